@@ -12,17 +12,17 @@ use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::turn::Turn;
 
-/// An agent: one method to write, the rest as it grows.
+/// An agent. Only [`prompt`](Agent::prompt) has to be implemented.
 ///
-/// The methods run concurrently, each request in a task of its own, so take `&self` and put what
-/// changes behind a lock or into [`Session::state`]. Within one session the requests that change
-/// it run one after the other, in the order of the wire.
+/// The methods run concurrently, each request in a task of its own. Put mutable state behind a lock or
+/// into [`Session::state`]. Requests that change the same session run one after the other, in the order
+/// of the wire.
 ///
-/// What the protocol demands of every agent is done around these methods: version negotiation,
-/// cancellation, the order of updates and answers, checks of paths and capabilities.
+/// The crate handles what the protocol requires of every agent: version negotiation, cancellation, the
+/// order of updates and responses, and checks of paths and capabilities.
 ///
-/// Methods for optional features answer `-32601` until they are written; a client calls them only
-/// when [`capabilities`](Agent::capabilities) advertises them.
+/// Methods for optional features respond with `-32601` by default. A client calls them only if
+/// [`capabilities`](Agent::capabilities) advertises them.
 ///
 /// ```
 /// use duologue_agent::{Agent, Prompt, Result, StopReason, Turn};
@@ -37,64 +37,63 @@ use crate::turn::Turn;
 /// }
 /// ```
 pub trait Agent: Send + Sync + 'static {
-    /// What the agent offers beyond the baseline.
+    /// Returns the optional capabilities of the agent.
     fn capabilities(&self) -> AgentCapabilities {
         AgentCapabilities::default()
     }
 
-    /// Name and version, shown to the user.
+    /// Returns the name and version that are shown to the user.
     fn info(&self) -> Option<Implementation> {
         None
     }
 
-    /// Ways to log in. Methods of type `terminal` are only shown to clients that advertise
+    /// Returns the login methods. Methods of type `terminal` are only sent to clients that advertise
     /// `auth.terminal`.
     fn auth_methods(&self, client: &InitializeRequest) -> Vec<AuthMethod> {
         let _ = client;
         Vec::new()
     }
 
-    /// The id of the next session: a random UUID unless the agent has its own.
+    /// Returns the id of the next session, a random UUID by default.
     fn new_session_id(&self) -> impl Future<Output = Result<SessionId>> + Send {
         std::future::ready(Ok(uuid::Uuid::new_v4().to_string().into()))
     }
 
-    /// Sets a new session up. Updates sent from here reach the client after the answer that names
-    /// the session. Fail with [`Error::auth_required`] to make the client log in.
+    /// Sets up a new session. Updates that are sent here reach the client after the response that names
+    /// the session. Return [`Error::auth_required`] to request a login.
     fn new_session(&self, session: &Session) -> impl Future<Output = Result<SessionSetup>> + Send {
         let _ = session;
         std::future::ready(Ok(SessionSetup::default()))
     }
 
-    /// Runs one turn, from the user's prompt to the reason for stopping.
+    /// Runs one turn and returns its stop reason.
     ///
-    /// After `session/cancel` the turn is answered `cancelled` whatever this returns. Pushing to a
-    /// message then fails, while tool calls can still be brought to an end. What has not returned
-    /// after [`cancel_grace`](duologue_rpc::Limits::cancel_grace) (one second by default) is dropped
-    /// where it awaits. To stop something slow at once, race it with [`Turn::cancelled`].
+    /// After `session/cancel` the stop reason is always `cancelled`. Pushing to a message fails then, but
+    /// tool calls can still be completed. If this does not return within
+    /// [`cancel_grace`](duologue_rpc::Limits::cancel_grace) (one second by default), it is dropped. To stop
+    /// a slow operation at once, race it with [`Turn::cancelled`].
     ///
-    /// Tool calls that are left open stay open in the client: complete or fail them.
+    /// Complete or fail every tool call: the client shows others as open.
     ///
-    /// A prompt that is cancelled while it waits for an earlier request of its session is answered
-    /// `cancelled` without a call to this.
+    /// If a prompt is cancelled while it waits for an earlier request of its session, the response is
+    /// `cancelled` and this is not called.
     fn prompt(&self, turn: &Turn, prompt: Prompt) -> impl Future<Output = Result<StopReason>> + Send;
 
-    /// Restores a session and replays its conversation as updates before it returns. The session is
-    /// a new one with the old id: its [`state`](Session::state) is empty, and a turn that runs in
-    /// the old one is cancelled.
-    /// Advertise with `load_session`.
+    /// Restores a session and replays its conversation as updates before it returns. The session is new
+    /// and has the old id: its [`state`](Session::state) is empty, and a running turn of the old session
+    /// is cancelled. Advertise it with `load_session`.
     fn load_session(&self, session: &Session) -> impl Future<Output = Result<SessionSetup>> + Send {
         let _ = session;
         unhandled::<duologue_schema::LoadSessionRequest, _>()
     }
 
-    /// Restores a session without replaying it. Advertise with `session_capabilities.resume`.
+    /// Restores a session without a replay. Advertise it with `session_capabilities.resume`.
     fn resume_session(&self, session: &Session) -> impl Future<Output = Result<SessionSetup>> + Send {
         let _ = session;
         unhandled::<duologue_schema::ResumeSessionRequest, _>()
     }
 
-    /// One page of known sessions. Advertise with `session_capabilities.list`.
+    /// Returns one page of the known sessions. Advertise it with `session_capabilities.list`.
     fn list_sessions(
         &self,
         request: ListSessionsRequest,
@@ -103,29 +102,29 @@ pub trait Agent: Send + Sync + 'static {
         unhandled::<ListSessionsRequest, _>()
     }
 
-    /// Frees what a session holds, after its turn has ended. Advertise with
+    /// Frees the resources of a session after its turn has ended. Advertise it with
     /// `session_capabilities.close`.
     fn close_session(&self, session: &Session) -> impl Future<Output = Result<()>> + Send {
         let _ = session;
         unhandled::<duologue_schema::CloseSessionRequest, _>()
     }
 
-    /// Removes a session from the list; an unknown one is no error. Advertise with
+    /// Removes a session from the list. An unknown session is not an error. Advertise it with
     /// `session_capabilities.delete`.
     fn delete_session(&self, id: &SessionId) -> impl Future<Output = Result<()>> + Send {
         let _ = id;
         unhandled::<duologue_schema::DeleteSessionRequest, _>()
     }
 
-    /// Switches the mode. The id is not compared with those that were offered. Offered by returning modes from [`new_session`](Agent::new_session).
+    /// Switches the mode. Advertise modes by returning them from [`new_session`](Agent::new_session). The
+    /// id is not compared with them.
     fn set_mode(&self, session: &Session, mode: SessionModeId) -> impl Future<Output = Result<()>> + Send {
         let _ = (session, mode);
         unhandled::<duologue_schema::SetSessionModeRequest, _>()
     }
 
-    /// Sets one option and returns all of them. Neither id nor value are compared with those that
-    /// were offered. Offered by returning options from
-    /// [`new_session`](Agent::new_session).
+    /// Sets one option and returns all options. Advertise options by returning them from
+    /// [`new_session`](Agent::new_session). The id and the value are not compared with them.
     fn set_config_option(
         &self,
         session: &Session,
@@ -135,13 +134,13 @@ pub trait Agent: Send + Sync + 'static {
         unhandled::<SetSessionConfigOptionRequest, _>()
     }
 
-    /// Logs in by one of [`auth_methods`](Agent::auth_methods).
+    /// Logs in with one of [`auth_methods`](Agent::auth_methods).
     fn authenticate(&self, method: AuthMethodId) -> impl Future<Output = Result<()>> + Send {
         let _ = method;
         unhandled::<duologue_schema::AuthenticateRequest, _>()
     }
 
-    /// Logs out. Advertise with `auth.logout`.
+    /// Logs out. Advertise it with `auth.logout`.
     fn logout(&self) -> impl Future<Output = Result<()>> + Send {
         unhandled::<duologue_schema::LogoutRequest, _>()
     }
@@ -151,33 +150,33 @@ fn unhandled<R: Request, T: Send>() -> impl Future<Output = Result<T>> + Send {
     std::future::ready(Err(Error::Response(WireError::method_not_found(R::METHOD))))
 }
 
-/// What a session starts with: its modes and options.
+/// The modes and options of a new or restored session.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct SessionSetup {
-    /// The modes to choose from, and the one it is in.
+    /// The available modes and the current one.
     pub modes: Option<SessionModeState>,
-    /// All configuration options. Boolean ones are left out for clients that cannot show them.
+    /// All configuration options. Boolean options are removed for clients that cannot show them.
     pub config_options: Option<Vec<SessionConfigOption>>,
-    /// Extra data for the answer.
+    /// The `_meta` of the response.
     pub meta: Option<Meta>,
 }
 
 impl SessionSetup {
-    /// A session with neither modes nor options.
+    /// Creates a setup without modes and options.
     #[must_use]
     pub fn new() -> Self {
         SessionSetup::default()
     }
 
-    /// Offers modes.
+    /// Sets the modes.
     #[must_use]
     pub fn modes(mut self, modes: SessionModeState) -> Self {
         self.modes = Some(modes);
         self
     }
 
-    /// Offers options.
+    /// Sets the options.
     #[must_use]
     pub fn config_options(mut self, options: Vec<SessionConfigOption>) -> Self {
         self.config_options = Some(options);
@@ -185,7 +184,7 @@ impl SessionSetup {
     }
 }
 
-/// What the user asked: blocks of content, mostly text.
+/// The prompt of the user: blocks of content, mostly text.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
     blocks: Vec<ContentBlock>,
@@ -197,25 +196,25 @@ impl Prompt {
         Prompt { blocks, meta }
     }
 
-    /// The `_meta` of the request, where trace context travels.
+    /// Returns the `_meta` of the request, which can contain a trace context.
     #[must_use]
     pub fn meta(&self) -> Option<&Meta> {
         self.meta.as_ref()
     }
 
-    /// The text of all text blocks, one after the other.
+    /// Returns the concatenated text of all text blocks.
     #[must_use]
     pub fn text(&self) -> String {
         self.blocks.iter().filter_map(ContentBlock::as_text).collect()
     }
 
-    /// All blocks.
+    /// Returns all blocks.
     #[must_use]
     pub fn blocks(&self) -> &[ContentBlock] {
         &self.blocks
     }
 
-    /// All blocks, owned.
+    /// Returns all blocks, owned.
     #[must_use]
     pub fn into_blocks(self) -> Vec<ContentBlock> {
         self.blocks

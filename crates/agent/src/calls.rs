@@ -1,4 +1,4 @@
-//! Calls back to the client that belong to a session: permission, files, terminals, elicitation.
+//! Requests to the client in a session: permissions, files, terminals and elicitation.
 
 use std::path::{Path, PathBuf};
 
@@ -15,16 +15,16 @@ use crate::error::{Error, Result};
 use crate::session::Session;
 
 impl Session {
-    /// Asks the user whether a tool call may run. A cancelled turn counts as
+    /// Requests permission for a tool call. If the turn is cancelled, the result is
     /// [`RequestPermissionOutcome::Cancelled`].
     ///
     /// # Errors
     ///
-    /// When the connection ends or the client answers with an error.
+    /// Fails if the connection ends or the client responds with an error.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the question.
+    /// Dropping the future cancels the request.
     pub async fn request_permission(
         &self,
         tool_call: ToolCallUpdate,
@@ -33,7 +33,7 @@ impl Session {
         let request = RequestPermissionRequest::new(self.id().clone(), tool_call, options);
         match self.peer().request(&request).await {
             Ok(response) => Ok(response.outcome),
-            // Some clients answer a cancelled question the JSON-RPC way.
+            // Some clients respond with the JSON-RPC error for a cancelled request.
             Err(error)
                 if error.as_response().is_some_and(|error| error.code == ErrorCode::REQUEST_CANCELLED) =>
             {
@@ -43,17 +43,17 @@ impl Session {
         }
     }
 
-    /// Reads a text file as the editor has it, unsaved changes included.
+    /// Reads a text file through the editor, including unsaved changes.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised `fs.readTextFile`; what the client
-    /// answers otherwise.
+    /// [`Error::NotSupported`] unless the client advertised `fs.readTextFile`, and the error of the
+    /// client.
     pub async fn read_text_file(&self, path: impl Into<PathBuf>) -> Result<String> {
         self.read(ReadTextFileRequest::new(self.id().clone(), path.into())).await
     }
 
-    /// Reads `limit` lines from the 1-based `line` on.
+    /// Reads `limit` lines, beginning with `line`, which counts from 1.
     ///
     /// # Errors
     ///
@@ -71,12 +71,12 @@ impl Session {
         Ok(self.peer().request(&request).await?.content)
     }
 
-    /// Writes a text file through the editor, creating it if needed.
+    /// Writes a text file through the editor. Creates the file if it does not exist.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised `fs.writeTextFile`; what the client
-    /// answers otherwise.
+    /// [`Error::NotSupported`] unless the client advertised `fs.writeTextFile`, and the error of the
+    /// client.
     pub async fn write_text_file(&self, path: impl Into<PathBuf>, content: impl Into<String>) -> Result<()> {
         self.client().require(|client| client.fs.write_text_file, "fs.writeTextFile")?;
         let request = WriteTextFileRequest::new(self.id().clone(), path.into(), content.into());
@@ -85,12 +85,11 @@ impl Session {
         Ok(())
     }
 
-    /// Runs a program in a terminal of the client: `command` is the program, not a shell line.
+    /// Runs a program in a terminal of the client. `command` is a program, not a line for a shell.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised `terminal`; what the client answers
-    /// otherwise.
+    /// [`Error::NotSupported`] unless the client advertised `terminal`, and the error of the client.
     pub async fn create_terminal(
         &self,
         command: impl Into<String>,
@@ -101,8 +100,8 @@ impl Session {
         self.create_terminal_with(request).await
     }
 
-    /// [`create_terminal`](Self::create_terminal) with folder, environment and output limit. The
-    /// request's session is set to this one.
+    /// [`create_terminal`](Self::create_terminal) with a folder, environment and output limit. The
+    /// session of the request is set to this one.
     ///
     /// # Errors
     ///
@@ -114,12 +113,12 @@ impl Session {
         Ok(RemoteTerminal { session: self.clone(), id, released: false })
     }
 
-    /// Asks the user to fill in a form. Never for secrets.
+    /// Requests that the user fills in a form. Never use it for secrets.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised `elicitation.form`; what the client
-    /// answers otherwise.
+    /// [`Error::NotSupported`] unless the client advertised `elicitation.form`, and the error of the
+    /// client.
     pub async fn elicit_form(
         &self,
         message: impl Into<String>,
@@ -129,13 +128,13 @@ impl Session {
             .await
     }
 
-    /// Asks the user to open a link. An accepted answer means that it was opened; tell with
-    /// [`elicitation_complete`](Self::elicitation_complete) when what is behind it is done.
+    /// Requests that the user opens a link. An accepted response means that the link was opened. Call
+    /// [`elicitation_complete`](Self::elicitation_complete) when the user has finished there.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised `elicitation.url`; what the client
-    /// answers otherwise.
+    /// [`Error::NotSupported`] unless the client advertised `elicitation.url`, and the error of the
+    /// client.
     pub async fn elicit_url(
         &self,
         message: impl Into<String>,
@@ -146,12 +145,11 @@ impl Session {
         self.elicit(CreateElicitationRequest::new(message, mode)).await
     }
 
-    /// Asks the user in any mode, for a tool call or a request instead of the session.
+    /// Sends an elicitation in any mode. Its scope can be a tool call or a request instead of the session.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised the mode; what the client answers
-    /// otherwise.
+    /// [`Error::NotSupported`] unless the client advertised the mode, and the error of the client.
     pub async fn elicit(&self, request: CreateElicitationRequest) -> Result<CreateElicitationResponse> {
         let client = self.client().capabilities();
         let (offered, capability) = match &request.mode {
@@ -163,11 +161,11 @@ impl Session {
         Ok(self.peer().request(&request).await?)
     }
 
-    /// Tells the client that what it opened for a link elicitation is done.
+    /// Notifies the client that the user has finished at the link of an elicitation.
     ///
     /// # Errors
     ///
-    /// When the connection has ended.
+    /// Fails if the connection has ended.
     pub async fn elicitation_complete(&self, id: impl Into<ElicitationId>) -> Result<()> {
         Ok(self.peer().notify(&CompleteElicitationNotification::new(id.into())).await?)
     }
@@ -180,10 +178,10 @@ fn absolute(path: &Path) -> Result<()> {
     Err(Error::invalid_params(format!("the path must be absolute: {}", path.display())))
 }
 
-/// A program running in a terminal of the client. Dropping it releases the terminal.
+/// A program in a terminal of the client. Dropping the handle releases the terminal.
 ///
-/// Embed it in a tool call (see [`ToolCallHandle::terminal`](crate::ToolCallHandle::terminal))
-/// before it is released, and the client keeps showing it.
+/// If the terminal is embedded in a tool call before its release (see
+/// [`ToolCallHandle::terminal`](crate::ToolCallHandle::terminal)), the client continues to show it.
 #[derive(Debug)]
 pub struct RemoteTerminal {
     session: Session,
@@ -192,17 +190,17 @@ pub struct RemoteTerminal {
 }
 
 impl RemoteTerminal {
-    /// The terminal's id.
+    /// Returns the id of the terminal.
     #[must_use]
     pub fn id(&self) -> &TerminalId {
         &self.id
     }
 
-    /// What the program has printed so far, and its exit status if it has ended.
+    /// Requests the output of the program so far, and its exit status if it has ended.
     ///
     /// # Errors
     ///
-    /// When the connection ends or the client answers with an error.
+    /// Fails if the connection ends or the client responds with an error.
     pub async fn output(&self) -> Result<TerminalOutputResponse> {
         let request = TerminalOutputRequest::new(self.session.id().clone(), self.id.clone());
         Ok(self.session.peer().request(&request).await?)
@@ -222,7 +220,7 @@ impl RemoteTerminal {
         Ok(status)
     }
 
-    /// Ends the program; its output stays readable.
+    /// Ends the program. Its output can still be requested.
     ///
     /// # Errors
     ///
@@ -233,14 +231,14 @@ impl RemoteTerminal {
         Ok(())
     }
 
-    /// Ends the program if it still runs, and gives the terminal back.
+    /// Ends the program if it still runs, and releases the terminal.
     ///
     /// # Errors
     ///
     /// As [`output`](Self::output).
     pub async fn release(mut self) -> Result<()> {
         self.released = true;
-        // Detached: a release that is no longer waited for is still wanted.
+        // Detached, because the release is needed even if nobody waits for it.
         self.session.peer().request(&self.release_request()).detach().await?;
         Ok(())
     }
@@ -253,7 +251,7 @@ impl RemoteTerminal {
 impl Drop for RemoteTerminal {
     fn drop(&mut self) {
         if !self.released {
-            // The protocol wants every terminal released; nobody is left to wait for the answer.
+            // The protocol requires a release of every terminal. Nobody waits for the response.
             drop(self.session.peer().request(&self.release_request()).detach());
         }
     }

@@ -1,4 +1,4 @@
-//! The client as the agent sees it: what it can do, and calls to it.
+//! The handle of the client.
 
 use std::sync::{Arc, OnceLock};
 
@@ -44,7 +44,7 @@ impl ClientHandle {
         ClientHandle { peer, agent, state: Arc::new(state) }
     }
 
-    /// Keeps what the client said in `initialize`; `false` if it had said it before.
+    /// Stores the client's `initialize` request. Returns false if there was one before.
     pub(crate) fn set_initialize_request(&self, initialize: InitializeRequest) -> bool {
         let supports_clear = initialize.client_capabilities.has_message_clear();
         let first = self.state.initialize.set(initialize).is_ok();
@@ -58,33 +58,33 @@ impl ClientHandle {
         self.state.initialize.get().is_some()
     }
 
-    /// What the client can do.
+    /// Returns the capabilities of the client.
     #[must_use]
     pub fn capabilities(&self) -> &ClientCapabilities {
         self.state.initialize.get().map_or(&self.state.none, |initialize| &initialize.client_capabilities)
     }
 
-    /// Its name and version, if it told.
+    /// Returns the name and version of the client, if it sent them.
     #[must_use]
     pub fn info(&self) -> Option<&Implementation> {
         self.state.initialize.get()?.client_info.as_ref()
     }
 
-    /// The connection itself, for extension methods and [`flush`](Peer::flush).
+    /// Returns the connection, for extension methods and [`flush`](Peer::flush).
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer
     }
 
-    /// The client as an agent like us, in no session: for `ping` and `discover`. A
-    /// [`Session`](crate::Session) has the one to talk to.
+    /// Returns the agent on the client's side, outside of sessions, for `ping` and `discover`. Use
+    /// [`Session::peer_agent`](crate::Session::peer_agent) for queries and delegations.
     #[must_use]
     #[cfg_attr(not(feature = "exchange"), doc(hidden))]
     pub fn peer_agent(&self) -> &PeerAgent {
         &self.agent
     }
 
-    /// How a message is cleared for this client.
+    /// Returns the way to clear a message for this client.
     pub(crate) fn clearing(&self) -> ClearMode {
         match self.state.clear_policy {
             ClearPolicy::Always => ClearMode::Send,
@@ -94,7 +94,7 @@ impl ClientHandle {
         }
     }
 
-    /// Updates that only some clients may be sent.
+    /// Returns false for an update that the client has not advertised.
     pub(crate) fn accepts(&self, update: &SessionUpdate) -> bool {
         match update {
             SessionUpdate::Notice(_) => self.capabilities().has_notices(),
@@ -105,7 +105,7 @@ impl ClientHandle {
         }
     }
 
-    /// The options this client can show: boolean ones only if it said so.
+    /// Removes boolean options for a client that has not advertised them.
     pub(crate) fn shown_options(&self, mut options: Vec<SessionConfigOption>) -> Vec<SessionConfigOption> {
         if !self.capabilities().has_boolean_options() {
             options.retain(|option| !matches!(option.kind, SessionConfigKind::Boolean(_)));
@@ -122,7 +122,7 @@ impl ClientHandle {
     }
 }
 
-/// What `clear` does, decided per client.
+/// The way to clear a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ClearMode {
     Send,

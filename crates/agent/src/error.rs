@@ -1,73 +1,72 @@
-//! What can go wrong in an agent.
+//! The errors of an agent.
 
 use std::borrow::Cow;
 
 use duologue_schema::Error as WireError;
 
-/// Why a handler or a call to the client failed.
+/// An error of a handler or of a request to the client.
 ///
-/// A handler returns it, often with `?`; the client is answered with what
-/// [`into_wire`](Error::into_wire) makes of it, and the connection goes on.
+/// If a handler returns it, the client receives the result of [`into_wire`](Error::into_wire), and the
+/// connection continues.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// An answer for the client, with its code. Also what the client answered to a call of ours.
+    /// A JSON-RPC error: one to send to the client, or one with which the client responded.
     #[error("{0}")]
     Response(WireError),
-    /// The connection, or a message on it.
+    /// An error of the connection or of a message.
     #[error(transparent)]
     Connection(duologue_rpc::Error),
-    /// The client did not advertise what the call needs. Nothing was sent.
-    #[error("the client did not advertise {capability}; check it with client().capabilities()")]
+    /// The client did not advertise the required capability. Nothing was sent.
+    #[error("the client did not advertise {capability}; check client().capabilities() first")]
     NotSupported {
-        /// The capability, as its path in `initialize`.
+        /// The path of the capability in `initialize`.
         capability: &'static str,
     },
-    /// The turn was cancelled while the agent waited to send.
+    /// The turn was cancelled.
     #[error("the turn was cancelled")]
     Cancelled,
-    /// The turn has been answered; nothing can be added to it. Use the session for what happens
-    /// between turns.
-    #[error("the turn has ended; send what happens between turns through its session")]
+    /// The turn has ended. Between turns, use the session to send updates.
+    #[error("the turn has ended; send updates between turns through its session")]
     TurnEnded,
-    /// The client as an agent: what became of a question to it, or of a task for it.
+    /// An error of a query or a delegation to the agent on the client's side.
     #[cfg(feature = "exchange")]
     #[error(transparent)]
     Exchange(duologue_exchange::Error),
-    /// stdin and stdout could not be taken.
-    #[error("stdin and stdout cannot be used for the conversation: {0}")]
+    /// The process's stdin and stdout could not be taken.
+    #[error("cannot use stdin and stdout for the connection: {0}")]
     Stdio(std::io::Error),
-    /// Anything else. The client is told its message.
+    /// Any other error. The client receives its message.
     #[error(transparent)]
     Other(Box<dyn std::error::Error + Send + Sync>),
 }
 
-/// What handlers and calls return.
+/// The result of handlers and of requests to the client.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
-    /// Wraps any error, so that `map_err(Error::other)?` works on all of them.
+    /// Wraps any error, for use with `map_err(Error::other)?`.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Error::Other(error.into())
     }
 
-    /// `-32000`: the client has to call `authenticate` first.
+    /// Creates the error `-32000`: the client has to call `authenticate` first.
     #[must_use]
     pub fn auth_required() -> Self {
         Error::Response(WireError::auth_required())
     }
 
-    /// `-32602`: the params do not fit.
+    /// Creates the error `-32602`: the params are invalid.
     pub fn invalid_params(message: impl Into<Cow<'static, str>>) -> Self {
         Error::Response(WireError::invalid_params(message))
     }
 
-    /// `-32002`: no such session, file or terminal.
+    /// Creates the error `-32002`: there is no such session, file or terminal.
     pub fn not_found(message: impl Into<Cow<'static, str>>) -> Self {
         Error::Response(WireError::resource_not_found(message))
     }
 
-    /// The answer the client gets.
+    /// Returns the error that the client receives.
     #[must_use]
     pub fn into_wire(self) -> WireError {
         match self {

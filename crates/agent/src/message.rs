@@ -1,4 +1,4 @@
-//! Messages and thoughts: append, clear, replace.
+//! Messages and thoughts: append, clear and replace.
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 
@@ -8,22 +8,22 @@ use crate::client::ClearMode;
 use crate::error::{Error, Result};
 use crate::turn::Turn;
 
-/// What [`MessageWriter::clear`] does for a client that has not advertised
+/// The behaviour of [`MessageWriter::clear`] for a client that has not advertised
 /// `_meta.duologue.messageClear` in its capabilities. RFD 0001 has the reasons.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ClearPolicy {
-    /// Ends the message with a visible rule and goes on under a new message id.
+    /// Ends the message with a visible rule and continues with a new message id.
     #[default]
     Separator,
-    /// Holds the text of every message back until it is final: [`MessageWriter::finish`] or the end of
-    /// the turn. Nothing streams, nothing has to be taken back.
+    /// Buffers every message until [`MessageWriter::finish`] or the end of the turn. Nothing is streamed,
+    /// so nothing has to be cleared.
     Hold,
-    /// Sends the clear anyway, to every client.
+    /// Sends the clear to every client.
     Always,
 }
 
-/// What stands between a cleared draft and its successor for a client that cannot clear.
+/// The text between a cleared draft and its successor for a client that cannot clear.
 const SEPARATOR: &str = "\n\n---\n\n";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +50,7 @@ impl ChunkKind {
     }
 }
 
-/// A message that is held back.
+/// A message that is buffered until it is final.
 pub(crate) struct BufferedMessage {
     kind: ChunkKind,
     id: MessageId,
@@ -64,7 +64,8 @@ impl BufferedMessage {
     }
 }
 
-/// A text that is known again when a longer one begins with it, without being kept: messages grow long.
+/// The length and hash of a text that was pushed. It finds the text at the beginning of a longer one without storing
+/// it, because messages can be long.
 #[derive(Clone, Debug)]
 struct PushedText {
     length: usize,
@@ -80,15 +81,15 @@ impl Default for PushedText {
 }
 
 impl PushedText {
-    /// The text with more behind it.
+    /// Returns the text with `more` appended.
     fn extended(&self, more: &str) -> Self {
-        let mut pushed = self.clone();
-        pushed.length += more.len();
-        pushed.hash.write(more.as_bytes());
-        pushed
+        let mut extended = self.clone();
+        extended.length += more.len();
+        extended.hash.write(more.as_bytes());
+        extended
     }
 
-    /// What of `full` comes behind the text, if it begins with it.
+    /// Returns the part of `full` behind the text, if `full` begins with the text.
     fn rest_of<'a>(&self, full: &'a str) -> Option<&'a str> {
         let (begin, missing) = full.split_at_checked(self.length)?;
         let mut hash = self.key.build_hasher();
@@ -97,7 +98,7 @@ impl PushedText {
     }
 }
 
-/// A message or a thought of the agent while it is being written.
+/// Writes a message or a thought of the agent.
 ///
 /// ```
 /// # async fn turn(turn: &duologue_agent::Turn) -> duologue_agent::Result<()> {
@@ -115,7 +116,7 @@ pub struct MessageWriter {
     id: MessageId,
     /// The text that was pushed since the last clear.
     pushed: PushedText,
-    /// Whether something else was pushed since.
+    /// True if other content was pushed since the last clear.
     has_other_content: bool,
     empty: bool,
 }
@@ -132,26 +133,26 @@ impl MessageWriter {
         }
     }
 
-    /// The id the client knows the message by. A clear that falls back to a separator changes it.
+    /// Returns the id of the message. A clear that falls back to a separator changes it.
     #[must_use]
     pub fn id(&self) -> &MessageId {
         &self.id
     }
 
-    /// Uses an id of the agent's own, for one that stores its messages. An id is for one message: give it
-    /// before anything is pushed, and give another one after a clear that changed it.
+    /// Sets the id, for an agent that stores its messages. Each message needs its own id: set it before
+    /// the first push, and set another one after a clear that changed it.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<MessageId>) -> Self {
         self.id = id.into();
         self
     }
 
-    /// Appends text, or any other content.
+    /// Appends text or other content.
     ///
     /// # Errors
     ///
-    /// [`Error::Cancelled`] once the turn is cancelled, so that an agent that streams stops by itself;
-    /// otherwise as [`Turn::update`].
+    /// [`Error::Cancelled`] after the turn was cancelled, so that a streaming agent stops by itself, and as
+    /// [`Turn::update`].
     ///
     /// # Cancel safety
     ///
@@ -170,7 +171,7 @@ impl MessageWriter {
         } else {
             self.turn.update(self.kind.chunk(&self.id, content)).await?;
         }
-        // Only what was sent is known to the client, and `set` builds on it.
+        // `set` compares with the text that the client has, so this follows the send.
         self.empty = false;
         match pushed {
             Some(pushed) => self.pushed = pushed,
@@ -179,10 +180,10 @@ impl MessageWriter {
         Ok(())
     }
 
-    /// Empties the message; what is pushed next starts it anew.
+    /// Removes the content of the message. The next push begins it again.
     ///
-    /// Sends `agent_message_clear` (or `agent_thought_clear`) to clients that understand it and
-    /// follows the [`ClearPolicy`] for those that do not. An empty message needs no clearing.
+    /// Sends `agent_message_clear` or `agent_thought_clear` to clients that support it, and follows the
+    /// [`ClearPolicy`] for other clients. An empty message needs no clear.
     ///
     /// # Errors
     ///
@@ -204,8 +205,8 @@ impl MessageWriter {
         Ok(())
     }
 
-    /// Makes `full` the whole text, for frameworks that hand out complete states: sends the suffix
-    /// that is missing, or clears and pushes.
+    /// Makes `full` the whole text. Sends the missing suffix, or clears and pushes. This suits frameworks
+    /// that provide complete states.
     ///
     /// # Errors
     ///
@@ -219,20 +220,20 @@ impl MessageWriter {
         self.push(full).await
     }
 
-    /// Ends the message. Only one that is held back (see [`ClearPolicy::Hold`]) needs it, and the
-    /// end of the turn does the same.
+    /// Ends the message. Only a buffered message needs it (see [`ClearPolicy::Hold`]), and the end of the
+    /// turn does the same.
     ///
     /// # Errors
     ///
     /// As [`Turn::update`].
     pub async fn finish(self) -> Result<()> {
         self.turn.room().await?;
-        // From here on nothing waits, so nothing that was taken can be lost.
+        // Nothing awaits from here on, so a removed message cannot be lost by dropping this future.
         let draft = self.turn.with_drafts(|drafts| {
             let index = drafts.iter().position(|draft| draft.id == self.id)?;
             Some(drafts.remove(index))
         })?;
-        // One that cannot be sent does not take the rest with it.
+        // An update that cannot be sent does not stop the others.
         let sent = draft
             .into_iter()
             .flat_map(BufferedMessage::into_updates)
@@ -247,7 +248,7 @@ impl MessageWriter {
     fn hold(&self, content: ContentBlock) -> Result<()> {
         self.turn.with_drafts(|drafts| match drafts.iter_mut().find(|draft| draft.id == self.id) {
             Some(draft) => match (draft.content.last_mut(), &content) {
-                // Runs of text are one chunk when they are sent at last.
+                // Adjacent text becomes one chunk.
                 (Some(ContentBlock::Text(last)), ContentBlock::Text(text)) => last.text.push_str(&text.text),
                 _ => draft.content.push(content),
             },
@@ -262,9 +263,10 @@ impl MessageWriter {
 mod tests {
     use super::*;
 
-    /// However it was cut when it was said: the hasher of the standard library does not promise it.
+    /// The hash must not depend on the pieces in which the text was pushed, which the standard library does not
+    /// guarantee.
     #[test]
-    fn a_text_is_known_again_in_a_longer_one() {
+    fn a_pushed_text_is_found_at_the_beginning_of_a_longer_one() {
         let full = "Grüße, und noch ein paar Worte mehr als in einen Block passen 🦀.".repeat(3);
         let ends: Vec<usize> = full.char_indices().map(|(end, _)| end).collect();
         for pieces in 1..20 {

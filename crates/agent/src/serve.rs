@@ -1,4 +1,4 @@
-//! Starting an agent: on stdio, or on any transport.
+//! Runs an agent on stdio or on any transport.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,31 +13,30 @@ use crate::error::{Error, Result};
 use crate::message::ClearPolicy;
 use crate::service::AgentService;
 
-/// How long the process lives on after the end of its input, see [`serve_stdio`].
-/// Handlers and the last answers take 1.5 s of it; the rest up to 2 s is for a busy machine.
-const LAST_MOMENTS: Duration = Duration::from_millis(1_600);
+/// The time between the end of the input and the exit of the process, see [`serve_stdio`].
+/// Handlers and the last responses need at most 1.5 s of it.
+const EXIT_DELAY: Duration = Duration::from_millis(1_600);
 
-/// How long an input that did not end with our parent has to do so.
-const ORPHANED: Duration = Duration::from_millis(400);
+/// The time in which the input should end after the exit of the parent.
+const ORPHAN_DELAY: Duration = Duration::from_millis(400);
 
-/// Serves one client over stdin and stdout until it leaves.
+/// Serves one client over stdin and stdout until the client disconnects.
 ///
-/// From here on both belong to the conversation: `println!` writes to stderr instead, and child
-/// processes inherit an empty stdin.
+/// stdin and stdout are reserved for the connection: `println!` writes to stderr, and child processes
+/// inherit an empty stdin.
 ///
-/// When the client closes stdin, turns are cancelled, handlers get a second to answer, and this
-/// returns. The process ends two seconds after stdin closed at the latest, even when a handler is
-/// stuck: an agent without a client is an orphan.
+/// When the client closes stdin, turns are cancelled, handlers have one second to respond, and this
+/// returns. The process exits at most two seconds after stdin was closed, even if a handler is stuck.
 ///
-/// On Linux the end of the parent process counts as the end of stdin, whoever else holds it open: it
-/// is the client, or what the client started and waits for. A launcher that leaves while the
-/// agent runs takes it along; one that has left before is not missed.
+/// On Linux the exit of the parent process counts as the end of stdin, even if another process keeps
+/// stdin open. If the parent exits while the agent runs, the agent shuts down. A parent that had
+/// already exited at start-up is ignored.
 ///
-/// SIGTERM ends the process at once, as it does any. A client of ours sends it two seconds after it closed stdin; for
-/// others, wait for it (`tokio::signal::unix`) beside this future, whose end or drop is the end of the conversation.
+/// SIGTERM ends the process at once by default. The client of this project sends it two seconds after it closed stdin.
+/// To shut down cleanly for other clients, await `tokio::signal::unix` beside this future and drop the future.
 ///
-/// What takes longer than that after the conversation, or has to outlive its parent, needs [`serve`]
-/// with the transport of [`Stdio::take`], which leaves the process alone.
+/// An agent that needs more time after the connection, or has to outlive its parent, uses [`serve`] with
+/// the transport of [`Stdio::take`], which does not end the process.
 ///
 /// ```no_run
 /// use duologue_agent::{Agent, Prompt, Result, StopReason, Turn, serve_stdio};
@@ -59,22 +58,22 @@ const ORPHANED: Duration = Duration::from_millis(400);
 ///
 /// # Errors
 ///
-/// [`Error::Stdio`] when stdin and stdout cannot be taken, [`Error::Connection`] when the
-/// conversation broke. A client that goes away is no error.
+/// [`Error::Stdio`] if stdin and stdout cannot be taken, [`Error::Connection`] if the connection broke.
+/// A client that disconnects is not an error.
 ///
 /// # Panics
 ///
-/// Outside a tokio runtime with I/O and time enabled.
+/// Panics outside a tokio runtime with I/O and time enabled.
 pub async fn serve_stdio<A: Agent>(agent: A) -> Result<()> {
     Server::new(agent).serve_stdio().await
 }
 
-/// Serves one client over `transport` until it leaves. See [`serve_stdio`] for the rest; the
-/// process is left alone here.
+/// Serves one client over `transport` until the client disconnects. Unlike [`serve_stdio`], this never
+/// ends the process.
 ///
 /// # Errors
 ///
-/// [`Error::Connection`] when the conversation broke. A client that goes away is no error.
+/// [`Error::Connection`] if the connection broke. A client that disconnects is not an error.
 ///
 /// # Cancel safety
 ///
@@ -82,12 +81,12 @@ pub async fn serve_stdio<A: Agent>(agent: A) -> Result<()> {
 ///
 /// # Panics
 ///
-/// Outside a tokio runtime with time enabled.
+/// Panics outside a tokio runtime with time enabled.
 pub async fn serve<A: Agent>(agent: A, transport: Transport) -> Result<()> {
     Server::new(agent).serve(transport).await
 }
 
-/// An agent with settings other than the default ones.
+/// An agent with its settings.
 ///
 /// ```no_run
 /// # use duologue_agent::{Agent, ClearPolicy, Result, Server};
@@ -95,7 +94,7 @@ pub async fn serve<A: Agent>(agent: A, transport: Transport) -> Result<()> {
 /// Server::new(agent).clear_policy(ClearPolicy::Hold).serve_stdio().await
 /// # }
 /// ```
-#[must_use = "an agent runs once it is served"]
+#[must_use = "call serve or serve_stdio to run the agent"]
 pub struct Server<A> {
     agent: A,
     clear_policy: ClearPolicy,
@@ -106,7 +105,7 @@ pub struct Server<A> {
 }
 
 impl<A: Agent> Server<A> {
-    /// The agent with default settings.
+    /// Creates a server with the default settings.
     pub fn new(agent: A) -> Self {
         Server {
             agent,
@@ -118,26 +117,26 @@ impl<A: Agent> Server<A> {
         }
     }
 
-    /// What clearing a message does for clients that do not know it.
+    /// Sets the behaviour of clearing a message for clients that do not support it.
     pub fn clear_policy(mut self, policy: ClearPolicy) -> Self {
         self.clear_policy = policy;
         self
     }
 
-    /// What we answer to the other agent beyond ACP, and our name there.
+    /// Sets the handlers for messages of other agents, and the name of this agent.
     #[cfg(feature = "exchange")]
     pub fn exchange(mut self, exchange: Exchange) -> Self {
         self.exchange = Some(exchange);
         self
     }
 
-    /// Handlers for extension methods.
+    /// Sets the handlers for extension methods.
     pub fn extensions(mut self, extensions: Extensions) -> Self {
         self.extensions = extensions;
         self
     }
 
-    /// Other limits than the default ones.
+    /// Sets the limits of the connection.
     pub fn limits(mut self, limits: Limits) -> Self {
         self.limits = limits;
         self
@@ -149,16 +148,16 @@ impl<A: Agent> Server<A> {
         self
     }
 
-    /// As [`serve_stdio`].
+    /// Serves one client over stdin and stdout, see [`serve_stdio`].
     ///
     /// # Errors
     ///
     /// As [`serve_stdio`].
     pub async fn serve_stdio(self) -> Result<()> {
         let Stdio { transport, end, .. } = Stdio::take().map_err(Error::Stdio)?;
-        // All that the thread holds: it stays when the conversation is over, whose tap has to go.
+        // The thread owns only this token. It outlives the connection and must not keep the tap alive.
         let orphaned = CancellationToken::new();
-        // A thread of its own, because the runtime may be what is stuck. If there is none, nothing has begun.
+        // A thread of its own, because the runtime may be stuck. It starts first, so that a failure has no effect.
         std::thread::Builder::new()
             .name("duologue-stdin-end".into())
             .spawn({
@@ -177,7 +176,7 @@ impl<A: Agent> Server<A> {
         serving.ended().await
     }
 
-    /// As [`serve`].
+    /// Serves one client over `transport`, see [`serve`].
     ///
     /// # Errors
     ///
@@ -197,24 +196,24 @@ impl<A: Agent> Server<A> {
     }
 }
 
-/// Sleeps from the end of the input until the process has to exit. If the parent has ended and the input has not,
-/// it cancels `orphaned` first, so that the conversation ends too.
+/// Sleeps from the end of the input until the process has to exit. If the parent exited and the input is still open,
+/// cancels `orphaned` first, so that the connection ends too.
 fn wait_before_exit(ended: InputEnded, orphaned: &CancellationToken, mut sleep: impl FnMut(Duration)) {
     if ended == InputEnded::Parent {
-        sleep(ORPHANED);
+        sleep(ORPHAN_DELAY);
         orphaned.cancel();
     }
-    sleep(LAST_MOMENTS);
+    sleep(EXIT_DELAY);
 }
 
-/// A conversation that runs. Dropping it ends the conversation.
+/// A running connection. Dropping it ends the connection.
 struct Serving(duologue_rpc::Peer);
 
 impl Serving {
     async fn ended(&self) -> Result<()> {
         match self.0.closed().await {
             Closed::EndOfInput | Closed::Local => Ok(()),
-            // The client is gone, whichever pipe noticed first.
+            // The client has disconnected. Either pipe can report it first.
             Closed::Io(error)
                 if matches!(
                     error.kind(),
@@ -240,7 +239,7 @@ impl Drop for Serving {
 mod tests {
     use super::*;
 
-    /// Handlers have the grace of a cancellation before that, and their answers are written.
+    /// Before the exit, handlers have the grace period of a cancellation and their responses are written.
     #[test]
     fn the_process_exits_two_seconds_after_its_input_ended() {
         let answers = Limits::default().cancel_grace * 3 / 2;

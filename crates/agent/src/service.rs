@@ -1,7 +1,7 @@
-//! Routing: from a line of the client to a method of the [`Agent`].
+//! Routes the messages of the client to the methods of the [`Agent`].
 //!
-//! The reader calls in here. What has to keep the order of the wire (a turn's place, a session's
-//! line, a cancellation) happens at once; the rest goes into a task of its own.
+//! The reader calls this code. Steps that must keep the order of the wire run at once: taking the slot for
+//! a turn, taking a ticket of a session, a cancellation. The rest runs in a task of its own.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -25,7 +25,7 @@ use crate::message::ClearPolicy;
 use crate::session::{QueueTicket, Reservation, Session, SessionMemory, SessionParams};
 use crate::turn::Turn;
 
-/// What the requests that make and restore sessions have in common.
+/// Creates the [`SessionParams`] from a request that creates or restores a session.
 macro_rules! params {
     ($request:ident, $reservation:ident) => {
         SessionParams {
@@ -44,7 +44,7 @@ pub(crate) struct AgentService<A> {
     extensions: Extensions,
 }
 
-/// The sessions by their ids. The exchange looks in here too.
+/// The open sessions. The exchange shares the map.
 type Sessions = Arc<Mutex<HashMap<SessionId, Session>>>;
 
 struct Shared<A> {
@@ -52,7 +52,7 @@ struct Shared<A> {
     client: ClientHandle,
     sessions: Sessions,
     memory: SessionMemory,
-    /// What the client is told, and so what it is held to.
+    /// The capabilities that were sent to the client. Its requests are checked against them.
     advertised: AgentCapabilities,
 }
 
@@ -68,7 +68,7 @@ impl<A: Agent> AgentService<A> {
         let mut advertised = agent.capabilities();
         exchange.advertise(&mut advertised.meta);
         let known = sessions.clone();
-        // What comes of a message keeps the id for longer than the message is counted.
+        // Handlers keep the id for longer than the message is counted, so its length is limited.
         let knows = move |id: &SessionId| {
             id.as_str().len() <= Limits::ID_BYTES && known.lock_unpoisoned().contains_key(id)
         };
@@ -87,7 +87,7 @@ impl<A: Agent> AgentService<A> {
         }
     }
 
-    /// What is not ACP's own: the exchange, then the user's extensions.
+    /// Passes a request that is not part of ACP to the exchange, then to the user's extensions.
     fn extension(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
         let responder = match self.shared.client.is_initialized() {
             true => match self.exchange.request(request, responder) {
@@ -232,14 +232,14 @@ impl<A: Agent> Service for AgentService<A> {
 
 impl<A: Agent> Shared<A> {
     fn initialize(&self, initialize: InitializeRequest) -> Result<InitializeResponse, WireError> {
-        // There is one version so far: whatever the client asks for, it is told ours, and one that
-        // cannot speak it closes the connection.
+        // There is one version so far. The response contains it in any case, and a client that does not
+        // support it closes the connection.
         let mut response = InitializeResponse::new(ProtocolVersion::V1);
         response.agent_capabilities = self.advertised.clone();
         response.agent_info = self.agent.info();
         response.auth_methods = self.agent.auth_methods(&initialize);
         if !initialize.client_capabilities.auth.terminal {
-            // The protocol lets only clients that can run a terminal login hear of one.
+            // The protocol allows terminal logins only for clients that advertise them.
             response.auth_methods.retain(|method| !matches!(method, AuthMethod::Terminal(_)));
         }
         if self.client.set_initialize_request(initialize) {
@@ -249,13 +249,14 @@ impl<A: Agent> Shared<A> {
         }
     }
 
-    /// Makes room for the facts of one more session, or refuses the request.
+    /// Reserves memory for another session, or rejects the request.
     fn reserve(&self, wire_bytes: usize, responder: Responder) -> Option<(Reservation, Responder)> {
         if let Some(reservation) = self.memory.reserve(wire_bytes) {
             return Some((reservation, responder));
         }
         let mib = Session::BYTES_TOGETHER >> 20;
-        let why = format!("the open sessions take {mib} MiB together: close one first");
+        let why =
+            format!("session memory limit reached ({mib} MiB for all open sessions); close a session first");
         refuse(responder, WireError::internal(why));
         None
     }
@@ -278,10 +279,10 @@ impl<A: Agent> Shared<A> {
     async fn make_session(self: Arc<Self>, params: SessionParams) -> Result<(Session, NewSessionResponse)> {
         let id = self.agent.new_session_id().await?;
         if self.session(&id).is_some() {
-            return Err(Error::other("the agent made a session id that is in use"));
+            return Err(Error::other("the agent returned the id of an open session; ids must be unique"));
         }
         let session = Session::new(id.clone(), params, self.client.clone(), true);
-        // Registered first, so that the client may use the id the moment it knows it.
+        // Registered first, so that the client can use the id as soon as it receives it.
         let registration = self.register(session.clone());
         let setup = self.agent.new_session(&session).await?;
         registration.keep();
@@ -292,8 +293,8 @@ impl<A: Agent> Shared<A> {
         Ok((session, response))
     }
 
-    /// `session/load` and `session/resume`: the session is there while the agent restores it, so
-    /// that it can replay, and stays if that works.
+    /// Handles `session/load` and `session/resume`. The session is registered while the agent restores it,
+    /// so that the agent can replay, and stays registered on success.
     fn restore<R, F>(
         self: Arc<Self>,
         id: SessionId,
@@ -315,7 +316,7 @@ impl<A: Agent> Shared<A> {
         let work = work(self, session);
         answer(responder, async move {
             if let Some(previous) = &registration.previous {
-                // Its last updates must not mix into the replay.
+                // The last updates of the old turn must precede the replay.
                 previous.turn_ended().await;
             }
             let restored = work.await?;
@@ -324,7 +325,8 @@ impl<A: Agent> Shared<A> {
         });
     }
 
-    /// Makes a session known; what was known by its id comes back unless the session is kept.
+    /// Registers a session. Unless the registration is kept, dropping it restores the previous session of
+    /// this id.
     fn register(self: &Arc<Self>, session: Session) -> Registration<A> {
         let previous = self.sessions.lock_unpoisoned().insert(session.id().clone(), session.clone());
         Registration { shared: self.clone(), session, previous, kept: false }
@@ -341,20 +343,20 @@ impl<A: Agent> Shared<A> {
     {
         let Some(session) = self.session(&id) else { return refuse(responder, unknown_session()) };
         let mut ticket = session.queue_ticket();
-        // A future that is moved into a task is copied once for each layer around it.
+        // Boxed, because a future that is moved into a task is copied for each layer around it.
         let work = Box::pin(work(self.clone(), session.clone()));
         responder.spawn_with(move |responder| async move {
             let work = async {
-                self.turn_comes(&session, &mut ticket).await.map_err(Error::into_wire)?;
+                self.wait_for_turn(&session, &mut ticket).await.map_err(Error::into_wire)?;
                 work.await.map_err(Error::into_wire)
             };
             responder.answer_with(work).await;
-            // The next request of the session begins behind this answer.
+            // The next request of the session begins after this response.
             drop(ticket);
         });
     }
 
-    /// Removes a session, unless another one has been restored under its id.
+    /// Removes a session, unless another session was restored with its id.
     fn forget(&self, session: &Session) {
         let mut sessions = self.sessions.lock_unpoisoned();
         if sessions.get(session.id()).is_some_and(|known| known.is(session)) {
@@ -362,9 +364,9 @@ impl<A: Agent> Shared<A> {
         }
     }
 
-    /// Waits for a request's place in its session's line. What was ahead may have been the end of
-    /// the session.
-    async fn turn_comes(&self, session: &Session, ticket: &mut QueueTicket) -> Result<()> {
+    /// Waits until a request is first in the queue of its session. Fails if an earlier request closed the
+    /// session.
+    async fn wait_for_turn(&self, session: &Session, ticket: &mut QueueTicket) -> Result<()> {
         ticket.wait_turn().await;
         match self.session(session.id()) {
             Some(known) if known.is(session) => Ok(()),
@@ -389,7 +391,7 @@ impl<A: Agent> Shared<A> {
         let grace = responder.peer().limits().cancel_grace;
         let prompt = Prompt::new(request.prompt, request.meta);
         responder.spawn_with(move |reply| async move {
-            // In this order, so that a panic frees the session's place before it is answered.
+            // In this order, so that a panic frees the slot for a turn before it sends the response.
             let reply = reply;
             let running = running;
             let turn = &running.turn;
@@ -397,10 +399,10 @@ impl<A: Agent> Shared<A> {
                 ticket.wait_turn().await;
                 drop(ticket);
                 if waits && turn.is_cancelled() {
-                    // It was taken back in the line. Who did not wait is told of it, as ever.
+                    // The prompt was cancelled in the queue. One that did not wait is passed to the agent.
                     return Ok(StopReason::Cancelled);
                 }
-                // Boxed, or the layers around it would each be larger than what an agent keeps over a turn.
+                // Boxed, because each layer around it would be larger than the state of the agent's future.
                 Box::pin(self.agent.prompt(turn, prompt)).await
             };
             let outcome = duologue_rpc::with_cancel_grace(&turn.cancellation(), grace, work).await;
@@ -423,7 +425,7 @@ impl<A: Agent> Shared<A> {
         self.sessions.lock_unpoisoned().get(id).cloned()
     }
 
-    /// The setup as this client may see it.
+    /// Removes the parts of a setup that the client does not support.
     fn shown(&self, mut setup: SessionSetup) -> SessionSetup {
         setup.config_options = setup.config_options.map(|options| self.client.shown_options(options));
         setup
@@ -453,14 +455,14 @@ impl<A: Agent> Shared<A> {
     fn check_blocks(&self, blocks: &[ContentBlock]) -> Result<(), WireError> {
         let offered = &self.advertised.prompt_capabilities;
         for block in blocks {
-            let (taken, kind) = match block {
+            let (is_accepted, kind) = match block {
                 ContentBlock::Text(_) | ContentBlock::ResourceLink(_) => (true, "text"),
                 ContentBlock::Image(_) => (offered.image, "image"),
                 ContentBlock::Audio(_) => (offered.audio, "audio"),
                 ContentBlock::Resource(_) => (offered.embedded_context, "resource"),
                 _ => (false, "unknown"),
             };
-            if !taken {
+            if !is_accepted {
                 return Err(WireError::invalid_params(format!("{kind} content is not supported in prompts")));
             }
         }
@@ -468,7 +470,7 @@ impl<A: Agent> Shared<A> {
     }
 }
 
-/// A session that is being made or restored. It is gone again if that fails, panics or is dropped.
+/// The registration of a session that is created or restored. Dropping it without `keep` undoes it.
 struct Registration<A> {
     shared: Arc<Shared<A>>,
     session: Session,
@@ -486,7 +488,7 @@ impl<A> Drop for Registration<A> {
     fn drop(&mut self) {
         let mut sessions = self.shared.sessions.lock_unpoisoned();
         let id = self.session.id();
-        // Another one may have been restored over it meanwhile.
+        // Another session may have been restored with this id.
         if self.kept || !sessions.get(id).is_some_and(|known| known.is(&self.session)) {
             return;
         }
@@ -497,8 +499,8 @@ impl<A> Drop for Registration<A> {
     }
 }
 
-/// Frees the session's place for a turn however the turn ends, panics included, and once: the next
-/// turn may have it by then.
+/// Frees the slot for a turn when the turn ends in any way, including a panic. It does so only once,
+/// because the next turn may have the slot then.
 struct RunningTurn {
     turn: Turn,
     over: bool,

@@ -1,4 +1,4 @@
-//! A session: its folder, its state, and the updates that belong to no turn.
+//! Sessions: their parameters, their state and updates outside of turns.
 
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
@@ -14,7 +14,7 @@ use tokio::sync::{oneshot, watch};
 use crate::client::ClientHandle;
 use crate::error::{Error, Result};
 
-/// One conversation with the client. Cheap to clone; keep a clone to send updates between turns.
+/// A session with the client. Cheap to clone. Keep a clone to send updates between turns.
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -27,12 +27,12 @@ struct Inner {
     state: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
     pre_open: Mutex<PreOpenBuffer>,
     turn: watch::Sender<Option<CancellationToken>>,
-    /// How many `session/close` are at work: no turn begins meanwhile.
+    /// The number of running `session/close` requests. No turn can begin while there are any.
     closing: AtomicUsize,
     last_ticket: Mutex<Option<oneshot::Receiver<()>>>,
 }
 
-/// What the client said when it made or restored the session.
+/// The parameters of the request that created or restored the session.
 pub(crate) struct SessionParams {
     pub(crate) cwd: PathBuf,
     pub(crate) additional_directories: Vec<PathBuf>,
@@ -41,12 +41,12 @@ pub(crate) struct SessionParams {
     pub(crate) _reservation: Reservation,
 }
 
-/// The bytes that the facts of all sessions of a connection count.
+/// The bytes of the parameters of all sessions of a connection.
 #[derive(Default)]
 pub(crate) struct SessionMemory(Arc<AtomicUsize>);
 
 impl SessionMemory {
-    /// Counts the facts of one more session, unless there are too many already.
+    /// Reserves memory for the parameters of another session. Returns `None` if the limit is reached.
     pub(crate) fn reserve(&self, wire_bytes: usize) -> Option<Reservation> {
         let bytes = wire_bytes.saturating_add(SESSION_ITSELF);
         let together = |reservation: usize| {
@@ -58,10 +58,10 @@ impl SessionMemory {
     }
 }
 
-/// What a session is in memory without its facts.
+/// The memory of a session without its parameters.
 const SESSION_ITSELF: usize = 1024;
 
-/// The count of one session's facts, for as long as they are there.
+/// A reservation in [`SessionMemory`], which is released when this is dropped.
 pub(crate) struct Reservation {
     together: Arc<AtomicUsize>,
     bytes: usize,
@@ -73,7 +73,7 @@ impl Drop for Reservation {
     }
 }
 
-/// Updates of a new session wait here until the answer that names the session is on its way.
+/// Buffers the updates of a new session until the response that names the session is sent.
 enum PreOpenBuffer {
     Buffering { updates: Vec<SessionNotification>, bytes: usize, pending_session: PendingSession },
     Open,
@@ -86,9 +86,9 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// How much the sessions of a connection may hold together of what the client said when it made
-    /// them: the bytes of those requests, and 1 KiB for each. The next one is refused, unless it is alone.
-    /// A session counts until it is closed or deleted, and the last clone of it is gone.
+    /// The limit on the bytes of the requests that created the open sessions of a connection, plus 1 KiB
+    /// per session. Above it another session is rejected, unless it is the only one. A session counts
+    /// until it is closed or deleted and its last clone is dropped.
     pub const BYTES_TOGETHER: usize = 64 << 20;
 
     pub(crate) fn new(
@@ -117,56 +117,55 @@ impl Session {
         }
     }
 
-    /// The session's id.
+    /// Returns the id of the session.
     #[must_use]
     pub fn id(&self) -> &SessionId {
         &self.inner.id
     }
 
-    /// The folder relative paths start from. Always absolute.
+    /// Returns the working folder of the session, an absolute path.
     #[must_use]
     pub fn cwd(&self) -> &Path {
         &self.inner.params.cwd
     }
 
-    /// Further folders the session may work in. Always absolute.
+    /// Returns further folders that the session may use, as absolute paths.
     #[must_use]
     pub fn additional_directories(&self) -> &[PathBuf] {
         &self.inner.params.additional_directories
     }
 
-    /// The MCP servers the client wants connected.
+    /// Returns the MCP servers to which the agent should connect.
     #[must_use]
     pub fn mcp_servers(&self) -> &[McpServer] {
         &self.inner.params.mcp_servers
     }
 
-    /// The `_meta` of the request that made or restored the session.
+    /// Returns the `_meta` of the request that created or restored the session.
     #[must_use]
     pub fn meta(&self) -> Option<&Meta> {
         self.inner.params.meta.as_ref()
     }
 
-    /// The client this session belongs to.
+    /// Returns the client of the session.
     #[must_use]
     pub fn client(&self) -> &ClientHandle {
         &self.inner.client
     }
 
-    /// The agent on the client's side, spoken to in this session: to ask it, to delegate to it.
+    /// Returns the agent on the client's side, to send it queries and delegations in this session.
     ///
-    /// Its calls fail with a typed error if the client speaks no envelopes. What it is told while the session
-    /// is being made is kept and sent behind the answer that names the session, and behind its updates.
-    /// Questions and tasks are not: the answer would wait for theirs. A client may say of those that it knows
-    /// no such session (this project's SDK does not), so ask in the first turn, or in a task that begins
-    /// there.
+    /// Its calls fail with a typed error if the client does not support envelopes. Notifications that are sent
+    /// while the session is created are buffered. They follow the response that names the session, and its
+    /// updates. Queries and delegations are not buffered, because that response would wait for theirs. Some
+    /// clients reject them before the response with an unknown session, so send them in the first turn.
     #[must_use]
     #[cfg_attr(not(feature = "exchange"), doc(hidden))]
     pub fn peer_agent(&self) -> PeerAgent {
         self.inner.client.peer_agent().in_session(self.inner.id.clone())
     }
 
-    /// The session's own `T`, made with `T::default()` when it is first asked for.
+    /// Returns the `T` of the session. The first call creates it with `T::default()`.
     ///
     /// ```
     /// # use std::sync::atomic::{AtomicU32, Ordering};
@@ -181,30 +180,30 @@ impl Session {
     pub fn state<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
         let mut states = self.inner.state.lock_unpoisoned();
         let state = states.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default()));
-        // The key is the type, so the fallback is never taken.
+        // The key is the type, so the downcast always succeeds.
         Arc::downcast(state.clone()).unwrap_or_default()
     }
 
-    /// Puts a `T` into the session, for state that has no default.
+    /// Stores a `T` in the session, for state without a default.
     pub fn set_state<T: Send + Sync + 'static>(&self, state: T) {
         self.inner.state.lock_unpoisoned().insert(TypeId::of::<T>(), Arc::new(state));
     }
 
-    /// The session's `T` if there is one.
+    /// Returns the `T` of the session, if there is one.
     #[must_use]
     pub fn get_state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
         let state = self.inner.state.lock_unpoisoned().get(&TypeId::of::<T>())?.clone();
         Arc::downcast(state).ok()
     }
 
-    /// Sends an update. The methods below and those of [`Turn`](crate::Turn) are shorthands for it.
+    /// Sends an update. Waits while the client is slow to read.
     ///
-    /// Waits while the client is slow to read. Updates of a session that is being made are kept
-    /// and sent behind the answer that names it.
+    /// While the session is created, updates are buffered and sent behind the response that names it.
+    /// Other methods of this type and of [`Turn`](crate::Turn) are shorthands for single updates.
     ///
     /// # Errors
     ///
-    /// When the connection has ended or the update is larger than a line may be.
+    /// Fails if the connection has ended or the update exceeds the limit of a line.
     pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
         let update = update.into();
         if !self.inner.client.accepts(&update) {
@@ -221,20 +220,20 @@ impl Session {
         }
     }
 
-    /// Sends an update of this session if there is room; `false` if one has to wait for it.
+    /// Sends an update if there is space. Returns false otherwise.
     pub(crate) fn try_send(&self, update: &SessionNotification) -> Result<bool> {
-        self.pass(update, |peer| peer.try_notify(update))
+        self.buffer_or_send(update, |peer| peer.try_notify(update))
     }
 
     /// Sends an update without waiting.
     pub(crate) fn send_now(&self, update: SessionUpdate) -> Result<()> {
         let update = SessionNotification::new(self.inner.id.clone(), update);
-        self.pass(&update, |peer| peer.notify_now(&update).map(|()| true)).map(drop)
+        self.buffer_or_send(&update, |peer| peer.notify_now(&update).map(|()| true)).map(drop)
     }
 
-    /// Keeps an update or sends it. The gate is held meanwhile, so nothing can come between the
-    /// updates it kept and this one.
-    fn pass(
+    /// Buffers or sends an update. The buffer is locked meanwhile, so nothing can come between the
+    /// buffered updates and this one.
+    fn buffer_or_send(
         &self,
         update: &SessionNotification,
         send: impl FnOnce(&Peer) -> Result<bool, duologue_rpc::Error>,
@@ -246,7 +245,7 @@ impl Session {
         let more = serde_json::to_string(&update.update)?.len();
         if *bytes + more > Limits::EARLY_BYTES {
             return Err(Error::other(format!(
-                "more than {} bytes of updates before the session was answered: send them in its first turn",
+                "update limit reached ({} bytes before the session is open); send them in its first turn",
                 Limits::EARLY_BYTES
             )));
         }
@@ -255,9 +254,9 @@ impl Session {
         Ok(true)
     }
 
-    /// Answers the request that made the session and sends the kept updates behind the answer, as one
-    /// push: the client reacts to the answer only when all of them are in the output. Whatever the
-    /// session sends because of that, an update, a request or an answer, comes after them.
+    /// Sends the response that opens the session with the buffered updates behind it, in one step. The
+    /// client cannot react to the response before all of them are in the output, so every later message
+    /// follows them.
     pub(crate) fn open(&self, responder: Responder, answer: NewSessionResponse) {
         let mut pre_open = self.inner.pre_open.lock_unpoisoned();
         let PreOpenBuffer::Buffering { updates, pending_session, .. } =
@@ -279,7 +278,11 @@ impl Session {
         self.inner.client.peer()
     }
 
-    /// Takes the one place for a turn, or says why it cannot.
+    /// Takes the slot for a turn.
+    ///
+    /// # Errors
+    ///
+    /// The reason why no turn can begin.
     pub(crate) fn begin_turn(&self, cancellation: CancellationToken) -> Result<(), &'static str> {
         if self.inner.closing.load(Relaxed) > 0 {
             return Err("the session is being closed");
@@ -292,22 +295,22 @@ impl Session {
         if begun { Ok(()) } else { Err("a prompt is already running in this session") }
     }
 
-    /// Cancels the running turn and lets none begin until the guard is dropped. Called by the
-    /// reader, as [`begin_turn`](Self::begin_turn) is: a turn that began behind the close would wait
-    /// for its place in line, and the close for the turn.
+    /// Cancels the running turn and lets no turn begin until the guard is dropped. The reader calls this
+    /// and [`begin_turn`](Self::begin_turn): a turn that began later would wait for the close in the
+    /// queue, while the close waits for the turn.
     pub(crate) fn begin_close(&self) -> CloseGuard {
         self.inner.closing.fetch_add(1, Relaxed);
         self.cancel_turn();
         CloseGuard(self.clone())
     }
 
-    /// Whether both are the same session, not just two with one id.
+    /// Returns true if both handles are of the same session. Two sessions can have the same id.
     pub(crate) fn is(&self, other: &Session) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 
-    /// Frees the place and answers as one step: whoever sees the answer finds the place free, and
-    /// whoever sees the place free comes after the answer.
+    /// Frees the slot for a turn and sends the response in one step. After the response the slot is free,
+    /// and anything that sees the free slot follows the response.
     pub(crate) fn end_turn(&self, answer: impl FnOnce()) {
         self.inner.turn.send_modify(|turn| {
             answer();
@@ -320,7 +323,7 @@ impl Session {
         let _ = self.inner.turn.subscribe().wait_for(Option::is_none).await;
     }
 
-    /// `session/cancel`: a no-op between turns.
+    /// Cancels the running turn, if there is one.
     pub(crate) fn cancel_turn(&self) {
         let turn = self.inner.turn.borrow().clone();
         if let Some(turn) = turn {
@@ -328,15 +331,15 @@ impl Session {
         }
     }
 
-    /// A place in the line of requests that change this session. Taken by the reader, so the line
-    /// has the order of the wire.
+    /// Returns a ticket for the queue of requests that change this session. The reader calls this, so
+    /// the queue has the order of the wire.
     pub(crate) fn queue_ticket(&self) -> QueueTicket {
         let (done, next) = oneshot::channel();
         QueueTicket { before: self.inner.last_ticket.lock_unpoisoned().replace(next), _done: done }
     }
 }
 
-/// A session that is being closed; see [`Session::begin_close`].
+/// Prevents new turns while a session is closed, see [`Session::begin_close`].
 pub(crate) struct CloseGuard(Session);
 
 impl Drop for CloseGuard {
@@ -345,17 +348,17 @@ impl Drop for CloseGuard {
     }
 }
 
-/// Dropping it lets the next one go.
+/// A ticket in the queue of requests that change a session. Dropping it lets the next request run.
 pub(crate) struct QueueTicket {
     before: Option<oneshot::Receiver<()>>,
     _done: oneshot::Sender<()>,
 }
 
 impl QueueTicket {
-    /// Whether something is ahead of it.
+    /// Returns true if an earlier request has not finished.
     pub(crate) fn must_wait(&mut self) -> bool {
         let empty = Err(oneshot::error::TryRecvError::Empty);
-        // What has been received cannot be waited for again.
+        // A receiver that is ready must not be awaited again.
         self.before.take_if(|before| before.try_recv() != empty);
         self.before.is_some()
     }
@@ -372,9 +375,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sessions_hold_so_much_together() {
+    fn the_memory_of_all_sessions_is_limited() {
         let memory = SessionMemory::default();
-        // Alone it may be as large as a line may be.
+        // The only session may be as large as a line.
         let alone = memory.reserve(2 * Session::BYTES_TOGETHER).expect("room");
         assert!(memory.reserve(0).is_none());
         drop(alone);

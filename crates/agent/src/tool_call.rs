@@ -1,4 +1,4 @@
-//! Tool calls: announce, update, finish.
+//! Tool calls: announce, update and finish.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -14,7 +14,7 @@ use crate::calls::RemoteTerminal;
 use crate::error::Result;
 use crate::turn::Turn;
 
-/// A tool call before the client knows of it.
+/// A tool call that has not been sent to the client yet.
 ///
 /// ```
 /// use duologue_agent::ToolKind;
@@ -27,7 +27,7 @@ use crate::turn::Turn;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "the client sees a tool call once it is started"]
+#[must_use = "call start or announce to send the tool call"]
 #[derive(Debug)]
 pub struct NewToolCall {
     turn: Turn,
@@ -39,13 +39,13 @@ impl NewToolCall {
         NewToolCall { turn, call: ToolCall::new(Turn::new_tool_call_id(), title) }
     }
 
-    /// Uses an id of the agent's own.
+    /// Sets the id. It is a random UUID by default.
     pub fn id(mut self, id: impl Into<ToolCallId>) -> Self {
         self.call.tool_call_id = id.into();
         self
     }
 
-    /// What kind of tool it is; clients choose an icon by it.
+    /// Sets the kind of the tool, for which clients choose an icon.
     pub fn kind(mut self, kind: ToolKind) -> Self {
         self.call.kind = kind;
         self
@@ -57,19 +57,19 @@ impl NewToolCall {
         self
     }
 
-    /// What the tool was called with.
+    /// Sets the input of the tool.
     pub fn raw_input(mut self, input: Value) -> Self {
         self.call.raw_input = Some(Json::from(input));
         self
     }
 
-    /// Sets anything else of the tool call.
+    /// Changes any field of the tool call.
     pub fn with(mut self, change: impl FnOnce(ToolCall) -> ToolCall) -> Self {
         self.call = change(self.call);
         self
     }
 
-    /// Shows the tool call as running.
+    /// Sends the tool call as running.
     ///
     /// # Errors
     ///
@@ -78,7 +78,7 @@ impl NewToolCall {
         self.announce_as(ToolCallStatus::InProgress).await
     }
 
-    /// Shows the tool call as waiting, for a permission say.
+    /// Sends the tool call as waiting, for example for a permission.
     ///
     /// # Errors
     ///
@@ -97,24 +97,25 @@ impl NewToolCall {
     }
 }
 
-/// A tool call the client shows. One that is dropped stays open: complete it or let it fail.
+/// A tool call that was sent to the client. Call [`complete`](Self::complete) or [`fail`](Self::fail): a handle that is
+/// dropped leaves it open.
 #[derive(Debug)]
 pub struct ToolCallHandle {
     turn: Turn,
     id: ToolCallId,
-    /// The call as the client knows it: content is replaced as a whole, and a permission question
-    /// says what it is about.
+    /// The tool call as the client has it. Content is replaced as a whole, and a permission request
+    /// repeats all fields.
     call: Mutex<ToolCall>,
 }
 
 impl ToolCallHandle {
-    /// The tool call's id.
+    /// Returns the id of the tool call.
     #[must_use]
     pub fn id(&self) -> &ToolCallId {
         &self.id
     }
 
-    /// Changes anything of the tool call; what is not set stays.
+    /// Changes fields of the tool call. Fields that are not set keep their value.
     ///
     /// # Errors
     ///
@@ -122,14 +123,14 @@ impl ToolCallHandle {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future while it waits changes nothing.
+    /// Dropping the future while it waits sends nothing.
     pub async fn update(&self, change: impl FnOnce(ToolCallUpdate) -> ToolCallUpdate) -> Result<()> {
         self.change(|_, update| change(update)).await
     }
 
     async fn change(&self, change: impl FnOnce(&ToolCall, ToolCallUpdate) -> ToolCallUpdate) -> Result<()> {
         self.turn.room().await?;
-        // Sent under the lock: what is sent last has to be what is known last.
+        // Sent under the lock, so that the stored call matches the last update.
         let mut call = self.call.lock_unpoisoned();
         let update = change(&call, ToolCallUpdate::new(self.id.clone()));
         self.turn.update_now(SessionUpdate::from(update.clone()))?;
@@ -146,7 +147,7 @@ impl ToolCallHandle {
         self.update(|update| update.status(status)).await
     }
 
-    /// Adds text or other content to what the tool produced.
+    /// Adds text or other content to the output of the tool.
     ///
     /// # Errors
     ///
@@ -155,7 +156,7 @@ impl ToolCallHandle {
         self.add(ToolCallContent::from(content.into())).await
     }
 
-    /// Adds a change to a file. `old` is `None` for a new file; the path must be absolute.
+    /// Adds a change of a file. `old` is `None` for a new file. The path must be absolute.
     ///
     /// # Errors
     ///
@@ -169,7 +170,7 @@ impl ToolCallHandle {
         self.add(ToolCallContent::diff(path, old, new)).await
     }
 
-    /// Embeds a terminal, whose output the client then shows live.
+    /// Embeds a terminal. The client shows its output live.
     ///
     /// # Errors
     ///
@@ -187,7 +188,7 @@ impl ToolCallHandle {
         .await
     }
 
-    /// What the tool returned.
+    /// Sets the output of the tool.
     ///
     /// # Errors
     ///
@@ -196,7 +197,7 @@ impl ToolCallHandle {
         self.update(|update| update.raw_output(Json::from(output))).await
     }
 
-    /// Asks the user whether the tool may run, telling again what it is.
+    /// Requests permission to run the tool. The request repeats all fields of the tool call.
     ///
     /// # Errors
     ///
@@ -209,7 +210,7 @@ impl ToolCallHandle {
         self.turn.request_permission(ToolCallUpdate::from(call), options).await
     }
 
-    /// The tool succeeded.
+    /// Sets the status to completed.
     ///
     /// # Errors
     ///
@@ -218,7 +219,7 @@ impl ToolCallHandle {
         self.status(ToolCallStatus::Completed).await
     }
 
-    /// The tool failed; `why` is added to its content.
+    /// Sets the status to failed and adds `why` to the content.
     ///
     /// # Errors
     ///

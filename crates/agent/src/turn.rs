@@ -1,4 +1,4 @@
-//! One turn: from the user's prompt to the reason for stopping.
+//! Turns: the work between a prompt and its response.
 
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
@@ -11,8 +11,8 @@ use crate::message::{BufferedMessage, ChunkKind, MessageWriter};
 use crate::session::Session;
 use crate::tool_call::NewToolCall;
 
-/// A turn at work. Everything a [`Session`] can do, a turn can do too; what it sends is always on
-/// its way before the turn's answer.
+/// A running turn. It has all methods of its [`Session`]. Everything that it sends precedes the response
+/// of the turn.
 #[derive(Clone)]
 pub struct Turn {
     inner: Arc<Inner>,
@@ -21,8 +21,8 @@ pub struct Turn {
 struct Inner {
     session: Session,
     cancellation: CancellationToken,
-    /// `None` once the turn is answered. Held while an update of the turn is sent, so that none
-    /// can slip behind the answer.
+    /// The buffered messages, or `None` after the response. Locked while an update of the turn is sent,
+    /// so that no update can follow the response.
     drafts: Mutex<Option<Vec<BufferedMessage>>>,
     answer_meta: Mutex<Option<Meta>>,
 }
@@ -47,30 +47,30 @@ impl Turn {
         Turn { inner: Arc::new(Inner { session, cancellation, drafts, answer_meta }) }
     }
 
-    /// The session the turn belongs to.
+    /// Returns the session of the turn.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.inner.session
     }
 
-    /// Begins a message of the agent, with an id of its own.
+    /// Begins a message of the agent with a new id.
     #[must_use]
     pub fn message(&self) -> MessageWriter {
         MessageWriter::new(self.clone(), ChunkKind::Message)
     }
 
-    /// Begins a thought: text the client may show apart or not at all.
+    /// Begins a thought, which the client may show separately or not at all.
     #[must_use]
     pub fn thought(&self) -> MessageWriter {
         MessageWriter::new(self.clone(), ChunkKind::Thought)
     }
 
-    /// Begins a tool call; see [`NewToolCall`].
+    /// Begins a tool call, see [`NewToolCall`].
     pub fn tool_call(&self, title: impl Into<String>) -> NewToolCall {
         NewToolCall::new(self.clone(), title.into())
     }
 
-    /// Whether the client cancelled the turn.
+    /// Returns true if the client cancelled the turn.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
         self.inner.cancellation.is_cancelled()
@@ -80,18 +80,18 @@ impl Turn {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future changes nothing.
+    /// Dropping the future has no effect.
     pub async fn cancelled(&self) {
         self.inner.cancellation.cancelled().await;
     }
 
-    /// A token that is cancelled with the turn, for code that takes one.
+    /// Returns a token that is cancelled with the turn.
     #[must_use]
     pub fn cancellation(&self) -> CancellationToken {
         self.inner.cancellation.child_token()
     }
 
-    /// Adds `_meta` to the turn's answer.
+    /// Adds `_meta` to the response of the turn.
     pub fn set_answer_meta(&self, meta: Meta) {
         *self.inner.answer_meta.lock_unpoisoned() = Some(meta);
     }
@@ -100,14 +100,12 @@ impl Turn {
         self.inner.answer_meta.lock_unpoisoned().take()
     }
 
-    /// Sends an update of this turn.
-    ///
-    /// Waits while the client is slow to read.
+    /// Sends an update in this turn. Waits while the client is slow to read.
     ///
     /// # Errors
     ///
-    /// [`Error::Cancelled`] when the turn is cancelled while it waits, [`Error::TurnEnded`] after
-    /// the turn was answered, and as [`Session::update`].
+    /// [`Error::Cancelled`] if the turn is cancelled while this waits, [`Error::TurnEnded`] after the
+    /// response of the turn, and as [`Session::update`].
     pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
         let update = update.into();
         if !self.client().accepts(&update) {
@@ -136,23 +134,23 @@ impl Turn {
         self.while_running(|session| if taken { session.send_now(update) } else { Ok(()) })
     }
 
-    /// Sends under the lock that the end of the turn takes.
+    /// Sends under the lock that the end of the turn takes, unless the turn has ended.
     fn while_running<T>(&self, send: impl FnOnce(&Session) -> Result<T>) -> Result<T> {
         let drafts = self.inner.drafts.lock_unpoisoned();
         if drafts.is_some() { send(self.session()) } else { Err(Error::TurnEnded) }
     }
 
-    /// Works on the drafts of messages that are held back, while the turn runs.
+    /// Changes the buffered messages, unless the turn has ended.
     pub(crate) fn with_drafts<T>(&self, work: impl FnOnce(&mut Vec<BufferedMessage>) -> T) -> Result<T> {
         self.inner.drafts.lock_unpoisoned().as_mut().map(work).ok_or(Error::TurnEnded)
     }
 
-    /// Sends what is still held back and closes the turn for good.
+    /// Sends the buffered messages and ends the turn.
     pub(crate) fn end(&self) {
         let mut drafts = self.inner.drafts.lock_unpoisoned();
         for update in drafts.take().into_iter().flatten().flat_map(BufferedMessage::into_updates) {
             if let Err(error) = self.session().send_now(update) {
-                tracing::warn!(%error, "a message that was held back could not be sent");
+                tracing::warn!(%error, "a buffered message could not be sent");
             }
         }
     }

@@ -1,5 +1,4 @@
-//! Shorthands for updates, the same on a [`Session`] and on a [`Turn`]: a turn's are part of it, and
-//! cannot come behind its answer.
+//! Shorthands for updates. [`Session`] and [`Turn`] have the same ones; those of a turn precede its response.
 
 use duologue_schema::{
     AvailableCommand, AvailableCommandsUpdate, ConfigOptionUpdate, CurrentModeUpdate, Notice, Plan,
@@ -31,7 +30,7 @@ macro_rules! shorthands {
                 self.update(SessionUpdate::Plan(Plan::new(entries))).await
             }
 
-            /// Tells that the agent switched the mode by itself.
+            /// Reports that the agent switched the mode by itself.
             ///
             /// # Errors
             ///
@@ -40,8 +39,8 @@ macro_rules! shorthands {
                 self.update(SessionUpdate::CurrentModeUpdate(CurrentModeUpdate::new(mode.into()))).await
             }
 
-            /// Tells all configuration options after the agent changed one by itself. Boolean ones
-            /// are left out for clients that cannot show them.
+            /// Sends all configuration options after the agent changed one by itself. Boolean options
+            /// are removed for clients that cannot show them.
             ///
             /// # Errors
             ///
@@ -51,7 +50,7 @@ macro_rules! shorthands {
                 self.update(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options))).await
             }
 
-            /// Patches title or time of the session.
+            /// Changes the title or the time of the session.
             ///
             /// # Errors
             ///
@@ -60,7 +59,7 @@ macro_rules! shorthands {
                 self.update(SessionUpdate::SessionInfoUpdate(info)).await
             }
 
-            /// Tells how much of the context is used, in tokens, and what it cost so far.
+            /// Reports the used part of the context in tokens, and the cost so far.
             ///
             /// # Errors
             ///
@@ -69,7 +68,8 @@ macro_rules! shorthands {
                 self.update(SessionUpdate::UsageUpdate(usage)).await
             }
 
-            /// Shows a passing notice. Clients that did not ask for notices are not sent any.
+            /// Sends a notice, which is not part of the conversation. It is only sent to clients that advertise
+            /// notices.
             ///
             /// # Errors
             ///

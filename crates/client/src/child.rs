@@ -1,4 +1,4 @@
-//! A program with its three pipes, in a process group of its own. Operating-system code lives here.
+//! The process of an agent with its pipes and its process group, with the operating-system code for it.
 
 use std::process::{ExitStatus, Stdio};
 use std::sync::Arc;
@@ -9,11 +9,10 @@ use crate::command::Command;
 use crate::error::{Error, Result};
 use crate::limits::{CLOSE_STEP, REAP};
 
-/// A running agent to whom nobody speaks the protocol: three pipes and an end. For what stands
-/// beside a conversation, such as a proxy or a test bench; editors use
+/// A running agent with raw pipes and without a connection, for proxies and test tools. Editors use
 /// [`Client::spawn`](crate::Client::spawn).
 ///
-/// It is the leader of a process group of its own. Dropping it kills the group.
+/// The process leads a process group of its own. Dropping this kills the group.
 ///
 /// ```
 /// use duologue_client::{AgentProcess, Command};
@@ -22,9 +21,9 @@ use crate::limits::{CLOSE_STEP, REAP};
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
 /// let (process, mut pipes) = AgentProcess::start(Command::new("echo").arg("no agent"))?;
-/// let mut said = String::new();
-/// pipes.stdout.read_to_string(&mut said).await?;
-/// assert_eq!(said, "no agent\n");
+/// let mut output = String::new();
+/// pipes.stdout.read_to_string(&mut output).await?;
+/// assert_eq!(output, "no agent\n");
 /// let status = process.end().await;
 /// assert!(status.is_some_and(|status| status.success()));
 /// # Ok(())
@@ -40,11 +39,11 @@ pub struct AgentProcess {
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Pipes {
-    /// What it reads. Dropping it is the polite way to end an agent.
+    /// The stdin of the process. Dropping it asks the agent to exit.
     pub stdin: ChildStdin,
-    /// What it says.
+    /// The stdout of the process, with its messages.
     pub stdout: ChildStdout,
-    /// What it says beside the conversation. Somebody has to read it, or it may wait for ever.
+    /// The stderr of the process. Read it, because a full pipe blocks the process.
     pub stderr: ChildStderr,
 }
 
@@ -53,11 +52,11 @@ impl AgentProcess {
     ///
     /// # Errors
     ///
-    /// [`Error::Spawn`] when it cannot be started.
+    /// [`Error::Spawn`] if the program cannot be started.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime with I/O enabled.
+    /// Panics outside a tokio runtime with I/O enabled.
     pub fn start(command: impl Into<Command>) -> Result<(Self, Pipes)> {
         let command = command.into();
         let program = command.program();
@@ -76,34 +75,33 @@ impl AgentProcess {
         }
     }
 
-    /// The number of the process, while it runs.
+    /// Returns the id of the process, while it runs.
     #[must_use]
     pub fn id(&self) -> Option<u32> {
         self.child.id()
     }
 
-    /// Waits for the program to end by itself. What it started may live on.
+    /// Waits until the program exits by itself. Processes that it started can continue.
     ///
     /// # Cancel safety
     ///
-    /// Nothing is lost when the future is dropped.
+    /// Dropping the future has no effect.
     pub async fn wait(&mut self) -> Option<ExitStatus> {
         self.child.wait().await.ok()
     }
 
-    /// Asks the program and all it started to terminate (`SIGTERM`; nothing on systems without it).
+    /// Sends SIGTERM to the process group. Has no effect on systems without signals.
     pub fn terminate(&self) {
         self.group.terminate();
     }
 
-    /// Kills the program and all it started, at once.
+    /// Kills the process group at once.
     pub fn kill(&self) {
         self.group.kill();
     }
 
-    /// Ends the program, whose stdin should have been dropped: waits two seconds, asks it to
-    /// terminate, waits two more, kills it. Whatever it started goes with it. `None` when even that
-    /// could not be seen.
+    /// Ends the process group. Drop stdin first. This waits two seconds, sends SIGTERM, waits two more seconds
+    /// and sends SIGKILL. Returns `None` if the exit status is unknown.
     pub async fn end(mut self) -> Option<ExitStatus> {
         let status = graceful_shutdown(&mut self.child, &self.group).await;
         self.group.kill();
@@ -112,23 +110,23 @@ impl AgentProcess {
     }
 }
 
-/// The rest of the ladder, after the end of input: wait, TERM, wait, KILL.
+/// Ends a process whose input was closed: waits, sends SIGTERM, waits and sends SIGKILL.
 pub(crate) async fn graceful_shutdown(child: &mut Child, group: &ProcessGroup) -> Option<ExitStatus> {
-    if let Some(status) = asked_to_leave(child.wait(), || group.terminate()).await {
+    if let Some(status) = exit_or_terminate(child.wait(), || group.terminate()).await {
         return status.ok();
     }
     group.kill();
     reap(child).await
 }
 
-/// All of the ladder but its last step; `None` when that is due.
-async fn asked_to_leave<T>(left: impl Future<Output = T>, terminate: impl FnOnce()) -> Option<T> {
-    let mut left = std::pin::pin!(left);
-    if let Ok(left) = tokio::time::timeout(CLOSE_STEP, &mut left).await {
-        return Some(left);
+/// Waits for the exit, calls `terminate` and waits again. Returns `None` if the process has to be killed.
+async fn exit_or_terminate<T>(exit: impl Future<Output = T>, terminate: impl FnOnce()) -> Option<T> {
+    let mut exit = std::pin::pin!(exit);
+    if let Ok(status) = tokio::time::timeout(CLOSE_STEP, &mut exit).await {
+        return Some(status);
     }
     terminate();
-    tokio::time::timeout(CLOSE_STEP, left).await.ok()
+    tokio::time::timeout(CLOSE_STEP, exit).await.ok()
 }
 
 pub(crate) async fn reap(child: &mut Child) -> Option<ExitStatus> {
@@ -136,8 +134,8 @@ pub(crate) async fn reap(child: &mut Child) -> Option<ExitStatus> {
     tokio::time::timeout(REAP, child.wait()).await.ok().and_then(std::result::Result::ok)
 }
 
-/// The process group of an agent. Dropping it kills what is left, also when the runtime that ran
-/// the supervisor goes away.
+/// The process group of an agent. Dropping it kills the group, even if the runtime of the supervisor was
+/// dropped.
 #[derive(Debug)]
 pub(crate) struct ProcessGroup {
     #[cfg(unix)]
@@ -154,7 +152,7 @@ impl ProcessGroup {
     #[cfg(unix)]
     fn signal(&self, signal: rustix::process::Signal) {
         if let Some(id) = self.id {
-            // Gone already is what we want.
+            // An error means that the group is gone.
             let _ = rustix::process::kill_process_group(id, signal);
         }
     }
@@ -169,13 +167,13 @@ impl ProcessGroup {
         self.signal(rustix::process::Signal::KILL);
     }
 
-    /// The group is gone, and its number may soon be somebody else's.
+    /// Forgets the group after its end, because its id can be reused.
     #[cfg(unix)]
     pub(crate) fn forget(&mut self) {
         self.id = None;
     }
 
-    // Elsewhere only the process itself is ended, by `reap`.
+    // On other systems only the process itself is ended, by `reap`.
     #[cfg(not(unix))]
     pub(crate) fn of(_: &Child) -> Self {
         ProcessGroup {}
@@ -191,7 +189,7 @@ impl ProcessGroup {
 impl Drop for ProcessGroup {
     fn drop(&mut self) {
         self.kill();
-        // The runtime that would have collected the leader may be gone.
+        // The runtime that reaps the leader may have been dropped.
         #[cfg(unix)]
         if let Some(id) = self.id {
             let _ = std::thread::Builder::new()
@@ -210,21 +208,20 @@ mod tests {
 
     use super::*;
 
-    /// On a clock of the test's own: who leaves in time is never signalled, who does not is, once
-    /// and at the time that was given.
+    /// A process that exits in time is not signalled. Another one is signalled once, at the right time.
     #[tokio::test(start_paused = true)]
-    async fn the_ladder_takes_its_time_and_no_more() {
+    async fn each_step_of_the_shutdown_has_its_time() {
         for after in [0, 1, 1999, 2001, 2500, 3999, 4001, 3_600_000] {
-            let (begun, signalled) = (Instant::now(), Cell::new(None));
-            let left = asked_to_leave(sleep(Duration::from_millis(after)), || {
-                assert_eq!(signalled.replace(Some(begun.elapsed())), None, "once");
+            let (started, signalled) = (Instant::now(), Cell::new(None));
+            let exit = exit_or_terminate(sleep(Duration::from_millis(after)), || {
+                assert_eq!(signalled.replace(Some(started.elapsed())), None, "once");
             })
             .await;
-            assert_eq!(left.is_some(), after < 4000, "who leaves after {after} ms");
+            assert_eq!(exit.is_some(), after < 4000, "an exit after {after} ms");
             assert_eq!(signalled.get(), (after > 2000).then_some(Duration::from_secs(2)), "after {after} ms");
-            assert_eq!(begun.elapsed(), Duration::from_millis(after.min(4000)));
+            assert_eq!(started.elapsed(), Duration::from_millis(after.min(4000)));
         }
-        // With the last step, five seconds for the worst of them.
+        // With the last step, the shutdown takes at most five seconds.
         assert_eq!(2 * CLOSE_STEP + REAP, Duration::from_secs(5));
     }
 }

@@ -1,19 +1,19 @@
-//! Starting: from settings and a program to an initialized connection.
+//! Starts and initializes agents.
 
 use std::panic::AssertUnwindSafe;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_exchange::{Exchange, ExchangeConnector};
-use duologue_rpc::{Extensions, Limits, Peer, Tap, Transport};
+use duologue_exchange::{Exchange, ExchangeConnector, ExchangeService};
+use duologue_rpc::{Extensions, Limits, Tap, Transport};
 use duologue_schema::{
     AgentRequest, DuologueCapabilities, Error as WireError, Implementation, InitializeRequest,
     ProtocolVersion, Request, SessionId,
 };
 
 use crate::command::Command;
-use crate::connection::{Connection, ConnectionInner};
+use crate::connection::{AgentLink, Connection, ConnectionInner};
 use crate::error::{Error, Result};
 use crate::fair::FairSemaphore;
 use crate::host::{ConnectionId, Host, HostResult};
@@ -22,7 +22,7 @@ use crate::process::{self, ProcessHandle};
 use crate::router::Router;
 use crate::service::{ClientService, Closures, RejectedHook};
 
-/// A client before it has an agent: its host and its settings.
+/// A client with its host and its settings, before it has an agent.
 ///
 /// ```no_run
 /// use duologue_client::schema::printable;
@@ -36,7 +36,7 @@ use crate::service::{ClientService, Closures, RejectedHook};
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a client does nothing until it has an agent"]
+#[must_use = "call spawn or connect to start an agent"]
 pub struct Client<H = ()> {
     host: H,
     info: Option<Implementation>,
@@ -54,7 +54,7 @@ pub struct Client<H = ()> {
 }
 
 impl<H: Host> Client<H> {
-    /// A client whose agents may ask `host`. `()` refuses everything.
+    /// Creates a client. `host` handles the requests of its agents; `()` rejects all of them.
     pub fn new(host: H) -> Self {
         Client {
             host,
@@ -73,14 +73,14 @@ impl<H: Host> Client<H> {
         }
     }
 
-    /// Name and version of this client, for the agent's logs.
+    /// Sets the name and version of this client, for the agent's logs.
     pub fn info(mut self, info: Implementation) -> Self {
         self.info = Some(info);
         self
     }
 
-    /// Answers one method with a closure instead of the host, and advertises it. The method is
-    /// chosen by the type of its params; extension methods of your own work too.
+    /// Handles one method with a closure instead of the host, and advertises it. The type of the params
+    /// selects the method, which can be an extension method.
     ///
     /// ```no_run
     /// use duologue_client::Client;
@@ -92,8 +92,7 @@ impl<H: Host> Client<H> {
     /// # let _ = client;
     /// ```
     ///
-    /// All five terminal methods have to be answered before `terminal` may be advertised: give
-    /// them to a [`Host`], or advertise it there.
+    /// `terminal` is only advertised if all five terminal methods have closures, or by the [`Host`].
     pub fn on<R, F, Fut>(mut self, answer: F) -> Self
     where
         R: Request,
@@ -104,8 +103,8 @@ impl<H: Host> Client<H> {
         self
     }
 
-    /// Calls `observe` with each request that the client rejects before the host sees it, and with the error that
-    /// the agent gets: the capability was not advertised, a path is not absolute, or the session is unknown.
+    /// Calls `observe` with each request that the client rejects itself, and with its error. Reasons are a capability
+    /// that was not advertised, a relative path, or an unknown session.
     ///
     /// It is called on the reader and must not block.
     pub fn on_rejected(
@@ -116,20 +115,20 @@ impl<H: Host> Client<H> {
         self
     }
 
-    /// What we answer to the agent beyond ACP, as an agent like it, and our name there.
+    /// Sets the handlers for messages of the agent as a peer, and the name of this side.
     #[cfg(feature = "exchange")]
     pub fn exchange(mut self, exchange: Exchange) -> Self {
         self.exchange = Some(exchange);
         self
     }
 
-    /// Handlers for extension methods.
+    /// Sets the handlers for extension methods.
     pub fn extensions(mut self, extensions: Extensions) -> Self {
         self.extensions = extensions;
         self
     }
 
-    /// Other limits than the default ones.
+    /// Sets the limits of the connection.
     ///
     /// ```
     /// use duologue_client::{Client, Limits};
@@ -152,25 +151,24 @@ impl<H: Host> Client<H> {
         self
     }
 
-    /// How long the agent may take to answer `initialize`; 30 seconds by default.
+    /// Sets the timeout of `initialize`, 30 seconds by default.
     pub fn start_timeout(mut self, after: Duration) -> Self {
         self.start_timeout = after;
         self
     }
 
-    /// How long the agent may take to answer anything but a prompt, an `initialize` or a
-    /// `session/load`; unlimited by default.
+    /// Sets the timeout of all requests except `initialize`, prompts and `session/load`. There is none by
+    /// default.
     pub fn request_timeout(mut self, after: Duration) -> Self {
         self.request_timeout = Some(after);
         self
     }
 
-    /// Sets how many bytes the agent's requests to the host may take together, 128 MiB by default.
+    /// Sets the limit on the bytes of all running requests to the host, 128 MiB by default.
     ///
-    /// A request that can be answered with a file or a program's output counts as
-    /// [`Limits::frame_bytes`], until its answer is on its way; a write or a question as its own length. Requests over
-    /// the limit wait. Sessions are served in turn. One session
-    /// takes at most half, or one request of any size.
+    /// A request whose response can contain a file or the output of a program counts as [`Limits::frame_bytes`] until
+    /// the response is sent. Other requests count as their own length. Requests over the limit wait. Sessions are served
+    /// in turn. One session uses at most half of the limit, or one request of any size.
     pub fn host_bytes(mut self, bytes: usize) -> Self {
         self.host_bytes = bytes;
         self
@@ -183,8 +181,8 @@ impl<H: Host> Client<H> {
         self
     }
 
-    /// Does not tell agents that this client can clear messages, for one that only prints: they
-    /// then set a draft apart with a visible rule instead of taking it back.
+    /// Does not advertise that this client can clear messages. Use it for a client that only prints:
+    /// agents then separate a draft with a visible rule instead of clearing it.
     pub fn without_message_clear(mut self) -> Self {
         self.message_clear = false;
         self
@@ -192,16 +190,15 @@ impl<H: Host> Client<H> {
 
     /// Starts an agent and initializes it.
     ///
-    /// The agent gets a process group of its own, which is ended with it. Call
-    /// [`Connection::close`] before the runtime ends, or the group is killed at once instead of being
-    /// asked. If this program is killed, an agent that watches its input (all of ours do) ends by
-    /// itself; others may not, nor does what left the group with `setsid`.
+    /// The agent has a process group of its own, which ends with it. Call [`Connection::close`] before the
+    /// runtime ends; otherwise the group is killed at once. If this program is killed, an agent that watches
+    /// its input ends by itself, as all agents of this project do. Other agents may survive, and so do
+    /// processes that left the group with `setsid`.
     ///
     /// # Errors
     ///
-    /// [`Error::Spawn`] when the program cannot be started, [`Error::AgentExited`] when it ends
-    /// before it answers, [`Error::StartTimeout`] when it does not answer, and as
-    /// [`connect`](Self::connect).
+    /// [`Error::Spawn`] if the program cannot be started, [`Error::AgentExited`] if it exits before it
+    /// responds, [`Error::StartTimeout`] if it does not respond, and as [`connect`](Self::connect).
     ///
     /// # Cancel safety
     ///
@@ -209,27 +206,27 @@ impl<H: Host> Client<H> {
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime with I/O and time enabled.
+    /// Panics outside a tokio runtime with I/O and time enabled.
     pub async fn spawn(self, command: impl Into<Command>) -> Result<Connection> {
         let (transport, process, supervisor) = process::spawn(command.into())?;
-        let (connection, hello) = self.start(transport, Some(process));
-        supervisor.watch(connection.peer().clone());
-        connection.initialize(hello).await
+        let (starting, request) = self.start(transport, Some(process));
+        supervisor.watch(starting.link.peer.clone());
+        starting.initialize(request).await
     }
 
     /// Initializes an agent over a transport.
     ///
     /// # Errors
     ///
-    /// [`Error::UnsupportedVersion`] when the agent does not speak our version,
-    /// [`Error::StartTimeout`] when it does not answer, and what it answers.
+    /// [`Error::UnsupportedVersion`] if the agent does not support our version, [`Error::StartTimeout`] if
+    /// it does not respond, and the error with which it responds.
     ///
     /// # Panics
     ///
-    /// Outside a tokio runtime with time enabled.
+    /// Panics outside a tokio runtime with time enabled.
     pub async fn connect(self, transport: Transport) -> Result<Connection> {
-        let (connection, hello) = self.start(transport, None);
-        connection.initialize(hello).await
+        let (starting, request) = self.start(transport, None);
+        starting.initialize(request).await
     }
 
     fn start(self, transport: Transport, process: Option<ProcessHandle>) -> (Starting, InitializeRequest) {
@@ -240,20 +237,20 @@ impl<H: Host> Client<H> {
         duologue.write_to(&mut capabilities.meta);
         let exchange = ExchangeConnector::new(self.exchange);
         exchange.advertise(&mut capabilities.meta);
-        let mut hello = InitializeRequest::new(ProtocolVersion::LATEST);
-        hello.client_capabilities = capabilities.clone();
-        hello.client_info = self.info;
+        let mut request = InitializeRequest::new(ProtocolVersion::LATEST);
+        request.client_capabilities = capabilities.clone();
+        request.client_info = self.info;
 
         let id = ConnectionId::new();
         let host = Arc::new(self.host);
-        // Handles on the connection do not keep the host: it ends with the conversation.
+        // Weak, because handles of the connection must not keep the host alive.
         let weak = Arc::downgrade(&host);
         let started = Box::new(move |session: &SessionId, folders: &[PathBuf]| {
             let Some(host) = weak.upgrade() else { return };
-            // On the reader, in the middle of an answer: its panic must not cost the session.
-            let told = AssertUnwindSafe(|| id.call(|| host.session_started(session, folders)));
-            if std::panic::catch_unwind(told).is_err() {
-                tracing::error!("the host panicked over a session that started");
+            // The reader is processing the response that opens the session. A panic must not cost the session.
+            let notify = AssertUnwindSafe(|| id.call(|| host.session_started(session, folders)));
+            if std::panic::catch_unwind(notify).is_err() {
+                tracing::error!("the host panicked in session_started");
             }
         });
         let router = Arc::new(Router::new(self.keep_conversations, started));
@@ -285,41 +282,44 @@ impl<H: Host> Client<H> {
             }
         });
         let exchange = started.expect("the service is made before the connection starts");
-        let inner = ConnectionInner::new(peer, process, router, exchange, self.request_timeout);
-        (Starting { inner, timeout: self.start_timeout }, hello)
+        let starting = Starting {
+            link: AgentLink { peer, process },
+            router,
+            exchange,
+            timeout: self.start_timeout,
+            request_timeout: self.request_timeout,
+        };
+        (starting, request)
     }
 }
 
-/// A connection whose agent has not said hello. Dropping it ends the agent.
+/// A connection before the response to `initialize`. Dropping it ends the agent.
 struct Starting {
-    inner: ConnectionInner,
+    link: AgentLink,
+    router: Arc<Router>,
+    exchange: Arc<ExchangeService>,
     timeout: Duration,
+    request_timeout: Option<Duration>,
 }
 
 impl Starting {
-    fn peer(&self) -> &Peer {
-        self.inner.peer()
-    }
-
-    async fn initialize(self, hello: InitializeRequest) -> Result<Connection> {
-        let ours = hello.protocol_version;
-        // Never cancelled: the protocol has no answer to a cancelled `initialize`.
-        let answer = self.peer().request(&hello).detach();
-        let hello = match tokio::time::timeout(self.timeout, answer).await {
-            Ok(hello) => hello?,
+    async fn initialize(self, request: InitializeRequest) -> Result<Connection> {
+        let Starting { link, router, exchange, timeout, request_timeout } = self;
+        let ours = request.protocol_version;
+        // Detached, because the protocol does not allow to cancel `initialize`.
+        let response = link.peer.request(&request).detach();
+        let response = match tokio::time::timeout(timeout, response).await {
+            Ok(response) => response?,
             Err(_) => {
-                self.inner.kill();
-                return Err(Error::StartTimeout {
-                    after: self.timeout,
-                    stderr: self.inner.stderr(),
-                    noise: self.peer().recent_noise(),
-                });
+                link.kill();
+                let noise = link.peer.recent_noise();
+                return Err(Error::StartTimeout { after: timeout, stderr: link.stderr(), noise });
             }
         };
-        if hello.protocol_version != ours {
-            return Err(Error::UnsupportedVersion { agent: hello.protocol_version, ours });
+        if response.protocol_version != ours {
+            return Err(Error::UnsupportedVersion { agent: response.protocol_version, ours });
         }
-        self.inner.initialized(hello);
-        Ok(Connection { inner: Arc::new(self.inner) })
+        let inner = ConnectionInner::new(link, response, router, exchange, request_timeout);
+        Ok(Connection { inner: Arc::new(inner) })
     }
 }

@@ -1,13 +1,13 @@
-//! What to start, and how.
+//! The command line of an agent.
 
 use std::ffi::OsStr;
 use std::io::Write;
 use std::path::Path;
 
-/// An agent's program with its arguments, folder and environment.
+/// The program of an agent with its arguments, folder and environment.
 ///
-/// The environment is inherited, as agents need keys and tools from it; [`clean_env`](Self::clean_env)
-/// starts from a short list instead. No shell is involved.
+/// The environment is inherited, because agents need keys and tools from it.
+/// [`clean_env`](Self::clean_env) inherits only a short list. No shell is involved.
 ///
 /// ```
 /// use duologue_client::Command;
@@ -26,12 +26,12 @@ impl std::fmt::Debug for Command {
     }
 }
 
-/// What a clean environment keeps, besides `LC_*` and `XDG_*`.
+/// The variables of a clean environment, besides `LC_*` and `XDG_*`.
 const KEPT: [&str; 10] =
     ["HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "TMPDIR", "TZ", "SYSTEMROOT"];
 
 impl Command {
-    /// A program, by path or by name on the `PATH`.
+    /// Creates a command for a program, given as a path or as a name on the `PATH`.
     pub fn new(program: impl AsRef<OsStr>) -> Self {
         Command { inner: std::process::Command::new(program), stderr: None }
     }
@@ -50,7 +50,7 @@ impl Command {
         self
     }
 
-    /// Starts the program in this folder. Sessions have folders of their own.
+    /// Sets the working folder of the program. Sessions have folders of their own.
     #[must_use]
     pub fn cwd(mut self, dir: impl AsRef<Path>) -> Self {
         self.inner.current_dir(dir);
@@ -64,27 +64,27 @@ impl Command {
         self
     }
 
-    /// Also writes what the agent writes to stderr, its `println!` included, to this program's
-    /// stderr. The end of it is kept either way, see [`Connection::stderr`](crate::Connection::stderr).
+    /// Copies the stderr of the agent to the stderr of this program. The end of it is kept in any case, see
+    /// [`Connection::stderr`](crate::Connection::stderr).
     #[must_use]
     pub fn show_stderr(self) -> Self {
         self.stderr_to(std::io::stderr())
     }
 
-    /// As [`show_stderr`](Self::show_stderr), but to `writer`, which has a thread of its own and may be
-    /// slow; what it does not take in time is left out.
+    /// Copies the stderr of the agent to `writer`, on a thread of its own. Output that a slow writer does
+    /// not accept in time is skipped.
     #[must_use]
     pub fn stderr_to(mut self, writer: impl Write + Send + 'static) -> Self {
         self.stderr = Some(Box::new(writer));
         self
     }
 
-    /// Inherits only home, user, path, shell, terminal, language, time zone, temporary and XDG
-    /// folders. What [`env`](Self::env) sets is kept.
+    /// Inherits only the variables for home, user, path, shell, terminal, language, time zone, temporary and
+    /// XDG folders. Variables that [`env`](Self::env) sets are kept.
     ///
-    /// This is the agent's own environment. Programs that it runs in terminals of a [`LocalHost`](crate::LocalHost) are
-    /// started by this program and inherit all of its environment; with
-    /// [`LocalHost::without_terminals`](crate::LocalHost::without_terminals) there are none.
+    /// This affects only the agent itself. Programs in terminals of a [`LocalHost`](crate::LocalHost) are started by
+    /// this program and inherit its whole environment. [`LocalHost::without_terminals`](crate::LocalHost::without_terminals)
+    /// disables them.
     #[must_use]
     pub fn clean_env(mut self) -> Self {
         let set: Vec<_> = self
@@ -95,7 +95,7 @@ impl Command {
         self.inner.env_clear();
         let kept = std::env::vars_os().filter(|(name, value)| {
             let Some(name) = name.to_str() else { return false };
-            // A value that begins like this is an exported shell function.
+            // A value with this beginning is an exported shell function.
             let function = value.as_encoded_bytes().starts_with(b"()");
             !function && (KEPT.contains(&name) || name.starts_with("LC_") || name.starts_with("XDG_"))
         });

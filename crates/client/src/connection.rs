@@ -1,8 +1,8 @@
-//! A connection to an initialized agent: what it can do, its sessions, its end.
+//! Connections to initialized agents.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_exchange::{ExchangeService, PeerAgent};
@@ -21,19 +21,46 @@ use crate::process::ProcessHandle;
 use crate::router::{Router, SessionEntry};
 use crate::session::{Session, SessionBuilder, SessionReplay, absolute};
 
-/// A connection to an agent that has answered `initialize`. Cheap to clone.
+/// A connection to an agent that has responded to `initialize`. Cheap to clone.
 ///
-/// When the last handle is gone, its sessions' and turns' included, the agent is told to end: its
-/// input is closed, then it is signalled if it stays.
+/// When the last handle is dropped, including those of sessions and turns, the agent is ended: its input
+/// is closed, then it is signalled if it does not exit.
 #[derive(Clone)]
 pub struct Connection {
     pub(crate) inner: Arc<ConnectionInner>,
 }
 
+/// The peer of an agent and its process, if this program started it. Dropping it ends the agent.
+pub(crate) struct AgentLink {
+    pub(crate) peer: Peer,
+    pub(crate) process: Option<ProcessHandle>,
+}
+
+impl AgentLink {
+    pub(crate) fn stderr(&self) -> String {
+        self.process.as_ref().map(ProcessHandle::stderr).unwrap_or_default()
+    }
+
+    pub(crate) fn kill(&self) {
+        match &self.process {
+            Some(process) => process.kill(),
+            None => self.peer.close(),
+        }
+    }
+}
+
+impl Drop for AgentLink {
+    fn drop(&mut self) {
+        match &self.process {
+            Some(process) => process.close(),
+            None => self.peer.close(),
+        }
+    }
+}
+
 pub(crate) struct ConnectionInner {
-    peer: Peer,
-    hello: OnceLock<InitializeResponse>,
-    process: Option<ProcessHandle>,
+    pub(crate) link: AgentLink,
+    initialize_response: InitializeResponse,
     request_timeout: Option<Duration>,
     runtime: Handle,
     pub(crate) router: Arc<Router>,
@@ -49,23 +76,19 @@ impl std::fmt::Debug for Connection {
 
 impl ConnectionInner {
     pub(crate) fn new(
-        peer: Peer,
-        process: Option<ProcessHandle>,
+        link: AgentLink,
+        initialize_response: InitializeResponse,
         router: Arc<Router>,
         exchange: Arc<ExchangeService>,
         request_timeout: Option<Duration>,
     ) -> Self {
-        let (hello, runtime, turn_ended) = (OnceLock::new(), Handle::current(), Notify::new());
-        ConnectionInner { peer, hello, process, request_timeout, runtime, router, exchange, turn_ended }
-    }
-
-    pub(crate) fn initialized(&self, hello: InitializeResponse) {
-        self.exchange.set_peer_capabilities(hello.agent_capabilities.meta.as_ref());
-        let _ = self.hello.set(hello);
+        exchange.set_peer_capabilities(initialize_response.agent_capabilities.meta.as_ref());
+        let (runtime, turn_ended) = (Handle::current(), Notify::new());
+        ConnectionInner { link, initialize_response, request_timeout, runtime, router, exchange, turn_ended }
     }
 
     pub(crate) fn peer(&self) -> &Peer {
-        &self.peer
+        &self.link.peer
     }
 
     pub(crate) fn peer_agent(&self) -> &PeerAgent {
@@ -73,34 +96,19 @@ impl ConnectionInner {
     }
 
     pub(crate) fn agent(&self) -> &AgentCapabilities {
-        static NONE: OnceLock<AgentCapabilities> = OnceLock::new();
-        match self.hello.get() {
-            Some(hello) => &hello.agent_capabilities,
-            None => NONE.get_or_init(AgentCapabilities::default),
-        }
+        &self.initialize_response.agent_capabilities
     }
 
     pub(crate) fn auth_methods(&self) -> &[AuthMethod] {
-        self.hello.get().map_or(&[], |hello| &hello.auth_methods)
+        &self.initialize_response.auth_methods
     }
 
     pub(crate) fn require(&self, offered: bool, capability: &'static str) -> Result<()> {
         if offered { Ok(()) } else { Err(Error::NotSupported { capability }) }
     }
 
-    pub(crate) fn stderr(&self) -> String {
-        self.process.as_ref().map(ProcessHandle::stderr).unwrap_or_default()
-    }
-
-    pub(crate) fn kill(&self) {
-        match &self.process {
-            Some(process) => process.kill(),
-            None => self.peer.close(),
-        }
-    }
-
-    /// Sends `session/cancel` for a turn unless that was done, answers its open questions, and gives
-    /// the agent a while to end it.
+    /// Sends `session/cancel` for a turn, once, responds to its open requests to the user, and ends the turn
+    /// after a timeout if the agent does not.
     pub(crate) fn cancel_turn(self: &Arc<Self>, route: &Arc<SessionEntry>, number: u64, drop_sink: bool) {
         let Some(questions) = route.cancel(number, drop_sink) else { return };
         self.send_cancel(route);
@@ -109,45 +117,45 @@ impl ConnectionInner {
         let patience = async move {
             tokio::time::sleep(CANCEL_PATIENCE).await;
             if let Some(route) = route.upgrade() {
-                route.done(number, Err(Error::CancelIgnored { after: CANCEL_PATIENCE }));
+                route.end_turn(number, Err(Error::CancelIgnored { after: CANCEL_PATIENCE }));
             }
             if let Some(connection) = connection.upgrade() {
                 connection.turn_ended.notify_waiters();
             }
         };
-        // A turn may be dropped on any thread, an editor's own among them.
+        // A turn can be dropped on a thread without a runtime.
         self.runtime.spawn(patience);
     }
 
     pub(crate) fn send_cancel(&self, route: &SessionEntry) {
-        let _ = self.peer.notify_now(&CancelNotification::new(route.id.clone()));
+        let _ = self.peer().notify_now(&CancelNotification::new(route.id.clone()));
     }
 
-    /// A request with the connection's time limit. Dropping the future withdraws it.
+    /// Sends a request with the timeout of the connection. Dropping the future cancels the request.
     pub(crate) async fn call<R: Request>(&self, request: &R) -> Result<R::Result> {
         self.call_then(request, |_| {}).await
     }
 
-    /// [`call`](Self::call) with something to do on the reader, before anything behind the answer is
-    /// read: what changes a session's state must not undo a later update.
+    /// [`call`](Self::call) with a function that runs on the reader before later messages are read. A change
+    /// of a session's state must not undo a later update.
     pub(crate) async fn call_then<R: Request>(
         &self,
         request: &R,
         then: impl FnOnce(&R::Result) + Send + 'static,
     ) -> Result<R::Result> {
         let (sender, receiver) = oneshot::channel();
-        let asked = self.peer.request_into(request, None, move |answer| {
+        let request = self.peer().request_into(request, None, move |answer| {
             if let Ok(result) = &answer {
                 then(result);
             }
             let _ = sender.send(answer);
         })?;
-        let _withdraw = WithdrawOnDrop(asked);
+        let _withdraw = WithdrawOnDrop(request);
         let answer = self.limited(R::METHOD, receiver).await?;
         answer.map_err(|error| Error::from(error).with_login(self.auth_methods()))
     }
 
-    /// The same limit for an answer that comes another way.
+    /// Waits for a response with the timeout of the connection.
     pub(crate) async fn limited<T>(&self, method: &str, answer: oneshot::Receiver<T>) -> Result<T> {
         let closed = || Error::from(RpcError::Closed(duologue_rpc::Closed::Local));
         let Some(after) = self.request_timeout else { return answer.await.map_err(|_| closed()) };
@@ -158,7 +166,7 @@ impl ConnectionInner {
     }
 }
 
-/// Withdraws a request that has no answer when it is dropped.
+/// Cancels a request when it is dropped, unless the response has arrived.
 #[derive(Debug)]
 pub(crate) struct WithdrawOnDrop(pub(crate) RequestHandle);
 
@@ -168,63 +176,53 @@ impl Drop for WithdrawOnDrop {
     }
 }
 
-impl Drop for ConnectionInner {
-    fn drop(&mut self) {
-        match &self.process {
-            Some(process) => process.close(),
-            None => self.peer.close(),
-        }
-    }
-}
-
 impl Connection {
-    /// What the agent answered to `initialize`, whole. Always there on a connection that
-    /// [`Client`](crate::Client) made.
+    /// Returns the response of the agent to `initialize`.
     #[must_use]
-    pub fn hello(&self) -> Option<&InitializeResponse> {
-        self.inner.hello.get()
+    pub fn initialize_response(&self) -> &InitializeResponse {
+        &self.inner.initialize_response
     }
 
-    /// What the agent offers beyond the baseline.
+    /// Returns the optional capabilities of the agent.
     #[must_use]
     pub fn capabilities(&self) -> &AgentCapabilities {
         self.inner.agent()
     }
 
-    /// The agent's name and version, if it told.
+    /// Returns the name and version of the agent, if it sent them.
     #[must_use]
     pub fn info(&self) -> Option<&Implementation> {
-        self.inner.hello.get()?.agent_info.as_ref()
+        self.inner.initialize_response.agent_info.as_ref()
     }
 
-    /// The ways to log in that the agent offers.
+    /// Returns the login methods of the agent.
     #[must_use]
     pub fn auth_methods(&self) -> &[AuthMethod] {
         self.inner.auth_methods()
     }
 
-    /// The connection itself, for extension methods and counts.
+    /// Returns the peer of the connection, for extension methods and counters.
     #[must_use]
     pub fn peer(&self) -> &Peer {
         self.inner.peer()
     }
 
-    /// The agent as one that talks to agents, in no session: for `ping` and `discover`. A
-    /// [`Session`] has the one to talk to. It does not keep the connection open.
+    /// Returns the agent as a peer, outside of sessions, for `ping` and `discover`. Use
+    /// [`Session::peer_agent`] for queries and delegations. It does not keep the connection open.
     #[must_use]
     #[cfg_attr(not(feature = "exchange"), doc(hidden))]
     pub fn peer_agent(&self) -> &PeerAgent {
         self.inner.peer_agent()
     }
 
-    /// Logs in by one of [`auth_methods`](Self::auth_methods).
+    /// Logs in with one of [`auth_methods`](Self::auth_methods).
     ///
-    /// Methods of type `terminal` are not for this call: run the agent's program in a terminal with
-    /// the method's arguments, and connect anew when it has ended.
+    /// For a method of type `terminal`, run the agent's program in a terminal with the arguments of the
+    /// method, and connect again when it has exited.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] for a method of type `terminal`, and what the agent answers.
+    /// [`Error::NotSupported`] for a method of type `terminal`, and the error of the agent.
     pub async fn authenticate(&self, method: impl Into<AuthMethodId>) -> Result<()> {
         let method = method.into();
         let terminal = self
@@ -240,19 +238,19 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`], and what the agent answers.
+    /// [`Error::NotSupported`], and the error of the agent.
     pub async fn logout(&self) -> Result<()> {
         self.inner.require(self.capabilities().auth.logout.is_some(), "auth.logout")?;
         self.inner.call(&LogoutRequest::default()).await?;
         Ok(())
     }
 
-    /// A session in the folder `cwd`, an absolute path, with more to say about it.
+    /// Returns a builder for a session in the folder `cwd`, an absolute path.
     pub fn session_in(&self, cwd: impl Into<PathBuf>) -> SessionBuilder {
         SessionBuilder::new(self.clone(), cwd.into())
     }
 
-    /// Makes a new session in the folder `cwd`, an absolute path.
+    /// Creates a session in the folder `cwd`, an absolute path.
     ///
     /// # Errors
     ///
@@ -270,7 +268,7 @@ impl Connection {
         self.session_in(cwd).load(id)
     }
 
-    /// Restores a session without replaying it.
+    /// Restores a session without a replay.
     ///
     /// # Errors
     ///
@@ -279,8 +277,8 @@ impl Connection {
         self.session_in(cwd).resume(id).await
     }
 
-    /// The sessions the agent knows, page by page as the listing is taken; only those of `cwd` if it
-    /// is given. Needs an agent that advertises `sessionCapabilities.list`.
+    /// Lists the sessions of the agent, or only those of `cwd`. Pages are requested as the listing is
+    /// polled. Needs an agent that advertises `sessionCapabilities.list`.
     ///
     /// ```no_run
     /// # async fn run(agent: duologue_client::Connection) -> duologue_client::Result<()> {
@@ -293,8 +291,8 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] and [`Error::RelativePath`] at once; what the agent answers comes out
-    /// of the listing and ends it.
+    /// [`Error::NotSupported`] and [`Error::RelativePath`]. The listing returns the error of the agent and
+    /// ends with it.
     pub fn list_sessions(&self, cwd: Option<PathBuf>) -> Result<Listing> {
         self.inner
             .require(self.capabilities().session_capabilities.list.is_some(), "sessionCapabilities.list")?;
@@ -302,12 +300,12 @@ impl Connection {
         Ok(Listing::new(self.inner.clone(), cwd))
     }
 
-    /// Removes a session from the agent's list; an unknown one is no error. Needs an agent that
+    /// Removes a session from the agent's list. An unknown session is not an error. Needs an agent that
     /// advertises `sessionCapabilities.delete`.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`], and what the agent answers.
+    /// [`Error::NotSupported`], and the error of the agent.
     pub async fn delete_session(&self, id: impl Into<SessionId>) -> Result<()> {
         let offered = self.capabilities().session_capabilities.delete.is_some();
         self.inner.require(offered, "sessionCapabilities.delete")?;
@@ -320,26 +318,25 @@ impl Connection {
         Ok(())
     }
 
-    /// The end of what the agent wrote to stderr, at most 64 KiB. Empty for an agent that was not
-    /// spawned.
+    /// Returns the end of the agent's stderr, at most 64 KiB. It is empty for an agent that was not spawned.
     #[must_use]
     pub fn stderr(&self) -> String {
-        self.inner.stderr()
+        self.inner.link.stderr()
     }
 
-    /// Updates that went nowhere: for unknown sessions, or beyond what is kept between turns.
+    /// Returns the number of dropped updates: those of unknown sessions, and those evicted between turns.
     #[must_use]
     pub fn dropped_updates(&self) -> u64 {
         self.inner.router.dropped()
     }
 
-    /// Ends the agent and waits until it is gone: its input is closed, after 2 seconds its process
-    /// group is sent TERM, after 2 more KILL. Its output is read meanwhile.
+    /// Ends the agent and waits for its exit. Its input is closed. After 2 seconds its process group is sent
+    /// SIGTERM, after 2 more seconds SIGKILL. Its output is read meanwhile.
     ///
-    /// Returns how the process ended; `None` for an agent that was not spawned.
+    /// Returns the exit status, or `None` for an agent that was not spawned.
     ///
-    /// A program that a signal ends does not get here: its agents see the end of their input and no more. One that
-    /// is to close them waits for the signal itself, with the feature `signal` of tokio:
+    /// If a signal ends this program, its agents only see the end of their input. To close them, wait for the signal
+    /// with the feature `signal` of tokio:
     ///
     /// ```no_run
     /// # async fn edit(_: &duologue_client::Connection) {}
@@ -358,9 +355,9 @@ impl Connection {
     /// # }
     /// ```
     pub async fn close(&self) -> Option<ExitStatus> {
-        let Some(process) = &self.inner.process else {
+        let Some(process) = &self.inner.link.process else {
             self.peer().finish();
-            // Its answers may still come; its end must.
+            // Responses can still arrive for a while.
             let _ = tokio::time::timeout(Duration::from_secs(2), self.peer().closed()).await;
             self.peer().close();
             self.peer().closed().await;
@@ -368,17 +365,17 @@ impl Connection {
         };
         process.close();
         let status = process.exited().await;
-        // Handlers of ours get a moment to see that nobody waits for them, not their whole grace.
+        // Handlers have less time than their grace period, because nobody waits for them.
         let _ = tokio::time::timeout(Duration::from_millis(500), self.peer().closed()).await;
         status
     }
 
-    /// Kills the agent's whole process group at once.
+    /// Kills the process group of the agent at once.
     pub fn kill(&self) {
-        self.inner.kill();
+        self.inner.link.kill();
     }
 
-    /// Waits until the connection has ended, and tells why.
+    /// Waits for the end of the connection and returns the reason.
     pub async fn closed(&self) -> Error {
         Error::from(RpcError::Closed(self.peer().closed().await))
     }

@@ -1,4 +1,4 @@
-//! What can go wrong for a client.
+//! The errors of a client.
 
 use std::path::PathBuf;
 use std::process::ExitStatus;
@@ -7,24 +7,23 @@ use std::time::Duration;
 use duologue_rpc::Closed;
 use duologue_schema::{AuthMethod, Error as WireError, ErrorCode, ProtocolVersion, printable};
 
-/// Why a call to the agent failed, or the agent did not start.
+/// An error of a request to the agent, or of its start.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The agent answered with an error. The connection is fine.
-    #[error("the agent answered: {0}")]
+    /// The agent responded with an error. The connection continues.
+    #[error("the agent responded with an error: {0}")]
     Response(WireError),
-    /// The agent wants the user to log in: call
-    /// [`Connection::authenticate`](crate::Connection::authenticate) with one of the methods, then
-    /// try again.
-    #[error("the agent wants a login: {message}")]
+    /// The agent requires a login. Call [`Connection::authenticate`](crate::Connection::authenticate) with
+    /// one of the methods, then retry.
+    #[error("the agent requires a login: {message}")]
     AuthRequired {
-        /// The ways to log in that the agent offered.
+        /// The login methods of the agent.
         methods: Vec<AuthMethod>,
-        /// What the agent said.
+        /// The message of the agent.
         message: String,
     },
-    /// The agent's process ended. Every later call fails the same way.
+    /// The process of the agent exited. Every later call fails the same way.
     #[error("{0}")]
     AgentExited(AgentExited),
     /// The agent's program could not be started.
@@ -32,72 +31,72 @@ pub enum Error {
     Spawn {
         /// The program.
         program: String,
-        /// What the system says.
+        /// The error of the system.
         error: std::sync::Arc<std::io::Error>,
     },
-    /// The agent did not answer `initialize` in time and was ended.
-    #[error("the agent did not answer initialize within {after:?}{}", last_words(stderr, noise))]
+    /// The agent did not respond to `initialize` in time and was ended.
+    #[error("the agent did not respond to initialize within {after:?}{}", last_output(stderr, noise))]
     StartTimeout {
-        /// The time that was allowed, see [`Client::start_timeout`](crate::Client::start_timeout).
+        /// The timeout, see [`Client::start_timeout`](crate::Client::start_timeout).
         after: Duration,
-        /// The end of what it wrote to stderr, as it wrote it.
+        /// The unescaped end of its stderr.
         stderr: String,
-        /// The last lines on its stdout that were no messages.
+        /// The last lines of its stdout that were not messages.
         noise: Vec<String>,
     },
-    /// The agent speaks no version of the protocol that this client speaks.
-    #[error("the agent speaks protocol version {agent:?}, this client {ours:?}; update the older of the two")]
+    /// The agent does not support the protocol version of this client.
+    #[error("the agent uses protocol version {agent:?}, this client {ours:?}; update the older of the two")]
     UnsupportedVersion {
-        /// The agent's version.
+        /// The version of the agent.
         agent: ProtocolVersion,
-        /// Our version.
+        /// The version of this client.
         ours: ProtocolVersion,
     },
-    /// The agent did not advertise what the call needs. Nothing was sent.
+    /// The agent did not advertise the required capability. Nothing was sent.
     #[error("the agent did not advertise {capability}")]
     NotSupported {
-        /// The capability, as its path in the answer to `initialize`.
+        /// The path of the capability in the response to `initialize`.
         capability: &'static str,
     },
-    /// A turn is running in this session. Finish or cancel it first.
+    /// Another turn is running in the session. Finish or cancel it first.
     #[error("a turn is already running in this session; finish, cancel or drop it first")]
     Busy,
-    /// The protocol wants absolute paths.
+    /// The path is relative, but the protocol requires absolute paths.
     #[error("{} is not an absolute path", path.display())]
     RelativePath {
         /// The path.
         path: PathBuf,
     },
-    /// The agent did not end a cancelled turn in time. The session is usable again, but the agent
-    /// may still be at work in it.
+    /// The agent did not end a cancelled turn in time. The session accepts prompts again, but the agent may
+    /// still work on the old one.
     #[error("the agent did not end the cancelled turn within {after:?}")]
     CancelIgnored {
-        /// The time that was allowed.
+        /// The timeout.
         after: Duration,
     },
-    /// The agent as one that talks to agents: what became of a question to it, or of a task for it.
+    /// An error of a query or a delegation to the agent.
     #[cfg(feature = "exchange")]
     #[error(transparent)]
     Exchange(duologue_exchange::Error),
-    /// The connection: it ended, the answer took too long or did not fit, the message was too
-    /// large, or the updates were not taken in time.
+    /// An error of the connection: it ended, a timeout, an invalid response, a message over the limit, or
+    /// updates that were not taken in time.
     #[error(transparent)]
     Connection(duologue_rpc::Error),
 }
 
-/// What calls to the agent return.
+/// The result of requests to the agent.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// How the agent's process ended.
+/// The exit of the agent's process.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AgentExited {
-    /// Exit code or signal; `None` if the system did not tell.
+    /// The exit code or signal; `None` if it is unknown.
     pub status: Option<ExitStatus>,
-    /// The end of what it wrote to stderr, at most 64 KiB, as it wrote it: what prints it has to escape it, as the
-    /// message of this error does.
+    /// The end of its stderr, at most 64 KiB. It is not escaped: escape it before you print it, as the message of this
+    /// error does.
     pub stderr: String,
-    /// The last lines on its stdout that were no messages.
+    /// The last lines of its stdout that were not messages.
     pub noise: Vec<String>,
 }
 
@@ -107,7 +106,7 @@ impl std::fmt::Display for AgentExited {
             Some(status) => write!(f, "the agent ended with {status}")?,
             None => f.write_str("the agent ended")?,
         }
-        f.write_str(&last_words(&self.stderr, &self.noise))
+        f.write_str(&last_output(&self.stderr, &self.noise))
     }
 }
 
@@ -120,11 +119,13 @@ fn spawn_hint(error: &std::io::Error) -> &'static str {
     }
 }
 
-/// The last lines of stderr and of stdout noise, to end an error message with: the reason may be in either.
-fn last_words(stderr: &str, noise: &[String]) -> String {
-    let said = [last_lines("stderr", stderr.lines()), last_lines("stdout", noise.iter().map(String::as_str))];
-    let said: Vec<String> = said.into_iter().flatten().collect();
-    if said.is_empty() { String::new() } else { format!("; {}", said.join("\n")) }
+/// Returns the last lines of stderr and of noise on stdout, for the end of an error message. Either can contain the
+/// reason.
+fn last_output(stderr: &str, noise: &[String]) -> String {
+    let output =
+        [last_lines("stderr", stderr.lines()), last_lines("stdout", noise.iter().map(String::as_str))];
+    let output: Vec<String> = output.into_iter().flatten().collect();
+    if output.is_empty() { String::new() } else { format!("; {}", output.join("\n")) }
 }
 
 fn last_lines<'a>(source: &str, lines: impl DoubleEndedIterator<Item = &'a str>) -> Option<String> {
@@ -151,7 +152,7 @@ impl From<duologue_rpc::Error> for Error {
 impl From<duologue_exchange::Error> for Error {
     fn from(error: duologue_exchange::Error) -> Self {
         match error {
-            // How the agent ended is told in one way.
+            // The exit of the agent is always the same error.
             duologue_exchange::Error::Connection(error @ duologue_rpc::Error::Closed(_)) => error.into(),
             other => Error::Exchange(other),
         }
@@ -159,7 +160,7 @@ impl From<duologue_exchange::Error> for Error {
 }
 
 impl Error {
-    /// Turns `-32000` into the error one can act on.
+    /// Converts the error `-32000` to [`Error::AuthRequired`].
     pub(crate) fn with_login(self, methods: &[AuthMethod]) -> Self {
         match self {
             Error::Response(error) if error.code == ErrorCode::AUTH_REQUIRED => {
@@ -177,7 +178,7 @@ mod tests {
     use super::{AgentExited, Error};
 
     #[test]
-    fn only_a_program_that_is_not_there_may_have_to_be_installed() {
+    fn only_a_missing_program_has_the_hint_to_install_it() {
         let text = |kind: ErrorKind| {
             let error = std::io::Error::from(kind).into();
             Error::Spawn { program: "agent".into(), error }.to_string()
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_may_be_on_stdout_too() {
+    fn the_message_contains_noise_of_stdout() {
         let noise = vec!["Please log in".into(), " ".into()];
         let mut exited = AgentExited { status: None, stderr: "a warning\n".into(), noise };
         assert_eq!(
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn last_words_are_escaped_and_keep_their_lines() {
+    fn the_last_output_is_escaped_and_keeps_its_lines() {
         let stderr =
             "panic at \"C:\\x\":\n\tcafé \u{1f600} 10%\r100%\n\u{1b}]0;title\u{7} \u{202e}txt.exe\u{9b}2J\n";
         let expected = "panic at \"C:\\x\":\n\tcafé \u{1f600} 10%\\r100%\n\
@@ -216,7 +217,7 @@ mod tests {
         };
         assert_eq!(
             error.to_string(),
-            format!("the agent did not answer initialize within 1s; its stderr ended with:\n{expected}")
+            format!("the agent did not respond to initialize within 1s; its stderr ended with:\n{expected}")
         );
     }
 }

@@ -7,14 +7,13 @@ use std::sync::{Arc, Mutex};
 use duologue_rpc::Lock;
 use tokio::sync::oneshot;
 
-/// Divides a number of units between keys: sessions, say, or hosts.
+/// Divides a number of units between keys, such as sessions or hosts.
 ///
-/// Requests of one key are served in the order they were made, keys with requests one after the other. A key may
-/// hold half of the units, or one request of any size while it holds nothing, so that a key with many requests
-/// cannot keep the others out.
+/// Requests of one key are served in their order. Keys with requests are served in turn. A key can have half of the
+/// units, or one request of any size if it has none. Thus a key with many requests cannot block the others.
 pub(crate) struct FairSemaphore<K: FairKey>(Arc<Mutex<State<K>>>);
 
-/// Names one of the users of a [`FairSemaphore`].
+/// The key of a user of a [`FairSemaphore`].
 pub(crate) trait FairKey: Clone + Eq + Hash + Send + 'static {}
 
 impl<K: Clone + Eq + Hash + Send + 'static> FairKey for K {}
@@ -29,12 +28,12 @@ struct State<K: FairKey> {
 }
 
 struct User<K: FairKey> {
-    held: usize,
+    used: usize,
     waiting: BTreeMap<u64, (usize, oneshot::Sender<Permit<K>>)>,
 }
 
-/// Units of a [`FairSemaphore`], returned when it is dropped.
-#[must_use = "the units are returned when it is dropped"]
+/// Units of a [`FairSemaphore`]. Dropping it returns them.
+#[must_use = "dropping the permit returns its units"]
 pub(crate) struct Permit<K: FairKey> {
     state: Arc<Mutex<State<K>>>,
     key: K,
@@ -43,8 +42,8 @@ pub(crate) struct Permit<K: FairKey> {
 }
 
 impl<K: FairKey> Permit<K> {
-    /// Gives the others as many units as this permit holds, which its key still counts as held. For work that
-    /// does not end: it costs its own key, and nobody else.
+    /// Adds as many free units as this permit has, while its key still counts them as used. Call it for work that is
+    /// stuck, so that it costs only its own key.
     #[cfg(any(test, feature = "local-host"))]
     pub(crate) fn replace(&mut self) {
         if !std::mem::replace(&mut self.is_replaced, true) {
@@ -62,7 +61,7 @@ impl<K: FairKey> Clone for FairSemaphore<K> {
 }
 
 impl<K: FairKey> FairSemaphore<K> {
-    /// Creates a semaphore of `capacity` units, and of one if that is 0.
+    /// Creates a semaphore with `capacity` units, but at least one.
     pub(crate) fn new(capacity: usize) -> Self {
         let capacity = capacity.max(1);
         let state =
@@ -70,11 +69,11 @@ impl<K: FairKey> FairSemaphore<K> {
         FairSemaphore(Arc::new(Mutex::new(state)))
     }
 
-    /// Waits for `units`, or for all of them if there are fewer.
+    /// Waits for `units`, or for all units if there are fewer.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future gives the place in the queue back.
+    /// Dropping the future removes the request from the queue.
     pub(crate) async fn acquire(&self, key: K, units: usize) -> Permit<K> {
         let (sender, receiver) = {
             let mut state = self.0.lock_unpoisoned();
@@ -97,20 +96,20 @@ impl<K: FairKey> FairSemaphore<K> {
 
 impl<K: FairKey> Default for User<K> {
     fn default() -> Self {
-        User { held: 0, waiting: BTreeMap::new() }
+        User { used: 0, waiting: BTreeMap::new() }
     }
 }
 
 impl<K: FairKey> State<K> {
-    /// Returns true if these units are free, and the key may have them.
+    /// Returns true if the units are free and the share of the key allows them.
     fn fits(&self, key: &K, units: usize) -> bool {
-        let held = self.users.get(key).map_or(0, |user| user.held);
-        units <= self.free && (held == 0 || held + units <= self.capacity / 2)
+        let used = self.users.get(key).map_or(0, |user| user.used);
+        units <= self.free && (used == 0 || used + units <= self.capacity / 2)
     }
 
     fn take(&mut self, key: &K, units: usize) {
         self.free -= units;
-        self.users.entry(key.clone()).or_default().held += units;
+        self.users.entry(key.clone()).or_default().used += units;
     }
 
     fn enqueue(&mut self, key: &K, units: usize, sender: oneshot::Sender<Permit<K>>) -> u64 {
@@ -124,8 +123,8 @@ impl<K: FairKey> State<K> {
         self.last_ticket
     }
 
-    /// Grants what can be granted. It looks at the first request of each waiting key at most once more than it
-    /// grants, and only keys that hold their share are passed over: never more than there are permits.
+    /// Grants all requests that can be granted. Each grant examines every waiting key at most once more. Only keys that
+    /// have used their share are skipped, and there are never more of them than permits.
     fn grant(&mut self, shared: &Arc<Mutex<State<K>>>) {
         let mut passed_over = 0;
         while passed_over < self.turn.len()
@@ -134,13 +133,13 @@ impl<K: FairKey> State<K> {
             let Some(user) = self.users.get_mut(&key) else { continue };
             let Some(first) = user.waiting.first_entry() else { continue };
             let units = first.get().0;
-            if user.held > 0 && user.held + units > self.capacity / 2 {
+            if user.used > 0 && user.used + units > self.capacity / 2 {
                 passed_over += 1;
                 self.turn.push_back(key);
                 continue;
             }
             if units > self.free {
-                // Smaller requests behind it wait too, or it would wait for ever.
+                // Smaller requests behind it wait too. Otherwise it would starve.
                 self.turn.push_front(key);
                 return;
             }
@@ -152,17 +151,17 @@ impl<K: FairKey> State<K> {
             let permit = Permit { state: shared.clone(), key, units, is_replaced: false };
             match sender.send(permit) {
                 Ok(()) => {
-                    user.held += units;
+                    user.used += units;
                     self.free -= units;
                 }
-                // Nobody waits for it. Dropping it as it is would lock the state again.
+                // The request was dropped. Dropping a permit with units would lock the state again.
                 Err(mut unclaimed) => unclaimed.units = 0,
             }
         }
     }
 
     fn forget_if_idle(&mut self, key: &K) {
-        if self.users.get(key).is_some_and(|user| user.held == 0 && user.waiting.is_empty()) {
+        if self.users.get(key).is_some_and(|user| user.used == 0 && user.waiting.is_empty()) {
             self.users.remove(key);
         }
     }
@@ -178,7 +177,7 @@ impl<K: FairKey> Drop for Permit<K> {
             state.free += self.units;
         }
         if let Some(user) = state.users.get_mut(&self.key) {
-            user.held -= self.units;
+            user.used -= self.units;
         }
         state.grant(&self.state);
         state.forget_if_idle(&self.key);
@@ -197,13 +196,13 @@ impl<K: FairKey> Drop for QueuedRequest<'_, K> {
         let mut state = self.state.lock_unpoisoned();
         let Some(user) = state.users.get_mut(self.key) else { return };
         if user.waiting.remove(&self.ticket).is_none() {
-            // It was granted, or would have been to a future that is gone.
+            // It was granted, possibly to a future that was dropped.
             return state.forget_if_idle(self.key);
         }
         if user.waiting.is_empty() {
             state.turn.retain(|key| key != self.key);
         }
-        // It may have been the one that the others waited for.
+        // Other requests may have waited for this one.
         state.grant(self.state);
         state.forget_if_idle(self.key);
     }
@@ -218,7 +217,7 @@ mod tests {
 
     type Acquire<'a> = BoxFuture<'a, Permit<char>>;
 
-    /// Requests in the order of the letters, each of so many units.
+    /// Queues a request of `units` for each key.
     fn acquire<'a>(semaphore: &'a FairSemaphore<char>, keys: &str, units: usize) -> Vec<Acquire<'a>> {
         let acquire = |key| {
             let mut acquire = semaphore.acquire(key, units).boxed();
@@ -228,7 +227,7 @@ mod tests {
         keys.chars().map(acquire).collect()
     }
 
-    /// The keys in the order in which requests are served when each permit is returned at once.
+    /// Returns the keys in the order in which their requests are served, if each permit is returned at once.
     async fn served(
         semaphore: &FairSemaphore<char>,
         waiting: Vec<Acquire<'_>>,
@@ -246,24 +245,24 @@ mod tests {
         order.into_inner().unwrap()
     }
 
-    fn held(semaphore: &FairSemaphore<char>, key: char, units: usize) -> Permit<char> {
+    fn acquired(semaphore: &FairSemaphore<char>, key: char, units: usize) -> Permit<char> {
         semaphore.acquire(key, units).now_or_never().expect("there is room")
     }
 
     #[tokio::test]
     async fn keys_are_served_in_turn() {
         let semaphore = FairSemaphore::new(1);
-        let first = held(&semaphore, 'z', 1);
+        let first = acquired(&semaphore, 'z', 1);
         let waiting = acquire(&semaphore, "aaaabbc", 1);
         assert_eq!(served(&semaphore, waiting, first).await, "abcabaa");
     }
 
     #[test]
-    fn a_key_holds_half_at_most() {
+    fn a_key_has_at_most_half_of_the_units() {
         let semaphore = FairSemaphore::new(8);
-        let two = [held(&semaphore, 'a', 2), held(&semaphore, 'a', 2)];
+        let two = [acquired(&semaphore, 'a', 2), acquired(&semaphore, 'a', 2)];
         let waiting = acquire(&semaphore, "a", 2);
-        let other = held(&semaphore, 'b', 4);
+        let other = acquired(&semaphore, 'b', 4);
         drop((two, other));
         drop(waiting);
         assert_eq!(semaphore.0.lock_unpoisoned().free, 8);
@@ -272,23 +271,23 @@ mod tests {
     #[test]
     fn a_key_without_units_gets_one_request_of_any_size() {
         let semaphore = FairSemaphore::new(8);
-        drop(held(&semaphore, 'a', 100));
+        drop(acquired(&semaphore, 'a', 100));
         assert_eq!(semaphore.0.lock_unpoisoned().free, 8);
     }
 
     #[tokio::test]
-    async fn a_large_request_is_not_overtaken_for_ever() {
+    async fn a_large_request_does_not_starve() {
         let semaphore = FairSemaphore::new(8);
-        let first = held(&semaphore, 'a', 1);
+        let first = acquired(&semaphore, 'a', 1);
         let mut waiting = acquire(&semaphore, "b", 8);
         waiting.extend(acquire(&semaphore, "cc", 1));
         assert_eq!(served(&semaphore, waiting, first).await, "bcc");
     }
 
     #[tokio::test]
-    async fn a_dropped_request_gives_its_place_back() {
+    async fn a_dropped_request_leaves_the_queue() {
         let semaphore = FairSemaphore::new(8);
-        let first = held(&semaphore, 'a', 4);
+        let first = acquired(&semaphore, 'a', 4);
         let large = acquire(&semaphore, "b", 8);
         let waiting = acquire(&semaphore, "c", 1);
         drop(large);
@@ -296,9 +295,9 @@ mod tests {
     }
 
     #[test]
-    fn a_permit_that_nobody_takes_is_returned() {
+    fn an_unclaimed_permit_is_returned() {
         let semaphore = FairSemaphore::new(1);
-        let first = held(&semaphore, 'a', 1);
+        let first = acquired(&semaphore, 'a', 1);
         let waiting = acquire(&semaphore, "b", 1);
         drop(first);
         assert_eq!(semaphore.0.lock_unpoisoned().free, 0);
@@ -307,10 +306,10 @@ mod tests {
     }
 
     #[test]
-    fn a_replaced_permit_costs_its_own_key_alone() {
+    fn a_replaced_permit_costs_only_its_own_key() {
         let semaphore = FairSemaphore::new(4);
-        let mut stuck = [held(&semaphore, 'a', 1), held(&semaphore, 'a', 1)];
-        let others = [held(&semaphore, 'b', 1), held(&semaphore, 'b', 1)];
+        let mut stuck = [acquired(&semaphore, 'a', 1), acquired(&semaphore, 'a', 1)];
+        let others = [acquired(&semaphore, 'b', 1), acquired(&semaphore, 'b', 1)];
         let waiting = acquire(&semaphore, "a", 1);
         let free = acquire(&semaphore, "c", 1);
         stuck.iter_mut().for_each(Permit::replace);
@@ -321,9 +320,9 @@ mod tests {
     }
 
     #[test]
-    fn a_semaphore_of_nothing_serves_one_at_a_time() {
+    fn a_semaphore_without_units_serves_one_request_at_a_time() {
         let semaphore = FairSemaphore::new(0);
-        let first = held(&semaphore, 'a', 100);
+        let first = acquired(&semaphore, 'a', 100);
         drop(acquire(&semaphore, "b", 1));
         drop(first);
         assert_eq!(semaphore.0.lock_unpoisoned().users.len(), 0);

@@ -1,4 +1,4 @@
-//! What an editor offers to the agents it runs.
+//! The host, which handles the requests of agents to the editor.
 
 use std::future::Future;
 use std::path::PathBuf;
@@ -18,18 +18,18 @@ tokio::task_local! {
     static CONNECTION: ConnectionId;
 }
 
-/// Names a connection of this program, so that a host can tell apart the sessions of two agents that use one id.
+/// The id of a connection in this program. With it a host distinguishes sessions of two agents that have the same id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ConnectionId(u64);
 
 impl ConnectionId {
-    /// Returns a name that no other connection has.
+    /// Returns a new id.
     pub(crate) fn new() -> Self {
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         ConnectionId(NUMBER.fetch_add(1, Relaxed))
     }
 
-    /// Returns the connection whose call to a host this is; `None` outside of the tasks of such calls.
+    /// Returns the connection of the current call to a host, or `None` outside of the tasks of such calls.
     #[cfg(feature = "local-host")]
     pub(crate) fn current() -> Option<Self> {
         CONNECTION.try_with(|connection| *connection).ok()
@@ -46,19 +46,19 @@ impl ConnectionId {
     }
 }
 
-/// What the methods of a [`Host`] return: an error is the answer the agent gets.
+/// The result of the methods of a [`Host`]. The agent receives the error.
 pub type HostResult<T> = Result<T, WireError>;
 
-/// The editor's side of the conversation: permissions, files, terminals, questions to the user.
+/// Handles the requests of the agent: permissions, files, terminals and elicitation.
 ///
-/// Every method has a default that refuses, and an agent is only told of what
-/// [`capabilities`](Host::capabilities) advertises. `()` is a host that refuses everything. A single
-/// method can also be given to [`Client::on`](crate::Client::on) as a closure.
+/// Every method rejects the request by default. The agent uses only what
+/// [`capabilities`](Host::capabilities) advertises. `()` is a host that rejects everything. A closure can
+/// handle a single method, see [`Client::on`](crate::Client::on).
 ///
-/// Each call runs in a task of its own and may await anything. Calls that hold data wait for their share of
-/// [`Client::host_bytes`](crate::Client::host_bytes) first. A call may begin before the updates that
-/// the agent sent ahead of it have been taken from their turn. It is dropped when the agent withdraws
-/// it or the connection ends: questions to the user at once, other calls a second later.
+/// Each call runs in a task of its own and may await anything. Calls with data first wait for their share of
+/// [`Client::host_bytes`](crate::Client::host_bytes). A call can begin before earlier updates have been
+/// taken from the stream of their turn. It is dropped when the agent cancels it or the connection ends:
+/// requests to the user at once, other calls after one second.
 ///
 /// ```
 /// use duologue_client::{Host, HostResult};
@@ -77,28 +77,28 @@ pub type HostResult<T> = Result<T, WireError>;
 /// }
 /// ```
 pub trait Host: Send + Sync + 'static {
-    /// What the agent may ask for. Messages can always be cleared, that need not be said here.
+    /// Returns the capabilities that the client advertises. Clearing messages is always added.
     fn capabilities(&self) -> ClientCapabilities {
         ClientCapabilities::default()
     }
 
-    /// A session begins in these folders: its `cwd`, then its additional directories. This comes before
-    /// whatever the agent asks for in the session, unless it asks before it has answered
-    /// `session/new`, and again when the session is loaded or resumed. It must not block.
+    /// Called when a session begins, and again when it is loaded or resumed. `folders` are its `cwd` and its
+    /// additional directories. It precedes all requests of the session, except those that the agent sends
+    /// before it responds to `session/new`. It must not block.
     ///
-    /// A panic in it is logged, and the session goes on as if it had returned.
+    /// A panic is logged, and the session continues.
     fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
         let _ = (session, folders);
     }
 
-    /// Lets the user decide whether a tool may run. The default chooses nothing, which the agent
-    /// has to treat as a no.
+    /// Requests permission for a tool call. The default selects no option, which the agent has to treat as a
+    /// rejection.
     ///
-    /// What the request leaves out of the tool call is filled in from what the agent has said of that call
-    /// before in the same turn: title, name, kind, content, locations and input. It is known of the last 256
-    /// calls that have not ended, and of 1 MiB of them; of fewer when all sessions together know more than 16 MiB.
+    /// Absent fields of the tool call are filled in from its earlier updates in the same turn: title, name,
+    /// kind, content, locations and input. A session keeps the last 256 open calls and at most 1 MiB of them,
+    /// and fewer if all sessions together exceed 16 MiB.
     ///
-    /// When the turn is cancelled the question is answered `cancelled` for you, and this is dropped.
+    /// If the turn is cancelled, the client responds with `cancelled` and drops this call.
     fn request_permission(
         &self,
         request: RequestPermissionRequest,
@@ -107,7 +107,7 @@ pub trait Host: Send + Sync + 'static {
         std::future::ready(Ok(RequestPermissionOutcome::Cancelled))
     }
 
-    /// Reads a file, unsaved changes included. Advertise with `fs.read_text_file`.
+    /// Reads a file, including unsaved changes. Advertise it with `fs.read_text_file`.
     fn read_text_file(
         &self,
         request: ReadTextFileRequest,
@@ -115,7 +115,7 @@ pub trait Host: Send + Sync + 'static {
         refuse(request)
     }
 
-    /// Writes a file, creating it if needed. Advertise with `fs.write_text_file`.
+    /// Writes a file. Creates it if it does not exist. Advertise it with `fs.write_text_file`.
     fn write_text_file(
         &self,
         request: WriteTextFileRequest,
@@ -131,7 +131,7 @@ pub trait Host: Send + Sync + 'static {
         refuse(request)
     }
 
-    /// What a terminal's program has printed so far.
+    /// Returns the output of a terminal's program so far.
     fn terminal_output(
         &self,
         request: TerminalOutputRequest,
@@ -147,7 +147,7 @@ pub trait Host: Send + Sync + 'static {
         refuse(request)
     }
 
-    /// Ends a terminal's program; its output stays readable.
+    /// Ends a terminal's program. Its output can still be requested.
     fn kill_terminal(
         &self,
         request: KillTerminalRequest,
@@ -155,7 +155,7 @@ pub trait Host: Send + Sync + 'static {
         refuse(request)
     }
 
-    /// Gives a terminal back, ending its program if need be.
+    /// Releases a terminal. Ends its program if it still runs.
     fn release_terminal(
         &self,
         request: ReleaseTerminalRequest,
@@ -163,8 +163,8 @@ pub trait Host: Send + Sync + 'static {
         refuse(request)
     }
 
-    /// Asks the user to fill in a form or open a link. Advertise with `elicitation.form` or
-    /// `elicitation.url`; other modes are refused before they get here.
+    /// Requests that the user fills in a form or opens a link. Advertise it with `elicitation.form` or
+    /// `elicitation.url`. The client rejects other modes itself.
     fn create_elicitation(
         &self,
         request: CreateElicitationRequest,
@@ -172,21 +172,22 @@ pub trait Host: Send + Sync + 'static {
         refuse(request)
     }
 
-    /// What the user did behind a link is done. Called on the reader: it must not block.
+    /// Called when the user has finished at the link of an elicitation. It runs on the reader and must not
+    /// block.
     fn elicitation_complete(&self, notification: CompleteElicitationNotification) {
         let _ = notification;
     }
 
-    /// The connection has ended, and what was begun for it can end too. Handlers of the connection may still run for a
-    /// moment. It must not block.
+    /// Called at the end of the connection, to release its resources. Handlers of the connection may still run for a
+    /// short time. It must not block.
     ///
-    /// A host that wraps another one has to forward it, or the other one keeps terminals of the connection running until
-    /// it is dropped.
+    /// A host that wraps another host has to forward the call. Otherwise the other host keeps the terminals of the
+    /// connection running until it is dropped.
     fn closed(&self) {}
 }
 
-/// A host the editor keeps a hand on: to fall back on it in a closure of
-/// [`Client::on`](crate::Client::on), or to show a terminal's output while it runs.
+/// A shared host. The editor keeps a handle to call it in a closure of [`Client::on`](crate::Client::on), or
+/// to show the output of a terminal.
 impl<H: Host> Host for Arc<H> {
     fn capabilities(&self) -> ClientCapabilities {
         H::capabilities(self)
@@ -268,7 +269,7 @@ impl<H: Host> Host for Arc<H> {
     }
 }
 
-/// A host that refuses everything.
+/// A host that rejects everything.
 impl Host for () {}
 
 fn refuse<R: Request>(_: R) -> impl Future<Output = HostResult<R::Result>> + Send {

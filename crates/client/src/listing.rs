@@ -1,4 +1,4 @@
-//! The agent's sessions, page by page.
+//! Lists of the agent's sessions.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -12,13 +12,13 @@ use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 use crate::connection::ConnectionInner;
 use crate::error::{Error, Result};
 
-/// The sessions an agent knows. Pages are asked for as they are needed.
-#[must_use = "nothing is asked before the listing is taken"]
+/// A stream of the sessions that an agent knows. It requests pages as they are needed.
+#[must_use = "a listing sends no request until it is polled"]
 pub struct Listing {
     sessions: BoxStream<'static, Result<SessionInfo>>,
 }
 
-/// Where a listing goes on.
+/// The state between two pages: the next request and the cursors so far.
 type Page = Option<(Arc<ConnectionInner>, ListSessionsRequest, HashSet<String>)>;
 
 impl Listing {
@@ -28,7 +28,7 @@ impl Listing {
         let pages = stream::try_unfold(Some((connection, request, HashSet::new())), async |page: Page| {
             let Some((connection, mut request, mut seen)) = page else { return Ok::<_, Error>(None) };
             let response = connection.call(&request).await?;
-            // Cursors that go round in a circle would list the same pages for ever.
+            // An agent that repeats a cursor would send the same pages forever.
             let more = response.next_cursor.as_ref().is_some_and(|cursor| seen.insert(cursor.clone()));
             request.cursor = response.next_cursor;
             let sessions = stream::iter(response.sessions.into_iter().map(Ok));
@@ -37,20 +37,20 @@ impl Listing {
         Listing { sessions: pages.try_flatten().boxed() }
     }
 
-    /// The next session; `None` after the last one.
+    /// Returns the next session, or `None` after the last one.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses nothing.
+    /// Dropping the future loses no session.
     pub async fn next(&mut self) -> Option<Result<SessionInfo>> {
         self.sessions.next().await
     }
 
-    /// All sessions.
+    /// Returns all sessions.
     ///
     /// # Errors
     ///
-    /// What the agent answers to any page.
+    /// The error with which the agent responds to a page.
     pub async fn all(self) -> Result<Vec<SessionInfo>> {
         self.sessions.try_collect().await
     }

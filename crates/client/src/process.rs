@@ -1,4 +1,4 @@
-//! The agent's process beside its conversation: its stderr, its end, and why.
+//! Supervises the process of an agent: its stderr and its exit.
 
 use std::io::Write;
 use std::process::ExitStatus;
@@ -16,21 +16,21 @@ use crate::command::Command;
 use crate::error::{AgentExited, Result};
 use crate::limits::STDERR_TAIL;
 
-/// How many chunks of stderr may wait to be shown.
+/// The most chunks of stderr that wait for their writer.
 const SHOWN_CHUNKS: usize = 64;
-/// How long the pipes of an ended process may be silent before they count as ended.
+/// The silence after which the pipes of an exited process count as ended.
 const LAST_OUTPUT: Duration = Duration::from_millis(150);
-/// How many times as long they are read if they are not silent: whoever talks on is not the agent.
+/// The most rounds of `LAST_OUTPUT` in which pipes are read that are not silent. Another process writes to them.
 const LAST_ROUNDS: u32 = 4;
 
-/// Owns the process until it is gone.
+/// Owns the process until it has exited.
 pub(crate) struct Supervisor {
     process: ProcessHandle,
     child: Child,
     group: ProcessGroup,
 }
 
-/// What others see of the process. Cheap to clone.
+/// A handle of the process. Cheap to clone.
 #[derive(Clone)]
 pub(crate) struct ProcessHandle {
     shared: Arc<Shared>,
@@ -39,7 +39,7 @@ pub(crate) struct ProcessHandle {
 struct Shared {
     stderr: Tail,
     stderr_done: watch::Sender<bool>,
-    /// `Some` once the process has ended; the status may be unknown.
+    /// `Some` after the exit; the status may be unknown.
     exit: watch::Sender<Option<Option<ExitStatus>>>,
     close: Notify,
     kill: Notify,
@@ -50,12 +50,12 @@ impl ProcessHandle {
         self.shared.stderr.text()
     }
 
-    /// Runs the close ladder.
+    /// Begins the shutdown: end of input, SIGTERM, SIGKILL.
     pub(crate) fn close(&self) {
         self.shared.close.notify_one();
     }
 
-    /// Goes to the end of the ladder at once.
+    /// Kills the process at once.
     pub(crate) fn kill(&self) {
         self.shared.kill.notify_one();
     }
@@ -66,7 +66,7 @@ impl ProcessHandle {
         status.ok().and_then(|status| *status).flatten()
     }
 
-    /// Why the output ended: the exit status, if the process ends within a moment of its pipe.
+    /// Replaces the reason of the end by the exit of the process, if it exits shortly after the end of its output.
     pub(crate) async fn explain(&self, reason: Closed, noise: Vec<String>) -> Closed {
         if !matches!(reason, Closed::EndOfInput | Closed::Io(_)) {
             return reason;
@@ -107,7 +107,7 @@ pub(crate) fn spawn(mut command: Command) -> Result<(Transport, ProcessHandle, S
 }
 
 impl Supervisor {
-    /// Watches over the process, in a task of its own, until it is gone.
+    /// Supervises the process until its exit, in a task of its own.
     pub(crate) fn watch(self, peer: Peer) {
         let Supervisor { process, mut child, mut group } = self;
         tokio::spawn(async move {
@@ -118,7 +118,7 @@ impl Supervisor {
                     group.kill();
                     reap(&mut child).await
                 }
-                // A process without its conversation is of no use, whoever ended it.
+                // A process without a connection is ended, whichever side closed it.
                 () = closing(shared, &peer) => {
                     peer.finish();
                     tokio::select! {
@@ -130,13 +130,12 @@ impl Supervisor {
                     }
                 }
             };
-            // Whatever the program left behind goes with it.
+            // End the processes that the program left behind.
             group.kill();
             group.forget();
             shared.exit.send_replace(Some(status));
-            // A helper that inherited the pipe can hold it open for ever, or even go on writing. So
-            // what is in it is read, however slowly it is taken, and the end is declared once
-            // nothing comes any more, or it has lasted longer than emptying a pipe does.
+            // A helper process that inherited the pipe can keep it open or continue to write. So the
+            // rest of the pipe is read, and the connection ends after a silence or after some rounds.
             let (mut read, mut rounds) = (None, 0);
             while tokio::time::timeout(LAST_OUTPUT, peer.closed()).await.is_err() {
                 if peer.is_paused() {
@@ -160,7 +159,7 @@ async fn closing(shared: &Shared, peer: &Peer) {
     }
 }
 
-/// The last bytes of a stream that is always drained.
+/// The last bytes of stderr, which is always read to its end.
 #[derive(Default)]
 struct Tail(Mutex<Vec<u8>>);
 
@@ -172,9 +171,9 @@ impl Tail {
             let new = chunk.get(..count).unwrap_or_default();
             let mut kept = self.0.lock_unpoisoned();
             kept.extend_from_slice(new);
-            // What the writer does not take in time is left out there; nobody may wait for it.
+            // Chunks that a slow writer does not accept are skipped, so that nothing waits for it.
             let _ = shown.as_ref().map(|shown| shown.try_send(new.to_vec()));
-            // Cutting at twice the size keeps the copying linear.
+            // Trimming at twice the size keeps the copying linear.
             if kept.len() > 2 * STDERR_TAIL {
                 let surplus = kept.len() - STDERR_TAIL;
                 kept.drain(..surplus);
@@ -186,7 +185,7 @@ impl Tail {
         let kept = self.0.lock_unpoisoned();
         let start = kept.len().saturating_sub(STDERR_TAIL);
         let mut text = String::from_utf8_lossy(kept.get(start..).unwrap_or_default()).into_owned();
-        // What is no text grows threefold.
+        // Bytes that are not UTF-8 become three times as long.
         let surplus = text.len().saturating_sub(STDERR_TAIL);
         let cut = (surplus..=text.len()).find(|&index| text.is_char_boundary(index));
         text.drain(..cut.unwrap_or_default());
@@ -194,7 +193,7 @@ impl Tail {
     }
 }
 
-/// A thread that writes what it is given, and ends with its giver.
+/// Starts a thread that writes chunks until the sender is dropped.
 fn copy_to(mut writer: Box<dyn Write + Send>) -> SyncSender<Vec<u8>> {
     let (sender, receiver) = sync_channel::<Vec<u8>>(SHOWN_CHUNKS);
     std::thread::spawn(move || {

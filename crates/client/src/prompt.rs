@@ -1,13 +1,13 @@
-//! What to ask an agent: text, and what comes with it.
+//! Prompts.
 
 use duologue_schema::{AgentCapabilities, ContentBlock, EmbeddedResource, Meta, ResourceLink};
 
 use crate::error::{Error, Result};
 
-/// A prompt: blocks of content in the order the user gave them.
+/// Builds a prompt: blocks of content in their order.
 ///
-/// A string is a prompt. Links are always allowed; images, audio and embedded resources only with
-/// agents that advertise them.
+/// A string converts to a prompt. Links are always allowed. Images, audio and embedded resources need an
+/// agent that advertises them.
 ///
 /// ```
 /// use duologue_client::PromptBuilder;
@@ -24,7 +24,7 @@ pub struct PromptBuilder {
 }
 
 impl PromptBuilder {
-    /// A prompt of text.
+    /// Creates a prompt of text.
     pub fn new(text: impl Into<String>) -> Self {
         PromptBuilder::default().text(text)
     }
@@ -35,19 +35,19 @@ impl PromptBuilder {
         self.block(ContentBlock::from(text.into()))
     }
 
-    /// Adds an image: its bytes in base64, and their type.
+    /// Adds an image: its bytes in base64 and its MIME type.
     #[must_use]
     pub fn image(self, data: impl Into<String>, mime_type: impl Into<String>) -> Self {
         self.block(ContentBlock::image(data, mime_type))
     }
 
-    /// Adds a recording: its bytes in base64, and their type.
+    /// Adds audio: its bytes in base64 and its MIME type.
     #[must_use]
     pub fn audio(self, data: impl Into<String>, mime_type: impl Into<String>) -> Self {
         self.block(ContentBlock::audio(data, mime_type))
     }
 
-    /// Adds a link to something the agent can read by itself.
+    /// Adds a link to a resource that the agent can read itself.
     #[must_use]
     pub fn link(self, name: impl Into<String>, uri: impl Into<String>) -> Self {
         self.block(ContentBlock::from(ResourceLink::new(name.into(), uri.into())))
@@ -66,24 +66,24 @@ impl PromptBuilder {
         self
     }
 
-    /// Adds `_meta` to the request, where trace context travels.
+    /// Adds `_meta` to the request, which can contain a trace context.
     #[must_use]
     pub fn meta(mut self, meta: Meta) -> Self {
         self.meta = Some(meta);
         self
     }
 
-    /// The request's content, if the agent takes all of it.
+    /// Returns the content of the request, if the agent accepts all blocks.
     pub(crate) fn for_agent(self, agent: &AgentCapabilities) -> Result<(Vec<ContentBlock>, Option<Meta>)> {
         let offered = &agent.prompt_capabilities;
         for block in &self.blocks {
-            let (taken, capability) = match block {
+            let (is_accepted, capability) = match block {
                 ContentBlock::Image(_) => (offered.image, "promptCapabilities.image"),
                 ContentBlock::Audio(_) => (offered.audio, "promptCapabilities.audio"),
                 ContentBlock::Resource(_) => (offered.embedded_context, "promptCapabilities.embeddedContext"),
                 _ => (true, ""),
             };
-            if !taken {
+            if !is_accepted {
                 return Err(Error::NotSupported { capability });
             }
         }

@@ -1,6 +1,6 @@
-//! Where updates go: to the turn, to whoever listens between turns, or into the session's state.
+//! Routes updates to turns, to listeners between turns, and to the state of sessions.
 //!
-//! Runs on the reader, so everything here is quick and in the order of the wire.
+//! This code runs on the reader, in the order of the wire, and must not block.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -17,7 +17,7 @@ use crate::error::Result;
 use crate::limits::{KEPT_BYTES, KEPT_BYTES_TOGETHER, KEPT_UPDATES, OPEN_CALL_BYTES_TOGETHER, STATE_BYTES};
 use crate::turn_events::TurnEvent;
 
-/// Updates that wait for somebody who listens.
+/// The limits of updates that wait for a listener.
 static KEPT: EvictionLimits =
     EvictionLimits { items: KEPT_UPDATES, bytes: KEPT_BYTES, shared_bytes: KEPT_BYTES_TOGETHER };
 
@@ -25,25 +25,25 @@ static KEPT: EvictionLimits =
 static EARLY: EvictionLimits =
     EvictionLimits { items: KEPT_UPDATES, bytes: KEPT_BYTES, shared_bytes: usize::MAX };
 
-/// Tells the host of a session and its folders.
+/// Notifies the host of a session and its folders.
 pub(crate) type SessionStartedHook = Box<dyn Fn(&SessionId, &[PathBuf]) + Send + Sync>;
 
-/// How a question is answered when its turn is cancelled.
+/// Responds to a request to the user whose turn was cancelled.
 pub(crate) type AnswerCancelled = fn(Responder);
 
 pub(crate) type PromptTurnEvent = TurnEvent<PromptResponse>;
 
-/// A session's entry.
+/// A session of the client.
 pub(crate) struct SessionEntry {
     pub(crate) id: SessionId,
-    /// How often it was loaded or resumed: a close or delete ends only what was there before it.
+    /// The number of loads and resumes. A close or delete must not end a session that was restored after it.
     restored: AtomicU64,
     inner: Mutex<EntryState>,
     together: Arc<ConnectionShared>,
 }
 
 impl Drop for SessionEntry {
-    /// What an entry points to is not freed while the entry is there.
+    /// Removes the slot of the session, whose weak pointer would keep the memory of the entry.
     fn drop(&mut self) {
         let mut sessions = self.together.sessions();
         if sessions.routes.get(&self.id).is_some_and(|known| std::ptr::eq(known.route.as_ptr(), self)) {
@@ -60,23 +60,23 @@ struct EntryState {
     turn: TurnSlot,
     replay: Option<RunningReplay>,
     between: IdleUpdates,
-    /// Questions of the agent that the user has not answered, by age: a cancellation answers them in
-    /// the order they were asked.
+    /// The agent's requests to the user that are open, by age. A cancellation responds to them in the order in
+    /// which they arrived.
     questions: BTreeMap<u64, Question>,
     last_number: u64,
     together: Arc<ConnectionShared>,
 }
 
-/// What the sessions of a connection have in common.
+/// The state that the sessions of a connection share.
 #[derive(Default)]
 struct ConnectionShared {
-    /// Updates that nobody took.
+    /// The number of dropped updates.
     dropped: AtomicU64,
-    /// Bytes of those that are kept for whoever listens next.
+    /// The bytes of the updates that wait for a listener, of all sessions.
     kept: Arc<AtomicUsize>,
-    /// Bytes of the open tool calls of all sessions.
+    /// The bytes of the open tool calls of all sessions.
     call_bytes: AtomicUsize,
-    /// No route may be let go of under this lock, which its end takes.
+    /// No entry may be dropped under this lock, because the drop takes it.
     sessions: Mutex<Sessions>,
 }
 
@@ -86,23 +86,23 @@ impl ConnectionShared {
     }
 }
 
-/// A `session/load` at work.
+/// A `session/load` without a response.
 struct RunningReplay {
     sink: QueueSender<TurnEvent<LoadSessionResponse>>,
     /// The conversation before the replay, which a failed load restores.
     before: Box<Conversation>,
 }
 
-/// A question of the agent, and how it is answered when its turn is cancelled.
+/// A request to the user, with its response for a cancelled turn.
 struct Question {
     responder: Responder,
     cancel: AnswerCancelled,
 }
 
-/// The one place for a turn.
+/// The slot for a turn. A session runs at most one.
 enum TurnSlot {
     Free,
-    /// `sink` is `None` once the turn was detached or dropped.
+    /// `sink` is `None` after the turn was detached or dropped.
     Running {
         sink: Option<QueueSender<PromptTurnEvent>>,
         cancelled: bool,
@@ -140,7 +140,7 @@ impl SessionEntry {
         self.inner.lock_unpoisoned()
     }
 
-    /// What [`Router::forget`] has to be told, taken before the agent is asked.
+    /// Returns the argument for [`Router::forget`]. Call it before the request to the agent.
     pub(crate) fn restored(&self) -> u64 {
         self.restored.load(Relaxed)
     }
@@ -188,18 +188,22 @@ impl SessionEntry {
         }
         match &inner.turn {
             TurnSlot::Running { sink: Some(sink), .. } => {
-                // A stream that has stalled takes nothing more; its turn says so.
+                // A stream that has stalled rejects updates. Its turn reports the error.
                 let _ = sink.push(TurnEvent::Update(update), bytes);
                 return;
             }
-            // What a dropped turn still says is of no interest to anybody.
+            // Updates of a dropped turn are discarded.
             TurnSlot::Running { detached: false, .. } => return,
             _ => {}
         }
         inner.between(update, bytes);
     }
 
-    /// Begins a turn; tells why not otherwise.
+    /// Begins a turn and returns its number.
+    ///
+    /// # Errors
+    ///
+    /// The reason why no turn can begin.
     pub(crate) fn begin(&self, sink: QueueSender<PromptTurnEvent>) -> Result<u64, TurnRefused> {
         let mut inner = self.lock();
         if let TurnSlot::Running { cancelled, .. } = inner.turn {
@@ -214,13 +218,13 @@ impl SessionEntry {
         Ok(number)
     }
 
-    /// What the user asked, for the conversation.
-    pub(crate) fn asked(&self, prompt: &[duologue_schema::ContentBlock]) {
+    /// Adds a prompt to the conversation.
+    pub(crate) fn add_prompt(&self, prompt: &[duologue_schema::ContentBlock]) {
         self.lock().conversation.prompt(prompt);
     }
 
-    /// The turn has ended: its answer has come, or it is given up. Puts the end behind its updates.
-    pub(crate) fn done(&self, number: u64, answer: Result<PromptResponse>) {
+    /// Ends a turn with its response or an error, which follows the updates in its stream.
+    pub(crate) fn end_turn(&self, number: u64, outcome: Result<PromptResponse>) {
         let mut inner = self.lock();
         let TurnSlot::Running { number: running, .. } = &inner.turn else { return };
         if *running != number {
@@ -230,12 +234,12 @@ impl SessionEntry {
         inner.count_open_calls();
         if let TurnSlot::Running { sink: Some(sink), .. } = std::mem::replace(&mut inner.turn, TurnSlot::Free)
         {
-            let _ = sink.push(TurnEvent::Done(answer), 0);
+            let _ = sink.push(TurnEvent::Done(outcome), 0);
             sink.finish();
         }
     }
 
-    /// Lets the turn run on without its stream.
+    /// Lets the turn continue without its stream.
     pub(crate) fn detach(&self, number: u64) {
         if let TurnSlot::Running { sink, detached, number: running, .. } = &mut self.lock().turn
             && *running == number
@@ -245,8 +249,8 @@ impl SessionEntry {
         }
     }
 
-    /// Marks the turn cancelled, once: what comes out are its open questions, to be answered after
-    /// `session/cancel` was sent. `drop_sink` is for a stream that is gone.
+    /// Marks the turn as cancelled, once. Returns its open requests to the user, to be answered after
+    /// `session/cancel` was sent. `drop_sink` is true if the stream was dropped.
     pub(crate) fn cancel(&self, number: u64, drop_sink: bool) -> Option<OpenQuestions> {
         let mut inner = self.lock();
         match &mut inner.turn {
@@ -263,17 +267,17 @@ impl SessionEntry {
         }
     }
 
-    /// Whether the turn was cancelled and has not ended.
+    /// Returns true if the turn was cancelled and has not ended.
     pub(crate) fn is_cancelled(&self, number: u64) -> bool {
         matches!(self.lock().turn, TurnSlot::Running { cancelled: true, number: running, .. } if running == number)
     }
 
-    /// Whether the turn runs and its stream is held by somebody.
+    /// Returns true if the turn is running and was not detached.
     pub(crate) fn is_attached(&self, number: u64) -> bool {
         matches!(&self.lock().turn, TurnSlot::Running { number: running, detached: false, .. } if *running == number)
     }
 
-    /// The running turn, if there is one.
+    /// Returns the number of the running turn, if there is one.
     pub(crate) fn running(&self) -> Option<u64> {
         match self.lock().turn {
             TurnSlot::Running { number, .. } => Some(number),
@@ -281,7 +285,7 @@ impl SessionEntry {
         }
     }
 
-    /// Begins to tell the session anew; `false` while a turn or another replay runs.
+    /// Begins a replay with an empty conversation. Returns false while a turn or another replay runs.
     pub(crate) fn begin_replay(&self, sink: QueueSender<TurnEvent<LoadSessionResponse>>) -> bool {
         let mut inner = self.lock();
         if inner.replay.is_some() || !matches!(inner.turn, TurnSlot::Free) {
@@ -308,7 +312,7 @@ impl SessionEntry {
         sink.finish();
     }
 
-    /// From here on, updates between turns go to `sink`; what was kept goes first.
+    /// Sends the kept updates, and later updates between turns, to `sink`.
     pub(crate) fn listen(&self, sink: QueueSender<SessionUpdate>) {
         let mut inner = self.lock();
         match std::mem::replace(&mut inner.between, IdleUpdates::Sent(sink.clone())) {
@@ -321,15 +325,22 @@ impl SessionEntry {
         }
     }
 
-    /// Adds what the agent has said of a tool call before; `false` if there was nothing to add.
+    /// Fills in absent fields from earlier updates of the tool call. Returns false if nothing was added.
     pub(crate) fn complete(&self, call: &mut ToolCallUpdate) -> bool {
         let inner = self.lock();
         inner.conversation.open_call(&call.tool_call_id).is_some_and(|known| call.complete_from(known))
     }
 
-    /// Keeps a question until the user answers or the turn is cancelled. `Err` if it is cancelled
-    /// already.
-    pub(crate) fn ask(&self, responder: Responder, cancel: AnswerCancelled) -> Result<u64, Responder> {
+    /// Adds a request to the user until it has its response or the turn is cancelled. Returns its number.
+    ///
+    /// # Errors
+    ///
+    /// The responder, if the turn was cancelled already.
+    pub(crate) fn add_question(
+        &self,
+        responder: Responder,
+        cancel: AnswerCancelled,
+    ) -> Result<u64, Responder> {
         let mut inner = self.lock();
         if matches!(inner.turn, TurnSlot::Running { cancelled: true, .. }) {
             return Err(responder);
@@ -340,8 +351,8 @@ impl SessionEntry {
         Ok(number)
     }
 
-    /// Answers a question, unless the cancellation has it. Under the lock, so that what the user
-    /// chose cannot come behind a `session/cancel`.
+    /// Responds to a request to the user, unless a cancellation did. Runs under the lock, so that the choice
+    /// of the user cannot follow a `session/cancel`.
     pub(crate) fn answer(&self, question: u64, answer: impl FnOnce(Responder)) {
         let mut inner = self.lock();
         if let Some(question) = inner.questions.remove(&question) {
@@ -350,12 +361,11 @@ impl SessionEntry {
     }
 }
 
-/// Questions of the agent that nobody will answer any more.
+/// The open requests to the user of a cancelled turn.
 pub(crate) struct OpenQuestions(BTreeMap<u64, Question>);
 
 impl OpenQuestions {
-    /// Answers all of them `cancelled`, as the protocol demands of a client that cancels, and lets
-    /// go of the host's work on them.
+    /// Responds to all of them with `cancelled`, as the protocol requires, and cancels their handlers.
     pub(crate) fn cancel(self) {
         for Question { responder, cancel } in self.0.into_values() {
             responder.cancellation().cancel();
@@ -418,7 +428,7 @@ impl EntryState {
         let update = match &self.between {
             IdleUpdates::Sent(sink) => match sink.push(update, bytes) {
                 Ok(()) => return,
-                // The listener is gone: keep again, for the next one.
+                // The listener was dropped. Keep updates for the next one.
                 Err(update) => {
                     self.between = IdleUpdates::Kept(EvictingQueue::new(&KEPT, &self.together.kept));
                     update
@@ -427,8 +437,8 @@ impl EntryState {
             IdleUpdates::Kept(_) => update,
         };
         if let IdleUpdates::Kept(kept) = &mut self.between {
-            let forgotten = kept.push(update, bytes);
-            self.together.dropped.fetch_add(forgotten, Relaxed);
+            let evicted = kept.push(update, bytes);
+            self.together.dropped.fetch_add(evicted, Relaxed);
         }
     }
 }
@@ -442,14 +452,14 @@ fn fits(part: &impl serde::Serialize) -> bool {
     fits
 }
 
-/// Why a turn cannot begin.
+/// The reason why a turn cannot begin.
 pub(crate) enum TurnRefused {
     Busy,
     /// A cancelled turn is still ending.
     Ending,
 }
 
-/// All sessions of a connection, and the updates of sessions that are being made.
+/// The sessions of a connection, and the updates of sessions that are being created.
 pub(crate) struct Router {
     retention: Retention,
     started: SessionStartedHook,
@@ -457,18 +467,18 @@ pub(crate) struct Router {
 }
 
 struct Sessions {
-    /// A session lives as long as somebody holds it or a turn of it runs, and takes its entry with it.
+    /// The sessions that have handles or a running turn. An entry removes itself when it is dropped.
     routes: HashMap<SessionId, SessionSlot>,
-    /// `session/new` requests without an answer: while there are any, updates of unknown sessions
-    /// are kept, since one of them may be the session's.
+    /// The number of `session/new` requests without a response. While there are any, updates of unknown
+    /// sessions are kept, because they may be of the new session.
     opening: usize,
     early: EvictingQueue<(SessionId, SessionUpdate)>,
 }
 
-/// A session by its id.
+/// The slot of a session id.
 struct SessionSlot {
     route: Weak<SessionEntry>,
-    /// Whether the agent has closed it: what it still says goes nowhere.
+    /// True if the session was closed. Its updates are dropped then.
     closed: bool,
 }
 
@@ -490,7 +500,7 @@ impl Sessions {
         self.routes.get(id).filter(|known| !known.closed)?.route.upgrade()
     }
 
-    /// Opens a session that is new or comes back, unless its id has another one by now.
+    /// Marks a session as open, unless another session has its id now.
     fn open(&mut self, route: &Arc<SessionEntry>) {
         if let Some(known) = self.routes.get_mut(&route.id)
             && known.route.as_ptr() == Arc::as_ptr(route)
@@ -515,8 +525,8 @@ impl Router {
         self.lock().route(id.as_str())
     }
 
-    /// Whether a session may be named in requests: one we know, or one that is being made. What comes of a request,
-    /// a terminal say, keeps the id for longer than the request is counted.
+    /// Returns true if requests may name this session: it is open, or a session is being created. The length of the id
+    /// is limited, because a terminal, for example, keeps the id for longer than the request is counted.
     pub(crate) fn knows(&self, id: &SessionId) -> bool {
         let known = |entry: &SessionSlot| !entry.closed && entry.route.strong_count() > 0;
         let sessions = self.lock();
@@ -539,12 +549,12 @@ impl Router {
         self.together.dropped.fetch_add(evicted, Relaxed);
     }
 
-    /// A `session/new` is about to be sent.
+    /// Registers that a `session/new` will be sent.
     pub(crate) fn opening(&self) {
         self.lock().opening += 1;
     }
 
-    /// Its answer has come: called by the reader, before anything behind the answer is read.
+    /// Handles the response to `session/new`. The reader calls it before it reads later messages.
     pub(crate) fn opened(
         &self,
         response: Option<&NewSessionResponse>,
@@ -553,8 +563,8 @@ impl Router {
         if let Some(response) = response {
             (self.started)(&response.session_id, folders);
         }
-        // Made before the lock is taken, so that whatever happens under it, the lock is given back first: the end
-        // of a route takes it.
+        // Created before the lock is taken, so that a panic releases the lock before it drops the entry, which takes
+        // the lock.
         let route = response.map(|response| {
             let route = SessionEntry::new(response.session_id.clone(), self.retention, &self.together);
             route.begin_state(response.modes.as_ref(), response.config_options.as_deref());
@@ -580,7 +590,7 @@ impl Router {
         route
     }
 
-    /// Registers a session whose id is known beforehand: resume.
+    /// Registers a session whose id is known in advance, for `session/resume`.
     pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> Arc<SessionEntry> {
         (self.started)(id, folders);
         let mut sessions = self.lock();
@@ -590,7 +600,7 @@ impl Router {
         route
     }
 
-    /// The same for one that is told anew: load. `None`, and nothing has changed, while a turn or another replay runs.
+    /// Registers a session for `session/load`. Returns `None` without an effect while a turn or another replay runs.
     pub(crate) fn register_replay(
         &self,
         id: &SessionId,
@@ -601,16 +611,15 @@ impl Router {
         if !route.begin_replay(sink) {
             return None;
         }
-        // The agent has not been asked yet, and whoever hears of the session knows its folders.
+        // The request has not been sent, so the host knows the folders before any request of the session.
         (self.started)(id, folders);
         self.lock().open(&route);
         Some(route)
     }
 
-    /// The session of this id, which somebody may still hold, or one that is not open yet.
+    /// Returns the session with this id if it has handles, or a new one that is not open yet.
     fn find(&self, sessions: &mut Sessions, id: &SessionId) -> Arc<SessionEntry> {
-        // One that was closed comes back to whoever still holds it: two would share what the agent
-        // says of the one.
+        // A closed session is reused while it has handles. Two entries with one id would compete for updates.
         if let Some(route) = sessions.routes.get(id).and_then(|known| known.route.upgrade()) {
             return route;
         }
@@ -619,7 +628,7 @@ impl Router {
         route
     }
 
-    /// Closes a session, unless its id has another one by now, or it was restored since.
+    /// Closes a session, unless another session has its id or it was restored meanwhile.
     pub(crate) fn forget(&self, route: &Arc<SessionEntry>, restored: u64) {
         let mut sessions = self.lock();
         if let Some(known) = sessions.routes.get_mut(&route.id)
@@ -630,7 +639,7 @@ impl Router {
         }
     }
 
-    /// Updates that went nowhere, since the connection began.
+    /// Returns the number of dropped updates since the start of the connection.
     pub(crate) fn dropped(&self) -> u64 {
         self.together.dropped.load(Relaxed)
     }
@@ -642,10 +651,9 @@ mod tests {
 
     use super::*;
 
-    /// A weak entry keeps the memory of what it points to: 1.6 KiB a session, for as long as the
-    /// connection lived.
+    /// A weak pointer keeps the memory of its target, 1.6 KiB per session, for the life of the connection.
     #[test]
-    fn a_session_that_nobody_holds_takes_its_entry_with_it() {
+    fn a_session_without_handles_is_removed() {
         let router = Router::new(false, Box::new(|_, _| {}));
         let id = SessionId::from("a");
         let (first, again) = (router.register(&id, &[]), router.register(&id, &[]));
@@ -664,7 +672,7 @@ mod tests {
         router.opening();
         assert!(router.knows(&named(Limits::ID_BYTES)));
         assert!(!router.knows(&named(Limits::ID_BYTES + 1)));
-        // The bytes of a line are those of the id in it too.
+        // The bytes of a line include its id.
         for _ in 0..3 {
             router.update(
                 named(KEPT_BYTES / 2).as_str(),
@@ -677,7 +685,7 @@ mod tests {
     }
 
     #[test]
-    fn many_sessions_keep_no_more_than_all_may_together() {
+    fn the_kept_updates_of_all_sessions_are_limited() {
         let router = Router::new(false, Box::new(|_, _| {}));
         let ids: Vec<SessionId> = (0..40).map(|number| SessionId::from(number.to_string())).collect();
         let sessions: Vec<_> = ids.iter().map(|id| router.register(id, &[])).collect();
@@ -741,7 +749,7 @@ mod tests {
     }
 
     #[test]
-    fn a_session_that_is_restored_is_the_one_that_somebody_still_holds() {
+    fn a_restored_session_reuses_the_entry_with_handles() {
         let router = Router::new(false, Box::new(|_, _| {}));
         let id = SessionId::from("a");
         let closed = router.register(&id, &[]);

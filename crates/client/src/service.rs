@@ -1,4 +1,4 @@
-//! Routing: from a line of the agent to the host, a closure, or a session.
+//! Routes the messages of the agent to the host, to closures and to sessions.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -27,7 +27,7 @@ use crate::router::{AnswerCancelled, Router, SessionEntry};
 
 type Closure = Arc<dyn Fn(Option<&RawValue>, HostReply) + Send + Sync>;
 
-/// Methods that are answered by closures instead of the host.
+/// The methods that closures handle instead of the host.
 #[derive(Clone, Default)]
 pub(crate) struct Closures(HashMap<&'static str, Closure>);
 
@@ -49,7 +49,7 @@ impl Closures {
         );
     }
 
-    /// Advertises what the closures can do.
+    /// Advertises the methods that have closures.
     pub(crate) fn advertise(&self, capabilities: &mut ClientCapabilities) {
         capabilities.fs.read_text_file |= self.0.contains_key(ReadTextFileRequest::METHOD);
         capabilities.fs.write_text_file |= self.0.contains_key(WriteTextFileRequest::METHOD);
@@ -82,14 +82,14 @@ pub(crate) struct ClientService<H> {
     pub(crate) exchange: Arc<ExchangeService>,
     pub(crate) extensions: Extensions,
     pub(crate) router: Arc<Router>,
-    /// Bytes that the host's answers, and the requests that it works on, may take.
+    /// Limits the bytes of running requests to the host and of their responses.
     pub(crate) host_bytes: FairSemaphore<SessionId>,
     pub(crate) peer: Peer,
     pub(crate) connection: ConnectionId,
 }
 
 impl<H: Host> ClientService<H> {
-    /// What is wrong with a request before anybody sees it.
+    /// Checks a request before the host sees it. Returns the error to respond with, if any.
     fn fault(&self, request: &AgentRequest) -> Option<WireError> {
         let (session, path, offered) = match request {
             AgentRequest::RequestPermission(request) => (Some(&request.session_id), None, true),
@@ -115,12 +115,12 @@ impl<H: Host> ClientService<H> {
                 (Some(&request.session_id), None, self.capabilities.terminal)
             }
             AgentRequest::CreateElicitation(request) => {
-                let taken = match &request.mode {
+                let is_accepted = match &request.mode {
                     ElicitationMode::Form(_) => self.capabilities.has_form_elicitation(),
                     ElicitationMode::Url(_) => self.capabilities.has_url_elicitation(),
                     _ => false,
                 };
-                if !taken {
+                if !is_accepted {
                     return Some(WireError::invalid_params("this mode of elicitation was not advertised"));
                 }
                 (None, None, true)
@@ -138,8 +138,8 @@ impl<H: Host> ClientService<H> {
         }
     }
 
-    /// Tells a question about a tool call what the agent has said of the call before. What comes out are
-    /// the new params, if they have changed.
+    /// Fills in a permission request from earlier updates of its tool call. Returns the new params, if they
+    /// have changed.
     fn complete(&self, request: &mut AgentRequest) -> Option<Box<RawValue>> {
         let AgentRequest::RequestPermission(question) = request else { return None };
         let changed = self.router.route(&question.session_id)?.complete(&mut question.tool_call);
@@ -179,7 +179,7 @@ impl<H: Host> ClientService<H> {
         }
     }
 
-    /// What is not ACP's own: the exchange, then the user's extensions.
+    /// Passes a request that is not part of ACP to the exchange, then to the user's extensions.
     fn extension(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
         self.exchange
             .request(request, responder)
@@ -187,14 +187,14 @@ impl<H: Host> ClientService<H> {
             .or_else(|responder| self.exchange.unknown_request(request, responder))
     }
 
-    /// How a request is answered: a question to the user may be answered by a cancellation first.
+    /// Returns the reply to a request. A cancellation can respond to a request to the user first.
     fn answer(&self, request: &AgentRequest, wire_bytes: usize, responder: Responder) -> HostReply {
         let admission = self.admission(request, wire_bytes);
         let (session, cancel): (_, AnswerCancelled) = match request {
             AgentRequest::RequestPermission(request) => (Some(&request.session_id), |responder| {
                 responder.respond(Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled)));
             }),
-            AgentRequest::CreateElicitation(request) => (elicited_in(&request.mode), |responder| {
+            AgentRequest::CreateElicitation(request) => (elicitation_session(&request.mode), |responder| {
                 responder.respond(Ok(CreateElicitationResponse::cancel()));
             }),
             _ => return HostReply { responder, admission, connection: self.connection, question: None },
@@ -208,8 +208,8 @@ impl<H: Host> ClientService<H> {
         }
     }
 
-    /// Reserves bytes for a request before the host sees it: a whole frame for an answer that holds a file or a
-    /// program's output, else the length of the request. Requests that only wait or give something back are free.
+    /// Reserves bytes for a request before the host sees it: a whole frame if the response can contain a file or the
+    /// output of a program, otherwise the length of the request. Requests that only wait or release need none.
     fn admission(&self, request: &AgentRequest, wire_bytes: usize) -> Option<Admission> {
         let frame_bytes = self.peer.limits().frame_bytes;
         let (session, bytes) = match request {
@@ -218,7 +218,7 @@ impl<H: Host> ClientService<H> {
             AgentRequest::WriteTextFile(request) => (Some(&request.session_id), wire_bytes),
             AgentRequest::CreateTerminal(request) => (Some(&request.session_id), wire_bytes),
             AgentRequest::RequestPermission(request) => (Some(&request.session_id), wire_bytes),
-            AgentRequest::CreateElicitation(request) => (elicited_in(&request.mode), wire_bytes),
+            AgentRequest::CreateElicitation(request) => (elicitation_session(&request.mode), wire_bytes),
             AgentRequest::WaitForTerminalExit(_)
             | AgentRequest::KillTerminal(_)
             | AgentRequest::ReleaseTerminal(_) => return None,
@@ -228,8 +228,8 @@ impl<H: Host> ClientService<H> {
     }
 }
 
-/// The session an elicitation belongs to, if it belongs to one.
-fn elicited_in(mode: &ElicitationMode) -> Option<&SessionId> {
+/// Returns the session of an elicitation, if it has one.
+fn elicitation_session(mode: &ElicitationMode) -> Option<&SessionId> {
     let scope = match mode {
         ElicitationMode::Form(form) => &form.scope,
         ElicitationMode::Url(url) => &url.scope,
@@ -253,7 +253,7 @@ impl<H: Host> Service for ClientService<H> {
                     return refuse(responder, fault);
                 }
                 let completed = self.complete(&mut request);
-                // A short question about a long call holds as much as a long one.
+                // A short request about a long tool call counts as much as a long request.
                 let bytes =
                     completed.as_ref().map_or(0, |params| params.get().len()).max(incoming.wire_bytes);
                 if let Err(error) = responder.count_more(bytes - incoming.wire_bytes) {
@@ -289,8 +289,8 @@ impl<H: Host> Service for ClientService<H> {
                 self.connection.call(|| self.host.elicitation_complete(complete))
             }
             Some(Err(error)) => {
-                // It costs this update, not the turn.
-                tracing::warn!(method = notification.method, %error, "an update of the agent does not fit the protocol");
+                // An invalid update is dropped, but the turn continues.
+                tracing::warn!(method = notification.method, %error, "dropped an invalid notification of the agent");
             }
             None => {
                 let taken = self.exchange.notification(notification)
@@ -318,7 +318,7 @@ impl<H: Host> Service for ClientService<H> {
     }
 }
 
-/// A [`SessionNotification`] that borrows the session's id, which is only looked up.
+/// A [`SessionNotification`] that borrows the id of the session.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct BorrowedUpdate<'a> {
@@ -327,8 +327,8 @@ struct BorrowedUpdate<'a> {
     update: SessionUpdate,
 }
 
-/// The answer to one request of the agent. A question to the user may be answered by the
-/// cancellation of its session's turn.
+/// The reply to one request of the agent. If it is a request to the user, the cancellation of the
+/// session's turn can respond to it.
 struct HostReply {
     responder: Responder,
     admission: Option<Admission>,
@@ -336,7 +336,7 @@ struct HostReply {
     question: Option<(Arc<SessionEntry>, AnswerCancelled)>,
 }
 
-/// A reservation to be made before the host sees a request, and held until the answer is on its way.
+/// A reservation of bytes that precedes the call of the host and lasts until the response is sent.
 struct Admission {
     semaphore: FairSemaphore<SessionId>,
     session: SessionId,
@@ -344,7 +344,7 @@ struct Admission {
 }
 
 impl Admission {
-    /// Waits for the bytes; `None` if the request is cancelled first.
+    /// Waits for the bytes. Returns `None` if the request is cancelled first.
     async fn wait(self, cancellation: &CancellationToken) -> Option<Permit<SessionId>> {
         tokio::select! {
             biased;
@@ -364,7 +364,7 @@ impl HostReply {
         work: impl Future<Output = HostResult<R>> + Send + 'static,
     ) {
         let HostReply { responder, admission, connection, question } = self;
-        // A future that is moved into a task is copied once for each layer around it.
+        // Boxed, because a future that is moved into a task is copied for each layer around it.
         let work = Box::pin(connection.scope(work));
         let Some((route, cancel)) = question else {
             return responder.spawn_with(move |responder| async move {
@@ -379,7 +379,7 @@ impl HostReply {
             });
         };
         let (cancellation, peer) = (responder.cancellation().clone(), responder.peer());
-        let number = match route.ask(responder, cancel) {
+        let number = match route.add_question(responder, cancel) {
             Ok(number) => number,
             Err(responder) => return cancel(responder),
         };
@@ -389,13 +389,13 @@ impl HostReply {
                 None => None,
                 Some(admission) => admission.wait(&cancellation).await,
             };
-            // A question that was withdrawn or cancelled has no use for a grace period, and one that
-            // was so before the host saw it need not be shown.
+            // A cancelled request to the user has no grace period. If it was cancelled before the host saw
+            // it, the host is not called.
             let answer = match cancellation.is_cancelled() {
                 true => None,
                 false => with_cancel_grace(&cancellation, Duration::ZERO, work).await,
             };
-            // Nothing to do when the turn was cancelled meanwhile: that has answered it.
+            // If the turn was cancelled meanwhile, the cancellation has responded.
             question.route.answer(question.number, |responder| match answer {
                 Some(answer) => responder.respond(answer),
                 None => cancel(responder),
@@ -404,7 +404,7 @@ impl HostReply {
     }
 }
 
-/// An open question to the user. A host that panics over it drops it, and that answers it.
+/// An open request to the user. If the host panics, dropping this sends the response.
 struct Question {
     route: Arc<SessionEntry>,
     number: u64,
@@ -420,16 +420,16 @@ impl Drop for Question {
 mod tests {
     use super::*;
 
-    /// RFD 0002: the short way reads an update as the long one does, or leaves it to that.
+    /// The fast path decodes an update like the general path, or rejects it (RFD 0002).
     #[test]
-    fn an_update_is_the_same_by_either_way() {
+    fn the_fast_path_decodes_updates_like_the_general_path() {
         let chunk = r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"a"}}"#;
         let late = r#"{"content":{"type":"text","text":"a"},"sessionUpdate":"agent_message_chunk"}"#;
         let lines = [
             (format!(r#"{{"sessionId":"s","update":{chunk}}}"#), true),
             (format!(r#"{{"update":{late},"_meta":{{"a":1}},"sessionId":"\u0073\n"}}"#), true),
             (r#"{"sessionId":"s","update":{"sessionUpdate":"later","x":[1]},"more":{}}"#.to_owned(), true),
-            // The last of them counts, which the long way finds out.
+            // The fast path rejects a duplicate member; the general path takes the last one.
             (format!(r#"{{"sessionId":"s","sessionId":"t","update":{chunk}}}"#), false),
             (format!(r#"{{"sessionId":null,"update":{chunk}}}"#), false),
             (format!(r#"{{"sessionId":"s","update":{chunk}}} {{}}"#), false),

@@ -1,4 +1,4 @@
-//! A session: prompts, settings, and what happens between turns.
+//! Sessions: prompts, settings and updates between turns.
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
@@ -23,7 +23,7 @@ use crate::router::{SessionEntry, TurnRefused};
 use crate::turn::Turn;
 use crate::turn_events::TurnEvents;
 
-/// A session that is about to be made or restored: its folder and what goes with it.
+/// Builds the request that creates or restores a session.
 ///
 /// ```no_run
 /// # async fn run(agent: duologue_client::Connection) -> duologue_client::Result<()> {
@@ -35,7 +35,7 @@ use crate::turn_events::TurnEvents;
 /// # Ok(())
 /// # }
 /// ```
-#[must_use = "a session begins with create, load or resume"]
+#[must_use = "call create, load or resume to open the session"]
 #[derive(Clone, Debug)]
 pub struct SessionBuilder {
     connection: Connection,
@@ -56,14 +56,14 @@ impl SessionBuilder {
         }
     }
 
-    /// Adds a folder the session may work in. The agent has to advertise
+    /// Adds a folder that the session may use. Needs an agent that advertises
     /// `sessionCapabilities.additionalDirectories`.
     pub fn additional_directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.additional_directories.push(path.into());
         self
     }
 
-    /// Adds an MCP server for the agent to connect to. Servers over HTTP and SSE need an agent that
+    /// Adds an MCP server to which the agent should connect. Servers over HTTP and SSE need an agent that
     /// advertises them.
     pub fn mcp_server(mut self, server: impl Into<McpServer>) -> Self {
         self.mcp_servers.push(server.into());
@@ -76,16 +76,16 @@ impl SessionBuilder {
         self
     }
 
-    /// Makes a new session.
+    /// Creates a session.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future withdraws the request.
+    /// Dropping the future cancels the request.
     ///
     /// # Errors
     ///
-    /// [`Error::AuthRequired`] when the user has to log in first, [`Error::RelativePath`],
-    /// [`Error::NotSupported`], and what the agent answers.
+    /// [`Error::AuthRequired`] if the user has to log in first, [`Error::RelativePath`],
+    /// [`Error::NotSupported`], and the error of the agent.
     pub async fn create(self) -> Result<Session> {
         let folders = self.check()?;
         let mut request = NewSessionRequest::new(self.cwd);
@@ -98,11 +98,11 @@ impl SessionBuilder {
         let sent = inner.peer().request_into(&request, None, {
             let inner = Arc::downgrade(&inner);
             move |response| {
-                // On the reader: the session is known before anything behind this answer is read.
+                // This runs on the reader, so the session is registered before later messages are read.
                 let Some(inner) = inner.upgrade() else { return };
                 let route = inner.router.opened(response.as_ref().ok(), &folders);
                 if let Err(Ok(Some(route))) = sender.send(response.map(|_| route)) {
-                    // Nobody waits for it any more, so nobody will ever use it.
+                    // The caller has gone, so nothing will use the session.
                     if inner.agent().session_capabilities.close.is_some() {
                         drop(inner.peer().request(&CloseSessionRequest::new(route.id.clone())).detach());
                     }
@@ -110,7 +110,7 @@ impl SessionBuilder {
             }
         });
         let _withdraw = match sent {
-            Ok(asked) => WithdrawOnDrop(asked),
+            Ok(request) => WithdrawOnDrop(request),
             Err(error) => {
                 inner.router.opened(None, &[]);
                 return Err(error.into());
@@ -123,14 +123,13 @@ impl SessionBuilder {
         }
     }
 
-    /// Restores a session and replays its conversation: the stream of updates is there at once, and
-    /// its outcome is the session. Needs an agent that advertises `loadSession`.
+    /// Restores a session and replays its conversation. Returns the stream of updates at once. The outcome
+    /// of the stream is the session. Needs an agent that advertises `loadSession`.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`], [`Error::RelativePath`], [`Error::Connection`], and [`Error::Busy`]
-    /// while the same session runs a turn or is being loaded; what the agent answers comes out of the
-    /// replay.
+    /// [`Error::NotSupported`], [`Error::RelativePath`], [`Error::Connection`], and [`Error::Busy`] while
+    /// the same session runs a turn or is loaded. The replay returns the error of the agent.
     pub fn load(self, id: impl Into<SessionId>) -> Result<SessionReplay> {
         let folders = self.check()?;
         let inner = self.connection.inner;
@@ -149,7 +148,7 @@ impl SessionBuilder {
             }
         });
         let withdraw = match sent {
-            Ok(asked) => WithdrawOnDrop(asked),
+            Ok(request) => WithdrawOnDrop(request),
             Err(error) => {
                 route.end_replay(Err(Error::from(error.clone())));
                 return Err(error.into());
@@ -162,8 +161,7 @@ impl SessionBuilder {
         })
     }
 
-    /// Restores a session without replaying it. Needs an agent that advertises
-    /// `sessionCapabilities.resume`.
+    /// Restores a session without a replay. Needs an agent that advertises `sessionCapabilities.resume`.
     ///
     /// # Errors
     ///
@@ -187,7 +185,7 @@ impl SessionBuilder {
         }
     }
 
-    /// The folders of the session, if it can be asked for.
+    /// Checks the request and returns the folders of the session.
     fn check(&self) -> Result<Vec<PathBuf>> {
         let agent = self.connection.inner.agent();
         let folders: Vec<_> =
@@ -213,7 +211,7 @@ pub(crate) fn absolute(path: &Path) -> Result<()> {
     if path.is_absolute() { Ok(()) } else { Err(Error::RelativePath { path: path.to_owned() }) }
 }
 
-/// One conversation with the agent. Cheap to clone.
+/// A session with the agent. Cheap to clone.
 #[derive(Clone)]
 pub struct Session {
     connection: Arc<ConnectionInner>,
@@ -227,16 +225,16 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// The session's id, to load or resume it later.
+    /// Returns the id of the session, with which it can be loaded or resumed later.
     #[must_use]
     pub fn id(&self) -> &SessionId {
         &self.route.id
     }
 
-    /// The agent as one that talks to agents, spoken to in this session: to ask it, to delegate to it.
+    /// Returns the agent as a peer, to send it queries and delegations in this session.
     ///
-    /// Its calls fail with a typed error if the agent speaks no envelopes. It keeps the session known, so that
-    /// the agent is heard in it, but not the connection open.
+    /// Its calls fail with a typed error if the agent does not support envelopes. It keeps the session
+    /// registered, so that messages of the agent in it are accepted, but not the connection open.
     #[must_use]
     #[cfg_attr(not(feature = "exchange"), doc(hidden))]
     pub fn peer_agent(&self) -> PeerAgent {
@@ -245,17 +243,17 @@ impl Session {
 
     /// Starts a turn.
     ///
-    /// After a turn that was cancelled or dropped this waits until the agent has ended it, for at
-    /// most 10 seconds.
+    /// If the previous turn was cancelled or dropped, this waits until the agent has ended it, for at most
+    /// 10 seconds.
     ///
     /// # Errors
     ///
-    /// [`Error::Busy`] while a turn is running, [`Error::NotSupported`] when the agent does not take
-    /// a kind of content, [`Error::Connection`] and [`Error::AgentExited`] after the end.
+    /// [`Error::Busy`] while a turn is running, [`Error::NotSupported`] if the agent does not accept a kind
+    /// of content, [`Error::Connection`] and [`Error::AgentExited`] after the end of the connection.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future starts nothing, or cancels what it has started.
+    /// Dropping the future starts no turn, or cancels the turn that it has started.
     pub async fn prompt(&self, prompt: impl Into<PromptBuilder>) -> Result<Turn> {
         let (blocks, meta) = prompt.into().for_agent(self.connection.agent())?;
         let (sink, queue) = self.connection.peer().queue();
@@ -268,53 +266,53 @@ impl Session {
                 Err(TurnRefused::Ending) => changed.await,
             }
         };
-        self.route.asked(&blocks);
+        self.route.add_prompt(&blocks);
         let mut request = PromptRequest::new(self.route.id.clone(), blocks);
         request.meta = meta;
         let sent = self.connection.peer().request_into(&request, Some(stream), {
             let (connection, route) = (Arc::downgrade(&self.connection), self.route.clone());
             move |answer| {
-                // On the reader: the answer takes its place behind the turn's updates.
+                // This runs on the reader, so the response follows the turn's updates in the queue.
                 let answer = answer.map_err(Error::from);
                 match connection.upgrade() {
                     Some(connection) => {
                         let methods = connection.auth_methods();
-                        route.done(number, answer.map_err(|error| error.with_login(methods)));
+                        route.end_turn(number, answer.map_err(|error| error.with_login(methods)));
                         connection.turn_ended.notify_waiters();
                     }
-                    None => route.done(number, answer),
+                    None => route.end_turn(number, answer),
                 }
             }
         });
         match sent {
             Ok(_) => {
                 if self.route.is_cancelled(number) {
-                    // The cancellation came between, and may have left before the prompt.
+                    // The turn was cancelled meanwhile, and the cancellation may precede the prompt.
                     self.connection.send_cancel(&self.route);
                 }
                 Ok(Turn::new(self.connection.clone(), self.route.clone(), number, queue))
             }
             Err(error) => {
                 let error = Error::from(error);
-                self.route.done(number, Err(error.clone()));
+                self.route.end_turn(number, Err(error.clone()));
                 self.connection.turn_ended.notify_waiters();
                 Err(error)
             }
         }
     }
 
-    /// Cancels the running turn, whoever holds it. Does nothing between turns.
+    /// Cancels the running turn, if there is one.
     pub fn cancel(&self) {
         if let Some(number) = self.route.running() {
             self.connection.cancel_turn(&self.route, number, false);
         }
     }
 
-    /// Listens to updates between turns: those that were kept since nobody listened, then those to come. The
-    /// last one who calls it gets them.
+    /// Returns a stream of updates between turns. It begins with those that were kept while there was no
+    /// listener. A later call ends the stream of an earlier one.
     ///
-    /// The last 256 are kept, and 1 MiB of them. While all sessions together keep 16 MiB, one that is told
-    /// something forgets its own oldest updates for it.
+    /// A session keeps the last 256 updates and at most 1 MiB of them. If all sessions together exceed 16 MiB,
+    /// the session that receives an update evicts its own oldest ones.
     #[must_use]
     pub fn updates(&self) -> Updates {
         let (sink, queue) = self.connection.peer().queue();
@@ -322,15 +320,14 @@ impl Session {
         Updates { queue, session: self.route.clone() }
     }
 
-    /// The last word on modes, options, commands, plan, usage and title. Modes and options are there
-    /// from the start; agents send the rest a moment after the session was made. What is longer than 1 MiB is not
-    /// kept in it.
+    /// Returns the current modes, options, commands, plan, usage and title. Modes and options are present from
+    /// the start. Agents send the others shortly after the session was created. Values over 1 MiB are not kept.
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.route.state()
     }
 
-    /// The conversation so far, if the client keeps conversations
+    /// Returns the conversation so far, if the client keeps conversations
     /// (see [`Client::keep_conversations`](crate::Client::keep_conversations)).
     #[must_use]
     pub fn conversation(&self) -> Option<Conversation> {
@@ -341,7 +338,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] when the agent has no modes, and what it answers.
+    /// [`Error::NotSupported`] if the agent has no modes, and the error of the agent.
     pub async fn set_mode(&self, mode: impl Into<SessionModeId>) -> Result<()> {
         self.connection.require(self.route.has_modes(), "modes")?;
         let (route, mode) = (self.route.clone(), mode.into());
@@ -353,12 +350,11 @@ impl Session {
         Ok(())
     }
 
-    /// Sets one of the options in [`state`](Self::state) to one of its values, and returns all of
-    /// them as they are now.
+    /// Sets one of the options in [`state`](Self::state) to one of its values. Returns all options.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] when the agent has no options, and what it answers.
+    /// [`Error::NotSupported`] if the agent has no options, and the error of the agent.
     pub async fn set_config_option(
         &self,
         option: impl Into<duologue_schema::SessionConfigId>,
@@ -373,16 +369,16 @@ impl Session {
         Ok(answer.await?.config_options)
     }
 
-    /// Ends the session on the agent's side; a running turn is cancelled by it. Needs an agent that
-    /// advertises `sessionCapabilities.close`.
+    /// Closes the session of the agent and cancels a running turn. Needs an agent that advertises
+    /// `sessionCapabilities.close`.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`], and what the agent answers.
+    /// [`Error::NotSupported`], and the error of the agent.
     pub async fn close(&self) -> Result<()> {
         let offered = self.connection.agent().session_capabilities.close.is_some();
         self.connection.require(offered, "sessionCapabilities.close")?;
-        // The agent is going to end the turn as if it were cancelled, so it may as well be.
+        // The agent ends the turn as if it were cancelled, so it is cancelled here too.
         self.cancel();
         let restored = self.route.restored();
         self.connection.call(&CloseSessionRequest::new(self.route.id.clone())).await?;
@@ -390,17 +386,17 @@ impl Session {
         Ok(())
     }
 
-    /// The connection the session belongs to.
+    /// Returns the connection of the session.
     #[must_use]
     pub fn connection(&self) -> Connection {
         Connection { inner: self.connection.clone() }
     }
 }
 
-/// Updates of a session outside its turns. Ends with the connection.
+/// A stream of updates of a session between its turns. It ends with the connection.
 pub struct Updates {
     queue: Queue<SessionUpdate>,
-    /// Who listens to a session holds it.
+    /// Keeps the session registered.
     session: Arc<SessionEntry>,
 }
 
@@ -411,8 +407,8 @@ impl std::fmt::Debug for Updates {
 }
 
 impl Updates {
-    /// Waits for the next update. When the connection has ended there is one error that says why, and
-    /// `None` after it.
+    /// Waits for the next update. At the end of the connection it returns one error with the reason, then
+    /// `None`.
     ///
     /// # Cancel safety
     ///
@@ -430,9 +426,9 @@ impl Stream for Updates {
     }
 }
 
-/// A session being restored: a stream of what happened in it, then the session. Dropping it before
-/// its end withdraws the request.
-#[must_use = "the session comes out of the replay"]
+/// The replay of a session: a stream of its updates with the session as outcome. Dropping it before its
+/// end cancels the request.
+#[must_use = "await the outcome of the replay to get the session"]
 #[derive(Debug)]
 pub struct SessionReplay {
     session: Session,
@@ -441,7 +437,7 @@ pub struct SessionReplay {
 }
 
 impl SessionReplay {
-    /// The next update, or `None` when the replay has ended.
+    /// Returns the next update, or `None` at the end of the replay.
     ///
     /// # Cancel safety
     ///
@@ -450,12 +446,11 @@ impl SessionReplay {
         self.events.next().await
     }
 
-    /// Waits for the end of the replay and gives the session. Updates that were not taken are
-    /// skipped.
+    /// Waits for the end of the replay and returns the session. Skips the remaining updates.
     ///
     /// # Errors
     ///
-    /// What the agent answered, and [`Error::AuthRequired`] when the user has to log in first.
+    /// The error of the agent, and [`Error::AuthRequired`] if the user has to log in first.
     pub async fn outcome(mut self) -> Result<Session> {
         match self.events.outcome().await {
             Ok(_) => Ok(self.session),

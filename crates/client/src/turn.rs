@@ -1,4 +1,4 @@
-//! A turn as a stream: its updates in order, then its outcome.
+//! Turns as streams of updates.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,12 +15,12 @@ use crate::turn_events::TurnEvents;
 
 /// A running turn: a stream of updates that ends with the turn.
 ///
-/// Every update the agent sent before its answer comes out before the stream ends; then
-/// [`outcome`](Turn::outcome) has the answer. Dropping a turn cancels it; [`detach`](Turn::detach)
-/// lets it run on.
+/// The stream returns every update that the agent sent before its response. Then
+/// [`outcome`](Turn::outcome) returns the response. Dropping a turn cancels it;
+/// [`detach`](Turn::detach) lets it continue.
 ///
-/// Updates do not say which turn they belong to. What an agent sends late, after its answer, comes out of the
-/// session's next turn, or of [`Session::updates`](crate::Session::updates) while there is none.
+/// Updates do not name their turn. An update that the agent sends after its response is part of the session's next turn,
+/// or of [`Session::updates`](crate::Session::updates) if there is none.
 ///
 /// ```no_run
 /// use duologue_client::schema::printable;
@@ -58,14 +58,14 @@ impl Turn {
         Turn { connection, route, number, events: TurnEvents::new(queue) }
     }
 
-    /// The next update, or `None` when the turn has ended.
+    /// Returns the next update, or `None` at the end of the turn.
     ///
-    /// An error is the end of the stream: its updates were not taken in time, and those in it are discarded
-    /// ([`Stalled`](duologue_rpc::Error::Stalled)). A turn that fails
-    /// otherwise ends the stream without one; [`outcome`](Turn::outcome) says why.
+    /// An error ends the stream: its updates were not taken in time and are discarded
+    /// ([`Stalled`](duologue_rpc::Error::Stalled)). Other failures end the stream with `None`, and
+    /// [`outcome`](Turn::outcome) returns them.
     ///
-    /// A stream that has stalled ends alone: the connection goes on, and so does the agent. Drop the turn to cancel it.
-    /// The session takes its next prompt when the agent has answered this one.
+    /// After a stall the connection and the agent continue. Drop the turn to cancel it. The session accepts the next
+    /// prompt when the agent has responded to this one.
     ///
     /// # Cancel safety
     ///
@@ -74,22 +74,21 @@ impl Turn {
         self.events.next().await
     }
 
-    /// Waits for the end of the turn and tells how it ended. Updates that were not taken are
-    /// skipped.
+    /// Waits for the end of the turn and returns the response. Skips the remaining updates.
     ///
     /// # Errors
     ///
-    /// What the agent answered, or why there is no answer: the connection, the process, the memory
-    /// limit.
+    /// The error with which the agent responded, or the reason why there is no response: the end of the
+    /// connection or the process, or the memory limit.
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future loses updates, never the outcome.
+    /// Dropping the future can lose updates, but not the outcome.
     pub async fn outcome(&mut self) -> Result<PromptResponse> {
         self.events.outcome().await
     }
 
-    /// Takes all updates and gathers what the agent said.
+    /// Takes all updates and returns them as a conversation with the response.
     ///
     /// # Errors
     ///
@@ -103,19 +102,18 @@ impl Turn {
         Ok(Reply { text: conversation.agent_text(), conversation, response })
     }
 
-    /// Asks the agent to stop, and answers its open permission questions `cancelled`. Updates may
-    /// still come; the outcome is the confirmation. A second call does nothing. From elsewhere,
-    /// [`Session::cancel`](crate::Session::cancel) does the same.
+    /// Asks the agent to stop, and responds to its open permission requests with `cancelled`. Updates can
+    /// still arrive until the outcome. A second call has no effect.
+    /// [`Session::cancel`](crate::Session::cancel) does the same without the turn.
     ///
-    /// An agent that does not end the turn within 10 seconds is given up:
+    /// If the agent does not end the turn within 10 seconds, the outcome is
     /// [`Error::CancelIgnored`](crate::Error::CancelIgnored).
     pub fn cancel(&self) {
         self.connection.cancel_turn(&self.route, self.number, false);
     }
 
-    /// Lets the turn run on without anybody listening. What is still in its stream is discarded;
-    /// later updates go where updates between turns go, see
-    /// [`Session::updates`](crate::Session::updates).
+    /// Lets the turn continue without its stream, whose updates are discarded. Later updates are treated as
+    /// updates between turns, see [`Session::updates`](crate::Session::updates).
     pub fn detach(self) {
         self.route.detach(self.number);
     }
@@ -131,27 +129,27 @@ impl Stream for Turn {
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        // A no-op for a turn that has ended or was detached.
+        // A turn that has ended or was detached is not cancelled.
         if self.route.is_attached(self.number) {
             self.connection.cancel_turn(&self.route, self.number, true);
         }
     }
 }
 
-/// A whole turn, taken at once.
+/// A finished turn.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Reply {
-    /// What the agent said in the end, cleared drafts left out.
+    /// The text of the agent's messages, without cleared drafts.
     pub text: String,
-    /// Everything that happened in the turn.
+    /// All updates of the turn.
     pub conversation: Conversation,
-    /// The agent's answer.
+    /// The response of the agent.
     pub response: PromptResponse,
 }
 
 impl Reply {
-    /// Why the agent stopped.
+    /// Returns the stop reason.
     #[must_use]
     pub fn stop_reason(&self) -> &StopReason {
         &self.response.stop_reason

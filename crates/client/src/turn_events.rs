@@ -1,4 +1,4 @@
-//! Updates with an outcome behind them: what a turn and a replay have in common.
+//! A queue of updates with an outcome at its end. Turns and replays use it.
 
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -9,14 +9,14 @@ use futures::Stream;
 
 use crate::error::{Error, Result};
 
-/// What goes through the queue of a turn or a replay: its updates, and behind them its answer.
+/// An item in the queue of a turn or a replay: an update, or the outcome at the end.
 #[derive(Debug)]
 pub(crate) enum TurnEvent<T> {
     Update(SessionUpdate),
     Done(Result<T>),
 }
 
-/// The taker's end of such a queue.
+/// The receiving half of such a queue.
 #[derive(Debug)]
 pub(crate) struct TurnEvents<T> {
     queue: Queue<TurnEvent<T>>,
@@ -32,7 +32,7 @@ impl<T: Clone + Send + 'static> TurnEvents<T> {
         std::future::poll_fn(|cx| self.poll_update(cx)).await
     }
 
-    /// Skips the updates that are left.
+    /// Skips the remaining updates and returns the outcome.
     pub(crate) async fn outcome(&mut self) -> Result<T> {
         while self.next().await.is_some() {}
         self.outcome.clone().unwrap_or(Err(Error::from(RpcError::Closed(Closed::Local))))

@@ -77,11 +77,11 @@ async fn an_unreadable_file_is_an_error_with_a_reason() {
         for (way, code, part) in [
             ("missing.txt", NOT_FOUND, "txt does not exist"),
             ("missing/deep.txt", NOT_FOUND, "txt does not exist"),
-            ("file.txt/deep.txt", NOT_FOUND, "is no folder"),
+            ("file.txt/deep.txt", NOT_FOUND, "is not a folder"),
             ("dir", INVALID, "is a folder"),
             ("fifo", INVALID, "a pipe, a socket or a device"),
             ("socket", INVALID, "a pipe, a socket or a device"),
-            ("latin.txt", INVALID, "is no text in UTF-8"),
+            ("latin.txt", INVALID, "is not UTF-8 text"),
             ("large.txt", INVALID, "has 110 bytes; at most 100 are read at once (max_read)"),
         ] {
             agent.read(desk.at(way)).await.expect_err(way).says(code, part);
@@ -259,7 +259,7 @@ async fn a_read_looks_for_its_lines_only_so_far() {
                 .await
         };
         assert_eq!(read(501).await, Ok(json!({"content": "x\n"})));
-        read(502).await.expect_err("refused").says(INVALID, "has line 502 further than 1000 bytes");
+        read(502).await.expect_err("refused").says(INVALID, "has line 502 more than 1000 bytes");
     })
     .await;
 }

@@ -170,15 +170,15 @@ async fn a_program_that_cannot_run_is_an_error_with_a_reason() {
             (json!({"command": "echo", "args": ["x".repeat(200_000)]}), INTERNAL, "Argument list too long"),
             (env("A\0", ""), INVALID, "NUL"),
             (env("A", "\0"), INVALID, "NUL"),
-            (env("", "x"), INVALID, "is no name for a variable"),
-            (env("A=B", "x"), INVALID, "is no name for a variable"),
+            (env("", "x"), INVALID, "is not a valid name of a variable"),
+            (env("A=B", "x"), INVALID, "is not a valid name of a variable"),
             (
                 json!({"command": "pwd", "cwd": desk.path("outside")}),
                 INVALID,
                 "outside of the session's folders",
             ),
             (json!({"command": "pwd", "cwd": desk.at("missing")}), NOT_FOUND, "does not exist"),
-            (json!({"command": "pwd", "cwd": desk.at("file.txt")}), INVALID, "is no folder"),
+            (json!({"command": "pwd", "cwd": desk.at("file.txt")}), INVALID, "is not a folder"),
         ] {
             agent.ask("terminal/create", params.clone()).await.expect_err("refused").says(code, part);
         }

@@ -49,7 +49,8 @@ async fn the_memory_of_all_sessions_is_bounded() {
     for method in ["session/new", "session/load"] {
         let refused = large(&mut client, method, "another").await;
         assert_eq!(
-            refused["error"]["message"], "the open sessions take 64 MiB together: close one first",
+            refused["error"]["message"],
+            "session memory limit reached (64 MiB for all open sessions); close a session first",
             "{method}"
         );
     }

@@ -104,7 +104,7 @@ fn says_why_it_stopped() {
     insta::assert_snapshot!(show(run(&["error"], "")), @"
     This will not end well.
     --- stderr
-    error: the agent answered: the mock was asked to fail (-32603)
+    error: the agent responded with an error: the mock was asked to fail (-32603)
     --- 1
     ");
     insta::assert_snapshot!(show(run(&["crash"], "")), @"
@@ -305,7 +305,7 @@ fn helps_with_a_login() {
     ");
     insta::assert_snapshot!(show(with_agent(&["hello", "--login", "other"], &mock, "")), @"
     --- stderr
-    error: the agent answered: there is no such login: it is mock-login (-32602)
+    error: the agent responded with an error: there is no such login: it is mock-login (-32602)
     --- 1
     ");
 }
@@ -329,7 +329,7 @@ fn goes_on_with_sessions() {
     ");
     insta::assert_snapshot!(show(run(&["refusal", "--load", "no-such"], "")), @"
     --- stderr
-    error: the agent answered: the mock knows no such session (-32002)
+    error: the agent responded with an error: the mock knows no such session (-32002)
     --- 1
     ");
 }
@@ -346,7 +346,7 @@ fn sets_modes_and_options() {
     ");
     insta::assert_snapshot!(show(run(&["modes", "--mode", "chaos"], "")), @"
     --- stderr
-    error: the agent answered: there is no such mode (-32602)
+    error: the agent responded with an error: there is no such mode (-32602)
     --- 1
     ");
     let (code, _, stderr) = run(&["modes", "--option", "model"], "");
@@ -396,7 +396,7 @@ fn does_not_wait_for_ever_for_a_start() {
     command.args(["run", "hi", "--timeout", "1", "--", "sh", "-c", silent]);
     insta::assert_snapshot!(shown(&feed(command, "")), @"
     --- stderr
-    error: the agent did not answer initialize within 1s; its stderr ended with:
+    error: the agent did not respond to initialize within 1s; its stderr ended with:
     no key found
     --- 3
     ");

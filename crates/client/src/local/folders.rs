@@ -1,8 +1,8 @@
-//! The folders a session may use, and the way to a file in one of them.
+//! The folders of sessions, and access to files in them.
 //!
-//! Every access begins at the open handle of a root and stays beneath it, which the system itself sees to
-//! (`openat2` on Linux). A check of names would not do: between the check and the use anything can be
-//! exchanged for a link. Names only choose the root.
+//! Every access begins at the open handle of a root and stays beneath it. The system enforces this (`openat2`
+//! on Linux). A check of names is not enough, because a folder can be replaced by a link between the check and
+//! the access. Names only choose the root.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,7 +16,7 @@ use duologue_schema::{Error as WireError, SessionId};
 
 use crate::host::ConnectionId;
 
-/// The roots of a host, and which folders of them each session may use.
+/// The roots of a host and the folders of its sessions.
 #[derive(Debug, Default)]
 pub(super) struct AllowedFolders {
     roots: Vec<Root>,
@@ -33,26 +33,26 @@ pub(super) struct SessionKey<'a> {
     pub(super) connection: Option<ConnectionId>,
 }
 
-/// A folder that bounds every session.
+/// A root folder. Sessions cannot leave the roots.
 #[derive(Debug)]
 struct Root {
     path: PathBuf,
-    /// Its name without links, and its handle. Opened once: whoever can exchange the folder later
-    /// changes nothing.
+    /// The path without links and the handle. They are opened once, so that replacing the folder later has
+    /// no effect.
     opened: OnceLock<(PathBuf, Dir)>,
 }
 
-/// A folder a session may use, and the absolute names it goes by.
+/// A folder of a session with its absolute paths.
 struct Area {
     names: Vec<PathBuf>,
     dir: Dir,
 }
 
-/// Why a file cannot be had.
+/// An error of an access to a file.
 pub(super) enum FileError {
-    /// What the system says.
+    /// An error of the system.
     Io(io::Error),
-    /// What the agent is told.
+    /// An error for the agent.
     Wire(WireError),
 }
 
@@ -63,12 +63,12 @@ impl From<io::Error> for FileError {
 }
 
 impl FileError {
-    /// A sentence about the path, which follows it.
-    pub(super) fn about(path: &Path, what: impl std::fmt::Display) -> Self {
-        FileError::Wire(WireError::invalid_params(format!("{} {what}", path.display())))
+    /// Creates an error whose message is the path and `problem`.
+    pub(super) fn about(path: &Path, problem: impl std::fmt::Display) -> Self {
+        FileError::Wire(WireError::invalid_params(format!("{} {problem}", path.display())))
     }
 
-    /// As the answer to a request for `path`.
+    /// Converts the error to the response to a request for `path`.
     pub(super) fn into_wire(self, path: &Path) -> WireError {
         let path = path.display();
         match self {
@@ -76,15 +76,15 @@ impl FileError {
             FileError::Io(error) => match error.kind() {
                 io::ErrorKind::NotFound => WireError::resource_not_found(format!("{path} does not exist")),
                 io::ErrorKind::NotADirectory => {
-                    WireError::resource_not_found(format!("a part of {path} is no folder"))
+                    WireError::resource_not_found(format!("a part of {path} is not a folder"))
                 }
                 _ => WireError::internal(format!("{path}: {error}")),
             },
         }
     }
 
-    /// Whether the way led out of the folder it began in. The system has no code for that, so cap-std
-    /// makes the error itself.
+    /// Returns true if the path left the folder in which it began. The system has no code for this, so
+    /// cap-std creates the error itself.
     fn is_escape(&self) -> bool {
         matches!(self, FileError::Io(error)
             if error.kind() == io::ErrorKind::PermissionDenied && error.raw_os_error().is_none())
@@ -94,7 +94,7 @@ impl FileError {
 impl AllowedFolders {
     pub(super) fn add(&mut self, path: PathBuf) {
         let root = Root { path, opened: OnceLock::new() };
-        // If it is not there yet it is opened by the first request.
+        // A missing root is opened by a later request.
         let _ = root.open();
         self.roots.push(root);
     }
@@ -107,13 +107,12 @@ impl AllowedFolders {
         self.sessions().insert((session.clone(), ConnectionId::current()), folders.to_owned());
     }
 
-    /// Forgets the sessions of a connection, or of all.
+    /// Forgets the sessions of a connection, or of all connections.
     pub(super) fn forget(&self, connection: Option<ConnectionId>) {
         self.sessions().retain(|(_, of), _| connection.is_some() && *of != connection);
     }
 
-    /// Returns the connection that a call for this session belongs to: that of its task, else the one that has such a
-    /// session.
+    /// Returns the connection of a call for this session: that of its task, or the only one with such a session.
     pub(super) fn connection_of(&self, session: &SessionId) -> Result<Option<ConnectionId>, WireError> {
         if let Some(connection) = ConnectionId::current() {
             return Ok(Some(connection));
@@ -134,8 +133,8 @@ impl AllowedFolders {
         self.sessions().get(&(session.id.clone(), session.connection)).cloned()
     }
 
-    /// Returns what the session may use: where its folders and the roots meet. A session that has not started
-    /// for this host may use nothing: its folders are unknown.
+    /// Returns the folders of a session within the roots. A session that has not started for this host has none,
+    /// because its folders are unknown.
     fn areas(&self, of: SessionKey<'_>) -> Result<Vec<Area>, WireError> {
         let folders = self.of(of);
         let folders = folders.ok_or_else(|| {
@@ -145,7 +144,7 @@ impl AllowedFolders {
         })?;
         let mut areas = Vec::new();
         for root in &self.roots {
-            // A root that is gone leaves the others usable.
+            // A missing root does not affect the others.
             let Ok((real, dir)) = root.open() else { continue };
             areas.extend(folders.iter().filter_map(|folder| root.meet(real, dir, folder)));
         }
@@ -155,14 +154,14 @@ impl AllowedFolders {
         Ok(areas)
     }
 
-    /// The folder a session works in, if nothing else is said.
+    /// Returns the default folder of a session.
     pub(super) fn home(&self, session: SessionKey<'_>) -> Result<PathBuf, WireError> {
         let area = self.areas(session)?.into_iter().next();
         Ok(area.and_then(|area| area.names.into_iter().next()).unwrap_or_default())
     }
 
-    /// Calls `open` with a folder and the way to `path` from there, which it must not leave: cap-std
-    /// sees to it.
+    /// Calls `open` with a folder of the session and the relative path in it. cap-std ensures that the access
+    /// stays in the folder.
     pub(super) fn open<T>(
         &self,
         session: SessionKey<'_>,
@@ -182,9 +181,9 @@ impl AllowedFolders {
             attempt
         };
         let mut done = attempt(path);
-        // A link that begins at the top of the file system, or leads from one folder of the session
-        // into another, leaves its folder and may well end in one. Where it ends is looked up, and tried
-        // from there. This must not tell what exists elsewhere, so it is not done for other paths.
+        // An absolute link, or a link from one folder of the session to another, leaves its folder and may end
+        // in a folder of the session. Its target is looked up and tried. Other paths are not looked up, because
+        // the error must not reveal which files exist outside.
         if matches!(done, Attempt::Escaped)
             && let Some(real) = real_path(path)
         {
@@ -206,9 +205,9 @@ impl AllowedFolders {
 
 enum Attempt<T> {
     Done(Result<T, FileError>),
-    /// The way led out of every folder it began in.
+    /// The path left every folder in which it began.
     Escaped,
-    /// By its name, the path is in no folder.
+    /// The name of the path is in no folder.
     Elsewhere,
 }
 
@@ -226,7 +225,7 @@ impl Root {
         Some(Area { names: vec![self.path.clone(), real.to_owned()], dir: dir.try_clone().ok()? })
     }
 
-    /// What is both in this root and in `folder`.
+    /// Returns the common part of this root and `folder`.
     fn meet(&self, real: &Path, dir: &Dir, folder: &Path) -> Option<Area> {
         let known = [Some(folder.to_owned()), folder.canonicalize().ok()];
         for folder in known.iter().flatten() {
@@ -248,7 +247,7 @@ impl Root {
 }
 
 impl Area {
-    /// The way from this folder to `path`, if its name begins with one of the folder's.
+    /// Returns the path relative to this folder, if it begins with one of the folder's paths.
     fn way_to(&self, path: &Path) -> Option<PathBuf> {
         let way = self.names.iter().find_map(|name| path.strip_prefix(name).ok())?;
         Some(or_here(way).to_owned())
@@ -259,7 +258,7 @@ fn or_here(way: &Path) -> &Path {
     if way.as_os_str().is_empty() { Path::new(".") } else { way }
 }
 
-/// Where a path ends, without links; for a file that is still to be made, where its folder ends.
+/// Resolves the links of a path, or those of its folder if the file does not exist.
 fn real_path(path: &Path) -> Option<PathBuf> {
     path.canonicalize().ok().or_else(|| Some(path.parent()?.canonicalize().ok()?.join(path.file_name()?)))
 }

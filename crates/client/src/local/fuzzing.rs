@@ -1,8 +1,8 @@
-//! A door for the targets in `fuzz/`; no other build has it.
+//! Access to internals for the targets in `fuzz/`. Other builds do not contain it.
 
 use super::tail::OutputTail;
 
-/// What is kept of output that comes in pieces, and whether some of it was dropped.
+/// Returns the tail that is kept of `pieces`, and true if some output was dropped.
 pub fn tail<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> (String, bool) {
     let mut tail = OutputTail::new(limit);
     for piece in pieces {

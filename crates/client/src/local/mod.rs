@@ -1,4 +1,4 @@
-//! A host for agents on this machine: its files, its programs, and a say in what they do.
+//! A host that serves the files and programs of this machine.
 
 mod folders;
 #[cfg(fuzzing)]
@@ -34,9 +34,11 @@ pub use permissions::Permissions;
 use read::{LineRange, Slice, TextRead};
 use terminals::TerminalTable;
 
-/// A [`Host`] for agents on this machine: it reads and writes files, runs programs, and answers
-/// questions for permission by [`Permissions`], which reject everything unless told otherwise. What it
-/// does itself needs no question: permissions answer the agent, the folders bound it.
+/// A [`Host`] for agents on this machine. It reads and writes files and runs programs. [`Permissions`] answer the
+/// permission requests of the agent and reject everything by default.
+///
+/// Permissions are not a sandbox: the agent can read, write and run programs without a permission request. Only the
+/// folders limit its access to files.
 ///
 /// ```no_run
 /// use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse, ToolKind};
@@ -50,10 +52,10 @@ use terminals::TerminalTable;
 /// # }
 /// ```
 ///
-/// It serves one connection after the other, and several at once: the end of one ends its terminals and forgets its
-/// sessions and the answers that were to hold *always*. A call that the editor makes outside of the task of a request,
-/// for a session id that several connections have, is refused. An editor replaces single methods with [`Client::on`](crate::Client::on)
-/// and keeps the rest. Here it answers with unsaved text where it has some:
+/// A host can serve several connections. At the end of a connection it ends its terminals and forgets its sessions and
+/// its *always* answers. If several connections have a session with the same id, a call for it must run in the task of
+/// the request. An editor can replace single methods with [`Client::on`](crate::Client::on). In this example it
+/// responds with unsaved text if there is some:
 ///
 /// ```no_run
 /// use std::path::{Path, PathBuf};
@@ -63,7 +65,7 @@ use terminals::TerminalTable;
 /// use duologue_client::{Client, Host, LocalHost};
 ///
 /// fn unsaved(path: &Path) -> Option<String> {
-///     None // what the editor has and the disk has not
+///     None // the unsaved text of the editor
 /// }
 ///
 /// let host = Arc::new(LocalHost::new("/home/me/project"));
@@ -82,37 +84,36 @@ use terminals::TerminalTable;
 ///
 /// # Files
 ///
-/// A session may use the files that are both in a root of the host ([`new`](Self::new),
-/// [`root`](Self::root)) and in a folder of the session (its `cwd` and additional directories). Neither
-/// `..` nor links lead out of there, not even while somebody exchanges them; links that end inside are
-/// followed. What a hard link or a mount inside a root leads to counts as inside. An agent that asks
-/// before it has answered `session/new` is refused, and so is every session of which
-/// [`session_started`](Host::session_started) was not forwarded by a host that wraps this one.
+/// A session can use files that are in a root of the host ([`new`](Self::new), [`root`](Self::root)) and also
+/// in a folder of the session (its `cwd` and additional directories). Neither `..` nor links lead outside, even
+/// if another process replaces them meanwhile. Links that end inside are followed. The target of a hard link or
+/// a mount inside a root counts as inside. Requests before the response to `session/new` are rejected. A host
+/// that wraps this one has to forward [`session_started`](Host::session_started), or all requests are rejected.
 ///
-/// The roots are opened when the host is made, or by the first request after they appear. A root that is
-/// deleted and made again needs a new host.
+/// A root is opened when the host is created, or by the first request after the root appears. If a root is
+/// deleted and created again, a new host is needed.
 ///
-/// Reading takes ordinary files in UTF-8 and gives their text as it is, line ends included; lines that
-/// are not there read as empty text, and line 0 as line 1. All hosts of a program together use
-/// [`FILE_THREADS`] threads for files, in turn. Writing makes missing files with their
-/// folders; the new text takes the place of the old in one step and keeps its permissions, but not its
-/// extended attributes. A file with several names, behind a link, of another owner or in a folder that
-/// takes no new files is written in place, where a crash can leave half of it. A file with the set-user-id or
-/// set-group-id bit is refused.
+/// Reading accepts regular files in UTF-8 and returns their unchanged text with its line ends. Absent lines read
+/// as empty text, and line 0 as line 1. All hosts of a program share [`FILE_THREADS`] threads for files.
+///
+/// Writing creates missing files and folders. The new text replaces the old text in one step. It keeps the
+/// permissions of the file, but not its extended attributes. Some files are written in place, where a crash can
+/// leave half of the text: a file with several names, behind a link, of another owner, or in a folder without
+/// write permission. A file with the set-user-id or set-group-id bit is rejected.
 ///
 /// # Terminals
 ///
-/// A program starts in a folder of the session, without input and with this program's environment, whatever
-/// [`Command::clean_env`](crate::Command::clean_env) has left the agent. **It is not confined**: it can do
-/// what you can do. Its stdout and stderr are kept in the order they come, at
-/// most the last 1 MiB or what the agent asks for up to 2 MiB, escape sequences included. When it ends,
-/// what is left of its process group is killed, and output of what left the group is not waited for.
+/// A program starts in a folder of the session, without input. It inherits the environment of this program, even if
+/// the agent itself has a [clean one](crate::Command::clean_env). **It is not confined**: it has all rights of the
+/// user. Its stdout and stderr are kept in their order, including escape sequences. At most the last 1 MiB is kept,
+/// or as much as the agent requests up to 2 MiB. When the program exits, the rest of its process group is killed.
+/// Output of processes that left the group is not awaited.
 ///
-/// A `command` with arguments is run as it is. One without, that has spaces or signs of the shell in it
-/// and is no file, is a command line for `/bin/sh`, since many agents send those.
+/// A `command` with arguments is run unchanged. A `command` without arguments is a command line for `/bin/sh` if it
+/// contains spaces or characters of the shell and is not a file, because many agents send such lines.
 ///
-/// Terminals the agent does not release end with the connection.
-#[must_use = "give it to Client::new"]
+/// Terminals that the agent does not release end with the connection.
+#[must_use = "pass the host to Client::new"]
 #[derive(Debug)]
 pub struct LocalHost {
     folders: Arc<AllowedFolders>,
@@ -126,7 +127,7 @@ pub struct LocalHost {
 }
 
 impl LocalHost {
-    /// A host for sessions in the folder `root`, an absolute path.
+    /// Creates a host for sessions in the folder `root`, an absolute path.
     pub fn new(root: impl Into<PathBuf>) -> Self {
         let host = LocalHost {
             folders: Arc::default(),
@@ -140,7 +141,7 @@ impl LocalHost {
         host.root(root)
     }
 
-    /// Adds a folder for sessions to work in.
+    /// Adds a root folder for sessions.
     pub fn root(mut self, root: impl Into<PathBuf>) -> Self {
         if let Some(folders) = Arc::get_mut(&mut self.folders) {
             folders.add(root.into());
@@ -148,39 +149,39 @@ impl LocalHost {
         self
     }
 
-    /// Answers questions for permission like this.
+    /// Sets the rules that answer permission requests.
     pub fn permissions(mut self, permissions: Permissions) -> Self {
         self.permissions = permissions;
         self
     }
 
-    /// Changes nothing on this machine: writes no files and runs no programs.
+    /// Disables writing files and running programs.
     pub fn read_only(mut self) -> Self {
         self.writes = false;
         self.without_terminals()
     }
 
-    /// Runs no programs.
+    /// Disables running programs.
     pub fn without_terminals(mut self) -> Self {
         self.terminals = None;
         self
     }
 
-    /// How many terminals the agent may have at once, 64 by default.
+    /// Sets the most terminals at once, 64 by default.
     pub fn max_terminals(mut self, most: usize) -> Self {
         self.terminals = self.terminals.map(|_| TerminalTable::new(most));
         self
     }
 
-    /// How many bytes of a file are sent at once, 8 MiB by default. What does not fit is refused; the
-    /// agent can ask for fewer lines.
+    /// Sets the most bytes of a file in one response, 8 MiB by default. Larger reads are rejected; the agent
+    /// can request fewer lines.
     pub fn max_read(mut self, bytes: u64) -> Self {
         self.max_read = bytes;
         self
     }
 
-    /// Sets how many bytes into a file a read may look for its first line, 1 GiB by default. A read of later lines
-    /// is refused.
+    /// Sets the most bytes that a read skips before its first line, 1 GiB by default. A read of later lines is
+    /// rejected.
     pub fn max_scan(mut self, bytes: u64) -> Self {
         self.max_scan = bytes;
         self
@@ -267,7 +268,7 @@ impl Host for LocalHost {
         let id = request.session_id.clone();
         let session = SessionKey { id: &id, connection };
         let terminal = terminals.open(connection, request, room, program);
-        // The end of the connection, which forgets the session first, may have come before the terminal.
+        // The connection may have ended before the terminal was registered. Its end removes the session first.
         if self.folders.of(session).is_none() {
             terminals.take(session, &terminal)?.kill().await;
             return Err(WireError::internal("the connection has ended"));
@@ -310,20 +311,20 @@ impl Host for LocalHost {
     }
 }
 
-/// Whether the session may work in this folder.
+/// Checks that a path is a folder of the session.
 fn folder(folders: &AllowedFolders, session: SessionKey<'_>, path: &Path) -> HostResult<()> {
     folders.open(session, path, |dir, way| {
-        if dir.metadata(way)?.is_dir() { Ok(()) } else { Err(FileError::about(path, "is no folder")) }
+        if dir.metadata(way)?.is_dir() { Ok(()) } else { Err(FileError::about(path, "is not a folder")) }
     })
 }
 
-/// The host and the connection that use a thread.
+/// The user of a thread: a host and its connection.
 type ThreadKey = (u64, Option<ConnectionId>);
 
-/// A host's share of the threads that all hosts of the program use for files.
+/// Access of a host to the threads for files, which all hosts of the program share.
 #[derive(Debug)]
 struct Threads {
-    /// The number of the host.
+    /// The id of the host.
     host: u64,
 }
 
@@ -333,11 +334,11 @@ impl Threads {
         Threads { host: NUMBER.fetch_add(1, Relaxed) }
     }
 
-    /// Runs `work` on a thread that may wait for disks, when it is the turn of this host and connection.
+    /// Runs `work` on a thread that may block, after waiting for the turn of this host and connection.
     ///
     /// # Cancel safety
     ///
-    /// Work that has begun goes on when the future is dropped, and keeps its thread.
+    /// If the future is dropped, work that has begun continues on its thread.
     async fn run<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> HostResult<T> + Send + 'static,
@@ -363,17 +364,17 @@ impl Threads {
     }
 }
 
-/// Work on a thread. If it takes too long, the others get another thread for it.
+/// Supervises work on a thread. If the work takes too long, another thread replaces its thread.
 struct Watch {
     permit: Weak<Mutex<Permit<ThreadKey>>>,
     begun: Instant,
 }
 
-/// The time after which a disk is taken for one that does not answer.
+/// The time after which work counts as stuck.
 const STUCK: Duration = Duration::from_secs(5);
 
 impl Watch {
-    /// Waits until the work counts as stuck, and replaces its thread.
+    /// Waits until the work counts as stuck, then replaces its thread.
     async fn stuck(&self) {
         Watch::replace_at(self.permit.clone(), self.begun + STUCK).await;
     }
@@ -387,7 +388,7 @@ impl Watch {
 }
 
 impl Drop for Watch {
-    /// Goes on watching work whose request was cancelled.
+    /// Continues to supervise the work of a request that was cancelled.
     fn drop(&mut self) {
         if self.permit.strong_count() > 0
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
@@ -403,18 +404,18 @@ mod tests {
 
     use super::*;
 
-    /// Two hosts whose disks do not answer hold all threads, until these count as stuck.
+    /// Two hosts with stuck disks use all threads, until the threads count as stuck.
     #[tokio::test(start_paused = true)]
-    async fn a_disk_that_does_not_answer_costs_only_its_own_host() {
+    async fn a_stuck_disk_costs_only_its_own_host() {
         let (mut stuck, mut disks) = (Vec::new(), Vec::new());
         for threads in [Arc::new(Threads::new()), Arc::new(Threads::new())] {
-            // The third would be over the host's share.
+            // The third exceeds the share of the host.
             for _ in 0..3 {
                 let (disk, answer) = mpsc::channel::<()>();
                 disks.push(disk);
                 let threads = threads.clone();
                 let wait = move || {
-                    // An error is an answer too.
+                    // An error ends the wait too.
                     let _ = answer.recv();
                     Ok(())
                 };

@@ -1,4 +1,4 @@
-//! Who answers an agent that asks for permission.
+//! Rules that answer permission requests.
 
 use std::collections::{HashMap, HashSet};
 use std::future::Future;
@@ -19,34 +19,32 @@ use crate::limits::QUESTION_PATHS;
 type Answer = Pin<Box<dyn Future<Output = RequestPermissionOutcome> + Send>>;
 type Ask = Box<dyn Fn(RequestPermissionRequest) -> Answer + Send + Sync>;
 
-/// How many links to what is not there yet are followed.
+/// The most links to missing files that are followed.
 const LINKS: u32 = 40;
 
-/// Who answers an agent that asks for permission: rules, what the user said before, the user.
+/// Answers permission requests by rules, by earlier answers of the user, or by a closure.
 ///
-/// Without any of them the answer is no. In this order:
+/// The first step that applies decides:
 ///
-/// 1. What a [`deny`](Self::deny) or [`deny_in`](Self::deny_in) covers is rejected.
-/// 2. What an [`allow`](Self::allow) or [`allow_in`](Self::allow_in) covers is allowed.
-/// 3. What the user answered with an *always* is answered the same way again, in the same session: for
-///    the same files if the call reads or edits files, else for the same call, its files, title and input
-///    alike. A call that does not say its kind, and its files or its input, is asked about again.
-///    An agent may mean more by its *always*; then it need not ask.
-/// 4. The closure of [`ask`](Self::ask) puts the question to the user.
-/// 5. It is rejected.
+/// 1. A rule of [`deny`](Self::deny) or [`deny_in`](Self::deny_in) rejects the call.
+/// 2. A rule of [`allow`](Self::allow) or [`allow_in`](Self::allow_in) allows it.
+/// 3. An earlier *always* answer of the user in the same session is repeated. For calls that read or edit
+///    files it applies to the same files, otherwise to a call with the same files, title and input. A call
+///    without a kind, or with neither files nor input, is not remembered.
+/// 4. The closure of [`ask`](Self::ask) passes the request to the user.
+/// 5. The call is rejected.
 ///
-/// Rules answer *once*, or *always* if the agent offers nothing else, and `cancelled` if it offers no
-/// fitting option at all.
+/// Rules select a *once* option, or an *always* option if there is no other. Without a matching option the
+/// response is `cancelled`.
 ///
-/// All this goes by what the agent says of the tool call, in the request or
-/// [before](crate::Host::request_permission); a call without a kind is covered by no rule about kinds.
-/// It is help for the user of a well-meaning agent and no fence around another: an agent that means harm
-/// does not ask.
+/// The rules use the fields of the tool call, from the request or from
+/// [earlier updates](crate::Host::request_permission). A call without a kind matches no rule about kinds.
+/// Permissions are not a sandbox: a malicious agent can act without a permission request.
 ///
-/// Folders are absolute paths. A file is in one by its name and by where its links lead now: both have to
-/// be for it to be allowed, one is enough for it to be denied. Of a relative path nobody knows where it
-/// is, so it is in no folder that is allowed and in every one that is denied. The same holds for the paths of a call
-/// that names more than [`QUESTION_PATHS`], from there on.
+/// Folders are absolute paths. A file is in a folder by its name and by the current target of its links. An
+/// allow rule needs both, a deny rule needs one of them. The location of a relative path is unknown, so no
+/// allow rule and every deny rule covers it. The same applies to paths of a call beyond the first
+/// [`QUESTION_PATHS`].
 ///
 /// ```
 /// use duologue_client::Permissions;
@@ -65,7 +63,7 @@ const LINKS: u32 = 40;
 ///     });
 /// # let _ = permissions;
 /// ```
-#[must_use = "give it to LocalHost::permissions"]
+#[must_use = "pass the permissions to LocalHost::permissions"]
 #[derive(Default)]
 pub struct Permissions {
     rules: Vec<Rule>,
@@ -76,13 +74,13 @@ pub struct Permissions {
 #[derive(Clone)]
 struct Rule {
     allow: bool,
-    /// `None` is every kind.
+    /// The kind of the call, or `None` for all kinds.
     kind: Option<ToolKind>,
-    /// `None` is everywhere.
+    /// The folder of the files, or `None` for all folders.
     folder: Option<PathBuf>,
 }
 
-/// What an *always* is about.
+/// The calls to which an *always* answer applies.
 #[derive(PartialEq, Eq, Hash)]
 struct Subject {
     connection: Option<ConnectionId>,
@@ -90,21 +88,21 @@ struct Subject {
     kind: ToolKind,
     name: Option<String>,
     files: Vec<File>,
-    /// Title and input, unless the files say it all.
+    /// The title and the input, unless the files identify the call.
     call: Option<(Option<String>, Option<String>)>,
 }
 
-/// A file or folder by all its names.
+/// The location of a file or folder.
 #[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum File {
-    /// Its name without `..`, and where its links lead.
+    /// The path without `..`, and the targets of its links.
     At(Vec<PathBuf>),
-    /// Nobody knows where it is.
+    /// An unknown location.
     Somewhere(PathBuf),
 }
 
 impl Permissions {
-    /// Rejects everything.
+    /// Creates permissions that reject everything.
     pub fn new() -> Self {
         Permissions::default()
     }
@@ -114,18 +112,18 @@ impl Permissions {
         self.rule(true, Some(kind), None)
     }
 
-    /// Allows tool calls of this kind that name files, all of them in `folder`.
+    /// Allows tool calls of this kind that name files, if all files are in `folder`.
     pub fn allow_in(self, kind: ToolKind, folder: impl Into<PathBuf>) -> Self {
         self.rule(true, Some(kind), Some(folder.into()))
     }
 
-    /// Rejects tool calls of this kind, whatever is allowed.
+    /// Rejects tool calls of this kind, even if another rule allows them.
     pub fn deny(self, kind: ToolKind) -> Self {
         self.rule(false, Some(kind), None)
     }
 
-    /// Rejects tool calls of every kind that name a file in `folder`, or `folder` itself, whatever is
-    /// allowed.
+    /// Rejects tool calls of every kind that name `folder` or a file in it, even if another rule allows
+    /// them.
     pub fn deny_in(self, folder: impl Into<PathBuf>) -> Self {
         self.rule(false, None, Some(folder.into()))
     }
@@ -135,9 +133,9 @@ impl Permissions {
         self
     }
 
-    /// Puts the other questions to the user. An answer that was not offered counts as `cancelled`.
+    /// Passes the other requests to the user. An option that the agent did not offer counts as `cancelled`.
     ///
-    /// When the turn is cancelled the question is answered for you, and the future is dropped.
+    /// If the turn is cancelled, the client responds and the future is dropped.
     pub fn ask<F, Fut>(mut self, ask: F) -> Self
     where
         F: Fn(RequestPermissionRequest) -> Fut + Send + Sync + 'static,
@@ -147,7 +145,7 @@ impl Permissions {
         self
     }
 
-    /// Forgets what was to be answered the same way again on a connection, or on all.
+    /// Forgets the *always* answers of a connection, or of all connections.
     pub(super) fn forget(&self, connection: Option<ConnectionId>) {
         let mut remembered = self.remembered.lock_unpoisoned();
         remembered.retain(|subject, _| connection.is_some() && subject.connection != connection);
@@ -190,12 +188,12 @@ impl Permissions {
     }
 }
 
-/// Paths of a question that are looked up in one go, so that others have their turn between them.
+/// The paths of a request that are looked up at once. Others have their turn between them.
 const PATHS_AT_ONCE: usize = 16;
 
 impl Permissions {
-    /// Looks up the files of a tool call, and returns what the rules say of them. The files are `None` if they are too many
-    /// to know the same call again.
+    /// Looks up the files of a tool call. Returns the decision of the rules and the files, which are `None` if there are
+    /// too many to recognize the same call.
     async fn look_up(
         &self,
         call: &ToolCallUpdate,
@@ -231,7 +229,7 @@ impl Permissions {
     }
 }
 
-/// What the rules say, if they say anything.
+/// Returns the decision of the rules, if a rule covers the call.
 fn ruled(rules: &[Rule], kind: Option<&ToolKind>, files: &[File]) -> Option<bool> {
     let covers = |rule: &&Rule| {
         let folder = rule.folder.as_deref().map(File::of);
@@ -254,7 +252,7 @@ impl std::fmt::Debug for Permissions {
 }
 
 impl Subject {
-    /// `None` if the request says too little to know the same thing again.
+    /// Returns `None` if the request has too few fields to recognize the same call.
     fn of(
         request: &RequestPermissionRequest,
         connection: Option<ConnectionId>,
@@ -264,19 +262,19 @@ impl Subject {
         let call = &request.tool_call;
         let kind = call.kind.clone()?;
         let input = call.raw_input.as_ref().map(|input| input.get().to_owned());
-        // Agents announce calls whose input they do not have yet with an empty one.
+        // Agents send an empty input if they do not have the input yet.
         let empty = |input: &String| !input.contains(|c: char| !c.is_whitespace() && !"{}[]\"".contains(c));
         if files.is_empty() && input.as_ref().is_none_or(empty) {
             return None;
         }
-        let files_say_it = !files.is_empty() && matches!(kind, ToolKind::Read | ToolKind::Edit);
-        let call_says = (!files_say_it).then(|| (call.title.clone(), input));
+        let files_suffice = !files.is_empty() && matches!(kind, ToolKind::Read | ToolKind::Edit);
+        let title_and_input = (!files_suffice).then(|| (call.title.clone(), input));
         let (session, name) = (request.session_id.clone(), call.name.clone());
-        Some(Subject { connection, session, kind, name, files, call: call_says })
+        Some(Subject { connection, session, kind, name, files, call: title_and_input })
     }
 }
 
-/// The paths a tool call names.
+/// Returns the paths of a tool call.
 fn paths(call: &ToolCallUpdate) -> impl Iterator<Item = &Path> {
     let locations = call.locations.iter().flatten().map(|location| location.path.as_path());
     let changes = call.content.iter().flatten().filter_map(|content| match content {
@@ -292,7 +290,7 @@ impl File {
             return File::Somewhere(path.to_owned());
         }
         let plain = plain(path);
-        // `..` behind a link leads elsewhere for the system than by name.
+        // For the system, `..` after a link is relative to the target of the link.
         match (real(path, LINKS), real(&plain, LINKS)) {
             (Some(real), Some(plainly_real)) => {
                 let mut names = vec![plain, real, plainly_real];
@@ -323,7 +321,7 @@ fn is_in(name: &Path, folders: &[PathBuf]) -> bool {
     folders.iter().any(|folder| name.starts_with(folder))
 }
 
-/// The path without `.` and `..`.
+/// Returns the path without `.` and `..`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {
@@ -338,7 +336,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Where the links of a path lead, as far as it exists.
+/// Resolves the links of a path, as far as it exists.
 fn real(path: &Path, links: u32) -> Option<PathBuf> {
     let ancestors: Vec<_> = path.ancestors().collect();
     let there = *ancestors.get(ancestors.partition_point(|path| path.canonicalize().is_err()))?;
@@ -347,7 +345,7 @@ fn real(path: &Path, links: u32) -> Option<PathBuf> {
     let mut parts = rest.components();
     let Some(next) = parts.next() else { return Some(real) };
     match real.join(next).read_link() {
-        // To something that is not there.
+        // The link leads to a missing file.
         Ok(target) => self::real(&real.join(target).join(parts.as_path()), links.checked_sub(1)?),
         Err(_) => Some(plain(&real.join(rest))),
     }

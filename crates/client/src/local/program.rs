@@ -1,7 +1,7 @@
-//! A program of a terminal. A thread of its own starts it, waits for it and collects it.
+//! The program of a terminal. A thread of its own starts it, waits for it and reaps it.
 //!
-//! Starting may wait for a disk, which must not hold up the runtime. The thread lives as long as the program, because a
-//! program may ask the system to end it together with the thread that started it.
+//! Starting can block on a disk, which must not block the runtime. The thread lives as long as the program, because a
+//! program can request a signal for the exit of the thread that started it.
 
 use std::io::{self, PipeReader};
 use std::path::{Path, PathBuf};
@@ -16,19 +16,19 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use super::system;
 use crate::host::HostResult;
 
-/// Enough for starting a program and waiting for it.
+/// The stack of a thread that starts a program and waits for it.
 const STACK_BYTES: usize = 256 * 1024;
 
-/// A program that was started.
+/// A running program.
 pub(super) struct Program {
     pub(super) process: ProcessGuard,
-    /// Its exit status, once it has ended and its process group was killed.
+    /// Receives the exit status after the exit, when the process group was killed.
     pub(super) exit: oneshot::Receiver<Option<ExitStatus>>,
-    /// Its stdout and stderr, in the order they were written.
+    /// The stdout and stderr in their order.
     pub(super) output: Box<dyn AsyncRead + Unpin + Send>,
 }
 
-/// Kills the process group of a program, at the latest when it is dropped.
+/// Kills the process group of a program on request and when it is dropped.
 pub(super) struct ProcessGuard(Arc<Process>);
 
 struct Process {
@@ -38,12 +38,12 @@ struct Process {
 
 struct State {
     child: Child,
-    /// Set when its number may belong to another process.
+    /// True if the id may belong to another process.
     is_collected: bool,
 }
 
-/// Starts a program in a process group of its own, without input and with both its outputs in one pipe. `room` is
-/// returned when the program has ended, also if nobody waits for it any more.
+/// Starts a program in a process group of its own, without input and with both outputs in one pipe. Drops `room` when the
+/// program has exited, even if nothing waits for it.
 pub(super) async fn start(
     request: CreateTerminalRequest,
     cwd: PathBuf,
@@ -62,16 +62,16 @@ pub(super) async fn start(
         let process = Process { id: child.id(), state: Mutex::new(State { child, is_collected: false }) };
         let process = Arc::new(process);
         let (ended, exit) = oneshot::channel();
-        // If the request is gone, the guard is dropped with it.
+        // If the request was dropped, the guard is dropped here and kills the program.
         drop(sender.send(Ok((request, ProcessGuard(process.clone()), exit, output))));
         let status = process.wait();
-        // Before anybody can see the end, and start another program in its place.
+        // Dropped before the exit is visible, so that another program can start at once.
         drop(room);
         let _ = ended.send(status);
     };
     let failed = |error: io::Error| WireError::internal(format!("cannot start {program}: {error}"));
     let thread = std::thread::Builder::new().name("terminal".into()).stack_size(STACK_BYTES).spawn(thread);
-    // The thread is not joined: the program may outlive the interest in it.
+    // The thread is not joined, because the program may outlive the request.
     drop(thread.map_err(failed)?);
     let started = started.await.map_err(|_| WireError::internal("the host failed"))?;
     let (request, process, exit, output) = started?;
@@ -101,7 +101,7 @@ impl Process {
         }
     }
 
-    /// Waits for the end of the program, kills what is left of its group, as a closing terminal would, and collects it.
+    /// Waits for the exit of the program, kills the rest of its group like a closing terminal, and reaps the program.
     fn wait(&self) -> Option<ExitStatus> {
         let try_wait = || {
             let mut state = self.state.lock_unpoisoned();
@@ -117,7 +117,7 @@ impl Process {
 
 fn spawn(request: &CreateTerminalRequest, cwd: &Path) -> HostResult<(Child, PipeReader)> {
     if let Some(bad) = request.env.iter().find(|set| set.name.is_empty() || set.name.contains('=')) {
-        return Err(WireError::invalid_params(format!("{:?} is no name for a variable", bad.name)));
+        return Err(WireError::invalid_params(format!("{:?} is not a valid name of a variable", bad.name)));
     }
     let mut command = match is_line(request, cwd) {
         true => system::shell(&request.command),
@@ -128,7 +128,7 @@ fn spawn(request: &CreateTerminalRequest, cwd: &Path) -> HostResult<(Child, Pipe
         io::ErrorKind::NotFound => {
             WireError::resource_not_found(format!("there is no program {}", request.command))
         }
-        io::ErrorKind::InvalidInput => WireError::invalid_params("the command must not hold a NUL byte"),
+        io::ErrorKind::InvalidInput => WireError::invalid_params("the command must not contain a NUL byte"),
         _ => WireError::internal(format!("cannot start {}: {error}", request.command)),
     };
     let (output, input) = io::pipe().map_err(failed)?;
@@ -137,8 +137,8 @@ fn spawn(request: &CreateTerminalRequest, cwd: &Path) -> HostResult<(Child, Pipe
     Ok((child, output))
 }
 
-/// Returns true if `command` is a whole command line. The protocol has the arguments in `args`, but many agents
-/// leave the splitting to a shell, as the first editors used one.
+/// Returns true if `command` is a command line. The protocol passes arguments in `args`, but many agents rely on a shell,
+/// because the first editors used one.
 fn is_line(request: &CreateTerminalRequest, cwd: &Path) -> bool {
     let line = |character: char| character.is_whitespace() || "|&;<>()$`\"'*?~#=%!{}[]".contains(character);
     request.args.is_empty() && request.command.contains(line) && !cwd.join(&request.command).is_file()

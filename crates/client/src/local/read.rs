@@ -1,4 +1,4 @@
-//! Reading a text file, or some lines of it.
+//! Reads text files, or lines of them.
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};
@@ -10,15 +10,14 @@ use super::folders::FileError;
 use super::system;
 use crate::host::HostResult;
 
-/// Opens a file to be read. `path` is what the agent calls it.
+/// Opens a file for reading. `path` is its path in the request.
 pub(super) fn open(dir: &Dir, way: &Path, path: &Path) -> Result<File, FileError> {
     let mut options = OpenOptions::new();
     options.read(true);
     Ok(open_file(dir, way, path, &mut options)?.into_std())
 }
 
-/// Opens a file of the ordinary kind. Whatever else has the name is neither waited for nor read: a pipe
-/// without a writer, a terminal, a device without an end.
+/// Opens a regular file. Pipes, terminals and devices are rejected without blocking.
 pub(super) fn open_file(
     dir: &Dir,
     way: &Path,
@@ -28,7 +27,7 @@ pub(super) fn open_file(
     let kind = |metadata: Metadata| match metadata {
         folder if folder.is_dir() => Err(FileError::about(path, "is a folder")),
         file if file.is_file() => Ok(()),
-        _ => Err(FileError::about(path, "is no file but a pipe, a socket or a device")),
+        _ => Err(FileError::about(path, "is a pipe, a socket or a device, not a file")),
     };
     names_file(path)?;
     match dir.open_with(way, system::at_once(options)) {
@@ -37,29 +36,29 @@ pub(super) fn open_file(
             Ok(file)
         }
         Err(error) => {
-            // Some of these cannot even be opened, and the system's reasons are obscure.
+            // Some of these cannot be opened, with an obscure error of the system.
             dir.metadata(way).map_or(Ok(()), kind)?;
             Err(error.into())
         }
     }
 }
 
-/// Refuses a path that ends like that of a folder: by its components it could be a file.
+/// Rejects a path that ends like the path of a folder. Its components alone could name a file.
 pub(super) fn names_file(path: &Path) -> Result<(), FileError> {
     let path_ends = |end: &str| path.as_os_str().as_encoded_bytes().ends_with(end.as_bytes());
     if path_ends("/") || path_ends("/.") { Err(FileError::about(path, "names a folder")) } else { Ok(()) }
 }
 
-/// Which lines of a file are read, and how many bytes at most.
+/// The lines of a file to read, with limits on the bytes.
 pub(super) struct LineRange {
-    /// Counted from 1; 0 means 1.
+    /// The first line, counted from 1; 0 means 1.
     pub(super) line: u32,
     pub(super) limit: Option<u32>,
     pub(super) max_read: u64,
     pub(super) max_scan: u64,
 }
 
-/// A read at work. It goes on slice by slice, so that a long one lets others have their turn.
+/// A running read. It works in slices, so that a long read lets others have their turn.
 pub(super) struct TextRead {
     input: BufReader<File>,
     path: PathBuf,
@@ -73,17 +72,17 @@ pub(super) struct TextRead {
 
 /// The outcome of a slice.
 pub(super) enum Slice {
-    /// There is more to read.
+    /// The read is not finished.
     Unfinished(Box<TextRead>),
-    /// The text.
+    /// The text of the lines.
     Finished(String),
 }
 
-/// Bytes of a file that are looked at in one slice: a few milliseconds.
+/// The bytes of a file in one slice. They take a few milliseconds.
 const SLICE_BYTES: usize = 8 * 1024 * 1024;
 
 impl TextRead {
-    /// Begins to read a file. `path` is its name in errors.
+    /// Begins to read a file. `path` is its path in errors.
     pub(super) fn new(file: File, path: &Path, extent: LineRange) -> Result<Self, FileError> {
         let size = file.metadata()?.len();
         let whole = extent.line <= 1 && extent.limit.is_none();
@@ -98,7 +97,7 @@ impl TextRead {
             read_lines: 0,
             text: Vec::with_capacity(usize::try_from(expected).unwrap_or_default()),
         };
-        // A file that is too large to be sent whole is not read at all.
+        // A whole file over the limit is rejected before it is read.
         if reading.is_whole() && size > reading.extent.max_read {
             return Err(reading.too_long());
         }
@@ -107,8 +106,8 @@ impl TextRead {
 
     /// Reads the next slice.
     pub(super) fn slice(mut self: Box<Self>) -> Result<Slice, FileError> {
-        let mut looked_at = 0;
-        while looked_at < SLICE_BYTES {
+        let mut examined = 0;
+        while examined < SLICE_BYTES {
             if self.extent.limit.is_some_and(|limit| self.read_lines >= limit) {
                 return self.finish();
             }
@@ -117,7 +116,7 @@ impl TextRead {
                 return self.finish();
             }
             let skips = self.skipped_lines < self.extent.line.saturating_sub(1);
-            // Without a limit, line ends do not matter any more.
+            // Without a limit, line ends after the first line do not matter.
             let line_end = match skips || self.extent.limit.is_some() {
                 true => memchr::memchr(b'\n', buffer),
                 false => None,
@@ -132,7 +131,7 @@ impl TextRead {
                 self.text.extend_from_slice(buffer.get(..used).unwrap_or_default());
             }
             self.input.consume(used);
-            looked_at += used;
+            examined += used;
             if self.text.len() as u64 > self.extent.max_read {
                 return Err(self.too_long());
             }
@@ -143,7 +142,7 @@ impl TextRead {
         Ok(Slice::Unfinished(self))
     }
 
-    /// Reads the next slice, for a request.
+    /// Reads the next slice. The error is the one for the agent.
     pub(super) fn next(self: Box<Self>) -> HostResult<Slice> {
         let path = self.path.clone();
         self.slice().map_err(|fault| fault.into_wire(&path))
@@ -155,7 +154,7 @@ impl TextRead {
 
     fn finish(self) -> Result<Slice, FileError> {
         let text = String::from_utf8(self.text);
-        text.map(Slice::Finished).map_err(|_| FileError::about(&self.path, "is no text in UTF-8"))
+        text.map(Slice::Finished).map_err(|_| FileError::about(&self.path, "is not UTF-8 text"))
     }
 
     fn too_long(&self) -> FileError {
@@ -174,7 +173,7 @@ impl TextRead {
         FileError::about(
             &self.path,
             format_args!(
-                "has line {line} further than {max} bytes from its start (max_scan); read earlier lines, or use a program"
+                "has line {line} more than {max} bytes after its start (max_scan); read earlier lines, or use a program"
             ),
         )
     }

@@ -1,4 +1,4 @@
-//! What differs between operating systems.
+//! The operating-system code of the local host.
 
 use std::io::{self, PipeReader};
 use std::process::ExitStatus;
@@ -7,7 +7,7 @@ use cap_std::fs::{Metadata, OpenOptions};
 use duologue_schema::TerminalExitStatus;
 use tokio::io::AsyncRead;
 
-/// Opening with these options waits for nobody, and no terminal becomes ours by it.
+/// Makes opening non-blocking, and prevents that a terminal becomes the controlling one.
 #[cfg(unix)]
 pub(super) fn at_once(options: &mut OpenOptions) -> &mut OpenOptions {
     use cap_std::fs::OpenOptionsExt;
@@ -21,7 +21,7 @@ pub(super) fn at_once(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// Whether `new` can take the place of `old`: it has no other names, and the same owner.
+/// Returns true if `new` can replace `old`: `old` has no other names, and both have the same owner.
 #[cfg(unix)]
 pub(super) fn replaceable(old: &Metadata, new: &Metadata) -> bool {
     use cap_std::fs::MetadataExt;
@@ -34,7 +34,7 @@ pub(super) fn replaceable(_: &Metadata, _: &Metadata) -> bool {
     true
 }
 
-/// Returns true for a file that lends its owner's or group's rights to whoever runs it.
+/// Returns true for a file with the set-user-id or set-group-id bit.
 #[cfg(unix)]
 pub(super) fn has_special_bits(metadata: &Metadata) -> bool {
     use cap_std::fs::MetadataExt;
@@ -47,7 +47,7 @@ pub(super) fn has_special_bits(_: &Metadata) -> bool {
     false
 }
 
-/// Creates with these options a file that only its owner can read and write.
+/// Restricts a new file to its owner.
 #[cfg(unix)]
 pub(super) fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
     use cap_std::fs::OpenOptionsExt;
@@ -60,7 +60,7 @@ pub(super) fn owner_only(options: &mut OpenOptions) -> &mut OpenOptions {
     options
 }
 
-/// Starts the program in a process group of its own.
+/// Makes the command start in a process group of its own.
 #[cfg(unix)]
 pub(super) fn own_group(command: &mut std::process::Command) -> &mut std::process::Command {
     use std::os::unix::process::CommandExt;
@@ -73,20 +73,20 @@ pub(super) fn own_group(command: &mut std::process::Command) -> &mut std::proces
     command
 }
 
-/// Kills the process group of a program that is not collected yet.
+/// Kills the process group of a program that has not been reaped.
 #[cfg(unix)]
 pub(super) fn kill_group(leader: u32) {
     if let Some(group) = rustix::process::Pid::from_raw(leader.cast_signed()) {
-        // All of them may be gone.
+        // An error means that all processes have exited.
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
     }
 }
 
-// Elsewhere only the program itself is killed.
+// On other systems only the program itself is killed.
 #[cfg(not(unix))]
 pub(super) fn kill_group(_: u32) {}
 
-/// Waits until a child has ended, and leaves it to be collected.
+/// Waits for the exit of a child without reaping it.
 #[cfg(unix)]
 pub(super) fn wait_for_end(child: u32, _: impl Fn() -> io::Result<Option<ExitStatus>>) {
     use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
@@ -103,7 +103,7 @@ pub(super) fn wait_for_end(_: u32, try_wait: impl Fn() -> io::Result<Option<Exit
     }
 }
 
-/// The shell, told to run a line.
+/// Returns a command that runs a line in the shell.
 pub(super) fn shell(line: &str) -> std::process::Command {
     let (shell, flag) = if cfg!(windows) { ("cmd", "/C") } else { ("/bin/sh", "-c") };
     let mut command = std::process::Command::new(shell);
@@ -111,7 +111,7 @@ pub(super) fn shell(line: &str) -> std::process::Command {
     command
 }
 
-/// The reading end of a pipe, without a thread of its own where that can be had.
+/// Converts the reading end of a pipe to an async reader, without a thread of its own on Unix.
 #[cfg(unix)]
 pub(super) fn reader(pipe: PipeReader) -> io::Result<impl AsyncRead + Unpin + Send + 'static> {
     tokio::net::unix::pipe::Receiver::from_owned_fd(pipe.into())
@@ -122,7 +122,7 @@ pub(super) fn reader(pipe: PipeReader) -> io::Result<impl AsyncRead + Unpin + Se
     Ok(tokio::fs::File::from_std(std::os::windows::io::OwnedHandle::from(pipe).into()))
 }
 
-/// How a program ended, in the words of the protocol.
+/// Converts an exit status to the type of the protocol.
 pub(super) fn exit_status(status: Option<ExitStatus>) -> TerminalExitStatus {
     let mut exit = TerminalExitStatus::new();
     if let Some(status) = status {

@@ -1,15 +1,15 @@
-//! The end of a program's output, as text.
+//! Keeps the end of a program's output as text.
 
 use std::collections::VecDeque;
 
-/// Keeps the last characters of a stream of bytes, at most `limit` bytes of them. What is no UTF-8
-/// becomes U+FFFD, wherever the stream is cut into pieces.
+/// Keeps the last characters of a stream of bytes, at most `limit` bytes. Invalid UTF-8 becomes U+FFFD,
+/// independent of the pieces in which the stream arrives.
 #[derive(Debug)]
 pub(super) struct OutputTail {
     limit: usize,
-    /// Whole characters, never more than the limit: an agent may have many programs.
+    /// Whole characters. The capacity never exceeds the limit, because an agent can have many programs.
     text: VecDeque<u8>,
-    /// The beginning of a character that has not come whole, at most three bytes.
+    /// The beginning of an incomplete character, at most three bytes.
     partial: Vec<u8>,
     truncated: bool,
 }
@@ -19,7 +19,7 @@ impl OutputTail {
         OutputTail { limit, text: VecDeque::new(), partial: Vec::new(), truncated: false }
     }
 
-    /// Takes what comes next.
+    /// Appends the next bytes.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         let mut input = std::mem::take(&mut self.partial);
         input.extend_from_slice(bytes);
@@ -38,17 +38,17 @@ impl OutputTail {
         self.keep(&text);
     }
 
-    /// The stream has ended: what is unfinished stays so.
+    /// Ends the stream. An incomplete character becomes U+FFFD.
     pub(super) fn finish(&mut self) {
         if !std::mem::take(&mut self.partial).is_empty() {
             self.keep("\u{fffd}");
         }
     }
 
-    /// The text, and whether some of it was dropped.
+    /// Returns the text, and true if some text was dropped.
     pub(super) fn text(&self) -> (String, bool) {
         let (front, back) = self.text.as_slices();
-        // Only whole characters come in, and only whole ones go.
+        // Only whole characters are added and removed.
         (String::from_utf8_lossy(&[front, back].concat()).into_owned(), self.truncated)
     }
 
@@ -59,7 +59,7 @@ impl OutputTail {
         let text = text.as_bytes().get(surplus - dropped..).unwrap_or_default();
         let length = self.text.len() + text.len();
         if length > self.text.capacity() {
-            // Left to itself, its room could become twice the limit.
+            // Without this, the capacity could become twice the limit.
             let room = (2 * self.text.capacity()).clamp(length, self.limit);
             self.text.reserve_exact(room - self.text.len());
         }
@@ -80,13 +80,13 @@ mod tests {
 
     use super::OutputTail;
 
-    /// How many cases there are: a campaign sets it.
+    /// Returns the number of cases. A campaign sets it.
     fn runs(default: u32) -> u32 {
         std::env::var("DUOLOGUE_RUNS")
             .map_or(default, |runs| runs.replace('_', "").parse().expect("a number"))
     }
 
-    /// Bytes as programs print them: text, text cut in pieces, and anything.
+    /// Generates output of programs: text, text cut inside of characters, and arbitrary bytes.
     fn output() -> impl Strategy<Value = Vec<u8>> {
         let piece = prop_oneof![
             "[a-z\u{1b}\r\n]{0,8}".prop_map(String::into_bytes),
@@ -97,7 +97,7 @@ mod tests {
         vec(piece, 0..24).prop_map(|pieces| pieces.concat())
     }
 
-    /// What it has to be, the simple way.
+    /// Returns the expected tail, computed in a simple way.
     fn expected(bytes: &[u8], limit: usize) -> (String, bool) {
         let whole = String::from_utf8_lossy(bytes).into_owned();
         let from = whole.len().saturating_sub(limit);
@@ -121,7 +121,7 @@ mod tests {
                 tail.push(bytes.get(from..cut).unwrap_or_default());
                 from = cut;
                 prop_assert!(tail.text.capacity() <= limit && tail.partial.len() <= 3);
-                // What was shown before everything had come is not taken back.
+                // Text that was returned earlier stays, unless it is dropped.
                 let (text, truncated) = tail.text();
                 prop_assert!(text.len() <= limit);
                 prop_assert!(truncated || text.starts_with(&seen));

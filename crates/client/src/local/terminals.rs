@@ -1,4 +1,4 @@
-//! Programs the agent runs here: their output, their end, and the end of what they started.
+//! Terminals: programs of the agent with their output and their exit.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,12 +21,12 @@ use super::tail::OutputTail;
 use crate::host::{ConnectionId, HostResult};
 use crate::limits::{MOST_TERMINAL_OUTPUT, REAP, TERMINAL_OUTPUT};
 
-/// How long the output of an ended program may be silent before it counts as ended too.
+/// The silence after which the output of an exited program counts as ended.
 const LAST_OUTPUT: Duration = Duration::from_millis(150);
-/// How long it may last however much comes: longer than emptying a pipe does.
+/// The time after which the output of an exited program ends in any case. Reading a full pipe takes less.
 const LAST_OUTPUTS: Duration = Duration::from_millis(600);
 
-/// All terminals of a host. Dropping it kills their programs.
+/// The terminals of a host. Dropping the table kills their programs.
 #[derive(Debug)]
 pub(super) struct TerminalTable {
     open: Mutex<HashMap<TerminalId, Arc<LocalTerminal>>>,
@@ -34,13 +34,13 @@ pub(super) struct TerminalTable {
     most: usize,
 }
 
-/// A program, running or ended, and what it printed.
+/// A program with its output. It runs or has exited.
 #[derive(Debug)]
 pub(super) struct LocalTerminal {
     session: SessionId,
     connection: Option<ConnectionId>,
     output: Mutex<OutputTail>,
-    /// `Some` once the program has ended and its output was read.
+    /// `Some` after the program has exited and its output was read.
     exit: watch::Sender<Option<TerminalExitStatus>>,
     kill: Notify,
     _room: Arc<OwnedSemaphorePermit>,
@@ -56,7 +56,7 @@ impl TerminalTable {
         self.open.lock_unpoisoned()
     }
 
-    /// Takes the room of one more terminal.
+    /// Reserves a permit for another terminal.
     pub(super) fn reserve(&self) -> HostResult<Arc<OwnedSemaphorePermit>> {
         self.room.clone().try_acquire_owned().map(Arc::new).map_err(|_| {
             let most = self.most;
@@ -72,7 +72,7 @@ impl TerminalTable {
         room: Arc<OwnedSemaphorePermit>,
         program: Program,
     ) -> TerminalId {
-        // Told apart in the whole program: an editor may show terminals of several agents.
+        // Unique in the whole program, because an editor can show terminals of several agents.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let limit = request.output_byte_limit.map_or(TERMINAL_OUTPUT, |limit| {
             usize::try_from(limit).unwrap_or(usize::MAX).min(MOST_TERMINAL_OUTPUT)
@@ -91,7 +91,7 @@ impl TerminalTable {
         id
     }
 
-    /// Kills the programs of a connection, or of all.
+    /// Kills the programs of a connection, or of all connections.
     pub(super) fn close(&self, connection: Option<ConnectionId>) {
         self.table().retain(|_, terminal| {
             let stays = connection.is_some() && terminal.connection != connection;
@@ -102,14 +102,14 @@ impl TerminalTable {
         });
     }
 
-    /// A terminal of this session.
+    /// Returns a terminal of this session.
     pub(super) fn get(&self, session: SessionKey<'_>, id: &TerminalId) -> HostResult<Arc<LocalTerminal>> {
         let open = self.table();
         let terminal = open.get(id).filter(|terminal| terminal.is_of(session));
         terminal.cloned().ok_or_else(unknown)
     }
 
-    /// Takes a terminal of this session from the table.
+    /// Removes a terminal of this session from the table.
     pub(super) fn take(&self, session: SessionKey<'_>, id: &TerminalId) -> HostResult<Arc<LocalTerminal>> {
         let mut open = self.table();
         if open.get(id).is_none_or(|terminal| !terminal.is_of(session)) {
@@ -138,9 +138,9 @@ impl LocalTerminal {
         self.output.lock_unpoisoned()
     }
 
-    /// What the program printed so far, and how it ended if it did.
+    /// Returns the output so far, and the exit status if the program has exited.
     pub(super) fn so_far(&self) -> TerminalOutputResponse {
-        // Asked in this order, an ended program's output is whole.
+        // In this order, the output of an exited program is complete.
         let exit = self.exit.borrow().clone();
         let (text, truncated) = self.output().text();
         let mut response = TerminalOutputResponse::new(text, truncated);
@@ -148,14 +148,14 @@ impl LocalTerminal {
         response
     }
 
-    /// Waits for the end of the program.
+    /// Waits for the exit of the program.
     pub(super) async fn exited(&self) -> TerminalExitStatus {
         let mut exit = self.exit.subscribe();
         let status = exit.wait_for(Option::is_some).await;
         status.ok().and_then(|status| status.clone()).unwrap_or_default()
     }
 
-    /// Kills the program with its process group, and waits until it is gone.
+    /// Kills the process group of the program and waits for its exit.
     pub(super) async fn kill(&self) {
         self.kill.notify_one();
         let _ = tokio::time::timeout(REAP, self.exited()).await;
@@ -172,7 +172,7 @@ impl LocalTerminal {
                 read = output.read(&mut chunk), if more => more = self.take(read, &chunk),
             }
         };
-        // Who left the group can hold the pipe open for ever, or even go on writing.
+        // A process that left the group can keep the pipe open or continue to write.
         let rest = async {
             while more && let Ok(read) = tokio::time::timeout(LAST_OUTPUT, output.read(&mut chunk)).await {
                 more = self.take(read, &chunk);
@@ -184,7 +184,7 @@ impl LocalTerminal {
         self.exit.send_replace(Some(system::exit_status(status)));
     }
 
-    /// Keeps what was read; `false` at the end.
+    /// Appends the bytes that were read. Returns false at the end of the output.
     fn take(&self, read: io::Result<usize>, chunk: &[u8]) -> bool {
         let Ok(count @ 1..) = read else { return false };
         self.output().push(chunk.get(..count).unwrap_or_default());

@@ -1,4 +1,4 @@
-//! Writing a text file: whole or not at all.
+//! Writes text files atomically where possible.
 
 use std::ffi::OsStr;
 use std::io::{self, Write};
@@ -10,18 +10,17 @@ use cap_std::fs::{Dir, File, OpenOptions};
 use super::folders::FileError;
 use super::{read, system};
 
-/// Writes `content` to the file, making it and its folders if they are missing. `path` is what the
-/// agent calls it.
+/// Writes `content` to the file. Creates missing files and folders. `path` is its path in the request.
 ///
-/// The new text is written beside the file and takes its place in one step, so that a full disk or a
-/// crash leaves the old text. Where that would lose something the file is written in place: it is
-/// reached by a link, has several names or another owner, or its folder takes no new files.
+/// The new text is written beside the file and replaces it in one step, so that a full disk or a crash
+/// leaves the old text. The file is written in place if it is behind a link, has several names or another
+/// owner, or if its folder has no write permission.
 pub(super) fn write(dir: &Dir, way: &Path, path: &Path, content: &[u8]) -> Result<(), FileError> {
     let Some(name) = way.file_name() else { return Err(FileError::about(path, "is a folder")) };
-    // Before a folder is made for it.
+    // Checked before a folder is created.
     read::names_file(path)?;
     let parent = folder(dir, way.parent().unwrap_or(Path::new("")))?;
-    // Not by the parent's handle: a link beside the file may lead to a place above it.
+    // Not opened through the parent's handle, because a link in the folder may lead to a place above it.
     let old = match read::open_file(dir, way, path, OpenOptions::new().write(true)) {
         Ok(file) => Some(file),
         Err(FileError::Io(error)) if error.kind() == io::ErrorKind::NotFound => None,
@@ -33,7 +32,7 @@ pub(super) fn write(dir: &Dir, way: &Path, path: &Path, content: &[u8]) -> Resul
             if system::has_special_bits(&old.metadata()?) {
                 return Err(FileError::about(
                     path,
-                    "runs with the rights of its owner (set-user-id or set-group-id)",
+                    "has the set-user-id or set-group-id bit and is not written",
                 ));
             }
             if link || !replace(&parent, name, Some(&old), content)? {
@@ -51,13 +50,13 @@ pub(super) fn write(dir: &Dir, way: &Path, path: &Path, content: &[u8]) -> Resul
     Ok(())
 }
 
-/// The folder of a file, made if it is missing.
+/// Opens the folder of a file. Creates it if it is missing.
 fn folder(dir: &Dir, way: &Path) -> io::Result<Dir> {
     if way.as_os_str().is_empty() {
         return dir.try_clone();
     }
     match dir.open_dir(way) {
-        // The way back from a folder that is not there leads nowhere.
+        // A path with `..` after a missing folder is not created.
         Err(error)
             if error.kind() == io::ErrorKind::NotFound
                 && !way.components().any(|part| part == Component::ParentDir) =>
@@ -75,10 +74,10 @@ fn write_in_place(file: &File, content: &[u8]) -> io::Result<()> {
     file.write_all(content)
 }
 
-/// Writes a file beside `name` and puts it in its place. `false` when nothing was done, because that
-/// would lose something of the old file.
+/// Writes a file beside `name` and renames it. Returns false without an effect if this would lose
+/// properties of the old file.
 fn replace(parent: &Dir, name: &OsStr, old: Option<&File>, content: &[u8]) -> io::Result<bool> {
-    // Until the text has its place, nobody else may read it: the old file may be private.
+    // The old file may be private, so the new one is private until it has the old permissions.
     let mode = if old.is_some() { Mode::Private } else { Mode::Default };
     let (mut file, beside) = match Beside::new(parent, mode) {
         Ok(made) => made,
@@ -95,7 +94,7 @@ fn replace(parent: &Dir, name: &OsStr, old: Option<&File>, content: &[u8]) -> io
     } else {
         file.write_all(content)?;
     }
-    // A rename can reach the disk before the text does.
+    // Otherwise the rename could reach the disk before the text.
     file.sync_data()?;
     beside.rename(name)?;
     Ok(true)
@@ -103,13 +102,13 @@ fn replace(parent: &Dir, name: &OsStr, old: Option<&File>, content: &[u8]) -> io
 
 /// The permissions of a new file.
 enum Mode {
-    /// Only its owner may read it.
+    /// Only the owner has access.
     Private,
-    /// The usual ones of new files.
+    /// The default permissions of new files.
     Default,
 }
 
-/// A file that is removed unless it gets its name.
+/// A temporary file that is removed unless it is renamed.
 struct Beside<'a> {
     parent: &'a Dir,
     name: Option<String>,
@@ -127,7 +126,7 @@ impl<'a> Beside<'a> {
             }
             match parent.open_with(&name, &options) {
                 Ok(file) => return Ok((file, Beside { parent, name: Some(name) })),
-                // Left behind by a program of the same number.
+                // An earlier process with the same id left the file behind.
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -158,9 +157,9 @@ mod tests {
 
     use super::*;
 
-    /// The old file may be one that nobody else may read.
+    /// The old file may be private.
     #[test]
-    fn a_replacement_is_private_from_its_first_moment() {
+    fn a_replacement_is_created_private() {
         let folder = tempfile::tempdir().unwrap();
         let folder = Dir::open_ambient_dir(folder.path(), ambient_authority()).unwrap();
         let (file, _beside) = Beside::new(&folder, Mode::Private).unwrap();
