@@ -1,14 +1,14 @@
-//! What threads can do to each other.
+//! Models of the interleavings of threads.
 //!
-//! [`loom`] plays every interleaving of the pieces where threads meet, with up to three preemptions;
-//! [`shuttle`] plays random ones of two whole connections. `cargo xtask loom` runs both. They live
-//! behind `--cfg duologue_loom` and `--cfg duologue_shuttle`, since `--cfg loom` means something to
-//! tokio; `sync.rs` is where they come in.
+//! [`loom`] explores every interleaving of small models with up to three preemptions. [`shuttle`] explores
+//! random interleavings of two whole connections. `cargo xtask loom` runs both. They need
+//! `--cfg duologue_loom` and `--cfg duologue_shuttle`, because `--cfg loom` has a meaning for tokio.
+//! `sync.rs` replaces the primitives.
 //!
-//! Seen from inside: the locks, atomics and notices of the pending table, the outbox, the queues, their
-//! budget, the wakers held back and the requests in flight. Not seen: what happens within `oneshot`, `watch`,
-//! `CancellationToken` and `TaskTracker`, each call of which is one step here. loom reads relaxed atomics
-//! as weakly as a processor may, shuttle does not.
+//! The models cover the locks, atomics and notifications of the pending table, the outbox, the queues, their
+//! budget, the batched wake-ups and the requests in flight. Each call of `oneshot`, `watch`,
+//! `CancellationToken` and `TaskTracker` is a single step. loom models relaxed atomics as weakly as a
+//! processor may behave, shuttle does not.
 
 #[cfg(duologue_loom)]
 mod loom;

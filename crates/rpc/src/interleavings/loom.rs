@@ -1,4 +1,4 @@
-//! Small models, every interleaving of them.
+//! Small models whose interleavings are all explored.
 
 mod answers;
 pub(crate) mod notify;
@@ -24,8 +24,8 @@ use crate::connection::ConnectionState;
 use crate::limits::Limits;
 use crate::sync::Lock;
 
-/// Runs a model in every order with up to three preemptions, and says how many those were. Threads that
-/// wait for each other for ever fail it.
+/// Runs a model in every order with up to three preemptions and prints their number. A deadlock fails the
+/// model.
 #[allow(clippy::print_stdout, reason = "what was measured")]
 fn every_order(name: &str, model: impl Fn() + Send + Sync + 'static) {
     let orders = Arc::new(AtomicU64::new(0));
@@ -42,7 +42,7 @@ fn every_order(name: &str, model: impl Fn() + Send + Sync + 'static) {
     println!("measured: {name}: {} orders", orders.load(Relaxed));
 }
 
-/// Polls a future on this thread. loom's own says each wait on stderr.
+/// Runs a future on this thread. The function of loom prints each wait to stderr.
 fn block_on<F: Future>(future: F) -> F::Output {
     let mut future = pin!(future);
     let bell = Arc::new(Bell::default());
@@ -71,7 +71,7 @@ impl Wake for Bell {
     }
 }
 
-/// Limits under which no clock decides anything.
+/// Limits whose timeouts never expire.
 fn patient() -> Limits {
     Limits { stall_timeout: Duration::from_secs(1 << 20), ..Limits::default() }
 }
@@ -80,17 +80,17 @@ fn shared(limits: Limits) -> Arc<ConnectionState> {
     Arc::new(ConnectionState::new(limits, None))
 }
 
-/// The far end of the output: takes `most` bytes at once and hands on each line when it is whole, on the
-/// writer's thread, so before the writer knows that it is written.
+/// The peer's end of the output. It accepts at most `most` bytes at once and passes each complete line to
+/// `receive` on the writer's thread, before the writer knows that the line is written.
 struct Wire<F> {
     line: Vec<u8>,
     most: usize,
-    heard: F,
+    receive: F,
 }
 
 impl<F: FnMut(&str)> Wire<F> {
-    fn new(most: usize, heard: F) -> Self {
-        Wire { line: Vec::new(), most, heard }
+    fn new(most: usize, receive: F) -> Self {
+        Wire { line: Vec::new(), most, receive }
     }
 }
 
@@ -100,7 +100,7 @@ impl<F: FnMut(&str) + Unpin> AsyncWrite for Wire<F> {
         for byte in &bytes[..count] {
             if *byte == b'\n' {
                 let line = String::from_utf8(std::mem::take(&mut self.line)).expect("text");
-                (self.heard)(&line);
+                (self.receive)(&line);
             } else {
                 self.line.push(*byte);
             }
@@ -117,13 +117,13 @@ impl<F: FnMut(&str) + Unpin> AsyncWrite for Wire<F> {
     }
 }
 
-/// A thread that writes what is sent, until the output is finished or closed.
+/// Starts a thread that writes the output until it is finished or closed.
 fn writer(
     shared: &Arc<ConnectionState>,
-    heard: impl FnMut(&str) + Send + Unpin + 'static,
+    receive: impl FnMut(&str) + Send + Unpin + 'static,
 ) -> thread::JoinHandle<()> {
     let shared = shared.clone();
     thread::spawn(move || {
-        let _ = block_on(shared.outbox.write_to(Wire::new(usize::MAX, heard), || std::future::ready(())));
+        let _ = block_on(shared.outbox.write_to(Wire::new(usize::MAX, receive), || std::future::ready(())));
     })
 }

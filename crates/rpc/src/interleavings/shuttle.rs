@@ -1,12 +1,12 @@
-//! Two whole connections, joined by a small pipe each way, in orders that are drawn at random.
+//! Two whole connections over small pipes, in random interleavings.
 //!
-//! Reader, writer, handlers and callers are tasks that may be stopped at every lock, atomic and await,
-//! as on a runtime of many threads. The pipes cut reads and writes anywhere. Time is tokio's own: in one
-//! model it stands still, so that nothing goes on because of a timer, in the other it jumps at random
-//! moments, so that a timer fires before or after anything else. Whoever waits for ever fails a schedule.
+//! Reader, writer, handlers and callers are tasks that can be preempted at every lock, atomic and await, as
+//! on a runtime with many threads. The pipes split reads and writes anywhere. In one model the clock stands
+//! still, so that no timer hides a lost wake-up. In the other it jumps at random moments, so that a timer
+//! fires before or after any other event. A deadlock fails the schedule.
 //!
-//! `DUOLOGUE_RUNS` says how many schedules each model plays, `DUOLOGUE_SEED` where they begin. A failing
-//! one is printed as a string, and played again alone with `DUOLOGUE_SCHEDULE`.
+//! `DUOLOGUE_RUNS` sets the number of schedules of each model and `DUOLOGUE_SEED` the first seed. A failing
+//! schedule is printed as a string. `DUOLOGUE_SCHEDULE` replays it.
 
 mod pipe;
 mod service;
@@ -29,18 +29,18 @@ use crate::transport::Transport;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Clock {
-    /// Nothing may wait for a timer to go on.
+    /// The clock stands still, so nothing may depend on a timer.
     Stands,
     /// Timers fire at random moments.
     Runs,
 }
 
-/// Plays a model `DUOLOGUE_RUNS` times: most schedules at random, some with few preemptions, which find
-/// what needs a task to be held back for long.
+/// Plays a model `DUOLOGUE_RUNS` times. Most schedules are random. Some have few preemptions, which delays
+/// a task for long.
 #[allow(clippy::print_stdout, reason = "what was measured")]
 fn many_orders(name: &str, clock: Clock, model: fn()) {
     let number = |name: &str| std::env::var(name).ok().map(|value| value.parse::<u64>().expect("a number"));
-    // Nothing runs on it; it has the clock.
+    // The runtime only provides the clock.
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime: &'static tokio::runtime::Runtime = Box::leak(Box::new(runtime.expect("a runtime")));
     let _entered = runtime.enter();
@@ -80,25 +80,25 @@ fn play(scheduler: impl Scheduler + 'static, model: impl Fn() + Send + Sync + 's
     Runner::new(scheduler, config).run(model)
 }
 
-/// Limits at which everything is tight.
+/// Small limits.
 fn tight() -> Limits {
     Limits {
         queue_bytes: 300,
         queue_bytes_hard: 1 << 20,
         output_bytes: 200,
         in_flight: 8,
-        // Longer than the clock ever runs: nobody is given up.
+        // Longer than the clock ever runs, so nothing stalls.
         stall_timeout: Duration::from_secs(1 << 20),
         ..Limits::default()
     }
 }
 
-/// Two connections and what happened on them.
+/// Two connections with the ledger of their messages.
 struct Pair {
     peers: [Peer; 2],
     ledger: Arc<NoteLedger>,
     gentle: bool,
-    /// Set before either side is closed: from here on calls may fail.
+    /// Set before a side is closed. Calls may fail after it.
     ending: Arc<AtomicBool>,
 }
 
@@ -115,12 +115,12 @@ impl Pair {
         Pair { peers, ledger, gentle, ending: Arc::default() }
     }
 
-    /// Waits for both ends and looks at what is left.
+    /// Waits for the end of both sides and checks that nothing is left.
     async fn end(self) {
         for peer in &self.peers {
             peer.closed().await;
             if !self.gentle {
-                // The clock may have jumped over the time that a handler had left.
+                // The clock may have jumped over the remaining time of a handler.
                 peer.shared.tasks.wait().await;
             }
             assert_eq!(peer.shared.tasks.len(), 0);
@@ -128,11 +128,11 @@ impl Pair {
             assert_eq!(peer.shared.in_flight.lock().expect("a lock").bytes, 0);
             assert_eq!(peer.shared.budget.used.load(Relaxed), 0);
         }
-        self.ledger.settled();
+        self.ledger.check_all_ended();
     }
 }
 
-/// What one caller does: asks in one of several ways, in random order.
+/// Runs a caller, which sends requests in several ways in random order.
 async fn call(peer: Peer, ledger: Arc<NoteLedger>, ending: Arc<AtomicBool>, from: usize, caller: u64) {
     for _ in 0..thread_rng().gen_range(1..4) {
         let fails_rightly = |error: &Error| match error {
@@ -145,12 +145,12 @@ async fn call(peer: Peer, ledger: Arc<NoteLedger>, ending: Arc<AtomicBool>, from
                 Ok(echoed) => assert_eq!(echoed, caller),
                 Err(error) => fails_rightly(&error),
             },
-            // The handler asks back before it answers.
+            // The handler sends a request back before it responds.
             1 => match peer.call::<_, u64>("_back", &[caller]).await {
                 Ok(echoed) => assert_eq!(echoed, caller),
                 Err(error) => fails_rightly(&error),
             },
-            // Asked, and dropped at once or a little later.
+            // The future is dropped at once or a little later.
             2 => {
                 let asked = peer.call::<_, u64>("_wait", &[caller]);
                 if thread_rng().gen_bool(0.5) {
@@ -158,7 +158,7 @@ async fn call(peer: Peer, ledger: Arc<NoteLedger>, ending: Arc<AtomicBool>, from
                 }
                 drop(asked);
             }
-            // Asked, cancelled, and waited for all the same.
+            // The request is cancelled and its response is awaited.
             3 => {
                 let asked = peer.call::<_, u64>("_wait", &[caller]);
                 asked.cancel();
@@ -182,7 +182,7 @@ async fn call(peer: Peer, ledger: Arc<NoteLedger>, ending: Arc<AtomicBool>, from
     }
 }
 
-/// A stream that is fed by the reader and ends with its request's answer, as a turn does.
+/// Runs a queue that the reader feeds and that ends with the response of a request, like a turn.
 async fn turn(peer: Peer, ending: Arc<AtomicBool>, streams: service::ItemStream) {
     let (sender, mut queue) = peer.queue::<u64>();
     streams.register(&sender);
@@ -221,7 +221,7 @@ async fn turn(peer: Peer, ending: Arc<AtomicBool>, streams: service::ItemStream)
                     asked.cancel();
                 }
                 1 => return drop(queue),
-                // A consumer that asks in the middle, with a full stream behind it.
+                // The consumer sends a request while its queue is full.
                 _ => drop(peer.call::<_, u64>("_echo", &[0]).await),
             }
         }
@@ -231,7 +231,7 @@ async fn turn(peer: Peer, ending: Arc<AtomicBool>, streams: service::ItemStream)
     assert!(expected == 6 || shortened(), "{expected} items");
 }
 
-/// Callers on both sides until they are done, then the end from one side or both.
+/// Runs callers on both sides until they finish, then closes one side.
 fn a_conversation() {
     future::block_on(async {
         let pair = Pair::start(true);
@@ -247,19 +247,19 @@ fn a_conversation() {
         for caller in callers {
             caller.await.expect("no panic");
         }
-        // Everything that was said has been heard once both sides have asked and been answered.
+        // After a request and its response in each direction, all messages have arrived.
         for peer in &pair.peers {
             let echoed = peer.call::<_, u64>("_echo", &[7]).await;
             assert!(matches!(echoed, Ok(7)), "{echoed:?}");
         }
-        pair.ledger.all_heard();
+        pair.ledger.check_all_received();
         pair.ending.store(true, Relaxed);
         pair.peers[thread_rng().gen_range(0..2)].close();
         pair.end().await;
     });
 }
 
-/// The same, and the end comes at any moment: closed, finished, from either side, or the pipe breaks.
+/// Runs callers and ends the connection at any moment: closed or finished by either side, or a broken pipe.
 fn an_end_at_any_moment() {
     future::block_on(async {
         let pair = Pair::start(false);

@@ -1,4 +1,4 @@
-//! Who asks: waits, gives up, cancels, leaves it running, at any point; and what must come of it.
+//! Callers that wait, time out, cancel or detach at any point, and the checks of their outcomes.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::peer::Peer;
 use crate::pending::{Deliver, RawResponse};
 
-/// What a caller does besides asking.
+/// The behaviour of a caller after it sent its request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum CallerAction {
     Waits,
@@ -46,7 +46,7 @@ impl CallerAction {
     ];
 }
 
-/// How a request ended for its caller.
+/// The end of a request for its caller.
 pub(super) enum CallEnd {
     Result,
     /// An error of the handler, or about it.
@@ -58,13 +58,13 @@ pub(super) enum CallEnd {
     GivenUp,
 }
 
-/// A request on its way. `hangs` says that nobody may ever answer it.
+/// A running request. `hangs` is true if it may never get a response.
 pub(super) struct RunningCall {
     pub(super) hangs: bool,
     pub(super) task: JoinHandle<Result<CallEnd, String>>,
 }
 
-/// Asks `other` through `side`. The request leaves before this returns.
+/// Sends a request from `side` to `other`, before this returns.
 pub(super) fn ask(
     side: &SimulatedSide,
     other: &Arc<SideLedger>,
@@ -83,7 +83,7 @@ pub(super) fn ask(
     };
     let waits = matches!(policy, CallerAction::Waits | CallerAction::Into);
     let cancels = matches!(policy, CallerAction::CancelsAndWaits | CallerAction::IntoAndCancels);
-    // A responder that was put away does not see that it is cancelled.
+    // A kept responder does not observe its cancellation.
     let hangs = how.may_hang() && (waits || cancels && how == HandlerAction::Kept);
     let rng = rng.fork();
     let task = match policy {
@@ -161,16 +161,17 @@ impl Caller {
                 RawResponse::Unreadable(_) => Err(Error::Cancelled),
                 RawResponse::Closed(reason) => Err(Error::Closed(reason)),
             };
-            // Here the reader is exactly where the answer stood on the wire.
+            // The reader is at the position of the response on the wire.
             if !matches!(answer, Err(Error::Closed(_)))
                 && let Ok(id) = id_receiver.recv()
             {
                 let refused = peer.stats().refused as usize;
-                let heard = ledger.books(|books| books.heard.len()) + refused;
+                let received = ledger.books(|books| books.received.len()) + refused;
                 let after = other.books(|books| books.answers.get(&id).map(|answer| answer.after));
-                if after != Some(heard) {
-                    ledger
-                        .fault(format!("answer {id} stood after {after:?} messages, it came after {heard}"));
+                if after != Some(received) {
+                    ledger.fault(format!(
+                        "response {id} was sent after {after:?} messages and arrived after {received}"
+                    ));
                 }
             }
             let _ = sender.send(answer);
@@ -212,8 +213,8 @@ impl Caller {
         self.ending.load(Relaxed)
     }
 
-    /// Does what withdraws the request: exactly one `$/cancel_request` leaves if no answer has come,
-    /// and none if one has.
+    /// Performs an action that withdraws the request. Checks that exactly one `$/cancel_request` is sent if
+    /// there is no response yet, and none otherwise.
     fn withdraws(&mut self, id: Option<u64>, act: impl FnOnce()) -> Result<(), String> {
         let Some(id) = id else {
             act();
@@ -232,7 +233,7 @@ impl Caller {
         }
     }
 
-    /// Whether an answer is one that the handler may have given.
+    /// Checks that the handler can have given the answer, and returns the kind of the end.
     fn ended(&self, id: Option<u64>, answer: Result<Box<RawValue>, Error>) -> Result<CallEnd, String> {
         let order = &self.order;
         let is = |text: &str| text == order.n.to_string();
@@ -254,7 +255,7 @@ impl Caller {
             (Ok(raw), HandlerAction::Patient) => is(raw.get()) && withdrawn,
             (Err(Error::Response(error)), how) => match error.code.0 {
                 -32601 => how == HandlerAction::NotFound,
-                // Its handler was dropped after the grace.
+                // The handler was dropped after the grace period.
                 -32800 => {
                     withdrawn
                         && matches!(
@@ -289,11 +290,11 @@ impl Caller {
             Err(_) => CallEnd::Over,
         };
         let Some((id, true)) = id.map(|id| (id, self.ledger.has_answer(id))) else { return Ok(ended) };
-        // What the other said before its answer has been handed to the service by now.
+        // The service has received all messages that the other side sent before its response.
         let after = self.other.books(|books| books.answers.get(&id).map_or(0, |answer| answer.after));
-        let heard = self.ledger.books(|books| books.heard.len()) + self.peer.stats().refused as usize;
-        if heard < after {
-            return Err(format!("answer {id} overtook {} messages", after - heard));
+        let received = self.ledger.books(|books| books.received.len()) + self.peer.stats().refused as usize;
+        if received < after {
+            return Err(format!("answer {id} overtook {} messages", after - received));
         }
         Ok(ended)
     }

@@ -1,4 +1,4 @@
-//! Playing schedules by their seeds. The simulation of the two SDKs plays its own with it too.
+//! Runs schedules by their seeds. The simulation of the two SDKs uses it too.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -6,13 +6,13 @@ use std::ops::AddAssign;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
-/// `DUOLOGUE_RUNS`, `DUOLOGUE_SEED` or `DUOLOGUE_STEPS`.
+/// Returns the number in an environment variable such as `DUOLOGUE_RUNS`.
 pub(super) fn number(name: &str) -> Option<u64> {
     let value = std::env::var(name).ok()?;
     Some(value.replace('_', "").parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
 }
 
-/// Where the random choices of a test begin.
+/// Returns the seed of the random choices of a test.
 pub(super) fn seed() -> u64 {
     number("DUOLOGUE_SEED").unwrap_or_else(|| fastrand::u64(..))
 }
@@ -45,7 +45,7 @@ impl fmt::Display for EventCounts {
 
 /// A test that plays a schedule for each seed.
 pub(super) struct Campaign {
-    /// The end of the command that plays it.
+    /// The end of the command that runs the campaign.
     pub(super) test: &'static str,
     /// The number of schedules in `cargo test`. `DUOLOGUE_RUNS` sets another one, `DUOLOGUE_SEED` plays one.
     pub(super) schedules: u64,
@@ -135,14 +135,14 @@ impl Campaign {
     }
 }
 
-/// What came of it; a panic is a failure like any other.
+/// Runs a schedule. A panic is a failure too.
 pub(super) fn attempt<T>(play: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
     let played = std::panic::catch_unwind(AssertUnwindSafe(play));
-    played.unwrap_or_else(|panic| Err(said_by(&*panic)))
+    played.unwrap_or_else(|panic| Err(panic_message(&*panic)))
 }
 
-/// Plays one story on a clock that moves only when nobody can go on. What still waits after an hour
-/// of it waits for ever.
+/// Runs a simulation on a clock that moves only when no task can run. A simulation that is not finished
+/// after an hour of this clock hangs.
 pub(super) fn play<T>(story: impl Future<Output = Result<T, String>>) -> Result<T, String> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
     let runtime = runtime.map_err(|error| error.to_string())?;
@@ -158,7 +158,7 @@ pub(super) fn measured(text: impl fmt::Display) {
     println!("measured: {text}");
 }
 
-fn said_by(panic: &(dyn std::any::Any + Send)) -> String {
+fn panic_message(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(ToString::to_string)).unwrap_or("a panic".into())
 }

@@ -1,4 +1,4 @@
-//! Futures that are dropped before their answer: the table stays empty, and the peer is told once.
+//! Drops futures before their response. The table must stay empty, and the peer is notified once.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ async fn dropping(seed: u64, drops: u64) -> Result<(usize, usize), String> {
     if asker.peer.pending_requests() != 0 {
         return Err(format!("{} requests are left in the table", asker.peer.pending_requests()));
     }
-    // Whether each was withdrawn as it should was checked when it was dropped.
+    // Each withdrawal was checked at the drop.
     asker.ledger.books(|books| match books.withdrawn.iter().find(|(_, times)| **times != 1) {
         Some((id, times)) => Err(format!("request {id} was withdrawn {times} times")),
         None => {

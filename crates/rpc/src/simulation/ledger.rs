@@ -1,4 +1,4 @@
-//! What one side said and heard, written down as it happens, and what has to be true of it.
+//! A record of the messages of one side, and the checks of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
@@ -11,41 +11,41 @@ use crate::connection::ConnectionState;
 use crate::sync::Lock;
 use crate::tap::{Direction, Tap, TappedFrame};
 
-/// The books of one side. Its tap sees the order in which lines leave and come, its service and its
-/// callers add what they hear.
+/// The record of one side. Its tap records lines in the order of the wire; its service and its callers add
+/// the messages that they receive.
 #[derive(Default)]
 pub(super) struct SideLedger {
     books: Mutex<LedgerEntries>,
-    /// Where it is kept from.
+    /// The connection of the side.
     pub(super) shared: OnceLock<Weak<ConnectionState>>,
 }
 
 #[derive(Default)]
 pub(super) struct LedgerEntries {
-    /// Serials of the requests and notifications of this side, as they left.
-    pub(super) said: Vec<u64>,
-    /// Those the service of this side was handed.
-    pub(super) heard: Vec<u64>,
-    /// What this side asked, by id.
-    pub(super) asked: BTreeMap<u64, u64>,
-    /// What this side answered, by the id of the other.
+    /// The serials of the requests and notifications that this side sent, in order.
+    pub(super) sent: Vec<u64>,
+    /// The serials that the service of this side received.
+    pub(super) received: Vec<u64>,
+    /// The serials of the requests of this side, by id.
+    pub(super) requests: BTreeMap<u64, u64>,
+    /// The responses of this side, by the id of the request.
     pub(super) answers: BTreeMap<u64, ResponseCount>,
-    /// How often this side withdrew an id of its own.
+    /// The number of withdrawals of this side, by the id of the request.
     pub(super) withdrawn: BTreeMap<u64, u32>,
-    /// Ids of its own whose answer it has read.
+    /// The ids of requests of this side whose response it has read.
     pub(super) answered: BTreeSet<u64>,
-    /// Requests whose responder was put away.
+    /// The serials of requests whose responder is kept without a response.
     pub(super) kept: Vec<u64>,
-    /// What went into its stream.
+    /// The serials that were pushed into its stream.
     pub(super) pushed: Vec<u64>,
-    /// Whether its stream was left alone for a while, or may not hold much.
+    /// True if its stream may stall: it was not taken for a while, or its limit is small.
     pub(super) may_stall: bool,
-    /// Whether what was said last may be lost: somebody ended more than its own half.
+    /// True if the last messages may be lost, because more than the own half was ended.
     pub(super) cut: bool,
     pub(super) closed: u32,
     pub(super) unread: u32,
     serial: u64,
-    /// Everything that left, one number: two schedules with one seed have the same.
+    /// A hash of everything that was sent. Two schedules with the same seed have the same hash.
     pub(super) trace: u64,
     faults: Vec<String>,
 }
@@ -53,11 +53,11 @@ pub(super) struct LedgerEntries {
 #[derive(Clone, Copy, Default)]
 pub(super) struct ResponseCount {
     pub(super) times: u32,
-    /// How many messages this side had said before it.
+    /// The number of messages that this side sent before it.
     pub(super) after: usize,
 }
 
-/// The part of params that the books need.
+/// The serial in the params of a message.
 #[derive(Deserialize)]
 struct Numbered {
     n: u64,
@@ -68,7 +68,7 @@ impl SideLedger {
         with(&mut self.books.lock_unpoisoned())
     }
 
-    /// The number of the next message. Even ones leave before the call that sends them returns.
+    /// Returns the serial of the next message. Even ones are sent before the call returns.
     pub(super) fn serial(&self, at_once: bool) -> u64 {
         self.books(|books| {
             books.serial += 2;
@@ -80,7 +80,7 @@ impl SideLedger {
         self.books(|books| books.faults.push(what.into()));
     }
 
-    /// Who waits for room sends when there is some: `serial` is about to leave.
+    /// Checks that a message that waits for space is sent only when there is space.
     fn has_room(&self, serial: u64) {
         let waits = serial % 2 == 1;
         if let Some(shared) = self.shared.get().and_then(Weak::upgrade).filter(|_| waits)
@@ -105,15 +105,15 @@ impl LedgerEntries {
             }
             (Some(_), _) => {
                 let serial = Numbered::deserialize(&line["params"]).map_or(0, |params| params.n);
-                self.said.push(serial);
+                self.sent.push(serial);
                 if let Some(id) = id
-                    && self.asked.insert(id, serial).is_some()
+                    && self.requests.insert(id, serial).is_some()
                 {
                     self.faults.push(format!("id {id} was used twice"));
                 }
             }
             (None, Some(id)) => {
-                let after = self.said.len();
+                let after = self.sent.len();
                 let answer =
                     self.answers.entry(id).or_insert(ResponseCount { after, ..ResponseCount::default() });
                 answer.times += 1;
@@ -122,7 +122,7 @@ impl LedgerEntries {
         }
     }
 
-    /// What must be true of one side whatever happened: `other` is the other side's books.
+    /// Checks the invariants of one side. `other` is the record of the other side.
     pub(super) fn check(&self, other: &LedgerEntries, refused: u64) -> Result<(), String> {
         if let Some(fault) = self.faults.first() {
             return Err(fault.clone());
@@ -131,9 +131,9 @@ impl LedgerEntries {
             return Err("a line arrived that is no message".into());
         }
         if self.closed != 1 {
-            return Err(format!("the service was told of the end {} times", self.closed));
+            return Err(format!("the service was notified of the end {} times", self.closed));
         }
-        let at_once: Vec<_> = self.said.iter().filter(|serial| *serial % 2 == 0).collect();
+        let at_once: Vec<_> = self.sent.iter().filter(|serial| *serial % 2 == 0).collect();
         if !at_once.is_sorted() {
             return Err(format!("what was sent first did not leave first: {at_once:?}"));
         }
@@ -141,60 +141,59 @@ impl LedgerEntries {
             if answer.times > 1 {
                 return Err(format!("request {id} was answered {} times", answer.times));
             }
-            if !other.asked.contains_key(id) {
-                return Err(format!("an answer to {id}, which was not asked"));
+            if !other.requests.contains_key(id) {
+                return Err(format!("a response to {id}, which is not a request"));
             }
         }
         if let Some((id, times)) = self.withdrawn.iter().find(|(_, times)| **times > 1) {
             return Err(format!("request {id} was withdrawn {times} times"));
         }
-        self.heard_in_order(other, refused)
+        self.received_in_order(other, refused)
     }
 
-    /// Every request that reached a handler was answered before the end, those that were put away
-    /// aside.
+    /// Checks that every request that reached a handler has a response, except kept ones.
     pub(super) fn answered_all(&self, other: &LedgerEntries) -> Result<(), String> {
-        for (id, serial) in &other.asked {
-            let heard = self.heard.contains(serial) && !self.kept.contains(serial);
-            if heard && !self.answers.contains_key(id) {
+        for (id, serial) in &other.requests {
+            let received = self.received.contains(serial) && !self.kept.contains(serial);
+            if received && !self.answers.contains_key(id) {
                 return Err(format!("request {id} reached its handler and was not answered"));
             }
         }
         Ok(())
     }
 
-    /// All that the other side `said` was heard or refused: nothing is on its way any more.
-    pub(super) fn heard_all(&self, said: u64, refused: u64) -> Result<(), String> {
-        let heard = self.heard.len() as u64;
-        if heard + refused == said {
+    /// Checks that all `sent` messages of the other side were received or rejected.
+    pub(super) fn received_all(&self, sent: u64, refused: u64) -> Result<(), String> {
+        let received = self.received.len() as u64;
+        if received + refused == sent {
             return Ok(());
         }
-        Err(format!("of {said} messages {heard} were heard and {refused} refused: the last are lost"))
+        Err(format!("of {sent} messages {received} were received and {refused} rejected: the last are lost"))
     }
 
-    /// What the other side said is what this one heard, as far as it came, and in that order. What
-    /// was refused is missing.
-    pub(super) fn heard_in_order(&self, other: &LedgerEntries, refused: u64) -> Result<(), String> {
-        let mut heard = self.heard.iter().peekable();
+    /// Checks that the messages of the other side were received in their order, except rejected ones and
+    /// those at the end.
+    pub(super) fn received_in_order(&self, other: &LedgerEntries, refused: u64) -> Result<(), String> {
+        let mut received = self.received.iter().peekable();
         let mut missing = Vec::new();
-        for serial in &other.said {
-            if heard.peek() == Some(&serial) {
-                heard.next();
-            } else if heard.peek().is_some() {
+        for serial in &other.sent {
+            if received.peek() == Some(&serial) {
+                received.next();
+            } else if received.peek().is_some() {
                 missing.push(*serial);
             }
         }
-        if let Some(serial) = heard.next() {
-            return Err(format!("message {serial} was heard too late, twice or from nowhere"));
+        if let Some(serial) = received.next() {
+            return Err(format!("message {serial} was received late, twice or without being sent"));
         }
         if missing.len() as u64 > refused {
-            return Err(format!("messages were lost on the way: {missing:?}, refused: {refused}"));
+            return Err(format!("messages were lost: {missing:?}, rejected: {refused}"));
         }
         Ok(())
     }
 }
 
-/// The ledger's eyes, which dawdle too.
+/// The tap of a ledger, with random delays.
 pub(super) struct LedgerTap {
     pub(super) ledger: Arc<SideLedger>,
     pub(super) rng: Option<Mutex<fastrand::Rng>>,

@@ -1,11 +1,10 @@
 //! The connection core under seeded schedules: no I/O, no wall clock, no threads.
 //!
-//! Two peers, or one and a script, are joined by a wire that exists only here (`wire.rs`). Every
-//! poll of it, every handler and every caller follows from the seed, and time passes only when
-//! nobody can go on: a schedule is a function of its seed, and one that fails is played again with
-//! the command it prints.
+//! Two peers, or a peer and a script, are joined by a simulated wire (`wire.rs`). The seed determines every
+//! poll of it, every handler and every caller. Time passes only when no task can run. Thus a schedule is a
+//! function of its seed, and a failing one prints the command that replays it.
 //!
-//! What the tests hold against the core is in `ledger.rs`: who said and heard what, in which order.
+//! `ledger.rs` records the messages of each side in their order and checks them.
 
 mod caller;
 mod campaign;
@@ -23,7 +22,7 @@ use campaign::{Campaign, EventCounts, attempt, measured, number, play, seed};
 
 use crate::transport::Transport;
 
-/// Plays one test of many runs. If it fails, the panic has the command that plays the same runs again.
+/// Runs a test. If it fails, the panic contains the command that replays it.
 fn replayable<T>(test: &str, seed: u64, runs: u64, play: impl FnOnce() -> Result<T, String>) -> T {
     attempt(play).unwrap_or_else(|why| {
         panic!(
@@ -33,7 +32,7 @@ fn replayable<T>(test: &str, seed: u64, runs: u64, play: impl FnOnce() -> Result
     })
 }
 
-/// A panic of a handler, without the noise of the hook.
+/// Panics in a handler without the output of the panic hook.
 fn panic_quietly() -> ! {
     std::panic::resume_unwind(Box::new("a handler of the simulation"))
 }

@@ -1,4 +1,4 @@
-//! Two peers that ask, tell, cancel, stall and close at any point.
+//! Two peers that send requests and notifications, cancel, stall and close at any point.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -15,7 +15,7 @@ use crate::connection::PeerBuilder;
 use crate::error::Error;
 use crate::limits::Limits;
 
-/// Half of what happens in a hundred schedules, or less.
+/// At most half of the usual counts in a hundred schedules.
 const CAMPAIGN: Campaign = Campaign {
     test: "duologue-rpc simulation::pair",
     schedules: 700,
@@ -43,7 +43,7 @@ fn a_peer_that_refuses_every_request_fails_the_campaign() {
     CAMPAIGN.misses(&["results", "errors"], refused);
 }
 
-/// Without a request on its way nothing keeps the reader from pausing, and then its peer's senders wait.
+/// Without a pending request the reader can pause. Then the senders of its peer wait.
 #[test]
 fn a_stream_that_nobody_takes_holds_its_sender_back() {
     for seed in 0..8 {
@@ -64,7 +64,7 @@ async fn held_back(seed: u64) -> Result<(), String> {
     let sending = tokio::spawn(async move {
         for _ in 0..MESSAGES {
             let mut order = TestMessage::new(ledger.serial(false), HandlerAction::Streamed, &mut says);
-            // All of them are more than any wire of these stories holds.
+            // All messages together exceed the capacity of any simulated wire.
             order.padding = "x".repeat(600);
             peer.notify_raw("tell", &order).await.map_err(|error| error.to_string())?;
         }
@@ -73,9 +73,9 @@ async fn held_back(seed: u64) -> Result<(), String> {
     while !right.peer.is_paused() && !sending.is_finished() {
         tokio::time::sleep(Duration::from_millis(1)).await;
     }
-    let held = right.peer.shared.budget.used.load(Relaxed);
-    if held > 4000 + 4096 || sending.is_finished() {
-        return Err(format!("{held} bytes are held and nobody waits"));
+    let queued = right.peer.shared.budget.used.load(Relaxed);
+    if queued > 4000 + 4096 || sending.is_finished() {
+        return Err(format!("{queued} bytes are queued and no sender waits"));
     }
     right.taken.send_replace(true);
     sending.await.map_err(|error| error.to_string())??;
@@ -91,7 +91,7 @@ fn a_schedule_is_a_function_of_its_seed() {
     }
 }
 
-/// Limits as the seed wants them, but for `in_flight`.
+/// Returns random limits, with `in_flight` if it is set.
 fn limits(rng: &mut Rng, in_flight: Option<usize>) -> Limits {
     let limits = Limits {
         frame_bytes: 4096,
@@ -104,7 +104,7 @@ fn limits(rng: &mut Rng, in_flight: Option<usize>) -> Limits {
     Limits { in_flight: in_flight.unwrap_or(limits.in_flight), ..limits }
 }
 
-/// Plays a schedule. Returns what happened in it, and one number for everything that left.
+/// Runs a schedule. Returns the counts of its events and a hash of everything that was sent.
 async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<(EventCounts, u64), String> {
     let mut rng = Rng::with_seed(seed);
     let (left, right, pipes) = wire(&mut rng, 1);
@@ -140,7 +140,7 @@ struct Story {
     sides: [SimulatedSide; 2],
     pipes: [SimulatedPipe; 2],
     ending: EndFlag,
-    /// Who has ended its half.
+    /// True for a side that has ended its half.
     finished: [bool; 2],
     asking: Vec<RunningCall>,
 }
@@ -199,8 +199,8 @@ impl Story {
         }
     }
 
-    /// Lets everything happen that can: then nobody waits but for handlers that never answer, and
-    /// every counter is back.
+    /// Waits until nothing can run. Then only callers of handlers that never respond wait, and all counters
+    /// are back to zero.
     async fn calm_down(&mut self) -> Result<(), String> {
         self.sides.iter().for_each(|side| side.taken.send_modify(|taken| *taken = true));
         tokio::time::sleep(Duration::from_secs(60)).await;
@@ -221,11 +221,11 @@ impl Story {
             }
         }
         for (here, there) in [(0, 1), (1, 0)] {
-            let said = self.sides[there].ledger.books(|books| books.said.len() as u64);
+            let sent = self.sides[there].ledger.books(|books| books.sent.len() as u64);
             let refused = self.sides[here].peer.stats().refused;
-            self.sides[here].ledger.books(|books| books.heard_all(said, refused))?;
+            self.sides[here].ledger.books(|books| books.received_all(sent, refused))?;
         }
-        // A handler that asks back may wait for one that never answers only through its caller.
+        // Every pending request has exactly one caller that waits.
         if pending != hanging {
             return Err(format!("{pending} requests are pending, {hanging} callers wait"));
         }
@@ -267,7 +267,7 @@ impl Story {
                 CallEnd::Over => {}
             }
         }
-        // What the streams still hold may be taken.
+        // Let the consumers take the rest of the streams.
         sides.iter().for_each(|side| side.taken.send_modify(|taken| *taken = true));
         tokio::time::sleep(Duration::from_secs(10)).await;
         let cut = sides.iter().any(|side| side.ledger.books(|books| books.cut));
@@ -279,12 +279,12 @@ impl Story {
                 if !finished[here] {
                     books.answered_all(&other)?;
                 }
-                // Who ends its half says all that it has said before.
+                // A side that ends its half has sent everything before.
                 if finished[there] && !cut {
-                    books.heard_all(other.said.len() as u64, side.peer.stats().refused)?;
+                    books.received_all(other.sent.len() as u64, side.peer.stats().refused)?;
                 }
                 trace = trace.rotate_left(7) ^ books.trace;
-                tally.add("heard", books.heard.len() as u64);
+                tally.add("heard", books.received.len() as u64);
                 tally.add("streamed", books.pushed.len() as u64);
                 tally.add("withdrawn", books.withdrawn.len() as u64);
                 Ok::<_, String>(())

@@ -1,4 +1,4 @@
-//! Panics in every place where a handler runs: each costs its message and nothing else.
+//! Panics in every place where user code runs. Each costs only its message.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -28,8 +28,7 @@ async fn panicking(seed: u64, panics: u64) -> Result<u64, String> {
     let asked = SimulatedSide::start(PeerBuilder::new(right), &mut rng, ending);
     let mut answers = 0;
     for round in 0..panics {
-        // Between them, those that nobody answers for: a notification's handler, and a closure that
-        // takes an answer.
+        // These panics have no response: in the handler of a notification, and in a closure for a response.
         let order = TestMessage::new(asker.ledger.serial(true), HandlerAction::PanicsNow, &mut rng);
         asker.peer.shared.send(notification(&order)).map_err(|error| error.to_string())?;
         let order = TestMessage::new(asker.ledger.serial(true), HandlerAction::Now, &mut rng);

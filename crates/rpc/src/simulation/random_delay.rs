@@ -1,4 +1,4 @@
-//! Dawdling: how everything in a schedule takes its time, or not.
+//! Random delays of the parts of a schedule.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -8,10 +8,10 @@ use std::time::Duration;
 use fastrand::Rng;
 use tokio::time::Sleep;
 
-/// Decides at each poll whether to go on now, at the next turn, or some milliseconds later.
+/// Decides at each poll to continue now, at the next poll, or some milliseconds later.
 pub(super) struct RandomDelay {
     rng: Rng,
-    /// One poll in so many dawdles.
+    /// One poll in this many is delayed.
     rarely: u8,
     sleep: Option<Pin<Box<Sleep>>>,
 }
@@ -50,7 +50,7 @@ impl RandomDelay {
     }
 }
 
-/// Dawdles up to `most` times.
+/// Waits for up to `most` random delays.
 pub(super) async fn random_delays(rng: Rng, most: usize) {
     let mut whim = RandomDelay::new(rng);
     for _ in 0..whim.rng().usize(0..=most) {

@@ -1,5 +1,5 @@
-//! One peer and a script that keeps no rule: ids used twice, answers that nobody asked for, late or
-//! doubled ones, cancellations of anything, noise, fragments.
+//! A peer and a script that breaks the rules: duplicate ids, unexpected, late or duplicate responses,
+//! cancellations of anything, noise and fragments.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -22,7 +22,7 @@ use crate::error::{Closed, Error};
 use crate::limits::Limits;
 use crate::sync::Lock;
 
-/// Half of what happens in a hundred schedules, or less.
+/// At most half of the usual counts in a hundred schedules.
 const CAMPAIGN: Campaign = Campaign {
     test: "duologue-rpc simulation::script",
     schedules: 700,
@@ -47,14 +47,14 @@ fn a_core_that_refuses_every_request_fails_the_campaign() {
     CAMPAIGN.misses(&["results"], |seed, steps| play(story(seed, steps, Some(0))));
 }
 
-/// Ids that collide, and some that only look alike.
+/// Ids that collide, and ids that only look alike.
 const IDS: [&str; 8] = ["1", "2", "\"1\"", "0", "\"\"", "-7", "null", "\"\\u0031\""];
 
-/// The script's end of the wire, and what the peer owes for the lines that went over it.
+/// The script's end of the wire, with the number of responses that the peer owes.
 struct Script {
     lines: mpsc::UnboundedSender<String>,
     ledger: SideLedger,
-    /// By id, as text.
+    /// The number of owed responses, by the text of the id.
     owed: BTreeMap<String, u64>,
     noise_in_a_row: u32,
     answers_noise: bool,
@@ -62,7 +62,7 @@ struct Script {
 }
 
 impl Script {
-    /// Whatever `line` is, it leaves after the lines before it.
+    /// Sends a line after the lines before it.
     fn send(&mut self, line: String) {
         self.sent += 1;
         if let Ok(message) = serde_json::from_str::<Value>(&line)
@@ -111,7 +111,7 @@ impl Script {
             6 => {
                 self.noise_in_a_row = 0;
                 let id = rng.choice(&["77", "\"1\"", "1.0", "10e-1", "null", "{}"]).unwrap_or(&"77");
-                // An answer to nothing, or to something with another id.
+                // A response to no request, or with an id that only looks like one of the peer.
                 let _ = self.lines.send(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},\"result\":7}}\n"));
             }
             7 => {
@@ -136,7 +136,7 @@ impl Script {
         }
     }
 
-    /// Answers a request of the peer, as its seed says.
+    /// Responds to a request of the peer in the way that its seed determines.
     fn react(&mut self, request: &Value) {
         let id = &request["id"];
         let seed = request["params"]["seed"].as_u64().unwrap_or_default();
@@ -192,7 +192,7 @@ impl Reaction {
             Ok(raw) => self == Reaction::IdOnly && raw.get() == "null",
             Err(Error::Response(error)) => self == Reaction::Refused && error.code.0 == -5,
             Err(Error::Decode { .. }) => self == Reaction::Both,
-            // The script may have ended before it answered.
+            // The script may have ended before it responded.
             Err(Error::Closed(Closed::EndOfInput)) => true,
             Err(_) => false,
         }
@@ -203,7 +203,7 @@ async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<Event
     let mut rng = Rng::with_seed(seed);
     let (ours, theirs, _) = wire(&mut rng, 1);
     let answers_noise = rng.bool();
-    // What is owed may take its time: the script is not in a hurry.
+    // Responses may take long, because the script waits.
     let seeded = *rng.choice(&[2, 1000]).unwrap_or(&2);
     let limits = Limits {
         frame_bytes: 4096,
@@ -256,7 +256,7 @@ async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<Event
         random_delays(rng.fork(), 4).await;
     }
 
-    // The end of the script: a whole message without its line end counts, a piece of one does not.
+    // At the end, a whole message without its line end counts, but a fragment does not.
     let Some(mut script) = script.lock_unpoisoned().take() else { return Err("the script is gone".into()) };
     match rng.u8(0..3) {
         0 => {
@@ -286,7 +286,7 @@ async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<Event
     }
     let refused = side.peer.stats().refused;
     let theirs = ledger.books(std::mem::take);
-    side.ledger.books(|books| books.heard_in_order(&theirs, refused))?;
+    side.ledger.books(|books| books.received_in_order(&theirs, refused))?;
     tokio::time::sleep(Duration::from_secs(10)).await;
     let shared = &side.peer.shared;
     let left = (side.peer.pending_requests(), shared.in_flight_len(), shared.budget.used.load(Relaxed));
@@ -296,18 +296,18 @@ async fn story(seed: u64, most: usize, in_flight: Option<usize>) -> Result<Event
     tally.add("lines", sent);
     tally.add("answers", answers.values().sum());
     tally.add("results", results);
-    tally.add("heard", side.ledger.books(|books| books.heard.len() as u64));
+    tally.add("heard", side.ledger.books(|books| books.received.len() as u64));
     Ok(tally)
 }
 
-/// The answers that the script has read.
+/// The responses that the script has read.
 #[derive(Default)]
 struct Answers {
     by_id: BTreeMap<String, u64>,
     results: u64,
 }
 
-/// Counts the answers, and answers what is asked, until the end.
+/// Counts the responses and responds to requests until the end.
 async fn read(
     input: impl tokio::io::AsyncBufRead + Unpin,
     script: Arc<Mutex<Option<Script>>>,

@@ -1,4 +1,4 @@
-//! One side of a story: a peer, the handlers it has, and who takes its stream.
+//! One side of a simulation: a peer, its handlers and the consumer of its stream.
 
 use std::sync::{Arc, Mutex, Weak};
 
@@ -17,27 +17,27 @@ use crate::queue::{Queue, QueueSender};
 use crate::service::{Incoming, Responder, Service};
 use crate::sync::Lock;
 
-/// What a message asks of the handler that gets it.
+/// The behaviour that a message requests from its handler.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) enum HandlerAction {
     Now,
     Later,
-    /// After some notifications of its own.
+    /// Sends some notifications before it responds.
     Chatty,
     Never,
-    /// Never either, but without a task: the responder is put away.
+    /// Never responds, and keeps the responder without a task.
     Kept,
-    /// Only once it is cancelled.
+    /// Responds only after it is cancelled.
     Patient,
     Dropped,
     PanicsNow,
     PanicsLater,
-    /// In a task that has the responder.
+    /// Panics in a task that owns the responder.
     PanicsWith,
     NotFound,
-    /// More than a line may hold.
+    /// Responds with more than the limit of a line.
     TooLarge,
-    /// Asks back and waits for the answer.
+    /// Sends a request back and waits for the response.
     AsksBack,
     /// Closes the connection it came over.
     Closes,
@@ -62,7 +62,7 @@ impl HandlerAction {
         HandlerAction::AsksBack,
     ];
 
-    /// Whether its handler may never answer if nobody makes it.
+    /// Returns true if the handler may never respond by itself.
     pub(super) fn may_hang(self) -> bool {
         matches!(self, HandlerAction::Never | HandlerAction::Kept | HandlerAction::Patient)
     }
@@ -84,7 +84,7 @@ impl TestMessage {
     }
 }
 
-/// More than any story says.
+/// More than the bytes of any simulation.
 pub(super) const ROOMY: usize = 1 << 20;
 
 pub(super) struct SimulatedSide {
@@ -92,9 +92,9 @@ pub(super) struct SimulatedSide {
     pub(super) ledger: Arc<SideLedger>,
     pub(super) shared: Weak<ConnectionState>,
     pub(super) stream: QueueSender<u64>,
-    /// Whether the stream is taken; who takes it ends with this.
+    /// True while the stream is taken. Its consumer ends when this is dropped.
     pub(super) taken: watch::Sender<bool>,
-    /// Whether somebody has begun to end the connection.
+    /// True after a side began to end the connection.
     pub(super) ending: EndFlag,
 }
 
@@ -127,8 +127,7 @@ impl SimulatedSide {
     }
 }
 
-/// Takes the stream whenever it is to be taken: all that was pushed comes out, in that order, unless
-/// the stream is ended for not being taken.
+/// Takes the stream while `taken` is true. Checks that all items come out in order, unless the stream stalled.
 async fn take(mut queue: Queue<u64>, mut taken: watch::Receiver<bool>, ledger: Arc<SideLedger>, rng: Rng) {
     let mut whim = RandomDelay::new(rng);
     let (mut out, mut fidgets) = (Vec::new(), 30_u32);
@@ -137,7 +136,7 @@ async fn take(mut queue: Queue<u64>, mut taken: watch::Receiver<bool>, ledger: A
         if taken.wait_for(|taken| *taken).await.is_err() {
             return;
         }
-        // At first another future each time: one that is dropped half-way must not lose an item.
+        // At first with a new future each time, because a dropped future must not lose an item.
         fidgets = fidgets.saturating_sub(1);
         let item = tokio::select! {
             biased;
@@ -145,26 +144,26 @@ async fn take(mut queue: Queue<u64>, mut taken: watch::Receiver<bool>, ledger: A
             () = random_delays(whim.rng().fork(), 1), if fidgets > 0 => continue,
         };
         match item {
-            // Some leave, with all that the stream still holds.
+            // Some consumers stop early and drop the rest of the stream.
             Some(Ok(serial)) => {
                 out.push(serial);
                 if whim.rng().u8(0..30) == 0 {
-                    return came_out(&ledger, &out, false);
+                    return check_taken(&ledger, &out, false);
                 }
             }
             Some(Err(Error::Stalled { .. })) => {
                 if !ledger.books(|books| books.may_stall) {
                     ledger.fault("a stream was ended that was being taken");
                 }
-                return came_out(&ledger, &out, false);
+                return check_taken(&ledger, &out, false);
             }
-            Some(Err(_)) | None => return came_out(&ledger, &out, true),
+            Some(Err(_)) | None => return check_taken(&ledger, &out, true),
         }
     }
 }
 
-/// What came out is what went in, in that order, and all of it at the end.
-fn came_out(ledger: &SideLedger, out: &[u64], whole: bool) {
+/// Checks that the items came out in order, and all of them if `whole` is true.
+fn check_taken(ledger: &SideLedger, out: &[u64], whole: bool) {
     let pushed = ledger.books(|books| books.pushed.clone());
     if !pushed.starts_with(out) || (whole && pushed.len() != out.len()) {
         ledger.fault(format!("{pushed:?} went into the stream, {out:?} came out"));
@@ -180,11 +179,11 @@ struct SimulatedService {
 }
 
 impl SimulatedService {
-    fn heard(&self, incoming: Incoming<'_>) -> Option<TestMessage> {
+    fn receive(&self, incoming: Incoming<'_>) -> Option<TestMessage> {
         let order: Option<TestMessage> =
             incoming.params.and_then(|params| serde_json::from_str(params.get()).ok());
         match &order {
-            Some(order) => self.ledger.books(|books| books.heard.push(order.n)),
+            Some(order) => self.ledger.books(|books| books.received.push(order.n)),
             None => self.ledger.fault("a message whose params are not what was sent"),
         }
         order
@@ -193,7 +192,7 @@ impl SimulatedService {
 
 impl Service for SimulatedService {
     fn request(&self, request: Incoming<'_>, responder: Responder) {
-        let Some(order) = self.heard(request) else { return };
+        let Some(order) = self.receive(request) else { return };
         let n = order.n;
         let mut rng = Rng::with_seed(order.seed);
         match order.how {
@@ -266,7 +265,7 @@ impl Service for SimulatedService {
     }
 
     fn notification(&self, notification: Incoming<'_>) {
-        let Some(order) = self.heard(notification) else { return };
+        let Some(order) = self.receive(notification) else { return };
         match order.how {
             HandlerAction::PanicsNow => panic_quietly(),
             HandlerAction::Streamed if self.stream.push(order.n, notification.wire_bytes).is_ok() => {

@@ -1,4 +1,4 @@
-//! However the bytes come, the messages are the same; a read that is dropped loses nothing.
+//! Splits of the input: the messages do not depend on them, and a dropped read loses no bytes.
 
 use std::pin::pin;
 use std::task::Poll;
@@ -12,7 +12,7 @@ use crate::limits::Limits;
 use crate::line_buffer::LineBuffer;
 use crate::message::decode;
 
-/// Lines of every shape, long ones and such that look like line ends on the way.
+/// Returns lines of every shape, including long ones and ones with other line separators.
 fn lines(rng: &mut Rng) -> Vec<Vec<u8>> {
     let shapes = [
         r#"{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"text":"hi \u2028 é \ud83d"}}"#,
@@ -40,7 +40,7 @@ fn lines(rng: &mut Rng) -> Vec<Vec<u8>> {
     lines
 }
 
-/// What a line means, in words that two readings have in common.
+/// Describes the decoded message of a line.
 fn read(line: &[u8]) -> String {
     format!("{:?}", decode(line, &Limits::default()))
 }
@@ -56,7 +56,7 @@ fn any_split_gives_equal_messages() {
     measured(format_args!("{splits} splits, {messages} lines, each read as it was sent"));
 }
 
-/// Cuts the bytes of some lines anywhere. How many lines there were.
+/// Splits the bytes of some lines anywhere. Returns the number of lines.
 fn split(seed: u64) -> u64 {
     let mut rng = Rng::with_seed(seed);
     let lines = lines(&mut rng);
@@ -69,7 +69,7 @@ fn split(seed: u64) -> u64 {
     let mut messages = 0;
     while !rest.is_empty() {
         let space = buffer.space();
-        // A long line in single bytes says no more than in pieces.
+        // Single bytes of a long line test no more than larger pieces.
         let most = if rest.len() > 20_000 { 40_000 } else { most };
         let count = rng.usize(1..=most.min(space.len()).min(rest.len()));
         space[..count].copy_from_slice(&rest[..count]);

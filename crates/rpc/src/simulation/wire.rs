@@ -1,4 +1,4 @@
-//! A wire whose every poll follows from a seed: how many bytes, ready or not, and how it ends.
+//! A simulated wire. A seed determines the bytes and the readiness of each poll, and the end.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,15 +17,15 @@ use super::random_delay::RandomDelay;
 struct State {
     bytes: VecDeque<u8>,
     room: usize,
-    /// The last bytes of it that its writer has not flushed yet, if that makes a difference here.
+    /// The number of last bytes that the writer has not flushed, if this pipe buffers.
     unflushed: usize,
-    /// The writer has ended it: the reader sees the end after what is in it.
+    /// The writer has ended the pipe. The reader sees the end after the remaining bytes.
     ended: bool,
     reader_gone: bool,
     broken: bool,
     reader: Option<Waker>,
     writer: Option<Waker>,
-    /// Polls so far: who spins never lets the time pass.
+    /// The number of polls. A task that spins never lets the time pass.
     polls: u64,
 }
 
@@ -46,7 +46,7 @@ impl State {
     }
 }
 
-/// Mostly as much as there is, sometimes a few bytes, seldom one.
+/// Returns a random size: mostly large, sometimes a few bytes, rarely one.
 fn sizes(rng: &mut Rng) -> usize {
     let few = if rng.u8(0..8) == 0 { 1 } else { 30 };
     *rng.choice(&[few, 200, 1000, 4096, 64 * 1024]).unwrap_or(&few)
@@ -75,21 +75,21 @@ impl SimulatedPipe {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Both ends fail from here on.
+    /// Makes both ends fail.
     pub(super) fn cut(&self) {
         let mut state = self.lock();
         state.broken = true;
         state.wake_both();
     }
 
-    /// Whether everything written has been read.
+    /// Returns true if all written bytes were read.
     pub(super) fn is_empty(&self) -> bool {
         self.lock().bytes.is_empty()
     }
 }
 
-/// Two transports, and the pipes from the first to the second and back. What goes over at once is
-/// bounded by some number of bytes, which is not below `least`.
+/// Creates two connected transports and their pipes. A random number of bytes, at least `least`, limits each
+/// read and write.
 pub(super) fn wire(rng: &mut Rng, least: usize) -> (Transport, Transport, [SimulatedPipe; 2]) {
     let (there, back) = (SimulatedPipe::new(rng, least), SimulatedPipe::new(rng, least));
     let left = Transport::new(back.reader(rng.fork(), least), there.writer(rng.fork(), least));
@@ -176,8 +176,8 @@ impl AsyncWrite for PipeWriter {
         let count = this.whim.rng().usize(1..=room.min(this.piece).min(bytes.len()));
         state.bytes.extend(&bytes[..count]);
         // A full buffer flushes itself.
-        let held = this.buffers && state.bytes.len() < state.room;
-        state.unflushed = if held { state.unflushed + count } else { 0 };
+        let is_buffered = this.buffers && state.bytes.len() < state.room;
+        state.unflushed = if is_buffered { state.unflushed + count } else { 0 };
         state.reader.take().into_iter().for_each(Waker::wake);
         Poll::Ready(Ok(count))
     }

@@ -1,4 +1,4 @@
-//! The peer's requests: admitted, cancelled, answered once, and their ids free again.
+//! Requests of the peer: admission, cancellation, a single response, and reuse of their ids.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -13,23 +13,23 @@ use crate::error::Closed;
 use crate::service::Responder;
 use crate::sync::Lock;
 
-/// A request larger than those that are bounded by their number alone.
+/// The size of a request that counts by its bytes.
 const LARGE: usize = 1 << 20;
 
-/// What the reader does with a request, up to its handler.
+/// Admits a request, as the reader does before it calls the handler.
 fn admit(shared: &Arc<ConnectionState>) -> Option<Responder> {
     let (id, cancellation) = (RequestId::from(7u64), CancellationToken::new());
     let admitted = shared.in_flight.lock_unpoisoned().admit(&id, &cancellation, LARGE, &shared.limits);
     admitted.ok().map(|()| Responder::new(shared.clone(), id, cancellation))
 }
 
-/// What it does with a `$/cancel_request`.
+/// Handles a `$/cancel_request`, as the reader does.
 fn cancel(shared: &ConnectionState) -> bool {
     let token = shared.in_flight.lock_unpoisoned().cancellation(&RequestId::from(7u64));
     token.inspect(CancellationToken::cancel).is_some()
 }
 
-/// The peer may use an id again as soon as it has read the answer.
+/// The peer may reuse an id as soon as it has read the response.
 #[test]
 fn an_id_is_free_before_its_answer_is_seen() {
     every_order("an answer, seen at once, against a cancellation", || {
@@ -60,8 +60,8 @@ fn an_id_is_free_before_its_answer_is_seen() {
     });
 }
 
-/// Answered by its handler or dropped with it, cancelled or not: one answer, and the token that was
-/// cancelled is the handler's.
+/// A request has one response, whether the handler responds or is dropped. A cancellation reaches the token
+/// of the handler.
 #[test]
 fn a_request_has_one_answer() {
     every_order("an answer or a drop, a cancellation and the end", || {
@@ -84,7 +84,7 @@ fn a_request_has_one_answer() {
             cancelled
         });
         let cancelled = cancel(&shared);
-        // What was answered before the end is written; the end waits for handlers before it comes.
+        // A response before the end is written, because the end waits for handlers.
         let seen = handler.join().expect("no panic");
         assert!(cancelled || !seen);
         shared.outbox.finish();

@@ -1,4 +1,4 @@
-//! `tokio::sync::Notify` as its documentation has it, on locks that loom sees.
+//! A replacement for `tokio::sync::Notify` with the documented behaviour, on locks of loom.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -12,9 +12,9 @@ use crate::sync::Lock;
 pub(crate) struct ModelNotify(Mutex<State>);
 
 struct State {
-    /// `notify_one` found nobody.
+    /// True if `notify_one` found no waiter.
     permit: bool,
-    /// How often everybody was told.
+    /// The number of calls of `notify_waiters`.
     rounds: u64,
     last: u64,
     waiters: VecDeque<Waiter>,
@@ -129,7 +129,7 @@ impl Drop for Notified<'_> {
         let index = state.waiters.iter().position(|waiter| waiter.number == number);
         let waiter = index.and_then(|index| state.waiters.remove(index));
         drop(state);
-        // Told and not listening: the next one is told instead.
+        // A waiter that was woken and dropped passes the wake-up to the next one.
         if waiter.is_some_and(|waiter| waiter.woken == Some(WakeKind::One)) {
             self.notify.notify_one();
         }

@@ -16,7 +16,7 @@ fn outbox(limits: Limits) -> Arc<Outbox> {
     Arc::new(Outbox::new(&limits))
 }
 
-/// Writes in pieces of `most` bytes until the outbox ends; gives what was written.
+/// Writes in pieces of `most` bytes until the outbox ends. Returns the written lines.
 fn write_all(outbox: &Outbox, most: usize) -> Vec<String> {
     let mut lines = Vec::new();
     let _ =
@@ -29,7 +29,7 @@ fn push(outbox: &Outbox, line: &str) -> bool {
 }
 
 #[test]
-fn what_was_taken_is_written_once_and_in_order() {
+fn accepted_frames_are_written_once_and_in_order() {
     every_order("two senders, finish, a writer of short writes", || {
         let outbox = outbox(patient());
         let senders = [["a1\n", "a2\n"].as_slice(), &["b1\n"]].map(|lines| {
@@ -63,8 +63,8 @@ fn a_flush_ends_behind_what_was_sent_before_it() {
         let writer = thread::spawn({
             let (outbox, written) = (outbox.clone(), written.clone());
             move || {
-                let heard = |line: &str| written.lock_unpoisoned().push(line.to_owned());
-                block_on(outbox.write_to(Wire::new(usize::MAX, heard), || ready(())))
+                let receive = |line: &str| written.lock_unpoisoned().push(line.to_owned());
+                block_on(outbox.write_to(Wire::new(usize::MAX, receive), || ready(())))
             }
         });
         let other = thread::spawn({
@@ -81,9 +81,9 @@ fn a_flush_ends_behind_what_was_sent_before_it() {
     });
 }
 
-/// Two senders of notifications where one line is all the room there is.
+/// Two senders of notifications share space for one line.
 #[test]
-fn who_waits_for_room_gets_it() {
+fn senders_that_wait_for_space_get_it() {
     every_order("two senders wait for room", || {
         let outbox = outbox(Limits { output_bytes: 1, ..patient() });
         let writer = thread::spawn({
@@ -114,7 +114,7 @@ fn who_waits_for_room_gets_it() {
     });
 }
 
-/// Whatever the end does and whenever it comes, nobody is left waiting.
+/// After the end, no sender waits.
 #[test]
 fn close_wakes_the_writer_and_all_who_wait() {
     every_order("close against flush, room and the writer", || {
@@ -140,7 +140,7 @@ fn close_wakes_the_writer_and_all_who_wait() {
     });
 }
 
-/// A broken pipe holds senders up until the reason is known, and then lets all of them go.
+/// After a broken pipe, senders wait until the reason is known. Then all of them fail with it.
 #[test]
 fn a_broken_pipe_ends_with_close() {
     every_order("break_off and close against flush and room", || {
@@ -167,7 +167,7 @@ fn a_broken_pipe_ends_with_close() {
     });
 }
 
-/// A peer that reads nothing is given up once, by whoever brings the last straw.
+/// If the peer reads nothing, exactly one sender ends the connection.
 #[test]
 fn too_much_output_closes() {
     every_order("two senders overrun a writer that has not begun", || {
@@ -179,7 +179,7 @@ fn too_much_output_closes() {
         };
         let other = thread::spawn(send("b2\n"));
         let results = [send("a1\n")(), other.join().expect("no panic")];
-        // Three bytes may wait, six may not.
+        // Three bytes are within the limit, six are not.
         let refused = results.iter().filter(|result| matches!(result, Err(Closed::OutputStalled { .. })));
         assert_eq!(refused.count(), 1, "{results:?}");
         assert!(write_all(&outbox, usize::MAX).is_empty());

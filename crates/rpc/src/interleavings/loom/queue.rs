@@ -1,4 +1,4 @@
-//! Streams, their budget, and the reader that pauses over it.
+//! Queues, their budget, and the reader that the budget pauses.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ fn budget(queue_bytes: usize, queue_bytes_hard: usize) -> Arc<Budget> {
     Arc::new(Budget::new(&Limits { queue_bytes, queue_bytes_hard, ..patient() }))
 }
 
-/// What the reader does with lines that came together: `Reader::lines` and the pauses between.
+/// Processes the lines of one read, like `Reader::lines` with its pauses.
 fn read(budget: &Budget, pending: &Pending, sender: &QueueSender<u32>, items: impl IntoIterator<Item = u32>) {
     let (mut overrun, mut items) = (None, items.into_iter());
     let mut lines = |overrun| {
@@ -61,8 +61,8 @@ fn take_all(mut queue: Queue<u32>) -> (Vec<u32>, Option<Error>) {
 }
 
 #[test]
-fn nothing_is_lost_and_the_end_is_last() {
-    every_order("push and finish against a taker", || {
+fn no_item_is_lost_and_the_end_is_last() {
+    every_order("push and finish against a consumer", || {
         let budget = budget(100, 100);
         let (sender, queue) = queue(&budget);
         let taker = thread::spawn(move || take_all(queue));
@@ -78,10 +78,10 @@ fn nothing_is_lost_and_the_end_is_last() {
     });
 }
 
-/// One byte may be held: the reader pauses after nearly every line, and the taker is what wakes it.
+/// The budget is one byte, so the reader pauses after nearly every line and the consumer wakes it.
 #[test]
-fn a_paused_reader_is_woken_by_its_taker() {
-    every_order("a reader over its budget against a taker", || {
+fn a_paused_reader_is_woken_by_its_consumer() {
+    every_order("a reader over its budget against a consumer", || {
         let budget = budget(1, 100);
         let (sender, queue) = queue(&budget);
         let taker = thread::spawn(move || take_all(queue));
@@ -93,10 +93,10 @@ fn a_paused_reader_is_woken_by_its_taker() {
     });
 }
 
-/// Two takers that empty different queues: the last byte over the budget is given back by either.
+/// Two consumers empty different queues. Either of them can credit the last byte over the budget.
 #[test]
-fn a_paused_reader_is_woken_by_the_last_of_two_takers() {
-    every_order("a reader over its budget against two takers", || {
+fn a_paused_reader_is_woken_by_the_last_of_two_consumers() {
+    every_order("a reader over its budget against two consumers", || {
         let budget = budget(1, 100);
         let takers = [1, 2].map(|item| {
             let (sender, queue) = queue(&budget);
@@ -112,8 +112,8 @@ fn a_paused_reader_is_woken_by_the_last_of_two_takers() {
     });
 }
 
-/// A consumer that asks instead of taking: its request has to wake the reader, or the answer would
-/// never be read.
+/// A consumer sends a request instead of taking items. The request has to wake the reader, or its response
+/// would never be read.
 #[test]
 fn a_paused_reader_is_woken_by_a_request() {
     every_order("a reader over its budget against a request", || {
@@ -154,10 +154,10 @@ fn a_paused_reader_is_woken_by_a_dropped_queue() {
     });
 }
 
-/// A stalled stream gives back what it counts once, whatever its taker holds at that moment.
+/// A stalled queue credits its bytes once, even if its consumer has a batch at that moment.
 #[test]
-fn a_stalled_stream_is_paid_back_once() {
-    every_order("a stall against a taker in the middle of a batch", || {
+fn a_stalled_stream_is_credited_once() {
+    every_order("a stall against a consumer in the middle of a batch", || {
         let budget = budget(1, 4);
         let (sender, queue) = queue(&budget);
         for item in 1..=2 {
@@ -173,9 +173,9 @@ fn a_stalled_stream_is_paid_back_once() {
     });
 }
 
-/// The end finds every queue, also one that is being made.
+/// The end reaches every queue, including one that is being created.
 #[test]
-fn the_end_reaches_a_queue_that_is_being_made() {
+fn the_end_reaches_a_queue_that_is_being_created() {
     every_order("close_all against a new queue and a push", || {
         let budget = budget(100, 100);
         let pushed = Arc::new(Mutex::new(false));

@@ -1,7 +1,7 @@
-//! Our requests: registered, written, answered, withdrawn, dropped, closed.
+//! Our requests: registration, writing, responses, withdrawal, drop and the end.
 //!
-//! The peer answers as soon as the line is whole, before the writer knows that it is written: nobody is
-//! faster. `ResponseFuture` waits on a `oneshot`, which loom sees as one step.
+//! The peer responds as soon as a line is complete, before the writer knows that it is written, which is the
+//! earliest possible time. `ResponseFuture` waits on a `oneshot`, which is a single step for loom.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,12 +15,12 @@ use crate::error::{Closed, Error};
 use crate::peer::{Peer, ResponseFuture};
 use crate::pending::RawResponse;
 
-/// What the other side of the wire saw and did.
+/// The counters of the peer.
 #[derive(Default)]
 struct PeerCounts {
     requests: AtomicU64,
     withdrawals: AtomicU64,
-    /// Answers that found their request.
+    /// The responses that resolved a request.
     answers: AtomicU64,
 }
 
@@ -32,7 +32,7 @@ fn ask(shared: &Arc<ConnectionState>) -> ResponseFuture<()> {
     peer(shared).call("_ask", &())
 }
 
-/// A peer that answers what it is asked at once.
+/// Starts a peer that responds to every request at once.
 fn answering(shared: &Arc<ConnectionState>) -> (Arc<PeerCounts>, thread::JoinHandle<()>) {
     let counts = Arc::new(PeerCounts::default());
     let writer = writer(shared, {
@@ -56,7 +56,7 @@ fn answer(shared: &ConnectionState, id: u64, counts: &PeerCounts) {
     }
 }
 
-/// The end of a connection, in the order of `End`.
+/// Ends a connection in the order of `EndGuard`.
 fn close(shared: &ConnectionState) {
     shared.close(Closed::EndOfInput);
     shared.pending.close(&Closed::EndOfInput);
@@ -65,7 +65,7 @@ fn close(shared: &ConnectionState) {
 }
 
 #[test]
-fn an_answer_never_comes_too_early() {
+fn a_response_never_arrives_before_its_request_is_registered() {
     every_order("two requests, answered at once", || {
         let shared = shared(patient());
         let (counts, writer) = answering(&shared);
@@ -104,7 +104,7 @@ fn a_request_is_answered_or_closed() {
     });
 }
 
-/// Rule: dropping a call before its answer says so to the peer, once; after it, never.
+/// Dropping a call before its response notifies the peer once. After the response it does not.
 #[test]
 fn a_dropped_call_is_withdrawn_once() {
     every_order("drop of a call against its answer", || {
@@ -121,7 +121,7 @@ fn a_dropped_call_is_withdrawn_once() {
         let [asked, withdrawn, answered] =
             [&counts.requests, &counts.withdrawals, &counts.answers].map(|count| count.load(Relaxed));
         assert_eq!(asked, 1);
-        // Withdrawn and answered is what crosses on the wire; neither is what must not be.
+        // A withdrawal and a response can cross on the wire, but one of them must happen.
         assert!(withdrawn <= 1 && withdrawn + answered >= 1, "{withdrawn} {answered}");
         assert_eq!(shared.pending.len(), 0);
     });
@@ -154,7 +154,7 @@ fn two_threads_withdraw_a_request_once() {
     });
 }
 
-/// `deliver` is called once if the request was taken, and never if it was refused.
+/// `deliver` is called once if the request was accepted, and never if it was rejected.
 #[test]
 fn a_delivery_is_made_once() {
     every_order("request_into against its answer and the end", || {
@@ -179,7 +179,7 @@ fn a_delivery_is_made_once() {
     });
 }
 
-/// A call that is dropped while the connection ends and while it is answered.
+/// A call is dropped while the connection ends and while its response arrives.
 #[test]
 fn a_dropped_call_leaves_nothing() {
     every_order("drop of a call against its answer and the end", || {

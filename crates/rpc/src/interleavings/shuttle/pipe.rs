@@ -1,4 +1,4 @@
-//! A pipe of a few bytes that reads and writes short, and wakes whoever waits at its other end.
+//! A pipe of a few bytes with short reads and writes. It wakes the task at its other end.
 
 use std::collections::VecDeque;
 use std::io;
@@ -33,7 +33,7 @@ fn wake(waker: Option<Waker>) {
     waker.into_iter().for_each(Waker::wake);
 }
 
-/// Some of `most`, often all of it.
+/// Returns a random part of `most`, often all of it.
 fn some(most: usize) -> usize {
     if thread_rng().gen_bool(0.5) { most } else { thread_rng().gen_range(1..=most) }
 }

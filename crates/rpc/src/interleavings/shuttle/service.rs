@@ -1,4 +1,4 @@
-//! What both sides do with what they are asked, and the ledger of what was said and heard.
+//! The service of both sides, and the ledger of their messages.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use crate::peer::Peer;
 use crate::queue::QueueSender;
 use crate::service::{Incoming, Responder, Service};
 
-/// A request whose handler sends that many items before it answers.
+/// A request whose handler sends items before it responds.
 #[derive(Serialize, Deserialize)]
 pub(super) struct ItemsRequest {
     pub(super) items: u64,
@@ -23,7 +23,7 @@ impl duologue_schema::Request for ItemsRequest {
     type Result = u64;
 }
 
-/// The stream that a side's reader feeds, if there is one.
+/// The queue that the reader of a side feeds, if there is one.
 #[derive(Clone, Default)]
 pub(super) struct ItemStream(Arc<Mutex<Option<QueueSender<u64>>>>);
 
@@ -33,15 +33,15 @@ impl ItemStream {
     }
 }
 
-/// What both sides said and heard. Its own locks are no part of the model.
+/// The messages that both sides sent and received. Its locks are not part of the model.
 #[derive(Default)]
 pub(super) struct NoteLedger {
-    /// By side and caller: numbers given out, sent, heard last.
+    /// By side and caller: the last number assigned, the count sent, the last number received.
     notes: Mutex<HashMap<(usize, u64), [u64; 3]>>,
     streams: [ItemStream; 2],
-    /// Whether every `_wait` ends with its cancellation; else some only when they are dropped.
+    /// True if every `_wait` ends at its cancellation. Otherwise some end only when they are dropped.
     gentle: bool,
-    /// Handlers that began, and that are gone.
+    /// The number of handlers that began, and of those that ended.
     requests: AtomicU64,
     answered: AtomicU64,
 }
@@ -62,16 +62,16 @@ impl NoteLedger {
         self.notes.lock().expect("a lock").entry((side, caller)).or_default()[1] += 1;
     }
 
-    fn heard(&self, side: usize, caller: u64, number: u64) {
+    fn receive(&self, side: usize, caller: u64, number: u64) {
         let mut notes = self.notes.lock().expect("a lock");
-        let [_, _, heard] = notes.entry((side, caller)).or_default();
-        assert_eq!(number, *heard + 1, "a note of {caller} was lost or came twice");
-        *heard = number;
+        let [_, _, received] = notes.entry((side, caller)).or_default();
+        assert_eq!(number, *received + 1, "a note of {caller} was lost or duplicated");
+        *received = number;
     }
 
-    pub(super) fn all_heard(&self) {
-        for (caller, [_, sent, heard]) in &*self.notes.lock().expect("a lock") {
-            assert_eq!(sent, heard, "{caller:?}");
+    pub(super) fn check_all_received(&self) {
+        for (caller, [_, sent, received]) in &*self.notes.lock().expect("a lock") {
+            assert_eq!(sent, received, "{caller:?}");
         }
     }
 
@@ -79,13 +79,13 @@ impl NoteLedger {
         self.streams[side].clone()
     }
 
-    /// Every handler has come to its end.
-    pub(super) fn settled(&self) {
+    /// Checks that every handler has ended.
+    pub(super) fn check_all_ended(&self) {
         assert_eq!(self.requests.load(Relaxed), self.answered.load(Relaxed));
     }
 }
 
-/// Counts a handler's end, however it comes.
+/// Counts the end of a handler when it is dropped.
 struct Ends(Arc<NoteLedger>);
 
 impl Ends {
@@ -126,7 +126,7 @@ impl Service for ModelService {
                 let echoed = peer.call::<_, u64>("_echo", &[number]).await;
                 echoed.map_err(|error| WireError::internal(error.to_string()))
             }),
-            // Until it is cancelled, and some longer than that.
+            // Runs until it is cancelled, or longer.
             "_wait" => {
                 let cancellation = responder.cancellation().clone();
                 let gentle = self.ledger.gentle || number == 0;
@@ -136,7 +136,7 @@ impl Service for ModelService {
                     if gentle { Ok(number) } else { std::future::pending().await }
                 });
             }
-            // As the SDKs do it: who waits for room hears of the end.
+            // As in the SDKs, a sender that waits for space is cancelled at the end.
             "_turn" => {
                 let cancellation = responder.cancellation().clone();
                 responder.spawn(async move {
@@ -161,7 +161,7 @@ impl Service for ModelService {
         let params = notification.params.map_or("[]", |params| params.get());
         let numbers: Vec<u64> = serde_json::from_str(params).expect("numbers");
         match (notification.method, numbers.as_slice()) {
-            ("_note", [caller, number]) => self.ledger.heard(1 - self.side, *caller, *number),
+            ("_note", [caller, number]) => self.ledger.receive(1 - self.side, *caller, *number),
             ("_item", [item]) => {
                 let stream = self.ledger.streams[self.side].0.lock().expect("a lock").clone();
                 if let Some(stream) = stream {
