@@ -37,7 +37,7 @@ pub(crate) enum Error {
     Exchange(Exchanged),
     /// A request that the agent does not support, and the capability that it would have to advertise.
     #[error("{0}")]
-    NotSpoken(String),
+    NotAdvertised(String),
     /// A mistake on the command line.
     #[error("{0}")]
     Usage(String),
@@ -55,7 +55,7 @@ impl Error {
             Error::Agent(error) => of_client(error),
             Error::Exchange(error) => of_exchange(error),
             Error::Login(_) => Exit::Found,
-            Error::NotSpoken(_) => Exit::NotSpoken,
+            Error::NotAdvertised(_) => Exit::NotAdvertised,
             Error::Serve(_) | Error::Start(_) => Exit::Agent,
             Error::Transcript(_) | Error::Io(_) => Exit::File,
             Error::Usage(_) => Exit::Usage,
@@ -67,7 +67,7 @@ fn of_client(error: &ClientError) -> Exit {
     match error {
         // The agent answered with an error.
         ClientError::Response(_) | ClientError::AuthRequired { .. } => Exit::Found,
-        ClientError::NotSupported { .. } => Exit::NotSpoken,
+        ClientError::NotSupported { .. } => Exit::NotAdvertised,
         ClientError::RelativePath { .. } => Exit::Usage,
         ClientError::Exchange(error) => of_exchange(error),
         ClientError::Connection(error) => of_connection(error),
@@ -78,7 +78,7 @@ fn of_client(error: &ClientError) -> Exit {
 fn of_exchange(error: &Exchanged) -> Exit {
     match error {
         Exchanged::Response(_) | Exchanged::Declined(_) => Exit::Found,
-        Exchanged::NotSupported { .. } => Exit::NotSpoken,
+        Exchanged::NotSupported { .. } => Exit::NotAdvertised,
         Exchanged::Connection(error) => of_connection(error),
         _ => Exit::Agent,
     }

@@ -20,13 +20,13 @@ pub(crate) enum Exit {
     /// A file cannot be read or written.
     File,
     /// The agent did not advertise a capability that the command needs.
-    NotSpoken,
+    NotAdvertised,
     /// The run succeeded, but a request of the agent was refused by the user, by a rule or for lack of a user.
     Refused,
     /// A signal ended the command: 128 plus its number.
     Signal(Signal),
     /// The exit code of the agent.
-    AsTheAgent(u8),
+    AgentCode(u8),
 }
 
 /// The description of the exit codes in `--help`.
@@ -50,10 +50,10 @@ impl Exit {
             Exit::Usage => 2,
             Exit::Agent => 3,
             Exit::File => 4,
-            Exit::NotSpoken => 5,
+            Exit::NotAdvertised => 5,
             Exit::Refused => 6,
             Exit::Signal(signal) => signal.code(),
-            Exit::AsTheAgent(code) => code,
+            Exit::AgentCode(code) => code,
         }
     }
 

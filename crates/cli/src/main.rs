@@ -19,7 +19,7 @@ fn main() -> ExitCode {
         Ok(exit) => exit.into(),
         Err(error) if error.is_broken_pipe() => exit::Exit::Ok.into(),
         Err(error) => {
-            ui::complain(&error);
+            ui::print_error(&error);
             error.exit().into()
         }
     }

@@ -8,7 +8,7 @@ use duologue_transcript::{Error as TranscriptError, Recorder, RecorderBuilder};
 use crate::error::{Error, Result};
 
 /// Creates the file. An existing file is replaced only with `force`.
-pub(crate) fn begin(recorder: RecorderBuilder, path: &Path, force: bool) -> Result<Recorder> {
+pub(crate) fn create(recorder: RecorderBuilder, path: &Path, force: bool) -> Result<Recorder> {
     let begun = if force { recorder.replace(path) } else { recorder.create(path) };
     begun.map_err(|error| match error {
         TranscriptError::File { path, error } if error.kind() == ErrorKind::AlreadyExists => {
@@ -19,7 +19,7 @@ pub(crate) fn begin(recorder: RecorderBuilder, path: &Path, force: bool) -> Resu
 }
 
 /// Removes the file of a conversation that did not start, so that the next attempt can create it.
-pub(crate) async fn take_back(recorder: Recorder, path: &Path) {
+pub(crate) async fn remove(recorder: Recorder, path: &Path) {
     // The error that the user needs is another one, so an error of the file is ignored.
     let _ = recorder.finish().await;
     if path.symlink_metadata().is_ok_and(|file| file.is_file()) {

@@ -16,9 +16,9 @@ use tokio::time::Instant;
 use crate::runtime;
 
 /// The time after which an unhandled signal ends the process.
-const PATIENCE: Duration = Duration::from_millis(500);
+const HANDLING_TIMEOUT: Duration = Duration::from_millis(500);
 /// The number of signals that can be pending.
-const WAITING: usize = 16;
+const QUEUE_LENGTH: usize = 16;
 
 /// A signal that requests the end of this process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,26 +53,26 @@ pub(crate) struct Signals {
 impl Signals {
     /// Installs the handlers. After that no signal ends this process directly.
     pub(crate) fn listen() -> io::Result<Self> {
-        let (sender, signals) = mpsc::channel(WAITING);
+        let (sender, signals) = mpsc::channel(QUEUE_LENGTH);
         let last_resort = Arc::new(Mutex::new(None::<LastResort>));
         let resort = last_resort.clone();
         let runtime = runtime::current_thread()?;
-        let mut heard = {
+        let mut handlers = {
             let _entered = runtime.enter();
-            system::Heard::new()?
+            system::SignalHandlers::new()?
         };
         std::thread::Builder::new().name("duologue-signals".into()).spawn(move || {
             runtime.block_on(async move {
-                let mut heard_last = None;
+                let mut last_received = None;
                 loop {
                     tokio::select! {
-                        signal = heard.next() => {
+                        signal = handlers.next() => {
                             let _ = sender.try_send(signal);
-                            heard_last = Some((signal, Instant::now() + PATIENCE));
+                            last_received = Some((signal, Instant::now() + HANDLING_TIMEOUT));
                         }
-                        signal = patience(heard_last) => {
-                            heard_last = None;
-                            if sender.is_closed() || sender.capacity() < WAITING {
+                        signal = handling_timeout(last_received) => {
+                            last_received = None;
+                            if sender.is_closed() || sender.capacity() < QUEUE_LENGTH {
                                 if let Some(act) = resort.lock_unpoisoned().take() {
                                     act();
                                 }
@@ -104,8 +104,8 @@ impl Signals {
     }
 }
 
-async fn patience(heard: Option<(Signal, Instant)>) -> Signal {
-    match heard {
+async fn handling_timeout(received: Option<(Signal, Instant)>) -> Signal {
+    match received {
         Some((signal, until)) => {
             tokio::time::sleep_until(until).await;
             signal
@@ -120,18 +120,18 @@ mod system {
 
     use super::Signal;
 
-    pub(super) struct Heard {
+    pub(super) struct SignalHandlers {
         ends: [Each; 3],
         /// Keeps the handler installed; the signal itself is discarded.
         _file_size: Each,
     }
 
-    impl Heard {
+    impl SignalHandlers {
         pub(super) fn new() -> std::io::Result<Self> {
             let kinds = [SignalKind::hangup(), SignalKind::interrupt(), SignalKind::terminate()];
             let [hangup, interrupt, terminate] = kinds.map(signal);
             let file_size = signal(SignalKind::from_raw(rustix::process::Signal::XFSZ.as_raw()))?;
-            Ok(Heard { ends: [hangup?, interrupt?, terminate?], _file_size: file_size })
+            Ok(SignalHandlers { ends: [hangup?, interrupt?, terminate?], _file_size: file_size })
         }
 
         pub(super) async fn next(&mut self) -> Signal {
@@ -149,11 +149,11 @@ mod system {
 mod system {
     use super::Signal;
 
-    pub(super) struct Heard;
+    pub(super) struct SignalHandlers;
 
-    impl Heard {
+    impl SignalHandlers {
         pub(super) fn new() -> std::io::Result<Self> {
-            Ok(Heard)
+            Ok(SignalHandlers)
         }
 
         pub(super) async fn next(&mut self) -> Signal {

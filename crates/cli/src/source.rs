@@ -21,11 +21,11 @@ pub(crate) struct SourceArgs {
     file: PathBuf,
     /// The side that wrote the log, if it only distinguishes incoming from outgoing
     #[arg(long, value_enum, default_value = "client", value_name = "SIDE")]
-    seen_by: SeenBy,
+    seen_by: LogSide,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
-enum SeenBy {
+enum LogSide {
     Client,
     Agent,
 }
@@ -44,8 +44,8 @@ impl SourceArgs {
     /// Reads the whole input.
     pub(crate) fn read(&self) -> Result<Source> {
         let side = match self.seen_by {
-            SeenBy::Client => Side::Client,
-            SeenBy::Agent => Side::Agent,
+            LogSide::Client => Side::Client,
+            LogSide::Agent => Side::Agent,
         };
         read(&self.file, side)
     }
@@ -72,12 +72,12 @@ pub(crate) fn read(file: &Path, side: Side) -> Result<Source> {
 }
 
 fn read_from(mut input: impl BufRead, name: &str, side: Side) -> Result<Source> {
-    let start = start(&mut input)?;
+    let start = read_start(&mut input)?;
     // The start is read again if it is no header.
     match Reader::new(start.as_slice()) {
         Ok(_) => {
             let mut reader = Reader::new(start.as_slice().chain(input))?;
-            let mut source = Gathered::default();
+            let mut source = SourceBuilder::default();
             while let Some(record) = reader.next() {
                 source.add(reader.line(), record)?;
             }
@@ -85,7 +85,7 @@ fn read_from(mut input: impl BufRead, name: &str, side: Side) -> Result<Source> 
         }
         Err(TranscriptError::NoHeader { .. }) => {
             let mut importer = Importer::new(start.as_slice().chain(input)).seen_by(side);
-            let mut source = Gathered::default();
+            let mut source = SourceBuilder::default();
             while let Some(record) = importer.next() {
                 source.add(importer.line(), record)?;
             }
@@ -100,7 +100,7 @@ fn read_from(mut input: impl BufRead, name: &str, side: Side) -> Result<Source> 
 }
 
 /// Reads the first line that is not blank, and the blank lines before it.
-fn start(input: &mut impl BufRead) -> Result<Vec<u8>> {
+fn read_start(input: &mut impl BufRead) -> Result<Vec<u8>> {
     let longest = Transcript::LINE_BYTES + 1;
     let (mut start, mut line) = (Vec::new(), 0);
     loop {
@@ -119,13 +119,13 @@ fn start(input: &mut impl BufRead) -> Result<Vec<u8>> {
 }
 
 #[derive(Default)]
-struct Gathered {
+struct SourceBuilder {
     records: Vec<Record>,
     lines: Vec<u64>,
     damage: Vec<TranscriptError>,
 }
 
-impl Gathered {
+impl SourceBuilder {
     fn add(&mut self, line: u64, record: duologue_transcript::Result<Record>) -> Result<()> {
         match record {
             Ok(record) => {
@@ -149,15 +149,15 @@ impl Gathered {
 
 impl Source {
     /// Returns a sentence for each part that could not be read.
-    pub(crate) fn faults(&self) -> Vec<String> {
+    pub(crate) fn damage_messages(&self) -> Vec<String> {
         let cut = self.transcript.is_cut().then(|| "the file ends within a line, which is left out".into());
         self.damage.iter().map(ToString::to_string).chain(cut).collect()
     }
 
     /// Prints the parts that could not be read. Returns true if there are any.
-    pub(crate) fn complain(&self) -> bool {
-        let faults = self.faults();
-        faults.iter().for_each(|fault| ui::complain(fault));
-        !faults.is_empty()
+    pub(crate) fn print_damage(&self) -> bool {
+        let damage_messages = self.damage_messages();
+        damage_messages.iter().for_each(|fault| ui::print_error(fault));
+        !damage_messages.is_empty()
     }
 }

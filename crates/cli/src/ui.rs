@@ -24,7 +24,7 @@ pub(crate) fn stderr() -> AutoStream<std::io::Stderr> {
 }
 
 /// Prints an error.
-pub(crate) fn complain(error: &dyn Display) {
+pub(crate) fn print_error(error: &dyn Display) {
     let text = error.to_string();
     // A failure cannot be reported anywhere.
     let _ = writeln!(stderr(), "{BAD}error{BAD:#}: {}", printable(&text));

@@ -8,13 +8,11 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_client::schema::{
-    Error as WireError, ReadTextFileRequest, RequestPermissionRequest, SessionId, WriteTextFileRequest,
-};
 use duologue_client::{AgentProcess, Host as _, HostResult, LocalHost};
 use duologue_rpc::{Lock, Malformed, ResponseOutcome, RpcMessage};
 use duologue_schema::{
-    CancelNotification, CloseSessionRequest, Notification as _, PromptRequest, Request as _,
+    CancelNotification, CloseSessionRequest, Error as WireError, Notification as _, PromptRequest,
+    ReadTextFileRequest, Request as _, RequestPermissionRequest, SessionId, WriteTextFileRequest,
 };
 use duologue_transcript::{LineEnd, Record, RecordEvent, RecordedLine, Side};
 use serde::de::DeserializeOwned;

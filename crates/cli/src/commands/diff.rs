@@ -53,7 +53,7 @@ pub(crate) fn run(args: DiffArgs) -> Result<Exit> {
     let ignored = args.ignore.paths()?;
     let mut read = |path: &Path| -> Result<Transcript> {
         let source = source::read(path, Side::Client)?;
-        damaged |= source.complain();
+        damaged |= source.print_damage();
         Ok(source.transcript)
     };
     let (a, b) = (read(&args.a)?, read(&args.b)?);

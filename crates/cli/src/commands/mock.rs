@@ -93,7 +93,7 @@ fn wrap() -> Result<Exit> {
     let status =
         std::process::Command::new(program).args(std::env::args_os().skip(1)).arg("--wrapped").status()?;
     let code = exit::agent_code(&duologue_transcript::ProcessExit::from(status));
-    Ok(Exit::AsTheAgent(code.unwrap_or(1)))
+    Ok(Exit::AgentCode(code.unwrap_or(1)))
 }
 
 fn scenarios() -> impl clap::builder::TypedValueParser<Value = Scenario> {

@@ -26,13 +26,13 @@ use crate::signals::Signals;
 use crate::{runtime, ui};
 
 /// The silence after which an agent is ended whose client has left, unless it still owes a response.
-const QUIET: Duration = Duration::from_secs(2);
+const MAX_SILENCE: Duration = Duration::from_secs(2);
 /// The bytes after which a line is not examined as a message.
-const LONGEST_LINE: usize = 16 << 20;
+const MAX_LINE: usize = 16 << 20;
 /// The silence after which output is closed that a child of an ended agent holds open.
-const LEFTOVERS: Duration = Duration::from_millis(500);
+const CHILD_OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
 /// The time that the end waits for the disk.
-const LAST_WORDS: Duration = Duration::from_secs(5);
+const DISK_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Record the conversation between a client and an agent
 ///
@@ -83,41 +83,42 @@ async fn record(args: &RecordArgs) -> Result<Exit> {
     let (process, pipes) = match AgentProcess::start(command) {
         Ok(started) => started,
         Err(error) => {
-            recording::take_back(recorder, &args.output).await;
+            recording::remove(recorder, &args.output).await;
             return Err(error.into());
         }
     };
     let (from_client, to_client) = Stdio::take()?.transport.into_split();
-    let complaint = tokio::spawn(complain(recorder.clone()));
+    let complaint = tokio::spawn(report_stop(recorder.clone()));
 
-    let flow = Arc::new(Flow::default());
-    let from_client = Watched::new(Side::Client, from_client, &flow);
-    let from_agent = Watched::new(Side::Agent, pipes.stdout, &flow);
+    let activity = Arc::new(Activity::default());
+    let from_client = ObservedReader::new(Side::Client, from_client, &activity);
+    let from_agent = ObservedReader::new(Side::Agent, pipes.stdout, &activity);
     let to = recorder.clone();
-    let asked = tokio::spawn(async move { forward(Side::Client, from_client, pipes.stdin, &to).await });
+    let to_agent = tokio::spawn(async move { forward(Side::Client, from_client, pipes.stdin, &to).await });
     let to = recorder.clone();
-    let answered = tokio::spawn(async move { forward(Side::Agent, from_agent, to_client, &to).await });
+    let to_client = tokio::spawn(async move { forward(Side::Agent, from_agent, to_client, &to).await });
     let to = recorder.clone();
-    let grumbled = tokio::spawn(async move { forward_stderr(pipes.stderr, tokio::io::stderr(), &to).await });
+    let stderr_copy =
+        tokio::spawn(async move { forward_stderr(pipes.stderr, tokio::io::stderr(), &to).await });
 
-    let status = Middle { asked, answered, grumbled, flow, signals }.until_gone(process).await;
+    let status = Relay { to_agent, to_client, stderr_copy, activity, signals }.run_to_end(process).await;
     if let Some(status) = status {
         recorder.exit(status);
     }
-    let is_complete = match tokio::time::timeout(LAST_WORDS, recorder.finish()).await {
+    let is_complete = match tokio::time::timeout(DISK_TIMEOUT, recorder.finish()).await {
         Ok(written) => {
             // The recorder has an error exactly if this is one.
             let _ = complaint.await;
             written.is_ok()
         }
         Err(_) => {
-            ui::complain(&"the file takes nothing more; the recording is incomplete");
+            ui::print_error(&"the file takes nothing more; the recording is incomplete");
             false
         }
     };
     Ok(match status.and_then(|status| exit::agent_code(&status.into())) {
         Some(0) if !is_complete => Exit::File,
-        Some(code) => Exit::AsTheAgent(code),
+        Some(code) => Exit::AgentCode(code),
         None => Exit::Agent,
     })
 }
@@ -133,36 +134,36 @@ impl RecordArgs {
         if !self.redact_secrets {
             recorder = recorder.keep_secrets();
         }
-        recording::begin(recorder, &self.output, self.force)
+        recording::create(recorder, &self.output, self.force)
     }
 }
 
 /// Prints once that the recording has stopped.
-async fn complain(recorder: Recorder) {
+async fn report_stop(recorder: Recorder) {
     if let Some(error) = recorder.stopped().await {
-        ui::complain(&format_args!("recording stopped: {error}; the conversation goes on"));
+        ui::print_error(&format_args!("recording stopped: {error}; the conversation goes on"));
     }
 }
 
 /// The relay between the client and the agent.
-struct Middle {
-    asked: JoinHandle<io::Result<()>>,
-    answered: JoinHandle<io::Result<()>>,
-    grumbled: JoinHandle<io::Result<()>>,
-    flow: Arc<Flow>,
+struct Relay {
+    to_agent: JoinHandle<io::Result<()>>,
+    to_client: JoinHandle<io::Result<()>>,
+    stderr_copy: JoinHandle<io::Result<()>>,
+    activity: Arc<Activity>,
     signals: Signals,
 }
 
-impl Middle {
+impl Relay {
     /// Passes everything on until the agent has ended and the client has all its output. Returns `None` if the end
     /// could not be observed.
-    async fn until_gone(mut self, mut process: AgentProcess) -> Option<ExitStatus> {
+    async fn run_to_end(mut self, mut process: AgentProcess) -> Option<ExitStatus> {
         let client_left = async {
             // An agent that reads no more may still write.
-            if !matches!((&mut self.asked).await, Ok(Ok(()))) {
+            if !matches!((&mut self.to_agent).await, Ok(Ok(()))) {
                 std::future::pending::<()>().await;
             }
-            self.flow.idle(QUIET).await;
+            self.activity.wait_until_idle(MAX_SILENCE).await;
         };
         let by_itself = tokio::select! {
             _ = process.wait() => true,
@@ -172,16 +173,16 @@ impl Middle {
                 false
             }
         };
-        self.asked.abort();
+        self.to_agent.abort();
         // Child processes may hold its output open, and are killed with it.
-        let (mut answered, flow) = (self.answered, &self.flow);
+        let (mut to_client, activity) = (self.to_client, &self.activity);
         let the_end = async {
-            let heard = by_itself && ended_or_quiet(&mut answered, flow).await;
+            let has_ended = by_itself && wait_for_end(&mut to_client, activity).await;
             let status = process.end().await;
-            if !heard {
-                ended_or_quiet(&mut answered, flow).await;
+            if !has_ended {
+                wait_for_end(&mut to_client, activity).await;
             }
-            let _ = tokio::time::timeout(LEFTOVERS, self.grumbled).await;
+            let _ = tokio::time::timeout(CHILD_OUTPUT_TIMEOUT, self.stderr_copy).await;
             status
         };
         tokio::select! {
@@ -193,26 +194,26 @@ impl Middle {
 }
 
 /// Waits for the end of the agent's output. Returns false if it was silent for too long instead.
-async fn ended_or_quiet(answered: &mut JoinHandle<io::Result<()>>, flow: &Flow) -> bool {
+async fn wait_for_end(to_client: &mut JoinHandle<io::Result<()>>, activity: &Activity) -> bool {
     tokio::select! {
-        _ = answered => true,
-        () = flow.quiet(LEFTOVERS) => false,
+        _ = to_client => true,
+        () = activity.wait_for_silence(CHILD_OUTPUT_TIMEOUT) => false,
     }
 }
 
 /// The activity of the agent, and the responses that it owes.
 #[derive(Default)]
-struct Flow {
+struct Activity {
     reads: AtomicU64,
     /// Set while the relay waits for the agent, and not for the client or the disk.
     waits: AtomicBool,
     /// The ids of the unanswered requests.
-    owed: Mutex<HashSet<String>>,
+    open_requests: Mutex<HashSet<String>>,
 }
 
-impl Flow {
+impl Activity {
     /// Waits until the agent was silent for this time.
-    async fn quiet(&self, long: Duration) {
+    async fn wait_for_silence(&self, long: Duration) {
         loop {
             let before = self.reads.load(Relaxed);
             tokio::time::sleep(long).await;
@@ -223,27 +224,27 @@ impl Flow {
     }
 
     /// Waits until the agent was silent for this time and owes no response.
-    async fn idle(&self, long: Duration) {
+    async fn wait_until_idle(&self, long: Duration) {
         loop {
-            self.quiet(long).await;
-            if self.owed().is_empty() {
+            self.wait_for_silence(long).await;
+            if self.open_requests().is_empty() {
                 return;
             }
         }
     }
 
-    fn owed(&self) -> MutexGuard<'_, HashSet<String>> {
-        self.owed.lock_unpoisoned()
+    fn open_requests(&self) -> MutexGuard<'_, HashSet<String>> {
+        self.open_requests.lock_unpoisoned()
     }
 
-    fn saw(&self, from: Side, line: &[u8]) {
-        let Ok(Head { id: Some(id), method }) = serde_json::from_slice(line) else { return };
+    fn observe(&self, from: Side, line: &[u8]) {
+        let Ok(MessageHead { id: Some(id), method }) = serde_json::from_slice(line) else { return };
         match (from, method) {
             (Side::Client, Some(_)) => {
-                self.owed().insert(id.to_string());
+                self.open_requests().insert(id.to_string());
             }
             (Side::Agent, None) => {
-                self.owed().remove(&id.to_string());
+                self.open_requests().remove(&id.to_string());
             }
             _ => {}
         }
@@ -252,39 +253,39 @@ impl Flow {
 
 /// The members that distinguish requests, responses and notifications.
 #[derive(Deserialize)]
-struct Head {
+struct MessageHead {
     id: Option<serde_json::Value>,
     method: Option<IgnoredAny>,
 }
 
 /// The output of a side, observed line by line.
-struct Watched<R> {
+struct ObservedReader<R> {
     from: Side,
     inner: R,
-    flow: Arc<Flow>,
+    activity: Arc<Activity>,
     /// The beginning of the current line.
     line: Vec<u8>,
 }
 
-impl<R> Watched<R> {
-    fn new(from: Side, inner: R, flow: &Arc<Flow>) -> Self {
-        Watched { from, inner, flow: flow.clone(), line: Vec::new() }
+impl<R> ObservedReader<R> {
+    fn new(from: Side, inner: R, activity: &Arc<Activity>) -> Self {
+        ObservedReader { from, inner, activity: activity.clone(), line: Vec::new() }
     }
 
-    fn saw(&mut self, bytes: &[u8]) {
+    fn observe(&mut self, bytes: &[u8]) {
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
-            if self.line.len() <= LONGEST_LINE {
+            if self.line.len() <= MAX_LINE {
                 self.line.extend_from_slice(piece);
             }
             if piece.ends_with(b"\n") {
-                self.flow.saw(self.from, &self.line);
+                self.activity.observe(self.from, &self.line);
                 self.line.clear();
             }
         }
     }
 }
 
-impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
+impl<R: AsyncRead + Unpin> AsyncRead for ObservedReader<R> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -293,10 +294,10 @@ impl<R: AsyncRead + Unpin> AsyncRead for Watched<R> {
         let before = buf.filled().len();
         let read = Pin::new(&mut self.inner).poll_read(cx, buf);
         if self.from == Side::Agent {
-            self.flow.waits.store(read.is_pending(), Relaxed);
-            self.flow.reads.fetch_add(1, Relaxed);
+            self.activity.waits.store(read.is_pending(), Relaxed);
+            self.activity.reads.fetch_add(1, Relaxed);
         }
-        self.saw(buf.filled().get(before..).unwrap_or_default());
+        self.observe(buf.filled().get(before..).unwrap_or_default());
         read
     }
 }

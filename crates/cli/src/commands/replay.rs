@@ -24,7 +24,7 @@ Example: an agent whose token counts vary from run to run can still pass.
   duologue replay session.jsonl --ignore update.used --ignore result.usage -- my-agent";
 
 /// The bytes of a line of stderr that are shown at once.
-const PIECE: u64 = 64 * 1024;
+const STDERR_CHUNK: u64 = 64 * 1024;
 
 /// Play the agent of a transcript, or its client
 ///
@@ -80,7 +80,7 @@ fn timing(text: &str) -> std::result::Result<Timing, String> {
 
 pub(crate) fn run(args: ReplayArgs) -> Result<Exit> {
     let source = args.source.read()?;
-    let damaged = source.complain();
+    let damaged = source.print_damage();
     let transcript = source.transcript;
     let cwd = args.live_cwd(&transcript)?;
     let ignored = args.ignore.paths()?;
@@ -103,7 +103,7 @@ pub(crate) fn run(args: ReplayArgs) -> Result<Exit> {
     runtime.shutdown_background();
     // Lines that could not be read were neither replayed nor compared.
     Ok(match exit? {
-        Exit::Ok | Exit::AsTheAgent(_) if damaged => Exit::File,
+        Exit::Ok | Exit::AgentCode(_) if damaged => Exit::File,
         exit => exit,
     })
 }
@@ -119,10 +119,10 @@ async fn serve(args: &ReplayArgs, mut replay: Replay, file: Option<File>) -> Res
     }
     let report = replay.serve(stdio.transport).await?;
     save(file, &report.live)?;
-    let found = args.tell(&report, None)?;
+    let found = args.print_report(&report, None)?;
     Ok(match report.exit.and_then(|exit| agent_code(&exit)) {
         _ if found => Exit::Found,
-        Some(code) => Exit::AsTheAgent(code),
+        Some(code) => Exit::AgentCode(code),
         None => Exit::Ok,
     })
 }
@@ -157,7 +157,7 @@ async fn drive(args: &ReplayArgs, replay: Replay, command: Command, file: Option
     report.live = Transcript::new(report.live.header().clone(), records);
     save(file, &report.live)?;
     let diff = report.diff();
-    let found = args.tell(&report, diff.as_deref())?;
+    let found = args.print_report(&report, diff.as_deref())?;
     Ok(if found { Exit::Found } else { Exit::Ok })
 }
 
@@ -167,7 +167,7 @@ async fn show_stderr(stderr: impl AsyncRead + Unpin, kept: Option<Arc<Mutex<Vec<
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
     // An endless line is shown in parts.
-    while (&mut lines).take(PIECE).read_until(b'\n', &mut line).await.is_ok_and(|count| count > 0) {
+    while (&mut lines).take(STDERR_CHUNK).read_until(b'\n', &mut line).await.is_ok_and(|count| count > 0) {
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end_matches(['\r', '\n']);
         let _ = writeln!(ui::stderr(), "{DIM}{}{DIM:#}", printable(text.trim_end()));
@@ -213,7 +213,7 @@ impl ReplayArgs {
     }
 
     /// Prints the differences. Returns true if there are any.
-    fn tell(&self, report: &ReplayReport, diff: Option<&str>) -> Result<bool> {
+    fn print_report(&self, report: &ReplayReport, diff: Option<&str>) -> Result<bool> {
         let mut out = ui::stderr();
         for difference in &report.differences {
             let text = difference.to_string();

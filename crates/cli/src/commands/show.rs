@@ -72,13 +72,13 @@ pub(crate) fn run(args: ShowArgs) -> Result<Exit> {
             file.flush().map_err(named)?;
         }
     }
-    Ok(if source.complain() { Exit::File } else { Exit::Ok })
+    Ok(if source.print_damage() { Exit::File } else { Exit::Ok })
 }
 
 fn print(args: &ShowArgs, source: &crate::source::Source, out: &mut impl Write) -> Result<()> {
     let transcript = &source.transcript;
     if args.html {
-        return Ok(page(transcript, &source.faults(), out)?);
+        return Ok(page(transcript, &source.damage_messages(), out)?);
     }
     if args.fold {
         return Ok(out.write_all(printable(&transcript.fold()).as_bytes())?);

@@ -43,7 +43,7 @@ pub(crate) fn run(args: ValidateArgs) -> Result<Exit> {
         ui::plural(reports.len(), "frame"),
         bad
     )?;
-    Ok(match (source.complain(), bad) {
+    Ok(match (source.print_damage(), bad) {
         (true, _) => Exit::File,
         (false, 0) => Exit::Ok,
         (false, _) => Exit::Found,

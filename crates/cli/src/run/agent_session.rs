@@ -87,7 +87,7 @@ impl AgentSession {
         let (ui, events) = UiQueue::new();
         let recorder = match &args.record {
             Some(path) => {
-                Some(recording::begin(Recorder::builder().program(args.agent.words()), path, args.force)?)
+                Some(recording::create(Recorder::builder().program(args.agent.words()), path, args.force)?)
             }
             None => None,
         };
@@ -112,7 +112,7 @@ impl AgentSession {
         if let (Some(recorder), Some(path)) = (agent_session.recorder.take(), &args.record) {
             match &outcome {
                 Err(SessionEnd::Failed(Error::Agent(ClientError::Spawn { .. }))) => {
-                    recording::take_back(recorder, path).await;
+                    recording::remove(recorder, path).await;
                 }
                 _ => recorder.finish().await?,
             }

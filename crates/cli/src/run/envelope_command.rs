@@ -56,7 +56,7 @@ pub(crate) async fn run(
     let use_agent = async |agent_session: &mut AgentSession, agent: &Connection| {
         let spoken = agent.peer_agent().require_envelopes();
         let named = |error: &str| error.replacen("the other side", &args.session.program(), 1);
-        spoken.map_err(|error| Error::NotSpoken(named(&error.to_string())))?;
+        spoken.map_err(|error| Error::NotAdvertised(named(&error.to_string())))?;
         let notifications = agent.peer_agent().subscribe("*");
         let json = args.json;
         command(&mut EnvelopeCommand {
@@ -155,7 +155,7 @@ pub(super) fn fault(error: &Error) -> EnvelopeError {
         Error::Agent(ClientError::Response(error)) => EnvelopeErrorCode::from_rpc(error.code),
         Error::Login(_) => EnvelopeErrorCode::NotAuthorized,
         Error::Agent(_) | Error::Start(_) => EnvelopeErrorCode::Unreachable,
-        Error::NotSpoken(_) => EnvelopeErrorCode::UnknownKind,
+        Error::NotAdvertised(_) => EnvelopeErrorCode::UnknownKind,
         Error::Usage(_) => EnvelopeErrorCode::InvalidParameter,
         _ => EnvelopeErrorCode::Internal,
     };

@@ -108,7 +108,7 @@ fn a_duplicate_member_is_reported() {
 < {"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}
 "#;
     insta::assert_snapshot!(said(&validate(&["-"], log)), @r#"
-    {"line":1,"from":"client","ok":true,"method":"session/prompt","kind":"request","lossless":false,"problems":[{"level":"warning","path":"$.params.sessionId","problem":"stands twice; readers differ in which one they take"},{"level":"warning","path":"$.params.prompt[0].text","problem":"stands twice; readers differ in which one they take"}]}
+    {"line":1,"from":"client","ok":true,"method":"session/prompt","kind":"request","lossless":false,"problems":[{"level":"warning","path":"$.params.sessionId","problem":"is a duplicate; parsers differ in the one they use"},{"level":"warning","path":"$.params.prompt[0].text","problem":"is a duplicate; parsers differ in the one they use"}]}
     {"line":2,"from":"agent","ok":true,"method":"session/prompt","kind":"response","lossless":true,"problems":[]}
     2 frames: 0 not ok, 1 more with warnings, 1 not lossless
     exit 0

@@ -69,7 +69,7 @@ async fn cancelled_turn(agent: &mut Agent, opened: &OpenSession) -> Result<Cance
                     break;
                 }
             }
-            ReadOutcome::Message(FromAgent::Request(request_key)) => agent.serve(&request_key).await?,
+            ReadOutcome::Message(FromAgent::Request(permission)) => agent.serve(&permission).await?,
             ReadOutcome::Message(FromAgent::Response(response)) => agent.store_response(response),
             ReadOutcome::Message(_) => {}
             ReadOutcome::Timeout | ReadOutcome::End => break,
@@ -168,14 +168,14 @@ async fn permission_cancelled(harness: &mut Harness) -> Outcome {
     let prompt = agent.prompt_params(&opened.id);
     let id = agent.send_request(PromptRequest::METHOD, prompt).await?;
     let deadline = Instant::now() + agent.patience;
-    let request_key = loop {
+    let permission = loop {
         match agent.next(deadline).await {
-            ReadOutcome::Message(FromAgent::Request(request_key))
-                if request_key.method == RequestPermissionRequest::METHOD =>
+            ReadOutcome::Message(FromAgent::Request(permission))
+                if permission.method == RequestPermissionRequest::METHOD =>
             {
-                break request_key;
+                break permission;
             }
-            ReadOutcome::Message(FromAgent::Request(request_key)) => agent.serve(&request_key).await?,
+            ReadOutcome::Message(FromAgent::Request(permission)) => agent.serve(&permission).await?,
             ReadOutcome::Message(FromAgent::Response(response)) => agent.store_response(response),
             ReadOutcome::Message(_) => {}
             ReadOutcome::Timeout | ReadOutcome::End => {
@@ -188,7 +188,7 @@ async fn permission_cancelled(harness: &mut Harness) -> Outcome {
         }
     };
     agent.cancel(&opened.id).await?;
-    agent.respond(&request_key.id, Ok(json!({"outcome": {"outcome": "cancelled"}}))).await?;
+    agent.respond(&permission.id, Ok(json!({"outcome": {"outcome": "cancelled"}}))).await?;
     // The permission request is answered, so the response cannot have crossed the cancel.
     let response = agent.response(&id, "a prompt cancelled during a permission request").await;
     Ok(match response.map_err(|finding| finding.explained_by("cancel-ends-turn"))?.outcome {

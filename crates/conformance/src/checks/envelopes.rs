@@ -9,8 +9,7 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::finding::{Finding, Outcome, checks, fail, pass, skip};
-use crate::harness::plural;
-use crate::harness::{Agent, Harness};
+use crate::harness::{Agent, Harness, plural};
 use crate::raw_process::{ErrorFromAgent, ResponseFromAgent};
 
 checks! { "envelopes";
@@ -63,7 +62,7 @@ fn envelope<P: Payload>(agent: &mut Agent, to: &AgentId, payload: P) -> Envelope
 /// Returns the error envelope of a response that has to be one, and the JSON-RPC error around it.
 fn refused(
     response: &ResponseFromAgent,
-    request_key: &EnvelopeId,
+    request: &EnvelopeId,
     what: &str,
 ) -> Result<(EnvelopeError, ErrorFromAgent), Finding> {
     let error = match &response.outcome {
@@ -73,7 +72,7 @@ fn refused(
     let around = &error.data["envelope"];
     let envelope: Envelope = Envelope::deserialize(around)
         .map_err(|error| fail(format!("{what} is answered with {error}, without an envelope: {error}")))?;
-    if envelope.reference.as_ref() != Some(request_key) {
+    if envelope.reference.as_ref() != Some(request) {
         return Err(fail(format!(
             "the error envelope's ref is {}, not the id of what it answers",
             around["ref"]
@@ -88,7 +87,7 @@ fn refused(
 /// Returns the envelope of a response that has to hold one of type `P`.
 fn replied<P: Payload>(
     response: ResponseFromAgent,
-    request_key: &EnvelopeId,
+    request: &EnvelopeId,
     by: &AgentId,
 ) -> Result<Envelope<P>, Finding> {
     let (kind, method) = (P::KIND, P::METHOD.rsplit('/').next().unwrap_or_default());
@@ -102,10 +101,7 @@ fn replied<P: Payload>(
     let faults = [
         (envelope.v != VERSION, format!("its v is {}", envelope.v)),
         (envelope.kind != kind, format!("its kind is {}", envelope.kind)),
-        (
-            envelope.reference.as_ref() != Some(request_key),
-            "its ref is not the id of what it answers".to_owned(),
-        ),
+        (envelope.reference.as_ref() != Some(request), "its ref is not the id of what it answers".to_owned()),
         (
             !by.as_str().is_empty() && envelope.from != *by,
             format!("it is from {}, and the agent announced {by}", envelope.from),
@@ -190,11 +186,11 @@ async fn unsupported_version(harness: &mut Harness) -> Outcome {
 
 fn has_code(
     response: &ResponseFromAgent,
-    request_key: &EnvelopeId,
+    request: &EnvelopeId,
     what: &str,
     expected: EnvelopeErrorCode,
 ) -> Outcome {
-    let (fault, _) = refused(response, request_key, what)?;
+    let (fault, _) = refused(response, request, what)?;
     Ok(match fault.code == expected {
         true => pass(expected.to_string()),
         false => fail(format!("{what} is answered with the code {}", fault.code)),

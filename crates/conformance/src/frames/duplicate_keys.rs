@@ -1,86 +1,61 @@
 //! Finds duplicate members of an object, of which parsers choose different ones.
 
 use std::collections::HashSet;
-use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
+use duologue_rpc::{JsonScanner, JsonTokenKind};
 
 use super::Problem;
 use super::typed::member;
 
-/// Warns of each duplicate member in a JSON text.
-pub(super) fn warn(text: &str, problems: &mut Vec<Problem>) {
-    let walk = Walk { path: "$".into(), problems };
-    // Invalid JSON has been reported.
-    let _ = walk.deserialize(&mut serde_json::Deserializer::from_str(text));
-}
-
-/// Visits a value at a path.
-struct Walk<'a> {
+/// An object or array that is not closed yet.
+struct OpenContainer {
     path: String,
-    problems: &'a mut Vec<Problem>,
+    /// The members so far, and the path of the current one; `None` for an array.
+    members: Option<(HashSet<String>, String)>,
+    /// The index of the current item of an array.
+    index: usize,
 }
 
-impl<'de> DeserializeSeed<'de> for Walk<'_> {
-    type Value = ();
-
-    fn deserialize<D: Deserializer<'de>>(self, json: D) -> Result<(), D::Error> {
-        json.deserialize_any(self)
+impl OpenContainer {
+    /// Returns the path of the current value.
+    fn value_path(&self) -> String {
+        match &self.members {
+            Some((_, path)) => path.clone(),
+            None => format!("{}[{}]", self.path, self.index),
+        }
     }
 }
 
-impl<'de> Visitor<'de> for Walk<'_> {
-    type Value = ();
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("JSON")
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<(), A::Error> {
-        let mut seen = HashSet::new();
-        while let Some(key) = members.next_key::<String>()? {
-            let path = member(&self.path, &key);
-            if !seen.insert(key) {
-                let problem = "stands twice; readers differ in which one they take";
-                self.problems.push(Problem::warning(path.clone(), problem));
+/// Warns of each duplicate member in a valid JSON text.
+pub(super) fn warn(text: &str, problems: &mut Vec<Problem>) {
+    let mut open: Vec<OpenContainer> = Vec::new();
+    for token in JsonScanner::new(text.as_bytes()) {
+        match token.kind {
+            JsonTokenKind::ObjectStart | JsonTokenKind::ArrayStart => {
+                let path = open.last().map_or_else(|| "$".to_owned(), OpenContainer::value_path);
+                let is_object = token.kind == JsonTokenKind::ObjectStart;
+                let members = is_object.then(|| (HashSet::new(), String::new()));
+                open.push(OpenContainer { path, members, index: 0 });
             }
-            members.next_value_seed(Walk { path, problems: self.problems })?;
-        }
-        Ok(())
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
-        let mut place = 0;
-        loop {
-            let path = format!("{}[{place}]", self.path);
-            if items.next_element_seed(Walk { path, problems: self.problems })?.is_none() {
-                return Ok(());
+            JsonTokenKind::ObjectEnd | JsonTokenKind::ArrayEnd => drop(open.pop()),
+            JsonTokenKind::Comma => {
+                if let Some(container) = open.last_mut() {
+                    container.index += 1;
+                }
             }
-            place += 1;
+            JsonTokenKind::Key => {
+                let Some(OpenContainer { path, members: Some((keys, current)), .. }) = open.last_mut() else {
+                    continue;
+                };
+                let key = text.get(token.span).and_then(|key| serde_json::from_str::<String>(key).ok());
+                let key = key.unwrap_or_default();
+                *current = member(path, &key);
+                if !keys.insert(key) {
+                    let problem = "is a duplicate; parsers differ in the one they use";
+                    problems.push(Problem::warning(current.clone(), problem));
+                }
+            }
+            _ => {}
         }
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<(), E> {
-        Ok(())
-    }
-
-    fn visit_unit<E>(self) -> Result<(), E> {
-        Ok(())
     }
 }

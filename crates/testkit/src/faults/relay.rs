@@ -4,11 +4,11 @@
 use std::collections::HashMap;
 use std::future::pending;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use duologue_agent::Transport;
-use duologue_agent::rpc::{CancellationToken, Stdio};
+use duologue_agent::rpc::{CancellationToken, Lock, Stdio};
 use serde_json::Value;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::Notify;
@@ -175,7 +175,7 @@ const OWN_ID: &str = "fault-";
 
 impl RequestTracker {
     fn lock(&self) -> MutexGuard<'_, TrackerState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        self.state.lock_unpoisoned()
     }
 
     /// Returns the id of a permission request.

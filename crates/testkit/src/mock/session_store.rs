@@ -1,8 +1,9 @@
 //! The sessions of the mock agent: those of this process, and two invented older ones.
 
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
+use duologue_agent::rpc::Lock;
 use duologue_agent::schema::{
     Plan, PlanEntry, PlanEntryPriority, PlanEntryStatus, SessionId, SessionInfo, SessionUpdate, ToolCall,
     ToolCallStatus, ToolKind,
@@ -29,7 +30,7 @@ impl Default for SessionStore {
 
 impl SessionStore {
     fn lock(&self) -> MutexGuard<'_, Vec<StoredSession>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.0.lock_unpoisoned()
     }
 
     /// Adds a session.

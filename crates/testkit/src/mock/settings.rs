@@ -1,7 +1,8 @@
 //! The settings of a session: a mode, and options of every kind.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use duologue_agent::rpc::Lock;
 use duologue_agent::schema::{
     SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectGroup,
     SessionConfigSelectOption, SessionMode, SessionModeId,
@@ -31,7 +32,7 @@ impl MockSettings {
     }
 
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut SettingsValues) -> T) -> T {
-        change(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        change(&mut self.0.lock_unpoisoned())
     }
 }
 

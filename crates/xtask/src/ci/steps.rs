@@ -51,7 +51,11 @@ pub(super) const STEPS: &[Step] = &[
         tiers: BOTH,
         tools: &[],
         env: &[],
-        work: Work::Cargo(&["fmt --all --check", "fmt --manifest-path fuzz/Cargo.toml --check"]),
+        work: Work::Cargo(&[
+            "fmt --all --check",
+            "fmt --manifest-path fuzz/Cargo.toml --check",
+            "fmt --manifest-path tests/outside-crate/Cargo.toml --check",
+        ]),
     },
     Step { name: "schema", tiers: BOTH, tools: &[], env: &[], work: Work::Xtask("schema --check") },
     Step {
@@ -91,6 +95,13 @@ pub(super) const STEPS: &[Step] = &[
         }),
     },
     Step { name: "tests", tiers: FULL, tools: &[], env: &[], work: Work::Cargo(&["test --workspace"]) },
+    Step {
+        name: "outside crate",
+        tiers: FULL,
+        tools: &[],
+        env: &[],
+        work: Work::Cargo(&["test --quiet --manifest-path tests/outside-crate/Cargo.toml"]),
+    },
     Step {
         name: "documentation",
         tiers: FULL,
