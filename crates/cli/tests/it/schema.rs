@@ -50,19 +50,19 @@ fn helps() {
     Usage: duologue <COMMAND>
 
     Commands:
-      run          Talk to an agent, once or interactively
-      record       Sit between a client and an agent and write down what they say
+      run          Prompt an agent, once or interactively
+      record       Record the conversation between a client and an agent
       show         Show a transcript: as text, as JSON, or as a page for a browser
-      replay       Be the agent of a transcript, or its client
-      diff         Compare two transcripts, ids, times, paths and chunk boundaries aside
+      replay       Play the agent of a transcript, or its client
+      diff         Compare two transcripts, ignoring ids, times, paths and chunk boundaries
       validate     Check every frame of a transcript or log against the protocol
       check        Check whether an agent keeps to the protocol
-      ping         Ask an agent whether it is there, and how busy it is
-      query        Ask an agent a question, as another agent would
-      delegate     Give an agent a task, as another agent would
-      discover     Ask an agent what it can do for other agents
-      mock         A deterministic agent that shows everything an agent can do
-      schema       Print the JSON Schema of the protocol, or of what agents say to each other
+      ping         Check that an agent responds, and show its load
+      query        Send a query to an agent, as another agent would
+      delegate     Delegate a task to an agent, as another agent would
+      discover     Query the capabilities of an agent for other agents
+      mock         Run a deterministic agent that shows every feature of the protocol
+      schema       Print the JSON Schema of the protocol, or of the messages between agents
       completions  Print completions for a shell
       help         Print this message or the help of the given subcommand(s)
 
@@ -71,51 +71,51 @@ fn helps() {
       -V, --version  Print version
     ");
     insta::assert_snapshot!(duologue(&["run", "-h"]), @"
-    Talk to an agent, once or interactively
+    Prompt an agent, once or interactively
 
     Usage: duologue run [OPTIONS] [PROMPT] [-- <AGENT>...]
 
     Arguments:
-      [PROMPT]    What to ask; `-` reads it from stdin
+      [PROMPT]    The prompt; `-` reads it from stdin
       [AGENT]...  The agent's program and its arguments
 
     Options:
-          --json                 Print every update as JSON, one a line, and how each turn ended
-          --yes                  Allow whatever the agent asks permission for
-          --allow <KIND>         Allow tools of these kinds without asking [possible values: read, edit,
-                                 delete, move, search, execute, think, fetch, switch_mode, other]
+          --json                 Print every update and the outcome of each turn as JSON, one a line
+          --yes                  Grant every permission request
+          --allow <KIND>         Grant permission requests for tools of these kinds [possible values:
+                                 read, edit, delete, move, search, execute, think, fetch, switch_mode,
+                                 other]
           --read-only            Write no files and run no programs for the agent
           --no-tools             Read no files for the agent either
           --list                 List the agent's sessions
-          --load <ID>            Go on with a session and show what was said in it
-          --resume <ID>          Go on with a session
+          --load <ID>            Load a session and show its conversation
+          --resume <ID>          Resume a session without its conversation
           --mode <MODE>          Switch to a mode first
           --option <NAME=VALUE>  Set an option of the session first
           --cwd <DIR>            The folder of the session, if not this one
           --login <METHOD>       Log in first, by one of the agent's methods
-          --timeout <SECONDS>    How many seconds the agent may take to start, and again to begin a
-                                 session [default: 30]
+          --timeout <SECONDS>    Wait so many seconds for the agent to start, and again for the session
+                                 [default: 30]
           --record <FILE>        Record the conversation into a new file
           --force                Replace the file of --record if it exists
-      -v, --stderr               Show what the agent writes to stderr, and on stdout beside the protocol
+      -v, --stderr               Show the agent's stderr, and the lines of its stdout that are no
+                                 messages
       -h, --help                 Print help (see more with '--help')
     ");
     insta::assert_snapshot!(duologue(&["mock", "-h"]), @"
-    A deterministic agent that shows everything an agent can do
+    Run a deterministic agent that shows every feature of the protocol
 
     Usage: duologue mock [OPTIONS] [SCENARIO]
 
     Arguments:
-      [SCENARIO]  What to do in every turn; else the first word of each prompt says it
+      [SCENARIO]  The scenario of every turn; without it the first word of each prompt selects one
 
     Options:
-          --list           Print the scenarios
-          --pace <MS>      How many milliseconds to wait between two words; 0 is as fast as it goes
-                           [default: 20]
-          --faults <SPEC>  What goes wrong: faults with a comma between them; `list` explains them. May
-                           be given more than once
-          --seed <N>       Makes the random choices of --faults the same every time; the seed of a run
-                           is on its stderr
+          --list           List the scenarios
+          --pace <MS>      Wait so many milliseconds between two words [default: 20]
+          --faults <SPEC>  Apply these faults, separated by commas; `list` describes them. May be given
+                           more than once
+          --seed <N>       Seed the random choices of --faults; the seed of a run is on its stderr
       -h, --help           Print help (see more with '--help')
     ");
 }
