@@ -178,7 +178,7 @@ async fn an_invalid_envelope_is_answered_with_its_id() {
     assert_eq!(desk.fault("_session/query", panic).await, invalid(-32603, "internal"));
     let version = desk.asked("_session/query", with(query(), "v", json!(9))).await;
     let message = version["error"]["message"].as_str().unwrap();
-    assert!(message.ends_with("these are: 1"), "{message}");
+    assert!(message.ends_with("supported: 1"), "{message}");
 }
 
 #[tokio::test]
