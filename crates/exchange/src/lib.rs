@@ -25,8 +25,6 @@ mod in_memory;
 #[cfg(feature = "envelope")]
 pub mod limits;
 #[cfg(feature = "envelope")]
-mod lock;
-#[cfg(feature = "envelope")]
 mod peer_agent;
 #[cfg(feature = "envelope")]
 mod pending_session;

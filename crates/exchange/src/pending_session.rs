@@ -10,8 +10,8 @@ use duologue_schema::envelope::{EnvelopeParams, NotificationPayload};
 
 use crate::PeerAgent;
 use crate::error::{Error, Result};
-use crate::lock::lock;
 use crate::peer_agent::Link;
+use duologue_rpc::Lock as _;
 
 type Send = Box<dyn FnOnce(&mut NotificationBuffer) -> Result<(), RpcError> + std::marker::Send>;
 
@@ -39,7 +39,7 @@ impl PeerAgent {
     /// sent.
     pub fn pending_session(&self, session: impl Into<SessionId>) -> PendingSession {
         let session = session.into();
-        lock(&self.link.pending_sessions.0).insert(session.clone(), Waiting::default());
+        self.link.pending_sessions.0.lock_unpoisoned().insert(session.clone(), Waiting::default());
         PendingSession { link: self.link.clone(), session }
     }
 
@@ -48,7 +48,7 @@ impl PeerAgent {
         &self,
         message: EnvelopeParams<P>,
     ) -> Result<Option<EnvelopeParams<P>>> {
-        let mut all = lock(&self.link.pending_sessions.0);
+        let mut all = self.link.pending_sessions.0.lock_unpoisoned();
         let waiting = self.session().and_then(|session| all.get_mut(session));
         let Some(waiting) = waiting.filter(|_| !self.rpc().is_closed()) else { return Ok(Some(message)) };
         let method = P::METHOD;
@@ -70,7 +70,7 @@ impl PendingSession {
     /// that.
     pub fn done(self, mut notifications: NotificationBuffer, answer: impl FnOnce(NotificationBuffer)) {
         // The lock is kept until everything is sent, so that no notification overtakes another.
-        let mut all = lock(&self.link.pending_sessions.0);
+        let mut all = self.link.pending_sessions.0.lock_unpoisoned();
         for send in all.remove(&self.session).unwrap_or_default().notifications {
             if let Err(error) = send(&mut notifications) {
                 tracing::warn!(session = %self.session, %error, "a notification could not be sent");
@@ -84,6 +84,6 @@ impl PendingSession {
 
 impl Drop for PendingSession {
     fn drop(&mut self) {
-        lock(&self.link.pending_sessions.0).remove(&self.session);
+        self.link.pending_sessions.0.lock_unpoisoned().remove(&self.session);
     }
 }

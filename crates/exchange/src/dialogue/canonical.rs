@@ -7,6 +7,7 @@
 
 use std::fmt;
 
+use duologue_rpc::{JsonScanner, JsonTokenKind};
 use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
@@ -101,33 +102,12 @@ fn no_big_integer(json: &str) -> Result<(), CanonicalError> {
 /// Returns the first integer in a JSON text that exceeds the limit. A parsed value would not
 /// distinguish it from a double.
 fn big_integer(json: &str) -> Option<&str> {
-    let bytes = json.as_bytes();
-    let mut at = 0;
-    while let Some(&byte) = bytes.get(at) {
-        let start = at;
-        at += 1;
-        match byte {
-            b'"' => {
-                while bytes.get(at).is_some_and(|byte| *byte != b'"') {
-                    at += 1 + usize::from(bytes[at] == b'\\');
-                }
-                at += 1;
-            }
-            b'-' | b'0'..=b'9' => {
-                while matches!(bytes.get(at), Some(b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E')) {
-                    at += 1;
-                }
-                let number = json.get(start..at)?;
-                let digits = number.trim_start_matches('-');
-                let integer = digits.bytes().all(|byte| byte.is_ascii_digit());
-                if integer && digits.parse::<u64>().map_or(true, |integer| integer > MAX_INTEGER) {
-                    return Some(number);
-                }
-            }
-            _ => {}
-        }
-    }
-    None
+    let scalars = JsonScanner::new(json.as_bytes()).filter(|token| token.kind == JsonTokenKind::Scalar);
+    scalars.filter_map(|token| json.get(token.span)).find(|text| {
+        let digits = text.trim_start_matches('-');
+        let is_integer = digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_integer && digits.parse::<u64>().map_or(true, |integer| integer > MAX_INTEGER)
+    })
 }
 
 /// Parses a value and records errors that a lenient parser ignores.

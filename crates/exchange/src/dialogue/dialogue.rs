@@ -19,7 +19,7 @@ use super::inner::{DialogueInner, ParentDialogue, new_id};
 use super::message::VerifiedMessage;
 use super::send::{MessageDraft, SentMessage};
 use crate::PeerAgent;
-use crate::lock::lock;
+use duologue_rpc::Lock as _;
 
 /// A dialogue with another agent. Cheap to clone.
 ///
@@ -56,7 +56,7 @@ impl Drop for Reader {
 
 impl Clone for Dialogue {
     fn clone(&self) -> Self {
-        let about = Mutex::new(lock(&self.about).clone());
+        let about = Mutex::new(self.about.lock_unpoisoned().clone());
         Dialogue { inner: self.inner.clone(), about, reader: self.reader.clone() }
     }
 }
@@ -99,7 +99,7 @@ impl Dialogue {
         let parent = parent.map(|parent| ParentDialogue {
             inner: Some(parent.inner.clone()),
             session: parent.inner.id.clone(),
-            message: lock(&parent.about).front().cloned(),
+            message: parent.about.lock_unpoisoned().front().cloned(),
         });
         let inner = DialogueInner::new(
             dialogues,
@@ -121,7 +121,7 @@ impl Dialogue {
     }
 
     fn record(&self, received: Arc<VerifiedMessage>) -> VerifiedMessage {
-        let mut about = lock(&self.about);
+        let mut about = self.about.lock_unpoisoned();
         about.truncate(LATELY - 1);
         about.push_front(received.message_id.clone());
         Arc::unwrap_or_clone(received)
@@ -206,7 +206,7 @@ impl Dialogue {
     /// Sends a message of any type.
     pub fn send(&self, message_type: MessageType, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         let mut draft = MessageDraft::new(message_type, content.into());
-        draft.parents = lock(&self.about).iter().cloned().collect();
+        draft.parents = self.about.lock_unpoisoned().iter().cloned().collect();
         SendMessage { dialogue: self, draft, within: None, returns: PhantomData }
     }
 
@@ -233,7 +233,7 @@ impl Dialogue {
     /// been handled.
     #[must_use]
     pub fn message(&self, id: &DialogueMessageId) -> Option<DialogueMessage> {
-        lock(&self.inner.state).dialogue.log.message(id)
+        self.inner.state.lock_unpoisoned().dialogue.log.message(id)
     }
 
     /// Returns the message that `message` answers.
@@ -248,26 +248,26 @@ impl Dialogue {
     pub fn context_of(&self, message: &DialogueMessage) -> Vec<DialogueMessage> {
         let chain =
             || std::iter::successors(Some(&self.inner), |inner| inner.parent.as_ref()?.inner.as_ref());
-        let find = |id| chain().find_map(|inner| lock(&inner.state).dialogue.log.message(id));
+        let find = |id| chain().find_map(|inner| inner.state.lock_unpoisoned().dialogue.log.message(id));
         message.content.previous_context.iter().filter_map(find).collect()
     }
 
     /// Returns the messages of both sides that are still in the log, ordered by step, time and id.
     #[must_use]
     pub fn messages(&self) -> Vec<DialogueMessage> {
-        lock(&self.inner.state).dialogue.log.messages().collect()
+        self.inner.state.lock_unpoisoned().dialogue.log.messages().collect()
     }
 
     /// Returns the current beliefs of both sides.
     #[must_use]
     pub fn beliefs(&self) -> Beliefs {
-        lock(&self.inner.state).dialogue.beliefs.clone()
+        self.inner.state.lock_unpoisoned().dialogue.beliefs.clone()
     }
 
     /// Returns true if the dialogue has ended, by a `termination` or with its connection.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        lock(&self.inner.state).over.is_some()
+        self.inner.state.lock_unpoisoned().over.is_some()
     }
 
     /// Returns the dialogue's id, the `session_id` of its messages.

@@ -20,7 +20,7 @@ use super::limits::DialogueLimits;
 use super::parameters::Parameters;
 use super::retry::Backoff;
 use super::verify::Verifier;
-use crate::lock::lock;
+use duologue_rpc::Lock as _;
 
 /// An agent's side of all its dialogues: its name, its keys, its authorization rules and its
 /// handler.
@@ -203,7 +203,7 @@ impl DialogueConnection {
         self.ended.cancel();
         let Some(dialogues) = &self.dialogues else { return };
         dialogues.verifier.leave(self.id);
-        let left = lock(&dialogues.registry).leave(self.id);
+        let left = dialogues.registry.lock_unpoisoned().leave(self.id);
         for inner in left {
             inner.end(&Error::Connection(duologue_rpc::Error::Closed(reason.clone())));
         }

@@ -1,13 +1,13 @@
 //! The runtime half of a dialogue: routes incoming messages to waiting callers and sends outgoing
 //! ones.
 
-use crate::lock::lock;
-use std::collections::{HashMap, VecDeque};
+use duologue_rpc::Lock as _;
+use std::collections::VecDeque;
 use std::panic::AssertUnwindSafe;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use duologue_rpc::with_cancel_grace;
+use duologue_rpc::{PendingTable, with_cancel_grace};
 use duologue_schema::dialogue::{
     AgentUri, DialogueContent, DialogueErrorCode as Code, DialogueId, DialogueMessageId, ErrorContent,
     MessageType,
@@ -73,7 +73,7 @@ pub(crate) struct InnerState {
     /// Keeps the ACP session registered until the dialogue ends.
     session_guard: Option<PeerAgent>,
     /// The waiters for answers to our messages, with the type of each message.
-    pub(crate) waiters: HashMap<DialogueMessageId, (MessageType, oneshot::Sender<DialogueReply>)>,
+    pub(crate) waiters: PendingTable<DialogueMessageId, (MessageType, oneshot::Sender<DialogueReply>), ()>,
     /// Our last message in flight, and a channel that is notified when an answer arrives before its
     /// receipt.
     pub(crate) leaving: Option<(DialogueMessageId, oneshot::Sender<()>)>,
@@ -115,7 +115,7 @@ impl DialogueInner {
             state: Mutex::new(InnerState {
                 dialogue,
                 session_guard: Some(peer),
-                waiters: HashMap::new(),
+                waiters: PendingTable::default(),
                 leaving: None,
                 queue: VecDeque::new(),
                 over: None,
@@ -133,7 +133,7 @@ impl DialogueInner {
 
     /// Registers the dialogue.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<(), Error> {
-        let mut registry = lock(&self.dialogues.registry);
+        let mut registry = self.dialogues.registry.lock_unpoisoned();
         // The end of a connection is marked before its dialogues are collected, so this one would
         // be missed.
         if self.peer.link.dialogue_connection.ended.is_cancelled() {
@@ -151,7 +151,7 @@ impl DialogueInner {
 
     /// Removes the dialogue from the registry.
     pub(crate) fn leave(&self) {
-        lock(&self.dialogues.registry).remove(&self.key);
+        self.dialogues.registry.lock_unpoisoned().remove(&self.key);
     }
 
     /// Handles a verified message; the reader calls it. Unless the message is rejected, `receipt`
@@ -162,7 +162,7 @@ impl DialogueInner {
         received: VerifiedMessage,
         receipt: impl FnOnce(&Arrival),
     ) -> Arrival {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_unpoisoned();
         if let Some(over) = state.over.as_ref().filter(|over| !matches!(over, Error::Ended)) {
             return Arrival::Refused(refused(Code::NotFound, over.to_string()));
         }
@@ -254,15 +254,15 @@ impl DialogueInner {
     fn over(&self, state: &mut InnerState, why: &Error) {
         state.over.get_or_insert_with(|| why.clone());
         state.session_guard = None;
-        for (_, (_, waiter)) in state.waiters.drain() {
+        for (_, waiter) in state.waiters.close(()) {
             let _ = waiter.send(Err(why.clone()));
         }
-        lock(&self.dialogues.registry).end(&self.key);
+        self.dialogues.registry.lock_unpoisoned().end(&self.key);
     }
 
     /// Ends the dialogue, after our termination or with its connection.
     pub(crate) fn end(&self, why: &Error) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_unpoisoned();
         self.over(&mut state, why);
         self.forget(&mut state);
         self.changed.notify_waiters();
@@ -288,7 +288,7 @@ impl DialogueInner {
                     return;
                 }
                 let Some(inner) = this.upgrade() else { return };
-                let mut state = lock(&inner.state);
+                let mut state = inner.state.lock_unpoisoned();
                 let events = state.dialogue.tick(inner.dialogues.now());
                 inner.apply(&mut state, events);
                 match state.dialogue.deadline() {
@@ -316,7 +316,7 @@ impl DialogueInner {
         let grace = self.peer.rpc().limits().cancel_grace;
         loop {
             let received = {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock_unpoisoned();
                 state.handling = 0;
                 match self.take(&mut state) {
                     Some(received) if !ended.is_cancelled() => {
@@ -384,7 +384,7 @@ impl DialogueInner {
         let draft = MessageDraft::about(received, error.about(&received.raw));
         self.peer.rpc().spawn(async move {
             inner.send_error(draft).await;
-            lock(&inner.state).error_reports -= 1;
+            inner.state.lock_unpoisoned().error_reports -= 1;
         });
     }
 
@@ -417,7 +417,7 @@ impl DialogueInner {
             tokio::pin!(changed);
             changed.as_mut().enable();
             {
-                let mut state = lock(&self.state);
+                let mut state = self.state.lock_unpoisoned();
                 if let Some(received) = self.take(&mut state) {
                     return Ok(received);
                 }
@@ -435,7 +435,7 @@ impl DialogueInner {
             let inner = self.clone();
             return self.peer.rpc().spawn(async move { inner.hand_over() });
         }
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_unpoisoned();
         state.handled = true;
         if state.dialogue.is_blank() {
             drop(state);
@@ -499,7 +499,7 @@ mod tests {
         let us = Arc::new(Dialogues::new("agent://us").unwrap());
         let them = Exchange::new().dialogue(Dialogues::new("agent://them").unwrap());
         let (peer, _) = Exchange::new().dialogue(us.clone()).in_memory(them);
-        let registry = lock(&us.registry);
+        let registry = us.registry.lock_unpoisoned();
         let ended = peer.link.dialogue_connection.ended.clone();
         let opener = std::thread::spawn(move || peer.dialogue("agent://them").map(drop));
         // The dialogue is about to be registered when the connection ends.

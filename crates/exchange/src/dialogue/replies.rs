@@ -12,7 +12,7 @@ use super::error::Error;
 use super::inner::{DialogueInner, InnerState, in_runtime};
 use super::message::{QueuedMessage, VerifiedMessage};
 use super::moves::settles;
-use crate::lock::lock;
+use duologue_rpc::Lock as _;
 
 pub(crate) type DialogueReply = Result<Arc<VerifiedMessage>, Error>;
 
@@ -20,7 +20,8 @@ impl DialogueInner {
     /// Registers a waiter for the answer to a message, before the message is sent.
     pub(crate) fn wait(self: &Arc<Self>, state: &mut InnerState, message: &DialogueMessage) -> ReplyWaiter {
         let (sender, receiver) = oneshot::channel();
-        state.waiters.insert(message.message_id.clone(), (message.message_type.clone(), sender));
+        // After the end of the dialogue the sender is dropped, and the caller receives `Error::Ended`.
+        let _ = state.waiters.insert(message.message_id.clone(), (message.message_type.clone(), sender));
         ReplyWaiter { inner: self.clone(), id: message.message_id.clone(), receiver }
     }
 
@@ -30,7 +31,7 @@ impl DialogueInner {
         id: &DialogueMessageId,
         mut receiver: oneshot::Receiver<DialogueReply>,
     ) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_unpoisoned();
         state.waiters.remove(id);
         if let Ok(Ok(received)) = receiver.try_recv() {
             let queued = QueuedMessage::from(Arc::unwrap_or_clone(received));
@@ -54,9 +55,9 @@ pub(crate) fn answer(received: &Arc<VerifiedMessage>) -> DialogueReply {
 impl InnerState {
     /// Returns true if a call waits for this message.
     pub(crate) fn awaits(&self, message: &DialogueMessage) -> bool {
-        let asked = message.parent_message_id.as_ref().and_then(|parent| self.waiters.get(parent));
+        let waiter = message.parent_message_id.as_ref().and_then(|parent| self.waiters.get(parent));
         let kind = &message.message_type;
-        asked.is_some_and(|(asked, _)| *kind == MessageType::Error || settles(asked, kind))
+        waiter.is_some_and(|(sent, _)| *kind == MessageType::Error || settles(sent, kind))
     }
 
     /// Removes and returns the waiter for this message.

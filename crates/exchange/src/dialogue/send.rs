@@ -15,7 +15,7 @@ use super::handler::UndeliveredMessage;
 use super::inner::{DialogueInner, new_id, timestamp};
 use super::replies::ReplyWaiter;
 use super::retry::{self, RetryDecision};
-use crate::lock::lock;
+use duologue_rpc::Lock as _;
 
 /// A message before its step and parent are chosen.
 #[derive(Clone)]
@@ -155,7 +155,7 @@ impl DialogueInner {
     fn write(self: &Arc<Self>, draft: MessageDraft) -> Result<OutgoingMessage, Error> {
         let MessageDraft { kind, parents, act, mut content, mut metadata, asks } = draft;
         let (parent, step) = {
-            let state = lock(&self.state);
+            let state = self.state.lock_unpoisoned();
             let fits = |id: &&DialogueMessageId| state.dialogue.check_move(&kind, Some(id)).is_ok();
             let parent = parents.iter().find(fits).or(parents.first()).cloned();
             state.dialogue.check_move(&kind, parent.as_ref())?;
@@ -187,7 +187,7 @@ impl DialogueInner {
         super::beliefs::check(&message)?;
         let json = self.dialogues.write(&message)?;
         let message = Arc::new(message);
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_unpoisoned();
         // A message that arrived meanwhile may have the same step: the two have crossed. It may
         // also have ended the dialogue.
         state.dialogue.check_move(&message.message_type, message.parent_message_id.as_ref())?;
@@ -229,7 +229,7 @@ impl DialogueInner {
 
     /// Records that the other side has accepted our message.
     fn accepted(self: &Arc<Self>, message: &DialogueMessage) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_unpoisoned();
         let events = state.dialogue.record_receipt(message, self.dialogues.now());
         self.apply(&mut state, events);
         drop(state);
@@ -241,7 +241,7 @@ impl DialogueInner {
     /// Records that our message was rejected or that its fate is unknown; returns true if the
     /// dialogue has ended.
     fn not_accepted(&self, message: &DialogueMessage, error: &Error) -> bool {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_unpoisoned();
         let unknown = matches!(
             error,
             Error::Connection(duologue_rpc::Error::Timeout { .. } | duologue_rpc::Error::Closed(_))

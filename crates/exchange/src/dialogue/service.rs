@@ -18,9 +18,9 @@ use super::inner::{DialogueInner, ParentDialogue, new_id, timestamp};
 use super::message::VerifiedMessage;
 use super::state::{Arrival, object, refused};
 use super::verify::{NewMessage, VerifyOutcome};
-use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 use crate::service::SessionLookup;
+use duologue_rpc::Lock as _;
 
 /// Handles a request that carries a dialogue message, if this side supports dialogues. The reader
 /// calls it; the handler runs in a task of its own.
@@ -133,7 +133,7 @@ fn find(
     message: &DialogueMessage,
 ) -> Result<Arc<DialogueInner>, Box<ErrorContent>> {
     let key = (peer.link.dialogue_connection.id, message.session_id.clone());
-    if let Some(inner) = lock(&dialogues.registry).get(&key) {
+    if let Some(inner) = dialogues.registry.lock_unpoisoned().get(&key) {
         return Ok(inner);
     }
     if dialogues.handler.is_none() {

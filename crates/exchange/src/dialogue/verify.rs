@@ -19,7 +19,7 @@ use super::replay_cache::{Digest, MessageKey, ReplayCache, ReplayCheck, ReplayEn
 use super::signature::{ParsedSignature, SignError, sign, unsigned};
 use super::verify_error::VerifyError;
 use crate::limits::{CLOCK_SKEW, MESSAGE_BYTES, REPLAY_MESSAGES_PER_SENDER};
-use crate::lock::lock;
+use duologue_rpc::Lock as _;
 
 /// Decides if a message is accepted.
 ///
@@ -149,7 +149,7 @@ impl Verifier {
         };
         let name = (message.sender_id.clone(), message.message_id.clone());
         let sighting = ReplayEntry { source, name, line, digest, sent, expires };
-        match lock(&self.seen).see(&sighting, now) {
+        match self.seen.lock_unpoisoned().see(&sighting, now) {
             ReplayCheck::New => {
                 let ReplayEntry { source, name, .. } = sighting;
                 let mark = ReplayKey { source, name };
@@ -168,12 +168,12 @@ impl Verifier {
     /// Removes an accepted message from the replay cache because it was not acted upon. The same
     /// message may be sent again, for example after `OVERLOADED`.
     pub(crate) fn forget(&self, mark: &ReplayKey) {
-        lock(&self.seen).forget(&mark.source, &mark.name);
+        self.seen.lock_unpoisoned().forget(&mark.source, &mark.name);
     }
 
     /// Removes the entries of a connection that has ended.
     pub(crate) fn leave(&self, line: u64) {
-        lock(&self.seen).leave(line);
+        self.seen.lock_unpoisoned().leave(line);
     }
 
     /// Signs a message with the newest key of its sender for its recipient. Without keys it stays

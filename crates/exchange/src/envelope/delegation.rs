@@ -18,8 +18,8 @@ use super::state::{DelegationEnd, DelegationState};
 use super::{Received, Subscription};
 use crate::error::{Error, Result};
 use crate::hops::Hops;
-use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
+use duologue_rpc::Lock as _;
 
 /// Default timeout for the `ack` of a delegation or a cancellation.
 pub(super) const ACK: Duration = Duration::from_secs(30);
@@ -138,7 +138,7 @@ impl DelegateBuilder {
         let id = message.envelope.id.clone();
         // Registered before the request is sent: the result may arrive before the `ack`.
         if let Some(ending) = &ending {
-            lock(&peer.link.envelopes.pending).add_delegation(id.clone(), ending.clone());
+            peer.link.envelopes.pending.lock_unpoisoned().add_delegation(id.clone(), ending.clone());
         }
         let mut delegation = Delegation { peer, id, estimated: None, ending };
         match delegation.peer.post(message)?.answer::<Delegate>(ack_timeout).await {
@@ -272,7 +272,7 @@ impl Drop for Delegation {
     fn drop(&mut self) {
         let Some(ending) = &self.ending else { return };
         let link = &self.peer.link;
-        lock(&link.envelopes.pending).remove_delegation(&self.id);
+        link.envelopes.pending.lock_unpoisoned().remove_delegation(&self.id);
         // No message can end the task after this, so an end that was not read is handed to the
         // handler.
         match ending.unclaimed() {

@@ -1,4 +1,7 @@
 //! A bounded cache of ids.
+//!
+//! The replay cache of dialogues is another type: it evicts by send time, compares contents, and
+//! rejects messages as old as evicted ones. Envelopes have no authentic send time.
 
 use std::collections::{HashSet, VecDeque};
 use std::hash::{BuildHasher, RandomState};

@@ -16,8 +16,8 @@ use tokio::runtime::Handle;
 use super::Received;
 use super::handler::ErasedEnvelopeHandler;
 use super::state::count;
-use crate::lock::lock;
 use crate::peer_agent::{Link, PeerAgent};
+use duologue_rpc::Lock as _;
 
 /// A message for the handler.
 pub(crate) enum HandlerNotification {
@@ -90,7 +90,7 @@ pub(crate) fn start(peer: &PeerAgent) {
 /// Hands a result or an error that was not read to the handler. After the connection has ended, the
 /// handler runs in a task of its own.
 pub(crate) fn deliver_unclaimed(link: &Link, end: HandlerNotification, bytes: usize) {
-    let Some(end) = lock(&link.envelopes.inbox).push(end, bytes) else { return };
+    let Some(end) = link.envelopes.inbox.lock_unpoisoned().push(end, bytes) else { return };
     let runtime = Handle::try_current().ok().filter(|_| link.peer.is_closed());
     match runtime.zip(link.envelope_handler.clone()) {
         Some((runtime, handler)) => drop(runtime.spawn(call_handler(handler, end))),
@@ -107,7 +107,7 @@ async fn call_handler(handler: Arc<dyn ErasedEnvelopeHandler>, message: HandlerN
 
 /// Counts the messages of a queue as dropped.
 fn lost(link: &Link, which: usize) {
-    let lost = std::mem::take(&mut lock(&link.envelopes.inbox).lanes[which].waiting);
+    let lost = std::mem::take(&mut link.envelopes.inbox.lock_unpoisoned().lanes[which].waiting);
     link.envelopes.dropped.fetch_add(lost, Relaxed);
 }
 
@@ -127,7 +127,7 @@ struct LaneReader {
 impl LaneReader {
     fn open(link: &Link, which: usize) -> Self {
         let (sender, queue) = link.peer.queue();
-        lock(&link.envelopes.inbox).lanes[which].sender = Some(sender);
+        link.envelopes.inbox.lock_unpoisoned().lanes[which].sender = Some(sender);
         LaneReader { queue, head: None, ended: false }
     }
 }
@@ -151,7 +151,7 @@ impl InboxReader {
         while lane.head.is_none() && !lane.ended {
             match Pin::new(&mut lane.queue).poll_next(cx) {
                 Poll::Ready(Some(Ok(item))) => {
-                    lock(&self.link.envelopes.inbox).lanes[which].waiting -= 1;
+                    self.link.envelopes.inbox.lock_unpoisoned().lanes[which].waiting -= 1;
                     lane.head = Some(item);
                 }
                 Poll::Ready(Some(Err(RpcError::Stalled { bytes, .. }))) => {

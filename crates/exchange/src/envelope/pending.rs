@@ -4,16 +4,15 @@
 //! delegation is also pending until its task ends, which may happen before its `ack` arrives. Both
 //! are registered under the envelope's id, which incoming messages carry as `ref`.
 
-use std::collections::HashMap;
-
+use duologue_rpc::PendingTable;
 use duologue_schema::envelope::{EnvelopeId, EnvelopeKind};
 
 use super::id_cache::IdCache;
 
 /// The pending requests and delegations. `W` receives a response, `D` the end of a delegation.
 pub(crate) struct PendingReplies<W, D> {
-    requests: HashMap<EnvelopeId, (EnvelopeKind, W)>,
-    delegations: HashMap<EnvelopeId, D>,
+    requests: PendingTable<EnvelopeId, (EnvelopeKind, W), ()>,
+    delegations: PendingTable<EnvelopeId, D, ()>,
     /// Ids of all requests and delegations that we sent.
     ours: IdCache,
     /// Ids of our messages that a `result` or an `error` has ended. Each ends only once.
@@ -39,8 +38,8 @@ pub(crate) enum ReplyTarget<W, D> {
 impl<W, D> Default for PendingReplies<W, D> {
     fn default() -> Self {
         PendingReplies {
-            requests: HashMap::new(),
-            delegations: HashMap::new(),
+            requests: PendingTable::default(),
+            delegations: PendingTable::default(),
             ours: IdCache::default(),
             ended: IdCache::default(),
             unknown: IdCache::default(),
@@ -49,15 +48,16 @@ impl<W, D> Default for PendingReplies<W, D> {
 }
 
 impl<W, D> PendingReplies<W, D> {
-    /// Registers a request before it is sent. `answer` is the kind of its response.
+    /// Registers a request before it is sent. `answer` is the kind of its response. After the end of
+    /// the connection the waiter is dropped, since the request cannot be sent.
     pub(crate) fn add_request(&mut self, id: EnvelopeId, answer: EnvelopeKind, waiter: W) {
         self.ours.insert(id.as_str());
-        self.requests.insert(id, (answer, waiter));
+        let _ = self.requests.insert(id, (answer, waiter));
     }
 
     /// Registers a delegation whose end is requested, before it is sent.
     pub(crate) fn add_delegation(&mut self, id: EnvelopeId, waiter: D) {
-        self.delegations.insert(id, waiter);
+        let _ = self.delegations.insert(id, waiter);
     }
 
     /// Returns the waiter for a JSON-RPC response, or `None` if the response is late.
@@ -68,10 +68,7 @@ impl<W, D> PendingReplies<W, D> {
     /// Returns the waiter for a `pong`, `response`, `ack` or `capabilities` notification. Returns
     /// `None` if it is late or does not match the request.
     pub(crate) fn take_reply(&mut self, to: &EnvelopeId, kind: &EnvelopeKind) -> Option<W> {
-        match self.requests.get(to) {
-            Some((wanted, _)) if wanted == kind => self.take_response(to),
-            _ => None,
-        }
+        self.requests.remove_if(to, |(wanted, _)| wanted == kind).map(|(_, waiter)| waiter)
     }
 
     /// Finds the receiver of a `result`. A result implies that the task was accepted, so its `ack`
@@ -90,27 +87,27 @@ impl<W, D> PendingReplies<W, D> {
     /// Finds the receiver of an `error` notification. If a request with that id waits for its
     /// response, the error is the response.
     pub(crate) fn error(&mut self, about: &EnvelopeId) -> ReplyTarget<W, D> {
-        let delegations = self.delegations.remove(about);
-        let whose = match (self.take_response(about), delegations) {
+        let delegation = self.delegations.remove(about);
+        let target = match (self.take_response(about), delegation) {
             (Some(waiter), _) => ReplyTarget::Request(waiter),
             (None, Some(waiter)) => ReplyTarget::Delegation(waiter),
             (None, None) => return self.unclaimed(about),
         };
         self.ended.insert(about.as_str());
-        whose
+        target
     }
 
     /// Classifies an end without a receiver as new or repeated.
     fn unclaimed(&mut self, id: &EnvelopeId) -> ReplyTarget<W, D> {
         let id = id.as_str();
         let ours = self.ours.contains(id) || self.ended.contains(id);
-        let memory = if ours { &mut self.ended } else { &mut self.unknown };
-        if memory.insert(id) { ReplyTarget::Unknown } else { ReplyTarget::Repeated }
+        let cache = if ours { &mut self.ended } else { &mut self.unknown };
+        if cache.insert(id) { ReplyTarget::Unknown } else { ReplyTarget::Repeated }
     }
 
     /// Returns true if a request or a delegation with this id is pending.
     pub(crate) fn awaits(&self, id: &EnvelopeId) -> bool {
-        self.requests.contains_key(id) || self.delegations.contains_key(id)
+        self.requests.get(id).is_some() || self.delegations.get(id).is_some()
     }
 
     /// Returns the receiver of the end of a delegation.
@@ -130,8 +127,8 @@ impl<W, D> PendingReplies<W, D> {
 
     /// Removes and returns everything pending, when the connection has ended.
     pub(crate) fn close(&mut self) -> (Vec<W>, Vec<D>) {
-        let requests = self.requests.drain().map(|(_, (_, waiter))| waiter).collect();
-        (requests, self.delegations.drain().map(|(_, waiter)| waiter).collect())
+        let requests = self.requests.close(()).map(|(_, waiter)| waiter).collect();
+        (requests, self.delegations.close(()).collect())
     }
 
     #[cfg(test)]

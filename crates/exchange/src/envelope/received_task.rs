@@ -13,8 +13,8 @@ use super::received::ReplyAddress;
 use super::task_slots::TaskLookup;
 use crate::error::Result;
 use crate::hops::Hops;
-use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
+use duologue_rpc::Lock as _;
 
 /// Topic of the progress notifications of a delegation. Their `ref` is the id of the delegation.
 pub const PROGRESS: &str = "task.progress";
@@ -93,7 +93,7 @@ impl ReceivedTask {
             {
                 // The lock is kept while the notification is sent: the end is sent after the task
                 // has been removed from this table.
-                let tasks = lock(&self.peer.link.envelopes.tasks);
+                let tasks = self.peer.link.envelopes.tasks.lock_unpoisoned();
                 let runs = matches!(tasks.find(&self.envelope.id), TaskLookup::Running(_));
                 if !runs || self.peer.rpc().try_notify(&notification)? {
                     return Ok(());
@@ -109,13 +109,13 @@ impl ReceivedTask {
 
     /// Cancels the task. Only the first reason is kept.
     pub(crate) fn stop(&self, code: EnvelopeErrorCode, why: impl Into<String>) {
-        lock(&self.why).get_or_insert_with(|| EnvelopeError::of(code, why));
+        self.why.lock_unpoisoned().get_or_insert_with(|| EnvelopeError::of(code, why));
         self.cancellation.cancel();
     }
 
     /// Returns the error that ends the task if it does not finish after a cancellation.
     pub(crate) fn stopped(&self) -> Option<EnvelopeError> {
-        let why = lock(&self.why).clone();
+        let why = self.why.lock_unpoisoned().clone();
         why.or_else(|| {
             self.is_cancelled().then(|| EnvelopeError::of(EnvelopeErrorCode::Cancelled, "it was withdrawn"))
         })

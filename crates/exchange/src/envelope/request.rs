@@ -16,8 +16,8 @@ use tokio::sync::oneshot;
 use super::state::{EnvelopeReply, count};
 use crate::error::{Error, Result};
 use crate::hops::Hops;
-use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
+use duologue_rpc::Lock as _;
 
 /// Timeout of `ping` and `discover`.
 pub(super) const SHORT: Duration = Duration::from_secs(10);
@@ -102,11 +102,11 @@ impl PeerAgent {
         let id = message.envelope.id.clone();
         let (sender, answer) = oneshot::channel();
         // Registered before the request is sent, so that no response can be too early.
-        lock(&self.link.envelopes.pending).add_request(id.clone(), P::Response::KIND, sender);
+        self.link.envelopes.pending.lock_unpoisoned().add_request(id.clone(), P::Response::KIND, sender);
         let deliver = {
             let (link, id) = (self.link.clone(), id.clone());
             move |reply: Result<EnvelopeResult, duologue_rpc::Error>| {
-                let waiter = lock(&link.envelopes.pending).take_response(&id);
+                let waiter = link.envelopes.pending.lock_unpoisoned().take_response(&id);
                 let reply = reply.map(|reply| reply.envelope).map_err(|error| Error::of_call(P::KIND, error));
                 if waiter.is_none_or(|waiter| waiter.send(reply).is_err()) {
                     count(&link.envelopes.late);
@@ -116,7 +116,7 @@ impl PeerAgent {
         let request = match self.rpc().request_into(&Posted(message), None, deliver) {
             Ok(request) => request,
             Err(error) => {
-                lock(&self.link.envelopes.pending).remove_request(&id);
+                self.link.envelopes.pending.lock_unpoisoned().remove_request(&id);
                 return Err(error.into());
             }
         };
@@ -178,7 +178,7 @@ impl EnvelopeRequest {
 
 impl Drop for EnvelopeRequest {
     fn drop(&mut self) {
-        if lock(&self.peer.link.envelopes.pending).remove_request(&self.id) {
+        if self.peer.link.envelopes.pending.lock_unpoisoned().remove_request(&self.id) {
             self.request.cancel();
         }
         self.request.forget();

@@ -19,9 +19,9 @@ use super::read::{EnvelopeHead, InvalidEnvelope, read, read_unopened};
 use super::state::{DelegationEnd, count};
 use super::{PROGRESS, Received, task_runner};
 use crate::error::{Error, to_wire};
-use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
 use crate::service::SessionLookup;
+use duologue_rpc::Lock as _;
 
 /// Handles a request that carries an envelope.
 pub(crate) fn request(
@@ -84,8 +84,8 @@ impl InvalidEnvelope {
 /// Answers a ping from local state, without calling the handler.
 fn pong(peer: &PeerAgent) -> Pong {
     let envelopes = &peer.link.envelopes;
-    let Capabilities { agent_name, max_concurrent_tasks, .. } = lock(&envelopes.own).clone();
-    let (active, queries) = (lock(&envelopes.tasks).count(), envelopes.queries.load(Relaxed));
+    let Capabilities { agent_name, max_concurrent_tasks, .. } = envelopes.own.lock_unpoisoned().clone();
+    let (active, queries) = (envelopes.tasks.lock_unpoisoned().count(), envelopes.queries.load(Relaxed));
     let full = active > 0 && active >= u64::from(max_concurrent_tasks);
     let status = match active {
         _ if full || queries >= query_limit(peer) => AgentStatus::Overloaded,
@@ -219,7 +219,7 @@ impl IncomingNotification<'_> {
         self.taken::<P>(received.map(|Received { envelope, .. }| {
             let envelopes = &self.peer.link.envelopes;
             let to = envelope.reference.as_ref();
-            let waiter = to.and_then(|to| lock(&envelopes.pending).take_reply(to, &P::KIND));
+            let waiter = to.and_then(|to| envelopes.pending.lock_unpoisoned().take_reply(to, &P::KIND));
             let awaited = waiter.is_some_and(|waiter| waiter.send(Ok(envelope)).is_ok());
             if !awaited {
                 count(&envelopes.late);
@@ -265,7 +265,7 @@ impl IncomingNotification<'_> {
 /// arrive. Returns false if there is none.
 fn end_invalid(peer: &PeerAgent, kind: &EnvelopeKind, of: &EnvelopeId, fault: &EnvelopeError) -> bool {
     let unfit = |kind| Error::Answer { kind, fault: fault.clone() };
-    let mut pending = lock(&peer.link.envelopes.pending);
+    let mut pending = peer.link.envelopes.pending.lock_unpoisoned();
     let whose = match kind {
         EnvelopeKind::Result if pending.delegation(of).is_some() => pending.result(of),
         EnvelopeKind::Error if pending.awaits(of) => pending.error(of),
@@ -301,7 +301,7 @@ fn count_dropped(peer: &PeerAgent, fault: &EnvelopeError) {
 fn report_invalid(peer: &PeerAgent, unfit: InvalidEnvelope) {
     count_dropped(peer, &unfit.fault);
     let has_address = unfit.id.is_some() && unfit.from.is_some();
-    if has_address && lock(&peer.link.envelopes.error_rate).allow(Instant::now()) {
+    if has_address && peer.link.envelopes.error_rate.lock_unpoisoned().allow(Instant::now()) {
         let session = unfit.session.clone();
         let _ = peer.rpc().try_notify(&EnvelopeParams::new(session, unfit.answer(peer)));
     }
@@ -309,14 +309,17 @@ fn report_invalid(peer: &PeerAgent, unfit: InvalidEnvelope) {
 
 fn notify(peer: &PeerAgent, notification: Received<Notify>, bytes: usize) -> bool {
     let envelopes = &peer.link.envelopes;
-    if !lock(&envelopes.seen).insert(notification.envelope.id.as_str()) {
+    if !envelopes.seen.lock_unpoisoned().insert(notification.envelope.id.as_str()) {
         count(&envelopes.repeated);
         return true;
     }
-    let mut listening: Vec<_> = lock(&envelopes.listeners).iter().filter_map(Weak::upgrade).collect();
+    let mut listening: Vec<_> =
+        envelopes.listeners.lock_unpoisoned().iter().filter_map(Weak::upgrade).collect();
     listening.retain(|listener| listener.wants(&notification));
     let task = match &notification.envelope.reference {
-        Some(task) if notification.topic == PROGRESS => lock(&envelopes.pending).delegation(task).cloned(),
+        Some(task) if notification.topic == PROGRESS => {
+            envelopes.pending.lock_unpoisoned().delegation(task).cloned()
+        }
         _ => None,
     };
     if !listening.is_empty() || task.is_some() {
@@ -333,7 +336,7 @@ fn notify(peer: &PeerAgent, notification: Received<Notify>, bytes: usize) -> boo
 fn outcome(peer: &PeerAgent, result: Received<DelegationOutcome>, bytes: usize) -> bool {
     let envelopes = &peer.link.envelopes;
     // The lock is kept until the end is stored, so that a concurrent drop of the handle sees it.
-    let mut pending = lock(&envelopes.pending);
+    let mut pending = envelopes.pending.lock_unpoisoned();
     match result.envelope.reference.as_ref().map_or(ReplyTarget::Unknown, |of| pending.result(of)) {
         ReplyTarget::Delegation(task) => task.end(DelegationEnd::Result(result.envelope, bytes)),
         ReplyTarget::Repeated => count(&envelopes.repeated),
@@ -346,10 +349,10 @@ fn outcome(peer: &PeerAgent, result: Received<DelegationOutcome>, bytes: usize) 
 
 fn fault(peer: &PeerAgent, error: Received<EnvelopeError>, bytes: usize) -> bool {
     let envelopes = &peer.link.envelopes;
-    let mut pending = lock(&envelopes.pending);
+    let mut pending = envelopes.pending.lock_unpoisoned();
     let whose = match &error.envelope.reference {
         Some(about) => pending.error(about),
-        None if lock(&envelopes.seen).insert(error.envelope.id.as_str()) => ReplyTarget::Unknown,
+        None if envelopes.seen.lock_unpoisoned().insert(error.envelope.id.as_str()) => ReplyTarget::Unknown,
         None => ReplyTarget::Repeated,
     };
     match whose {
@@ -370,12 +373,12 @@ pub(crate) fn closed(peer: &PeerAgent, reason: &Closed) {
     let envelopes = &peer.link.envelopes;
     envelopes.ended.cancel();
     let lost = || Error::from(RpcError::Closed(reason.clone()));
-    let (requests, delegations) = lock(&envelopes.pending).close();
+    let (requests, delegations) = envelopes.pending.lock_unpoisoned().close();
     for waiter in requests {
         let _ = waiter.send(Err(lost()));
     }
     delegations.iter().for_each(|task| task.end(DelegationEnd::Lost(lost())));
-    for listener in lock(&envelopes.listeners).drain(..) {
+    for listener in envelopes.listeners.lock_unpoisoned().drain(..) {
         if let Some(listener) = listener.upgrade() {
             listener.close();
         }

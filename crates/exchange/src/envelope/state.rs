@@ -1,6 +1,6 @@
 //! The state of envelopes on one connection.
 
-use crate::lock::lock;
+use duologue_rpc::Lock as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -68,7 +68,7 @@ impl EnvelopeState {
 
     /// Queues a message for the handler.
     pub(crate) fn deliver(&self, message: HandlerNotification, bytes: usize) {
-        if lock(&self.inbox).push(message, bytes).is_some() {
+        if self.inbox.lock_unpoisoned().push(message, bytes).is_some() {
             count(&self.dropped);
         }
     }

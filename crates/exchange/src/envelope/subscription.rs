@@ -1,6 +1,5 @@
 //! Subscriptions to notifications by topic, and to the progress of a task.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -11,8 +10,8 @@ use futures::Stream;
 
 use super::{Pattern, Received};
 use crate::limits::{SUBSCRIPTION_BYTES, SUBSCRIPTION_MESSAGES};
-use crate::lock::lock;
 use crate::peer_agent::PeerAgent;
+use duologue_rpc::{EvictingQueue, EvictionLimits, Lock as _};
 
 impl PeerAgent {
     /// Subscribes to the notifications of the other agent whose topic matches `pattern`. A handle
@@ -39,7 +38,7 @@ impl PeerAgent {
         let listener = SubscriptionQueue::new(Some(filter));
         // Checked under the lock: the end of the connection closes the queues that are in the list
         // by then.
-        let mut listeners = lock(&self.link.envelopes.listeners);
+        let mut listeners = self.link.envelopes.listeners.lock_unpoisoned();
         if self.link.envelopes.ended.is_cancelled() {
             listener.close();
         } else {
@@ -50,6 +49,10 @@ impl PeerAgent {
         Subscription::new(listener)
     }
 }
+
+/// A subscription counts its own bytes only.
+static LIMITS: EvictionLimits =
+    EvictionLimits { items: SUBSCRIPTION_MESSAGES, bytes: SUBSCRIPTION_BYTES, shared_bytes: usize::MAX };
 
 /// The filter of a subscription.
 struct Filter {
@@ -65,10 +68,8 @@ pub(crate) struct SubscriptionQueue {
     state: Mutex<State>,
 }
 
-#[derive(Default)]
 struct State {
-    waiting: VecDeque<(Arc<Received<Notify>>, usize)>,
-    bytes: usize,
+    waiting: EvictingQueue<Arc<Received<Notify>>>,
     missed: u64,
     closed: bool,
     handles: u64,
@@ -78,7 +79,14 @@ struct State {
 
 impl SubscriptionQueue {
     fn new(filter: Option<Filter>) -> Arc<Self> {
-        Arc::new(SubscriptionQueue { filter, state: Mutex::default() })
+        let state = State {
+            waiting: EvictingQueue::new(&LIMITS, &Arc::default()),
+            missed: 0,
+            closed: false,
+            handles: 0,
+            wakers: Vec::new(),
+        };
+        Arc::new(SubscriptionQueue { filter, state: Mutex::new(state) })
     }
 
     pub(crate) fn of_a_task() -> Arc<Self> {
@@ -97,27 +105,19 @@ impl SubscriptionQueue {
     /// Adds a message of `bytes` on the wire and never waits. If the queue is full, the oldest are
     /// dropped. A message larger than the queue is dropped itself.
     pub(crate) fn push(&self, notification: Arc<Received<Notify>>, bytes: usize) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_unpoisoned();
         if state.closed {
             return;
         }
-        if bytes > SUBSCRIPTION_BYTES {
-            state.missed += 1;
-            return state.wake();
-        }
-        while state.waiting.len() == SUBSCRIPTION_MESSAGES || state.bytes + bytes > SUBSCRIPTION_BYTES {
-            let lost = state.waiting.pop_front().map_or(0, |(_, bytes)| bytes);
-            state.bytes -= lost;
-            state.missed += 1;
-        }
-        state.bytes += bytes;
-        state.waiting.push_back((notification, bytes));
+        // A message that does not fit must not evict the others.
+        let fits = bytes <= SUBSCRIPTION_BYTES;
+        state.missed += if fits { state.waiting.push(notification, bytes) } else { 1 };
         state.wake();
     }
 
     /// Closes the queue.
     pub(crate) fn close(&self) {
-        let mut state = lock(&self.state);
+        let mut state = self.state.lock_unpoisoned();
         state.closed = true;
         state.wake();
     }
@@ -144,7 +144,7 @@ pub struct Subscription {
 impl Subscription {
     pub(crate) fn new(listener: Arc<SubscriptionQueue>) -> Self {
         let handle = {
-            let mut state = lock(&listener.state);
+            let mut state = listener.state.lock_unpoisoned();
             state.handles += 1;
             state.handles
         };
@@ -172,13 +172,12 @@ impl Subscription {
     }
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Arc<Received<Notify>>, Lagged>>> {
-        let mut state = lock(&self.listener.state);
+        let mut state = self.listener.state.lock_unpoisoned();
         if state.missed > 0 {
             let missed = std::mem::take(&mut state.missed);
             return Poll::Ready(Some(Err(Lagged { missed })));
         }
-        if let Some((notification, bytes)) = state.waiting.pop_front() {
-            state.bytes -= bytes;
+        if let Some((notification, _)) = state.waiting.pop() {
             return Poll::Ready(Some(Ok(notification)));
         }
         if state.closed {
@@ -202,13 +201,13 @@ impl Stream for Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        lock(&self.listener.state).wakers.retain(|(handle, _)| *handle != self.handle);
+        self.listener.state.lock_unpoisoned().wakers.retain(|(handle, _)| *handle != self.handle);
     }
 }
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = lock(&self.listener.state).waiting.len();
+        let waiting = self.listener.state.lock_unpoisoned().waiting.len();
         f.debug_struct("Subscription").field("waiting", &waiting).finish_non_exhaustive()
     }
 }

@@ -15,8 +15,8 @@ use tokio::time::Instant;
 use super::handler::{ErasedEnvelopeHandler, no_slots};
 use super::task_slots::{Admission, TaskLookup};
 use super::{Received, ReceivedTask};
-use crate::lock::lock;
 use crate::peer_agent::{Link, PeerAgent};
+use duologue_rpc::Lock as _;
 
 /// The response to a delegation; an `Err` becomes a JSON-RPC error.
 type Decision = Result<Ack, EnvelopeError>;
@@ -36,7 +36,7 @@ pub(crate) fn capabilities(
     let result = catch_unwind(AssertUnwindSafe(|| handler.capabilities()));
     let capabilities =
         result.map_err(|_| EnvelopeError::internal("the handler panicked in `capabilities`"))?;
-    lock(&peer.link.envelopes.own).clone_from(&capabilities);
+    peer.link.envelopes.own.lock_unpoisoned().clone_from(&capabilities);
     Ok(capabilities)
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn delegate(
     let running = RunningTask { task: task.clone(), decision };
     let admission = match limit {
         0 => return origin.respond::<Ack>(responder, Err(no_slots())),
-        _ => lock(&link.envelopes.tasks).admit(&id, limit, task.is_urgent(), running),
+        _ => link.envelopes.tasks.lock_unpoisoned().admit(&id, limit, task.is_urgent(), running),
     };
     match admission {
         Admission::Admitted => {
@@ -182,7 +182,8 @@ pub(crate) fn cancel(
     let origin = received.origin();
     let refuse = |reason: &str| Ack::new(false).reason(reason);
     let of = received.envelope.reference.as_ref();
-    let found = of.map_or(TaskLookup::Nothing, |of| lock(&received.peer.link.envelopes.tasks).find(of));
+    let found =
+        of.map_or(TaskLookup::Nothing, |of| received.peer.link.envelopes.tasks.lock_unpoisoned().find(of));
     match found {
         TaskLookup::Running(RunningTask { task, .. }) => {
             let handler = handler.clone();
@@ -253,14 +254,14 @@ struct Slot {
 impl Slot {
     fn refuse(mut self) {
         self.taken = false;
-        lock(&self.link.envelopes.tasks).refuse(&self.id);
+        self.link.envelopes.tasks.lock_unpoisoned().refuse(&self.id);
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         if self.taken {
-            lock(&self.link.envelopes.tasks).finish(&self.id);
+            self.link.envelopes.tasks.lock_unpoisoned().finish(&self.id);
         }
     }
 }

@@ -15,8 +15,8 @@ use tokio::sync::mpsc;
 
 use crate::envelope::*;
 use crate::in_memory::InMemoryService;
-use crate::lock::lock;
 use crate::{Error, Exchange, ExchangeConnector, PeerAgent};
+use duologue_rpc::Lock as _;
 
 const LIMIT: u32 = 3;
 
@@ -74,14 +74,14 @@ impl EnvelopeHandler for Worker {
     }
 
     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
-        let pause = lock(&self.rng).u64(0..200);
+        let pause = self.rng.lock_unpoisoned().u64(0..200);
         tokio::time::sleep(Duration::from_millis(pause)).await;
         Ok(QueryResponse::new(&*query.question))
     }
 
     async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
         let (pause, refuses) = {
-            let mut rng = lock(&self.rng);
+            let mut rng = self.rng.lock_unpoisoned();
             (rng.u64(0..50), rng.u8(0..8) == 0)
         };
         tokio::time::sleep(Duration::from_millis(pause)).await;
@@ -89,11 +89,11 @@ impl EnvelopeHandler for Worker {
     }
 
     async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
-        *lock(&self.theirs.begun).entry(task.task.clone()).or_default() += 1;
+        *self.theirs.begun.lock_unpoisoned().entry(task.task.clone()).or_default() += 1;
         assert!(self.theirs.active.fetch_add(1, Relaxed) <= LIMIT);
         let _active = Active(&self.theirs);
         let (pause, way) = {
-            let mut rng = lock(&self.rng);
+            let mut rng = self.rng.lock_unpoisoned();
             (rng.u64(0..300), rng.u8(0..10))
         };
         let pause = tokio::time::sleep(Duration::from_millis(pause));
@@ -109,18 +109,18 @@ impl EnvelopeHandler for Worker {
             _ => pause.await,
         }
         let _ = task.progress(json!(1)).await;
-        lock(&self.theirs.done).push(task.task.clone());
+        self.theirs.done.lock_unpoisoned().push(task.task.clone());
         Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(&*task.task))
     }
 
     async fn notify(&self, notification: Received<Notify>) {
         if notification.topic != PROGRESS {
-            lock(&self.theirs.received).push(notification.topic.clone());
+            self.theirs.received.lock_unpoisoned().push(notification.topic.clone());
         }
     }
 
     async fn result(&self, result: Received<DelegationOutcome>) {
-        lock(&self.ours.claimed).push(result.outcome.clone());
+        self.ours.claimed.lock_unpoisoned().push(result.outcome.clone());
     }
 }
 
@@ -192,7 +192,7 @@ async fn act(peer: PeerAgent, name: String, log: Arc<Log>, mut rng: Rng, closes:
             return;
         }
         1 => {
-            lock(&log.sent).push(name.clone());
+            log.sent.lock_unpoisoned().push(name.clone());
             if let Err(error) = peer.notify(&*name, json!({})).await {
                 assert!(is_lost(closes, &error), "{error}");
             }
@@ -237,7 +237,7 @@ async fn act(peer: PeerAgent, name: String, log: Arc<Log>, mut rng: Rng, closes:
     match task.result().await {
         Ok(outcome) => {
             assert_eq!(outcome.outcome, name);
-            lock(&log.claimed).push(name);
+            log.claimed.lock_unpoisoned().push(name);
         }
         Err(error) => {
             let cancelled = cancels && error.code() == EnvelopeErrorCode::Cancelled;
@@ -291,10 +291,10 @@ async fn storm(seed: u64, closes: bool) {
     tokio::time::sleep(Duration::from_secs(10)).await;
     for (peer, log) in peers.iter().zip(&logs) {
         let envelopes = &peer.link.envelopes;
-        assert_eq!(lock(&envelopes.tasks).count(), 0, "slots are free");
-        assert!(lock(&envelopes.pending).is_empty(), "nobody waits");
+        assert_eq!(envelopes.tasks.lock_unpoisoned().count(), 0, "slots are free");
+        assert!(envelopes.pending.lock_unpoisoned().is_empty(), "nobody waits");
         assert_eq!(peer.rpc().pending_requests(), 0);
-        assert!(lock(&log.begun).values().all(|times| *times == 1), "nothing is done twice");
+        assert!(log.begun.lock_unpoisoned().values().all(|times| *times == 1), "nothing is done twice");
         assert_eq!(peer.exchange_stats().dropped, 0, "what has come is handed on");
         assert_eq!(log.active.load(Relaxed), 0);
         if closes {
@@ -315,7 +315,7 @@ fn is_part(some: &Mutex<Vec<String>>, all: &Mutex<Vec<String>>) -> bool {
 }
 
 fn sorted(names: &Mutex<Vec<String>>) -> Vec<String> {
-    let mut names = lock(names).clone();
+    let mut names = names.lock_unpoisoned().clone();
     names.sort();
     names
 }
