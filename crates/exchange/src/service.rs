@@ -4,6 +4,16 @@
 use std::sync::Arc;
 
 use duologue_rpc::{Closed, Incoming, Responder};
+#[cfg(any(feature = "dialogue", feature = "work"))]
+use duologue_schema::Request as _;
+#[cfg(feature = "dialogue")]
+use duologue_schema::dialogue::DialogueRequest;
+use duologue_schema::envelope::{
+    Ack, Cancel, Capabilities, Delegate, DelegationOutcome, Discover, EnvelopeError, Notify, Payload, Ping,
+    Pong, Query, QueryResponse,
+};
+#[cfg(feature = "work")]
+use duologue_schema::work::WorkParams;
 use duologue_schema::{Meta, SessionId};
 
 #[cfg(feature = "dialogue")]
@@ -13,6 +23,42 @@ use crate::peer_agent::PeerAgent;
 #[cfg(feature = "work")]
 use crate::work::worker;
 
+type RequestHandler = fn(&ExchangeService, Incoming<'_>, Responder) -> Result<(), Responder>;
+type NotificationHandler = fn(&ExchangeService, Incoming<'_>) -> bool;
+
+/// The requests of all schemes.
+const REQUESTS: &[(&str, RequestHandler)] = &[
+    (Ping::METHOD, envelope::service::ping),
+    (Discover::METHOD, envelope::service::discover),
+    (Query::METHOD, envelope::service::query),
+    (Delegate::METHOD, envelope::service::delegate),
+    (Cancel::METHOD, envelope::service::cancel),
+    #[cfg(feature = "work")]
+    (WorkParams::METHOD, worker::request),
+    #[cfg(feature = "dialogue")]
+    (DialogueRequest::METHOD, dialogue::service::request),
+];
+
+/// The notifications of all schemes, and the requests that must not be sent as notifications.
+const NOTIFICATIONS: &[(&str, NotificationHandler)] = &[
+    (Notify::METHOD, envelope::service::notify),
+    (DelegationOutcome::METHOD, envelope::service::result),
+    (EnvelopeError::METHOD, envelope::service::error),
+    (Pong::METHOD, envelope::service::reply::<Pong>),
+    (QueryResponse::METHOD, envelope::service::reply::<QueryResponse>),
+    (Ack::METHOD, envelope::service::reply::<Ack>),
+    (Capabilities::METHOD, envelope::service::reply::<Capabilities>),
+    (Ping::METHOD, envelope::service::misplaced_request),
+    (Discover::METHOD, envelope::service::misplaced_request),
+    (Query::METHOD, envelope::service::misplaced_request),
+    (Delegate::METHOD, envelope::service::misplaced_request),
+    (Cancel::METHOD, envelope::service::misplaced_request),
+];
+
+fn find<H: Copy>(table: &[(&str, H)], method: &str) -> Option<H> {
+    table.iter().find(|(name, _)| *name == method).map(|(_, handler)| *handler)
+}
+
 pub(crate) type SessionLookup = Box<dyn Fn(&SessionId) -> bool + Send + Sync>;
 
 /// Routes incoming messages, for an SDK. It is tried before the user's extension handlers.
@@ -20,10 +66,10 @@ pub(crate) type SessionLookup = Box<dyn Fn(&SessionId) -> bool + Send + Sync>;
 /// The connection's reader calls these methods, and they return at once.
 #[doc(hidden)]
 pub struct ExchangeService {
-    peer: PeerAgent,
-    knows: SessionLookup,
+    pub(crate) peer: PeerAgent,
+    pub(crate) knows: SessionLookup,
     #[cfg(feature = "work")]
-    worker: Option<Arc<dyn worker::ErasedWorker>>,
+    pub(crate) worker: Option<Arc<dyn worker::ErasedWorker>>,
 }
 
 impl ExchangeService {
@@ -58,15 +104,10 @@ impl ExchangeService {
     /// Returns the responder if the method belongs to no scheme, or to one that this side does not
     /// handle.
     pub fn request(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
-        let unhandled = envelope::service::request(&self.peer, &self.knows, request, responder);
-        #[cfg(feature = "work")]
-        let unhandled = unhandled.or_else(|responder| {
-            worker::request(&self.peer, self.worker.as_ref(), &self.knows, request, responder)
-        });
-        #[cfg(feature = "dialogue")]
-        let unhandled = unhandled
-            .or_else(|responder| dialogue::service::request(&self.peer, &self.knows, request, responder));
-        unhandled
+        match find(REQUESTS, request.method) {
+            Some(handle) => handle(self, request, responder),
+            None => Err(responder),
+        }
     }
 
     /// Answers a request that nothing else has handled if it carries an envelope of an unknown
@@ -81,7 +122,7 @@ impl ExchangeService {
 
     /// Handles a notification; returns true if it belongs to one of the schemes.
     pub fn notification(&self, notification: Incoming<'_>) -> bool {
-        envelope::service::notification(&self.peer, &self.knows, notification)
+        find(NOTIFICATIONS, notification.method).is_some_and(|handle| handle(self, notification))
     }
 
     /// Reports a notification that nothing else has handled if it carries an envelope of an unknown

@@ -19,20 +19,17 @@ use super::message::VerifiedMessage;
 use super::state::{Arrival, object, refused};
 use super::verify::{NewMessage, VerifyOutcome};
 use crate::peer_agent::PeerAgent;
-use crate::service::SessionLookup;
+use crate::service::ExchangeService;
 use duologue_rpc::Lock as _;
 
 /// Handles a request that carries a dialogue message, if this side supports dialogues. The reader
 /// calls it; the handler runs in a task of its own.
 pub(crate) fn request(
-    peer: &PeerAgent,
-    knows: &SessionLookup,
+    service: &ExchangeService,
     request: Incoming<'_>,
     responder: Responder,
 ) -> Result<(), Responder> {
-    if request.method != DialogueRequest::METHOD {
-        return Err(responder);
-    }
+    let ExchangeService { peer, knows, .. } = service;
     let Some(dialogues) = &peer.link.dialogue_connection.dialogues else { return Err(responder) };
     let params = request.params.map_or("null", |params| params.get());
     let DialogueRequest { session_id, message, .. } = match serde_json::from_str(params) {

@@ -6,9 +6,9 @@ use std::sync::{Arc, Weak};
 
 use duologue_rpc::{Closed, Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{
-    Ack, AgentStatus, Cancel, Capabilities, Delegate, DelegationOutcome, Discover, Envelope, EnvelopeError,
-    EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, METHODS, Notify, Payload, Ping, Pong, Query,
-    QueryResponse, RequestPayload,
+    AgentStatus, Capabilities, DelegationOutcome, Discover, Envelope, EnvelopeError, EnvelopeErrorCode,
+    EnvelopeId, EnvelopeKind, EnvelopeParams, METHODS, Notify, Payload, Ping, Pong, Query, QueryResponse,
+    RequestPayload,
 };
 use tokio::time::Instant;
 
@@ -20,54 +20,75 @@ use super::state::{DelegationEnd, count};
 use super::{PROGRESS, Received, task_runner};
 use crate::error::{Error, to_wire};
 use crate::peer_agent::PeerAgent;
-use crate::service::SessionLookup;
+use crate::service::{ExchangeService, SessionLookup};
 use duologue_rpc::Lock as _;
 
-/// Handles a request that carries an envelope.
-pub(crate) fn request(
-    peer: &PeerAgent,
-    knows: &SessionLookup,
+/// Parses a request and passes it to `answer`. An invalid request is rejected here.
+///
+/// # Errors
+///
+/// Returns the responder if this side has no handler for envelopes.
+fn handle_request<P: RequestPayload>(
+    service: &ExchangeService,
     request: Incoming<'_>,
     responder: Responder,
+    answer: impl FnOnce(&Arc<dyn ErasedEnvelopeHandler>, Received<P>, Responder),
 ) -> Result<(), Responder> {
+    let peer = &service.peer;
     let Some(handler) = &peer.link.envelope_handler else { return Err(responder) };
-    let call = IncomingRequest { peer, knows, request, responder };
-    match request.method {
-        Ping::METHOD => call.take(|ping: Received<Ping>, responder| {
-            ping.origin().respond(responder, Ok(pong(peer)));
-        }),
-        Discover::METHOD => call.take(|discover: Received<Discover>, responder| {
-            discover.origin().respond(responder, task_runner::capabilities(peer, &**handler));
-        }),
-        Query::METHOD => call.take(|query, responder| answer_query(handler.clone(), query, responder)),
-        Delegate::METHOD => {
-            call.take(|delegate, responder| task_runner::delegate(handler, delegate, responder));
-        }
-        Cancel::METHOD => call.take(|cancel, responder| task_runner::cancel(handler, cancel, responder)),
-        _ => return Err(call.responder),
+    match read::<P>(peer, &service.knows, request.params) {
+        Ok(received) => match received.hops.check(peer.link.max_hops) {
+            Ok(()) => answer(handler, received, responder),
+            Err(fault) => received.origin().respond::<P::Response>(responder, Err(fault)),
+        },
+        Err(unfit) => responder.respond::<()>(Err(to_wire(unfit.answer(peer)))),
     }
     Ok(())
 }
 
-/// A request of one of the envelope methods.
-struct IncomingRequest<'a> {
-    peer: &'a PeerAgent,
-    knows: &'a SessionLookup,
-    request: Incoming<'a>,
+pub(crate) fn ping(
+    service: &ExchangeService,
+    request: Incoming<'_>,
     responder: Responder,
+) -> Result<(), Responder> {
+    handle_request(service, request, responder, |_, ping: Received<Ping>, responder| {
+        ping.origin().respond(responder, Ok(pong(&ping.peer)));
+    })
 }
 
-impl IncomingRequest<'_> {
-    /// Parses the request; an invalid one is rejected here.
-    fn take<P: RequestPayload>(self, answer: impl FnOnce(Received<P>, Responder)) {
-        match read::<P>(self.peer, self.knows, self.request.params) {
-            Ok(received) => match received.hops.check(self.peer.link.max_hops) {
-                Ok(()) => answer(received, self.responder),
-                Err(fault) => received.origin().respond::<P::Response>(self.responder, Err(fault)),
-            },
-            Err(unfit) => self.responder.respond::<()>(Err(to_wire(unfit.answer(self.peer)))),
-        }
-    }
+pub(crate) fn discover(
+    service: &ExchangeService,
+    request: Incoming<'_>,
+    responder: Responder,
+) -> Result<(), Responder> {
+    handle_request(service, request, responder, |handler, discover: Received<Discover>, responder| {
+        let capabilities = task_runner::capabilities(&discover.peer, &**handler);
+        discover.origin().respond(responder, capabilities);
+    })
+}
+
+pub(crate) fn query(
+    service: &ExchangeService,
+    request: Incoming<'_>,
+    responder: Responder,
+) -> Result<(), Responder> {
+    handle_request(service, request, responder, answer_query)
+}
+
+pub(crate) fn delegate(
+    service: &ExchangeService,
+    request: Incoming<'_>,
+    responder: Responder,
+) -> Result<(), Responder> {
+    handle_request(service, request, responder, task_runner::delegate)
+}
+
+pub(crate) fn cancel(
+    service: &ExchangeService,
+    request: Incoming<'_>,
+    responder: Responder,
+) -> Result<(), Responder> {
+    handle_request(service, request, responder, task_runner::cancel)
 }
 
 impl InvalidEnvelope {
@@ -105,9 +126,9 @@ fn query_limit(peer: &PeerAgent) -> usize {
     in_flight.saturating_sub((in_flight / 16).max(1))
 }
 
-fn answer_query(handler: Arc<dyn ErasedEnvelopeHandler>, query: Received<Query>, responder: Responder) {
+fn answer_query(handler: &Arc<dyn ErasedEnvelopeHandler>, query: Received<Query>, responder: Responder) {
     let (origin, most) = (query.origin(), query_limit(&query.peer));
-    let place = QueryPermit(query.peer.clone());
+    let (permit, handler) = (QueryPermit(query.peer.clone()), handler.clone());
     if query.peer.link.envelopes.queries.fetch_add(1, Relaxed) >= most {
         let fault = EnvelopeError::overloaded(format!("query limit reached ({most} running); retry later"));
         return origin.respond::<QueryResponse>(responder, Err(fault));
@@ -117,7 +138,7 @@ fn answer_query(handler: Arc<dyn ErasedEnvelopeHandler>, query: Received<Query>,
         let handler = query.hops.next().scope(handler.query(query));
         let answer = task_runner::guarded(responder.cancellation(), grace, handler).await;
         // Released before the response is sent: the other agent may send the next query at once.
-        drop(place);
+        drop(permit);
         origin.respond(responder, answer.unwrap_or_else(Err));
     });
 }
@@ -174,29 +195,40 @@ fn unknown_kind_error(peer: &PeerAgent, message: Incoming<'_>) -> Option<Box<Inv
     Some(head.unfit(fault))
 }
 
-/// Handles a notification that carries an envelope; returns false for other notifications. A side
-/// without a handler consumes only messages about its own requests and subscriptions, and leaves
-/// the others to the user's handlers.
-pub(crate) fn notification(peer: &PeerAgent, knows: &SessionLookup, notification: Incoming<'_>) -> bool {
+/// Parses a notification with `take`; returns false for one that is left to the user's handlers. A
+/// side without a handler consumes only messages about its own requests and subscriptions.
+fn handle_notification(
+    service: &ExchangeService,
+    notification: Incoming<'_>,
+    take: impl FnOnce(&IncomingNotification<'_>) -> bool,
+) -> bool {
+    let ExchangeService { peer, knows, .. } = service;
     if peer.link.envelope_handler.is_none() && peer.require_envelopes().is_err() {
         return false;
     }
-    let incoming = IncomingNotification { peer, knows, notification };
-    let ours = match notification.method {
-        Notify::METHOD => incoming.take(|notification, bytes| notify(peer, notification, bytes)),
-        DelegationOutcome::METHOD => incoming.take(|result, bytes| outcome(peer, result, bytes)),
-        EnvelopeError::METHOD => incoming.take(|error, bytes| fault(peer, error, bytes)),
-        Pong::METHOD => incoming.reply::<Pong>(),
-        QueryResponse::METHOD => incoming.reply::<QueryResponse>(),
-        Ack::METHOD => incoming.reply::<Ack>(),
-        Capabilities::METHOD => incoming.reply::<Capabilities>(),
-        // The other kinds are requests.
-        method => match EnvelopeKind::of_method(method) {
-            Some(_) => incoming.misplaced_request(),
-            None => return false,
-        },
-    };
-    ours || peer.link.envelope_handler.is_some()
+    take(&IncomingNotification { peer, knows, notification }) || peer.link.envelope_handler.is_some()
+}
+
+pub(crate) fn notify(service: &ExchangeService, notification: Incoming<'_>) -> bool {
+    handle_notification(service, notification, |incoming| incoming.take(take_notify))
+}
+
+pub(crate) fn result(service: &ExchangeService, notification: Incoming<'_>) -> bool {
+    handle_notification(service, notification, |incoming| incoming.take(take_result))
+}
+
+pub(crate) fn error(service: &ExchangeService, notification: Incoming<'_>) -> bool {
+    handle_notification(service, notification, |incoming| incoming.take(take_error))
+}
+
+/// Handles a response that arrives as a notification.
+pub(crate) fn reply<P: Payload>(service: &ExchangeService, notification: Incoming<'_>) -> bool {
+    handle_notification(service, notification, |incoming| incoming.reply::<P>())
+}
+
+/// Rejects a request that arrives as a notification.
+pub(crate) fn misplaced_request(service: &ExchangeService, notification: Incoming<'_>) -> bool {
+    handle_notification(service, notification, |incoming| incoming.misplaced_request())
 }
 
 /// A notification of one of the envelope methods.
@@ -208,9 +240,9 @@ struct IncomingNotification<'a> {
 
 impl IncomingNotification<'_> {
     /// Parses a notification and passes it on.
-    fn take<P: Payload>(&self, take: impl FnOnce(Received<P>, usize) -> bool) -> bool {
+    fn take<P: Payload>(&self, take: impl FnOnce(&PeerAgent, Received<P>, usize) -> bool) -> bool {
         let received = read::<P>(self.peer, self.knows, self.notification.params);
-        self.taken::<P>(received.map(|received| take(received, self.notification.wire_bytes)))
+        self.taken::<P>(received.map(|received| take(self.peer, received, self.notification.wire_bytes)))
     }
 
     /// Delivers a response that arrives as a notification.
@@ -307,7 +339,7 @@ fn report_invalid(peer: &PeerAgent, unfit: InvalidEnvelope) {
     }
 }
 
-fn notify(peer: &PeerAgent, notification: Received<Notify>, bytes: usize) -> bool {
+fn take_notify(peer: &PeerAgent, notification: Received<Notify>, bytes: usize) -> bool {
     let envelopes = &peer.link.envelopes;
     if !envelopes.seen.lock_unpoisoned().insert(notification.envelope.id.as_str()) {
         count(&envelopes.repeated);
@@ -333,7 +365,7 @@ fn notify(peer: &PeerAgent, notification: Received<Notify>, bytes: usize) -> boo
     deliver(peer, HandlerNotification::Notify(notification), bytes) || !listening.is_empty()
 }
 
-fn outcome(peer: &PeerAgent, result: Received<DelegationOutcome>, bytes: usize) -> bool {
+fn take_result(peer: &PeerAgent, result: Received<DelegationOutcome>, bytes: usize) -> bool {
     let envelopes = &peer.link.envelopes;
     // The lock is kept until the end is stored, so that a concurrent drop of the handle sees it.
     let mut pending = envelopes.pending.lock_unpoisoned();
@@ -347,7 +379,7 @@ fn outcome(peer: &PeerAgent, result: Received<DelegationOutcome>, bytes: usize) 
     true
 }
 
-fn fault(peer: &PeerAgent, error: Received<EnvelopeError>, bytes: usize) -> bool {
+fn take_error(peer: &PeerAgent, error: Received<EnvelopeError>, bytes: usize) -> bool {
     let envelopes = &peer.link.envelopes;
     let mut pending = envelopes.pending.lock_unpoisoned();
     let whose = match &error.envelope.reference {

@@ -13,7 +13,7 @@ use serde_json::value::RawValue;
 use crate::error::{Error, Result, fault_of};
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
-use crate::service::SessionLookup;
+use crate::service::{ExchangeService, SessionLookup};
 
 /// Performs work orders. The order is the only input.
 ///
@@ -123,14 +123,12 @@ impl PeerAgent {
 
 /// Handles a request that is a work order, if there is a worker.
 pub(crate) fn request(
-    peer: &PeerAgent,
-    worker: Option<&Arc<dyn ErasedWorker>>,
-    knows: &SessionLookup,
+    service: &ExchangeService,
     request: Incoming<'_>,
     responder: Responder,
 ) -> Result<(), Responder> {
-    let Some(worker) = worker.filter(|_| request.method == WorkParams::METHOD) else { return Err(responder) };
-    match read(peer, knows, request.params) {
+    let Some(worker) = &service.worker else { return Err(responder) };
+    match read(&service.peer, &service.knows, request.params) {
         Ok((input, hops)) => {
             let work = hops.next().scope(worker.clone().work(input));
             responder.spawn(async move { work.await.map(WorkResult::new).map_err(|fault| to_wire(&fault)) });
