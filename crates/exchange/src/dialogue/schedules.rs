@@ -141,6 +141,17 @@ fn both_participants_may_use_a_step() {
     assert_eq!(delivered(&state.record_receipt(&ours, ms(1))), [(3, false)]);
 }
 
+/// The trace in the documentation of the state machine, which needs the buffer on one connection.
+#[test]
+fn a_message_after_a_receipt_waits_until_the_receipt_is_recorded() {
+    let mut state = state(limits(64, 64));
+    let ours = message(US, "ours", 1, M::Inform);
+    state.record_sent(&ours, &Json::new(&ours).unwrap());
+    let theirs = received(message(THEM, "theirs", 2, M::Inform));
+    assert_eq!(state.arrive(theirs, false, ms(0)), (Arrival::Buffered, vec![]));
+    assert_eq!(delivered(&state.record_receipt(&ours, ms(0))), [(2, false)]);
+}
+
 #[test]
 fn an_answer_implies_the_receipt() {
     let mut state = state(limits(64, 64));

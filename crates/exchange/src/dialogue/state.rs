@@ -5,6 +5,17 @@
 //! step that both sides know: one delivered here, or one of ours with a receipt. A higher step
 //! comes from a sender that knows more messages than we do, so the message is buffered until the
 //! missing ones arrive.
+//!
+//! A trace on one connection that needs the buffer:
+//!
+//! 1. We send step 1. The sending task waits for the receipt.
+//! 2. The other side sends the receipt, and then step 2 without a parent.
+//! 3. Our reader receives both in one read. It resolves the request of the sending task and passes
+//!    step 2 on at once. The receipt is not recorded yet, so no step is known to both sides.
+//! 4. The sending task runs and records the receipt, which delivers step 2.
+//!
+//! Without the buffer, step 2 would be delivered with a gap or rejected, depending on which task
+//! runs first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
