@@ -52,7 +52,7 @@ fn apply(project: &Path, artifacts: impl Iterator<Item = Artifact>) -> Result<Ve
     apply_artifacts(project, &input, &WorkOutput::new(true, "", artifacts, Recommendation::Proceed))
 }
 
-/// What the files say, each thing once.
+/// Returns the distinct contents of the files.
 fn contents(project: &Path, paths: impl Iterator<Item = String>) -> Vec<String> {
     let mut said: Vec<_> =
         paths.map(|path| fs::read_to_string(project.join("feature").join(path)).unwrap()).collect();

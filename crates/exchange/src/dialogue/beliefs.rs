@@ -25,8 +25,8 @@ use duologue_schema::dialogue::{AgentUri, DialogueMessage, DialogueMessageId};
 ///
 /// let mut beliefs = Beliefs::new();
 /// beliefs.fold(&message)?;
-/// let held = beliefs.get(&message.sender_id, "vehicle:1", "price").unwrap();
-/// assert_eq!((held.value.parse::<u32>()?, held.confidence), (18_000, 0.9));
+/// let belief = beliefs.get(&message.sender_id, "vehicle:1", "price").unwrap();
+/// assert_eq!((belief.value.parse::<u32>()?, belief.confidence), (18_000, 0.9));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -55,11 +55,11 @@
 //!         match message.message_type {
 //!             MessageType::Request if message.task() == "getCarDetails" => {
 //!                 let nested = dialogue.nested(&self.details, "agent://cars.example/details")?;
-//!                 let asked = DialogueContent::new().domain("automotive.data").task("getDetailedCarInfo");
-//!                 let known = nested.request(asked.parameters(message.content.parameters.clone())).await?;
+//!                 let query = DialogueContent::new().domain("automotive.data").task("getDetailedCarInfo");
+//!                 let details = nested.request(query.parameters(message.content.parameters.clone())).await?;
 //!                 nested.terminate("That is all.").await?;
 //!
-//!                 dialogue.respond(DialogueContent::new().parameters(known.content.parameters.clone())).await?;
+//!                 dialogue.respond(DialogueContent::new().parameters(details.content.parameters.clone())).await?;
 //!                 let offer = DialogueContent::new().domain("automotive.sales").task("negotiatePrice");
 //!                 dialogue.propose(offer.parameter("price", json!(18_000))).await?;
 //!             }

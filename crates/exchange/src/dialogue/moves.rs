@@ -116,10 +116,10 @@ pub(crate) fn allowed(stage: DialogueStage, parent: &ParentMessage) -> Vec<Messa
 }
 
 /// Returns true if a message of the type `kind` ends the wait for an answer to one of the type
-/// `asked`. Errors always do and are handled elsewhere.
-pub(crate) fn settles(asked: &MessageType, kind: &MessageType) -> bool {
+/// `sent`. Errors always do and are handled elsewhere.
+pub(crate) fn settles(sent: &MessageType, kind: &MessageType) -> bool {
     use MessageType as M;
-    match asked {
+    match sent {
         M::Request | M::Query => matches!(kind, M::Response | M::Propose | M::Clarify),
         M::Propose | M::Reject => matches!(kind, M::Accept | M::Reject | M::Propose | M::Clarify),
         M::Clarify => !matches!(kind, M::Confirm | M::Update),

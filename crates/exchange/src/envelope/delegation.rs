@@ -47,7 +47,7 @@ impl PeerAgent {
     ///
     ///     async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
     ///         if task.is_urgent() {
-    ///             // Until it is asked to stop.
+    ///             // Until the task is cancelled.
     ///             task.cancelled().await;
     ///             return Ok(DelegationOutcome::new(OutcomeStatus::Partial).outcome("half of it"));
     ///         }

@@ -25,8 +25,8 @@ impl PeerAgent {
     /// ```no_run
     /// # async fn run(peer: duologue_exchange::PeerAgent) {
     /// let mut family = peer.subscribe("family.*");
-    /// while let Some(Ok(news)) = family.next().await {
-    ///     println!("{}: {:?}", news.topic, news.data);
+    /// while let Some(Ok(notification)) = family.next().await {
+    ///     println!("{}: {:?}", notification.topic, notification.data);
     /// }
     /// # }
     /// ```

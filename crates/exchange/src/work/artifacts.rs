@@ -168,7 +168,7 @@ fn names(path: &str) -> Result<Vec<&str>, ArtifactError> {
         match Path::new(name).components().next() {
             Some(Component::Normal(normal)) if normal == name => names.push(name),
             Some(Component::ParentDir) => return Err(ArtifactError::LeadsUp),
-            // The remaining prefixes are drive letters.
+            // The remaining prefixes name a drive.
             _ => return Err(ArtifactError::Absolute),
         }
     }

@@ -1,4 +1,4 @@
-//! What is written, and what is refused without a trace.
+//! Writing of artifacts, and rejections that leave no trace.
 #![cfg(unix)]
 
 use std::collections::BTreeMap;
@@ -86,7 +86,7 @@ impl Project {
         tree
     }
 
-    /// What is wrong with the artifacts, and with which. They must leave everything as it was.
+    /// Returns the index and the error of a rejected artifact. The files must be unchanged.
     fn refuses(&self, artifacts: &[Artifact]) -> (usize, Fault) {
         let before = self.tree();
         let error = self.apply(artifacts).expect_err("refused");

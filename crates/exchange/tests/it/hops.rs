@@ -13,7 +13,7 @@ use duologue_exchange::work::{WorkContext, WorkInput, WorkOutput, WorkTask, Work
 use duologue_exchange::{Error, Exchange, Hops, PeerAgent};
 use duologue_schema::Members;
 
-/// An agent that passes on to the other one whatever it is asked.
+/// An agent that forwards every query to the other side.
 #[derive(Clone, Default)]
 struct Circle {
     /// The number of calls to a handler.

@@ -1,4 +1,4 @@
-//! Where a workflow goes, and what each of its steps is told.
+//! The order of the steps of a workflow, and the notes that each one receives.
 
 use std::collections::VecDeque;
 use std::path::Path;
@@ -171,7 +171,7 @@ async fn an_order_that_could_not_be_tried_is_an_error() {
         r#"the step "b", iteration 2, could not be attempted: nobody knows how (not_found)"#
     );
     assert_eq!(told(&seen).len(), 2);
-    // What was done before that is not lost.
+    // The results of the steps before are kept.
     let run = error.run().unwrap();
     assert_eq!((&run.end, run.completed.len(), run.notes.len()), (&RunEnd::Failed, 2, 2));
 }
@@ -223,7 +223,7 @@ async fn artifacts_are_written_before_the_next_step() {
     match workflow.run(context(), root()).await {
         Err(WorkflowError::Artifacts { action, iteration: 1, error, run }) if action == "specify" => {
             assert!(matches!(*error, ApplyError::Artifact { fault: ArtifactError::Exists, .. }));
-            // What was written before is known, and what was proposed is there for a person to look at.
+            // The written files and the rejected artifacts are available.
             assert_eq!((&run.end, run.completed.len()), (&RunEnd::Failed, 2));
             assert_eq!(run.completed[0].written, [Path::new("features/login/plan.md")]);
             assert!(run.completed[1].written.is_empty());
@@ -271,7 +271,7 @@ async fn notes_name_steps_instead_of_agents() {
         .step(step("specify", &seen, &[]).agent("writer"));
     let run = workflow.run(context(), root()).await.unwrap();
     assert_eq!(told(&seen)[0].2, ["validate asks specify: what if offline?", r#"{"by":"validate"}"#]);
-    // What was said is kept as it was said.
+    // The output has the original notes.
     assert_eq!(run.completed[0].output.notes[0].to_string(), "strict-agent asks writer: what if offline?");
 }
 
@@ -282,8 +282,8 @@ async fn no_steps_is_nothing_to_do() {
 }
 
 proptest! {
-    /// Whatever is recommended, a run ends, its iterations only rise and stay within the limit, each step is
-    /// told every note so far, and nothing is skipped.
+    /// A run always ends. Its iterations only rise and stay within the limit. Each step receives all
+    /// notes so far, and no step is skipped.
     #[test]
     fn any_recommendations(
         recommendations in proptest::collection::vec(
