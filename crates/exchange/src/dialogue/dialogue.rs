@@ -267,7 +267,7 @@ impl Dialogue {
     /// Returns true if the dialogue has ended, by a `termination` or with its connection.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.inner.state.lock_unpoisoned().over.is_some()
+        self.inner.state.lock_unpoisoned().end_reason.is_some()
     }
 
     /// Returns the dialogue's id, the `session_id` of its messages.

@@ -76,21 +76,21 @@ pub(crate) struct InnerState {
     pub(crate) waiters: PendingTable<DialogueMessageId, (MessageType, oneshot::Sender<DialogueReply>), ()>,
     /// Our last message in flight, and a channel that is notified when an answer arrives before its
     /// receipt.
-    pub(crate) leaving: Option<(DialogueMessageId, oneshot::Sender<()>)>,
+    pub(crate) in_flight: Option<(DialogueMessageId, oneshot::Sender<()>)>,
     /// Delivered messages that no call waits for.
     pub(crate) queue: VecDeque<QueuedMessage>,
     /// The reason why no more messages will arrive.
-    pub(crate) over: Option<Error>,
+    pub(crate) end_reason: Option<Error>,
     /// True if the handler reads the queue, and not a [`Dialogue`] that we opened.
     handled: bool,
     working: bool,
     /// The size of the message that is being handled.
-    handling: usize,
+    handling_bytes: usize,
     timer: bool,
     /// The number of tasks that report an invalid buffered message to the other side.
     error_reports: usize,
     /// The share of this dialogue in the connection's count of waiting bytes.
-    counted: usize,
+    counted_bytes: usize,
 }
 
 impl DialogueInner {
@@ -116,15 +116,15 @@ impl DialogueInner {
                 dialogue,
                 session_guard: Some(peer),
                 waiters: PendingTable::default(),
-                leaving: None,
+                in_flight: None,
                 queue: VecDeque::new(),
-                over: None,
+                end_reason: None,
                 handled,
                 working: false,
-                handling: 0,
+                handling_bytes: 0,
                 timer: false,
                 error_reports: 0,
-                counted: 0,
+                counted_bytes: 0,
             }),
             changed: Notify::new(),
             sending: Arc::default(),
@@ -163,8 +163,8 @@ impl DialogueInner {
         receipt: impl FnOnce(&Arrival),
     ) -> Arrival {
         let mut state = self.state.lock_unpoisoned();
-        if let Some(over) = state.over.as_ref().filter(|over| !matches!(over, Error::Ended)) {
-            return Arrival::Refused(refused(Code::NotFound, over.to_string()));
+        if let Some(reason) = state.end_reason.as_ref().filter(|reason| !matches!(reason, Error::Ended)) {
+            return Arrival::Refused(refused(Code::NotFound, reason.to_string()));
         }
         let awaited = state.awaits(&received);
         let (all, bytes) =
@@ -172,21 +172,21 @@ impl DialogueInner {
         let limits = &self.dialogues.limits;
         let full = all > 0
             && all.saturating_add(bytes) > limits.waiting_bytes
-            && state.counted.saturating_add(bytes) > limits.waiting_bytes / limits.dialogues.max(1);
+            && state.counted_bytes.saturating_add(bytes) > limits.waiting_bytes / limits.dialogues.max(1);
         if full && !awaited {
             let text = "too many bytes are waiting to be handled; retry later";
             return Arrival::Refused(refused(Code::Overloaded, text));
         }
         let parent = received.parent_message_id.clone();
-        let (arrival, events) = state.dialogue.arrive(received, awaited, self.dialogues.now());
+        let (arrival, actions) = state.dialogue.arrive(received, awaited, self.dialogues.now());
         if !matches!(arrival, Arrival::Refused(_)) {
             // The lock is kept so that nothing overtakes the receipt.
             callbacks::call("a Tap", || receipt(&arrival));
-            if let Some((_, answered)) = state.leaving.take_if(|(id, _)| parent.as_ref() == Some(id)) {
+            if let Some((_, answered)) = state.in_flight.take_if(|(id, _)| parent.as_ref() == Some(id)) {
                 let _ = answered.send(());
             }
         }
-        self.apply(&mut state, events);
+        self.apply(&mut state, actions);
         // A dialogue with a handle of ours is removed when the handle is dropped.
         if state.handled && state.dialogue.is_blank() {
             drop(state);
@@ -196,35 +196,35 @@ impl DialogueInner {
     }
 
     /// Executes the actions of the state machine.
-    pub(crate) fn apply(self: &Arc<Self>, state: &mut InnerState, events: Vec<DialogueAction>) {
-        let mut events = VecDeque::from(events);
-        while let Some(event) = events.pop_front() {
-            match event {
+    pub(crate) fn apply(self: &Arc<Self>, state: &mut InnerState, actions: Vec<DialogueAction>) {
+        let mut actions = VecDeque::from(actions);
+        while let Some(action) = actions.pop_front() {
+            match action {
                 DialogueAction::Deliver(received) => {
                     let last = received.message_type == MessageType::Termination;
                     match state.waiter(&received) {
                         Some(waiter) => match waiter.send(answer(&received)) {
                             Ok(()) => {
                                 let bytes = received.raw.get().len();
-                                events.extend(state.dialogue.taken(bytes, self.dialogues.now()));
+                                actions.extend(state.dialogue.taken(bytes, self.dialogues.now()));
                             }
                             Err(_) => state.queue.push_back(Arc::unwrap_or_clone(received).into()),
                         },
                         None => state.queue.push_back(Arc::unwrap_or_clone(received).into()),
                     }
-                    events.extend(self.discard(state));
+                    actions.extend(self.discard(state));
                     if last {
-                        self.over(state, &Error::Ended);
+                        self.finish(state, &Error::Ended);
                     }
                 }
                 DialogueAction::Refuse(received, error) => self.report_later(state, &received, *error),
             }
         }
-        self.count(state);
+        self.update_waiting_bytes(state);
         self.changed.notify_waiters();
         if in_runtime() {
-            self.watch(state);
-            self.work(state);
+            self.start_timer(state);
+            self.start_handler(state);
         }
         self.forget(state);
     }
@@ -242,17 +242,17 @@ impl DialogueInner {
     }
 
     /// Updates the share of this dialogue in the connection's count of waiting bytes.
-    fn count(&self, state: &mut InnerState) {
+    fn update_waiting_bytes(&self, state: &mut InnerState) {
         let (waiting, bytes) =
-            (&self.peer.link.dialogue_connection.waiting, state.dialogue.bytes() + state.handling);
+            (&self.peer.link.dialogue_connection.waiting, state.dialogue.bytes() + state.handling_bytes);
         waiting.fetch_add(bytes, Relaxed);
-        waiting.fetch_sub(state.counted, Relaxed);
-        state.counted = bytes;
+        waiting.fetch_sub(state.counted_bytes, Relaxed);
+        state.counted_bytes = bytes;
     }
 
     /// Ends the dialogue and wakes all waiters.
-    fn over(&self, state: &mut InnerState, why: &Error) {
-        state.over.get_or_insert_with(|| why.clone());
+    fn finish(&self, state: &mut InnerState, why: &Error) {
+        state.end_reason.get_or_insert_with(|| why.clone());
         state.session_guard = None;
         for (_, waiter) in state.waiters.close(()) {
             let _ = waiter.send(Err(why.clone()));
@@ -263,20 +263,20 @@ impl DialogueInner {
     /// Ends the dialogue, after our termination or with its connection.
     pub(crate) fn end(&self, why: &Error) {
         let mut state = self.state.lock_unpoisoned();
-        self.over(&mut state, why);
+        self.finish(&mut state, why);
         self.forget(&mut state);
         self.changed.notify_waiters();
     }
 
     /// Clears the log of an ended dialogue that no handle or handler will read.
     fn forget(&self, state: &mut InnerState) {
-        if state.over.is_some() && state.handled && !state.working && state.queue.is_empty() {
+        if state.end_reason.is_some() && state.handled && !state.working && state.queue.is_empty() {
             state.dialogue.log.clear();
         }
     }
 
     /// Starts a timer for buffered messages whose predecessors are missing.
-    fn watch(self: &Arc<Self>, state: &mut InnerState) {
+    fn start_timer(self: &Arc<Self>, state: &mut InnerState) {
         let Some(deadline) = state.dialogue.deadline().filter(|_| !state.timer) else { return };
         state.timer = true;
         let (mut moment, this) = (self.dialogues.moment(deadline), Arc::downgrade(self));
@@ -289,8 +289,8 @@ impl DialogueInner {
                 }
                 let Some(inner) = this.upgrade() else { return };
                 let mut state = inner.state.lock_unpoisoned();
-                let events = state.dialogue.tick(inner.dialogues.now());
-                inner.apply(&mut state, events);
+                let actions = state.dialogue.tick(inner.dialogues.now());
+                inner.apply(&mut state, actions);
                 match state.dialogue.deadline() {
                     Some(deadline) => moment = inner.dialogues.moment(deadline),
                     None => {
@@ -303,30 +303,30 @@ impl DialogueInner {
     }
 
     /// Starts the handler unless it is running or the queue is empty.
-    fn work(self: &Arc<Self>, state: &mut InnerState) {
+    fn start_handler(self: &Arc<Self>, state: &mut InnerState) {
         if state.handled && !state.working && !state.queue.is_empty() && self.dialogues.handler.is_some() {
             state.working = true;
-            self.peer.rpc().spawn(self.clone().handle());
+            self.peer.rpc().spawn(self.clone().run_handler());
         }
     }
 
-    async fn handle(self: Arc<Self>) {
+    async fn run_handler(self: Arc<Self>) {
         let Some(handler) = self.dialogues.handler.clone() else { return };
         let ended = &self.peer.link.dialogue_connection.ended;
         let grace = self.peer.rpc().limits().cancel_grace;
         loop {
             let received = {
                 let mut state = self.state.lock_unpoisoned();
-                state.handling = 0;
-                match self.take(&mut state) {
+                state.handling_bytes = 0;
+                match self.take_queued(&mut state) {
                     Some(received) if !ended.is_cancelled() => {
-                        state.handling = received.raw.get().len();
-                        self.count(&mut state);
+                        state.handling_bytes = received.raw.get().len();
+                        self.update_waiting_bytes(&mut state);
                         received
                     }
                     _ => {
                         state.working = false;
-                        self.count(&mut state);
+                        self.update_waiting_bytes(&mut state);
                         self.forget(&mut state);
                         return;
                     }
@@ -389,17 +389,17 @@ impl DialogueInner {
     }
 
     /// Takes the next message from the queue.
-    fn take(self: &Arc<Self>, state: &mut InnerState) -> Option<Arc<VerifiedMessage>> {
+    fn take_queued(self: &Arc<Self>, state: &mut InnerState) -> Option<Arc<VerifiedMessage>> {
         loop {
             let queued = state.queue.pop_front()?;
-            let events = state.dialogue.taken(queued.raw().len(), self.dialogues.now());
-            match events.is_empty() {
-                true => self.count(state),
-                false => self.apply(state, events),
+            let actions = state.dialogue.taken(queued.raw().len(), self.dialogues.now());
+            match actions.is_empty() {
+                true => self.update_waiting_bytes(state),
+                false => self.apply(state, actions),
             }
             if in_runtime() {
                 // The timer does not run while the queue is full.
-                self.watch(state);
+                self.start_timer(state);
             }
             let Some(received) = queued.read().map(Arc::new) else { continue };
             match received.in_time(self.dialogues.now()) {
@@ -418,11 +418,11 @@ impl DialogueInner {
             changed.as_mut().enable();
             {
                 let mut state = self.state.lock_unpoisoned();
-                if let Some(received) = self.take(&mut state) {
+                if let Some(received) = self.take_queued(&mut state) {
                     return Ok(received);
                 }
-                if let Some(over) = &state.over {
-                    return Err(over.clone());
+                if let Some(reason) = &state.end_reason {
+                    return Err(reason.clone());
                 }
             }
             changed.await;
@@ -441,9 +441,9 @@ impl DialogueInner {
             drop(state);
             return self.leave();
         }
-        let events = self.discard(&mut state);
-        self.apply(&mut state, events);
-        if self.dialogues.handler.is_none() && state.over.is_none() && in_runtime() {
+        let actions = self.discard(&mut state);
+        self.apply(&mut state, actions);
+        if self.dialogues.handler.is_none() && state.end_reason.is_none() && in_runtime() {
             let inner = self.clone();
             let termination = MessageDraft::new(
                 MessageType::Termination,
@@ -460,7 +460,7 @@ impl DialogueInner {
 impl Drop for DialogueInner {
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(PoisonError::into_inner);
-        self.peer.link.dialogue_connection.waiting.fetch_sub(state.counted, Relaxed);
+        self.peer.link.dialogue_connection.waiting.fetch_sub(state.counted_bytes, Relaxed);
         // The parents are dropped in a loop: with recursion a long chain of nested dialogues would
         // exhaust the stack.
         let mut parent = self.parent.take().and_then(|parent| parent.inner);

@@ -38,7 +38,7 @@ pub(super) enum ReplayScope {
     /// The signed messages of an agent.
     Agent(AgentUri),
     /// The unsigned messages of a connection.
-    Line(u64),
+    Connection(u64),
 }
 
 /// The sender and the id of a message.
@@ -49,7 +49,7 @@ pub(super) struct ReplayEntry {
     pub(super) source: ReplayScope,
     pub(super) name: MessageKey,
     /// The connection on which it arrived.
-    pub(super) line: u64,
+    pub(super) connection: u64,
     pub(super) digest: Digest,
     pub(super) sent: Timestamp,
     /// The expiry time, if there is one.
@@ -75,7 +75,7 @@ struct Memory {
 }
 
 struct Entry {
-    line: u64,
+    connection: u64,
     digest: Digest,
     sent: Timestamp,
     end: Option<Timestamp>,
@@ -97,7 +97,7 @@ impl ReplayCache {
         memory.expire(now);
         if let Some(entry) = memory.messages.get(&message.name) {
             return match entry.digest == message.digest {
-                true if entry.line == message.line => ReplayCheck::Same,
+                true if entry.connection == message.connection => ReplayCheck::Same,
                 true => ReplayCheck::Elsewhere,
                 false => ReplayCheck::Other,
             };
@@ -112,7 +112,7 @@ impl ReplayCache {
         }
         let all: usize = self.memories.values().map(|memory| memory.messages.len()).sum();
         let first = |(source, memory): &(&ReplayScope, &mut Memory)| {
-            let unsigned = matches!(source, ReplayScope::Line(_)) && !memory.messages.is_empty();
+            let unsigned = matches!(source, ReplayScope::Connection(_)) && !memory.messages.is_empty();
             (unsigned, memory.messages.len())
         };
         if all > REPLAY_MESSAGES
@@ -131,19 +131,19 @@ impl ReplayCache {
     }
 
     /// Removes the entries of a connection that has ended.
-    pub(super) fn leave(&mut self, line: u64) {
-        self.memories.remove(&ReplayScope::Line(line));
+    pub(super) fn leave(&mut self, connection: u64) {
+        self.memories.remove(&ReplayScope::Connection(connection));
     }
 }
 
 impl Memory {
     fn add(&mut self, message: &ReplayEntry, end: Option<Timestamp>) {
-        let ReplayEntry { name, line, digest, sent, .. } = message;
+        let ReplayEntry { name, connection, digest, sent, .. } = message;
         self.by_age.insert((*sent, name.clone()));
         if let Some(end) = end {
             self.by_end.insert((end, name.clone()));
         }
-        let entry = Entry { line: *line, digest: *digest, sent: *sent, end };
+        let entry = Entry { connection: *connection, digest: *digest, sent: *sent, end };
         self.messages.insert(name.clone(), entry);
     }
 
@@ -206,7 +206,7 @@ mod tests {
             let expires = ttl.map(|ttl| at(sent + ttl));
             let (digest, sent) = ([digest; 32], at(sent));
             self.0.see(
-                &ReplayEntry { source: source(), name: name(id), line: 0, digest, sent, expires },
+                &ReplayEntry { source: source(), name: name(id), connection: 0, digest, sent, expires },
                 at(now),
             )
         }
@@ -252,13 +252,16 @@ mod tests {
     #[test]
     fn signed_messages_are_shared_between_connections_and_unsigned_ones_are_not() {
         let mut seen = ReplayCache::new(9, GRACE, at(0));
-        let mut see = |source: &ReplayScope, line| {
+        let mut see = |source: &ReplayScope, connection| {
             let (source, name) = (source.clone(), name("m"));
-            seen.see(&ReplayEntry { source, name, line, digest: [0; 32], sent: at(1), expires: None }, at(1))
+            seen.see(
+                &ReplayEntry { source, name, connection, digest: [0; 32], sent: at(1), expires: None },
+                at(1),
+            )
         };
         assert_eq!([see(&source(), 1), see(&source(), 1)], [ReplayCheck::New, ReplayCheck::Same]);
         assert_eq!(see(&source(), 2), ReplayCheck::Elsewhere);
-        let (one, other) = (ReplayScope::Line(1), ReplayScope::Line(2));
+        let (one, other) = (ReplayScope::Connection(1), ReplayScope::Connection(2));
         assert_eq!(
             [see(&one, 1), see(&one, 1), see(&other, 2)],
             [ReplayCheck::New, ReplayCheck::Same, ReplayCheck::New]
@@ -271,22 +274,25 @@ mod tests {
     fn unsigned_messages_do_not_evict_signed_ones() {
         const EACH: usize = 4096;
         let mut seen = ReplayCache::new(EACH, GRACE, Timestamp::MIN);
-        let mut see = |source: &ReplayScope, line, id: usize| {
+        let mut see = |source: &ReplayScope, connection, id: usize| {
             let (source, name) = (source.clone(), (format!("agent://{id}").into(), "m".into()));
             let sent = at(i64::try_from(id).unwrap());
-            seen.see(&ReplayEntry { source, name, line, digest: [0; 32], sent, expires: None }, at(9_999))
+            seen.see(
+                &ReplayEntry { source, name, connection, digest: [0; 32], sent, expires: None },
+                at(9_999),
+            )
         };
         for id in 0..EACH {
             assert_eq!(see(&source(), 0, id), ReplayCheck::New);
         }
-        for line in 1..=(REPLAY_MESSAGES / EACH) as u64 {
+        for connection in 1..=(REPLAY_MESSAGES / EACH) as u64 {
             for id in 0..=EACH {
-                assert_eq!(see(&ReplayScope::Line(line), line, id), ReplayCheck::New);
+                assert_eq!(see(&ReplayScope::Connection(connection), connection, id), ReplayCheck::New);
             }
-            assert_eq!(see(&ReplayScope::Line(line), line, 0), ReplayCheck::TooOld);
+            assert_eq!(see(&ReplayScope::Connection(connection), connection, 0), ReplayCheck::TooOld);
         }
         assert_eq!(see(&source(), 0, 0), ReplayCheck::Same);
-        assert_eq!(see(&ReplayScope::Line(99), 99, 0), ReplayCheck::New);
+        assert_eq!(see(&ReplayScope::Connection(99), 99, 0), ReplayCheck::New);
         let all: usize = seen.memories.values().map(|memory| memory.messages.len()).sum();
         assert_eq!(all, REPLAY_MESSAGES);
     }

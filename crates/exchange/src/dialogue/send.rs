@@ -194,7 +194,7 @@ impl DialogueInner {
         let waiter = asks.then(|| self.wait(&mut state, &message));
         state.dialogue.record_sent(&message, &json);
         let (sender, answered) = oneshot::channel();
-        state.leaving = Some((message.message_id.clone(), sender));
+        state.in_flight = Some((message.message_id.clone(), sender));
         Ok(OutgoingMessage { message, json, waiter, answered })
     }
 
@@ -230,8 +230,8 @@ impl DialogueInner {
     /// Records that the other side has accepted our message.
     fn accepted(self: &Arc<Self>, message: &DialogueMessage) {
         let mut state = self.state.lock_unpoisoned();
-        let events = state.dialogue.record_receipt(message, self.dialogues.now());
-        self.apply(&mut state, events);
+        let actions = state.dialogue.record_receipt(message, self.dialogues.now());
+        self.apply(&mut state, actions);
         drop(state);
         if message.message_type == MessageType::Termination {
             self.end(&Error::Ended);
@@ -249,7 +249,7 @@ impl DialogueInner {
         if !unknown {
             state.dialogue.refused(message);
         }
-        matches!(state.over, Some(Error::Ended))
+        matches!(state.end_reason, Some(Error::Ended))
     }
 }
 

@@ -83,7 +83,7 @@ fn take(
             return Ok(());
         }
     };
-    let NewMessage { mut received, mark } = *verified;
+    let NewMessage { mut received, replay_key } = *verified;
     received.ends = left(&received).and_then(|left| dialogues.now().checked_add(left));
     let taken = Receipt::new(received.message_id.clone(), received.session_id.clone());
     let receipt = |arrival: &Arrival| {
@@ -94,7 +94,7 @@ fn take(
         });
     };
     arrive(dialogues, peer, received, receipt).map_err(|error| {
-        dialogues.verifier.forget(&mark);
+        dialogues.verifier.forget(&replay_key);
         about(error)
     })
 }

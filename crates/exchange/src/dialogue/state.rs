@@ -125,9 +125,9 @@ impl DialogueState {
         awaited: bool,
         now: Duration,
     ) -> (Arrival, Vec<DialogueAction>) {
-        let mut events = Vec::new();
-        let verdict = self.admit(received, awaited, now, &mut events);
-        (verdict.unwrap_or_else(Arrival::Refused), events)
+        let mut actions = Vec::new();
+        let verdict = self.admit(received, awaited, now, &mut actions);
+        (verdict.unwrap_or_else(Arrival::Refused), actions)
     }
 
     fn admit(
@@ -135,7 +135,7 @@ impl DialogueState {
         received: VerifiedMessage,
         awaited: bool,
         now: Duration,
-        events: &mut Vec<DialogueAction>,
+        actions: &mut Vec<DialogueAction>,
     ) -> Result<Arrival, Box<ErrorContent>> {
         let message = &received.message;
         if message.sender_id != self.other || message.recipient_id != self.own {
@@ -175,18 +175,18 @@ impl DialogueState {
         let answered = message.parent_message_id.as_ref().and_then(|id| self.log.summary(id));
         if let Some(step) = answered.filter(|parent| parent.own).map(|parent| parent.step) {
             self.settled = self.settled.max(step);
-            self.settle(now, events);
+            self.settle(now, actions);
         }
         if step <= self.settled.saturating_add(1) {
             if let Err(illegal) = self.check_received(message) {
                 // The sender may use the step again or the one after it.
                 self.settled = self.settled.max(step);
-                self.settle(now, events);
+                self.settle(now, actions);
                 return Err(illegal);
             }
             self.room(awaited)?;
-            self.deliver(received, events);
-            self.settle(now, events);
+            self.deliver(received, actions);
+            self.settle(now, actions);
             return Ok(Arrival::Delivered);
         }
         if self.is_full(1, received.raw.get().len()) {
@@ -195,11 +195,11 @@ impl DialogueState {
         let id = message.message_id.clone();
         let until = now.saturating_add(self.limits.patience);
         self.early.insert(LogPosition::of(message), Early { queued: received.into(), until, awaited });
-        self.settle(now, events);
+        self.settle(now, actions);
         // The message itself may have filled the window.
-        let refused = |event: &DialogueAction| matches!(event, DialogueAction::Refuse(received, _) if received.message_id == id);
-        if let Some(at) = events.iter().position(refused)
-            && let DialogueAction::Refuse(_, error) = events.remove(at)
+        let refused = |action: &DialogueAction| matches!(action, DialogueAction::Refuse(received, _) if received.message_id == id);
+        if let Some(at) = actions.iter().position(refused)
+            && let DialogueAction::Refuse(_, error) = actions.remove(at)
         {
             return Ok(Arrival::Refused(error));
         }
@@ -244,7 +244,7 @@ impl DialogueState {
         })
     }
 
-    fn deliver(&mut self, received: VerifiedMessage, events: &mut Vec<DialogueAction>) {
+    fn deliver(&mut self, received: VerifiedMessage, actions: &mut Vec<DialogueAction>) {
         let message = &received.message;
         self.their_step = message.interaction_step;
         self.settled = self.settled.max(message.interaction_step);
@@ -255,7 +255,7 @@ impl DialogueState {
         self.ended |= message.message_type == MessageType::Termination;
         self.waiting += 1;
         self.waiting_bytes += received.raw.get().len();
-        events.push(DialogueAction::Deliver(Arc::new(received)));
+        actions.push(DialogueAction::Deliver(Arc::new(received)));
     }
 
     /// Returns true if buffered messages may be delivered: the handler has room, or a call waits
@@ -265,7 +265,7 @@ impl DialogueState {
     }
 
     /// Delivers the buffered messages that are due.
-    fn settle(&mut self, now: Duration, events: &mut Vec<DialogueAction>) {
+    fn settle(&mut self, now: Duration, actions: &mut Vec<DialogueAction>) {
         while self.passes() {
             let full = self.is_full(0, 0);
             let late = self.early.values().any(|early| early.until <= now);
@@ -279,12 +279,12 @@ impl DialogueState {
             let received = VerifiedMessage { gap, ..received };
             self.log.incomplete |= gap;
             match received.in_time(now).and_then(|()| self.check_received(&received.message)) {
-                Ok(()) => self.deliver(received, events),
+                Ok(()) => self.deliver(received, actions),
                 Err(error) => {
                     // The sender has a receipt, so the step counts as used on both sides.
                     self.their_step = received.interaction_step;
                     self.settled = self.settled.max(self.their_step);
-                    events.push(DialogueAction::Refuse(Arc::new(received), error));
+                    actions.push(DialogueAction::Refuse(Arc::new(received), error));
                 }
             }
         }
@@ -292,9 +292,9 @@ impl DialogueState {
 
     /// Delivers the buffered messages whose time is up.
     pub(crate) fn tick(&mut self, now: Duration) -> Vec<DialogueAction> {
-        let mut events = Vec::new();
-        self.settle(now, &mut events);
-        events
+        let mut actions = Vec::new();
+        self.settle(now, &mut actions);
+        actions
     }
 
     /// Returns the time at which [`tick`](Self::tick) has to be called next.

@@ -51,7 +51,7 @@ pub(crate) enum VerifyOutcome {
 pub(crate) struct NewMessage {
     pub(crate) received: VerifiedMessage,
     /// The argument for [`Verifier::forget`].
-    pub(crate) mark: ReplayKey,
+    pub(crate) replay_key: ReplayKey,
 }
 
 /// The entry of a message in the replay cache.
@@ -115,12 +115,12 @@ impl Verifier {
         &self.own
     }
 
-    /// Verifies a message from the connection `line`. `now` is the time on the caller's clock.
+    /// Verifies a message from the connection `connection`. `now` is the time on the caller's clock.
     /// [`VerifyError::content`] is the response to a rejected message.
     pub(crate) fn verify(
         &self,
         json: &Json,
-        line: u64,
+        connection: u64,
         now: SystemTime,
     ) -> Result<VerifyOutcome, VerifyError> {
         let bytes = json.get().len();
@@ -145,16 +145,16 @@ impl Verifier {
         let digest: Digest = Sha256::digest(signable.canonical.as_bytes()).into();
         let source = match key_id {
             Some(_) => ReplayScope::Agent(message.sender_id.clone()),
-            None => ReplayScope::Line(line),
+            None => ReplayScope::Connection(connection),
         };
         let name = (message.sender_id.clone(), message.message_id.clone());
-        let sighting = ReplayEntry { source, name, line, digest, sent, expires };
+        let sighting = ReplayEntry { source, name, connection, digest, sent, expires };
         match self.seen.lock_unpoisoned().see(&sighting, now) {
             ReplayCheck::New => {
                 let ReplayEntry { source, name, .. } = sighting;
-                let mark = ReplayKey { source, name };
+                let replay_key = ReplayKey { source, name };
                 let received = VerifiedMessage { key_id, ..VerifiedMessage::new(message, json.clone()) };
-                Ok(VerifyOutcome::New(Box::new(NewMessage { received, mark })))
+                Ok(VerifyOutcome::New(Box::new(NewMessage { received, replay_key })))
             }
             ReplayCheck::Same => Ok(VerifyOutcome::Duplicate(
                 Receipt::new(message.message_id, message.session_id).duplicate(true),
@@ -167,13 +167,13 @@ impl Verifier {
 
     /// Removes an accepted message from the replay cache because it was not acted upon. The same
     /// message may be sent again, for example after `OVERLOADED`.
-    pub(crate) fn forget(&self, mark: &ReplayKey) {
-        self.seen.lock_unpoisoned().forget(&mark.source, &mark.name);
+    pub(crate) fn forget(&self, replay_key: &ReplayKey) {
+        self.seen.lock_unpoisoned().forget(&replay_key.source, &replay_key.name);
     }
 
     /// Removes the entries of a connection that has ended.
-    pub(crate) fn leave(&self, line: u64) {
-        self.seen.lock_unpoisoned().leave(line);
+    pub(crate) fn leave(&self, connection: u64) {
+        self.seen.lock_unpoisoned().leave(connection);
     }
 
     /// Signs a message with the newest key of its sender for its recipient. Without keys it stays

@@ -101,7 +101,7 @@ fn the_same_id_with_other_content_is_a_conflict() {
     let other = signed(&message("m1").content(DialogueContent::new().task("negotiatePrice")));
     assert_eq!(seller.verify(&other, 0, start()), Err(VerifyError::Conflict));
     // Except when the first message was not acted upon.
-    seller.forget(&first.mark);
+    seller.forget(&first.replay_key);
     taken(seller.verify(&other, 0, start()));
     assert_eq!(seller.verify(&signed(&message("m1")), 0, start()), Err(VerifyError::Conflict));
 }
