@@ -1,14 +1,12 @@
 //! Routing of incoming envelopes to the [`EnvelopeHandler`](super::EnvelopeHandler) or to the
 //! pending request that they belong to. The connection's reader calls all of it.
 
-use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
 
 use duologue_rpc::{Closed, Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{
-    AgentStatus, Capabilities, DelegationOutcome, Discover, Envelope, EnvelopeError, EnvelopeErrorCode,
-    EnvelopeId, EnvelopeKind, EnvelopeParams, METHODS, Notify, Payload, Ping, Pong, Query, QueryResponse,
-    RequestPayload,
+    DelegationOutcome, Discover, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind,
+    EnvelopeParams, METHODS, Notify, Payload, Ping, Pong, Query, QueryResponse, RequestPayload,
 };
 use tokio::time::Instant;
 
@@ -102,21 +100,10 @@ impl InvalidEnvelope {
     }
 }
 
-/// Answers a ping from local state, without calling the handler.
 fn pong(peer: &PeerAgent) -> Pong {
     let envelopes = &peer.link.envelopes;
-    let Capabilities { agent_name, max_concurrent_tasks, .. } = envelopes.own.lock_unpoisoned().clone();
-    let (active, queries) = (envelopes.tasks.lock_unpoisoned().count(), envelopes.queries.load(Relaxed));
-    let full = active > 0 && active >= u64::from(max_concurrent_tasks);
-    let status = match active {
-        _ if full || queries >= query_limit(peer) => AgentStatus::Overloaded,
-        0 if queries == 0 => AgentStatus::Idle,
-        _ => AgentStatus::Busy,
-    };
-    Pong::new(status)
-        .uptime_secs(envelopes.started.elapsed().as_secs())
-        .active_tasks(u32::try_from(active).unwrap_or(u32::MAX))
-        .agent_name(agent_name)
+    let pong = envelopes.tasks.lock_unpoisoned().pong(query_limit(peer));
+    pong.uptime_secs(envelopes.started.elapsed().as_secs())
 }
 
 /// Returns the maximum number of concurrent queries. It is lower than the limit for requests, which
@@ -127,12 +114,12 @@ fn query_limit(peer: &PeerAgent) -> usize {
 }
 
 fn answer_query(handler: &Arc<dyn ErasedEnvelopeHandler>, query: Received<Query>, responder: Responder) {
-    let (origin, most) = (query.origin(), query_limit(&query.peer));
-    let (permit, handler) = (QueryPermit(query.peer.clone()), handler.clone());
-    if query.peer.link.envelopes.queries.fetch_add(1, Relaxed) >= most {
-        let fault = EnvelopeError::overloaded(format!("query limit reached ({most} running); retry later"));
+    let (origin, limit) = (query.origin(), query_limit(&query.peer));
+    if !query.peer.link.envelopes.tasks.lock_unpoisoned().start_query(limit) {
+        let fault = EnvelopeError::overloaded(format!("query limit reached ({limit} running); retry later"));
         return origin.respond::<QueryResponse>(responder, Err(fault));
     }
+    let (permit, handler) = (QueryPermit(query.peer.clone()), handler.clone());
     responder.spawn_with(|responder| async move {
         let grace = query.peer.rpc().limits().cancel_grace;
         let handler = query.hops.next().scope(handler.query(query));
@@ -148,7 +135,7 @@ struct QueryPermit(PeerAgent);
 
 impl Drop for QueryPermit {
     fn drop(&mut self) {
-        self.0.link.envelopes.queries.fetch_sub(1, Relaxed);
+        self.0.link.envelopes.tasks.lock_unpoisoned().finish_query();
     }
 }
 

@@ -1,11 +1,11 @@
 //! The state of envelopes on one connection.
 
 use duologue_rpc::Lock as _;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, Weak};
 
 use duologue_rpc::CancellationToken;
-use duologue_schema::envelope::{Capabilities, DelegationOutcome, Envelope, EnvelopeError};
+use duologue_schema::envelope::{DelegationOutcome, Envelope, EnvelopeError};
 use tokio::sync::{oneshot, watch};
 use tokio::time::Instant;
 
@@ -28,12 +28,8 @@ pub(crate) struct EnvelopeState {
     pub(crate) started: Instant,
     /// Our pending requests and delegations.
     pub(crate) pending: Mutex<PendingReplies<oneshot::Sender<EnvelopeReply>, Arc<DelegationState>>>,
-    /// The tasks of the other agent.
+    /// The tasks and queries of the other agent.
     pub(crate) tasks: Mutex<TaskSlots<RunningTask>>,
-    /// The number of queries that are being handled.
-    pub(crate) queries: AtomicUsize,
-    /// The last capabilities that our handler returned.
-    pub(crate) own: Mutex<Capabilities>,
     /// The ids of received notifications.
     pub(crate) seen: Mutex<IdCache>,
     /// The notifications that wait for the handler.
@@ -53,8 +49,6 @@ impl EnvelopeState {
             started,
             pending: Mutex::default(),
             tasks: Mutex::default(),
-            queries: AtomicUsize::new(0),
-            own: Mutex::new(Capabilities::new("")),
             seen: Mutex::default(),
             inbox: Mutex::default(),
             listeners: Mutex::default(),

@@ -36,7 +36,7 @@ pub(crate) fn capabilities(
     let result = catch_unwind(AssertUnwindSafe(|| handler.capabilities()));
     let capabilities =
         result.map_err(|_| EnvelopeError::internal("the handler panicked in `capabilities`"))?;
-    peer.link.envelopes.own.lock_unpoisoned().clone_from(&capabilities);
+    peer.link.envelopes.tasks.lock_unpoisoned().capabilities.clone_from(&capabilities);
     Ok(capabilities)
 }
 

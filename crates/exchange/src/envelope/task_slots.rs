@@ -1,8 +1,9 @@
-//! The slots for incoming delegations, and the ids of finished ones. No I/O and no clock.
+//! The incoming work of a connection: slots for delegations, ids of finished ones, and the number of
+//! queries. No I/O and no clock.
 
 use std::collections::HashMap;
 
-use duologue_schema::envelope::EnvelopeId;
+use duologue_schema::envelope::{AgentStatus, Capabilities, EnvelopeId, Pong};
 
 use super::id_cache::IdCache;
 
@@ -10,6 +11,10 @@ use super::id_cache::IdCache;
 pub(crate) struct TaskSlots<H> {
     running: HashMap<EnvelopeId, H>,
     finished: IdCache,
+    /// The number of queries that are being handled.
+    queries: usize,
+    /// The last capabilities that our handler returned.
+    pub(crate) capabilities: Capabilities,
 }
 
 /// The outcome of a request for a slot.
@@ -38,7 +43,12 @@ pub(crate) enum TaskLookup<H> {
 
 impl<H> Default for TaskSlots<H> {
     fn default() -> Self {
-        TaskSlots { running: HashMap::new(), finished: IdCache::default() }
+        TaskSlots {
+            running: HashMap::new(),
+            finished: IdCache::default(),
+            queries: 0,
+            capabilities: Capabilities::new(""),
+        }
     }
 }
 
@@ -75,6 +85,32 @@ impl<H: Clone> TaskSlots<H> {
             None if self.finished.contains(id.as_str()) => TaskLookup::Finished,
             None => TaskLookup::Nothing,
         }
+    }
+
+    /// Counts a query; returns false if the limit is reached.
+    pub(crate) fn start_query(&mut self, limit: usize) -> bool {
+        let free = self.queries < limit;
+        self.queries += usize::from(free);
+        free
+    }
+
+    /// Records that a query has been handled.
+    pub(crate) fn finish_query(&mut self) {
+        self.queries = self.queries.saturating_sub(1);
+    }
+
+    /// Answers a ping from local state, without calling the handler.
+    pub(crate) fn pong(&self, query_limit: usize) -> Pong {
+        let tasks = self.count();
+        let full = tasks > 0 && tasks >= u64::from(self.capabilities.max_concurrent_tasks);
+        let status = match tasks {
+            _ if full || self.queries >= query_limit => AgentStatus::Overloaded,
+            0 if self.queries == 0 => AgentStatus::Idle,
+            _ => AgentStatus::Busy,
+        };
+        Pong::new(status)
+            .active_tasks(u32::try_from(tasks).unwrap_or(u32::MAX))
+            .agent_name(self.capabilities.agent_name.clone())
     }
 
     /// Returns the number of running tasks.
