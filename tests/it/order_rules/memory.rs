@@ -160,10 +160,7 @@ async fn rule_6_at_the_hard_limit_the_fullest_stream_ends_and_the_rest_goes_on(w
     }
     let error = full.next().await.expect("an end").expect_err("a stream that was not taken");
     assert!(matches!(error, ClientError::Connection(Error::Stalled { bytes: 1.., after: None })), "{error}");
-    assert!(
-        error.to_string().ends_with("all streams together had reached Limits::queue_bytes_hard"),
-        "{error}"
-    );
+    assert!(error.to_string().ends_with("all streams together reached Limits::queue_bytes_hard"), "{error}");
     assert!(full.next().await.is_none() && full.outcome().await.is_err());
     script.end_turn(&full_prompt, "end_turn").await;
     script.end_turn(&live_prompt, "end_turn").await;
