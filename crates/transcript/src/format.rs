@@ -400,13 +400,13 @@ impl Record {
             None => LineEnd::Lf,
             Some(end) => LineEnd::read(end).ok_or("an unknown end of line")?,
         };
-        let says = [
+        let lines = [
             wire.frame.map(|raw| Ok(raw.get().as_bytes().into())),
             wire.text.map(|text| Ok(text.into_bytes().into_boxed_slice())),
             wire.b64.map(|text| STANDARD.decode(text).map(Into::into).map_err(|error| error.to_string())),
         ];
         let mut events = Vec::new();
-        for bytes in says.into_iter().flatten() {
+        for bytes in lines.into_iter().flatten() {
             let bytes: Box<[u8]> = bytes?;
             if bytes.contains(&b'\n') {
                 return Err("the line contains a line feed".into());

@@ -268,14 +268,14 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_> {
         match frames.last().map(|frame| (frame, frame.member.as_deref())) {
             Some((_, Some(name))) => {
                 let secrecy = self.named(frames, name);
-                let says = self.header_or_other(text).filter(|_| !text.contains(' '));
+                let described = self.header_or_other(text).filter(|_| !text.contains(' '));
                 let Some(open) = self.open.last_mut() else { return };
                 let is_name = matches!(name, "name" | "key" | "header" | "configId");
                 if let Some(secret) = secrecy.and_then(secret) {
                     self.edits.replace(secret, SECRET);
                 } else if is_name && !open.private {
                     // Text for users contains spaces.
-                    open.named = says;
+                    open.named = described;
                 } else if open.private && !matches!(name, "name" | "header") {
                     // {"name": "NAME", "value": "…"} or {"NAME": "…"}.
                     if let Some(secret) = secret(Secrecy::Surely) {

@@ -222,8 +222,8 @@ impl Player {
         let line = self.plan.get(at)?;
         let before = |lane: usize| self.first_gate(lane).filter(|gate| *gate < at);
         let anywhere = || self.gates.first().copied().filter(|gate| *gate < at);
-        let hears_of_close = self.plays == Side::Agent && !self.ended;
-        if let Some(closed) = self.plan.client_closed.filter(|closed| hears_of_close && *closed <= at) {
+        let awaits_close = self.plays == Side::Agent && !self.ended;
+        if let Some(closed) = self.plan.client_closed.filter(|closed| awaits_close && *closed <= at) {
             return Some(closed);
         }
         if matches!(line.kind, LineKind::Eof | LineKind::Exit(_)) {

@@ -1,4 +1,4 @@
-//! What agents say to each other: redacted, as a script, and replayed.
+//! Messages between agents: redacted, as a script, and replayed.
 
 use std::time::Duration;
 
@@ -247,7 +247,7 @@ fn work_orders_as_a_script() {
     "#);
 }
 
-/// What has no known form is shown as it is.
+/// Messages of an unknown form are shown unchanged.
 #[test]
 fn odd_ones_as_a_script() {
     let odd = r#"

@@ -9,7 +9,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
-/// What is said, without what may differ.
+/// A conversation without the values that may differ.
 #[derive(Clone, Debug)]
 struct Conversation {
     sessions: Vec<Session>,
@@ -62,7 +62,7 @@ enum Act {
     Step(u8),
 }
 
-/// What becomes of a question.
+/// The outcome of a permission request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum End {
     Allowed,
@@ -140,7 +140,7 @@ fn conversation() -> impl Strategy<Value = Conversation> {
         })
 }
 
-/// What may differ, drawn from random bytes; without any, everything is plain.
+/// The source of values that may differ, drawn from random bytes. Without bytes, all values are plain.
 struct Chance {
     bytes: VecDeque<u8>,
     /// Each side counts its own: the ids of one are ids of the other.
@@ -219,7 +219,7 @@ fn said_in(number: usize, session: &Session, chance: &mut Chance) -> VecDeque<Sa
         );
     }
     say(Side::Agent, json!({"jsonrpc": "2.0", "id": request, "result": result}));
-    // What texts mention has a name on the wire.
+    // Ids in texts also appear in messages.
     let mentioned = [
         Act::Say { kind: "agent_message", id: Some(0), text: "First ".into(), meta: false },
         Act::Tool { id: 0, update: false, text: "{message}".into() },
@@ -377,7 +377,7 @@ fn record(conversation: &Conversation, chance: Vec<u8>) -> Transcript {
     }
     streams.push(conversation.stderr.iter().map(|text| (None, text.clone())).collect());
     streams.push(conversation.noise.iter().map(|text| (Some(Side::Agent), text.clone())).collect());
-    // How many sessions were asked for: they are, in order.
+    // The number of created sessions, which are created in order.
     let mut begun = 0;
     loop {
         let ready: Vec<usize> = (0..streams.len())

@@ -40,7 +40,7 @@ fn a_block_of_nuls_is_never_taken_for_nothing() {
                 }
                 Err(error) => panic!("{block} NULs at {start}: {error}"),
                 Ok(read) => {
-                    // Only at the end, where a record was not finished, and that is said too.
+                    // Only within the last record, and then the transcript is marked as cut.
                     assert!(read.is_cut(), "{block} NULs at {start} are not seen");
                     assert!(records.starts_with(read.records()), "{block} NULs at {start}");
                     assert!(end == whole.len() && read.records().len() < records.len());

@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 use duologue_transcript::{Header, Record, RecordEvent, RecordedLine, Redaction, Secrets, Side, Transcript};
 use serde_json::{Value, json};
 
-/// Letters and digits of this length that differ from one call to the next.
+/// Generates random characters of the alphabet, other ones in each call.
 fn noise(seed: &mut u64, length: usize, alphabet: &str) -> String {
     let letters: Vec<char> = alphabet.chars().collect();
     let mut text: String = (0..length)
@@ -86,7 +86,7 @@ fn shapes(seed: &mut u64) -> Vec<(String, String)> {
     shapes
 }
 
-/// How the characters of a string may be spelled.
+/// The spellings of the characters in a string.
 #[derive(Clone, Copy)]
 enum Spelling {
     Plain,

@@ -44,7 +44,7 @@ async fn pass(recorder: &Recorder, said: &[u8]) -> Vec<u8> {
     got
 }
 
-/// What a side wrote, put together again from its records.
+/// Returns the bytes that a side wrote, joined from its records.
 fn said(transcript: &Transcript, side: Side) -> Vec<u8> {
     let mut bytes = Vec::new();
     for line in
@@ -60,7 +60,7 @@ fn load(path: &Path) -> Transcript {
     Transcript::load(path).expect("a transcript")
 }
 
-/// What a test found out, for whoever runs a campaign: a line that begins with `measured: `.
+/// Prints a measurement as a line that begins with `measured: `, for campaigns.
 #[allow(clippy::print_stdout, reason = "it is read there")]
 fn measured(text: impl std::fmt::Display) {
     println!("measured: {text}");
@@ -107,7 +107,7 @@ async fn a_recording_cut_at_every_byte_is_read_and_gone_on_with() {
     let cut_path = path.with_file_name("cut.jsonl");
     for cut in 0..=whole.len() {
         let left = whole.get(..cut).expect("a beginning");
-        // What lacks nothing but its end is whole.
+        // A record that lacks only its line feed is whole.
         let lacks_its_end = cut > 0 && whole.get(cut) == Some(&b'\n');
         let lines = left.iter().filter(|byte| **byte == b'\n').count() + usize::from(lacks_its_end);
         fs::write(&cut_path, left).expect("cut");
@@ -138,7 +138,7 @@ async fn the_file_is_its_owners_and_nothing_is_overwritten_or_followed() {
     assert_eq!(fs::metadata(&path).expect("a file").permissions().mode() & 0o777, 0o600);
     assert!(matches!(open(&path), Err(Error::File { .. })), "it exists");
 
-    // What others may read, or have open, is not written into.
+    // Nothing is written to a file that others may read or have open.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o644)).expect("open to all");
     let mut opened = fs::File::open(&path).expect("open");
     let recorder = Recorder::builder().replace(&path).expect("replaced");
@@ -407,13 +407,13 @@ async fn bytes_without_the_end_of_a_line_are_passed_on_at_once() {
         agent.write_all(b"name? ").await.expect("a proxy");
         let count = client.read(&mut piece).await.expect("a proxy");
         assert_eq!(piece.get(..count), Some(&b"name? "[..]));
-        // The half is passed on, and the other one still works.
+        // One direction is closed, and the other one still works.
         client.shutdown().await.expect("a proxy");
         assert_eq!(agent.read(&mut piece).await.expect("a proxy"), 0);
         agent.write_all(b"bye\n").await.expect("a proxy");
         let count = client.read(&mut piece).await.expect("a proxy");
         assert_eq!(piece.get(..count), Some(&b"bye\n"[..]));
-        // What has arrived is in the file.
+        // Received lines are in the file.
         assert_eq!(said(&load(&path), Side::Agent), b"name? bye\n");
         drop(agent);
     };

@@ -247,7 +247,7 @@ fn a_rule_holds_where_it_cannot_be_looked_up() {
 < {"jsonrpc":"2.0","id":1,"error":{"code":-1,"message":"[secret]","data":0}}
 "#
     );
-    // What comes in pieces is no exception.
+    // The same holds for text in chunks.
     let redaction = Redaction::default().json_path("$..text", "[text]").unwrap();
     let given = transcript(
         r#"

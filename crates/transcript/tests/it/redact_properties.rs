@@ -1,4 +1,4 @@
-//! What holds of every transcript that is redacted.
+//! Properties of every redacted transcript.
 #![allow(clippy::string_slice)]
 
 use std::time::Duration;
@@ -248,7 +248,7 @@ fn event() -> impl Strategy<Value = RecordEvent> {
     ]
 }
 
-/// What a line is, without what it says.
+/// Returns the kind of a line without its content.
 fn kind(said: &ParsedLine<'_>) -> String {
     match said {
         ParsedLine::Request { method, answer, .. } => format!("request {method} {answer:?}"),
@@ -329,7 +329,7 @@ proptest! {
         prop_assert_eq!(Secrets::default().redact(redacted.as_bytes()).into_owned(), redacted.as_bytes());
     }
 
-    /// How a message was cut into chunks does not change what is left of it.
+    /// Redacted text does not depend on the chunks of its message.
     #[test]
     fn chunks_do_not_matter(text in text(), cuts in prop::collection::vec(any::<prop::sample::Index>(), 0..5)) {
         let ends: Vec<usize> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();

@@ -1,4 +1,4 @@
-//! What each kind of event looks like in the script.
+//! The form of each kind of event in the script.
 
 use std::time::Duration;
 
@@ -530,7 +530,7 @@ fn a_snapshot_in_a_file() {
 /// it shows.
 #[test]
 fn nothing_is_lost() {
-    // What says of which kind something is shows as something else.
+    // The members that name a kind are shown in another form.
     const SILENT: [&str; 11] = [
         "2.0",
         "text",

@@ -33,16 +33,16 @@ fn brackets_that_redaction_did_not_write_are_text() {
         > {"id":1,"method":"_x","params":{"text":"fix a[i] with [secret] now"}}
         < {"id":1,"result":1}
         "#;
-    let hears = |redacted, text: &str| {
+    let answers = |redacted, text: &str| {
         let mut harness = ReplayHarness::new(without(redacted, recording(script)), Side::Agent);
         harness.receive(&format!(r#"{{"id":1,"method":"_x","params":{{"text":"{text}"}}}}"#));
         harness.log().contains(r#"{"id":1,"result":1}"#)
     };
     for redacted in [Redacted::Secrets, Redacted::Everything] {
-        assert!(hears(redacted, "fix a[i] with sk-1 now"));
-        assert!(!hears(redacted, "fix a completely different thing with sk-1 now"));
+        assert!(answers(redacted, "fix a[i] with sk-1 now"));
+        assert!(!answers(redacted, "fix a completely different thing with sk-1 now"));
     }
-    assert!(!hears(Redacted::Nothing, "fix a[i] with sk-1 now"));
+    assert!(!answers(Redacted::Nothing, "fix a[i] with sk-1 now"));
 }
 
 #[test]
