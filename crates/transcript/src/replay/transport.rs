@@ -3,6 +3,7 @@
 
 use std::future::pending;
 use std::io;
+use std::time::Duration;
 
 use duologue_rpc::{Limits, LineBuffer, LineTooLong, Transport};
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -81,6 +82,27 @@ pub(super) async fn play(
                 }
             }
         }
+        // Lines are received one by one, so that what each of them causes comes before the next.
+        match input.next_line_with_end() {
+            Ok(Some(bytes)) => {
+                received += receive(player, plays, bytes, now, &mut live);
+                if received > most {
+                    let (who, mib) = (plays.other().name(), most >> 20);
+                    let flood =
+                        format!("the {who} has sent more than {mib} MiB, the limit for this recording");
+                    return Err(io::Error::other(flood));
+                }
+                continue;
+            }
+            // A line without an end closes the conversation, as on every connection.
+            Err(LineTooLong) if !ended => {
+                ended = true;
+                live.push(Record::new(now, RecordEvent::Eof(plays.other())));
+                player.end(now);
+                continue;
+            }
+            Ok(None) | Err(LineTooLong) => {}
+        }
         if !unflushed {
             let leaving = if close || done { writer.take() } else { None };
             if let Some(mut writer) = leaving {
@@ -113,35 +135,11 @@ pub(super) async fn play(
                     Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
                     Err(_) => ended = true,
                 }
-                let mut receive = |bytes: &[u8]| {
-                    let line = line(plays.other(), bytes);
-                    player.receive(line.readable(), now);
-                    let record = Record::new(now, RecordEvent::Line(line));
-                    received += weight(&record);
-                    live.push(record);
-                };
-                let at_end = ended;
-                loop {
-                    match input.next_line_with_end() {
-                        Ok(Some(line)) => receive(line),
-                        Ok(None) => break,
-                        // A line without an end closes the conversation, as on every connection.
-                        Err(LineTooLong) => {
-                            ended = true;
-                            break;
-                        }
-                    }
-                }
-                let rest = if at_end { input.rest_with_end() } else { &[] };
-                if !rest.is_empty() {
-                    receive(rest);
-                }
-                if received > most {
-                    let (who, mib) = (plays.other().name(), most >> 20);
-                    let flood = format!("the {who} has sent more than {mib} MiB, four times the recording and 64 MiB more");
-                    return Err(io::Error::other(flood));
-                }
                 if ended {
+                    let rest = input.rest_with_end();
+                    if !rest.is_empty() {
+                        receive(player, plays, rest, now, &mut live);
+                    }
                     live.push(Record::new(now, RecordEvent::Eof(plays.other())));
                     player.end(now);
                 }
@@ -150,6 +148,16 @@ pub(super) async fn play(
             () = tokio::task::yield_now(), if steps == STEPS => {}
         }
     }
+}
+
+/// Passes a line of the other side to the player. Returns the memory that it takes.
+fn receive(player: &mut Player, plays: Side, bytes: &[u8], now: Duration, live: &mut Vec<Record>) -> usize {
+    let line = line(plays.other(), bytes);
+    player.receive(line.readable(), now);
+    let record = Record::new(now, RecordEvent::Line(line));
+    let memory = weight(&record);
+    live.push(record);
+    memory
 }
 
 type Writer = Option<Box<dyn AsyncWrite + Send + Unpin>>;
