@@ -224,7 +224,6 @@ pub(crate) mod page {
     pub(crate) const CANCELLATION: &str = "https://agentclientprotocol.com/protocol/v1/cancellation";
     pub(crate) const AUTHENTICATION: &str = "https://agentclientprotocol.com/protocol/v1/authentication";
     pub(crate) const EXTENSIBILITY: &str = "https://agentclientprotocol.com/protocol/v1/extensibility";
-    pub(crate) const ENVELOPES: &str =
-        "https://github.com/duologue/duologue/blob/main/rfds/0004-envelopes.md";
+    pub(crate) const ENVELOPES: &str = "RFD 0004 of Duologue (rfds/0004-envelopes.md)";
     pub(crate) const SCHEMA: &str = "https://agentclientprotocol.com/protocol/v1/schema";
 }

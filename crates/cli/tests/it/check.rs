@@ -277,6 +277,8 @@ fn the_list_says_what_is_checked() {
         let row: Value = serde_json::from_str(line).expect("JSON");
         let rule = row["rule"].as_str().unwrap_or_default();
         assert!(rule.ends_with('.') && !rule.contains("\n"), "{rule:?} is a sentence");
-        assert!(row["page"].as_str().is_some_and(|page| page.starts_with("https://")), "{line}");
+        let page = row["page"].as_str().unwrap_or_default();
+        let ours = row["group"] == "envelopes" && page.starts_with("RFD 0004 ");
+        assert!(ours || page.starts_with("https://"), "{line}");
     }
 }
