@@ -4,6 +4,8 @@
 mod car_purchase;
 mod in_memory;
 mod recorded;
+#[path = "workflow/steps.rs"]
+mod steps;
 #[path = "work_order/test.rs"]
 mod work_order;
 #[path = "workflow/test.rs"]

@@ -4,14 +4,13 @@
 #[path = "../workflow/agents.rs"]
 #[allow(dead_code, reason = "half of them is enough")]
 mod agents;
-#[path = "../workflow/steps.rs"]
-#[allow(dead_code, reason = "only its project is needed")]
-mod steps;
 
 use duologue_client::exchange::work::{WorkInput, WorkOutput, apply_artifacts};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
+
+use crate::steps;
 
 const SKILL: &str = include_str!("SKILL.md");
 const INPUT: &str = include_str!("input.json");

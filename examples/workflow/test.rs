@@ -1,13 +1,12 @@
 //! The workflow example: what it prints, and what it says to its agents.
 
-#[path = "steps.rs"]
-mod steps;
-
 use std::path::Path;
 
 use duologue_client::exchange::work::RunEnd;
 use duologue_client::{Client, Command, Connection};
 use duologue_transcript::{Recorder, Side, Transcript, assert_transcript};
+
+use crate::steps;
 
 const WORKFLOW: &str = env!("CARGO_BIN_EXE_workflow");
 

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use duologue_schema::{AgentNotification, AgentRequest, ClientResponse, METHODS, SessionUpdate, MethodSide};
+use duologue_schema::{AgentNotification, AgentRequest, ClientResponse, METHODS, MethodSide, SessionUpdate};
 use serde_json::Value;
 use serde_json::value::RawValue;
 

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use duologue_rpc::{Limits, Malformed, RpcMessage, ResponseOutcome};
+use duologue_rpc::{Limits, Malformed, ResponseOutcome, RpcMessage};
 use duologue_schema::{Error, RequestId};
 use serde_json::{Map, Value};
 

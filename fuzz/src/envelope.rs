@@ -1,8 +1,8 @@
 //! The envelope: every line is read without a panic, its parts are parts of the line, and what it is
 //! answered with is a message that carries its id byte for byte.
 
-use duologue_rpc::fuzzing::{fast_path_params_of, refusal, fast_path_line};
-use duologue_rpc::{Limits, Malformed, RpcMessage, ResponseOutcome};
+use duologue_rpc::fuzzing::{fast_path_line, fast_path_params_of, refusal};
+use duologue_rpc::{Limits, Malformed, ResponseOutcome, RpcMessage};
 use duologue_schema::{Error, RequestId};
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -12,7 +12,8 @@ pub fn check(line: &[u8]) {
     whole(line);
     let line = fast_path_line(line);
     whole(&line);
-    let short = fast_path_params_of(&line).filter(|params| serde_json::from_str::<IgnoredAny>(params).is_ok());
+    let short =
+        fast_path_params_of(&line).filter(|params| serde_json::from_str::<IgnoredAny>(params).is_ok());
     if let Some(short) = short {
         match RpcMessage::read(&line, &Limits::default()) {
             Some(Ok(RpcMessage::Notification { method, params })) => {

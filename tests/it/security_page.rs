@@ -90,7 +90,7 @@ fn shown(name: &str, value: &str) -> String {
     let number: u64 = value.parse().unwrap_or_else(|_| panic!("{name} = {value} is no number"));
     let is_size = ["BYTES", "TAIL", "OUTPUT"].iter().any(|word| name.to_uppercase().contains(word));
     for (unit, size) in [("MiB", 1 << 20), ("KiB", 1 << 10)] {
-        if is_size && number % size == 0 {
+        if is_size && number.is_multiple_of(size) {
             return format!("{} {unit}", number / size);
         }
     }

@@ -409,8 +409,8 @@ impl EntryState {
         modes: Option<&SessionModeState>,
         config_options: Option<&[SessionConfigOption]>,
     ) {
-        let modes = modes.filter(|modes| fits(modes)).cloned();
-        let options = config_options.filter(|options| fits(options)).map(<[_]>::to_vec);
+        let modes = modes.filter(fits).cloned();
+        let options = config_options.filter(fits).map(<[_]>::to_vec);
         self.conversation.begin(modes, options.unwrap_or_default());
     }
 

@@ -136,8 +136,12 @@ mod tests {
 
     fn tokens(text: &str) -> Vec<(JsonTokenKind, &str, usize)> {
         let mut scanner = JsonScanner::new(text.as_bytes());
-        std::iter::from_fn(|| scanner.next().map(|token| (token.kind, &text[token.span], scanner.depth())))
-            .collect()
+        std::iter::from_fn(|| {
+            scanner
+                .next()
+                .map(|token| (token.kind, text.get(token.span).unwrap_or_default(), scanner.depth()))
+        })
+        .collect()
     }
 
     #[test]

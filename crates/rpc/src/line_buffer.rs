@@ -99,7 +99,7 @@ impl LineBuffer {
     ///
     /// [`LineTooLong`] if the line is longer than the limit, complete or not.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
-        let line = self.next_range()?.map(|line| self.trimmed(line));
+        let line = self.next_range()?;
         Ok(line.and_then(|line| self.bytes.get(line)))
     }
 
@@ -110,11 +110,12 @@ impl LineBuffer {
     ///
     /// As [`next_line`](Self::next_line).
     pub fn next_line_with_end(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
+        let start = self.start;
         let line = self.next_range()?;
-        Ok(line.and_then(|line| self.bytes.get(line.start..line.end + 1)))
+        Ok(line.and_then(|_| self.bytes.get(start..self.start)))
     }
 
-    /// Removes the next complete line. Returns its range without the `\n`.
+    /// Removes the next complete line. Returns its range without the line end.
     fn next_range(&mut self) -> Result<Option<Range<usize>>, LineTooLong> {
         let unseen = self.bytes.get(self.scanned..self.end).unwrap_or_default();
         let Some(offset) = memchr::memchr(b'\n', unseen) else {
@@ -122,10 +123,10 @@ impl LineBuffer {
             let length = self.trimmed(self.start..self.end).len();
             return if length > self.limit { Err(LineTooLong) } else { Ok(None) };
         };
-        let line = self.start..self.scanned + offset;
-        self.start = line.end + 1;
-        self.scanned = self.start;
-        if self.trimmed(line.clone()).len() > self.limit { Err(LineTooLong) } else { Ok(Some(line)) }
+        let end = self.scanned + offset;
+        let line = self.trimmed(self.start..end);
+        (self.start, self.scanned) = (end + 1, end + 1);
+        if line.len() > self.limit { Err(LineTooLong) } else { Ok(Some(line)) }
     }
 
     /// Removes and returns the bytes after the last line end, without a `\r` at their end.
