@@ -175,7 +175,7 @@ fn lends_files_and_programs() {
     insta::assert_snapshot!(calls(&["files", "--yes", "--json", "--read-only"]), @r#"
     "call-1" null
     "call-1" null
-    "call-1" "the client did not advertise fs.writeTextFile; check it with client().capabilities()"
+    "call-1" "the client did not advertise fs.writeTextFile; check client().capabilities() first"
     "call-1" failed
     "call-2" "[cwd]/duologue-mock.txt does not exist (-32002)"
     "call-2" failed
@@ -187,13 +187,13 @@ fn lends_files_and_programs() {
     insta::assert_snapshot!(calls(&["files", "--yes", "--json", "--no-tools"]), @r#"
     "call-1" null
     "call-1" null
-    "call-1" "the client did not advertise fs.writeTextFile; check it with client().capabilities()"
+    "call-1" "the client did not advertise fs.writeTextFile; check client().capabilities() first"
     "call-1" failed
-    "call-2" "the client did not advertise fs.readTextFile; check it with client().capabilities()"
+    "call-2" "the client did not advertise fs.readTextFile; check client().capabilities() first"
     "call-2" failed
-    "call-3" "the client did not advertise fs.readTextFile; check it with client().capabilities()"
+    "call-3" "the client did not advertise fs.readTextFile; check client().capabilities() first"
     "call-3" failed
-    "call-4" "the client did not advertise fs.readTextFile; check it with client().capabilities()"
+    "call-4" "the client did not advertise fs.readTextFile; check client().capabilities() first"
     "call-4" failed
     "#);
     insta::assert_snapshot!(calls(&["terminal", "--yes", "--json"]), @r#"
