@@ -72,7 +72,7 @@ pub(super) const F: &[Row] = &[
             "tests/it/frames/torn.rs::over_a_pipe_of_one_page",
             "tests/it/frames/torn.rs::in_every_order_of_short_writes",
             "tests/it/order_rules/closing.rs::a_grudging_pipe_tears_no_frame",
-            "crates/rpc/src/interleavings/loom/outbox.rs::what_was_taken_is_written_once_and_in_order",
+            "crates/rpc/src/interleavings/loom/outbox.rs::accepted_frames_are_written_once_and_in_order",
         ],
         reason: "",
     },
@@ -226,7 +226,7 @@ pub(super) const G: &[Row] = &[
         rule: "The note is made before the bytes leave.",
         shown_by: &[
             "tests/it/order_rules/closing.rs::an_answer_inside_the_write_finds_its_request",
-            "crates/rpc/src/interleavings/loom/requests.rs::an_answer_never_comes_too_early",
+            "crates/rpc/src/interleavings/loom/requests.rs::a_response_never_arrives_before_its_request_is_registered",
         ],
         reason: "",
     },

@@ -92,7 +92,7 @@ pub(super) const E: &[Row] = &[
         fault: "Closing hangs, or kills too early.",
         rule: "End of input, two seconds, TERM, two more, KILL, one to be gone; the output is read meanwhile; it goes on when nobody waits for it.",
         shown_by: &[
-            "crates/client/src/child.rs::the_ladder_takes_its_time_and_no_more",
+            "crates/client/src/child.rs::each_step_of_the_shutdown_has_its_time",
             "tests/it/processes/close.rs::whatever_the_agent_is_it_is_closed_in_five_seconds",
             "tests/it/processes/close.rs::a_well_behaved_agent_is_never_signalled",
             "tests/it/processes/close.rs::remaining_output_is_read",

@@ -143,7 +143,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
             "cargo xtask reliability R12",
             "tests/it/processes/close.rs::whatever_the_agent_is_it_is_closed_in_five_seconds",
             "tests/it/processes/stdio.rs::a_stuck_handler_ends_with_the_input",
-            "crates/client/src/child.rs::the_ladder_takes_its_time_and_no_more",
+            "crates/client/src/child.rs::each_step_of_the_shutdown_has_its_time",
         ],
         reason: "",
     },
