@@ -18,7 +18,7 @@ use std::thread::available_parallelism;
 
 use serde_json::Value;
 
-/// How many agents are checked at a time for each processor; they mostly wait.
+/// The number of agents checked at a time for each processor. It is more than one because they mostly wait.
 const AT_ONCE: usize = 4;
 /// The agent without a fault.
 const NONE: &str = "none";
@@ -134,7 +134,7 @@ fn main() -> ExitCode {
             agent::run(fault);
             return ExitCode::SUCCESS;
         }
-        // What asks for the names of tests finds none.
+        // A test runner that requests the names of the tests gets an empty list.
         [list, ..] if list == "--list" => return ExitCode::SUCCESS,
         _ => {}
     }
@@ -178,7 +178,7 @@ fn try_fault(fault: &str, severities: &BTreeMap<String, String>) -> Result<(), S
     let timeout = if SILENT.contains(&fault) { "5" } else { "60" };
     let mut args = vec!["check", "--json", "--timeout", timeout, "--"];
     if fault == "exits-on-sigterm" {
-        // What a shell ignores, the program it becomes ignores as well.
+        // A signal that the shell ignores stays ignored after `exec`, so the agent does not end at SIGTERM.
         args.extend(["sh", "-c", "trap '' TERM; exec \"$0\" \"$@\""]);
     }
     args.extend([this, "--agent", fault]);
@@ -230,7 +230,7 @@ fn try_fault(fault: &str, severities: &BTreeMap<String, String>) -> Result<(), S
     Ok(())
 }
 
-/// What `duologue` prints, line by line.
+/// Runs `duologue` and returns the JSON value of each line that it prints.
 fn duologue(args: &[&str]) -> Vec<Value> {
     let output = Command::new(env!("CARGO_BIN_EXE_duologue")).args(args).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();

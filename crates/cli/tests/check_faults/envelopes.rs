@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 /// Its id.
 const OWN: &str = "b0b";
 
-/// What it advertises.
+/// Returns the `_meta` value that the agent advertises.
 pub(crate) fn advertised(fault: &str) -> Value {
     match fault {
         "no-envelopes" => json!({}),
@@ -14,7 +14,7 @@ pub(crate) fn advertised(fault: &str) -> Value {
     }
 }
 
-/// What a request with an envelope is answered with, or the error; `None` if it is none.
+/// Returns the result or the error for an envelope request. `None` means that it is another method.
 pub(crate) fn answer(fault: &str, method: &str, params: &Value) -> Option<Result<Value, Value>> {
     let kind = method.strip_prefix("_session/")?;
     let envelope = &params["envelope"];

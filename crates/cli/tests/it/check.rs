@@ -48,7 +48,7 @@ fn all_pass(args: &[&str], skipped: &[&str]) {
     assert_eq!(output.status.code(), Some(0));
 }
 
-/// What concerns only agents that advertise sessions to go on with, modes and options, and envelopes.
+/// The checks that only concern agents that advertise saved sessions, modes and options, or envelopes.
 const NOT_OFFERED: [&str; 18] = [
     "load-replays",
     "load-unknown",
@@ -214,7 +214,7 @@ fn a_signal_ends_the_agent_too_and_leaves_nothing_behind() {
         assert_eq!(check.wait().expect("it ends").code(), Some(code));
         let left: Vec<_> = std::fs::read_dir(&temporary).expect("a folder").collect();
         assert!(left.is_empty(), "{left:?}");
-        // Dead is enough: collecting it is the business of whoever inherits it.
+        // A zombie process counts as ended: only its new parent process can collect it.
         let state = |agent: &str| {
             let ps = Command::new("ps").args(["-o", "stat=", "-p", agent]).output().expect("ps");
             String::from_utf8_lossy(&ps.stdout).trim().to_owned()

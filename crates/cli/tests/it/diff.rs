@@ -34,7 +34,7 @@ fn folder() -> tempfile::TempDir {
     folder
 }
 
-/// What it prints, and how it ends.
+/// Runs `duologue diff` in the folder and returns its output and exit code.
 fn diff(folder: &Path, args: &[&str], input: &str) -> String {
     let mut child = Command::new(env!("CARGO_BIN_EXE_duologue"))
         .arg("diff")
@@ -47,7 +47,7 @@ fn diff(folder: &Path, args: &[&str], input: &str) -> String {
         .spawn()
         .expect("the binary starts");
     let mut stdin = child.stdin.take().expect("piped");
-    // Whoever is asked for files does not read it.
+    // This may fail: a command with two files as arguments does not read its input.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     let output = child.wait_with_output().expect("it ends");

@@ -23,7 +23,7 @@ fn shown(command: &mut Command) -> String {
     format!("{}--- stderr\n{}--- {}", text(&stdout), text(&stderr), status.code().unwrap())
 }
 
-/// An agent as a shell script. `hello` is what it can do, `then` what it does once it has said so.
+/// An agent as a shell script. It advertises the capabilities `hello`, and then runs the commands in `then`.
 fn script(args: &[&str], hello: &str, then: &str) -> Command {
     let hello = format!(
         r#"read a; echo '{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":1,"agentCapabilities":{{{hello}}}}}}}'"#
@@ -220,7 +220,7 @@ fn cancels_what_takes_too_long() {
     error: the other agent returned an error: not done within 1s: the mock stopped as it was told (timeout)
     --- 1
     ");
-    // Whoever does not stop is waited for.
+    // A delegation that ignores the cancel request is awaited to its end.
     insta::assert_snapshot!(shown(&mut mock(&["delegate", "stubborn", "--cancel-after", "1s"])), @r#"
     Done: stubborn
     {"context":{},"steps":3,"urgent":false}
@@ -234,7 +234,7 @@ fn cancels_what_takes_too_long() {
     · 3 of 3: tidied up
     --- 0
     "#);
-    // What is done by then is not cancelled.
+    // A delegation that is done before the time of `--cancel-after` is not cancelled.
     let done = mock(&["delegate", "quick", "--cancel-after", "1h"]).output().unwrap();
     assert_eq!(done.status.code(), Some(0));
 }

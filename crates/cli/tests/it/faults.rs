@@ -15,13 +15,13 @@ use duologue_client::schema::{
 };
 use duologue_client::{AgentExited, Client, Command, Connection, Error, Limits, Result, Session, Turn};
 
-/// What the mock says when it is prompted with `refusal`: four updates, then the answer. Before them come
+/// The text that the mock sends for the prompt `refusal`: four updates, then the answer. Earlier frames are
 /// the answers to `initialize` and `session/new` and an update with the commands, so the answer is frame 8.
 const SAID: &str = "I would rather not.";
 const LAST: usize = 8;
 /// More than anything here takes, on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is done at once may take this long on a machine that is busy with other things.
+/// The time limit of an operation that has nothing to wait for, on a machine that is busy with other things.
 const AT_ONCE: Duration = Duration::from_secs(5);
 
 fn agent(faults: &str) -> Command {
@@ -68,7 +68,7 @@ fn text(update: &SessionUpdate) -> Option<String> {
     }
 }
 
-/// The process of an agent that was asked for these faults, run with nothing to read.
+/// Runs the mock agent with these arguments and an empty input.
 fn alone(faults: &[&str]) -> Output {
     let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_duologue"));
     command.arg("mock").args(faults).stdin(std::process::Stdio::null()).output().expect("it starts")
@@ -138,7 +138,7 @@ fn equal_seeds_make_equal_noise() {
     assert_ne!(run("7"), run("8"));
 }
 
-/// What a client has to put up with: nobody notices.
+/// Deviations that a client has to tolerate: the turn has the same text and the same end with each of them.
 #[tokio::test]
 async fn bytes_in_any_shape_make_the_same_turn() {
     for faults in [
@@ -313,7 +313,7 @@ async fn permissions_are_all_requested_at_once_and_all_answered() {
     assert_eq!(asked("permissions=200").await, (200, 200, StopReason::Refusal));
 }
 
-/// The second gets an error, so the user is asked once.
+/// The second request gets an error, so the user sees only one question.
 #[tokio::test]
 async fn of_two_requests_with_one_id_the_first_counts() {
     assert_eq!(asked("same-id").await, (1, 1, StopReason::Refusal));
@@ -337,7 +337,7 @@ async fn a_load_without_end_leaves_the_others_alone_and_can_be_dropped() {
     assert!(begun.elapsed() < AT_ONCE, "{:?}", begun.elapsed());
 }
 
-/// How an agent ended, from the error of the turn it did not survive.
+/// Runs a turn that the agent does not survive. Returns its exit and the texts that it sent before.
 async fn end(faults: &str) -> (AgentExited, Vec<String>) {
     let (agent, _session, mut turn) = turn(faults).await;
     let (said, reason) = texts(&mut turn).await;
@@ -366,7 +366,7 @@ async fn an_agent_that_dies_says_how() {
     assert_eq!((exited.status.and_then(|status| status.code()), said.len()), (Some(3), 2));
     let (exited, said) = end("torn=7").await;
     assert_eq!((exited.status.and_then(|status| status.code()), said.len()), (Some(1), 3));
-    // What it wrote to stderr before is there up to 64 KiB.
+    // The error contains the last 64 KiB that the agent wrote to stderr.
     let (exited, _) = end("stderr=1MiB@4,exit=5").await;
     assert!((60 << 10..=64 << 10).contains(&exited.stderr.len()), "{}", exited.stderr.len());
     assert!(exited.stderr.ends_with("mock: ending with code 1 after frame 5, as asked\n"), "{exited}");

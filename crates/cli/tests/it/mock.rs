@@ -72,7 +72,7 @@ impl Editor {
                     self.send(&json!({ "jsonrpc": "2.0", "id": id, "result": result }));
                 }
                 _ if frame["params"]["update"]["content"]["text"] == "me." => {
-                    // What the scenario `cancel` says once it is at work.
+                    // The scenario `cancel` sends this text and then works until it is cancelled.
                     let session = self.session.clone();
                     let params = json!({ "sessionId": session });
                     self.send(&json!({ "jsonrpc": "2.0", "method": "session/cancel", "params": params }));

@@ -47,7 +47,7 @@ fn said(transcript: &Transcript, side: Side) -> Vec<u8> {
         .collect()
 }
 
-/// What a test found out, for whoever runs a campaign: a line that begins with `measured: `.
+/// Prints a line that begins with `measured: `. A campaign collects these lines for its report.
 #[allow(clippy::print_stdout, reason = "it is read there")]
 fn measured(text: impl std::fmt::Display) {
     println!("measured: {text}");
@@ -192,7 +192,7 @@ fn when_the_file_takes_no_more_the_conversation_goes_on() {
     assert_eq!(output.status.code(), Some(9), "the agent's own code comes first");
 }
 
-/// Whether any process has this word on its command line.
+/// Returns true if any process has this word on its command line.
 #[cfg(target_os = "linux")]
 fn runs(word: &str) -> bool {
     let processes = fs::read_dir("/proc").expect("processes").flatten();
@@ -256,7 +256,7 @@ fn kill(child: &Child, signal: &str) {
     assert!(killed.expect("kill").success());
 }
 
-/// What reached the other side is in the file, and nothing is fused.
+/// All lines that reached the other side are in the file, and no two lines are merged into one.
 #[test]
 fn killed_at_200_points_it_loses_nothing_that_was_received() {
     let (folder, path) = folder();

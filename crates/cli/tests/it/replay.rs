@@ -284,7 +284,7 @@ fn a_cut_recording_is_an_agent_that_dies() {
     assert_eq!(output.status.code(), Some(1), "{text}");
 }
 
-/// What could be read was replayed without a difference, but it was not all.
+/// The readable records are replayed without a difference, but one line of the recording is damaged.
 #[test]
 fn a_damaged_recording_is_no_success() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -329,7 +329,7 @@ fn a_file_to_save_to_is_opened_before_the_first_message() {
     assert!(!ran.exists(), "no agent was started");
 }
 
-/// A delegation with its news and its result: the one who gives it and the one who does it are other agents today.
+/// A delegation with its updates and its result. Both agents have other ids than the recorded ones.
 #[test]
 fn agents_that_talk_are_played_too() {
     let folder = tempfile::tempdir().expect("a folder");

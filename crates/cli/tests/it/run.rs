@@ -242,7 +242,7 @@ fn leaves_no_escape_sequence_in_a_pipe() {
     }
 }
 
-/// What is recorded can be shown; the end of the process is in it.
+/// A recording can be shown, and contains the end of the process.
 #[test]
 fn records_all_messages() {
     let folder = tempfile::tempdir().unwrap();
@@ -253,8 +253,8 @@ fn records_all_messages() {
     for sign in ["session/prompt", "end_turn", "mock: a line on stderr", r#""exit""#] {
         assert!(transcript.contains(sign), "{sign} is not in\n{transcript}");
     }
-    // Whoever replays it sees that the agent ended because its input did. What it said on stderr came another way, and
-    // may be read at any time.
+    // The order shows that the agent ended because its input did. Lines of stderr are left out: they arrive
+    // on another pipe, so their position varies.
     let said = |line: &&str| !line.contains(r#""stderr""#);
     let end = transcript.lines().rev().filter(said).take(3).map(|line| line.split_once(',').unwrap().1);
     let end: Vec<_> = end.collect();
@@ -264,7 +264,7 @@ fn records_all_messages() {
     assert_eq!(code, 2);
     let (code, _, _) = run(&["hello", "--force", "--record", file.to_str().unwrap()], "");
     assert_eq!(code, 0);
-    // What never began is not recorded.
+    // An agent that does not start is not recorded.
     let file = folder.path().join("none.jsonl");
     let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
     command.args(["run", "hello", "--record"]).arg(&file).args(["--", "/no/such/agent"]);
@@ -440,7 +440,7 @@ fn refuses_what_is_no_text() {
     }
 }
 
-/// What an agent says beside the protocol is not lost on who asks for it.
+/// With `-v`, lines of the agent that are not protocol messages are shown.
 #[test]
 fn tells_of_noise() {
     let noisy = format!("{SESSION} echo 'a stray line'; {END}");
@@ -479,7 +479,7 @@ fn a_signal_ends_it_when_nobody_reads() {
     use std::time::{Duration, Instant};
 
     let text = "x".repeat(2000);
-    // What is said on stderr comes another way, and has to be there before nobody reads any more.
+    // The process id arrives on another pipe, stderr. The pause lets it through before stdout is full.
     let flood = format!(
         r#"{SESSION} sleep 0.5; while :; do echo '{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}}}}}}}}'; done"#
     );

@@ -18,7 +18,7 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// What it printed, and how it ended.
+/// Returns the output of the command and its exit code.
 fn said(output: &Output) -> String {
     let code = output.status.code().expect("a code");
     format!("{}{}exit {code}", text(&output.stdout), text(&output.stderr))

@@ -32,8 +32,8 @@ fn a_draft_is_seen_and_disappears() {
     ");
 }
 
-/// The draft is longer than the window: what has scrolled away stays and is said to be taken back, what is
-/// within reach disappears.
+/// The draft is longer than the window. Lines that have scrolled away stay and are marked as retracted. Lines
+/// that are still on the screen disappear.
 #[test]
 fn a_draft_that_scrolled_away_is_marked_as_cleared() {
     let mut terminal = start(8, 40, &["long"], "1");
@@ -221,7 +221,7 @@ fn talks_until_the_user_leaves() {
     assert_eq!(terminal.end(), 0);
 }
 
-/// What is typed while the agent is at work does not get into its words, and is the next prompt.
+/// Input that is typed during a turn does not appear in the text of the agent, and becomes the next prompt.
 #[test]
 fn prompts_can_be_typed_ahead() {
     let mut terminal = start(40, 60, &[], "30");
@@ -312,8 +312,8 @@ fn a_second_ctrl_c_leaves_a_deaf_agent() {
     assert_eq!(terminal.end(), 130);
 }
 
-/// A permission that is open when the turn is cancelled is not asked any more, and what was typed before
-/// a question is no answer to it.
+/// An open permission question ends when its turn is cancelled. Input that was typed before a question
+/// appears does not answer it.
 #[test]
 fn questions_end_with_their_turn_and_begin_with_themselves() {
     let mut terminal = start(20, 60, &["permission"], "0");
@@ -353,7 +353,7 @@ fn dumb_terminals_get_text() {
     assert!(terminal.screen().starts_with("Hello! I am the mock agent"), "{}", terminal.screen());
     assert!(!terminal.bytes().contains('\u{1b}'));
 
-    // Its user can be asked all the same.
+    // Questions to the user work in such a terminal too.
     let args: Vec<&str> = ["run", "permission"].into_iter().chain(MOCK).chain(["0"]).collect();
     let mut terminal = Terminal::start(20, 60, &args, &[("TERM", "dumb")]);
     terminal.wait_for("[1-4, y, n]");
@@ -451,7 +451,7 @@ fn another_size_of_the_window_loses_nothing() {
     assert!(shown.contains("for all I can do."), "{shown}");
 }
 
-/// What is typed is seen at the prompt only, and afterwards again.
+/// Typed keys are shown only at the prompt, and again after the program has ended.
 #[test]
 fn the_terminal_is_left_as_it_was() {
     let mut terminal = start(20, 60, &["cancel"], "0");

@@ -14,13 +14,13 @@ fn validate(args: &[&str], input: &str) -> Output {
         .spawn()
         .expect("the binary starts");
     let mut stdin = child.stdin.take().expect("piped");
-    // Whoever is asked for a file does not read it.
+    // This may fail: a command with a file as its argument does not read its input.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     child.wait_with_output().expect("it ends")
 }
 
-/// What it printed, and how it ended.
+/// Returns the output of the command and its exit code.
 fn said(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
     format!("{}{}exit {}", text(&output.stdout), text(&output.stderr), output.status.code().expect("a code"))
@@ -139,7 +139,7 @@ fn unreadable_and_invalid_frames_are_reported_differently() {
     "#);
 }
 
-/// What a receiver refuses is an error here, and what a sender may leave out costs nothing.
+/// A missing member that a receiver requires is an error, and one that a sender may omit is not.
 #[test]
 fn required_members_of_an_envelope_are_checked() {
     let carried = |kind: &str, session: &str, rest: &str| {

@@ -524,7 +524,7 @@ fn a_long_conversation_is_as_cheap_as_a_short_one() {
     assert_eq!(conversation.message(MessageKind::Agent, "m17").unwrap().content.len(), 1);
 }
 
-/// Who draws entries as they change learns from the fold which one to draw again.
+/// The fold reports the entry that an update changed, so that a display redraws only this one.
 #[test]
 fn an_update_says_which_entry_it_changed() {
     let mut conversation = fold("> go\n agent_message_chunk: one");

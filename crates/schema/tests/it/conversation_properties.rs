@@ -1,4 +1,4 @@
-//! What holds of the fold whatever the updates are.
+//! Properties of the fold that hold for any updates.
 
 use std::sync::LazyLock;
 
@@ -56,7 +56,7 @@ fn named(update: SessionUpdate, id: Option<&str>) -> SessionUpdate {
     }
 }
 
-/// What only an agent says: everything a turn is made of.
+/// Updates that only an agent sends: everything that a turn consists of.
 fn of_agent() -> impl Strategy<Value = SessionUpdate> {
     let message =
         (content(), id()).prop_map(|(content, id)| named(SessionUpdate::agent_message(content), id));
@@ -75,7 +75,7 @@ fn of_agent() -> impl Strategy<Value = SessionUpdate> {
     prop_oneof![6 => message, 3 => thought, 3 => clear, 2 => forget, 2 => call, 1 => summary, 1 => metadata()]
 }
 
-/// Updates that tell how things stand and nothing that was said.
+/// Updates that report a state and add nothing to a message.
 fn metadata() -> impl Strategy<Value = SessionUpdate> {
     prop_oneof![
         Just(SessionUpdate::UsageUpdate(UsageUpdate::new(1_u64, 2_u64))),
@@ -154,13 +154,13 @@ proptest! {
         prop_assert_eq!(all.entries(), said.entries());
     }
 
-    /// A session that is loaded tells its turns by what the person said alone.
+    /// Only the messages of the user separate the turns of a loaded session.
     #[test]
     fn a_replay_with_its_clears_comes_to_the_same(turns in vec(vec(of_agent(), 1..12), 0..6)) {
         let mut live = Vec::new();
         let mut replay = Vec::new();
         for (number, turn) in turns.into_iter().enumerate() {
-            // Something said by the agent keeps two prompts apart, as in a true session.
+            // A message of the agent keeps two prompts apart, as in a real session.
             let turn = || turn.iter().cloned().chain([SessionUpdate::agent_message("end")]).map(Update);
             live.push(Prompt(["one", "two"][number % 2]));
             live.extend(turn());

@@ -1,4 +1,4 @@
-//! What decoding the hot types costs.
+//! The memory that decoding the most frequent types costs.
 
 use std::hint::black_box;
 

@@ -1,4 +1,4 @@
-//! What envelopes of each kind look like on the wire, and what is read from others.
+//! The wire form of each kind of envelope, and the reading of envelopes from other implementations.
 
 use duologue_schema::envelope::*;
 use duologue_schema::export::{Definition, extension_schemas};
@@ -129,7 +129,7 @@ fn methods() {
     assert_eq!(<EnvelopeParams<DelegationOutcome> as Notification>::METHOD, "_session/result");
 }
 
-/// Which kinds need what is said once: their types, their schemas and whoever reads them go by it.
+/// The required members of each kind are defined once, and the schemas and all readers agree with that.
 #[test]
 fn required_members_of_a_kind() {
     let schema = extension_schemas().into_iter().find(|scheme| scheme.name == "envelope").unwrap().document();

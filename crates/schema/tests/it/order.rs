@@ -60,7 +60,7 @@ fn any_order_of_keys_and_any_escapes_read_the_same() {
             rewrite(&value, &mut random, &mut text);
             let (plain, shuffled) =
                 ((definition.round_trip)(&value.to_string()), (definition.round_trip)(&text));
-            // What is unknown keeps the order and the spelling it came in.
+            // Unknown members keep their order and spelling, so values are compared and not texts.
             let parse =
                 |result: Result<String, String>| -> Value { serde_json::from_str(&result.unwrap()).unwrap() };
             assert_eq!(parse(plain), parse(shuffled), "{}: {text}", definition.name);
@@ -80,7 +80,7 @@ fn unknown_keys_are_passed_over() {
         more.insert("zUnknown".into(), Value::Null);
         let with_more = (definition.round_trip)(&Value::Object(more).to_string());
         let same = plain == with_more;
-        // What is kept as it is keeps unknown keys too.
+        // A type that keeps the original value keeps unknown keys too.
         assert!(same || with_more.is_ok_and(|text| text.contains("zUnknown")), "{}", definition.name);
     }
 }

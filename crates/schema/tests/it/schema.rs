@@ -7,7 +7,7 @@ use duologue_schema::export::random::{RandomValues, same};
 use duologue_schema::export::{Definition, definitions, document, extension_schemas, files};
 use serde_json::Value;
 
-/// How many values of each definition are tried.
+/// The number of values that are tried for each definition.
 const VALUES: u64 = 200;
 
 #[test]

@@ -1,4 +1,4 @@
-//! What the types read and write, as text.
+//! The JSON texts that the types read and write.
 
 use duologue_schema::export::definitions;
 use duologue_schema::*;

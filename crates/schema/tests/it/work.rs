@@ -49,7 +49,7 @@ fn both_survive_the_types() {
     assert_eq!(read::<WorkResult>(&json!({ "output": output() })), Ok(WorkResult::new(output())));
 }
 
-/// What is `at` a path of keys, taken out.
+/// Returns the value without the member at this path of keys.
 fn without(value: &Value, at: &str) -> Value {
     let mut value = value.clone();
     let (object, key) = at.rsplit_once('/').unwrap();

@@ -407,7 +407,7 @@ async fn bytes_without_the_end_of_a_line_are_passed_on_at_once() {
         agent.write_all(b"name? ").await.expect("a proxy");
         let count = client.read(&mut piece).await.expect("a proxy");
         assert_eq!(piece.get(..count), Some(&b"name? "[..]));
-        // One direction is closed, and the other one still works.
+        // One direction is closed, and the opposite one still works.
         client.shutdown().await.expect("a proxy");
         assert_eq!(agent.read(&mut piece).await.expect("a proxy"), 0);
         agent.write_all(b"bye\n").await.expect("a proxy");

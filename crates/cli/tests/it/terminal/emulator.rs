@@ -11,7 +11,7 @@ use rustix::fs::{Mode, OFlags};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{LocalModes, Winsize, tcgetattr, tcsetwinsize};
 
-/// How long anything may take.
+/// The time limit of each wait.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub(crate) struct Terminal {
@@ -124,7 +124,7 @@ impl Terminal {
         String::from_utf8_lossy(&self.bytes).into_owned()
     }
 
-    /// Whether anything is bold, dim or coloured.
+    /// Returns true if any output is bold, dim or coloured.
     pub(crate) fn has_styles(&self) -> bool {
         let bytes = self.bytes();
         bytes.split('\u{1b}').skip(1).any(|sequence| {
@@ -149,7 +149,7 @@ impl Terminal {
         self.parser.screen_mut().set_size(rows, columns);
     }
 
-    /// Whether the terminal shows what is typed.
+    /// Returns true if the terminal shows typed keys.
     pub(crate) fn echoes(&self) -> bool {
         tcgetattr(&self.master).unwrap().local_modes.contains(LocalModes::ECHO)
     }

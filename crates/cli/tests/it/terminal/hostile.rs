@@ -9,7 +9,7 @@ use tempfile::TempDir;
 use super::emulator::Terminal;
 use super::payloads::{obeyed, payloads};
 
-/// Updates with a place, `@`, for what is said, in as many places as each has.
+/// Updates in which `@` marks each place for a payload, with one in every text that an update can have.
 fn updates() -> Vec<Value> {
     let block = |block: Value| json!({"sessionUpdate": "agent_message_chunk", "content": block});
     let select = json!({"id": "@", "name": "@", "description": "@", "type": "select", "currentValue": "@",
@@ -60,7 +60,7 @@ fn update(update: &Value) -> Value {
     json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}})
 }
 
-/// Questions to the user, with what is looked for when they are asked, and what is typed.
+/// Questions to the user, each as the text to wait for, the reply to type and the request.
 fn questions(number: usize) -> Vec<(String, &'static str, Value)> {
     let ask = |method: &str, params: Value| {
         let id = format!("q{number} {method} {}", params["mode"]);
@@ -101,7 +101,7 @@ fn agent(folder: &Path, lines: &[String], answer: &Value) -> String {
         json!({"currentModeId": "@", "availableModes": [{"id": "@", "name": "@", "description": "@"}]});
     let session = json!({"jsonrpc": "2.0", "id": 2, "result": {"sessionId": "s", "modes": mode}});
     put("session", filled(&session, &all) + "\n");
-    // What is no message at all, and what is written beside them.
+    // Lines that are not messages, for stdout and stderr.
     put("noise", payloads().iter().map(|payload| payload.replace('\n', " ") + "\n").collect());
     put("talk", lines.iter().map(|line| format!("{line}\n")).collect());
     put("end", filled(answer, &all) + "\n");
@@ -151,7 +151,7 @@ fn no_payload_is_obeyed_wherever_it_stands() {
     );
 }
 
-/// How a prompt may fail, and what may be said when it does not.
+/// The two ends of a prompt: an error, and a result with a payload as its stop reason.
 fn ends() -> [Value; 2] {
     let error = json!({"code": -32603, "message": "@", "data": {"@": "@"}});
     [

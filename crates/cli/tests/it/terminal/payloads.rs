@@ -1,4 +1,4 @@
-//! What a hostile agent may say: everything that a terminal obeys, turns around or hides.
+//! The payloads of a hostile agent: everything that a terminal obeys, reorders or hides.
 
 /// Stands in each sequence, where none of our own has it.
 const MARK: &str = "31337";
@@ -48,8 +48,8 @@ pub(crate) fn payloads() -> Vec<String> {
     all.enumerate().map(|(number, payload)| format!("p{number}:{payload}")).collect()
 }
 
-/// What came out of a program, if a terminal obeys nothing in it but us, turns nothing around, and hides
-/// nothing. Else what is wrong, with what stands around it.
+/// Finds the first character that a terminal obeys, reorders or hides, except in sequences that we draw with.
+/// Returns it with the text around it, or `None` if the output is safe.
 pub(crate) fn obeyed(output: &str) -> Option<String> {
     let mut rest = output;
     let mut last = "";
@@ -85,7 +85,7 @@ fn is_raw(char: char) -> bool {
         || matches!(char, '\u{2060}'..='\u{206f}' | '\u{e0000}'..='\u{e007f}')
 }
 
-/// How long the sequence is, if it is one that we draw with: styles, and what a screen is drawn with.
+/// Returns the length of a sequence that sets a style or draws the screen, or `None` for any other.
 fn ours(sequence: &str) -> Option<usize> {
     let length = sequence.find(|char: char| char.is_ascii_alphabetic())? + 1;
     let (sequence, _) = sequence.split_at(length);

@@ -15,7 +15,7 @@ const AGENT: &str = r#"read a; echo '{"jsonrpc":"2.0","id":1,"result":{"protocol
         *session/cancel*) echo '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"cancelled"}}';;
     esac; done"#;
 
-/// What the agent was answered when this was typed, and how the program ended.
+/// Returns the answers that the agent received after this input. The program has to end with an error.
 fn answered(typed: &[&str], leave: &str) -> String {
     let folder = TempDir::new().unwrap();
     let agent = format!("cd '{}'; {AGENT}", folder.path().display());
