@@ -2,7 +2,7 @@
 //!
 //! # Overview
 //!
-//! Implement [`Agent`] and pass it to [`serve_stdio`]. A [`Server`] has the settings, and [`serve`] takes any
+//! Implement [`Agent`] and pass it to [`serve_stdio`]. A [`Server`] has the settings, and [`serve`](fn@serve) takes any
 //! [`Transport`].
 //!
 //! [`Agent::prompt`] receives a [`Turn`]. The turn creates [`MessageWriter`]s, thoughts and tool calls, and sends
