@@ -1,7 +1,7 @@
 //! Updates, tool calls and plans in words: the one list of what is shown of each kind.
 //!
 //! [`update`] and its neighbours describe decoded values, for a terminal or a page. A script has to
-//! show every field, those of later versions included, so it is written from JSON: [`write_update`]
+//! show every field, those of later versions included, so it is written from JSON: `write_update`
 //! lists the fields of each kind.
 
 use std::borrow::Cow;
