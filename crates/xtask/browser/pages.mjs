@@ -3,7 +3,10 @@
 import assert from "node:assert/strict";
 import { launch } from "puppeteer-core";
 
-const [executablePath, userDataDir, tour, hostile, many, count] = process.argv.slice(2);
+const [executablePath, userDataDir, ...rest] = process.argv.slice(2);
+const count = rest.pop();
+// As the browser writes them: without `..`.
+const [tour, hostile, many] = rest.map((address) => new URL(address).href);
 const EVENTS = Number(count);
 // The time limit until a large page shows anything, and until it shows a search result.
 const PATIENCE = 5000;

@@ -13,7 +13,7 @@ use agent_client_protocol::v1::schema::{
 use agent_client_protocol::v1::{ConnectionTo, Responder};
 use agent_client_protocol::{Agent, Client, ConnectTo, Error, Result, Stdio};
 use bench::figures::{Watch, reads, usage};
-use bench::play::{Ask, growth};
+use bench::play::{PromptCommand, growth};
 use bench::{Kind, synchronous};
 
 fn main() -> Result<()> {
@@ -78,10 +78,10 @@ impl Turn {
                 _ => {}
             }
         }
-        let ask = Ask::parse(text);
-        match ask.ok_or_else(|| Error::invalid_params().data("the prompt is none of the benchmark's"))? {
-            Ask::End => {}
-            Ask::Stream { count, bytes } => {
+        let command = PromptCommand::parse(text);
+        match command.ok_or_else(|| Error::invalid_params().data("the prompt is none of the benchmark's"))? {
+            PromptCommand::End => {}
+            PromptCommand::Stream { count, bytes } => {
                 let chunk = "x".repeat(bytes);
                 for _ in 0..count {
                     self.say(chunk.clone())?;
@@ -89,7 +89,7 @@ impl Turn {
                     tokio::task::yield_now().await;
                 }
             }
-            Ask::Read { count } => {
+            PromptCommand::Read { count } => {
                 let (mut watch, mut bytes) = (Watch::start(count), 0);
                 for _ in 0..count {
                     let request = ReadTextFileRequest::new(self.session.clone(), "/bench/file");
@@ -98,7 +98,7 @@ impl Turn {
                 }
                 self.say(reads(count, bytes, watch.stop().1))?;
             }
-            Ask::Redraw { rounds, bytes } => {
+            PromptCommand::Redraw { rounds, bytes } => {
                 let (whole, mut there) = ("x".repeat(bytes), 0);
                 for length in growth(rounds, bytes) {
                     self.say(whole[there..length].to_owned())?;
@@ -108,8 +108,8 @@ impl Turn {
                     there = length;
                 }
             }
-            Ask::Image => self.say(image.to_string())?,
-            Ask::Usage => self.say(usage(None).to_string())?,
+            PromptCommand::Image => self.say(image.to_string())?,
+            PromptCommand::Usage => self.say(usage(None).to_string())?,
         }
         Ok(StopReason::EndTurn)
     }
