@@ -282,12 +282,12 @@ async fn with_a_handler_a_dropped_handle_hands_over() {
         let (_connection, session) =
             connected(signing(BUYER).handler(listener.clone()), signing(SELLER).handler(Echo)).await;
         let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
-        dialogue.request("SendMessage something.").receipt().await.unwrap();
+        dialogue.request("Say something.").receipt().await.unwrap();
         drop(dialogue);
         while listener.heard().len() < 2 {
             tokio::task::yield_now().await;
         }
-        assert_eq!(listener.heard(), ["confirm One moment.", "response SendMessage something."]);
+        assert_eq!(listener.heard(), ["confirm One moment.", "response Say something."]);
     })
     .await;
 }

@@ -430,7 +430,7 @@ fn schema_error(session: &Session) -> Error {
 }
 
 fn setup(model: &str, brave: bool) -> SessionSetup {
-    let ask = SessionMode::new("ask", "AskRequest").description("Asks before it acts");
+    let ask = SessionMode::new("ask", "Ask").description("Asks before it acts");
     let modes = SessionModeState::new("ask", vec![ask, SessionMode::new("code", "Code")]);
     SessionSetup::new().modes(modes).config_options(options(model, brave))
 }
