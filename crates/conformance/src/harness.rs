@@ -80,7 +80,7 @@ pub(crate) struct Agent {
     /// The result of `initialize`.
     pub(crate) initialized: Value,
     /// A finished turn, which checks that only examine one share.
-    turn: Option<Turn>,
+    turn: Option<EndedTurn>,
     logged_in: bool,
 }
 
@@ -93,7 +93,7 @@ pub(crate) struct OpenSession {
 
 /// A finished turn.
 #[derive(Clone)]
-pub(crate) struct Turn {
+pub(crate) struct EndedTurn {
     pub(crate) session: String,
     pub(crate) response: ResponseFromAgent,
 }
@@ -278,7 +278,7 @@ impl Harness {
     }
 
     /// Returns the shared agent and a finished turn, in a session that all checks that only examine it share.
-    pub(crate) async fn after_turn(&mut self) -> Result<(&mut Agent, Turn), Finding> {
+    pub(crate) async fn after_turn(&mut self) -> Result<(&mut Agent, EndedTurn), Finding> {
         self.expect_turns()?;
         if let Some(turn) =
             self.shared.as_ref().filter(|agent| agent.is_open()).and_then(|agent| agent.turn.clone())
@@ -387,10 +387,10 @@ impl Agent {
     }
 
     /// Runs a turn with the configured prompt.
-    pub(crate) async fn turn(&mut self, session: &str) -> Result<Turn, Finding> {
+    pub(crate) async fn turn(&mut self, session: &str) -> Result<EndedTurn, Finding> {
         let prompt = self.prompt_params(session);
         let response = self.request(PromptRequest::METHOD, prompt).await?;
-        Ok(Turn { session: session.to_owned(), response })
+        Ok(EndedTurn { session: session.to_owned(), response })
     }
 
     /// Returns true if the agent advertises a session capability, such as `loadSession` or `close`.

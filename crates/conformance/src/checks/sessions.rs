@@ -9,7 +9,7 @@ use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries};
 use serde_json::{Value, json};
 
 use crate::finding::{Finding, Outcome, checks, fail, pass, skip, warn};
-use crate::harness::{Agent, Harness, QUIET, TestClient, Turn, plural};
+use crate::harness::{Agent, EndedTurn, Harness, QUIET, TestClient, plural};
 use crate::raw_process::ErrorFromAgent;
 
 checks! { "sessions";
@@ -231,7 +231,7 @@ type Restored = (Vec<Record>, Result<Value, ErrorFromAgent>);
 
 /// Loads or resumes the session of a turn. Some agents restore only sessions of their own process, and some
 /// only sessions that are not in use, so a second process tries if the first refuses.
-async fn restore(harness: &mut Harness, method: &str, turn: &Turn) -> Result<Restored, Finding> {
+async fn restore(harness: &mut Harness, method: &str, turn: &EndedTurn) -> Result<Restored, Finding> {
     let first = restore_by(harness.agent().await?, method, turn).await?;
     if first.1.is_ok() {
         return Ok(first);
@@ -242,7 +242,7 @@ async fn restore(harness: &mut Harness, method: &str, turn: &Turn) -> Result<Res
     second
 }
 
-async fn restore_by(agent: &mut Agent, method: &str, turn: &Turn) -> Result<Restored, Finding> {
+async fn restore_by(agent: &mut Agent, method: &str, turn: &EndedTurn) -> Result<Restored, Finding> {
     let start = agent.log().len();
     let params = agent.load_session_params(&turn.session);
     let response = agent.request_with_login(method, params).await?;
