@@ -25,7 +25,7 @@ const ORPHAN_DELAY: Duration = Duration::from_millis(400);
 /// stdin and stdout are reserved for the connection: `println!` writes to stderr, and child processes
 /// inherit an empty stdin.
 ///
-/// When the client closes stdin, turns are cancelled, handlers have one second to respond, and this
+/// The end of stdin cancels all turns. Handlers then have one second to respond, and this function
 /// returns. The process exits at most two seconds after stdin was closed, even if a handler is stuck.
 ///
 /// On Linux the exit of the parent process counts as the end of stdin, even if another process keeps

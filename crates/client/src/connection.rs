@@ -23,8 +23,8 @@ use crate::session::{Session, SessionBuilder, SessionReplay, absolute};
 
 /// A connection to an agent that has responded to `initialize`. Cheap to clone.
 ///
-/// When the last handle is dropped, including those of sessions and turns, the agent is ended: its input
-/// is closed, then it is signalled if it does not exit.
+/// Dropping the last handle, including those of sessions and turns, ends the agent: its input is closed,
+/// then it is signalled if it does not exit.
 #[derive(Clone)]
 pub struct Connection {
     pub(crate) inner: Arc<ConnectionInner>,

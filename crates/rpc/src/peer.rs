@@ -49,8 +49,8 @@ impl std::fmt::Debug for Peer {
 impl Peer {
     /// Sends a request at once. The returned future waits for the response.
     ///
-    /// When the future is ready, all notifications that the peer sent before the response have been
-    /// passed to the service.
+    /// All notifications that the peer sent before the response have been passed to the service by the
+    /// time the future is ready.
     ///
     /// # Cancel safety
     ///

@@ -30,8 +30,8 @@ use duologue_rpc::Lock as _;
 /// Domain and task are copied from the answered message if neither is set.
 ///
 /// In a dialogue that we opened, [`next`](Self::next) returns the messages that no call waits for.
-/// When the last clone of the handle is dropped, they go to the handler of our
-/// [`Dialogues`](super::Dialogues). Without a handler, the dialogue is terminated.
+/// They go to the handler of our [`Dialogues`](super::Dialogues) once the last clone of the handle is
+/// dropped. Without a handler, the dialogue is terminated.
 ///
 /// The messages of a dialogue are sent one at a time: each waits for the receipt of the one before
 /// it.

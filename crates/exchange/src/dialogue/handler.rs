@@ -46,7 +46,7 @@ pub trait DialogueHandler: Send + Sync + 'static {
     ///
     /// # Cancel safety
     ///
-    /// When the connection ends, the handler has a grace period. Then it is dropped at its await
+    /// The handler has a grace period after the end of the connection. Then it is dropped at its await
     /// point.
     fn message(
         &self,
