@@ -109,15 +109,15 @@ impl ConnectionInner {
 
     /// Sends `session/cancel` for a turn, once, responds to its open requests to the user, and ends the turn
     /// after a timeout if the agent does not.
-    pub(crate) fn cancel_turn(self: &Arc<Self>, route: &Arc<SessionEntry>, number: u64, drop_sink: bool) {
-        let Some(questions) = route.cancel(number, drop_sink) else { return };
-        self.send_cancel(route);
+    pub(crate) fn cancel_turn(self: &Arc<Self>, entry: &Arc<SessionEntry>, number: u64, drop_sink: bool) {
+        let Some(questions) = entry.cancel(number, drop_sink) else { return };
+        self.send_cancel(entry);
         questions.cancel();
-        let (route, connection) = (Arc::downgrade(route), Arc::downgrade(self));
+        let (entry, connection) = (Arc::downgrade(entry), Arc::downgrade(self));
         let patience = async move {
             tokio::time::sleep(CANCEL_PATIENCE).await;
-            if let Some(route) = route.upgrade() {
-                route.end_turn(number, Err(Error::CancelIgnored { after: CANCEL_PATIENCE }));
+            if let Some(entry) = entry.upgrade() {
+                entry.end_turn(number, Err(Error::CancelIgnored { after: CANCEL_PATIENCE }));
             }
             if let Some(connection) = connection.upgrade() {
                 connection.turn_ended.notify_waiters();
@@ -127,8 +127,8 @@ impl ConnectionInner {
         self.runtime.spawn(patience);
     }
 
-    pub(crate) fn send_cancel(&self, route: &SessionEntry) {
-        let _ = self.peer().notify_now(&CancelNotification::new(route.id.clone()));
+    pub(crate) fn send_cancel(&self, entry: &SessionEntry) {
+        let _ = self.peer().notify_now(&CancelNotification::new(entry.id.clone()));
     }
 
     /// Sends a request with the timeout of the connection. Dropping the future cancels the request.
@@ -310,10 +310,10 @@ impl Connection {
         let offered = self.capabilities().session_capabilities.delete.is_some();
         self.inner.require(offered, "sessionCapabilities.delete")?;
         let id = id.into();
-        let route = self.inner.router.route(&id).map(|route| (route.restored(), route));
+        let entry = self.inner.router.entry(&id).map(|entry| (entry.restored(), entry));
         self.inner.call(&DeleteSessionRequest::new(id)).await?;
-        if let Some((restored, route)) = route {
-            self.inner.router.forget(&route, restored);
+        if let Some((restored, entry)) = entry {
+            self.inner.router.forget(&entry, restored);
         }
         Ok(())
     }

@@ -39,15 +39,15 @@ pub(crate) struct SessionEntry {
     /// The number of loads and resumes. A close or delete must not end a session that was restored after it.
     restored: AtomicU64,
     inner: Mutex<EntryState>,
-    together: Arc<ConnectionShared>,
+    shared: Arc<ConnectionShared>,
 }
 
 impl Drop for SessionEntry {
     /// Removes the slot of the session, whose weak pointer would keep the memory of the entry.
     fn drop(&mut self) {
-        let mut sessions = self.together.sessions();
-        if sessions.routes.get(&self.id).is_some_and(|known| std::ptr::eq(known.route.as_ptr(), self)) {
-            sessions.routes.remove(&self.id);
+        let mut sessions = self.shared.sessions();
+        if sessions.slots.get(&self.id).is_some_and(|known| std::ptr::eq(known.entry.as_ptr(), self)) {
+            sessions.slots.remove(&self.id);
         }
     }
 }
@@ -64,7 +64,7 @@ struct EntryState {
     /// which they arrived.
     questions: BTreeMap<u64, Question>,
     last_number: u64,
-    together: Arc<ConnectionShared>,
+    shared: Arc<ConnectionShared>,
 }
 
 /// The state that the sessions of a connection share.
@@ -118,7 +118,7 @@ enum IdleUpdates {
 }
 
 impl SessionEntry {
-    fn new(id: SessionId, retention: Retention, together: &Arc<ConnectionShared>) -> Arc<Self> {
+    fn new(id: SessionId, retention: Retention, shared: &Arc<ConnectionShared>) -> Arc<Self> {
         Arc::new(SessionEntry {
             id,
             restored: AtomicU64::new(0),
@@ -127,12 +127,12 @@ impl SessionEntry {
                 call_bytes: 0,
                 turn: TurnSlot::Free,
                 replay: None,
-                between: IdleUpdates::Kept(EvictingQueue::new(&KEPT, &together.kept)),
+                between: IdleUpdates::Kept(EvictingQueue::new(&KEPT, &shared.kept)),
                 questions: BTreeMap::new(),
                 last_number: 0,
-                together: together.clone(),
+                shared: shared.clone(),
             }),
-            together: together.clone(),
+            shared: shared.clone(),
         })
     }
 
@@ -376,7 +376,7 @@ impl OpenQuestions {
 
 impl Drop for EntryState {
     fn drop(&mut self) {
-        self.together.call_bytes.fetch_sub(self.call_bytes, Relaxed);
+        self.shared.call_bytes.fetch_sub(self.call_bytes, Relaxed);
     }
 }
 
@@ -393,7 +393,7 @@ impl EntryState {
         self.count_open_calls();
         let has_grown = self.call_bytes > before;
         while has_grown
-            && self.together.call_bytes.load(Relaxed) > OPEN_CALL_BYTES_TOGETHER
+            && self.shared.call_bytes.load(Relaxed) > OPEN_CALL_BYTES_TOGETHER
             && self.conversation.evict_open_call()
         {
             self.count_open_calls();
@@ -419,7 +419,7 @@ impl EntryState {
         let replaced = self.replay.as_ref().map_or(0, |replay| replay.before.open_call_bytes());
         let bytes = self.conversation.open_call_bytes() + replaced;
         if bytes != self.call_bytes {
-            self.together.call_bytes.fetch_add(bytes.wrapping_sub(self.call_bytes), Relaxed);
+            self.shared.call_bytes.fetch_add(bytes.wrapping_sub(self.call_bytes), Relaxed);
             self.call_bytes = bytes;
         }
     }
@@ -430,7 +430,7 @@ impl EntryState {
                 Ok(()) => return,
                 // The listener was dropped. Keep updates for the next one.
                 Err(update) => {
-                    self.between = IdleUpdates::Kept(EvictingQueue::new(&KEPT, &self.together.kept));
+                    self.between = IdleUpdates::Kept(EvictingQueue::new(&KEPT, &self.shared.kept));
                     update
                 }
             },
@@ -438,7 +438,7 @@ impl EntryState {
         };
         if let IdleUpdates::Kept(kept) = &mut self.between {
             let evicted = kept.push(update, bytes);
-            self.together.dropped.fetch_add(evicted, Relaxed);
+            self.shared.dropped.fetch_add(evicted, Relaxed);
         }
     }
 }
@@ -463,12 +463,12 @@ pub(crate) enum TurnRefused {
 pub(crate) struct Router {
     retention: Retention,
     started: SessionStartedHook,
-    together: Arc<ConnectionShared>,
+    shared: Arc<ConnectionShared>,
 }
 
 struct Sessions {
     /// The sessions that have handles or a running turn. An entry removes itself when it is dropped.
-    routes: HashMap<SessionId, SessionSlot>,
+    slots: HashMap<SessionId, SessionSlot>,
     /// The number of `session/new` requests without a response. While there are any, updates of unknown
     /// sessions are kept, because they may be of the new session.
     opening: usize,
@@ -477,36 +477,36 @@ struct Sessions {
 
 /// The slot of a session id.
 struct SessionSlot {
-    route: Weak<SessionEntry>,
+    entry: Weak<SessionEntry>,
     /// True if the session was closed. Its updates are dropped then.
     closed: bool,
 }
 
 impl SessionSlot {
-    fn of(route: &Arc<SessionEntry>) -> Self {
-        SessionSlot { route: Arc::downgrade(route), closed: false }
+    fn of(entry: &Arc<SessionEntry>) -> Self {
+        SessionSlot { entry: Arc::downgrade(entry), closed: false }
     }
 }
 
 impl Default for Sessions {
     fn default() -> Self {
         let early = EvictingQueue::new(&EARLY, &Arc::default());
-        Sessions { routes: HashMap::new(), opening: 0, early }
+        Sessions { slots: HashMap::new(), opening: 0, early }
     }
 }
 
 impl Sessions {
-    fn route(&self, id: &str) -> Option<Arc<SessionEntry>> {
-        self.routes.get(id).filter(|known| !known.closed)?.route.upgrade()
+    fn entry(&self, id: &str) -> Option<Arc<SessionEntry>> {
+        self.slots.get(id).filter(|known| !known.closed)?.entry.upgrade()
     }
 
     /// Marks a session as open, unless another session has its id now.
-    fn open(&mut self, route: &Arc<SessionEntry>) {
-        if let Some(known) = self.routes.get_mut(&route.id)
-            && known.route.as_ptr() == Arc::as_ptr(route)
+    fn open(&mut self, entry: &Arc<SessionEntry>) {
+        if let Some(known) = self.slots.get_mut(&entry.id)
+            && known.entry.as_ptr() == Arc::as_ptr(entry)
         {
             known.closed = false;
-            route.restored.fetch_add(1, Relaxed);
+            entry.restored.fetch_add(1, Relaxed);
         }
     }
 }
@@ -514,39 +514,39 @@ impl Sessions {
 impl Router {
     pub(crate) fn new(keep_conversations: bool, started: SessionStartedHook) -> Self {
         let retention = if keep_conversations { Retention::All } else { Retention::OpenCalls };
-        Router { retention, started, together: Arc::default() }
+        Router { retention, started, shared: Arc::default() }
     }
 
     fn lock(&self) -> MutexGuard<'_, Sessions> {
-        self.together.sessions()
+        self.shared.sessions()
     }
 
-    pub(crate) fn route(&self, id: &SessionId) -> Option<Arc<SessionEntry>> {
-        self.lock().route(id.as_str())
+    pub(crate) fn entry(&self, id: &SessionId) -> Option<Arc<SessionEntry>> {
+        self.lock().entry(id.as_str())
     }
 
     /// Returns true if requests may name this session: it is open, or a session is being created. The length of the id
     /// is limited, because a terminal, for example, keeps the id for longer than the request is counted.
     pub(crate) fn knows(&self, id: &SessionId) -> bool {
-        let known = |entry: &SessionSlot| !entry.closed && entry.route.strong_count() > 0;
+        let known = |slot: &SessionSlot| !slot.closed && slot.entry.strong_count() > 0;
         let sessions = self.lock();
         id.as_str().len() <= Limits::ID_BYTES
-            && (sessions.opening > 0 || sessions.routes.get(id).is_some_and(known))
+            && (sessions.opening > 0 || sessions.slots.get(id).is_some_and(known))
     }
 
     pub(crate) fn update(&self, id: &str, update: SessionUpdate, bytes: usize) {
         let mut sessions = self.lock();
-        if let Some(route) = sessions.route(id) {
+        if let Some(entry) = sessions.entry(id) {
             drop(sessions);
-            return route.update(update, bytes);
+            return entry.update(update, bytes);
         }
         if sessions.opening == 0 {
-            self.together.dropped.fetch_add(1, Relaxed);
+            self.shared.dropped.fetch_add(1, Relaxed);
             return;
         }
         // The oldest are evicted first: their session may never be answered.
         let evicted = sessions.early.push((id.into(), update), bytes);
-        self.together.dropped.fetch_add(evicted, Relaxed);
+        self.shared.dropped.fetch_add(evicted, Relaxed);
     }
 
     /// Registers that a `session/new` will be sent.
@@ -565,39 +565,39 @@ impl Router {
         }
         // Created before the lock is taken, so that a panic releases the lock before it drops the entry, which takes
         // the lock.
-        let route = response.map(|response| {
-            let route = SessionEntry::new(response.session_id.clone(), self.retention, &self.together);
-            route.begin_state(response.modes.as_ref(), response.config_options.as_deref());
-            route
+        let entry = response.map(|response| {
+            let entry = SessionEntry::new(response.session_id.clone(), self.retention, &self.shared);
+            entry.begin_state(response.modes.as_ref(), response.config_options.as_deref());
+            entry
         });
         let mut sessions = self.lock();
         sessions.opening -= 1;
-        if let Some(route) = &route {
+        if let Some(entry) = &entry {
             for _ in 0..sessions.early.len() {
                 let Some(((id, update), bytes)) = sessions.early.pop() else { break };
-                if id == route.id {
-                    route.update(update, bytes);
+                if id == entry.id {
+                    entry.update(update, bytes);
                 } else {
                     sessions.early.push((id, update), bytes);
                 }
             }
-            sessions.routes.insert(route.id.clone(), SessionSlot::of(route));
+            sessions.slots.insert(entry.id.clone(), SessionSlot::of(entry));
         }
         if sessions.opening == 0 {
-            self.together.dropped.fetch_add(sessions.early.len() as u64, Relaxed);
+            self.shared.dropped.fetch_add(sessions.early.len() as u64, Relaxed);
             sessions.early = Sessions::default().early;
         }
-        route
+        entry
     }
 
     /// Registers a session whose id is known in advance, for `session/resume`.
     pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> Arc<SessionEntry> {
         (self.started)(id, folders);
         let mut sessions = self.lock();
-        let route = self.find(&mut sessions, id);
-        sessions.open(&route);
+        let entry = self.find(&mut sessions, id);
+        sessions.open(&entry);
         drop(sessions);
-        route
+        entry
     }
 
     /// Registers a session for `session/load`. Returns `None` without an effect while a turn or another replay runs.
@@ -607,33 +607,33 @@ impl Router {
         folders: &[PathBuf],
         sink: QueueSender<TurnEvent<LoadSessionResponse>>,
     ) -> Option<Arc<SessionEntry>> {
-        let route = self.find(&mut self.lock(), id);
-        if !route.begin_replay(sink) {
+        let entry = self.find(&mut self.lock(), id);
+        if !entry.begin_replay(sink) {
             return None;
         }
         // The request has not been sent, so the host knows the folders before any request of the session.
         (self.started)(id, folders);
-        self.lock().open(&route);
-        Some(route)
+        self.lock().open(&entry);
+        Some(entry)
     }
 
     /// Returns the session with this id if it has handles, or a new one that is not open yet.
     fn find(&self, sessions: &mut Sessions, id: &SessionId) -> Arc<SessionEntry> {
         // A closed session is reused while it has handles. Two entries with one id would compete for updates.
-        if let Some(route) = sessions.routes.get(id).and_then(|known| known.route.upgrade()) {
-            return route;
+        if let Some(entry) = sessions.slots.get(id).and_then(|known| known.entry.upgrade()) {
+            return entry;
         }
-        let route = SessionEntry::new(id.clone(), self.retention, &self.together);
-        sessions.routes.insert(id.clone(), SessionSlot { closed: true, ..SessionSlot::of(&route) });
-        route
+        let entry = SessionEntry::new(id.clone(), self.retention, &self.shared);
+        sessions.slots.insert(id.clone(), SessionSlot { closed: true, ..SessionSlot::of(&entry) });
+        entry
     }
 
     /// Closes a session, unless another session has its id or it was restored meanwhile.
-    pub(crate) fn forget(&self, route: &Arc<SessionEntry>, restored: u64) {
+    pub(crate) fn forget(&self, entry: &Arc<SessionEntry>, restored: u64) {
         let mut sessions = self.lock();
-        if let Some(known) = sessions.routes.get_mut(&route.id)
-            && known.route.as_ptr() == Arc::as_ptr(route)
-            && route.restored() == restored
+        if let Some(known) = sessions.slots.get_mut(&entry.id)
+            && known.entry.as_ptr() == Arc::as_ptr(entry)
+            && entry.restored() == restored
         {
             known.closed = true;
         }
@@ -641,7 +641,7 @@ impl Router {
 
     /// Returns the number of dropped updates since the start of the connection.
     pub(crate) fn dropped(&self) -> u64 {
-        self.together.dropped.load(Relaxed)
+        self.shared.dropped.load(Relaxed)
     }
 }
 
@@ -662,7 +662,7 @@ mod tests {
         router.forget(&again, again.restored());
         assert!(!router.knows(&id));
         drop(again);
-        assert!(router.lock().routes.is_empty());
+        assert!(router.lock().slots.is_empty());
     }
 
     #[test]
@@ -692,7 +692,7 @@ mod tests {
         for id in ids.iter().cycle().take(80) {
             router.update(id.as_str(), SessionUpdate::agent_message("x"), KEPT_BYTES / 2);
         }
-        let kept = || router.together.kept.load(Relaxed);
+        let kept = || router.shared.kept.load(Relaxed);
         assert_eq!(kept(), KEPT_BYTES_TOGETHER);
         assert_eq!(router.dropped(), 80 - (KEPT_BYTES_TOGETHER / (KEPT_BYTES / 2)) as u64);
         drop(sessions);
@@ -704,8 +704,8 @@ mod tests {
         router.update(session.as_str(), call.into(), title);
     }
 
-    fn knows_call(route: &SessionEntry) -> bool {
-        route.complete(&mut ToolCallUpdate::new("a"))
+    fn knows_call(entry: &SessionEntry) -> bool {
+        entry.complete(&mut ToolCallUpdate::new("a"))
     }
 
     #[test]
@@ -714,11 +714,11 @@ mod tests {
         let ids: Vec<SessionId> = (0..100).map(|number| SessionId::from(number.to_string())).collect();
         let mut sessions: Vec<_> = ids.iter().map(|id| router.register(id, &[])).collect();
         ids.iter().for_each(|id| announce(&router, id, OPEN_CALL_BYTES / 2));
-        let total = || router.together.call_bytes.load(Relaxed);
+        let total = || router.shared.call_bytes.load(Relaxed);
         assert!(total() <= OPEN_CALL_BYTES_TOGETHER);
         let most = OPEN_CALL_BYTES_TOGETHER / (OPEN_CALL_BYTES / 2);
         let known =
-            |sessions: &[Arc<SessionEntry>]| sessions.iter().filter(|route| knows_call(route)).count();
+            |sessions: &[Arc<SessionEntry>]| sessions.iter().filter(|entry| knows_call(entry)).count();
         assert_eq!(known(&sessions), most - 1);
         // A session that ends makes room for another.
         sessions.swap_remove(0);
@@ -732,20 +732,20 @@ mod tests {
     fn a_long_update_or_response_leaves_the_state_unchanged() {
         let router = Router::new(false, Box::new(|_, _| {}));
         let id = SessionId::from("a");
-        let route = router.register(&id, &[]);
+        let entry = router.register(&id, &[]);
         let titled = |title: &str| duologue_schema::SessionInfoUpdate::new().title(title).into();
         router.update("a", titled("first"), STATE_BYTES);
         router.update("a", titled("second"), STATE_BYTES + 1);
-        assert_eq!(route.state().title.as_deref(), Some("first"));
+        assert_eq!(entry.state().title.as_deref(), Some("first"));
 
         let modes = |length: usize| {
             let mode = duologue_schema::SessionMode::new("a", "x".repeat(length));
             SessionModeState::new("a", vec![mode])
         };
-        route.begin_state(Some(&modes(9)), None);
-        assert_eq!(route.state().modes, Some(modes(9)));
-        route.begin_state(Some(&modes(STATE_BYTES)), None);
-        assert_eq!(route.state().modes, None);
+        entry.begin_state(Some(&modes(9)), None);
+        assert_eq!(entry.state().modes, Some(modes(9)));
+        entry.begin_state(Some(&modes(STATE_BYTES)), None);
+        assert_eq!(entry.state().modes, None);
     }
 
     #[test]

@@ -142,7 +142,7 @@ impl<H: Host> ClientService<H> {
     /// have changed.
     fn complete(&self, request: &mut AgentRequest) -> Option<Box<RawValue>> {
         let AgentRequest::RequestPermission(question) = request else { return None };
-        let changed = self.router.route(&question.session_id)?.complete(&mut question.tool_call);
+        let changed = self.router.entry(&question.session_id)?.complete(&mut question.tool_call);
         changed.then(|| serde_json::value::to_raw_value(question).ok()).flatten()
     }
 
@@ -199,12 +199,12 @@ impl<H: Host> ClientService<H> {
             }),
             _ => return HostReply { responder, admission, connection: self.connection, question: None },
         };
-        let route = session.and_then(|id| self.router.route(id));
+        let entry = session.and_then(|id| self.router.entry(id));
         HostReply {
             responder,
             admission,
             connection: self.connection,
-            question: route.map(|route| (route, cancel)),
+            question: entry.map(|entry| (entry, cancel)),
         }
     }
 
@@ -366,7 +366,7 @@ impl HostReply {
         let HostReply { responder, admission, connection, question } = self;
         // Boxed, because a future that is moved into a task is copied for each layer around it.
         let work = Box::pin(connection.scope(work));
-        let Some((route, cancel)) = question else {
+        let Some((entry, cancel)) = question else {
             return responder.spawn_with(move |responder| async move {
                 let _permit = match admission {
                     None => None,
@@ -379,11 +379,11 @@ impl HostReply {
             });
         };
         let (cancellation, peer) = (responder.cancellation().clone(), responder.peer());
-        let number = match route.add_question(responder, cancel) {
+        let number = match entry.add_question(responder, cancel) {
             Ok(number) => number,
             Err(responder) => return cancel(responder),
         };
-        let question = Question { route, number };
+        let question = Question { entry, number };
         peer.spawn(async move {
             let _permit = match admission {
                 None => None,
@@ -396,7 +396,7 @@ impl HostReply {
                 false => with_cancel_grace(&cancellation, Duration::ZERO, work).await,
             };
             // If the turn was cancelled meanwhile, the cancellation has responded.
-            question.route.answer(question.number, |responder| match answer {
+            question.entry.answer(question.number, |responder| match answer {
                 Some(answer) => responder.respond(answer),
                 None => cancel(responder),
             });
@@ -406,13 +406,13 @@ impl HostReply {
 
 /// An open request to the user. If the host panics, dropping this sends the response.
 struct Question {
-    route: Arc<SessionEntry>,
+    entry: Arc<SessionEntry>,
     number: u64,
 }
 
 impl Drop for Question {
     fn drop(&mut self) {
-        self.route.answer(self.number, drop);
+        self.entry.answer(self.number, drop);
     }
 }
 

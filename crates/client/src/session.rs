@@ -100,11 +100,11 @@ impl SessionBuilder {
             move |response| {
                 // This runs on the reader, so the session is registered before later messages are read.
                 let Some(inner) = inner.upgrade() else { return };
-                let route = inner.router.opened(response.as_ref().ok(), &folders);
-                if let Err(Ok(Some(route))) = sender.send(response.map(|_| route)) {
+                let entry = inner.router.opened(response.as_ref().ok(), &folders);
+                if let Err(Ok(Some(entry))) = sender.send(response.map(|_| entry)) {
                     // The caller has gone, so nothing will use the session.
                     if inner.agent().session_capabilities.close.is_some() {
-                        drop(inner.peer().request(&CloseSessionRequest::new(route.id.clone())).detach());
+                        drop(inner.peer().request(&CloseSessionRequest::new(entry.id.clone())).detach());
                     }
                 }
             }
@@ -117,7 +117,7 @@ impl SessionBuilder {
             }
         };
         match inner.limited(NewSessionRequest::METHOD, receiver).await? {
-            Ok(Some(route)) => Ok(Session { connection: inner, route }),
+            Ok(Some(entry)) => Ok(Session { connection: inner, entry }),
             Ok(None) => Err(Error::from(RpcError::Closed(duologue_rpc::Closed::Local))),
             Err(error) => Err(Error::from(error).with_login(inner.auth_methods())),
         }
@@ -140,22 +140,22 @@ impl SessionBuilder {
         request.meta = self.meta;
         let (sink, queue) = inner.peer().queue();
         let stream = sink.id();
-        let route = inner.router.register_replay(&request.session_id, &folders, sink).ok_or(Error::Busy)?;
+        let entry = inner.router.register_replay(&request.session_id, &folders, sink).ok_or(Error::Busy)?;
         let sent = inner.peer().request_into(&request, Some(stream), {
-            let route = route.clone();
+            let entry = entry.clone();
             move |response| {
-                route.end_replay(response.map_err(Error::from));
+                entry.end_replay(response.map_err(Error::from));
             }
         });
         let withdraw = match sent {
             Ok(request) => WithdrawOnDrop(request),
             Err(error) => {
-                route.end_replay(Err(Error::from(error.clone())));
+                entry.end_replay(Err(Error::from(error.clone())));
                 return Err(error.into());
             }
         };
         Ok(SessionReplay {
-            session: Session { connection: inner, route },
+            session: Session { connection: inner, entry },
             events: TurnEvents::new(queue),
             _withdraw: withdraw,
         })
@@ -174,13 +174,13 @@ impl SessionBuilder {
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
         request.mcp_servers = self.mcp_servers;
-        let route = inner.router.register(&request.session_id, &folders);
-        let restored = route.clone();
+        let entry = inner.router.register(&request.session_id, &folders);
+        let restored = entry.clone();
         let answer = inner.call_then(&request, move |response| {
             restored.begin_state(response.modes.as_ref(), response.config_options.as_deref());
         });
         match answer.await {
-            Ok(_) => Ok(Session { connection: inner, route }),
+            Ok(_) => Ok(Session { connection: inner, entry }),
             Err(error) => Err(error),
         }
     }
@@ -215,12 +215,12 @@ pub(crate) fn absolute(path: &Path) -> Result<()> {
 #[derive(Clone)]
 pub struct Session {
     connection: Arc<ConnectionInner>,
-    route: Arc<SessionEntry>,
+    entry: Arc<SessionEntry>,
 }
 
 impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("id", &self.route.id).finish_non_exhaustive()
+        f.debug_struct("Session").field("id", &self.entry.id).finish_non_exhaustive()
     }
 }
 
@@ -228,7 +228,7 @@ impl Session {
     /// Returns the id of the session, with which it can be loaded or resumed later.
     #[must_use]
     pub fn id(&self) -> &SessionId {
-        &self.route.id
+        &self.entry.id
     }
 
     /// Returns the agent as a peer, to send it queries and delegations in this session.
@@ -238,7 +238,7 @@ impl Session {
     #[must_use]
     #[cfg_attr(not(feature = "exchange"), doc(hidden))]
     pub fn peer_agent(&self) -> PeerAgent {
-        self.connection.peer_agent().in_guarded_session(self.route.id.clone(), self.route.clone())
+        self.connection.peer_agent().in_guarded_session(self.entry.id.clone(), self.entry.clone())
     }
 
     /// Starts a turn.
@@ -260,41 +260,41 @@ impl Session {
         let stream = sink.id();
         let number = loop {
             let changed = self.connection.turn_ended.notified();
-            match self.route.begin(sink.clone()) {
+            match self.entry.begin(sink.clone()) {
                 Ok(number) => break number,
                 Err(TurnRefused::Busy) => return Err(Error::Busy),
                 Err(TurnRefused::Ending) => changed.await,
             }
         };
-        self.route.add_prompt(&blocks);
-        let mut request = PromptRequest::new(self.route.id.clone(), blocks);
+        self.entry.add_prompt(&blocks);
+        let mut request = PromptRequest::new(self.entry.id.clone(), blocks);
         request.meta = meta;
         let sent = self.connection.peer().request_into(&request, Some(stream), {
-            let (connection, route) = (Arc::downgrade(&self.connection), self.route.clone());
+            let (connection, entry) = (Arc::downgrade(&self.connection), self.entry.clone());
             move |answer| {
                 // This runs on the reader, so the response follows the turn's updates in the queue.
                 let answer = answer.map_err(Error::from);
                 match connection.upgrade() {
                     Some(connection) => {
                         let methods = connection.auth_methods();
-                        route.end_turn(number, answer.map_err(|error| error.with_login(methods)));
+                        entry.end_turn(number, answer.map_err(|error| error.with_login(methods)));
                         connection.turn_ended.notify_waiters();
                     }
-                    None => route.end_turn(number, answer),
+                    None => entry.end_turn(number, answer),
                 }
             }
         });
         match sent {
             Ok(_) => {
-                if self.route.is_cancelled(number) {
+                if self.entry.is_cancelled(number) {
                     // The turn was cancelled meanwhile, and the cancellation may precede the prompt.
-                    self.connection.send_cancel(&self.route);
+                    self.connection.send_cancel(&self.entry);
                 }
-                Ok(Turn::new(self.connection.clone(), self.route.clone(), number, queue))
+                Ok(Turn::new(self.connection.clone(), self.entry.clone(), number, queue))
             }
             Err(error) => {
                 let error = Error::from(error);
-                self.route.end_turn(number, Err(error.clone()));
+                self.entry.end_turn(number, Err(error.clone()));
                 self.connection.turn_ended.notify_waiters();
                 Err(error)
             }
@@ -303,8 +303,8 @@ impl Session {
 
     /// Cancels the running turn, if there is one.
     pub fn cancel(&self) {
-        if let Some(number) = self.route.running() {
-            self.connection.cancel_turn(&self.route, number, false);
+        if let Some(number) = self.entry.running() {
+            self.connection.cancel_turn(&self.entry, number, false);
         }
     }
 
@@ -316,22 +316,22 @@ impl Session {
     #[must_use]
     pub fn updates(&self) -> Updates {
         let (sink, queue) = self.connection.peer().queue();
-        self.route.listen(sink);
-        Updates { queue, session: self.route.clone() }
+        self.entry.listen(sink);
+        Updates { queue, session: self.entry.clone() }
     }
 
     /// Returns the current modes, options, commands, plan, usage and title. Modes and options are present from
     /// the start. Agents send the others shortly after the session was created. Values over 1 MiB are not kept.
     #[must_use]
     pub fn state(&self) -> SessionState {
-        self.route.state()
+        self.entry.state()
     }
 
     /// Returns the conversation so far, if the client keeps conversations
     /// (see [`Client::keep_conversations`](crate::Client::keep_conversations)).
     #[must_use]
     pub fn conversation(&self) -> Option<Conversation> {
-        self.route.conversation()
+        self.entry.conversation()
     }
 
     /// Switches to one of the modes in [`state`](Self::state).
@@ -340,11 +340,11 @@ impl Session {
     ///
     /// [`Error::NotSupported`] if the agent has no modes, and the error of the agent.
     pub async fn set_mode(&self, mode: impl Into<SessionModeId>) -> Result<()> {
-        self.connection.require(self.route.has_modes(), "modes")?;
-        let (route, mode) = (self.route.clone(), mode.into());
-        let request = SetSessionModeRequest::new(self.route.id.clone(), mode.clone());
+        self.connection.require(self.entry.has_modes(), "modes")?;
+        let (entry, mode) = (self.entry.clone(), mode.into());
+        let request = SetSessionModeRequest::new(self.entry.id.clone(), mode.clone());
         let switched = move |_: &_| {
-            route.change_state(&CurrentModeUpdate::new(mode).into());
+            entry.change_state(&CurrentModeUpdate::new(mode).into());
         };
         self.connection.call_then(&request, switched).await?;
         Ok(())
@@ -360,11 +360,11 @@ impl Session {
         option: impl Into<duologue_schema::SessionConfigId>,
         value: impl Into<duologue_schema::SessionConfigOptionValue>,
     ) -> Result<Vec<SessionConfigOption>> {
-        self.connection.require(self.route.has_options(), "configOptions")?;
-        let request = SetSessionConfigOptionRequest::new(self.route.id.clone(), option.into(), value.into());
-        let route = self.route.clone();
+        self.connection.require(self.entry.has_options(), "configOptions")?;
+        let request = SetSessionConfigOptionRequest::new(self.entry.id.clone(), option.into(), value.into());
+        let entry = self.entry.clone();
         let answer = self.connection.call_then(&request, move |response| {
-            route.change_state(&ConfigOptionUpdate::new(response.config_options.clone()).into());
+            entry.change_state(&ConfigOptionUpdate::new(response.config_options.clone()).into());
         });
         Ok(answer.await?.config_options)
     }
@@ -380,9 +380,9 @@ impl Session {
         self.connection.require(offered, "sessionCapabilities.close")?;
         // The agent ends the turn as if it were cancelled, so it is cancelled here too.
         self.cancel();
-        let restored = self.route.restored();
-        self.connection.call(&CloseSessionRequest::new(self.route.id.clone())).await?;
-        self.connection.router.forget(&self.route, restored);
+        let restored = self.entry.restored();
+        self.connection.call(&CloseSessionRequest::new(self.entry.id.clone())).await?;
+        self.connection.router.forget(&self.entry, restored);
         Ok(())
     }
 

@@ -37,25 +37,25 @@ use crate::turn_events::TurnEvents;
 #[must_use = "dropping a turn cancels it"]
 pub struct Turn {
     connection: Arc<ConnectionInner>,
-    route: Arc<SessionEntry>,
+    entry: Arc<SessionEntry>,
     number: u64,
     events: TurnEvents<PromptResponse>,
 }
 
 impl std::fmt::Debug for Turn {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Turn").field("session", &self.route.id).finish_non_exhaustive()
+        f.debug_struct("Turn").field("session", &self.entry.id).finish_non_exhaustive()
     }
 }
 
 impl Turn {
     pub(crate) fn new(
         connection: Arc<ConnectionInner>,
-        route: Arc<SessionEntry>,
+        entry: Arc<SessionEntry>,
         number: u64,
         queue: Queue<PromptTurnEvent>,
     ) -> Self {
-        Turn { connection, route, number, events: TurnEvents::new(queue) }
+        Turn { connection, entry, number, events: TurnEvents::new(queue) }
     }
 
     /// Returns the next update, or `None` at the end of the turn.
@@ -109,13 +109,13 @@ impl Turn {
     /// If the agent does not end the turn within 10 seconds, the outcome is
     /// [`Error::CancelIgnored`](crate::Error::CancelIgnored).
     pub fn cancel(&self) {
-        self.connection.cancel_turn(&self.route, self.number, false);
+        self.connection.cancel_turn(&self.entry, self.number, false);
     }
 
     /// Lets the turn continue without its stream, whose updates are discarded. Later updates are treated as
     /// updates between turns, see [`Session::updates`](crate::Session::updates).
     pub fn detach(self) {
-        self.route.detach(self.number);
+        self.entry.detach(self.number);
     }
 }
 
@@ -130,8 +130,8 @@ impl Stream for Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         // A turn that has ended or was detached is not cancelled.
-        if self.route.is_attached(self.number) {
-            self.connection.cancel_turn(&self.route, self.number, true);
+        if self.entry.is_attached(self.number) {
+            self.connection.cancel_turn(&self.entry, self.number, true);
         }
     }
 }
