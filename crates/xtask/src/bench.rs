@@ -35,7 +35,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let peers = InteropPaths::new();
     step("building the programs of crates/bench");
-    finish(&mut crate::target::release(&["duologue-bench"], options.quick), BUILD)?;
+    finish(&mut crate::target::release("duologue-bench"), BUILD)?;
 
     let mut runner = Command::new(crate::target::folder().join("release/duologue-bench"));
     step("building those on the official Rust SDK");

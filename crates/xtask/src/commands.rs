@@ -1,6 +1,6 @@
 //! The commands by their names.
 
-use crate::{bench, browser, ci, fuzz, instructions, interop, loom, prose, schema, test};
+use crate::{bench, browser, ci, fuzz, instructions, interop, loom, prose, reliability, schema, test};
 
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser | ci fast | full [STEP..] \
     | bench [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
@@ -24,24 +24,10 @@ pub(crate) fn run(name: &str, args: &[String]) -> interop::Result<()> {
         "interop" => interop::run(args),
         "loom" => loom::run(args),
         "prose" => prose::run(args),
+        "reliability" => reliability::run(args),
         "schema" => schema::run(args),
+        "soak" => reliability::soak(args),
         "test" => test::run(args),
-        name => interop::part(name, args).or_else(|| unix(name, args)).unwrap_or(Err(USAGE.into())),
+        name => interop::part(name, args).unwrap_or(Err(USAGE.into())),
     }
-}
-
-/// Runs a command that needs the signals and descriptors of Unix.
-#[cfg(unix)]
-fn unix(name: &str, args: &[String]) -> Option<interop::Result<()>> {
-    use crate::reliability;
-    match name {
-        "reliability" => Some(reliability::run(args)),
-        "soak" => Some(reliability::soak(args)),
-        part => reliability::part(part, args),
-    }
-}
-
-#[cfg(not(unix))]
-fn unix(_: &str, _: &[String]) -> Option<interop::Result<()>> {
-    None
 }

@@ -9,7 +9,6 @@ mod instructions;
 mod interop;
 mod loom;
 mod prose;
-#[cfg(unix)]
 mod reliability;
 mod schema;
 mod target;

@@ -1,36 +1,20 @@
 //! `cargo xtask reliability [--quick] [REQUIREMENT..]`: how hard it is to break, in numbers.
 //!
-//! A requirement is a number that has to be reached. Some are tests of the workspace, run at the scale the requirement asks for; the
-//! others are scenarios, played with a program on our SDK and with the same program on the official Rust SDK, one after
-//! the other on the same machine. A full run replaces its rows of `tests/RELIABILITY.md`.
+//! A requirement is a number that has to be reached. All but a few are tests of the workspace, which this command runs at the
+//! scale that the requirement asks for. The scenarios among them, in `tests/reliability`, are played with a program on our
+//! SDK and with the same program on the official Rust SDK, one after the other on the same machine. A full run replaces its
+//! rows of `tests/RELIABILITY.md`.
 
-mod agent;
-mod client;
-mod harness;
-mod measure;
 mod requirements;
-mod soak;
 mod table;
 
+use std::path::Path;
 use std::time::Instant;
 
-pub(crate) use soak::run as soak;
-
-use super::interop::Result;
-use harness::{Failed, Measured, RequirementOutcome, ScenarioHarness, TestSubject};
-use requirements::{Procedure, REQUIREMENTS, Requirement};
+use super::interop::install::{BUILD, rust};
+use super::interop::{InteropPaths, Result, finish};
+use requirements::{Procedure, REQUIREMENTS, Requirement, RequirementOutcome, ScenarioTest};
 use table::RequirementRow;
-
-/// This program in the part of a peer without an SDK, or of one half of the soak.
-pub(crate) fn part(name: &str, args: &[String]) -> Option<Result<()>> {
-    Some(match name {
-        "raw-agent" => client::raw_agent::main(args),
-        "raw-client" => agent::doomed(args),
-        "soak-agent" => soak::agent::main(args),
-        "soak-client" => soak::client::main(args),
-        _ => return None,
-    })
-}
 
 /// Runs the requirements `args` name, by their number or by number and part, or all of them, and writes their rows. With
 /// `--quick` it is the scenarios alone, small, and the page is left as it is unless they are to be kept (`--keep`); with
@@ -51,21 +35,17 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let all: Vec<_> = REQUIREMENTS.iter().map(Requirement::name).collect();
         return Err(format!("no such requirement; there are {}", all.join(", ")).into());
     }
-    let subjects =
-        if ours { &[TestSubject::Duologue][..] } else { &[TestSubject::Duologue, TestSubject::Official] };
-    let harness = ScenarioHarness::prepare(
-        !quick,
-        requirements.iter().any(|requirement| requirement.is_scenario()),
-        subjects,
-    )?;
+    let mut official = None;
+    if requirements.iter().any(|requirement| requirement.is_scenario()) {
+        finish(ScenarioTest::cargo().arg("--no-run"), BUILD)?;
+        if !ours {
+            official = Some(rust(&InteropPaths::new())?);
+        }
+    }
     let (mut short, mut not_played) = (0, 0);
     for requirement in requirements {
         let begun = Instant::now();
-        let mut row = measure(requirement, &harness, subjects)?;
-        if quick && row.outcome != RequirementOutcome::Met {
-            // A short run is for finding what is broken, and the machine may have been busy with something else.
-            row = measure(requirement, &harness, subjects)?;
-        }
+        let row = measure(requirement, !quick, official.as_deref())?;
         short += usize::from(row.outcome == RequirementOutcome::Short);
         not_played +=
             usize::from(row.outcome == RequirementOutcome::NotPlayed || (!quick && !row.theirs_played));
@@ -80,22 +60,28 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
 }
 
-fn measure(
-    requirement: &Requirement,
-    harness: &ScenarioHarness,
-    subjects: &[TestSubject],
-) -> Result<RequirementRow> {
+fn measure(requirement: &Requirement, full: bool, official: Option<&Path>) -> Result<RequirementRow> {
     let (ours, theirs) = match requirement.how {
         Procedure::Test(test) => (test.run()?, None),
         Procedure::Command(args) => (requirements::subcommand(args)?, None),
-        Procedure::Scenario(play) => {
-            // Neither is the end of the run, which takes hours.
-            let mut played = subjects.iter().map(|subject| match Failed::of(play(harness, *subject)) {
-                Ok(outcome) => outcome.unwrap_or_else(Measured::short),
-                Err(error) => Measured::not_played(error),
-            });
-            (played.next().ok_or("nobody is to play")?, played.next())
+        Procedure::Scenario(scenario) => {
+            let theirs = official.map(|folder| scenario.play(full, Some(folder)));
+            (scenario.play(full, None)?, theirs.transpose()?)
         }
     };
     Ok(RequirementRow::new(requirement, ours, theirs))
+}
+
+/// `cargo xtask soak --quick | --minutes M [--seed N]`: the test of the soak, with the length and the seed of the run.
+pub(crate) fn soak(args: &[String]) -> Result<()> {
+    let mut cargo = ScenarioTest::cargo();
+    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["--quick"] => &mut cargo,
+        ["--minutes", minutes] => cargo.env("DUOLOGUE_MINUTES", minutes),
+        ["--minutes", minutes, "--seed", seed] => {
+            cargo.env("DUOLOGUE_MINUTES", minutes).env("DUOLOGUE_SEED", seed)
+        }
+        _ => return Err("cargo xtask soak --quick | --minutes M [--seed N]".into()),
+    };
+    crate::ci::passes(cargo.args(["soak::r30_soak", "--", "--exact", "--nocapture"]))
 }

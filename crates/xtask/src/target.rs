@@ -17,15 +17,9 @@ pub(crate) fn cargo() -> Command {
     cargo
 }
 
-/// The packages of quick scenarios and of the quick benchmark. One selection for both builds their dependencies once, since
-/// cargo chooses the features of a dependency by the selected packages.
-const QUICK: [&str; 3] = ["duologue-bench", "duologue-cli", "duologue-tests"];
-
-/// Returns the command that builds the programs of packages for release, those of [`QUICK`] if the run is quick.
-pub(crate) fn release(packages: &[&str], quick: bool) -> Command {
+/// Returns the command that builds the programs of a package for release.
+pub(crate) fn release(package: &str) -> Command {
     let mut cargo = cargo();
-    cargo.args(["build", "--release", "--quiet", "--locked", "--bins"]);
-    let packages = if quick { &QUICK } else { packages };
-    cargo.args(packages.iter().flat_map(|name| ["-p", name]));
+    cargo.args(["build", "--release", "--quiet", "--locked", "--bins", "-p", package]);
     cargo
 }

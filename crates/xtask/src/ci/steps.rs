@@ -95,6 +95,7 @@ pub(super) const STEPS: &[Step] = &[
             &["test --quiet -p duologue-schema --test it"]
         }),
     },
+    // With the reliability scenarios and the soak, which are tests like all others.
     Step { name: "tests", tiers: FULL, tools: &[], env: &[], work: Work::Cargo(&["test --workspace"]) },
     Step {
         name: "outside crate",
@@ -155,14 +156,6 @@ pub(super) const STEPS: &[Step] = &[
         env: EXERCISED,
         work: Work::Xtask("fuzz --seconds 5 --sanitizer none"),
     },
-    Step {
-        name: "reliability",
-        tiers: FULL,
-        tools: &[],
-        env: &[],
-        work: Work::Xtask("reliability --quick --ours"),
-    },
-    Step { name: "soak", tiers: FULL, tools: &[], env: &[], work: Work::Xtask("soak --quick") },
     Step { name: "benchmark", tiers: FULL, tools: &[], env: &[], work: Work::Xtask("bench --quick") },
 ];
 

@@ -3,10 +3,24 @@
 use std::path::Path;
 use std::process::Command;
 
-use super::agent::{ends as agent_ends, flow, lines as agent_lines, memory as agent_memory, turns};
-use super::client::{control, ends, leaks, lines, memory, scale};
-use super::harness::{Measured, ScenarioHarness, TestSubject};
 use crate::interop::Result;
+
+/// The measured value of a requirement.
+#[derive(Debug)]
+pub(super) struct RequirementFigures {
+    /// The numbers, short: it is a cell of a table.
+    pub(super) text: String,
+    pub(super) outcome: RequirementOutcome,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RequirementOutcome {
+    Met,
+    /// The subject did not reach it.
+    Short,
+    /// The harness could not find out, which says nothing about the subject.
+    NotPlayed,
+}
 
 /// A number that has to be reached, and how it is measured.
 pub(super) struct Requirement {
@@ -24,9 +38,13 @@ pub(super) enum Procedure {
     Test(Test),
     /// Another command of this program.
     Command(&'static [&'static str]),
-    /// A function that plays with a subject. An error means that it could not be played at all.
-    Scenario(fn(&ScenarioHarness, TestSubject) -> Result<Measured>),
+    /// A test that is played with each subject.
+    Scenario(ScenarioTest),
 }
+
+/// A test of `tests/reliability`, by its name.
+#[derive(Clone, Copy)]
+pub(super) struct ScenarioTest(&'static str);
 
 /// A test that says what it measured on a line that begins with `measured: `.
 #[derive(Clone, Copy)]
@@ -59,13 +77,8 @@ impl Requirement {
         Requirement { id, part, asks, how: Procedure::Command(command) }
     }
 
-    const fn scenario(
-        id: &'static str,
-        part: &'static str,
-        asks: &'static str,
-        play: fn(&ScenarioHarness, TestSubject) -> Result<Measured>,
-    ) -> Self {
-        Requirement { id, part, asks, how: Procedure::Scenario(play) }
+    const fn scenario(id: &'static str, part: &'static str, asks: &'static str, test: &'static str) -> Self {
+        Requirement { id, part, asks, how: Procedure::Scenario(ScenarioTest(test)) }
     }
 
     pub(super) fn name(&self) -> String {
@@ -90,8 +103,8 @@ impl Test {
         )
     }
 
-    pub(super) fn run(&self) -> Result<Measured> {
-        let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    pub(super) fn run(&self) -> Result<RequirementFigures> {
+        let mut cargo = crate::target::cargo();
         cargo.args(["test", "--release", "--quiet", "-p", self.package]);
         match self.target {
             Some(target) => cargo.args(["--test", target]),
@@ -102,47 +115,103 @@ impl Test {
         if Path::new(IN_MEMORY).is_dir() {
             cargo.env("TMPDIR", IN_MEMORY);
         }
-        // Cargo's own words when a test has failed, in whatever way; it says others when none was built.
-        measured(&mut cargo, |stderr| stderr.contains("test failed"))
+        measured(&mut cargo, has_failed)
     }
+}
+
+impl ScenarioTest {
+    /// Returns the command that runs tests of `tests/reliability`.
+    pub(super) fn cargo() -> Command {
+        let mut cargo = crate::target::cargo();
+        cargo.args([
+            "test",
+            "--release",
+            "--quiet",
+            "--locked",
+            "-p",
+            "duologue-tests",
+            "--test",
+            "reliability",
+        ]);
+        cargo
+    }
+
+    /// Plays it in full size or small, with our programs or those in the folder of a subject.
+    pub(super) fn play(self, full: bool, subject: Option<&Path>) -> Result<RequirementFigures> {
+        let mut cargo = ScenarioTest::cargo();
+        cargo.args([self.0, "--", "--exact", "--nocapture"]);
+        if full {
+            cargo.env("DUOLOGUE_FULL", "1");
+        }
+        if let Some(folder) = subject {
+            cargo.env("DUOLOGUE_SUBJECT", std::path::absolute(folder)?);
+        }
+        let mut figures = measured(&mut cargo, has_failed)?;
+        // The page has a column of its own for it.
+        if let Some(text) = figures.text.strip_prefix(SHORT) {
+            figures.text = text.to_owned();
+        }
+        Ok(figures)
+    }
+}
+
+/// Returns true if a test has failed, in whatever way, by cargo's own words. It says others when none was built.
+fn has_failed(stderr: &str) -> bool {
+    stderr.contains("test failed")
 }
 
 /// Folders of tests are here, where there is one.
 const IN_MEMORY: &str = "/dev/shm";
 
-/// The prefix of a measure below the target, in tests that do not fail over it.
+/// The prefixes of a measure that is below the target, and of one that could not be taken.
 const SHORT: &str = "short: ";
+const NOT_PLAYED: &str = "not played: ";
 
 /// Measures of one command that a cell holds.
 const SHOWN: usize = 5;
 
 /// Runs a command of this program and takes what it measured.
-pub(super) fn subcommand(args: &[&str]) -> Result<Measured> {
+pub(super) fn subcommand(args: &[&str]) -> Result<RequirementFigures> {
     measured(Command::new(std::env::current_exe()?).args(args), |_| true)
 }
 
-/// Runs a command and returns its measures. If it fails, `was_played` decides from its stderr whether the requirement was not
-/// reached or not played.
-fn measured(command: &mut Command, was_played: impl Fn(&str) -> bool) -> Result<Measured> {
+/// Runs a command and returns its measures. If it fails and no measure says why, `was_played` decides from its stderr
+/// whether the requirement was not reached or not played.
+fn measured(command: &mut Command, was_played: impl Fn(&str) -> bool) -> Result<RequirementFigures> {
     let output = command.output()?;
     let text = String::from_utf8_lossy(&output.stdout);
     let measures: Vec<&str> =
         text.lines().filter_map(|line| Some(line.split_once("measured: ")?.1)).collect();
-    if output.status.success() && measures.is_empty() {
-        return Ok(Measured::not_played("no measure was printed"));
-    }
-    if output.status.success() {
-        let met = !measures.iter().any(|line| line.starts_with(SHORT));
-        let more = measures.len().saturating_sub(SHOWN);
-        let shown: Vec<_> = measures.into_iter().take(SHOWN).collect();
-        let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-        return Ok(Measured::new(met, shown.join("; ") + &more));
-    }
     let stderr = String::from_utf8_lossy(&output.stderr);
-    let why: Vec<&str> = stderr.lines().rev().take(5).collect();
-    let why = why.into_iter().rev().collect::<Vec<_>>().join(" ");
-    let why = format!("{}: {why}", output.status);
-    Ok(if was_played(&stderr) { Measured::short(why) } else { Measured::not_played(why) })
+    Ok(figures(&measures, output.status.success()).unwrap_or_else(|| {
+        let why: Vec<&str> = stderr.lines().rev().take(5).collect();
+        let why = why.into_iter().rev().collect::<Vec<_>>().join(" ");
+        let why = format!("{}: {why}", output.status);
+        if was_played(&stderr) {
+            RequirementFigures { text: why, outcome: RequirementOutcome::Short }
+        } else {
+            RequirementFigures { text: format!("{NOT_PLAYED}{why}"), outcome: RequirementOutcome::NotPlayed }
+        }
+    }))
+}
+
+/// Returns the figures of measures. `None` if a command failed and none of its measures says why.
+fn figures(measures: &[&str], success: bool) -> Option<RequirementFigures> {
+    let is = |prefix| measures.iter().any(|line| line.starts_with(prefix));
+    let outcome = match (success, is(NOT_PLAYED), is(SHORT)) {
+        (_, true, _) => RequirementOutcome::NotPlayed,
+        (_, _, true) => RequirementOutcome::Short,
+        (true, ..) if measures.is_empty() => {
+            let text = format!("{NOT_PLAYED}no measure was printed");
+            return Some(RequirementFigures { text, outcome: RequirementOutcome::NotPlayed });
+        }
+        (true, ..) => RequirementOutcome::Met,
+        (false, ..) => return None,
+    };
+    let shown: Vec<_> = measures.iter().take(SHOWN).copied().collect();
+    let more = measures.len().saturating_sub(SHOWN);
+    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
+    Some(RequirementFigures { text: shown.join("; ") + &more, outcome })
 }
 
 /// Every requirement in scope, in the order of their numbers.
@@ -158,25 +227,25 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R3",
         "agent",
         "bad lines to an agent: each answered as it should be, a question behind it within 1 s",
-        agent_lines::bad_lines,
+        "agent::lines::r3_agent",
     ),
     Requirement::scenario(
         "R3",
         "agent floods",
         "10 million blank lines, 1 million of noise, an array of 100,001, a million levels: at most 10 answers, a question behind it within 5 s, less than 32 MiB over idle",
-        agent_lines::floods,
+        "agent::lines::r3_agent_floods",
     ),
     Requirement::scenario(
         "R3",
         "client",
         "88 known bad lines from an agent: the turn goes on, each is answered as a peer may, a question behind it within 1 s",
-        lines::bad_lines,
+        "client::lines::r3_client",
     ),
     Requirement::scenario(
         "R3",
         "client requests",
         "every request is answered, also without a handler",
-        control::requests,
+        "client::control::r3_client_requests",
     ),
     Requirement::test(
         "R4",
@@ -203,127 +272,127 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R5",
         "agent",
         "lines of 16 MiB and a byte less or more: two answers, an end within 100 ms; peak at most twice the limit and 32 MiB, at most 1 MiB over idle after 0.5 s",
-        agent_memory::limit,
+        "agent::memory::r5_agent",
     ),
     Requirement::scenario(
         "R5",
         "agent endless",
         "a line of 10 GB: the end at most 1 MiB behind the limit, peak at most twice the limit and 32 MiB",
-        agent_memory::endless,
+        "agent::memory::r5_agent_endless",
     ),
     Requirement::scenario(
         "R5",
         "client",
         "a line of 10 GB: a typed error, peak at most twice the limit and 32 MiB",
-        memory::long_line,
+        "client::memory::r5_client",
     ),
     Requirement::scenario(
         "R6",
         "agent",
         "20 kinds of valid lines of 16 MiB, taken or refused within 60 s: at most 4 times the line, no connection lost",
-        agent_memory::amplifiers,
+        "agent::memory::r6_agent",
     ),
     Requirement::scenario(
         "R6",
         "client",
         "22 kinds of valid lines of 16 MiB, taken or refused within 16 s: at most 4 times the line, no turn lost",
-        memory::amplifiers,
+        "client::memory::r6_client",
     ),
     Requirement::scenario(
         "R7",
         "agent unread",
         "300,000 updates while the client does not read: at most 16 MiB over idle, nothing lost",
-        flow::unread,
+        "agent::flow::r7_agent_unread",
     ),
     Requirement::scenario(
         "R7",
         "agent never read",
         "10 GB of updates that nobody reads: at most 16 MiB over idle",
-        flow::never_read,
+        "agent::flow::r7_agent_never_read",
     ),
     Requirement::scenario(
         "R7",
         "agent requests",
         "10 GB of questions from a client that never reads: the agent gives up and ends, rather than to stand still for 15 s; at most 320 MiB over idle, not 16, as answers are owed: with 256 MiB of them unwritten it ends at once",
-        flow::answers_unread,
+        "agent::flow::r7_agent_requests",
     ),
     Requirement::scenario(
         "R7",
         "client paused",
         "10 GB of updates, consumer stopped for 5 s: all taken within 120 s, at most 64 MiB over idle",
-        memory::paused,
+        "client::memory::r7_client_paused",
     ),
     Requirement::scenario(
         "R7",
         "client paused, small",
         "20 million of the smallest updates, likewise",
-        memory::paused_small,
+        "client::memory::r7_client_paused_small",
     ),
     Requirement::scenario(
         "R7",
         "client stalled",
         "10 GB of updates, consumer stopped for a minute: its stream ends with an error, all over within 120 s, at most 64 MiB over idle",
-        memory::stalled,
+        "client::memory::r7_client_stalled",
     ),
     Requirement::scenario(
         "R7",
         "client unknown session",
         "a million updates of a session nobody knows: over within 120 s, at most 8 MiB over idle",
-        memory::unknown_session,
+        "client::memory::r7_client_unknown_session",
     ),
     Requirement::scenario(
         "R8",
         "agent",
         "1,000 handlers send a request each at once and wait: every turn ends, nothing takes 10 s",
-        turns::asking_back,
+        "agent::turns::r8_agent",
     ),
     Requirement::scenario(
         "R8",
         "client",
         "nobody takes what one session says: turns of another one, and a cancel from its call to the agent hearing it, p99 at most 100 ms, 10,000 of each within 600 s",
-        control::two_sessions,
+        "client::control::r8_client",
     ),
     Requirement::scenario(
         "R9",
         "",
         "10 MB each way before any read, pipes of 4 KiB: done within 5 s",
-        flow::both_full,
+        "agent::flow::r9_both_pipes_full",
     ),
     Requirement::scenario(
         "R10",
         "client",
         "agent killed at each of 60 frames in 3 ways, 20 times: an error within 1 s with status and stderr; every update that was sent arrives, acknowledged or not",
-        ends::killed,
+        "client::ends::r10_client",
     ),
     Requirement::scenario(
         "R11",
         "",
         "client killed at each of 60 frames in 4 ways, twice: no process left after 5 s",
-        agent_ends::client_killed,
+        "agent::ends::r11_client_killed",
     ),
     Requirement::scenario(
         "R12",
         "agent",
         "end of input: exit with 0 within 1 s idle, 2 s busy",
-        agent_ends::end_of_input,
+        "agent::ends::r12_agent",
     ),
     Requirement::scenario(
         "R12",
         "client close",
         "at most 5 s, and 0.5 s for the machine where all three grace periods run out; at most 1 s for one that goes, and what it says then is read; no zombies, none left, a well-behaved agent never signalled",
-        ends::close,
+        "client::ends::r12_client_close",
     ),
     Requirement::scenario(
         "R12",
         "client start",
         "an agent that does not start: an error with the reason, at once or after the time limit",
-        ends::start,
+        "client::ends::r12_client_start",
     ),
     Requirement::scenario(
         "R13",
         "agent at once",
         "2,000 prompts at once: each has one answer or is refused, no two answers more than 10 s apart",
-        flow::at_once,
+        "agent::flow::r13_agent_at_once",
     ),
     Requirement::test(
         "R13",
@@ -354,7 +423,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R14",
         "agent",
         "8 ways to cancel a turn, 1,000 times each, and a permission that stays open: each ends once and as it should",
-        turns::cancels,
+        "agent::turns::r14_agent",
     ),
     Requirement::test(
         "R14",
@@ -386,7 +455,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R17",
         "agent",
         "1,000 panics each in session/prompt, in session/new, and in a task left to the connection (Peer::spawn, ConnectionTo::spawn): each request answered -32603, or the turn as it ended; other sessions go on",
-        turns::panics,
+        "agent::turns::r17_agent",
     ),
     Requirement::test(
         "R17",
@@ -399,7 +468,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R18",
         "agent",
         "64 sessions at once, 1,000 updates each, 1 B to 256 KiB, a pipe of 4 KiB: none torn or out of order",
-        turns::side_by_side,
+        "agent::turns::r18_agent",
     ),
     Requirement::test(
         "R18",
@@ -419,25 +488,25 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R19",
         "agent",
         "println! and a child that prints: no foreign byte on the wire",
-        turns::foreign_bytes,
+        "agent::turns::r19_agent",
     ),
     Requirement::scenario(
         "R20",
         "client",
         "1 GiB of stderr before initialize: a turn within 30 s, peak below 64 MiB",
-        leaks::stderr,
+        "client::leaks::r20_client",
     ),
     Requirement::scenario(
         "R21",
         "client inherited",
         "a clean environment has none of 50 secrets; descriptors 0 to 2 and no other",
-        leaks::inherited,
+        "client::leaks::r21_client_inherited",
     ),
     Requirement::scenario(
         "R21",
         "client cycles",
         "10,000 agents started and closed within 300 s: descriptors, threads and children flat, memory less than 2 MiB more",
-        leaks::cycles,
+        "client::leaks::r21_client_cycles",
     ),
     Requirement::test(
         "R22",
@@ -546,13 +615,13 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R29",
         "agent",
         "10,000 sessions on one connection: 20 KiB each, a turn p99 below 10 ms",
-        flow::sessions,
+        "agent::flow::r29_agent",
     ),
     Requirement::scenario(
         "R29",
         "client",
         "10,000 sessions: 20 KiB each, 50,000 updates/s, turns p99 below 10 ms, at most 10 % of what they took in use after closing; all within 90 s",
-        scale::sessions,
+        "client::scale::r29_client",
     ),
     Requirement::command(
         "R31",

@@ -5,8 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::harness::{Measured, RequirementOutcome};
-use super::requirements::{Procedure, REQUIREMENTS, Requirement};
+use super::requirements::{Procedure, REQUIREMENTS, Requirement, RequirementFigures, RequirementOutcome};
 use crate::interop::Result;
 
 const BEGIN: &str = "<!-- rows: written by `cargo xtask reliability` -->";
@@ -25,7 +24,11 @@ pub(super) struct RequirementRow {
 }
 
 impl RequirementRow {
-    pub(super) fn new(requirement: &Requirement, ours: Measured, theirs: Option<Measured>) -> Self {
+    pub(super) fn new(
+        requirement: &Requirement,
+        ours: RequirementFigures,
+        theirs: Option<RequirementFigures>,
+    ) -> Self {
         let command = match requirement.how {
             Procedure::Test(test) => test.command(),
             Procedure::Command(args) => format!("cargo xtask {}", args.join(" ")),

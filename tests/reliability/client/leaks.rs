@@ -2,18 +2,23 @@
 
 use std::time::Duration;
 
+use duologue_tests::Result;
+use duologue_tests::process::mib;
 use serde_json::Value;
 
 use super::{ClientRun, log_of, raw_agent, wrapped};
-use crate::interop::Result;
-use crate::reliability::harness::{Measured, ScenarioHarness, TestSubject};
-use crate::reliability::measure::mib;
+use crate::harness::{self, Measured, play};
+
+#[test]
+fn r20_client() {
+    play(stderr);
+}
 
 /// 1 GiB on stderr before the agent answers anything.
-pub(in super::super) fn stderr(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let mut agent = harness.scripted();
-    agent.args(["--stderr", harness.size("134217728", "1073741824")]);
-    let run = ClientRun::of(harness, subject, &["turn", "go"], &agent, Duration::from_secs(60))?;
+fn stderr() -> Result<Measured> {
+    let mut agent = harness::scripted();
+    agent.args(["--stderr", harness::size("134217728", "1073741824")]);
+    let run = ClientRun::of(&["turn", "go"], &agent, Duration::from_secs(60))?;
     let text = format!("{} after {:.1} s, peak {}", run.end(), run.took.as_secs_f64(), mib(run.peak_kib));
     let met = run.printed("stop").is_some() && run.took < Duration::from_secs(30) && run.peak_kib < 64 * 1024;
     Ok(Measured::new(met, text))
@@ -25,10 +30,15 @@ const SECRETS: usize = 50;
 const CLOSE_ALL: &str = r#"exec bash -c 'for fd in /proc/self/fd/*; do fd=${fd##*/};
     if [ "$fd" -gt 2 ]; then eval "exec $fd>&-"; fi; done; exec "$@"' sh "$@""#;
 
+#[test]
+fn r21_client_inherited() {
+    play(inherited);
+}
+
 /// Checks the environment and the descriptors that an agent inherits.
-pub(in super::super) fn inherited(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let (agent, log) = raw_agent(harness, "inherited")?;
-    let mut client = harness.client(subject);
+fn inherited() -> Result<Measured> {
+    let (agent, log) = raw_agent("inherited");
+    let mut client = harness::client();
     client.args(["clean", "say", "--"]).arg(agent.get_program()).args(agent.get_args());
     // Descriptors that this program inherited itself are closed first.
     let mut client = wrapped(CLOSE_ALL, &client);
@@ -44,17 +54,16 @@ pub(in super::super) fn inherited(harness: &ScenarioHarness, subject: TestSubjec
     Ok(Measured::new(secrets == 0 && found["descriptors"] == serde_json::json!([0, 1, 2]), text))
 }
 
+#[test]
+fn r21_client_cycles() {
+    play(cycles);
+}
+
 /// Agents that are started and closed, thousands of them, by one process.
-pub(in super::super) fn cycles(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let count = harness.size("200", "10000");
-    let agent = harness.scripted();
-    let run = ClientRun::of(
-        harness,
-        subject,
-        &["cycle", count],
-        &agent,
-        Duration::from_secs(harness.size(30, 300)),
-    )?;
+fn cycles() -> Result<Measured> {
+    let count = harness::size("200", "10000");
+    let agent = harness::scripted();
+    let run = ClientRun::of(&["cycle", count], &agent, Duration::from_secs(harness::size(30, 300)))?;
     let held: Vec<&Value> = run.lines.iter().filter(|line| line["descriptors"].is_u64()).collect();
     let [before, after] = held.as_slice() else { return Ok(Measured::short(run.end())) };
     let flat = |name: &str| after[name].as_u64() <= before[name].as_u64();

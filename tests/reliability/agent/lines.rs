@@ -1,20 +1,14 @@
-//! Lines nobody should send, to an agent: the table `tests/hostile/known.jsonl`, which holds what any peer may be
-//! expected to do, and floods of lines that are too many to write down.
-//!
-//! A row's `agent` and `client` list the outcomes that are right, each a list of answers `[code, id]`, `["result", id]` or, for
-//! either, `["any", id]`. `state` is `fresh` before `initialize` and `session` when one is needed, `last` means that
-//! the input ends behind the line, without a line end. `line` is written as in `tests/hostile_lines.rs`.
+//! Lines nobody should send, to an agent: those of the table, and floods of lines that are too many to write down.
 
-use std::fs;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
+use duologue_tests::hostile_lines::{bytes, is_right, known, shown};
+use duologue_tests::process::mib;
+use duologue_tests::raw_client::{PATIENCE, RawClient, RawOutput, parsed};
+use duologue_tests::{Failed, Result};
 use serde_json::{Value, json};
 
-use super::super::harness::{Failed, Measured, ScenarioHarness, TestSubject};
-use super::super::measure::mib;
-use super::raw_client::{PATIENCE, RawClient, RawOutput, parsed};
-use crate::interop::Result;
+use crate::harness::{self, Measured, play};
 
 /// The time limit of the request behind a bad line.
 const SOON: Duration = Duration::from_secs(1);
@@ -23,23 +17,15 @@ const ANSWER: &str = "{\"jsonrpc\":\"2.0\",\"id\":987654,\"result\":{}}\n";
 const CANCEL: &str =
     "{\"jsonrpc\":\"2.0\",\"method\":\"session/cancel\",\"params\":{\"sessionId\":\"nobody\"}}\n";
 
-/// The rows of the table that say what a peer of this kind may do.
-pub(in super::super) fn known(side: &str) -> Result<Vec<Value>> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/hostile/known.jsonl");
-    let mut rows = Vec::new();
-    for line in fs::read_to_string(path)?.lines() {
-        let row: Value = serde_json::from_str(line)?;
-        if row.get(side).is_some() {
-            rows.push(row);
-        }
-    }
-    Ok(rows)
+#[test]
+fn r3_agent() {
+    play(bad_lines);
 }
 
-pub(in super::super) fn bad_lines(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
+fn bad_lines() -> Result<Measured> {
     let (rows, mut off, mut slowest) = (known("agent")?, Vec::new(), Duration::ZERO);
     for row in &rows {
-        match Failed::of(put(harness, subject, row))? {
+        match Failed::of(put(row))? {
             Ok(took) => slowest = slowest.max(took),
             Err(error) => off.push(format!("{} ({error})", row["case"].as_str().unwrap_or_default())),
         }
@@ -58,8 +44,8 @@ pub(in super::super) fn bad_lines(harness: &ScenarioHarness, subject: TestSubjec
 }
 
 /// Puts one line to an agent of its own, and says how soon a question behind it was answered.
-fn put(harness: &ScenarioHarness, subject: TestSubject, row: &Value) -> Result<Duration> {
-    let mut command = harness.agent(subject);
+fn put(row: &Value) -> Result<Duration> {
+    let mut command = harness::agent();
     let mut client = match row["state"].as_str() {
         Some("fresh") => RawClient::start(&mut command)?,
         _ => RawClient::greeted(&mut command)?,
@@ -126,56 +112,28 @@ fn messages(line: &[u8]) -> Result<Vec<Value>> {
     })
 }
 
-/// The part of an answer that the table speaks of.
-pub(in super::super) fn shown(answer: &Value) -> Value {
-    let what = if answer.get("result").is_some() { json!("result") } else { answer["error"]["code"].clone() };
-    json!([what, answer["id"]])
-}
-
-/// Returns true if these responses are one of the outcomes.
-pub(in super::super) fn is_right(outcomes: &Value, answers: &[Value]) -> bool {
-    let same = |wanted: &Value, answer: &Value| {
-        let id = |a: &Value, b: &Value| a == b || (a.is_number() && a.as_f64() == b.as_f64());
-        (wanted[0] == "any" || wanted[0] == answer[0]) && id(&wanted[1], &answer[1])
-    };
-    let outcomes = outcomes.as_array().into_iter().flatten().filter_map(Value::as_array);
-    let mut right = outcomes.filter(|wanted| wanted.len() == answers.len());
-    right.any(|wanted| wanted.iter().zip(answers).all(|(wanted, answer)| same(wanted, answer)))
-}
-
-/// The bytes of a line of the table.
-pub(in super::super) fn bytes(line: &Value, session: &str) -> Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    for part in line.as_array().map_or(std::slice::from_ref(line), Vec::as_slice) {
-        match part {
-            Value::String(text) => bytes.extend(text.replace("$SESSION", session).bytes()),
-            Value::Number(byte) => bytes.push(u8::try_from(byte.as_u64().unwrap_or(u64::MAX))?),
-            repeated => {
-                let times = usize::try_from(repeated["times"].as_u64().ok_or("how often?")?)?;
-                bytes.extend(repeated["of"].as_str().ok_or("of what?")?.repeat(times).bytes());
-            }
-        }
-    }
-    Ok(bytes)
+#[test]
+fn r3_agent_floods() {
+    play(floods);
 }
 
 /// Millions of lines that are none, an array of 100,000 notifications, and a million levels.
-pub(in super::super) fn floods(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
+fn floods() -> Result<Measured> {
     let notification = r#"{"jsonrpc":"2.0","method":"_n"}"#;
     let array = format!("[{}{notification}]\n", format!(" {notification},").repeat(100_000));
     let deep =
         format!("{}{}\n", r#"{"jsonrpc":"2.0","id":1,"method":"_x","params":{"x":"#, "[".repeat(1_000_000));
     let floods = [
-        ("blank lines", "\n", harness.size(1_000_000, 10_000_000), 0),
-        ("lines of noise", "npm WARN x\n", harness.size(100_000, 1_000_000), 10),
-        ("answers to nobody", ANSWER, harness.size(100_000, 1_000_000), 0),
-        ("cancels of nobody", CANCEL, harness.size(100_000, 1_000_000), 0),
+        ("blank lines", "\n", harness::size(1_000_000, 10_000_000), 0),
+        ("lines of noise", "npm WARN x\n", harness::size(100_000, 1_000_000), 10),
+        ("answers to nobody", ANSWER, harness::size(100_000, 1_000_000), 0),
+        ("cancels of nobody", CANCEL, harness::size(100_000, 1_000_000), 0),
         ("an array of 100,001 notifications", array.as_str(), 1, 1),
         ("a million levels", deep.as_str(), 1, 1),
     ];
     let (mut texts, mut met) = (Vec::new(), true);
     for (name, unit, count, most) in floods {
-        let outcome = Failed::of(flood(harness, subject, unit, count))?;
+        let outcome = Failed::of(flood(unit, count))?;
         let (well, text) = match outcome {
             Ok((answers, took, grown)) => {
                 let grown_text = mib(grown);
@@ -194,13 +152,8 @@ pub(in super::super) fn floods(harness: &ScenarioHarness, subject: TestSubject) 
 }
 
 /// Says how many answers a flood had, how long a question behind it took, and how much memory it cost.
-fn flood(
-    harness: &ScenarioHarness,
-    subject: TestSubject,
-    unit: &str,
-    count: usize,
-) -> Result<(usize, Duration, u64)> {
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+fn flood(unit: &str, count: usize) -> Result<(usize, Duration, u64)> {
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     let idle = client.process.memory_kib();
     let at_once = (64 * 1024 / unit.len()).clamp(1, count);
     let chunk = unit.repeat(at_once);

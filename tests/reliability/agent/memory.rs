@@ -4,12 +4,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use duologue_agent::Limits;
+use duologue_tests::process::{TOO_LARGE_KIB, mib};
+use duologue_tests::raw_client::{PATIENCE, RawClient, RawOutput};
+use duologue_tests::{Failed, Result};
 use serde_json::json;
 
-use super::super::harness::{Failed, Measured, ScenarioHarness, TestSubject};
-use super::super::measure::{TOO_LARGE_KIB, mib};
-use super::raw_client::{PATIENCE, RawClient, RawOutput};
-use crate::interop::Result;
+use crate::harness::{self, Measured, play};
 
 const MIB_KIB: u64 = 1024;
 /// The time limit for reading one line.
@@ -20,14 +20,19 @@ fn room_kib() -> u64 {
     2 * Limits::default().frame_bytes as u64 / 1024 + 32 * MIB_KIB
 }
 
+#[test]
+fn r5_agent() {
+    play(limit);
+}
+
 /// Lines just below, at and above the limit: the answers, and what memory is left taken by them.
-pub(in super::super) fn limit(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
+fn limit() -> Result<Measured> {
     let (mut texts, mut met) = (Vec::new(), true);
     let limit = Limits::default().frame_bytes;
     for (name, length, fits) in
         [("limit-1", limit - 1, true), ("limit", limit, true), ("limit+1", limit + 1, false)]
     {
-        let outcome = Failed::of(line_of(harness, subject, length, fits))?;
+        let outcome = Failed::of(line_of(length, fits))?;
         let (well, text) = outcome.unwrap_or_else(|error| (false, error));
         met &= well;
         texts.push(format!("{name} {text}"));
@@ -36,13 +41,8 @@ pub(in super::super) fn limit(harness: &ScenarioHarness, subject: TestSubject) -
 }
 
 /// A request of this length, and whether its agent did what it should.
-fn line_of(
-    harness: &ScenarioHarness,
-    subject: TestSubject,
-    length: usize,
-    fits: bool,
-) -> Result<(bool, String)> {
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+fn line_of(length: usize, fits: bool) -> Result<(bool, String)> {
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     let idle = client.process.memory_kib();
     let (head, tail) = (r#"{"jsonrpc":"2.0","id":"long","method":"_nosuch","params":{"t":""#, "\"}}");
     let mut line = Vec::with_capacity(length + 1);
@@ -83,10 +83,15 @@ fn line_of(
     }
 }
 
+#[test]
+fn r5_agent_endless() {
+    play(endless);
+}
+
 /// A line without an end.
-pub(in super::super) fn endless(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let all: u64 = harness.size(1 << 30, 10_000_000_000);
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+fn endless() -> Result<Measured> {
+    let all: u64 = harness::size(1 << 30, 10_000_000_000);
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     let chunk = vec![b'x'; 64 * 1024];
     let (begun, mut written) = (Instant::now(), 0u64);
     let mut given_up = None;
@@ -175,9 +180,14 @@ const TYPED: &[Amplifier] = &[
     ),
 ];
 
+#[test]
+fn r6_agent() {
+    play(amplifiers);
+}
+
 /// Valid lines of 16 MiB that are small things over and over, and the typed ones once more with as many things as our
 /// SDK reads in one line, and blanks between them.
-pub(in super::super) fn amplifiers(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
+fn amplifiers() -> Result<Measured> {
     // Of this size in a short run too: a shorter line may be more times its own size, as few of its values are refused.
     let Limits { frame_bytes: size, values, .. } = Limits::default();
     let dense = RAW.iter().chain(TYPED).map(|line| (line, usize::MAX));
@@ -185,7 +195,7 @@ pub(in super::super) fn amplifiers(harness: &ScenarioHarness, subject: TestSubje
     let (mut worst, mut over, mut refused, mut dead) = ((0.0, ""), 0, 0, Vec::new());
     let count = lines.clone().count();
     for (line, values) in lines {
-        match Failed::of(amplifier(harness, subject, (size, values), line))? {
+        match Failed::of(amplifier((size, values), line))? {
             Ok((factor, well)) => {
                 over += usize::from(factor > 4.0);
                 refused += usize::from(!well);
@@ -209,12 +219,10 @@ pub(in super::super) fn amplifiers(harness: &ScenarioHarness, subject: TestSubje
 
 /// Measures the memory of a line as a multiple of its size. Returns true if it was accepted rather than rejected.
 fn amplifier(
-    harness: &ScenarioHarness,
-    subject: TestSubject,
     (size, values): (usize, usize),
     &(_, head, opening, unit, tail): &Amplifier,
 ) -> Result<(f64, bool)> {
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     let session = client.new_session()?;
     let mut line = format!("{}{opening}", head.replace("$SESSION", &session));
     // The number of values, and the padding that keeps a line of this size below the limit of values.

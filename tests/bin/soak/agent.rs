@@ -11,15 +11,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
 use tokio::sync::watch;
 
-use super::{Counts, ORDERED, part};
-use crate::interop::Result;
+use crate::part::{Counts, ORDERED};
 
 const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The hidden command.
-pub(crate) fn main(args: &[String]) -> Result<()> {
-    part(args, visit)
-}
 
 struct Chaos;
 
@@ -63,7 +57,7 @@ fn limits() -> Limits {
 }
 
 /// One client, from its first word to its leaving.
-async fn visit(mut rng: fastrand::Rng, counts: &'static Counts) {
+pub(crate) async fn visit(mut rng: fastrand::Rng, counts: &'static Counts) {
     let (ours, theirs) = Transport::memory();
     let served = tokio::spawn(Server::new(Chaos).limits(limits()).serve(ours));
     let (reader, writer) = theirs.into_split();

@@ -2,33 +2,30 @@
 
 use std::time::Duration;
 
+use duologue_tests::Result;
+use duologue_tests::hostile_lines::{is_right, known};
 use serde_json::{Value, json};
 
 use super::{ClientRun, log_of, raw_agent};
-use crate::interop::Result;
-use crate::reliability::agent::lines::{bytes, is_right, known};
-use crate::reliability::harness::{Measured, ScenarioHarness, TestSubject};
-
-/// The session that a line may name.
-const SESSION: &str = "s1";
+use crate::harness::{Measured, play};
 
 /// A little more than the raw agent waits for one line.
 const EACH: Duration = Duration::from_millis(2500);
 
-/// The lines themselves, and whether the output ends behind them.
-pub(super) fn table() -> Result<Vec<(Vec<u8>, bool)>> {
-    known("client")?.iter().map(|row| Ok((bytes(&row["line"], SESSION)?, row["last"] == true))).collect()
+#[test]
+fn r3_client() {
+    play(bad_lines);
 }
 
 /// One turn for each line; a client that does not survive one is started again for the next.
-pub(in super::super) fn bad_lines(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
+fn bad_lines() -> Result<Measured> {
     let rows = known("client")?;
     let (mut off, mut from, mut lost, mut slowest) = (Vec::new(), 0, 0, 0);
     while let Some(left) = rows.get(from..).filter(|left| !left.is_empty()) {
-        let (agent, log) = raw_agent(harness, "bad")?;
+        let (agent, log) = raw_agent("bad");
         let scenario = ["turns", &from.to_string(), &rows.len().to_string(), "bad"];
         let limit = Duration::from_secs(10) + EACH * u32::try_from(left.len())?;
-        let run = ClientRun::of(harness, subject, &scenario, &agent, limit)?;
+        let run = ClientRun::of(&scenario, &agent, limit)?;
         let log = log_of(&log)?;
         let mut turns = run.lines.iter().filter(|line| line["updates"].is_u64());
         let mut ended = false;

@@ -1,12 +1,11 @@
 //! The client's half: scenarios in which a client program is under test, and the agent does not behave.
 
-pub(super) mod control;
-pub(super) mod ends;
-pub(super) mod leaks;
-pub(super) mod lines;
-pub(super) mod memory;
-pub(super) mod raw_agent;
-pub(super) mod scale;
+mod control;
+mod ends;
+mod leaks;
+mod lines;
+mod memory;
+mod scale;
 
 use std::fs;
 use std::io::{BufRead, BufReader};
@@ -16,47 +15,39 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use duologue_tests::Result;
+use duologue_tests::process::{ObservedProcess, TOO_LARGE_KIB, mib};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use super::harness::{ScenarioHarness, TestSubject};
-use super::measure::{ObservedProcess, TOO_LARGE_KIB, mib};
-use crate::interop::Result;
+use crate::harness;
 
 /// Marks the processes of a run, so that those left behind can be found.
 const MARK: &str = "DUOLOGUE_RELIABILITY_RUN";
-/// The hidden command that is the raw agent.
-const RAW: &str = "raw-agent";
 
 /// A run of a client under test, from its start to its end.
-pub(super) struct ClientRun {
+pub(crate) struct ClientRun {
     /// The lines of its output.
-    pub(super) lines: Vec<Value>,
+    pub(crate) lines: Vec<Value>,
     /// The most memory it had.
-    pub(super) peak_kib: u64,
-    pub(super) took: Duration,
+    pub(crate) peak_kib: u64,
+    pub(crate) took: Duration,
     /// Why it was ended by us, if it was.
-    pub(super) given_up: Option<String>,
+    pub(crate) given_up: Option<String>,
     /// Processes that lived on after it had ended by itself.
-    pub(super) left: usize,
+    pub(crate) left: usize,
 }
 
 impl ClientRun {
     /// Plays a scenario against an agent, to its end or for as long as `limit`.
-    pub(super) fn of(
-        harness: &ScenarioHarness,
-        subject: TestSubject,
-        scenario: &[&str],
-        agent: &Command,
-        limit: Duration,
-    ) -> Result<Self> {
-        let mut client = harness.client(subject);
+    pub(crate) fn of(scenario: &[&str], agent: &Command, limit: Duration) -> Result<Self> {
+        let mut client = harness::client();
         client.args(scenario).arg("--").arg(agent.get_program()).args(agent.get_args());
         ClientRun::of_program(&mut client, limit)
     }
 
     /// [`of`](Self::of) for a command line that is complete.
-    pub(super) fn of_program(client: &mut Command, limit: Duration) -> Result<Self> {
+    pub(crate) fn of_program(client: &mut Command, limit: Duration) -> Result<Self> {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let mark = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Relaxed));
         let begun = Instant::now();
@@ -104,27 +95,27 @@ impl ClientRun {
     }
 
     /// Returns the last value it printed under this name.
-    pub(super) fn printed(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn printed(&self, name: &str) -> Option<&Value> {
         self.lines.iter().rev().find_map(|line| line.get(name))
     }
 
-    pub(super) fn number(&self, name: &str) -> Option<u64> {
+    pub(crate) fn number(&self, name: &str) -> Option<u64> {
         self.printed(name)?.as_u64()
     }
 
     /// Its memory when the first session was there.
-    pub(super) fn idle_kib(&self) -> u64 {
+    pub(crate) fn idle_kib(&self) -> u64 {
         let ready = self.lines.iter().find(|line| line["ready"] == true);
         ready.and_then(|line| line["kib"].as_u64()).unwrap_or_default()
     }
 
     /// Returns the peak memory above that value.
-    pub(super) fn growth_kib(&self) -> u64 {
+    pub(crate) fn growth_kib(&self) -> u64 {
         self.peak_kib.saturating_sub(self.idle_kib())
     }
 
     /// Describes the end of the turn, or the reason for its absence.
-    pub(super) fn end(&self) -> String {
+    pub(crate) fn end(&self) -> String {
         let text = |name| self.printed(name).and_then(Value::as_str).map(ToOwned::to_owned);
         let end = self.given_up.clone().or_else(|| text("error")).or_else(|| text("stop"));
         let end = end.unwrap_or_else(|| "said nothing".to_owned());
@@ -144,12 +135,12 @@ fn marked(mark: &str) -> Vec<i32> {
 }
 
 /// A command that starts the raw agent, and the file where it says what it saw.
-fn raw_agent(harness: &ScenarioHarness, name: &str) -> Result<(Command, PathBuf)> {
-    let log = harness.scratch()?.join(format!("{name}.jsonl"));
+fn raw_agent(name: &str) -> (Command, PathBuf) {
+    let log = harness::scratch().join(format!("{name}.jsonl"));
     let _ = fs::remove_file(&log);
-    let mut agent = ScenarioHarness::part(RAW)?;
+    let mut agent = Command::new(env!("CARGO_BIN_EXE_raw-agent"));
     agent.arg(&log);
-    Ok((agent, log))
+    (agent, log)
 }
 
 /// Reads the log of the raw agent.

@@ -2,19 +2,24 @@
 
 use std::time::Duration;
 
+use duologue_tests::Result;
 use serde_json::Value;
 
 use super::{ClientRun, log_of, raw_agent};
-use crate::interop::Result;
-use crate::reliability::harness::{Measured, ScenarioHarness, TestSubject};
+use crate::harness::{self, Measured, play};
+
+#[test]
+fn r8_client() {
+    play(two_sessions);
+}
 
 /// A session nobody listens to, with a flood in it, and another one that talks. A cancel takes from the call to the
 /// moment the agent hears it: what comes of the turn then is another matter, and another one for each SDK.
-pub(in super::super) fn two_sessions(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let (agent, log) = raw_agent(harness, "two")?;
-    let rounds = harness.size(20, 10_000);
+fn two_sessions() -> Result<Measured> {
+    let (agent, log) = raw_agent("two");
+    let rounds = harness::size(20, 10_000);
     let scenario = ["two", &rounds.to_string(), "flood 1000000000 1000", "say"];
-    let run = ClientRun::of(harness, subject, &scenario, &agent, Duration::from_secs(harness.size(30, 600)))?;
+    let run = ClientRun::of(&scenario, &agent, Duration::from_secs(harness::size(30, 600)))?;
     let Some((turns, called)) = run.printed("turns").zip(run.printed("called").and_then(Value::as_array))
     else {
         return Ok(Measured::short(run.end()));
@@ -55,13 +60,18 @@ const METHODS: [&str; 9] = [
     "_nobody/knows",
 ];
 
+#[test]
+fn r3_client_requests() {
+    play(requests);
+}
+
 /// Every request is answered at once, also by a client that handles none.
-pub(in super::super) fn requests(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
+fn requests() -> Result<Measured> {
     let (mut answered, mut asked, mut silent) = (0, 0, Vec::new());
     for method in METHODS {
-        let (agent, log) = raw_agent(harness, "ask")?;
+        let (agent, log) = raw_agent("ask");
         let scenario = ["turn", &format!("ask 10 {method}")];
-        ClientRun::of(harness, subject, &scenario, &agent, Duration::from_secs(10))?;
+        ClientRun::of(&scenario, &agent, Duration::from_secs(10))?;
         let codes = log_of(&log)?.iter().find_map(|line| line["codes"].as_array().map(Vec::len));
         asked += 10;
         answered += codes.unwrap_or_default();

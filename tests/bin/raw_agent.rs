@@ -13,12 +13,10 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use duologue_tests::Result;
+use duologue_tests::hostile_lines::{bytes, known, shown};
 use rustix::process::{Signal, getpid, kill_process};
 use serde_json::{Value, json};
-
-use super::lines;
-use crate::interop::Result;
-use crate::reliability::agent::lines::shown;
 
 /// Bytes of a flood that are written at once.
 const BATCH: usize = 64 * 1024;
@@ -89,10 +87,10 @@ impl Shared {
     }
 }
 
-/// The hidden command.
-pub(crate) fn main(args: &[String]) -> Result<()> {
+fn main() -> Result<()> {
     let myself = myself()?;
-    let log = OpenOptions::new().create(true).append(true).open(args.first().ok_or("raw-agent LOG")?)?;
+    let log = std::env::args_os().nth(1).ok_or("raw-agent LOG")?;
+    let log = OpenOptions::new().create(true).append(true).open(log)?;
     let shared = Shared { out: Mutex::default(), changed: Condvar::new(), log: Mutex::new(log) };
     let shared = Arc::new(shared);
     shared.log(&myself);
@@ -277,10 +275,18 @@ fn later(shared: &Arc<Shared>, session: &str, id: &Value, act: impl FnOnce(&Shar
     });
 }
 
+/// The session that a hostile line may name.
+const SESSION: &str = "s1";
+
+/// The hostile lines themselves, and whether the output ends behind them.
+fn table() -> Result<Vec<(Vec<u8>, bool)>> {
+    known("client")?.iter().map(|row| Ok((bytes(&row["line"], SESSION)?, row["last"] == true))).collect()
+}
+
 /// A bad line, a question, and what was answered to both; then an update that says the turn goes on.
 fn bad(shared: &Shared, session: &str, number: usize) {
     static TABLE: OnceLock<Vec<(Vec<u8>, bool)>> = OnceLock::new();
-    let table = TABLE.get_or_init(|| lines::table().unwrap_or_default());
+    let table = TABLE.get_or_init(|| table().unwrap_or_default());
     let (mut bytes, last) = table.get(number % table.len().max(1)).cloned().unwrap_or_default();
     if last {
         shared.send_bytes(bytes);

@@ -1,23 +1,20 @@
-//! R30: `cargo xtask soak --minutes M [--seed N]`: garbage, stalls, floods, cancels, kills and reconnects, for as long as
-//! one likes, on our client in one process and our agent in another. With `--quick` it is one minute, which shows
-//! everything but a slow growth of memory.
+//! R30: garbage, stalls, floods, cancels, kills and reconnects on our client in one process and our agent in another, the
+//! two parts of `tests/bin/soak`. It takes one minute, which shows everything but a slow growth of memory, or as many as
+//! `cargo xtask soak --minutes M [--seed N]` says.
 //!
 //! Both are looked at once a second. Every so often they let go of everything they have, and what they still hold then
 //! is what the slopes are made of: a leak shows at rest, whatever the work in between was.
 
-pub(super) mod agent;
-pub(super) mod client;
-
 use std::io::{BufRead, BufReader};
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
-use serde_json::{Value, json};
+use duologue_tests::Result;
+use duologue_tests::process::ObservedProcess;
+use serde_json::Value;
 
-use super::harness::ScenarioHarness;
-use super::measure::ObservedProcess;
-use crate::interop::Result;
+use crate::harness::in_turn;
 
 /// The share of the time that is not looked at: caches fill, the allocator finds its size.
 const WARM_UP: f64 = 0.2;
@@ -27,15 +24,16 @@ const WARM_UP: f64 = 0.2;
 const GIVE_BACK: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "65536"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
 
-/// Grace periods end, the longest after 10 s, and killed processes are collected.
-const REST: Duration = Duration::from_secs(11);
-
 /// The largest slope that counts as flat, in MiB an hour.
 const FLAT: f64 = 1.0;
 /// A line through fewer points than this says nothing.
 const RESTS: usize = 5;
 
-/// Minutes of `--quick`: enough to come to rest twice.
+/// The length and the seed of the run, if they are chosen.
+const MINUTES: &str = "DUOLOGUE_MINUTES";
+const SEED: &str = "DUOLOGUE_SEED";
+
+/// Minutes of a quick run: enough to come to rest twice.
 const QUICK: f64 = 1.0;
 
 /// The judgement of the numbers.
@@ -62,10 +60,10 @@ struct Part {
 }
 
 impl Part {
-    fn start(name: &'static str, hidden: &str, seed: u64, seconds: u64) -> Result<Self> {
-        let mut command = ScenarioHarness::part(hidden)?;
-        command.args([seed.to_string(), seconds.to_string()]).envs(GIVE_BACK);
-        let mut process = ObservedProcess::start_with(&mut command, std::process::Stdio::inherit())?;
+    fn start(name: &'static str, seed: u64, seconds: u64) -> Result<Self> {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_soak"));
+        command.args([name, &seed.to_string(), &seconds.to_string()]).envs(GIVE_BACK);
+        let mut process = ObservedProcess::start_with(&mut command, Stdio::inherit())?;
         let stdout = process.stdout()?;
         let (sender, reports) = channel();
         std::thread::spawn(move || {
@@ -141,32 +139,26 @@ fn slope(points: &[(f64, f64)]) -> (f64, f64) {
     (slope, error)
 }
 
-/// The command.
-#[expect(clippy::print_stdout, reason = "this is the program's output")]
-pub(crate) fn run(args: &[String]) -> Result<()> {
-    let option = |name: &str| {
-        let at = args.iter().position(|arg| arg == name)?;
-        args.get(at + 1)
-    };
-    let quick = args.iter().any(|arg| arg == "--quick");
-    let minutes: f64 = match (option("--minutes"), quick) {
-        (Some(minutes), false) => minutes.parse()?,
-        (None, true) => QUICK,
-        _ => return Err("cargo xtask soak --quick | --minutes M [--seed N]".into()),
-    };
-    let seed: u64 = option("--seed").map_or_else(|| Ok(fastrand::u64(..)), |seed| seed.parse())?;
+#[test]
+fn r30_soak() -> Result<()> {
+    let _guard = in_turn();
+    let minutes = std::env::var(MINUTES).ok().map(|minutes| minutes.parse()).transpose()?;
+    let seed = std::env::var(SEED).ok().map(|seed| seed.parse()).transpose()?;
+    soak(minutes.unwrap_or(QUICK), minutes.is_none(), seed.unwrap_or_else(|| fastrand::u64(..)))
+}
+
+/// Runs both parts for some minutes. A `quick` run does not judge the memory.
+#[expect(clippy::print_stdout, reason = "a run of hours shows its state")]
+fn soak(minutes: f64, quick: bool, seed: u64) -> Result<()> {
     let seconds = (minutes * 60.0) as u64;
-    println!("{minutes} minutes with --seed {seed}");
-    let mut parts = [
-        Part::start("client", "soak-client", seed, seconds)?,
-        Part::start("agent", "soak-agent", seed, seconds)?,
-    ];
+    println!("{minutes} minutes with {SEED}={seed}");
+    let mut parts = [Part::start("client", seed, seconds)?, Part::start("agent", seed, seconds)?];
     let begun = Instant::now();
     let mut printed = 0;
     // A visit takes what it takes; who is not done long after that hangs.
     while parts.iter_mut().any(|part| part.process.wait(Duration::ZERO).is_ok_and(|end| end.is_none())) {
         if begun.elapsed() > Duration::from_secs(seconds + 120) {
-            return Err(format!("not done in time, with --seed {seed}").into());
+            return Err(format!("not done in time, with {SEED}={seed}").into());
         }
         std::thread::sleep(Duration::from_secs(1));
         for part in &mut parts {
@@ -187,93 +179,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         verdicts.push(if ended { verdict } else { Verdict::Grows });
     }
     if verdicts.contains(&Verdict::Grows) {
-        return Err(format!("not flat, with --seed {seed}").into());
+        return Err(format!("not flat, with {SEED}={seed}").into());
     }
     if verdicts.contains(&Verdict::Unknown) && !quick {
-        return Err("cannot tell whether it is flat: it takes more --minutes".into());
+        return Err("cannot tell whether it is flat: it takes more minutes".into());
     }
     Ok(())
-}
-
-/// Panics that nobody ordered.
-static PANICS: AtomicU64 = AtomicU64::new(0);
-/// The message of an ordered panic.
-const ORDERED: &str = "an ordered panic";
-
-/// The counters of a part.
-#[derive(Default)]
-struct Counts {
-    visits: AtomicU64,
-    hung: AtomicU64,
-}
-
-/// Plays visits until the time is over, some at once, with a moment of rest every so often.
-fn part<Visit: Future<Output = ()> + Send>(
-    args: &[String],
-    visit: impl Fn(fastrand::Rng, &'static Counts) -> Visit,
-) -> Result<()> {
-    static COUNTS: Counts = Counts { visits: AtomicU64::new(0), hung: AtomicU64::new(0) };
-    let (seed, seconds) = match args {
-        [seed, seconds] => (seed.parse()?, Duration::from_secs(seconds.parse()?)),
-        _ => return Err("SEED SECONDS".into()),
-    };
-    let show = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |info| {
-        let payload = info.payload();
-        let message = payload.downcast_ref::<&str>().copied();
-        // A message that is put together is a `String`, unless the compiler has done it.
-        let message = message.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
-        if message != Some(ORDERED) {
-            PANICS.fetch_add(1, Relaxed);
-            show(info);
-        }
-    }));
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build()?;
-    runtime.block_on(async {
-        let (mut rng, begun) = (fastrand::Rng::with_seed(seed), Instant::now());
-        let between = (seconds / 20).clamp(Duration::from_secs(15), Duration::from_secs(60));
-        let mut rest = between;
-        while begun.elapsed() < seconds {
-            let one = |rng: &mut fastrand::Rng| {
-                let rng = rng.fork();
-                async {
-                    visit(rng, &COUNTS).await;
-                    COUNTS.visits.fetch_add(1, Relaxed);
-                }
-            };
-            futures::future::join3(one(&mut rng), one(&mut rng), one(&mut rng)).await;
-            tokio::time::sleep(Duration::from_millis(rng.u64(0..600))).await;
-            if begun.elapsed() > rest {
-                rest += between + REST;
-                tokio::time::sleep(REST).await;
-                say_at_rest(&COUNTS);
-            }
-        }
-    });
-    Ok(())
-}
-
-#[expect(clippy::print_stdout, reason = "this is the program's output")]
-fn say_at_rest(counts: &Counts) {
-    let count = |folder: &str| std::fs::read_dir(folder).map_or(0, Iterator::count);
-    let children: usize = std::fs::read_dir("/proc/self/task")
-        .into_iter()
-        .flatten()
-        .flatten()
-        .filter_map(|thread| std::fs::read_to_string(thread.path().join("children")).ok())
-        .map(|list| list.split_whitespace().count())
-        .sum();
-    println!(
-        "{}",
-        json!({
-            "kib": super::measure::status(std::process::id(), "VmRSS:"),
-            "descriptors": count("/proc/self/fd"),
-            "threads": count("/proc/self/task"),
-            "tasks": tokio::runtime::Handle::current().metrics().num_alive_tasks(),
-            "children": children,
-            "visits": counts.visits.load(Relaxed),
-            "panics": PANICS.load(Relaxed),
-            "hung": counts.hung.load(Relaxed),
-        })
-    );
 }

@@ -1,17 +1,13 @@
 //! The agent's half: scenarios in which an agent program is under test, and the client does not behave.
 
-pub(super) mod ends;
-pub(super) mod flow;
-pub(super) mod lines;
-pub(super) mod memory;
-pub(super) mod raw_client;
-pub(super) mod turns;
+mod ends;
+mod flow;
+mod lines;
+mod memory;
+mod turns;
 
-pub(crate) use ends::doomed;
+use duologue_tests::{Failed, Result};
 use serde_json::Value;
-
-use super::harness::Failed;
-use crate::interop::Result;
 
 /// An answer that should have been another.
 fn fails(answer: &Value) -> Result<()> {

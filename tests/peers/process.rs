@@ -8,27 +8,27 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use crate::interop::Result;
+use crate::Result;
 
 /// The interval between samples of a process' memory.
 const EVERY: Duration = Duration::from_millis(10);
 /// A process that takes more memory than this is ended by its scenario: the machine has to be left to others.
-pub(super) const TOO_LARGE_KIB: u64 = 2 * 1024 * 1024;
+pub const TOO_LARGE_KIB: u64 = 2 * 1024 * 1024;
 
 /// A process in a group of its own, which ends with this value.
-pub(super) struct ObservedProcess {
+pub struct ObservedProcess {
     child: Child,
     peak: Arc<AtomicU64>,
 }
 
 impl ObservedProcess {
     /// Starts it with pipes for stdin and stdout; stderr is thrown away unless the command says otherwise.
-    pub(super) fn start(command: &mut Command) -> Result<Self> {
+    pub fn start(command: &mut Command) -> Result<Self> {
         ObservedProcess::start_with(command, Stdio::null())
     }
 
     /// [`start`](Self::start) with another stderr.
-    pub(super) fn start_with(command: &mut Command, stderr: Stdio) -> Result<Self> {
+    pub fn start_with(command: &mut Command, stderr: Stdio) -> Result<Self> {
         use std::os::unix::process::CommandExt as _;
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(stderr).process_group(0);
         let child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
@@ -46,32 +46,34 @@ impl ObservedProcess {
         Ok(ObservedProcess { child, peak })
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    /// Its id.
+    pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// The three ends of its pipes, once.
-    pub(super) fn stdin(&mut self) -> Result<ChildStdin> {
+    /// Our end of its stdin, once.
+    pub fn stdin(&mut self) -> Result<ChildStdin> {
         self.child.stdin.take().ok_or_else(|| "its stdin was taken".into())
     }
 
-    pub(super) fn stdout(&mut self) -> Result<ChildStdout> {
+    /// Our end of its stdout, once.
+    pub fn stdout(&mut self) -> Result<ChildStdout> {
         self.child.stdout.take().ok_or_else(|| "its stdout was taken".into())
     }
 
     /// The most memory it had at once so far, in KiB.
-    pub(super) fn peak_kib(&self) -> u64 {
+    pub fn peak_kib(&self) -> u64 {
         let now = status(self.pid(), "VmHWM:").unwrap_or_default();
         self.peak.fetch_max(now, Relaxed).max(now)
     }
 
     /// The memory it has now, in KiB; 0 once it is gone.
-    pub(super) fn memory_kib(&self) -> u64 {
+    pub fn memory_kib(&self) -> u64 {
         status(self.pid(), "VmRSS:").unwrap_or_default()
     }
 
     /// Waits for its end, at most this long; `None` if it is still there.
-    pub(super) fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
+    pub fn wait(&mut self, limit: Duration) -> Result<Option<ExitStatus>> {
         let begun = Instant::now();
         loop {
             if let Some(status) = self.child.try_wait()? {
@@ -95,7 +97,7 @@ impl Drop for ObservedProcess {
 }
 
 /// Does all the jobs, so many at once; what came of each, in their order.
-pub(super) fn side_by_side<J: Sync, T: Send>(
+pub fn side_by_side<J: Sync, T: Send>(
     jobs: &[J],
     at_once: usize,
     work: impl Fn(&J) -> Result<T> + Sync,
@@ -119,13 +121,13 @@ pub(super) fn side_by_side<J: Sync, T: Send>(
 }
 
 /// A number from the status of a process.
-pub(super) fn status(pid: u32, field: &str) -> Option<u64> {
+pub fn status(pid: u32, field: &str) -> Option<u64> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     let line = status.lines().find(|line| line.starts_with(field))?;
     line.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// KiB as MiB, for people.
-pub(super) fn mib(kib: u64) -> String {
+pub fn mib(kib: u64) -> String {
     format!("{:.1} MiB", kib as f64 / 1024.0)
 }

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use duologue_tests::raw_client::{PATIENCE, RawClient, RawOutput};
+use duologue_tests::{Failed, Result};
 use serde_json::{Value, json};
 
-use super::super::harness::{Failed, Measured, ScenarioHarness, TestSubject};
 use super::fails;
-use super::raw_client::{PATIENCE, RawClient, RawOutput};
-use crate::interop::Result;
+use crate::harness::{self, Measured, play};
 
 /// One way in which a turn is cancelled, and how it has to end.
 type Case = (&'static str, fn(&mut RawClient, &str) -> Result<()>);
@@ -101,8 +101,13 @@ fn ends_at_once(client: &mut RawClient, session: &str) -> Result<()> {
     ends(client, id, "end_turn")
 }
 
-pub(in super::super) fn cancels(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let rounds = harness.size(20, 1_000);
+#[test]
+fn r14_agent() {
+    play(cancels);
+}
+
+fn cancels() -> Result<Measured> {
+    let rounds = harness::size(20, 1_000);
     let (mut well, mut faults) = (0, Vec::new());
     let fast = CANCELS.iter().map(|case| (case, rounds));
     let slow = SLOW_CANCELS.iter().map(|case| (case, 3));
@@ -110,7 +115,7 @@ pub(in super::super) fn cancels(harness: &ScenarioHarness, subject: TestSubject)
     for ((name, play), rounds) in fast.chain(slow) {
         all += rounds;
         let outcome: Result<()> = (|| {
-            let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+            let mut client = RawClient::greeted(&mut harness::agent())?;
             let session = client.new_session()?;
             for _ in 0..rounds {
                 play(&mut client, &session)?;
@@ -130,13 +135,18 @@ fn joined_behind(faults: &[String]) -> String {
     if faults.is_empty() { String::new() } else { format!("; {}", faults.join("; ")) }
 }
 
+#[test]
+fn r17_agent() {
+    play(panics);
+}
+
 /// Handlers that panic, and tasks that they leave to their connection; another session's turn after each.
-pub(in super::super) fn panics(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let rounds = harness.size(100, 1_000);
+fn panics() -> Result<Measured> {
+    let rounds = harness::size(100, 1_000);
     let mut texts = Vec::new();
     let mut met = true;
     for word in ["panic", "panic in session/new", "panic-task"] {
-        let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+        let mut client = RawClient::greeted(&mut harness::agent())?;
         let (session, other) = (client.new_session()?, client.new_session()?);
         let mut answered = 0;
         let outcome = (0..rounds).try_for_each(|_| {
@@ -165,10 +175,15 @@ pub(in super::super) fn panics(harness: &ScenarioHarness, subject: TestSubject) 
     Ok(Measured::new(met, texts.join("; ")))
 }
 
+#[test]
+fn r8_agent() {
+    play(asking_back);
+}
+
 /// Handlers that ask back and wait for the answer, all at once; the answers come in the other order.
-pub(in super::super) fn asking_back(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let count = harness.size(100, 1_000);
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+fn asking_back() -> Result<Measured> {
+    let count = harness::size(100, 1_000);
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     let ids = (0..count).map(|_| client.new_session()).collect::<Result<Vec<_>>>()?;
     for id in &ids {
         client.begin(id, "read /tmp/file")?;
@@ -193,10 +208,15 @@ pub(in super::super) fn asking_back(harness: &ScenarioHarness, subject: TestSubj
     Ok(Measured::met(format!("{ended} of {count} turns sent a request, got a response and ended")))
 }
 
+#[test]
+fn r18_agent() {
+    play(side_by_side);
+}
+
 /// Many sessions that stream at once through the smallest pipe.
-pub(in super::super) fn side_by_side(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let (sessions, frames, longest) = (64, harness.size(50, 1_000), harness.size(13, 18));
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+fn side_by_side() -> Result<Measured> {
+    let (sessions, frames, longest) = (64, harness::size(50, 1_000), harness::size(13, 18));
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     client.narrow()?;
     let ids = (0..sessions).map(|_| client.new_session()).collect::<Result<Vec<_>>>()?;
     let mut turns = Vec::new();
@@ -234,10 +254,15 @@ pub(in super::super) fn side_by_side(harness: &ScenarioHarness, subject: TestSub
     Ok(Measured::new(torn == 0 && disordered == 0, text))
 }
 
+#[test]
+fn r19_agent() {
+    play(foreign_bytes);
+}
+
 /// An agent that prints, and whose children do.
-pub(in super::super) fn foreign_bytes(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let rounds = harness.size(10, 30);
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+fn foreign_bytes() -> Result<Measured> {
+    let rounds = harness::size(10, 30);
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     let session = client.new_session()?;
     let (mut foreign, mut answered) = (0, 0);
     for _ in 0..rounds {

@@ -2,17 +2,23 @@
 
 use std::time::Duration;
 
+use duologue_tests::Result;
+
 use super::{ClientRun, raw_agent};
-use crate::interop::Result;
-use crate::reliability::harness::{Measured, ScenarioHarness, TestSubject};
+use crate::harness::{self, Measured, play};
+
+#[test]
+fn r29_client() {
+    play(sessions);
+}
 
 /// Opens them, has a turn in each, floods some, closes all; with an agent that costs both clients the same.
-pub(in super::super) fn sessions(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let count = harness.size(1000, 10_000);
-    let limit = Duration::from_secs(harness.size(15, 90));
-    let (agent, _) = raw_agent(harness, "sessions")?;
-    let mut client = harness.client(subject);
-    let flood = harness.size("flood 5000 1", "flood 50000 1");
+fn sessions() -> Result<Measured> {
+    let count = harness::size(1000, 10_000);
+    let limit = Duration::from_secs(harness::size(15, 90));
+    let (agent, _) = raw_agent("sessions");
+    let mut client = harness::client();
+    let flood = harness::size("flood 5000 1", "flood 50000 1");
     client.args(["sessions", &count.to_string(), "say", flood, "--"]);
     client.arg(agent.get_program()).args(agent.get_args());
     let run = ClientRun::of_program(&mut client, limit)?;
@@ -32,7 +38,7 @@ pub(in super::super) fn sessions(harness: &ScenarioHarness, subject: TestSubject
          closing all ({left:.0} % of the pages: the C library keeps what was freed)"
     );
     // A share of what few sessions took says nothing.
-    let gone = harness.size(true, heap <= 10.0);
+    let gone = harness::size(true, heap <= 10.0);
     Ok(Measured::new(each <= 20.0 && p99 < 10.0 && rate >= 50_000 && gone, text))
 }
 

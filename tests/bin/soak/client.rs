@@ -5,16 +5,10 @@ use std::time::Duration;
 
 use duologue_client::{Client, Command, Connection, Limits, Session};
 
-use super::{Counts, part};
-use crate::interop::Result;
+use crate::part::Counts;
 
 /// Whatever takes longer than this hangs.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// The hidden command.
-pub(crate) fn main(args: &[String]) -> Result<()> {
-    part(args, visit)
-}
 
 /// Small, so that every limit is met often and for little.
 fn limits() -> Limits {
@@ -27,10 +21,10 @@ fn limits() -> Limits {
 }
 
 /// One agent, from its start to whatever end it comes to.
-async fn visit(mut rng: fastrand::Rng, counts: &'static Counts) {
+pub(crate) async fn visit(mut rng: fastrand::Rng, counts: &'static Counts) {
     let stay = async {
-        let Ok(program) = std::env::current_exe() else { return };
-        let command = Command::new(program).args(["raw-agent", "/dev/null"]);
+        let Ok(this) = std::env::current_exe() else { return };
+        let command = Command::new(this.with_file_name("raw-agent")).args(["/dev/null"]);
         let Ok(agent) = Client::new(()).limits(limits()).spawn(command).await else { return };
         for _ in 0..rng.usize(1..4) {
             if talk(&agent, &mut rng).await.is_err() {

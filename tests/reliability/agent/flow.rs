@@ -3,10 +3,11 @@
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use super::super::harness::{Failed, Measured, ScenarioHarness, TestSubject};
-use super::super::measure::{TOO_LARGE_KIB, mib};
-use super::raw_client::{PATIENCE, RawClient, RawOutput, parsed};
-use crate::interop::Result;
+use duologue_tests::process::{TOO_LARGE_KIB, mib};
+use duologue_tests::raw_client::{PATIENCE, RawClient, RawOutput, parsed};
+use duologue_tests::{Failed, Result};
+
+use crate::harness::{self, Measured, play};
 
 /// Part of every update's line and of nothing else.
 const UPDATE: &str = "\"agent_message_chunk\"";
@@ -15,30 +16,28 @@ fn is_update(line: &[u8]) -> bool {
     std::str::from_utf8(line).is_ok_and(|line| line.contains(UPDATE))
 }
 
+#[test]
+fn r7_agent_unread() {
+    play(unread);
+}
+
 /// A client that stops reading while its agent has 300,000 updates to say, and then reads them.
-pub(in super::super) fn unread(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    stalled(harness, subject, harness.size(100_000, 300_000), Duration::from_secs(harness.size(3, 15)), true)
+fn unread() -> Result<Measured> {
+    stalled(harness::size(100_000, 300_000), Duration::from_secs(harness::size(3, 15)), true)
+}
+
+#[test]
+fn r7_agent_never_read() {
+    play(never_read);
 }
 
 /// The same with 10 GB, which nobody ever reads.
-pub(in super::super) fn never_read(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    stalled(
-        harness,
-        subject,
-        harness.size(1_000_000, 9_000_000),
-        Duration::from_secs(harness.size(5, 60)),
-        false,
-    )
+fn never_read() -> Result<Measured> {
+    stalled(harness::size(1_000_000, 9_000_000), Duration::from_secs(harness::size(5, 60)), false)
 }
 
-fn stalled(
-    harness: &ScenarioHarness,
-    subject: TestSubject,
-    count: usize,
-    pause: Duration,
-    reads: bool,
-) -> Result<Measured> {
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+fn stalled(count: usize, pause: Duration, reads: bool) -> Result<Measured> {
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     let session = client.new_session()?;
     let idle = client.process.memory_kib();
     let id = client.begin(&session, &format!("flood {count} 1000"))?;
@@ -75,10 +74,15 @@ fn stalled(
     Ok(Measured::new(met, text))
 }
 
+#[test]
+fn r9_both_pipes_full() {
+    play(both_full);
+}
+
 /// 10 MB each way through the smallest pipes before the client reads anything.
-pub(in super::super) fn both_full(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let count = harness.size(2_000, 10_000);
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+fn both_full() -> Result<Measured> {
+    let count = harness::size(2_000, 10_000);
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     let session = client.new_session()?;
     client.narrow()?;
     let begun = Instant::now();
@@ -113,10 +117,15 @@ pub(in super::super) fn both_full(harness: &ScenarioHarness, subject: TestSubjec
     Ok(Measured::new(updates == count && took < Duration::from_secs(5), text))
 }
 
+#[test]
+fn r13_agent_at_once() {
+    play(at_once);
+}
+
 /// 2,000 prompts at once, each of a session of its own, none of which ends soon.
-pub(in super::super) fn at_once(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
+fn at_once() -> Result<Measured> {
     let count = 2_000;
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     let sessions = (0..count).map(|_| client.new_session()).collect::<Result<Vec<_>>>()?;
     let mut lines = Vec::new();
     let first = client.prompt(&sessions[0], "echo x").1 + 1;
@@ -156,10 +165,15 @@ pub(in super::super) fn at_once(harness: &ScenarioHarness, subject: TestSubject)
     Ok(Measured::new(missing == 0 && twice == 0, text))
 }
 
+#[test]
+fn r7_agent_requests() {
+    play(answers_unread);
+}
+
 /// A client that asks for ever and never reads an answer.
-pub(in super::super) fn answers_unread(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let all = harness.size(500_000_000, 10_000_000_000_u64);
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+fn answers_unread() -> Result<Measured> {
+    let all = harness::size(500_000_000, 10_000_000_000_u64);
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     let idle = client.process.memory_kib();
     client.reads = false;
     let questions = "{\"jsonrpc\":\"2.0\",\"id\":7,\"method\":\"_nosuch\"}\n".repeat(1000);
@@ -187,10 +201,15 @@ pub(in super::super) fn answers_unread(harness: &ScenarioHarness, subject: TestS
     Ok(Measured::new(given_up && grown <= 320 * 1024, text))
 }
 
+#[test]
+fn r29_agent() {
+    play(sessions);
+}
+
 /// Many sessions on one connection: what each costs, and how soon each is served.
-pub(in super::super) fn sessions(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let count = harness.size(1_000, 10_000);
-    let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+fn sessions() -> Result<Measured> {
+    let count = harness::size(1_000, 10_000);
+    let mut client = RawClient::greeted(&mut harness::agent())?;
     let first = client.new_session()?;
     client.turn(&first, "echo warm")?;
     let idle = client.process.memory_kib();

@@ -6,10 +6,11 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use duologue_tests::Result;
+use duologue_tests::process::side_by_side;
+
 use super::{ClientRun, log_of, raw_agent, wrapped};
-use crate::interop::Result;
-use crate::reliability::harness::{Measured, ScenarioHarness, TestSubject};
-use crate::reliability::measure::side_by_side;
+use crate::harness::{self, Measured, play};
 
 const LIMIT: Duration = Duration::from_secs(20);
 /// The answers to `initialize` and `session/new`, the updates, the answer to the prompt.
@@ -25,8 +26,8 @@ const DEATHS: [(&str, [&str; 2]); 3] = [
 ];
 
 /// An agent that follows a script.
-fn scripted(harness: &ScenarioHarness, args: &[&str]) -> Command {
-    let mut agent = harness.scripted();
+fn scripted(args: &[&str]) -> Command {
+    let mut agent = harness::scripted();
     agent.args(args);
     agent
 }
@@ -43,14 +44,19 @@ struct Faults {
     first: Mutex<Option<String>>,
 }
 
+#[test]
+fn r10_client() {
+    play(killed);
+}
+
 /// Kills the agent at every frame, in three ways. Waiting calls must fail within a second, with the status and the last
 /// stderr lines. Updates sent before must arrive.
-pub(in super::super) fn killed(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let (rounds, step) = harness.size((1, 7), (20, 1));
+fn killed() -> Result<Measured> {
+    let (rounds, step) = harness::size((1, 7), (20, 1));
     let frames = (0..rounds).flat_map(|_| (0..=FRAMES).step_by(step));
     let deaths: Vec<_> = frames.flat_map(|at| DEATHS.map(|how| (at, how))).collect();
     let (runs, faults) = (deaths.len(), Faults::default());
-    let results = side_by_side(&deaths, AT_ONCE, |&(at, how)| one_death(harness, subject, at, how, &faults));
+    let results = side_by_side(&deaths, AT_ONCE, |&(at, how)| one_death(at, how, &faults));
     results.into_iter().collect::<std::result::Result<(), _>>()?;
     let count = |fault: &AtomicUsize| fault.load(Relaxed);
     let faults_list = [
@@ -71,16 +77,10 @@ pub(in super::super) fn killed(harness: &ScenarioHarness, subject: TestSubject) 
     Ok(Measured::new(faults_list.iter().all(|(count, _)| *count == 0), text))
 }
 
-fn one_death(
-    harness: &ScenarioHarness,
-    subject: TestSubject,
-    at: usize,
-    (how, signs): (&str, [&str; 2]),
-    faults: &Faults,
-) -> Result<()> {
+fn one_death(at: usize, (how, signs): (&str, [&str; 2]), faults: &Faults) -> Result<()> {
     let (frame, updates) = (at.to_string(), UPDATES.to_string());
-    let agent = scripted(harness, &["--updates", &updates, "--at", &frame, "--do", how]);
-    let run = ClientRun::of(harness, subject, &["turn", "go"], &agent, LIMIT)?;
+    let agent = scripted(&["--updates", &updates, "--at", &frame, "--do", how]);
+    let run = ClientRun::of(&["turn", "go"], &agent, LIMIT)?;
     let note = |fault: &AtomicUsize| {
         fault.fetch_add(1, Relaxed);
         if let Ok(mut first) = faults.first.lock() {
@@ -120,32 +120,37 @@ fn one_death(
     Ok(())
 }
 
+#[test]
+fn r12_client_close() {
+    play(close);
+}
+
 /// Closes agents: one that exits, one with output left, one that stays, one that also ignores TERM,
 /// one with a helper, and one whose helper keeps its stdout open.
-pub(in super::super) fn close(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let (well, log) = raw_agent(harness, "close")?;
+fn close() -> Result<Measured> {
+    let (well, log) = raw_agent("close");
     // It says how it ended: with 0 if all it had left to say was read, which is more than a pipe holds.
-    let said = harness.scratch()?.join("close-said");
+    let said = harness::scratch().join("close-said");
     let _ = fs::remove_file(&said);
     let keep = format!(r#""$@"; echo $? >'{}'"#, said.display());
-    let talks = wrapped(&keep, &scripted(harness, &["--on-eof", "1000000"]));
-    let stays = scripted(harness, &["--on-eof", "stay"]);
+    let talks = wrapped(&keep, &scripted(&["--on-eof", "1000000"]));
+    let stays = scripted(&["--on-eof", "stay"]);
     let stubborn = wrapped("trap '' TERM; exec \"$@\"", &stays);
     let cases = [
         ("goes", well, 1000),
         ("has 1 MB left to say", talks, 1000),
         ("stays", stays, 5000),
         ("ignores TERM", stubborn, 5500),
-        ("with a helper", wrapped("sleep 100 & \"$@\"; exit $?", &scripted(harness, &[])), 5000),
+        ("with a helper", wrapped("sleep 100 & \"$@\"; exit $?", &scripted(&[])), 5000),
         (
             "ends first",
-            wrapped("sleep 100 & exec \"$@\"", &scripted(harness, &["--at", "20", "--do", "exit:0"])),
+            wrapped("sleep 100 & exec \"$@\"", &scripted(&["--at", "20", "--do", "exit:0"])),
             5000,
         ),
     ];
     let (mut text, mut met) = (Vec::new(), true);
     for (name, agent, limit) in cases {
-        let run = ClientRun::of(harness, subject, &["turn", "go"], &agent, LIMIT)?;
+        let run = ClientRun::of(&["turn", "go"], &agent, LIMIT)?;
         let took = run.number("close_ms").unwrap_or(u64::MAX);
         let zombies = run.number("children").unwrap_or_default();
         let fine = run.given_up.is_none() && took <= limit && run.left == 0 && zombies == 0;
@@ -171,14 +176,19 @@ pub(in super::super) fn close(harness: &ScenarioHarness, subject: TestSubject) -
     Ok(Measured::new(met, text.join("; ")))
 }
 
+#[test]
+fn r12_client_start() {
+    play(start);
+}
+
 /// E7 and E9: an agent that ends before it says hello, one whose helper holds the pipes, and one that never says hello.
-pub(in super::super) fn start(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let exits = scripted(harness, &["--at", "0", "--do", "exit:3"]);
+fn start() -> Result<Measured> {
+    let exits = scripted(&["--at", "0", "--do", "exit:3"]);
     let held = wrapped("sleep 30 & exit 3", &exits);
     let missing = Command::new("/nowhere/agent");
     let silent = wrapped("echo 'what a day' >&2; exec sleep 100", &exits);
-    let patience = harness.size("2", "30");
-    let hung = Duration::from_secs(harness.size(6, 40));
+    let patience = harness::size("2", "30");
+    let hung = Duration::from_secs(harness::size(6, 40));
     let cases = [
         ("exits with 3", exits, Duration::from_secs(5), &["exit status: 3", "code 3"][..]),
         ("its helper holds stdout", held, Duration::from_secs(5), &["exit status: 3", "code 3"]),
@@ -187,7 +197,7 @@ pub(in super::super) fn start(harness: &ScenarioHarness, subject: TestSubject) -
     ];
     let (mut text, mut met) = (Vec::new(), true);
     for (name, agent, limit, signs) in cases {
-        let run = ClientRun::of(harness, subject, &["start", patience], &agent, limit)?;
+        let run = ClientRun::of(&["start", patience], &agent, limit)?;
         let error = run.printed("error").and_then(|error| error.as_str()).unwrap_or_default();
         let failed = run.given_up.is_none() && signs.iter().any(|sign| error.contains(sign));
         met &= failed && run.left == 0;

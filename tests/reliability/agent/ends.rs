@@ -10,20 +10,17 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
-use serde_json::{Value, json};
+use duologue_tests::Result;
+use duologue_tests::process::{ObservedProcess, side_by_side};
+use duologue_tests::raw_client::{FRAMES, PATIENCE, RawClient, RawOutput};
+use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::super::harness::{Measured, ScenarioHarness, TestSubject};
-use super::super::measure::{ObservedProcess, side_by_side};
-use super::raw_client::{PATIENCE, RawClient, RawOutput};
-use crate::interop::Result;
+use crate::harness::{self, Measured, play};
 
 /// The longest time that an agent may outlive its client.
 const GONE: Duration = Duration::from_secs(5);
 /// Clients that die at once.
 const AT_ONCE: usize = 6;
-/// Initialize, two sessions, 56 updates and the end of the turn.
-const FRAMES: usize = 60;
 /// The program takes the launcher's place.
 const DIRECT: &str = r#"exec "$@""#;
 /// The launcher stays above the program, as `npx` and friends do.
@@ -37,15 +34,21 @@ const WAYS: [(&str, &str, &str); 4] = [
     ("stdout full", "full", DIRECT),
 ];
 
+#[test]
+fn r11_client_killed() {
+    play(client_killed);
+}
+
 /// The client killed at every frame of a turn, in each of the ways.
-pub(in super::super) fn client_killed(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let (frames, rounds) = (harness.size(vec![1, 3, 30, FRAMES], (0..=FRAMES).collect()), harness.size(1, 2));
+fn client_killed() -> Result<Measured> {
+    let (frames, rounds) =
+        (harness::size(vec![1, 3, 30, FRAMES], (0..=FRAMES).collect()), harness::size(1, 2));
     let cases: Vec<(usize, usize)> = (0..WAYS.len())
         .flat_map(|way| frames.iter().map(move |&frame| (way, frame)))
         .flat_map(|case| vec![case; rounds])
         .collect();
     let (mut left, mut faults, mut slowest) = ([0; WAYS.len()], Vec::new(), Duration::ZERO);
-    let ends = side_by_side(&cases, AT_ONCE, |&(way, frame)| killed_at(harness, subject, way, frame));
+    let ends = side_by_side(&cases, AT_ONCE, |&(way, frame)| killed_at(way, frame));
     for (&(way, _), end) in cases.iter().zip(ends) {
         match end {
             Ok(Some(took)) => slowest = slowest.max(took),
@@ -73,18 +76,13 @@ pub(in super::super) fn client_killed(harness: &ScenarioHarness, subject: TestSu
 }
 
 /// Says how long the agent outlived a client that was killed at this frame, if it did end.
-fn killed_at(
-    harness: &ScenarioHarness,
-    subject: TestSubject,
-    way: usize,
-    frame: usize,
-) -> Result<Option<Duration>> {
+fn killed_at(way: usize, frame: usize) -> Result<Option<Duration>> {
     let (_, mode, script) = WAYS[way];
     let listener = TcpListener::bind(("127.0.0.1", 0))?;
     let port = listener.local_addr()?.port();
     let script = format!("exec 9<>/dev/tcp/127.0.0.1/{port} && echo $$ >&9 || exit 99; {script}");
-    let agent = harness.agent(subject);
-    let mut client = ScenarioHarness::part("raw-client")?;
+    let agent = harness::agent();
+    let mut client = Command::new(env!("CARGO_BIN_EXE_raw-client"));
     client.args([&frame.to_string(), mode, "bash", "-c", &script, "launcher"]).arg(agent.get_program());
     let mut client = ObservedProcess::start_with(&mut client, Stdio::null())?;
     let mut tree = BufReader::new(accept(&listener)?);
@@ -126,53 +124,14 @@ fn accept(listener: &TcpListener) -> Result<TcpStream> {
     }
 }
 
-/// The hidden command `raw-client FRAME turn|stuck|full PROGRAM…`: a client that kills itself at that frame.
-pub(crate) fn doomed(args: &[String]) -> Result<()> {
-    let [frame, mode, program, rest @ ..] = args else {
-        return Err("raw-client FRAME MODE PROGRAM..".into());
-    };
-    let frame: usize = frame.parse()?;
-    let mut client = RawClient::start(Command::new(program).args(rest))?;
-    let (initialize, _) = client.request("initialize", &json!({"protocolVersion": 1}));
-    client.write(&initialize, PATIENCE)?;
-    let mut sessions = Vec::new();
-    for count in 0..=FRAMES {
-        if count == frame {
-            break;
-        }
-        let RawOutput::Line(line) = client.hear(PATIENCE)? else {
-            return Err("the agent says no more".into());
-        };
-        let message: Value = serde_json::from_slice(&line)?;
-        if let Some(session) = message["result"]["sessionId"].as_str() {
-            sessions.push(session.to_owned());
-        }
-        match count {
-            0 | 1 => {
-                let (line, _) = client.request("session/new", &json!({"cwd": "/tmp", "mcpServers": []}));
-                client.write(&line, PATIENCE)?;
-            }
-            2 => drop(client.begin(&sessions[0], &format!("flood {} 100", FRAMES - 4))?),
-            _ => {}
-        }
-    }
-    let word = match mode.as_str() {
-        "stuck" => "stuck",
-        "full" => "flood 1000000 1000",
-        _ => "",
-    };
-    if let (Some(session), false) = (sessions.get(1), word.is_empty()) {
-        client.begin(session, word)?;
-        // The handler is stuck by then, or the pipe is full.
-        thread::sleep(Duration::from_millis(150));
-    }
-    kill_process(getpid(), Signal::KILL)?;
-    Ok(())
+#[test]
+fn r12_agent() {
+    play(end_of_input);
 }
 
 /// Measures the time from the end of an agent's input to its own end.
-pub(in super::super) fn end_of_input(harness: &ScenarioHarness, subject: TestSubject) -> Result<Measured> {
-    let rounds = harness.size(2, 20);
+fn end_of_input() -> Result<Measured> {
+    let rounds = harness::size(2, 20);
     let cases = [
         ("idle", "", 1, true),
         ("in a turn that waits", "sleep 60000", 2, true),
@@ -185,7 +144,7 @@ pub(in super::super) fn end_of_input(harness: &ScenarioHarness, subject: TestSub
     for (name, word, limit, reads) in cases {
         let (mut slowest, mut stuck, mut codes) = (Duration::ZERO, false, Vec::new());
         for _ in 0..rounds {
-            let mut client = RawClient::greeted(&mut harness.agent(subject))?;
+            let mut client = RawClient::greeted(&mut harness::agent())?;
             let session = client.new_session()?;
             if !word.is_empty() {
                 client.begin(&session, word)?;

@@ -11,16 +11,20 @@ use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::pipe::fcntl_setpipe_size;
 use serde_json::{Value, json};
 
-use super::super::harness::Failed;
-use super::super::measure::ObservedProcess;
-use crate::interop::Result;
+use crate::process::ObservedProcess;
+use crate::{Failed, Result};
 
 /// The time limit of a wait.
-pub(super) const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The frames that an agent sends to the program `raw-client`: the responses to `initialize` and two `session/new`, 56
+/// updates and the end of the turn.
+pub const FRAMES: usize = 60;
 
 /// Output of the agent.
 #[derive(Debug)]
-pub(super) enum RawOutput {
+pub enum RawOutput {
+    /// A line, with its end.
     Line(Vec<u8>),
     /// Its output has ended.
     End,
@@ -29,27 +33,30 @@ pub(super) enum RawOutput {
 }
 
 /// A line as what it says.
-pub(super) fn parsed(line: &[u8]) -> Result<Value> {
+pub fn parsed(line: &[u8]) -> Result<Value> {
     serde_json::from_slice(line)
         .or_else(|_| Failed::because(format!("foreign output: {}", String::from_utf8_lossy(line))))
 }
 
-pub(super) struct RawClient {
-    pub(super) process: ObservedProcess,
+/// A client of one agent, whose process ends with this value.
+pub struct RawClient {
+    /// The agent.
+    pub process: ObservedProcess,
     stdin: Option<ChildStdin>,
     stdout: Option<BufReader<ChildStdout>>,
     /// The received part of the next line.
     partial: Vec<u8>,
     lines: VecDeque<Vec<u8>>,
     /// True if output is read during a write.
-    pub(super) reads: bool,
+    pub reads: bool,
     last_id: u64,
     /// The requests whose answers [`message`](Self::message) has seen.
     answered: HashSet<u64>,
 }
 
 impl RawClient {
-    pub(super) fn start(command: &mut Command) -> Result<Self> {
+    /// Starts an agent.
+    pub fn start(command: &mut Command) -> Result<Self> {
         let mut process = ObservedProcess::start(command)?;
         let (stdin, stdout) = (process.stdin()?, process.stdout()?);
         // The agent's ends of the pipes are open files of their own and do not see this.
@@ -68,7 +75,7 @@ impl RawClient {
     }
 
     /// An agent that has been greeted.
-    pub(super) fn greeted(command: &mut Command) -> Result<Self> {
+    pub fn greeted(command: &mut Command) -> Result<Self> {
         let mut client = RawClient::start(command)?;
         let params = json!({"protocolVersion": 1, "clientCapabilities": {"fs": {"readTextFile": true}}});
         let answer = client.ask("initialize", &params)?;
@@ -78,7 +85,8 @@ impl RawClient {
         Ok(client)
     }
 
-    pub(super) fn new_session(&mut self) -> Result<String> {
+    /// Opens a session, and returns its id.
+    pub fn new_session(&mut self) -> Result<String> {
         let answer = self.ask("session/new", &json!({"cwd": "/tmp", "mcpServers": []}))?;
         match answer["result"]["sessionId"].as_str() {
             Some(id) => Ok(id.to_owned()),
@@ -87,7 +95,7 @@ impl RawClient {
     }
 
     /// Makes both pipes as small as pipes can be.
-    pub(super) fn narrow(&self) -> Result<()> {
+    pub fn narrow(&self) -> Result<()> {
         if let (Some(stdin), Some(stdout)) = (&self.stdin, &self.stdout) {
             let refused = |error| format!("a pipe of 4 KiB was refused: {error}");
             fcntl_setpipe_size(stdin, 4096).map_err(refused)?;
@@ -97,7 +105,7 @@ impl RawClient {
     }
 
     /// Writes all of it.
-    pub(super) fn write(&mut self, bytes: &[u8], within: Duration) -> Result<()> {
+    pub fn write(&mut self, bytes: &[u8], within: Duration) -> Result<()> {
         let (mut left, deadline) = (bytes, Instant::now() + within);
         while !left.is_empty() {
             left = self.write_some(left)?;
@@ -160,7 +168,7 @@ impl RawClient {
     }
 
     /// The next line, and whatever else may come instead.
-    pub(super) fn hear(&mut self, within: Duration) -> Result<RawOutput> {
+    pub fn hear(&mut self, within: Duration) -> Result<RawOutput> {
         let deadline = Instant::now() + within;
         loop {
             if let Some(line) = self.lines.pop_front() {
@@ -177,7 +185,7 @@ impl RawClient {
     }
 
     /// The next message; an error if there is none.
-    pub(super) fn message(&mut self, within: Duration) -> Result<Value> {
+    pub fn message(&mut self, within: Duration) -> Result<Value> {
         let message = match self.hear(within)? {
             RawOutput::Line(line) => parsed(&line)?,
             RawOutput::End => return Failed::because(self.end()),
@@ -192,7 +200,7 @@ impl RawClient {
     }
 
     /// Describes its end.
-    pub(super) fn end(&mut self) -> String {
+    pub fn end(&mut self) -> String {
         match self.process.wait(Duration::from_secs(1)) {
             Ok(Some(status)) => format!("the agent ended, {status}"),
             _ => "the agent closed its output".to_owned(),
@@ -200,40 +208,40 @@ impl RawClient {
     }
 
     /// The line of a request, and its id.
-    pub(super) fn request(&mut self, method: &str, params: &Value) -> (Vec<u8>, u64) {
+    pub fn request(&mut self, method: &str, params: &Value) -> (Vec<u8>, u64) {
         self.last_id += 1;
         let request = json!({"jsonrpc": "2.0", "id": self.last_id, "method": method, "params": params});
         (format!("{request}\n").into_bytes(), self.last_id)
     }
 
     /// The line of a prompt of one text, and its id.
-    pub(super) fn prompt(&mut self, session: &str, text: &str) -> (Vec<u8>, u64) {
+    pub fn prompt(&mut self, session: &str, text: &str) -> (Vec<u8>, u64) {
         let prompt = [json!({"type": "text", "text": text})];
         self.request("session/prompt", &json!({"sessionId": session, "prompt": prompt}))
     }
 
     /// Sends a prompt, and says its id.
-    pub(super) fn begin(&mut self, session: &str, text: &str) -> Result<u64> {
+    pub fn begin(&mut self, session: &str, text: &str) -> Result<u64> {
         let (line, id) = self.prompt(session, text);
         self.write(&line, PATIENCE)?;
         Ok(id)
     }
 
     /// Asks, and waits for the answer; what comes before it is passed over.
-    pub(super) fn ask(&mut self, method: &str, params: &Value) -> Result<Value> {
+    pub fn ask(&mut self, method: &str, params: &Value) -> Result<Value> {
         let (line, id) = self.request(method, params);
         self.write(&line, PATIENCE)?;
         self.answer(id, PATIENCE)
     }
 
     /// A whole turn; its answer.
-    pub(super) fn turn(&mut self, session: &str, text: &str) -> Result<Value> {
+    pub fn turn(&mut self, session: &str, text: &str) -> Result<Value> {
         let id = self.begin(session, text)?;
         self.answer(id, PATIENCE)
     }
 
     /// The answer to a request; what comes before it is passed over.
-    pub(super) fn answer(&mut self, id: u64, within: Duration) -> Result<Value> {
+    pub fn answer(&mut self, id: u64, within: Duration) -> Result<Value> {
         loop {
             let message = self.message(within)?;
             if message["id"] == id && message.get("method").is_none() {
@@ -243,24 +251,26 @@ impl RawClient {
     }
 
     /// Measures the response time of a request that any agent answers at once.
-    pub(super) fn probe(&mut self) -> Result<Duration> {
+    pub fn probe(&mut self) -> Result<Duration> {
         let begun = Instant::now();
         self.ask("_probe", &json!({}))?;
         Ok(begun.elapsed())
     }
 
-    pub(super) fn notify(&mut self, method: &str, params: &Value) -> Result<()> {
+    /// Sends a notification.
+    pub fn notify(&mut self, method: &str, params: &Value) -> Result<()> {
         let line = json!({"jsonrpc": "2.0", "method": method, "params": params});
         self.write(format!("{line}\n").as_bytes(), PATIENCE)
     }
 
-    pub(super) fn respond(&mut self, id: &Value, result: &Value) -> Result<()> {
+    /// Answers a request.
+    pub fn respond(&mut self, id: &Value, result: &Value) -> Result<()> {
         let line = json!({"jsonrpc": "2.0", "id": id, "result": result});
         self.write(format!("{line}\n").as_bytes(), PATIENCE)
     }
 
     /// Closes the agent's input.
-    pub(super) fn hang_up(&mut self) {
+    pub fn hang_up(&mut self) {
         self.stdin = None;
     }
 }
