@@ -1,12 +1,4 @@
-//! Envelopes between an agent and a client.
+//! Envelopes between two processes.
 
-mod answers;
-mod asking;
-mod delegating;
-mod directory;
-mod lines;
-mod load;
-mod notifications;
-mod pair;
 mod processes;
 mod walkthrough;

@@ -1,10 +1,4 @@
-//! Dialogues between an agent and a client, mostly over a connection in memory.
+//! Dialogues between two processes.
 
-mod cancels;
-mod handling;
-mod limits;
-mod negotiation;
 mod processes;
-mod retries;
-mod speakers;
 mod walkthrough;

@@ -12,7 +12,7 @@ mod sessions;
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 
-use crate::support::workspace::{compare_tables, root};
+use crate::workspace::{compare_tables, root};
 use files::H;
 use flow::{F, G};
 use lines::{A, B, C};
@@ -124,7 +124,7 @@ fn is_test(text: &str, name: &str) -> bool {
     let attributes: Vec<&&str> = above.filter(|line| line.starts_with("#[")).collect();
     let marked = attributes.iter().any(|line| line.contains("test]") || line.contains("test("));
     let ignored = attributes.iter().any(|line| line.starts_with("#[ignore"));
-    let listed = ["over_every_wire!(", "in_time!("].iter().any(|list| {
+    let listed = ["over_every_wire!(", "in_time_tests!("].iter().any(|list| {
         text.split(list)
             .skip(1)
             .filter_map(|rest| rest.split(')').next())

@@ -13,8 +13,7 @@ use std::time::{Duration, Instant};
 use duologue_client::{Client, Turn};
 use serde_json::{Value, json};
 
-use crate::support::client_of;
-use crate::support::{ScriptedPeer, Wire, in_time};
+use duologue_test_support::{ScriptedPeer, Wire, client_of, in_time};
 
 const AGENT: &str = env!("CARGO_BIN_EXE_echo-agent-under-test");
 

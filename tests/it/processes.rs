@@ -10,6 +10,7 @@ mod close;
 mod launcher;
 mod leaks;
 mod raw_client;
+mod replays;
 mod start;
 mod stdio;
 mod trees;

@@ -11,7 +11,7 @@ use duologue_client::exchange::dialogue::{self, Beliefs, DialogueLimits};
 use duologue_client::{Limits, exchange, limits, schema};
 use duologue_transcript::{RecorderBuilder, Transcript};
 
-use crate::support::workspace::{compare_tables, root};
+use crate::workspace::{compare_tables, root};
 use effects::EFFECTS;
 
 fn page() -> String {

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::support::workspace::{root, rust_files};
+use crate::workspace::{root, rust_files};
 
 /// Names that several crates use for their own type, as a reader expects it.
 const SHARED: [&str; 6] = ["Error", "Result", "Session", "Turn", "Client", "Agent"];

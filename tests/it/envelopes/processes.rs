@@ -3,7 +3,7 @@
 use duologue_client::{Client, Exchange};
 
 use super::walkthrough::{Twin, walkthrough};
-use crate::support::in_time;
+use duologue_test_support::in_time;
 
 /// The report of the walkthrough, the same on both sides.
 const WALKTHROUGH: &str = "\

@@ -3,7 +3,7 @@
 use duologue_client::{Client, Exchange};
 
 use super::walkthrough::{AGENT, CLIENT, Listener, walkthrough};
-use crate::support::in_time;
+use duologue_test_support::in_time;
 
 /// The messages of the side that opens the dialogue: all twelve types.
 const SENT: &str = "\

@@ -109,7 +109,7 @@ pub(super) const E: &[Row] = &[
         fault: "The start hangs.",
         rule: "30 seconds for `initialize`, then an error with the last of stderr and stdout; an exit before it is an error at once.",
         shown_by: &[
-            "tests/it/order_rules/conformance.rs::an_agent_that_says_nothing_is_given_up_after_thirty_seconds",
+            "crates/client/tests/it/conformance.rs::an_agent_that_says_nothing_is_given_up_after_thirty_seconds",
             "tests/it/processes/start.rs::does_not_answer_in_time",
             "tests/it/processes/start.rs::ends_before_it_says_a_word",
             "tests/it/processes/start.rs::no_such_program",

@@ -44,7 +44,7 @@ pub(super) const I: &[Row] = &[
         shown_by: &[
             "crates/transcript/tests/it/recorder.rs::on_a_slow_disk_the_wire_waits_and_nothing_is_lost",
             "crates/transcript/tests/it/recorder.rs::a_lossy_recorder_leaves_lines_out_and_says_how_many",
-            "tests/it/regressions/wire.rs::a_tap_without_room_holds_up_both_directions",
+            "crates/rpc/tests/it/wire.rs::a_tap_without_room_holds_up_both_directions",
         ],
         reason: "",
     },

@@ -30,7 +30,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         rule: "",
         shown_by: &[
             "fuzz/fuzz_targets/differential.rs",
-            "tests/it/json_decisions.rs::json_is_taken_and_nothing_else",
+            "crates/rpc/tests/it/json_decisions.rs::json_is_taken_and_nothing_else",
         ],
         reason: "",
     },
@@ -51,7 +51,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         rule: "",
         shown_by: &[
             "crates/rpc/src/line_buffer.rs::any_split_gives_the_same_lines",
-            "tests/it/frames/replies.rs::no_reply_is_lost",
+            "crates/rpc/tests/it/frames/replies.rs::no_reply_is_lost",
             "crates/rpc/src/simulation/splits.rs::any_split_gives_equal_messages",
             "crates/rpc/src/simulation/splits.rs::a_read_that_is_dropped_at_every_poll_loses_nothing",
         ],
@@ -103,8 +103,8 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         rule: "",
         shown_by: &[
             "cargo xtask reliability R9",
-            "tests/it/frames/full.rs::both_of_ours",
-            "tests/it/frames/full.rs::a_peer_that_speaks_before_it_reads",
+            "crates/rpc/tests/it/frames/full.rs::both_of_ours",
+            "crates/rpc/tests/it/frames/full.rs::a_peer_that_speaks_before_it_reads",
             "tests/it/processes/stdio.rs::both_pipes_full",
         ],
         reason: "",
@@ -182,7 +182,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         rule: "",
         shown_by: &[
             "crates/rpc/src/simulation/drops.rs::a_dropped_future_leaves_nothing_and_withdraws_once",
-            "tests/it/order_rules/conformance.rs::initialize_is_never_withdrawn",
+            "crates/client/tests/it/conformance.rs::initialize_is_never_withdrawn",
         ],
         reason: "",
     },
@@ -203,8 +203,8 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         rule: "",
         shown_by: &[
             "cargo xtask reliability R18",
-            "tests/it/frames/torn.rs::over_a_pipe_of_one_page",
-            "tests/it/frames/torn.rs::in_every_order_of_short_writes",
+            "crates/rpc/tests/it/frames/torn.rs::over_a_pipe_of_one_page",
+            "crates/rpc/tests/it/frames/torn.rs::in_every_order_of_short_writes",
         ],
         reason: "",
     },
@@ -242,9 +242,9 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         fault: "Paths.",
         rule: "",
         shown_by: &[
-            "tests/it/local_host/paths.rs::no_path_leads_out_of_the_project",
-            "tests/it/local_host/paths.rs::no_path_of_any_parts_leads_out_of_the_project",
-            "tests/it/local_host/race.rs::no_exchange_of_folders_and_links_lets_anything_out",
+            "crates/client/tests/it/local_host/paths.rs::no_path_leads_out_of_the_project",
+            "crates/client/tests/it/local_host/paths.rs::no_path_of_any_parts_leads_out_of_the_project",
+            "crates/client/tests/it/local_host/race.rs::no_exchange_of_folders_and_links_lets_anything_out",
         ],
         reason: "",
     },
@@ -254,7 +254,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         rule: "",
         shown_by: &[
             "crates/client/src/local/tail.rs::is_the_longest_end_within_the_limit",
-            "tests/it/local_host/terminals.rs::a_command_costs_the_output_that_is_kept",
+            "crates/client/tests/it/local_host/terminals.rs::a_command_costs_the_output_that_is_kept",
         ],
         reason: "",
     },
@@ -263,7 +263,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         fault: "Escapes and questions.",
         rule: "",
         shown_by: &[
-            "tests/it/local_host/permissions.rs::a_failed_permission_request_is_never_a_yes",
+            "crates/client/tests/it/local_host/permissions.rs::a_failed_permission_request_is_never_a_yes",
             "crates/cli/tests/it/terminal/hostile.rs::no_payload_is_obeyed_wherever_it_stands",
         ],
         reason: "",

@@ -5,8 +5,7 @@ use duologue_client::rpc::{Closed, Error as RpcError};
 use serde_json::{Value, json};
 
 use super::agent;
-use crate::support::client_of;
-use crate::support::{Wire, in_time, message_chunk, texts};
+use duologue_test_support::{Wire, client_of, in_time, message_chunk, texts};
 
 const MIB: usize = 1024 * 1024;
 const LIMIT: usize = 16 * MIB;

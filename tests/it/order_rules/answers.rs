@@ -10,7 +10,7 @@ use duologue_schema::{AgentCapabilities, METHODS, MethodSide};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
-use crate::support::{ScriptedPeer, Wire, over_every_wire, texts};
+use duologue_test_support::{ScriptedPeer, Wire, over_every_wire, texts};
 
 over_every_wire!(
     rule_7_what_nobody_handles_is_refused_at_once,

@@ -15,7 +15,7 @@ use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 
-use crate::support::{ScriptedPeer, Wire, measured, over_every_wire, runs, texts};
+use duologue_test_support::{ScriptedPeer, Wire, measured, over_every_wire, runs, texts};
 
 over_every_wire!(an_agent_answers_every_cancel_once, a_client_gets_over_every_cancel);
 

@@ -5,7 +5,7 @@ use duologue_agent::{Agent, ClearPolicy, Prompt, Server, StopReason, Turn};
 use insta::assert_snapshot;
 use serde_json::{Value, json};
 
-use crate::support::{Wire, in_time};
+use duologue_test_support::{Wire, in_time};
 
 /// Thinks, drafts, takes both back, and goes on.
 struct Drafter;

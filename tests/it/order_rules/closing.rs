@@ -12,7 +12,7 @@ use duologue_rpc::{
 use serde_json::{Value, json};
 use tokio::io::{AsyncWrite, AsyncWriteExt, DuplexStream};
 
-use crate::support::{Wire, in_time, over_every_wire};
+use duologue_test_support::{Wire, in_time, over_every_wire};
 
 over_every_wire!(closing_from_within_is_closing_once, many_close_at_once);
 

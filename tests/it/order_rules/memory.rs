@@ -14,8 +14,7 @@ use futures::FutureExt;
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, mpsc};
 
-use crate::support::client_of;
-use crate::support::{ScriptedPeer, Wire, message_chunk, over_every_wire, texts};
+use duologue_test_support::{ScriptedPeer, Wire, client_of, message_chunk, over_every_wire, texts};
 
 over_every_wire!(
     rule_6_a_slow_consumer_loses_nothing_and_holds_the_agent_back,

@@ -13,8 +13,7 @@ use duologue_schema::{
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, DuplexStream, Lines};
 
-use crate::support::client_of;
-use crate::support::{Wire, in_time, over_every_wire};
+use duologue_test_support::{Wire, client_of, in_time, over_every_wire};
 
 over_every_wire!(
     a_cancel_of_any_id_finds_its_request,

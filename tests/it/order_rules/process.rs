@@ -6,7 +6,7 @@ use std::time::Duration;
 use duologue_client::{Client, Command, Connection, Error, StopReason};
 use serde_json::json;
 
-use crate::support::{ScriptedPeer, in_time, texts};
+use duologue_test_support::{ScriptedPeer, in_time, texts};
 
 const AGENT: &str = env!("CARGO_BIN_EXE_rules-agent");
 

@@ -10,8 +10,7 @@ use duologue_schema::ContentBlock;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
-use crate::support::client_of;
-use crate::support::{Wire, message_chunk, over_every_wire, texts};
+use duologue_test_support::{Wire, client_of, message_chunk, over_every_wire, texts};
 
 over_every_wire!(
     rule_1_the_reader_never_awaits_a_handler,

@@ -10,8 +10,9 @@ use duologue_client::Client;
 use duologue_schema::{METHODS, MethodSide};
 use serde_json::{Value, json};
 
-use crate::support::client_of;
-use crate::support::{Wire, measured, memory, message_chunk, over_every_wire, runs, sent_away};
+use duologue_test_support::{
+    Wire, client_of, measured, memory, message_chunk, over_every_wire, runs, sent_away,
+};
 
 over_every_wire!(
     changes_of_a_session_are_applied_in_order,

@@ -10,7 +10,7 @@ use futures::StreamExt;
 use tokio::sync::Mutex;
 
 use super::trees::{DIRECT, PATIENCE, SCRIPTED, Tree, WRAPPED};
-use crate::support::{measured, runs};
+use duologue_test_support::{measured, runs};
 
 /// Two answers, 57 updates, the answer to the prompt.
 const FRAMES: usize = 60;

@@ -8,7 +8,7 @@ use futures::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::trees::{Alive, CLIENT, DIRECT, GUARDED, PATIENCE, Tree};
-use crate::support::{ScriptedPeer, measured, runs};
+use duologue_test_support::{ScriptedPeer, measured, runs};
 
 /// Two answers, 57 updates, the answer to the prompt.
 const FRAMES: usize = 60;

@@ -14,7 +14,7 @@ use futures::StreamExt;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::trees::{DIRECT, GUARDED, PATIENCE, SCRIPTED, Tree, WRAPPED, at_most};
-use crate::support::{measured, runs};
+use duologue_test_support::{measured, runs};
 
 /// Ignored signals stay ignored in what the launcher starts.
 const DEAF: &str = r#"trap "" TERM; exec "$@""#;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{WaitOptions, set_child_subreaper, wait};
 
 use super::trees::GUARDED;
-use crate::support::{ScriptedPeer, sent_away};
+use duologue_test_support::{ScriptedPeer, sent_away};
 
 /// Runs an agent whose launcher exits during a turn. Returns the client, the prompt's id, and the agent's status if it ended in
 /// time.

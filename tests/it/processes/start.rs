@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use duologue_client::{Client, Command, Error};
 
 use super::trees::{DIRECT, SCRIPTED, Tree, WRAPPED, at_most};
-use crate::support::{measured, runs};
+use duologue_test_support::{measured, runs};
 
 const AT_ONCE: Duration = Duration::from_secs(1);
 

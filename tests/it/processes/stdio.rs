@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::raw_client::{RawClient, Wire};
 use super::trees::{GUARDED, at_most, inherited};
-use crate::support::{measured, runs};
+use duologue_test_support::{measured, runs};
 
 const WIRES: [Wire; 5] = [Wire::Pipes, Wire::Fifos, Wire::Sockets, Wire::Socket, Wire::Terminal];
 const IN_TIME: Duration = Duration::from_secs(2);

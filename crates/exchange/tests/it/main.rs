@@ -2,5 +2,9 @@
 
 mod artifacts;
 mod callbacks;
+mod dialogue_verification;
+mod dialogues;
+mod envelopes;
 mod hops;
+mod work_orders;
 mod workflow;

@@ -8,3 +8,5 @@ mod recorder;
 mod redact;
 mod redact_properties;
 mod rendering;
+mod replays;
+mod taps;

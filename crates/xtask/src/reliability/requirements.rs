@@ -220,7 +220,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R2",
         "",
         "95 of 95 accepted, 188 of 188 refused, 35 decided once and for all",
-        ("duologue-tests", Some("it"), "json_decisions::json_is_taken_and_nothing_else"),
+        ("duologue-rpc", Some("it"), "json_decisions::json_is_taken_and_nothing_else"),
         1,
     ),
     Requirement::scenario(
@@ -265,7 +265,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R4",
         "replies",
         "200 replies of 64 KiB at once over pipes of 4 KiB, 100 rounds: none lost",
-        ("duologue-tests", Some("it"), "frames::replies::no_reply_is_lost"),
+        ("duologue-rpc", Some("it"), "frames::replies::no_reply_is_lost"),
         100,
     ),
     Requirement::scenario(
@@ -474,14 +474,14 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R18",
         "page",
         "64 tasks, 1,000 frames each, 1 B to 256 KiB, a pipe of 4 KiB: none torn",
-        ("duologue-tests", Some("it"), "frames::torn::over_a_pipe_of_one_page"),
+        ("duologue-rpc", Some("it"), "frames::torn::over_a_pipe_of_one_page"),
         1000,
     ),
     Requirement::test(
         "R18",
         "orders",
         "1,000 orders of short, late and interrupted writes: none torn",
-        ("duologue-tests", Some("it"), "frames::torn::in_every_order_of_short_writes"),
+        ("duologue-rpc", Some("it"), "frames::torn::in_every_order_of_short_writes"),
         1000,
     ),
     Requirement::scenario(
@@ -512,14 +512,14 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R22",
         "table",
         "at least 300 ways out of a project, read, written and entered: none leads out",
-        ("duologue-tests", Some("it"), "local_host::paths::no_path_leads_out_of_the_project"),
+        ("duologue-client", Some("it"), "local_host::paths::no_path_leads_out_of_the_project"),
         1,
     ),
     Requirement::test(
         "R22",
         "grammar",
         "200,000 paths put together at random: none leads out",
-        ("duologue-tests", Some("it"), "local_host::paths::no_path_of_any_parts_leads_out_of_the_project"),
+        ("duologue-client", Some("it"), "local_host::paths::no_path_of_any_parts_leads_out_of_the_project"),
         200000,
     ),
     Requirement::test(
@@ -527,7 +527,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "race",
         "10 million requests while folders and links change places: none leads out",
         (
-            "duologue-tests",
+            "duologue-client",
             Some("it"),
             "local_host::race::no_exchange_of_folders_and_links_lets_anything_out",
         ),
@@ -544,7 +544,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R23",
         "memory",
         "a command that prints 10 GiB: the limit and 1 MiB more",
-        ("duologue-tests", Some("it"), "local_host::terminals::a_command_costs_the_output_that_is_kept"),
+        ("duologue-client", Some("it"), "local_host::terminals::a_command_costs_the_output_that_is_kept"),
         10240,
     ),
     Requirement::test(
@@ -558,7 +558,11 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R24",
         "questions",
         "questions that go wrong in 12 ways, 100 times each: none allowed",
-        ("duologue-tests", Some("it"), "local_host::permissions::a_failed_permission_request_is_never_a_yes"),
+        (
+            "duologue-client",
+            Some("it"),
+            "local_host::permissions::a_failed_permission_request_is_never_a_yes",
+        ),
         100,
     ),
     Requirement::test(
@@ -590,7 +594,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R25",
         "full disk",
         "an error of its own, and whole records",
-        ("duologue-tests", Some("it"), "recorder::full_disk::a_disk_that_fills_up_is_an_error_of_its_own"),
+        ("duologue-transcript", Some("it"), "taps::full_disk::a_disk_that_fills_up_is_an_error_of_its_own"),
         1,
     ),
     Requirement::test(
@@ -600,7 +604,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         (
             "duologue-tests",
             Some("it"),
-            "replays::processes::the_recording_of_a_process_is_played_to_a_client_of_its_own",
+            "processes::replays::the_recording_of_a_process_is_played_to_a_client_of_its_own",
         ),
         1,
     ),
@@ -608,7 +612,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R25",
         "cost",
         "at most 5 % of the throughput",
-        ("duologue-tests", Some("it"), "recorder::cost::the_cost_of_recording_is_measured"),
+        ("duologue-transcript", Some("it"), "taps::cost::the_cost_of_recording_is_measured"),
         1000000,
     ),
     Requirement::scenario(

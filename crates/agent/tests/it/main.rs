@@ -1,0 +1,5 @@
+//! Tests of an agent whose client is scripted.
+
+mod conformance;
+mod order;
+mod sessions;

@@ -1,0 +1,445 @@
+//! Programs, run and ended through the five terminal methods.
+
+use std::os::unix::fs::PermissionsExt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use duologue_client::Host;
+use duologue_client::schema::CreateTerminalRequest;
+use serde_json::{Value, json};
+
+use super::desk::{Agent, Desk, INTERNAL, INVALID, NOT_FOUND, Refused};
+use duologue_test_support::{in_time, measured, memory, runs, sent_away};
+
+const MIB: usize = 1024 * 1024;
+
+impl Agent {
+    async fn start(&mut self, params: Value) -> Value {
+        self.ask("terminal/create", params).await.expect("a terminal")
+    }
+
+    async fn sh(&mut self, script: &str) -> Value {
+        self.start(json!({"command": "/bin/sh", "args": ["-c", script]})).await
+    }
+
+    async fn output(&mut self, terminal: &Value) -> Value {
+        self.ask("terminal/output", terminal.clone()).await.expect("output")
+    }
+
+    async fn exit(&mut self, terminal: &Value) -> Value {
+        self.ask("terminal/wait_for_exit", terminal.clone()).await.expect("an end")
+    }
+
+    /// Runs a program to its end: what it printed, and how it ended.
+    async fn run(&mut self, params: Value) -> (String, Value) {
+        let terminal = self.start(params).await;
+        let exit = self.exit(&terminal).await;
+        let output = self.output(&terminal).await;
+        assert_eq!(output["exitStatus"], exit);
+        self.ask("terminal/release", terminal).await.expect("released");
+        (output["output"].as_str().expect("text").to_owned(), exit)
+    }
+
+    /// Waits until a program has printed a whole line.
+    async fn line(&mut self, terminal: &Value) -> String {
+        loop {
+            let output = self.output(terminal).await;
+            let text = output["output"].as_str().expect("text");
+            if text.ends_with('\n') {
+                return text.trim_end().to_owned();
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_from_outside_the_group_holds_nothing_up() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host().max_terminals(1), desk.root()).await;
+        let terminal = agent.sh("setsid sh -c 'echo $$ >pid; exec yes' & sleep 0.2; exit 3").await;
+        let began = Instant::now();
+        assert_eq!(agent.exit(&terminal).await, json!({"exitCode": 3}));
+        assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+        // It has nobody to write to any more.
+        gone(&desk.get("pid")).await;
+        assert!(agent.output(&terminal).await["output"].as_str().expect("text").ends_with("y\n"));
+        agent.ask("terminal/release", terminal).await.expect("released");
+        agent.run(json!({"command": "true"})).await;
+    })
+    .await;
+}
+
+/// Waits until the processes are gone, or dead and not collected.
+async fn gone(pids: &str) {
+    for pid in pids.split_whitespace() {
+        let began = Instant::now();
+        while std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z ")) {
+            assert!(began.elapsed() < Duration::from_secs(20), "{pid} lives");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+}
+
+/// A program with a child and a grandchild, which prints the numbers of all three.
+const FAMILY: &str = "sh -c 'sleep 600 & echo $! $$; exec sleep 600' & sleep 0.2; echo $$; wait";
+
+async fn family(agent: &mut Agent) -> (Value, String) {
+    let terminal = agent.sh(FAMILY).await;
+    loop {
+        let output = agent.output(&terminal).await;
+        let pids = output["output"].as_str().expect("text");
+        if pids.split_whitespace().count() == 3 && pids.ends_with('\n') {
+            return (terminal, pids.to_owned());
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_run_and_tell_how_they_ended() {
+    in_time(async {
+        let desk = Desk::new();
+        let tool = desk.at("my tool");
+        std::fs::write(&tool, "#!/bin/sh\necho \"$0 $#\"\n").expect("a file");
+        std::fs::set_permissions(&tool, std::fs::Permissions::from_mode(0o755)).expect("set");
+        let mut agent = Agent::of(desk.host(), desk.root()).await;
+        let exited = |code: u32| json!({"exitCode": code});
+        let sh = |script: &str| json!({"command": "sh", "args": ["-c", script]});
+        let root = desk.root().display().to_string();
+        for (params, output, exit) in [
+            (json!({"command": "echo", "args": ["a b", "$HOME", ";", "id"]}), "a b $HOME ; id\n", exited(0)),
+            (json!({"command": "true"}), "", exited(0)),
+            (json!({"command": "false"}), "", exited(1)),
+            (sh("exit 255"), "", exited(255)),
+            (sh("kill -TERM $$"), "", json!({"signal": "SIGTERM"})),
+            (sh("kill -KILL $$"), "", json!({"signal": "SIGKILL"})),
+            // There is nothing to read.
+            (json!({"command": "cat"}), "", exited(0)),
+            // Both outputs in their order.
+            (sh("for i in 1 2 3; do echo $i; echo e$i >&2; done"), "1\ne1\n2\ne2\n3\ne3\n", exited(0)),
+            (sh(r"printf '\033[31mred\377\303'"), "\u{1b}[31mred\u{fffd}\u{fffd}", exited(0)),
+            // Its folder.
+            (json!({"command": "pwd"}), &format!("{root}\n"), exited(0)),
+            (json!({"command": "pwd", "cwd": desk.at("dir")}), &format!("{root}/dir\n"), exited(0)),
+            (json!({"command": "cat", "args": ["inner.txt"], "cwd": desk.at("dir")}), "inner", exited(0)),
+            // Its environment.
+            (
+                json!({"command": "printenv", "args": ["A", "B"],
+                    "env": [{"name": "A", "value": "1=2"}, {"name": "B", "value": ""}]}),
+                "1=2\n\n",
+                exited(0),
+            ),
+            // Whole command lines.
+            (
+                json!({"command": "cat file.txt | tr i I && echo \"$A\"", "args": [],
+                "env": [{"name": "A", "value": "set"}]}),
+                "InsIdeset\n",
+                exited(0),
+            ),
+            (json!({"command": "exit 3"}), "", exited(3)),
+            (json!({"command": "nobody-has-this 2>/dev/null || echo none"}), "none\n", exited(0)),
+            // A program whose name only looks like one.
+            (json!({"command": tool}), &format!("{root}/my tool 0\n"), exited(0)),
+            (json!({"command": "./my tool"}), "./my tool 0\n", exited(0)),
+            (json!({"command": "./my tool", "args": ["x"]}), "./my tool 1\n", exited(0)),
+        ] {
+            let (text, ended) = agent.run(params.clone()).await;
+            assert_eq!((text.as_str(), &ended), (output, &exit), "{params}");
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_program_that_cannot_run_is_an_error_with_a_reason() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host(), desk.root()).await;
+        let env =
+            |name: &str, value: &str| json!({"command": "true", "env": [{"name": name, "value": value}]});
+        for (params, code, part) in [
+            (json!({"command": "nobody-has-this"}), NOT_FOUND, "there is no program nobody-has-this"),
+            (json!({"command": "nobody has this", "args": ["x"]}), NOT_FOUND, "there is no program"),
+            (json!({"command": ""}), NOT_FOUND, "there is no program"),
+            (json!({"command": desk.at("file.txt")}), INTERNAL, "Permission denied"),
+            (json!({"command": desk.at("dir")}), INTERNAL, "Permission denied"),
+            (json!({"command": "true\0"}), INVALID, "NUL"),
+            (json!({"command": "echo", "args": ["a\0b"]}), INVALID, "NUL"),
+            (json!({"command": "echo", "args": ["x".repeat(200_000)]}), INTERNAL, "Argument list too long"),
+            (env("A\0", ""), INVALID, "NUL"),
+            (env("A", "\0"), INVALID, "NUL"),
+            (env("", "x"), INVALID, "is not a valid name of a variable"),
+            (env("A=B", "x"), INVALID, "is not a valid name of a variable"),
+            (
+                json!({"command": "pwd", "cwd": desk.path("outside")}),
+                INVALID,
+                "outside of the session's folders",
+            ),
+            (json!({"command": "pwd", "cwd": desk.at("missing")}), NOT_FOUND, "does not exist"),
+            (json!({"command": "pwd", "cwd": desk.at("file.txt")}), INVALID, "is not a folder"),
+        ] {
+            agent.ask("terminal/create", params.clone()).await.expect_err("refused").says(code, part);
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_terminal_goes_through_its_life_in_any_order() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host(), desk.root()).await;
+        agent.open(desk.root(), &[]).await;
+        let unknown = |answer: Result<Value, Refused>| {
+            answer.expect_err("refused").says(NOT_FOUND, "no such terminal");
+        };
+        let methods = ["terminal/output", "terminal/wait_for_exit", "terminal/kill", "terminal/release"];
+        for method in methods {
+            unknown(agent.ask(method, json!({"terminalId": "terminal-x"})).await);
+        }
+        // A killed terminal can still be queried, and killed again; a released one is unknown.
+        let (terminal, pids) = family(&mut agent).await;
+        for method in methods {
+            unknown(agent.ask_in("s1", method, terminal.clone()).await);
+        }
+        assert!(agent.output(&terminal).await.get("exitStatus").is_none_or(Value::is_null));
+        for _ in 0..3 {
+            agent.ask("terminal/kill", terminal.clone()).await.expect("killed");
+            let output = agent.output(&terminal).await;
+            assert_eq!(output["exitStatus"], json!({"signal": "SIGKILL"}));
+            assert_eq!(output["output"], pids);
+            assert_eq!(agent.exit(&terminal).await, json!({"signal": "SIGKILL"}));
+        }
+        gone(&pids).await;
+        agent.ask("terminal/release", terminal.clone()).await.expect("released");
+        for method in methods {
+            unknown(agent.ask(method, terminal.clone()).await);
+        }
+        // Released while it runs and somebody waits: the wait has its answer, and everybody is gone.
+        let (terminal, pids) = family(&mut agent).await;
+        let mut wait = terminal.clone();
+        wait["sessionId"] = "s0".into();
+        let waits = [
+            agent.script.send_request("terminal/wait_for_exit", wait.clone()).await,
+            agent.script.send_request("terminal/wait_for_exit", wait.clone()).await,
+        ];
+        // They wait, each in a task of its own.
+        tokio::time::sleep(Duration::from_millis(200)).await;
+        let release = agent.script.send_request("terminal/release", wait).await;
+        for _ in 0..3 {
+            let answer = agent.script.next_message().await;
+            if answer["id"] != release {
+                assert!(waits.iter().any(|wait| answer["id"] == *wait));
+                assert_eq!(answer["result"], json!({"signal": "SIGKILL"}));
+            }
+        }
+        gone(&pids).await;
+        // Processes that a program leaves running end with it.
+        let terminal = agent.sh("sleep 600 & echo $!").await;
+        assert_eq!(agent.exit(&terminal).await, json!({"exitCode": 0}));
+        let pid = agent.line(&terminal).await;
+        gone(&pid).await;
+        // Unless it went away on purpose; nobody waits for it.
+        let terminal = agent.sh("setsid sh -c 'echo $$; exec sleep 600' & sleep 0.3").await;
+        assert_eq!(agent.exit(&terminal).await, json!({"exitCode": 0}));
+        let pid: i32 = agent.line(&terminal).await.parse().expect("a number");
+        let pid = rustix::process::Pid::from_raw(pid).expect("a number");
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).expect("it lives");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_end_with_the_connection() {
+    in_time(async {
+        let desk = Desk::new();
+        for hang_up in [true, false] {
+            // Nobody who holds on to the host or the connection holds its programs.
+            let host = Arc::new(desk.host());
+            let mut agent = Agent::of(host.clone(), desk.root()).await;
+            let (_, pids) = family(&mut agent).await;
+            let Agent { mut script, connection, sessions } = agent;
+            if hang_up {
+                script.close().await;
+                connection.closed().await;
+                gone(&pids).await;
+                drop((connection, sessions));
+            } else {
+                drop((connection, sessions));
+                gone(&pids).await;
+            }
+            let late = host.create_terminal(CreateTerminalRequest::new("s0", "true")).await;
+            assert!(late.is_err(), "a program without a connection");
+        }
+    })
+    .await;
+}
+
+#[test]
+fn programs_end_with_the_runtime() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    let desk = Desk::new();
+    let (agent, pids) = runtime.block_on(in_time(async {
+        let mut agent = Agent::of(desk.host(), desk.root()).await;
+        let (_, pids) = family(&mut agent).await;
+        (agent, pids)
+    }));
+    drop(runtime);
+    drop(agent);
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(gone(&pids));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_is_cut_at_its_front_between_characters() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host(), desk.root()).await;
+        let script = "printf 'aé€'; printf '\\360\\235\\204\\236'; printf 'z'";
+        for (limit, expect) in [
+            (0, ""),
+            (1, "z"),
+            (4, "z"),
+            (5, "\u{1d11e}z"),
+            (7, "\u{1d11e}z"),
+            (8, "€\u{1d11e}z"),
+            (10, "é€\u{1d11e}z"),
+            (11, "aé€\u{1d11e}z"),
+            (u64::MAX, "aé€\u{1d11e}z"),
+        ] {
+            let params = json!({"command": "sh", "args": ["-c", script], "outputByteLimit": limit});
+            let terminal = agent.start(params).await;
+            agent.exit(&terminal).await;
+            let output = agent.output(&terminal).await;
+            assert_eq!((output["output"].as_str(), &output["truncated"]), (Some(expect), &json!(limit < 11)));
+            agent.ask("terminal/release", terminal).await.expect("released");
+        }
+        // Half a character is buffered until the rest has come.
+        let terminal = agent.sh("printf 'x\\342\\202'; read nothing; sleep 0.4; printf '\\254\\n'").await;
+        let mut seen = String::new();
+        while seen != "x€\n" {
+            seen = agent.output(&terminal).await["output"].as_str().expect("text").to_owned();
+            assert!(["", "x", "x€\n"].contains(&seen.as_str()), "{seen}");
+        }
+    })
+    .await;
+}
+
+/// `DUOLOGUE_RUNS` says how many MiB a command prints.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_costs_the_output_that_is_kept() {
+    if sent_away("local_host::terminals::a_command_costs_the_output_that_is_kept").await {
+        return;
+    }
+    let (printed, limit) = (runs(300), 2 * MIB);
+    let desk = Desk::new();
+    let mut agent = Agent::of(desk.host(), desk.root()).await;
+    // The first program is not counted, as it fills caches.
+    agent.run(json!({"command": "head -c 100000 /dev/zero", "outputByteLimit": 1000})).await;
+    std::fs::write("/proc/self/clear_refs", "5").expect("the peak begins anew");
+    let before = memory("VmRSS");
+    let line = "yes 'a line of output' | head -c";
+    let params = json!({"command": format!("{line} {}", printed * MIB as u64), "outputByteLimit": limit});
+    let terminal = agent.start(params).await;
+    assert_eq!(agent.exit(&terminal).await, json!({"exitCode": 0}));
+    let most = memory("VmHWM").saturating_sub(before);
+    assert!(
+        most <= limit + MIB,
+        "{} KiB for {printed} MiB of output, {} MiB of them kept",
+        most / 1024,
+        limit / MIB
+    );
+    let output = agent.output(&terminal).await;
+    assert_eq!((output["output"].as_str().map(str::len), &output["truncated"]), (Some(limit), &json!(true)));
+    measured(format_args!(
+        "{printed} MiB printed: {:.2} MiB more, of which {} are kept",
+        most as f64 / MIB as f64,
+        limit / MIB
+    ));
+}
+
+/// While one floods, the agent is served.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_flood_costs_what_is_kept() {
+    if sent_away("local_host::terminals::a_flood_costs_what_is_kept").await {
+        return;
+    }
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host(), desk.root()).await;
+        // Without the pages of this program's file, of which there are more the more tests it has.
+        let before = memory("RssAnon");
+        // The second is no UTF-8, which is the longest as text.
+        for flood in ["yes | head -c 200000000", "head -c 20000000 /dev/zero | tr '\\0' '\\377'"] {
+            let terminal = agent.sh(flood).await;
+            let mut wait = terminal.clone();
+            wait["sessionId"] = "s0".into();
+            let wait = agent.script.send_request("terminal/wait_for_exit", wait).await;
+            // The agent is served meanwhile.
+            let (mut reads, mut most) = (0, 0);
+            loop {
+                let params = json!({"sessionId": "s0", "path": desk.at("file.txt")});
+                let read = agent.script.send_request("fs/read_text_file", params).await;
+                let answer = agent.script.next_message().await;
+                most = most.max(memory("RssAnon"));
+                if answer["id"] == wait {
+                    assert_eq!(answer["result"], json!({"exitCode": 0}));
+                    agent.script.next_message().await;
+                    break;
+                }
+                assert_eq!(answer["id"], read);
+                reads += 1;
+            }
+            assert!(reads > 20, "{reads}");
+            assert!(most < before + 16 * MIB, "{} MiB for a flood", (most - before) / MIB);
+            let output = agent.output(&terminal).await;
+            let text = output["output"].as_str().expect("text");
+            assert!(
+                output["truncated"] == true && text.len() <= MIB && text.len() > MIB - 4,
+                "{}",
+                text.len()
+            );
+        }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_longest_output_fits_an_answer() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host(), desk.root()).await;
+        let params =
+            json!({"command": "head -c 5000000 /dev/zero | tr '\\0' '\\7'", "outputByteLimit": u64::MAX});
+        let terminal = agent.start(params).await;
+        agent.exit(&terminal).await;
+        assert_eq!(agent.output(&terminal).await["output"], "\u{7}".repeat(2 * MIB));
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn there_are_so_many_terminals_and_no_more() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host().max_terminals(2), desk.root()).await;
+        let sleep = || json!({"command": "sleep", "args": ["600"]});
+        let mut open = vec![agent.start(sleep()).await, agent.start(json!({"command": "true"})).await];
+        for _ in 0..20 {
+            let refused = agent.ask("terminal/create", sleep()).await.expect_err("refused");
+            refused.says(INTERNAL, "release some");
+            agent.ask("terminal/release", open.remove(0)).await.expect("released");
+            open.push(agent.start(sleep()).await);
+        }
+        // A start that failed takes no place.
+        agent.ask("terminal/release", open.remove(0)).await.expect("released");
+        for _ in 0..5 {
+            let refused = agent.ask("terminal/create", json!({"command": "nobody-has-this"})).await;
+            refused.expect_err("refused").says(NOT_FOUND, "no program");
+        }
+        agent.start(sleep()).await;
+    })
+    .await;
+}

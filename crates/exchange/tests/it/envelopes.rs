@@ -1,0 +1,10 @@
+//! Envelopes between an agent and a client.
+
+mod answers;
+mod asking;
+mod delegating;
+mod directory;
+mod lines;
+mod load;
+mod notifications;
+mod pair;
