@@ -1,6 +1,6 @@
 //! The configuration of one side of an exchange.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use duologue_rpc::Peer;
 use duologue_schema::envelope::{self, AgentId};
@@ -9,11 +9,13 @@ use tokio::time::Instant;
 
 #[cfg(feature = "dialogue")]
 use crate::dialogue::{DialogueConnection, Dialogues};
+use crate::envelope::discovery::DiscoveryCache;
 use crate::envelope::handler::{EnvelopeHandler, ErasedEnvelopeHandler};
 use crate::envelope::state::EnvelopeState;
 use crate::envelope::{inbox, task_runner};
 use crate::limits::HOPS;
 use crate::peer_agent::{Link, PeerAgent};
+use crate::pending_session::PendingSessions;
 use crate::service::ExchangeService;
 #[cfg(feature = "work")]
 use crate::work::worker::{self, Worker};
@@ -160,34 +162,31 @@ impl ExchangeConnector {
         peer: &Peer,
         knows: impl Fn(&SessionId) -> bool + Send + Sync + 'static,
     ) -> ExchangeService {
-        #[cfg(feature = "work")]
-        let worker = self.settings.as_ref().and_then(|settings| settings.worker.clone());
-        #[cfg(feature = "dialogue")]
-        let dialogue_connection =
-            DialogueConnection::new(self.settings.as_ref().and_then(|settings| settings.dialogues.clone()));
-        let started = self.settings.as_ref().map_or_else(Instant::now, |settings| settings.started);
-        let max_hops = self.settings.as_ref().map_or(HOPS, |settings| settings.max_hops);
-        let envelope_handler = self.settings.map(|settings| settings.envelope_handler);
-        let link = Link::new(
-            peer.clone(),
-            self.own,
-            envelope_handler,
+        let is_configured = self.settings.is_some();
+        let settings = self.settings.unwrap_or_default();
+        let link = Link {
+            peer: peer.clone(),
+            own: self.own,
+            peer_capabilities: OnceLock::new(),
+            envelope_handler: is_configured.then_some(settings.envelope_handler),
+            discovered: DiscoveryCache::default(),
+            pending_sessions: PendingSessions::default(),
             #[cfg(feature = "dialogue")]
-            dialogue_connection,
-            EnvelopeState::new(started),
-            max_hops,
-        );
+            dialogue_connection: DialogueConnection::new(settings.dialogues),
+            envelopes: EnvelopeState::new(settings.started),
+            max_hops: settings.max_hops,
+        };
         let peer = PeerAgent::new(Arc::new(link));
         if let Some(envelope_handler) = &peer.link.envelope_handler {
             // A panic is reported to the agent that sends `discover`.
             let _ = task_runner::capabilities(&peer, &**envelope_handler);
         }
         inbox::start(&peer);
-        ExchangeService::new(
+        ExchangeService {
             peer,
-            Box::new(knows),
+            knows: Box::new(knows),
             #[cfg(feature = "work")]
-            worker,
-        )
+            worker: settings.worker,
+        }
     }
 }

@@ -42,7 +42,7 @@ pub(crate) struct Link {
     /// Our agent id.
     pub(crate) own: AgentId,
     /// The capabilities that the other side advertised in `initialize`.
-    peer_capabilities: OnceLock<DuologueCapabilities>,
+    pub(crate) peer_capabilities: OnceLock<DuologueCapabilities>,
     /// The handler for envelopes; `None` if this side was not configured for them.
     pub(crate) envelope_handler: Option<Arc<dyn ErasedEnvelopeHandler>>,
     pub(crate) discovered: DiscoveryCache,
@@ -54,31 +54,6 @@ pub(crate) struct Link {
     pub(crate) envelopes: EnvelopeState,
     /// See [`Exchange::max_hops`](crate::Exchange::max_hops).
     pub(crate) max_hops: u32,
-}
-
-impl Link {
-    pub(crate) fn new(
-        peer: Peer,
-        own: AgentId,
-        envelope_handler: Option<Arc<dyn ErasedEnvelopeHandler>>,
-        #[cfg(feature = "dialogue")] dialogue_connection: DialogueConnection,
-        envelopes: EnvelopeState,
-        max_hops: u32,
-    ) -> Self {
-        let (peer_capabilities, discovered, pending_sessions) = Default::default();
-        Link {
-            peer,
-            own,
-            peer_capabilities,
-            envelope_handler,
-            discovered,
-            pending_sessions,
-            #[cfg(feature = "dialogue")]
-            dialogue_connection,
-            envelopes,
-            max_hops,
-        }
-    }
 }
 
 impl std::fmt::Debug for PeerAgent {

@@ -18,7 +18,8 @@ use duologue_schema::{Meta, SessionId};
 
 #[cfg(feature = "dialogue")]
 use crate::dialogue;
-use crate::envelope;
+use crate::envelope::machine::EnvelopeMachine;
+use crate::envelope::{service as envelopes, task_runner};
 use crate::peer_agent::PeerAgent;
 #[cfg(feature = "work")]
 use crate::work::worker;
@@ -28,11 +29,17 @@ type NotificationHandler = fn(&ExchangeService, Incoming<'_>) -> bool;
 
 /// The requests of all schemes.
 const REQUESTS: &[(&str, RequestHandler)] = &[
-    (Ping::METHOD, envelope::service::ping),
-    (Discover::METHOD, envelope::service::discover),
-    (Query::METHOD, envelope::service::query),
-    (Delegate::METHOD, envelope::service::delegate),
-    (Cancel::METHOD, envelope::service::cancel),
+    (Ping::METHOD, |to, request, responder| envelopes::request(to, request, responder, envelopes::ping)),
+    (Discover::METHOD, |to, request, responder| {
+        envelopes::request(to, request, responder, envelopes::discover)
+    }),
+    (Query::METHOD, |to, request, responder| envelopes::request(to, request, responder, envelopes::query)),
+    (Delegate::METHOD, |to, request, responder| {
+        envelopes::request(to, request, responder, task_runner::delegate)
+    }),
+    (Cancel::METHOD, |to, request, responder| {
+        envelopes::request(to, request, responder, task_runner::cancel)
+    }),
     #[cfg(feature = "work")]
     (WorkParams::METHOD, worker::request),
     #[cfg(feature = "dialogue")]
@@ -41,18 +48,18 @@ const REQUESTS: &[(&str, RequestHandler)] = &[
 
 /// The notifications of all schemes, and the requests that must not be sent as notifications.
 const NOTIFICATIONS: &[(&str, NotificationHandler)] = &[
-    (Notify::METHOD, envelope::service::notify),
-    (DelegationOutcome::METHOD, envelope::service::result),
-    (EnvelopeError::METHOD, envelope::service::error),
-    (Pong::METHOD, envelope::service::reply::<Pong>),
-    (QueryResponse::METHOD, envelope::service::reply::<QueryResponse>),
-    (Ack::METHOD, envelope::service::reply::<Ack>),
-    (Capabilities::METHOD, envelope::service::reply::<Capabilities>),
-    (Ping::METHOD, envelope::service::misplaced_request),
-    (Discover::METHOD, envelope::service::misplaced_request),
-    (Query::METHOD, envelope::service::misplaced_request),
-    (Delegate::METHOD, envelope::service::misplaced_request),
-    (Cancel::METHOD, envelope::service::misplaced_request),
+    (Notify::METHOD, |to, message| envelopes::notification(to, message, EnvelopeMachine::notify)),
+    (DelegationOutcome::METHOD, |to, message| envelopes::notification(to, message, EnvelopeMachine::result)),
+    (EnvelopeError::METHOD, |to, message| envelopes::notification(to, message, EnvelopeMachine::error)),
+    (Pong::METHOD, envelopes::reply::<Pong>),
+    (QueryResponse::METHOD, envelopes::reply::<QueryResponse>),
+    (Ack::METHOD, envelopes::reply::<Ack>),
+    (Capabilities::METHOD, envelopes::reply::<Capabilities>),
+    (Ping::METHOD, envelopes::misplaced_request),
+    (Discover::METHOD, envelopes::misplaced_request),
+    (Query::METHOD, envelopes::misplaced_request),
+    (Delegate::METHOD, envelopes::misplaced_request),
+    (Cancel::METHOD, envelopes::misplaced_request),
 ];
 
 fn find<H: Copy>(table: &[(&str, H)], method: &str) -> Option<H> {
@@ -73,19 +80,6 @@ pub struct ExchangeService {
 }
 
 impl ExchangeService {
-    pub(crate) fn new(
-        peer: PeerAgent,
-        knows: SessionLookup,
-        #[cfg(feature = "work")] worker: Option<Arc<dyn worker::ErasedWorker>>,
-    ) -> Self {
-        ExchangeService {
-            peer,
-            knows,
-            #[cfg(feature = "work")]
-            worker,
-        }
-    }
-
     /// Returns the handle on the other agent, without a session.
     #[must_use]
     pub fn peer_agent(&self) -> &PeerAgent {
@@ -117,7 +111,7 @@ impl ExchangeService {
     ///
     /// Returns the responder if the request carries no envelope.
     pub fn unknown_request(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
-        envelope::service::unknown_kind(&self.peer, request, responder)
+        envelopes::unknown_kind(&self.peer, request, responder)
     }
 
     /// Handles a notification; returns true if it belongs to one of the schemes.
@@ -128,12 +122,12 @@ impl ExchangeService {
     /// Reports a notification that nothing else has handled if it carries an envelope of an unknown
     /// kind.
     pub fn unknown_notification(&self, notification: Incoming<'_>) {
-        envelope::service::unknown_notification(&self.peer, notification);
+        envelopes::unknown_notification(&self.peer, notification);
     }
 
     /// Ends everything that waits for the connection.
     pub fn closed(&self, reason: &Closed) {
-        envelope::service::closed(&self.peer, reason);
+        envelopes::closed(&self.peer, reason);
         #[cfg(feature = "dialogue")]
         self.peer.link.dialogue_connection.closed(reason);
     }

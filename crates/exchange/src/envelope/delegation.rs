@@ -6,20 +6,20 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use duologue_rpc::CancellationToken;
 use duologue_schema::Members;
 use duologue_schema::envelope::{
-    Ack, Cancel, Delegate, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind,
-    Priority,
+    Ack, Cancel, Delegate, DelegationOutcome, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId,
+    EnvelopeKind, Priority,
 };
 
 use super::inbox::{self, HandlerNotification};
 use super::request::millis;
-use super::state::{DelegationEnd, DelegationState};
+use super::subscription::SubscriptionQueue;
 use super::{Received, Subscription};
 use crate::error::{Error, Result};
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
-use duologue_rpc::Lock as _;
 
 /// Default timeout for the `ack` of a delegation or a cancellation.
 pub(super) const ACK: Duration = Duration::from_secs(30);
@@ -133,14 +133,15 @@ impl DelegateBuilder {
         let DelegateBuilder { peer, delegate, ack_timeout, hops } = self;
         peer.require_envelopes()?;
         peer.require_session(EnvelopeKind::Delegate)?;
-        let ending = delegate.wants_report().then(|| Arc::new(DelegationState::new()));
+        let reports = delegate.wants_report();
         let message = peer.counted(peer.envelope(delegate), hops)?;
         let id = message.envelope.id.clone();
+        let signal = reports.then(|| DelegationSignal::new(id.clone()));
         // Registered before the request is sent: the result may arrive before the `ack`.
-        if let Some(ending) = &ending {
-            peer.link.envelopes.pending.lock_unpoisoned().add_delegation(id.clone(), ending.clone());
+        if let Some(signal) = signal.clone() {
+            peer.link.envelopes.with(|machine| machine.pending.add_delegation(id.clone(), signal));
         }
-        let mut delegation = Delegation { peer, id, estimated: None, ending };
+        let mut delegation = Delegation { peer, id, estimated: None, signal };
         match delegation.peer.post(message)?.answer::<Delegate>(ack_timeout).await {
             Ok(ack) if ack.payload.accepted => {
                 delegation.estimated = ack.payload.estimated_ms.map(Duration::from_millis);
@@ -148,12 +149,15 @@ impl DelegateBuilder {
             }
             Ok(ack) => Err(Error::Declined(refusal(ack.payload))),
             Err(error @ Error::Response(_)) => Err(error),
-            Err(error) => match delegation.ending.as_ref().and_then(|ending| ending.now()) {
-                // A result implies that the task was accepted, even if the `ack` is lost.
-                Some(DelegationEnd::Result(..)) => Ok(delegation),
-                Some(DelegationEnd::Lost(why)) => Err(why),
-                _ => Err(error),
-            },
+            Err(error) => {
+                let envelopes = &delegation.peer.link.envelopes;
+                match envelopes.with(|machine| machine.end_of(&delegation.id).cloned()) {
+                    // A result implies that the task was accepted, even if the `ack` is lost.
+                    Some(DelegationEnd::Result(..)) => Ok(delegation),
+                    Some(DelegationEnd::Lost(why)) => Err(why),
+                    _ => Err(error),
+                }
+            }
         }
     }
 }
@@ -177,6 +181,29 @@ fn refusal(ack: Ack) -> EnvelopeError {
     })
 }
 
+/// The part of a delegation that is woken: the waiters for its end, and its progress.
+#[derive(Clone)]
+pub(crate) struct DelegationSignal {
+    pub(crate) id: EnvelopeId,
+    /// Cancelled when the end of the task has been stored.
+    pub(crate) over: CancellationToken,
+    pub(crate) progress: Arc<SubscriptionQueue>,
+}
+
+impl DelegationSignal {
+    pub(crate) fn new(id: EnvelopeId) -> Self {
+        DelegationSignal { id, over: CancellationToken::new(), progress: SubscriptionQueue::new() }
+    }
+}
+
+/// The end of a delegation. The number is the size of its message on the wire.
+#[derive(Clone)]
+pub(crate) enum DelegationEnd {
+    Result(Envelope<DelegationOutcome>, usize),
+    Error(Envelope<EnvelopeError>, usize),
+    Lost(Error),
+}
+
 /// A task that the other agent has accepted.
 ///
 /// Dropping the handle does not stop the task. Its result then goes to
@@ -188,7 +215,7 @@ pub struct Delegation {
     id: EnvelopeId,
     estimated: Option<Duration>,
     /// `None` if no report was requested.
-    ending: Option<Arc<DelegationState>>,
+    signal: Option<DelegationSignal>,
 }
 
 impl Delegation {
@@ -207,7 +234,7 @@ impl Delegation {
     /// Returns true if the task has ended, so that [`result`](Self::result) returns at once.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.ending.as_ref().is_some_and(|ending| ending.is_over())
+        self.peer.link.envelopes.with(|machine| machine.end_of(&self.id).is_some())
     }
 
     /// Waits for the end of the task. Later calls return the same result.
@@ -225,11 +252,14 @@ impl Delegation {
     ///
     /// Dropping the future loses nothing.
     pub async fn result(&self) -> Result<DelegationOutcome> {
-        let Some(ending) = &self.ending else { return Err(Error::NoReport) };
-        match ending.wait().await {
-            DelegationEnd::Result(envelope, _) => Ok(envelope.payload),
-            DelegationEnd::Error(envelope, _) => Err(Error::Response(envelope.payload)),
-            DelegationEnd::Lost(error) => Err(error),
+        let Some(signal) = &self.signal else { return Err(Error::NoReport) };
+        signal.over.cancelled().await;
+        match self.peer.link.envelopes.with(|machine| machine.claim(&self.id)) {
+            Some(DelegationEnd::Result(envelope, _)) => Ok(envelope.payload),
+            Some(DelegationEnd::Error(envelope, _)) => Err(Error::Response(envelope.payload)),
+            Some(DelegationEnd::Lost(error)) => Err(error),
+            // The end is kept as long as the handle, so it is always there.
+            None => Err(duologue_rpc::Error::Cancelled.into()),
         }
     }
 
@@ -255,7 +285,10 @@ impl Delegation {
     /// Returns the progress notifications of the task, from its start to its end. Without a report
     /// there are none. With several streams, each notification goes to one of them.
     pub fn progress(&self) -> Subscription {
-        self.ending.as_ref().map_or_else(Subscription::ended, |ending| ending.progress())
+        match &self.signal {
+            Some(signal) => Subscription::new(signal.progress.clone(), None),
+            None => Subscription::ended(),
+        }
     }
 }
 
@@ -270,27 +303,18 @@ impl fmt::Debug for Delegation {
 
 impl Drop for Delegation {
     fn drop(&mut self) {
-        let Some(ending) = &self.ending else { return };
         let link = &self.peer.link;
-        link.envelopes.pending.lock_unpoisoned().remove_delegation(&self.id);
-        // No message can end the task after this, so an end that was not read is handed to the
-        // handler.
-        match ending.unclaimed() {
+        let (message, bytes) = match link.envelopes.with(|machine| machine.drop_delegation(&self.id)) {
             Some(DelegationEnd::Result(envelope, bytes)) => {
-                inbox::deliver_unclaimed(
-                    link,
-                    HandlerNotification::Result(Received::new(envelope, self.peer.clone(), Hops::default())),
-                    bytes,
-                );
+                let result = Received::new(envelope, self.peer.clone(), Hops::default());
+                (HandlerNotification::Result(result), bytes)
             }
             Some(DelegationEnd::Error(envelope, bytes)) => {
-                inbox::deliver_unclaimed(
-                    link,
-                    HandlerNotification::Error(Received::new(envelope, self.peer.clone(), Hops::default())),
-                    bytes,
-                );
+                let error = Received::new(envelope, self.peer.clone(), Hops::default());
+                (HandlerNotification::Error(error), bytes)
             }
-            Some(DelegationEnd::Lost(_)) | None => {}
-        }
+            Some(DelegationEnd::Lost(_)) | None => return,
+        };
+        inbox::deliver_unclaimed(link, message, bytes);
     }
 }

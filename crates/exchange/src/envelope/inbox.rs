@@ -5,7 +5,6 @@
 use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::task::{Context, Poll};
 
 use duologue_rpc::{Error as RpcError, Queue, QueueSender, with_cancel_grace};
@@ -15,9 +14,7 @@ use tokio::runtime::Handle;
 
 use super::Received;
 use super::handler::ErasedEnvelopeHandler;
-use super::state::count;
 use crate::peer_agent::{Link, PeerAgent};
-use duologue_rpc::Lock as _;
 
 /// A message for the handler.
 pub(crate) enum HandlerNotification {
@@ -26,8 +23,36 @@ pub(crate) enum HandlerNotification {
     Error(Received<EnvelopeError>),
 }
 
-/// A message with its sequence number.
-type Item = (u64, HandlerNotification);
+impl HandlerNotification {
+    /// Returns the handle on the sender.
+    fn peer(&self) -> &PeerAgent {
+        match self {
+            HandlerNotification::Notify(notification) => &notification.peer,
+            HandlerNotification::Result(result) => &result.peer,
+            HandlerNotification::Error(error) => &error.peer,
+        }
+    }
+}
+
+/// A message in a queue. It counts itself as dropped if the queue discards it.
+pub(crate) struct QueuedNotification {
+    number: u64,
+    message: Option<HandlerNotification>,
+}
+
+impl QueuedNotification {
+    fn take(mut self) -> Option<HandlerNotification> {
+        self.message.take()
+    }
+}
+
+impl Drop for QueuedNotification {
+    fn drop(&mut self) {
+        if let Some(message) = &self.message {
+            message.peer().link.envelopes.count_dropped();
+        }
+    }
+}
 
 const NOTIFICATIONS: usize = 0;
 const RESULTS: usize = 1;
@@ -37,32 +62,36 @@ const RESULTS: usize = 1;
 pub(crate) struct Inbox {
     /// The sequence number of the last message.
     last: u64,
-    lanes: [Lane; 2],
-}
-
-#[derive(Default)]
-struct Lane {
-    sender: Option<QueueSender<Item>>,
-    /// The number of messages in the queue.
-    waiting: u64,
+    /// `None` if this side has no handler.
+    lanes: [Option<QueueSender<QueuedNotification>>; 2],
 }
 
 impl Inbox {
-    /// Appends a message, or returns it if the queue has ended.
-    pub(crate) fn push(&mut self, message: HandlerNotification, bytes: usize) -> Option<HandlerNotification> {
+    /// Chooses the queue and the sequence number of a message. Without a handler it is dropped.
+    pub(crate) fn number(&mut self, message: HandlerNotification, bytes: usize) -> Option<InboxDelivery> {
         let lane = match message {
-            HandlerNotification::Notify(_) => &mut self.lanes[NOTIFICATIONS],
-            HandlerNotification::Result(_) | HandlerNotification::Error(_) => &mut self.lanes[RESULTS],
+            HandlerNotification::Notify(_) => NOTIFICATIONS,
+            HandlerNotification::Result(_) | HandlerNotification::Error(_) => RESULTS,
         };
-        let Some(sender) = &lane.sender else { return Some(message) };
+        let sender = self.lanes[lane].clone()?;
         self.last += 1;
-        match sender.push((self.last, message), bytes) {
-            Ok(()) => {
-                lane.waiting += 1;
-                None
-            }
-            Err((_, message)) => Some(message),
-        }
+        Some(InboxDelivery { sender, number: self.last, message, bytes })
+    }
+}
+
+/// A message with its place in a queue.
+pub(crate) struct InboxDelivery {
+    sender: QueueSender<QueuedNotification>,
+    number: u64,
+    message: HandlerNotification,
+    bytes: usize,
+}
+
+impl InboxDelivery {
+    /// Appends the message to its queue, or returns it if the queue has ended.
+    pub(crate) fn push(self) -> Option<HandlerNotification> {
+        let queued = QueuedNotification { number: self.number, message: Some(self.message) };
+        self.sender.push(queued, self.bytes).err().and_then(QueuedNotification::take)
     }
 }
 
@@ -81,20 +110,22 @@ pub(crate) fn start(peer: &PeerAgent) {
                 call_handler(handler.clone(), message).await;
             }
         };
+        // Messages that the handler does not receive in time are dropped with the queues.
         let _ = with_cancel_grace(&link.envelopes.ended, grace, drain).await;
-        // Messages that the handler did not receive in time.
-        [NOTIFICATIONS, RESULTS].into_iter().for_each(|which| lost(&link, which));
     });
 }
 
 /// Hands a result or an error that was not read to the handler. After the connection has ended, the
 /// handler runs in a task of its own.
 pub(crate) fn deliver_unclaimed(link: &Link, end: HandlerNotification, bytes: usize) {
-    let Some(end) = link.envelopes.inbox.lock_unpoisoned().push(end, bytes) else { return };
+    let Some(delivery) = link.envelopes.with(|machine| machine.inbox.number(end, bytes)) else {
+        return link.envelopes.count_dropped();
+    };
+    let Some(end) = delivery.push() else { return };
     let runtime = Handle::try_current().ok().filter(|_| link.peer.is_closed());
     match runtime.zip(link.envelope_handler.clone()) {
         Some((runtime, handler)) => drop(runtime.spawn(call_handler(handler, end))),
-        None => count(&link.envelopes.dropped),
+        None => link.envelopes.count_dropped(),
     }
 }
 
@@ -105,12 +136,6 @@ async fn call_handler(handler: Arc<dyn ErasedEnvelopeHandler>, message: HandlerN
     }
 }
 
-/// Counts the messages of a queue as dropped.
-fn lost(link: &Link, which: usize) {
-    let lost = std::mem::take(&mut link.envelopes.inbox.lock_unpoisoned().lanes[which].waiting);
-    link.envelopes.dropped.fetch_add(lost, Relaxed);
-}
-
 /// Merges the two queues in the order of arrival.
 struct InboxReader {
     link: Arc<Link>,
@@ -119,15 +144,15 @@ struct InboxReader {
 
 /// The reading end of one queue, and the first message taken from it.
 struct LaneReader {
-    queue: Queue<Item>,
-    head: Option<Item>,
+    queue: Queue<QueuedNotification>,
+    head: Option<QueuedNotification>,
     ended: bool,
 }
 
 impl LaneReader {
     fn open(link: &Link, which: usize) -> Self {
         let (sender, queue) = link.peer.queue();
-        link.envelopes.inbox.lock_unpoisoned().lanes[which].sender = Some(sender);
+        let _old = link.envelopes.with(|machine| machine.inbox.lanes[which].replace(sender));
         LaneReader { queue, head: None, ended: false }
     }
 }
@@ -139,8 +164,8 @@ impl InboxReader {
         [NOTIFICATIONS, RESULTS, NOTIFICATIONS].into_iter().for_each(|which| self.fill(which, cx));
         let ended = self.lanes.iter().all(|lane| lane.ended);
         let heads = self.lanes.iter_mut().map(|lane| &mut lane.head).filter(|head| head.is_some());
-        match heads.min_by_key(|head| head.as_ref().map(|(number, _)| *number)) {
-            Some(head) => Poll::Ready(head.take().map(|(_, message)| message)),
+        match heads.min_by_key(|head| head.as_ref().map(|head| head.number)) {
+            Some(head) => Poll::Ready(head.take().and_then(QueuedNotification::take)),
             None if ended => Poll::Ready(None),
             None => Poll::Pending,
         }
@@ -150,16 +175,12 @@ impl InboxReader {
         let lane = &mut self.lanes[which];
         while lane.head.is_none() && !lane.ended {
             match Pin::new(&mut lane.queue).poll_next(cx) {
-                Poll::Ready(Some(Ok(item))) => {
-                    self.link.envelopes.inbox.lock_unpoisoned().lanes[which].waiting -= 1;
-                    lane.head = Some(item);
-                }
+                Poll::Ready(Some(Ok(queued))) => lane.head = Some(queued),
                 Poll::Ready(Some(Err(RpcError::Stalled { bytes, .. }))) => {
                     tracing::warn!(
                         bytes,
                         "notifications were dropped because the handler does not read them"
                     );
-                    lost(&self.link, which);
                     *lane = LaneReader::open(&self.link, which);
                 }
                 Poll::Ready(_) => lane.ended = true,

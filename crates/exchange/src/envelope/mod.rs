@@ -7,6 +7,7 @@ mod domain;
 pub(crate) mod handler;
 mod id_cache;
 pub(crate) mod inbox;
+pub(crate) mod machine;
 mod notify;
 mod pending;
 mod read;

@@ -60,7 +60,8 @@ impl<W, D> PendingReplies<W, D> {
         let _ = self.delegations.insert(id, waiter);
     }
 
-    /// Returns the waiter for a JSON-RPC response, or `None` if the response is late.
+    /// Removes a request and returns its waiter. `None` means that it has its response already.
+    /// Later responses are late.
     pub(crate) fn take_response(&mut self, id: &EnvelopeId) -> Option<W> {
         self.requests.remove(id).map(|(_, waiter)| waiter)
     }
@@ -113,11 +114,6 @@ impl<W, D> PendingReplies<W, D> {
     /// Returns the receiver of the end of a delegation.
     pub(crate) fn delegation(&self, id: &EnvelopeId) -> Option<&D> {
         self.delegations.get(id)
-    }
-
-    /// Removes a request. Later responses are late.
-    pub(crate) fn remove_request(&mut self, id: &EnvelopeId) -> bool {
-        self.take_response(id).is_some()
     }
 
     /// Removes a delegation whose end is no longer requested.

@@ -18,10 +18,7 @@ use crate::service::SessionLookup;
 /// A message that cannot be handled, and the parts of it that could be parsed.
 #[derive(Debug)]
 pub(crate) struct InvalidEnvelope {
-    pub(crate) id: Option<EnvelopeId>,
-    pub(crate) from: Option<AgentId>,
-    pub(crate) session: Option<SessionId>,
-    pub(crate) reference: Option<EnvelopeId>,
+    pub(crate) head: EnvelopeHead,
     pub(crate) fault: EnvelopeError,
 }
 
@@ -32,13 +29,10 @@ pub(crate) fn read<P: Payload>(
     params: Option<&RawValue>,
 ) -> Result<Received<P>, Box<InvalidEnvelope>> {
     let Received { envelope, peer, hops } = read_unopened::<P>(peer, knows, params)?;
-    let (id, from, reference) = (envelope.id.clone(), envelope.from.clone(), envelope.reference.clone());
+    let head = EnvelopeHead::valid(&envelope);
     match envelope.open() {
         Ok(envelope) => Ok(Received::new(envelope, peer, hops)),
-        Err(fault) => {
-            let session = peer.session().cloned();
-            Err(Box::new(InvalidEnvelope { id: Some(id), from: Some(from), session, reference, fault }))
-        }
+        Err(fault) => Err(EnvelopeHead { session: peer.session().cloned(), ..head }.unfit(fault)),
     }
 }
 
@@ -53,8 +47,7 @@ pub(crate) fn read_unopened<P: Payload>(
         .and_then(|()| check_session(&P::KIND, session.as_ref(), knows))
         .and_then(|()| check_reference(&P::KIND, &envelope));
     if let Err(fault) = checked {
-        let Envelope { id, from, reference, .. } = envelope;
-        return Err(Box::new(InvalidEnvelope { id: Some(id), from: Some(from), session, reference, fault }));
+        return Err(EnvelopeHead { session, ..EnvelopeHead::valid(&envelope) }.unfit(fault));
     }
     let sender = match session {
         Some(session) => peer.in_session(session),
@@ -125,24 +118,35 @@ fn unsupported() -> EnvelopeError {
     EnvelopeError::of(EnvelopeErrorCode::UnsupportedVersion, message)
 }
 
-/// The parts of an invalid message, each parsed by itself.
-#[derive(Default)]
+/// The parts of an invalid message that an error about it needs.
+#[derive(Debug, Default)]
 pub(crate) struct EnvelopeHead {
     /// True if the params contain an object named `envelope`.
     pub(crate) is_envelope: bool,
     version: Option<String>,
-    id: Option<EnvelopeId>,
-    from: Option<AgentId>,
-    session: Option<SessionId>,
-    reference: Option<EnvelopeId>,
+    pub(crate) id: Option<EnvelopeId>,
+    pub(crate) from: Option<AgentId>,
+    pub(crate) session: Option<SessionId>,
+    pub(crate) reference: Option<EnvelopeId>,
 }
 
 impl EnvelopeHead {
     pub(crate) fn unfit(self, fault: EnvelopeError) -> Box<InvalidEnvelope> {
-        let EnvelopeHead { id, from, session, reference, .. } = self;
-        Box::new(InvalidEnvelope { id, from, session, reference, fault })
+        Box::new(InvalidEnvelope { head: self, fault })
     }
 
+    /// Returns the parts of an envelope that was parsed. The session is beside it.
+    fn valid(envelope: &Envelope) -> Self {
+        EnvelopeHead {
+            is_envelope: true,
+            id: Some(envelope.id.clone()),
+            from: Some(envelope.from.clone()),
+            reference: envelope.reference.clone(),
+            ..EnvelopeHead::default()
+        }
+    }
+
+    /// Parses each part by itself.
     pub(crate) fn of(params: &str) -> Self {
         #[derive(Deserialize)]
         struct Params<'a> {
@@ -151,7 +155,7 @@ impl EnvelopeHead {
             #[serde(borrow)]
             envelope: Option<&'a RawValue>,
         }
-        #[derive(Deserialize)]
+        #[derive(Default, Deserialize)]
         struct Parts<'a> {
             #[serde(borrow)]
             v: Option<&'a RawValue>,
@@ -163,18 +167,11 @@ impl EnvelopeHead {
             reference: Option<&'a RawValue>,
         }
         let Ok(params) = serde_json::from_str::<Params<'_>>(params) else { return EnvelopeHead::default() };
-        let Some(envelope) = params.envelope.filter(|envelope| envelope.get().starts_with('{')) else {
-            return EnvelopeHead { session: part(params.session), ..EnvelopeHead::default() };
-        };
-        let Ok(parts) = serde_json::from_str::<Parts<'_>>(envelope.get()) else {
-            return EnvelopeHead {
-                is_envelope: true,
-                session: part(params.session),
-                ..EnvelopeHead::default()
-            };
-        };
+        let envelope = params.envelope.filter(|envelope| envelope.get().starts_with('{'));
+        let parts = envelope.and_then(|envelope| serde_json::from_str::<Parts<'_>>(envelope.get()).ok());
+        let parts = parts.unwrap_or_default();
         EnvelopeHead {
-            is_envelope: true,
+            is_envelope: envelope.is_some(),
             version: parts.v.map(|v| v.get().to_owned()),
             id: part(parts.id),
             from: part(parts.from),

@@ -10,7 +10,6 @@ use duologue_schema::envelope::{Delegate, Envelope, EnvelopeError, EnvelopeError
 
 use super::Received;
 use super::received::ReplyAddress;
-use super::task_slots::TaskLookup;
 use crate::error::Result;
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
@@ -31,12 +30,16 @@ pub struct ReceivedTask {
     hops: Hops,
     cancellation: CancellationToken,
     why: Arc<Mutex<Option<EnvelopeError>>>,
+    /// True until the task ends: no progress follows the end. A sender keeps the lock, so the end
+    /// waits for it. A `Tap` that calls [`progress`](Self::progress) meanwhile is not blocked.
+    reports: Arc<tokio::sync::Mutex<bool>>,
 }
 
 impl ReceivedTask {
     pub(crate) fn new(received: Received<Delegate>, cancellation: CancellationToken) -> Self {
         let Received { envelope, peer, hops } = received;
-        ReceivedTask { envelope: Arc::new(envelope), peer, hops, cancellation, why: Arc::default() }
+        let (envelope, reports) = (Arc::new(envelope), Arc::new(tokio::sync::Mutex::new(true)));
+        ReceivedTask { envelope, peer, hops, cancellation, why: Arc::default(), reports }
     }
 
     /// Returns the number of handlers that the task has passed through.
@@ -91,11 +94,8 @@ impl ReceivedTask {
         let notification = self.peer.carried(self.origin().reply(Notify::new(PROGRESS).data(data)));
         loop {
             {
-                // The lock is kept while the notification is sent: the end is sent after the task
-                // has been removed from this table.
-                let tasks = self.peer.link.envelopes.tasks.lock_unpoisoned();
-                let runs = matches!(tasks.find(&self.envelope.id), TaskLookup::Running(_));
-                if !runs || self.peer.rpc().try_notify(&notification)? {
+                let reports = self.reports.lock().await;
+                if !*reports || self.peer.rpc().try_notify(&notification)? {
                     return Ok(());
                 }
             }
@@ -105,6 +105,11 @@ impl ReceivedTask {
 
     pub(crate) fn origin(&self) -> ReplyAddress {
         ReplyAddress::of(&self.envelope, &self.peer)
+    }
+
+    /// Waits for progress that is being sent, and ignores later progress.
+    pub(crate) async fn end_progress(&self) {
+        *self.reports.lock().await = false;
     }
 
     /// Cancels the task. Only the first reason is kept.

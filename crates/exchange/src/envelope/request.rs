@@ -13,11 +13,10 @@ use duologue_schema::envelope::{
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
-use super::state::{EnvelopeReply, count};
+use super::machine::EnvelopeReply;
 use crate::error::{Error, Result};
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
-use duologue_rpc::Lock as _;
 
 /// Timeout of `ping` and `discover`.
 pub(super) const SHORT: Duration = Duration::from_secs(10);
@@ -102,21 +101,20 @@ impl PeerAgent {
         let id = message.envelope.id.clone();
         let (sender, answer) = oneshot::channel();
         // Registered before the request is sent, so that no response can be too early.
-        self.link.envelopes.pending.lock_unpoisoned().add_request(id.clone(), P::Response::KIND, sender);
+        self.link
+            .envelopes
+            .with(|machine| machine.pending.add_request(id.clone(), P::Response::KIND, sender));
         let deliver = {
             let (link, id) = (self.link.clone(), id.clone());
             move |reply: Result<EnvelopeResult, duologue_rpc::Error>| {
-                let waiter = link.envelopes.pending.lock_unpoisoned().take_response(&id);
                 let reply = reply.map(|reply| reply.envelope).map_err(|error| Error::of_call(P::KIND, error));
-                if waiter.is_none_or(|waiter| waiter.send(reply).is_err()) {
-                    count(&link.envelopes.late);
-                }
+                link.envelopes.handle(|machine| machine.response(&id, reply));
             }
         };
         let request = match self.rpc().request_into(&Posted(message), None, deliver) {
             Ok(request) => request,
             Err(error) => {
-                self.link.envelopes.pending.lock_unpoisoned().remove_request(&id);
+                self.link.envelopes.with(|machine| machine.pending.take_response(&id));
                 return Err(error.into());
             }
         };
@@ -178,7 +176,8 @@ impl EnvelopeRequest {
 
 impl Drop for EnvelopeRequest {
     fn drop(&mut self) {
-        if self.peer.link.envelopes.pending.lock_unpoisoned().remove_request(&self.id) {
+        let waiter = self.peer.link.envelopes.with(|machine| machine.pending.take_response(&self.id));
+        if waiter.is_some() {
             self.request.cancel();
         }
         self.request.forget();

@@ -2,9 +2,10 @@
 
 use std::fmt;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Context, Poll, Waker};
 
+use duologue_schema::SessionId;
 use duologue_schema::envelope::Notify;
 use futures::Stream;
 
@@ -31,22 +32,16 @@ impl PeerAgent {
     /// # }
     /// ```
     pub fn subscribe(&self, pattern: impl Into<Pattern>) -> Subscription {
-        let filter = Filter { pattern: pattern.into(), peer: self.clone() };
+        let pattern = pattern.into();
         if self.link.envelope_handler.is_none() {
-            tracing::warn!(pattern = %filter.pattern, "this side receives no notifications without an Exchange");
+            tracing::warn!(%pattern, "this side receives no notifications without an Exchange");
         }
-        let listener = SubscriptionQueue::new(Some(filter));
-        // Checked under the lock: the end of the connection closes the queues that are in the list
-        // by then.
-        let mut listeners = self.link.envelopes.listeners.lock_unpoisoned();
-        if self.link.envelopes.ended.is_cancelled() {
-            listener.close();
-        } else {
-            listeners.retain(|other| other.strong_count() > 0);
-            listeners.push(Arc::downgrade(&listener));
+        let queue = SubscriptionQueue::new();
+        let subscriber = Subscriber::new(pattern, self.session().cloned(), &queue);
+        if !self.link.envelopes.with(|machine| machine.subscribe(subscriber)) {
+            queue.close();
         }
-        drop(listeners);
-        Subscription::new(listener)
+        Subscription::new(queue, Some(self.clone()))
     }
 }
 
@@ -54,17 +49,40 @@ impl PeerAgent {
 static LIMITS: EvictionLimits =
     EvictionLimits { items: SUBSCRIPTION_MESSAGES, bytes: SUBSCRIPTION_BYTES, shared_bytes: usize::MAX };
 
-/// The filter of a subscription.
-struct Filter {
+/// A subscription by topic, as the connection knows it.
+pub(crate) struct Subscriber {
     pattern: Pattern,
-    /// The session to filter by, if any. The handle keeps it registered.
-    peer: PeerAgent,
+    /// The session to filter by, if any.
+    session: Option<SessionId>,
+    queue: Weak<SubscriptionQueue>,
 }
 
-/// The queue of a subscription.
+impl Subscriber {
+    pub(crate) fn new(pattern: Pattern, session: Option<SessionId>, queue: &Arc<SubscriptionQueue>) -> Self {
+        Subscriber { pattern, session, queue: Arc::downgrade(queue) }
+    }
+
+    /// Returns true if the notification matches the filter.
+    pub(crate) fn wants(&self, notification: &Received<Notify>) -> bool {
+        let session = self.session.as_ref();
+        self.pattern.matches(&notification.topic)
+            && session.is_none_or(|session| notification.peer.session() == Some(session))
+    }
+
+    /// Returns true if the [`Subscription`] exists.
+    pub(crate) fn exists(&self) -> bool {
+        self.queue.strong_count() > 0
+    }
+
+    pub(crate) fn queue(&self) -> Option<Arc<SubscriptionQueue>> {
+        self.queue.upgrade()
+    }
+}
+
+/// The queue of a subscription, or of the progress of a task.
+///
+/// It has a lock of its own, because its reader polls it from another task than the connection's.
 pub(crate) struct SubscriptionQueue {
-    /// `None` for the progress of a task, whose messages are routed by `ref`.
-    filter: Option<Filter>,
     state: Mutex<State>,
 }
 
@@ -78,7 +96,7 @@ struct State {
 }
 
 impl SubscriptionQueue {
-    fn new(filter: Option<Filter>) -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         let state = State {
             waiting: EvictingQueue::new(&LIMITS, &Arc::default()),
             missed: 0,
@@ -86,46 +104,34 @@ impl SubscriptionQueue {
             handles: 0,
             wakers: Vec::new(),
         };
-        Arc::new(SubscriptionQueue { filter, state: Mutex::new(state) })
-    }
-
-    pub(crate) fn of_a_task() -> Arc<Self> {
-        SubscriptionQueue::new(None)
-    }
-
-    /// Returns true if the notification matches the filter.
-    pub(crate) fn wants(&self, notification: &Received<Notify>) -> bool {
-        self.filter.as_ref().is_some_and(|filter| {
-            let session = filter.peer.session();
-            filter.pattern.matches(&notification.topic)
-                && session.is_none_or(|session| notification.peer.session() == Some(session))
-        })
+        Arc::new(SubscriptionQueue { state: Mutex::new(state) })
     }
 
     /// Adds a message of `bytes` on the wire and never waits. If the queue is full, the oldest are
     /// dropped. A message larger than the queue is dropped itself.
     pub(crate) fn push(&self, notification: Arc<Received<Notify>>, bytes: usize) {
-        let mut state = self.state.lock_unpoisoned();
-        if state.closed {
-            return;
-        }
-        // A message that does not fit must not evict the others.
-        let fits = bytes <= SUBSCRIPTION_BYTES;
-        state.missed += if fits { state.waiting.push(notification, bytes) } else { 1 };
-        state.wake();
+        self.change(|state| {
+            // A message that does not fit must not evict the others.
+            let fits = bytes <= SUBSCRIPTION_BYTES;
+            state.missed += if fits { state.waiting.push(notification, bytes) } else { 1 };
+        });
     }
 
     /// Closes the queue.
     pub(crate) fn close(&self) {
-        let mut state = self.state.lock_unpoisoned();
-        state.closed = true;
-        state.wake();
+        self.change(|state| state.closed = true);
     }
-}
 
-impl State {
-    fn wake(&mut self) {
-        self.wakers.drain(..).for_each(|(_, waker)| waker.wake());
+    /// Changes an open queue, and wakes its readers without the lock.
+    fn change(&self, change: impl FnOnce(&mut State)) {
+        let mut state = self.state.lock_unpoisoned();
+        if state.closed {
+            return;
+        }
+        change(&mut state);
+        let wakers = std::mem::take(&mut state.wakers);
+        drop(state);
+        wakers.into_iter().for_each(|(_, waker)| waker.wake());
     }
 }
 
@@ -137,25 +143,27 @@ impl State {
 /// with the connection, and the progress of a task ends with the task.
 #[must_use = "notifications are dropped if they are not read"]
 pub struct Subscription {
-    listener: Arc<SubscriptionQueue>,
+    queue: Arc<SubscriptionQueue>,
     handle: u64,
+    /// Keeps the session registered on our side.
+    _peer: Option<PeerAgent>,
 }
 
 impl Subscription {
-    pub(crate) fn new(listener: Arc<SubscriptionQueue>) -> Self {
+    pub(crate) fn new(queue: Arc<SubscriptionQueue>, peer: Option<PeerAgent>) -> Self {
         let handle = {
-            let mut state = listener.state.lock_unpoisoned();
+            let mut state = queue.state.lock_unpoisoned();
             state.handles += 1;
             state.handles
         };
-        Subscription { listener, handle }
+        Subscription { queue, handle, _peer: peer }
     }
 
     /// Returns a closed subscription.
     pub(crate) fn ended() -> Self {
-        let listener = SubscriptionQueue::of_a_task();
-        listener.close();
-        Subscription::new(listener)
+        let queue = SubscriptionQueue::new();
+        queue.close();
+        Subscription::new(queue, None)
     }
 
     /// Waits for the next message; returns `None` at the end.
@@ -172,7 +180,7 @@ impl Subscription {
     }
 
     fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Arc<Received<Notify>>, Lagged>>> {
-        let mut state = self.listener.state.lock_unpoisoned();
+        let mut state = self.queue.state.lock_unpoisoned();
         if state.missed > 0 {
             let missed = std::mem::take(&mut state.missed);
             return Poll::Ready(Some(Err(Lagged { missed })));
@@ -201,13 +209,13 @@ impl Stream for Subscription {
 
 impl Drop for Subscription {
     fn drop(&mut self) {
-        self.listener.state.lock_unpoisoned().wakers.retain(|(handle, _)| *handle != self.handle);
+        self.queue.state.lock_unpoisoned().wakers.retain(|(handle, _)| *handle != self.handle);
     }
 }
 
 impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let waiting = self.listener.state.lock_unpoisoned().waiting.len();
+        let waiting = self.queue.state.lock_unpoisoned().waiting.len();
         f.debug_struct("Subscription").field("waiting", &waiting).finish_non_exhaustive()
     }
 }

@@ -16,7 +16,6 @@ use super::handler::{ErasedEnvelopeHandler, no_slots};
 use super::task_slots::{Admission, TaskLookup};
 use super::{Received, ReceivedTask};
 use crate::peer_agent::{Link, PeerAgent};
-use duologue_rpc::Lock as _;
 
 /// The response to a delegation; an `Err` becomes a JSON-RPC error.
 type Decision = Result<Ack, EnvelopeError>;
@@ -36,7 +35,8 @@ pub(crate) fn capabilities(
     let result = catch_unwind(AssertUnwindSafe(|| handler.capabilities()));
     let capabilities =
         result.map_err(|_| EnvelopeError::internal("the handler panicked in `capabilities`"))?;
-    peer.link.envelopes.tasks.lock_unpoisoned().capabilities.clone_from(&capabilities);
+    let known = capabilities.clone();
+    let _old = peer.link.envelopes.with(|machine| std::mem::replace(&mut machine.tasks.capabilities, known));
     Ok(capabilities)
 }
 
@@ -57,7 +57,7 @@ pub(crate) fn delegate(
     let running = RunningTask { task: task.clone(), decision };
     let admission = match limit {
         0 => return origin.respond::<Ack>(responder, Err(no_slots())),
-        _ => link.envelopes.tasks.lock_unpoisoned().admit(&id, limit, task.is_urgent(), running),
+        _ => link.envelopes.with(|machine| machine.tasks.admit(&id, limit, task.is_urgent(), running)),
     };
     match admission {
         Admission::Admitted => {
@@ -108,6 +108,7 @@ async fn run(
     decided.send_replace(Some(decision.clone()));
     if !goes_on {
         // Released before the response is sent: the other agent may retry at once.
+        task.end_progress().await;
         slot.refuse();
         return origin.respond(responder, decision);
     }
@@ -115,8 +116,10 @@ async fn run(
     let end = work(handler, &task, grace).await;
     // The slot is kept until the output has room, so that an agent that does not read cannot start
     // more work. It is released before the result is sent, so that the next task finds it free.
-    if task.wants_report() && task.peer.rpc().ready().await.is_ok() {
-        drop(slot);
+    let reports = task.wants_report() && task.peer.rpc().ready().await.is_ok();
+    task.end_progress().await;
+    drop(slot);
+    if reports {
         report(&task, end);
     }
 }
@@ -182,9 +185,8 @@ pub(crate) fn cancel(
     let origin = received.origin();
     let refuse = |reason: &str| Ack::new(false).reason(reason);
     let of = received.envelope.reference.as_ref();
-    let found =
-        of.map_or(TaskLookup::Nothing, |of| received.peer.link.envelopes.tasks.lock_unpoisoned().find(of));
-    match found {
+    let find = |of| received.peer.link.envelopes.with(|machine| machine.tasks.find(of));
+    match of.map_or(TaskLookup::Nothing, find) {
         TaskLookup::Running(RunningTask { task, .. }) => {
             let handler = handler.clone();
             responder.spawn_with(|responder| stop(handler, received, task, responder));
@@ -254,14 +256,14 @@ struct Slot {
 impl Slot {
     fn refuse(mut self) {
         self.taken = false;
-        self.link.envelopes.tasks.lock_unpoisoned().refuse(&self.id);
+        self.link.envelopes.with(|machine| machine.tasks.refuse(&self.id));
     }
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         if self.taken {
-            self.link.envelopes.tasks.lock_unpoisoned().finish(&self.id);
+            self.link.envelopes.with(|machine| machine.tasks.finish(&self.id));
         }
     }
 }

@@ -1,10 +1,15 @@
-//! The user's code that runs while a message is sent or taken, and uses its own dialogue there.
+//! The user's code that runs while a message is sent or taken, and uses its own dialogue or task there.
 
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::task::{Context, Wake};
 use std::time::{Duration, SystemTime};
 
 use duologue_exchange::dialogue::{
     Dialogue, DialogueHandler, Dialogues, Error, Key, KeyStore, Keys, Parameters, VerifiedMessage,
+};
+use duologue_exchange::envelope::{
+    Capabilities, DelegationOutcome, EnvelopeError, EnvelopeHandler, OutcomeStatus, PROGRESS, ReceivedTask,
 };
 use duologue_exchange::{Exchange, ExchangeConnector, ExchangeService, PeerAgent};
 use duologue_rpc::{Direction, Incoming, PeerBuilder, Responder, Service, Tap, TappedFrame, Transport};
@@ -12,6 +17,7 @@ use duologue_schema::dialogue::{AgentUri, DialogueContent, MessageType};
 use futures::FutureExt;
 use serde::{Deserialize, Deserializer};
 use serde_json::json;
+use tokio::sync::Semaphore;
 
 const US: &str = "agent://us";
 const THEM: &str = "agent://them";
@@ -158,12 +164,13 @@ impl Tap for Dropper {
     }
 }
 
-/// Says something before it answers.
-struct Talker;
+/// Says something before it answers, as soon as it has a permit.
+struct Talker(Arc<Semaphore>);
 
 impl DialogueHandler for Talker {
     async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         if message.message_type == MessageType::Query {
+            self.0.acquire().await.unwrap().forget();
             dialogue.update("Wait.").await?;
             dialogue.respond("It is noon.").await?;
         }
@@ -185,9 +192,9 @@ impl DialogueHandler for Listener {
 fn a_tap_may_drop_the_last_handle_of_the_dialogue_whose_receipt_it_is_shown() {
     finishes(async {
         let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
-        let dropper = Arc::new(Dropper::default());
+        let (dropper, permit) = (Arc::new(Dropper::default()), Arc::new(Semaphore::new(0)));
         let us = Exchange::new().dialogue(Dialogues::new(US).unwrap().handler(Listener(heard)));
-        let them = Exchange::new().dialogue(Dialogues::new(THEM).unwrap().handler(Talker));
+        let them = Exchange::new().dialogue(Dialogues::new(THEM).unwrap().handler(Talker(permit.clone())));
         let (ours, theirs) = Transport::memory();
         let peer = end(PeerBuilder::new(ours).tap(dropper.clone()), us);
         let _them = end(PeerBuilder::new(theirs), them);
@@ -197,6 +204,7 @@ fn a_tap_may_drop_the_last_handle_of_the_dialogue_whose_receipt_it_is_shown() {
         // It is sent, and its answer has not come.
         assert!((&mut answer).now_or_never().is_none());
         *dropper.held.lock().unwrap() = Some((dialogue, answer));
+        permit.add_permits(1);
         assert_eq!(hears.recv().await, Some(MessageType::Update));
         assert_eq!(hears.recv().await, Some(MessageType::Response));
         assert_eq!(*dropper.refused.lock().unwrap(), ["a Tap"]);
@@ -231,4 +239,122 @@ impl Service for End {
     fn notification(&self, notification: Incoming<'_>) {
         self.0.notification(notification);
     }
+}
+
+/// Uses the task whose progress it sees.
+#[derive(Default)]
+struct TaskTap {
+    task: OnceLock<ReceivedTask>,
+    calls: Mutex<u32>,
+}
+
+impl Tap for TaskTap {
+    fn frame(&self, frame: TappedFrame<'_>) {
+        let line = String::from_utf8_lossy(frame.bytes);
+        if frame.direction == Direction::Outgoing
+            && line.contains(PROGRESS)
+            && let Some(task) = self.task.get()
+        {
+            assert!(task.peer.exchange_stats().dropped == 0 && !task.is_cancelled());
+            // It waits for the progress that is being sent.
+            assert!(task.progress(json!("from the tap")).now_or_never().is_none());
+            *self.calls.lock().unwrap() += 1;
+        }
+    }
+}
+
+/// Shows its task to the tap, then sends progress and finishes, each with a permit.
+struct TappedWorker {
+    tap: Arc<TaskTap>,
+    permits: Arc<[Semaphore; 2]>,
+}
+
+impl EnvelopeHandler for TappedWorker {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("worker").max_concurrent_tasks(2)
+    }
+
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
+        let _ = self.tap.task.set(task.clone());
+        self.permits[0].acquire().await.unwrap().forget();
+        task.progress(json!("half")).await?;
+        self.permits[1].acquire().await.unwrap().forget();
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed))
+    }
+}
+
+/// Returns a side that delegates to a [`TappedWorker`], and the other side.
+fn tapped_worker() -> (PeerAgent, PeerAgent, Arc<TaskTap>, Arc<[Semaphore; 2]>) {
+    let tap = Arc::new(TaskTap::default());
+    let permits = Arc::new([Semaphore::new(0), Semaphore::new(0)]);
+    let worker = TappedWorker { tap: tap.clone(), permits: permits.clone() };
+    // `end` gives each side the id of the other.
+    let worker = Exchange::new().agent_id("same").envelope_handler(worker);
+    let (ours, theirs) = Transport::memory();
+    let peer = end(PeerBuilder::new(ours), Exchange::new().agent_id("same"));
+    let them = end(PeerBuilder::new(theirs).tap(tap.clone()), worker);
+    (peer, them, tap, permits)
+}
+
+#[test]
+fn a_tap_may_use_the_task_whose_progress_it_sees() {
+    finishes(async {
+        let (peer, _them, tap, permits) = tapped_worker();
+        let task = peer.delegate("Paint the kitchen").await.unwrap();
+        let mut progress = task.progress();
+        permits.iter().for_each(|stage| stage.add_permits(1));
+        task.result().await.unwrap();
+        assert_eq!(progress.next().await.unwrap().unwrap().data.as_ref().unwrap().get(), "\"half\"");
+        assert!(progress.next().await.is_none());
+        assert_eq!(*tap.calls.lock().unwrap(), 1);
+    });
+}
+
+/// A waker that calls a function.
+struct OnWake(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+impl Wake for OnWake {
+    fn wake(self: Arc<Self>) {
+        let call = self.0.lock().unwrap().take();
+        call.into_iter().for_each(|call| call());
+    }
+}
+
+/// Polls a pending future once. Its waker calls `call`.
+fn wakes(future: Pin<&mut impl Future>, call: impl FnOnce() + Send + 'static) {
+    let waker = Arc::new(OnWake(Mutex::new(Some(Box::new(call))))).into();
+    assert!(future.poll(&mut Context::from_waker(&waker)).is_pending());
+}
+
+#[test]
+fn wakers_run_without_a_lock() {
+    finishes(async {
+        let (peer, _them, _, permits) = tapped_worker();
+        let task = peer.delegate("Paint the kitchen").await.unwrap();
+        let other = peer.delegate("Paint the hall").await.unwrap();
+        let (mut progress, another) = (task.progress(), task.progress());
+        let (sender, mut woken) = tokio::sync::mpsc::unbounded_channel();
+
+        let called = sender.clone();
+        let mut next = pin!(progress.next());
+        wakes(next.as_mut(), move || {
+            drop(another);
+            called.send("progress").unwrap();
+        });
+        permits[0].add_permits(2);
+        assert_eq!(woken.recv().await, Some("progress"));
+        next.await.unwrap().unwrap();
+
+        let called = sender.clone();
+        let mut result = pin!(task.result());
+        let agent = peer.clone();
+        wakes(result.as_mut(), move || {
+            drop(other);
+            assert_eq!(agent.exchange_stats().late, 0);
+            called.send("result").unwrap();
+        });
+        permits[1].add_permits(2);
+        assert_eq!(woken.recv().await, Some("result"));
+        result.await.unwrap();
+    });
 }

@@ -1,5 +1,6 @@
 //! Random schedules: no message is lost, delivered twice or misrouted, and no slot leaks.
 
+mod machine;
 mod pending;
 mod storm;
 mod task_slots;

@@ -291,8 +291,8 @@ async fn storm(seed: u64, closes: bool) {
     tokio::time::sleep(Duration::from_secs(10)).await;
     for (peer, log) in peers.iter().zip(&logs) {
         let envelopes = &peer.link.envelopes;
-        assert_eq!(envelopes.tasks.lock_unpoisoned().count(), 0, "slots are free");
-        assert!(envelopes.pending.lock_unpoisoned().is_empty(), "nobody waits");
+        assert_eq!(envelopes.with(|machine| machine.tasks.count()), 0, "slots are free");
+        assert!(envelopes.with(|machine| machine.pending.is_empty()), "nobody waits");
         assert_eq!(peer.rpc().pending_requests(), 0);
         assert!(log.begun.lock_unpoisoned().values().all(|times| *times == 1), "nothing is done twice");
         assert_eq!(peer.exchange_stats().dropped, 0, "what has come is handed on");

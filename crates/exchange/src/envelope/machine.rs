@@ -1,0 +1,300 @@
+//! The state machine of envelopes on one connection: methods take an event and return actions.
+//!
+//! It has no locks and no clock, and it sends nothing and wakes nobody. Everything that may run
+//! other code is an [`EnvelopeAction`], which `EnvelopeState` performs without the lock.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use duologue_rpc::Error as RpcError;
+use duologue_schema::envelope::{
+    DelegationOutcome, Envelope, EnvelopeError, EnvelopeId, EnvelopeKind, Notify,
+};
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::delegation::{DelegationEnd, DelegationSignal};
+use super::id_cache::IdCache;
+use super::inbox::{HandlerNotification, Inbox, InboxDelivery};
+use super::pending::{PendingReplies, ReplyTarget};
+use super::state::ExchangeStats;
+use super::subscription::{Subscriber, SubscriptionQueue};
+use super::task_runner::RunningTask;
+use super::task_slots::TaskSlots;
+use super::{PROGRESS, Received};
+use crate::error::Error;
+
+/// The response to a request.
+pub(crate) type EnvelopeReply = Result<Envelope, Error>;
+
+/// The sending end of the channel on which a call waits for its response.
+pub(crate) type EnvelopeWaiter = oneshot::Sender<EnvelopeReply>;
+
+/// A step that follows from an event. It is performed without the lock, because it may run other
+/// code.
+pub(crate) enum EnvelopeAction {
+    /// Passes a response to its call. The response is late if the call has ended.
+    Reply(EnvelopeWaiter, EnvelopeReply),
+    /// Ends a call that will receive no response.
+    Fail(EnvelopeWaiter, Error),
+    /// Wakes the handle on a delegation whose end is stored.
+    Wake(DelegationSignal),
+    /// Adds a notification to a subscription.
+    Push(Arc<SubscriptionQueue>, Arc<Received<Notify>>, usize),
+    /// Closes a subscription.
+    Close(Arc<SubscriptionQueue>),
+    /// Queues a message for the handler.
+    Deliver(InboxDelivery),
+}
+
+/// The outcome of an event. `None` means that the message belongs to nothing here, so it is left to
+/// the user's own handlers.
+pub(crate) type EnvelopeActions = Option<Vec<EnvelopeAction>>;
+
+/// The pending requests, running tasks, subscriptions, seen ids and counters of a connection.
+pub(crate) struct EnvelopeMachine {
+    /// Our pending requests and delegations.
+    pub(crate) pending: PendingReplies<EnvelopeWaiter, DelegationSignal>,
+    /// The ends of delegations, until their handles are dropped.
+    ends: HashMap<EnvelopeId, StoredEnd>,
+    /// The tasks and queries of the other agent.
+    pub(crate) tasks: TaskSlots<RunningTask>,
+    /// The ids of received notifications.
+    seen: IdCache,
+    /// The queues of notifications for the handler.
+    pub(crate) inbox: Inbox,
+    subscribers: Vec<Subscriber>,
+    error_rate: ErrorRateLimit,
+    pub(crate) stats: ExchangeStats,
+    closed: bool,
+}
+
+/// The end of a delegation, and true once it has been read.
+struct StoredEnd {
+    end: DelegationEnd,
+    claimed: bool,
+}
+
+impl EnvelopeMachine {
+    pub(crate) fn new(now: Instant) -> Self {
+        EnvelopeMachine {
+            pending: PendingReplies::default(),
+            ends: HashMap::new(),
+            tasks: TaskSlots::default(),
+            seen: IdCache::default(),
+            inbox: Inbox::default(),
+            subscribers: Vec::new(),
+            error_rate: ErrorRateLimit { left: ErrorRateLimit::AT_ONCE, since: now },
+            stats: ExchangeStats::default(),
+            closed: false,
+        }
+    }
+
+    /// Handles the JSON-RPC response to a request.
+    pub(crate) fn response(&mut self, id: &EnvelopeId, reply: EnvelopeReply) -> EnvelopeActions {
+        let waiter = self.pending.take_response(id);
+        self.reply(waiter, reply)
+    }
+
+    /// Handles a response that arrives as a notification.
+    pub(crate) fn reply_notification(&mut self, kind: &EnvelopeKind, envelope: Envelope) -> EnvelopeActions {
+        let to = envelope.reference.as_ref();
+        let waiter = to.and_then(|to| self.pending.take_reply(to, kind));
+        self.reply(waiter, Ok(envelope))
+    }
+
+    fn reply(&mut self, waiter: Option<EnvelopeWaiter>, reply: EnvelopeReply) -> EnvelopeActions {
+        if waiter.is_none() {
+            self.stats.late += 1;
+        }
+        Some(vec![EnvelopeAction::Reply(waiter?, reply)])
+    }
+
+    /// Handles a notification. The progress of a task with a handle goes only to the handle.
+    pub(crate) fn notify(&mut self, notification: Received<Notify>, bytes: usize) -> EnvelopeActions {
+        if !self.seen.insert(notification.envelope.id.as_str()) {
+            return self.repeated();
+        }
+        let subscribers = self.subscribers.iter().filter(|subscriber| subscriber.wants(&notification));
+        let mut queues: Vec<_> = subscribers.filter_map(Subscriber::queue).collect();
+        let task = match &notification.envelope.reference {
+            Some(task) if notification.topic == PROGRESS => self.pending.delegation(task),
+            _ => None,
+        };
+        queues.extend(task.map(|task| task.progress.clone()));
+        let for_handler = task.is_none();
+        let mut actions = Vec::new();
+        if !queues.is_empty() {
+            let shared = Arc::new(notification.clone());
+            actions
+                .extend(queues.into_iter().map(|queue| EnvelopeAction::Push(queue, shared.clone(), bytes)));
+        }
+        if for_handler {
+            let message = HandlerNotification::Notify(notification);
+            actions.extend(self.inbox.number(message, bytes).map(EnvelopeAction::Deliver));
+        }
+        (!actions.is_empty()).then_some(actions)
+    }
+
+    /// Handles the result of a task.
+    pub(crate) fn result(&mut self, result: Received<DelegationOutcome>, bytes: usize) -> EnvelopeActions {
+        let of = result.envelope.reference.as_ref();
+        // The task was accepted, so its `ack` is no longer awaited. The caller looks for the end.
+        let ack = of.and_then(|of| self.take_ack(of));
+        match of.map_or(ReplyTarget::Unknown, |of| self.pending.result(of)) {
+            ReplyTarget::Delegation(task) => {
+                let end = self.end(task, DelegationEnd::Result(result.envelope, bytes));
+                Some(ack.into_iter().chain([end]).collect())
+            }
+            ReplyTarget::Repeated => self.repeated(),
+            ReplyTarget::Unknown | ReplyTarget::Request(_) => {
+                self.deliver(HandlerNotification::Result(result), bytes)
+            }
+        }
+    }
+
+    /// Handles an error that arrives as a notification.
+    pub(crate) fn error(&mut self, error: Received<EnvelopeError>, bytes: usize) -> EnvelopeActions {
+        let target = match &error.envelope.reference {
+            Some(about) => self.pending.error(about),
+            None if self.seen.insert(error.envelope.id.as_str()) => ReplyTarget::Unknown,
+            None => ReplyTarget::Repeated,
+        };
+        match target {
+            ReplyTarget::Request(waiter) => {
+                self.reply(Some(waiter), Err(Error::Response(error.envelope.payload)))
+            }
+            ReplyTarget::Delegation(task) => {
+                Some(vec![self.end(task, DelegationEnd::Error(error.envelope, bytes))])
+            }
+            ReplyTarget::Repeated => self.repeated(),
+            ReplyTarget::Unknown => self.deliver(HandlerNotification::Error(error), bytes),
+        }
+    }
+
+    /// Ends the request that an invalid message of this kind refers to, because a valid one may
+    /// never arrive.
+    pub(crate) fn invalid(
+        &mut self,
+        kind: &EnvelopeKind,
+        of: &EnvelopeId,
+        fault: &EnvelopeError,
+    ) -> EnvelopeActions {
+        let invalid = |kind| Error::Answer { kind, fault: fault.clone() };
+        let (mut ack, mut target) = (None, ReplyTarget::Unknown);
+        match kind {
+            EnvelopeKind::Result if self.pending.delegation(of).is_some() => {
+                ack = self.take_ack(of);
+                target = self.pending.result(of);
+            }
+            EnvelopeKind::Error if self.pending.awaits(of) => target = self.pending.error(of),
+            EnvelopeKind::Pong | EnvelopeKind::Response | EnvelopeKind::Ack | EnvelopeKind::Capabilities => {
+                target = self.pending.take_reply(of, kind).map_or(ReplyTarget::Unknown, ReplyTarget::Request);
+            }
+            _ => {}
+        }
+        let action = match target {
+            // The error names the kind of the delegation, not that of the message.
+            ReplyTarget::Delegation(task) => {
+                self.end(task, DelegationEnd::Lost(invalid(EnvelopeKind::Delegate)))
+            }
+            ReplyTarget::Request(waiter) => EnvelopeAction::Fail(waiter, invalid(kind.clone())),
+            ReplyTarget::Repeated | ReplyTarget::Unknown => return None,
+        };
+        Some(ack.into_iter().chain([action]).collect())
+    }
+
+    /// Ends everything that waits for the connection.
+    pub(crate) fn close(&mut self, error: &Error) -> EnvelopeActions {
+        self.closed = true;
+        let (requests, delegations) = self.pending.close();
+        let mut actions: Vec<_> =
+            requests.into_iter().map(|waiter| EnvelopeAction::Fail(waiter, error.clone())).collect();
+        for task in delegations {
+            actions.push(self.end(task, DelegationEnd::Lost(error.clone())));
+        }
+        let queues = self.subscribers.drain(..).filter_map(|subscriber| subscriber.queue());
+        actions.extend(queues.map(EnvelopeAction::Close));
+        Some(actions)
+    }
+
+    /// Adds a subscription; returns false after the end of the connection.
+    pub(crate) fn subscribe(&mut self, subscriber: Subscriber) -> bool {
+        if !self.closed {
+            self.subscribers.retain(Subscriber::exists);
+            self.subscribers.push(subscriber);
+        }
+        !self.closed
+    }
+
+    /// Returns the end of a delegation, if it has arrived.
+    pub(crate) fn end_of(&self, id: &EnvelopeId) -> Option<&DelegationEnd> {
+        self.ends.get(id).map(|stored| &stored.end)
+    }
+
+    /// Returns the end of a delegation to its handle.
+    pub(crate) fn claim(&mut self, id: &EnvelopeId) -> Option<DelegationEnd> {
+        let stored = self.ends.get_mut(id)?;
+        stored.claimed = true;
+        Some(stored.end.clone())
+    }
+
+    /// Removes a delegation whose handle is dropped, and returns its end if nobody has read it. No
+    /// message can end the task after this.
+    pub(crate) fn drop_delegation(&mut self, id: &EnvelopeId) -> Option<DelegationEnd> {
+        self.pending.remove_delegation(id);
+        self.ends.remove(id).filter(|stored| !stored.claimed).map(|stored| stored.end)
+    }
+
+    /// Counts an invalid message; returns true if an error about it may be sent at `now`.
+    pub(crate) fn count_invalid(&mut self, now: Option<Instant>) -> bool {
+        self.stats.dropped += 1;
+        now.is_some_and(|now| self.error_rate.allow(now))
+    }
+
+    /// Stores the end of a delegation. A drop of its handle sees it from here on.
+    fn end(&mut self, task: DelegationSignal, end: DelegationEnd) -> EnvelopeAction {
+        self.ends.insert(task.id.clone(), StoredEnd { end, claimed: false });
+        EnvelopeAction::Wake(task)
+    }
+
+    /// Removes the waiter for the `ack` of a pending delegation.
+    fn take_ack(&mut self, of: &EnvelopeId) -> Option<EnvelopeAction> {
+        self.pending.delegation(of)?;
+        let waiter = self.pending.take_response(of)?;
+        Some(EnvelopeAction::Fail(waiter, RpcError::Cancelled.into()))
+    }
+
+    fn repeated(&mut self) -> EnvelopeActions {
+        self.stats.repeated += 1;
+        Some(Vec::new())
+    }
+
+    fn deliver(&mut self, message: HandlerNotification, bytes: usize) -> EnvelopeActions {
+        self.inbox.number(message, bytes).map(|delivery| vec![EnvelopeAction::Deliver(delivery)])
+    }
+}
+
+/// A rate limit for error messages about invalid notifications.
+struct ErrorRateLimit {
+    left: u32,
+    since: Instant,
+}
+
+impl ErrorRateLimit {
+    /// The number of errors that may be sent in a row. Each second allows one more.
+    const AT_ONCE: u32 = 10;
+
+    /// Returns true if another error may be sent.
+    fn allow(&mut self, now: Instant) -> bool {
+        let seconds = now.saturating_duration_since(self.since).as_secs();
+        if seconds > 0 {
+            let earned = u32::try_from(seconds).unwrap_or(u32::MAX);
+            self.left = self.left.saturating_add(earned).min(Self::AT_ONCE);
+            self.since = now;
+        }
+        let allowed = self.left > 0;
+        self.left = self.left.saturating_sub(1);
+        allowed
+    }
+}
