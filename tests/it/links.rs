@@ -1,10 +1,9 @@
-//! The links of Markdown pages to files of the repository, and the files that ARCHITECTURE.md names.
+//! The names in Markdown pages: links to files, the files of ARCHITECTURE.md, and items such as `Session::prompt`.
 
+use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
-fn root() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
-}
+use crate::workspace::{root, rust_files};
 
 /// Returns all Markdown pages below a folder, without generated and hidden folders.
 fn pages(folder: &Path) -> Vec<PathBuf> {
@@ -79,4 +78,50 @@ fn files_that_the_architecture_names_exist() {
         .filter(|name| !root().join(name).exists() && !root().join("crates").join(name).exists())
         .collect();
     assert!(missing.is_empty(), "ARCHITECTURE.md names files that do not exist: {missing:?}");
+}
+
+/// Returns the type and the member that a code span such as `Session::prompt(…)` names.
+fn item(span: &str) -> Option<(&str, &str)> {
+    let is_name = |name: &str| !name.is_empty() && name.chars().all(|c| c.is_alphanumeric() || c == '_');
+    let (name, member) = span.split('(').next()?.split_once("::")?;
+    (is_name(name) && is_name(member) && name.starts_with(char::is_uppercase)).then_some((name, member))
+}
+
+#[test]
+fn items_that_pages_name_exist() {
+    let tools = ["bench", "microbench", "xtask"].map(|name| root().join("crates").join(name));
+    let files = rust_files(&root().join("crates"));
+    let sources = files.iter().filter(|file| !tools.iter().any(|folder| file.starts_with(folder)));
+    let code: String =
+        sources.map(|file| std::fs::read_to_string(file).expect("UTF-8")).collect::<Vec<_>>().join("\n");
+    let words: Vec<&str> =
+        code.split(|c: char| !c.is_alphanumeric() && c != '_').filter(|word| !word.is_empty()).collect();
+    let declared = |keywords: &[&str]| -> HashSet<&str> {
+        words.windows(2).filter(|pair| keywords.contains(&pair[0])).map(|pair| pair[1]).collect()
+    };
+    let types = declared(&["struct", "enum", "trait", "type"]);
+    let members = declared(&["fn", "const"]);
+    // Variants and fields stand at the beginning of a line.
+    let first_words: HashSet<&str> = code
+        .lines()
+        .filter_map(|line| {
+            line.trim_start()
+                .trim_start_matches("pub ")
+                .split(|c: char| !c.is_alphanumeric() && c != '_')
+                .next()
+        })
+        .collect();
+    let (mut missing, mut count) = (Vec::new(), 0);
+    for page in pages(&root()) {
+        let text = std::fs::read_to_string(&page).expect("a page");
+        let prose: String = text.split("```").step_by(2).collect();
+        for (name, member) in prose.split('`').skip(1).step_by(2).filter_map(item) {
+            count += 1;
+            if !types.contains(name) || !(members.contains(member) || first_words.contains(member)) {
+                missing.push(format!("{} names {name}::{member}", page.display()));
+            }
+        }
+    }
+    assert!(count > 100, "too few names: {count}");
+    assert!(missing.is_empty(), "names that do not exist:\n{}", missing.join("\n"));
 }

@@ -57,7 +57,7 @@ pub(super) const STEPS: &[Step] = &[
             "fmt --manifest-path tests/outside-crate/Cargo.toml --check",
         ]),
     },
-    Step { name: "prose", tiers: FAST, tools: &[], env: &[], work: Work::Xtask("prose") },
+    Step { name: "prose", tiers: BOTH, tools: &[], env: &[], work: Work::Xtask("prose") },
     Step { name: "schema", tiers: BOTH, tools: &[], env: &[], work: Work::Xtask("schema --check") },
     Step {
         name: "clippy",
