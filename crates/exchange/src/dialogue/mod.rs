@@ -98,18 +98,14 @@ mod parameters;
 mod replay_cache;
 mod replies;
 mod retry;
-#[cfg(test)]
-mod schedules;
 mod send;
 pub(crate) mod service;
 mod signature;
 mod state;
 #[cfg(test)]
-mod tampering;
+mod tests;
 mod verify;
 mod verify_error;
-#[cfg(test)]
-mod verify_tests;
 
 pub use allow::{AllowList, AllowRule};
 pub use beliefs::{BeliefEntry, Beliefs, InvalidConfidence};

@@ -12,10 +12,10 @@ use duologue_schema::dialogue::{
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 
-use super::canonical::{CanonicalError, canonical};
-use super::verify::{NewMessage, Verifier, VerifyOutcome};
-use super::verify_error::VerifyError;
-use super::{AllowList, AllowRule, Key, Keys, SignError, sign};
+use crate::dialogue::canonical::{CanonicalError, canonical};
+use crate::dialogue::verify::{NewMessage, Verifier, VerifyOutcome};
+use crate::dialogue::verify_error::VerifyError;
+use crate::dialogue::{AllowList, AllowRule, Key, Keys, SignError, sign};
 use crate::limits::MESSAGE_BYTES;
 
 const BUYER: &str = "agent://buyer.example";

@@ -12,10 +12,10 @@ use duologue_schema::dialogue::{
 use proptest::prelude::*;
 use serde_json::json;
 
-use super::limits::DialogueLimits;
-use super::message::VerifiedMessage;
-use super::moves::{COUNTER_OFFER, MOVES};
-use super::state::{Arrival, DialogueAction, DialogueState, object};
+use crate::dialogue::limits::DialogueLimits;
+use crate::dialogue::message::VerifiedMessage;
+use crate::dialogue::moves::{COUNTER_OFFER, MOVES};
+use crate::dialogue::state::{Arrival, DialogueAction, DialogueState, object};
 
 const US: &str = "agent://us";
 const THEM: &str = "agent://them";

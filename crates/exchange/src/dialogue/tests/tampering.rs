@@ -9,10 +9,10 @@ use duologue_schema::dialogue::DialogueMessage;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
-use super::canonical::canonical;
-use super::verify::{Verifier, VerifyOutcome};
-use super::verify_error::VerifyError;
-use super::{Key, Keys};
+use crate::dialogue::canonical::canonical;
+use crate::dialogue::verify::{Verifier, VerifyOutcome};
+use crate::dialogue::verify_error::VerifyError;
+use crate::dialogue::{Key, Keys};
 
 /// Signed by another program: Python's `hmac`, `json.dumps` and `base64`. The secret is the bytes 0
 /// to 31.
