@@ -113,17 +113,13 @@ impl VerifyError {
     /// Returns the content of the response about `message`. It reveals neither which keys exist nor
     /// why a signature failed.
     pub(crate) fn content(&self, message: &Json) -> ErrorContent {
+        let code = self.code();
         let text = match self {
-            Self::UnknownKey(_)
-            | Self::Owner(_)
-            | Self::Peer(_)
-            | Self::Algorithm(_)
-            | Self::KeyTime(_)
-            | Self::Forged(_)
-            | Self::SignatureForm
-            | Self::NoKeys => "the signature could not be verified".to_owned(),
             Self::Unsigned => "the message must be signed".to_owned(),
             Self::NotAllowed => "this sender is not authorized for this message".to_owned(),
+            Self::Ourselves => self.to_string(),
+            // All other errors with this code are about the signature.
+            _ if code == DialogueErrorCode::Unauthorized => "the signature could not be verified".to_owned(),
             shown => shown.to_string(),
         };
         let field = match self {
@@ -133,6 +129,6 @@ impl VerifyError {
             _ => None,
         };
         let details: Members = field.map(|field| ("field", Value::from(field))).into_iter().collect();
-        ErrorContent::of(self.code(), text).details(details).about(message)
+        ErrorContent::of(code, text).details(details).about(message)
     }
 }
