@@ -183,7 +183,10 @@ pub(crate) fn cancel(
     responder: Responder,
 ) {
     let origin = received.origin();
-    let refuse = |reason: &str| Ack::new(false).reason(reason);
+    let refuse = |reason: &str, message: &str| {
+        let fault = EnvelopeError::of(EnvelopeErrorCode::from(reason), message);
+        Ok(Ack::new(false).reason(reason).error(fault))
+    };
     let of = received.envelope.reference.as_ref();
     let find = |of| received.peer.link.envelopes.with(|machine| machine.tasks.find(of));
     match of.map_or(TaskLookup::Nothing, find) {
@@ -192,13 +195,10 @@ pub(crate) fn cancel(
             responder.spawn_with(|responder| stop(handler, received, task, responder));
         }
         TaskLookup::Finished => {
-            let fault =
-                EnvelopeError::of(EnvelopeErrorCode::from("already_finished"), "the delegation is over");
-            origin.respond(responder, Ok(refuse("already_finished").error(fault)));
+            origin.respond(responder, refuse("already_finished", "the delegation is over"));
         }
         TaskLookup::Nothing => {
-            let fault = EnvelopeError::of(EnvelopeErrorCode::NotFound, "there is no delegation with this id");
-            origin.respond(responder, Ok(refuse("not_found").error(fault)));
+            origin.respond(responder, refuse("not_found", "there is no delegation with this id"));
         }
     }
 }
