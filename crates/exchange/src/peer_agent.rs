@@ -37,6 +37,11 @@ pub struct PeerAgent {
 }
 
 /// The state that all handles on one connection share.
+///
+/// Envelopes have one lock for the connection. Each dialogue has its own, because its receipts are
+/// sent under it, so that nothing overtakes them, and other dialogues must not wait for that. The
+/// registry of dialogues and the replay cache have locks of their own: all connections of an agent
+/// share them. Work orders have no state here.
 pub(crate) struct Link {
     pub(crate) peer: Peer,
     /// Our agent id.
