@@ -1,8 +1,7 @@
 //! Outgoing delegations: the builder, and the handle on an accepted task.
 
 use std::fmt;
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
+use std::future::IntoFuture;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use duologue_schema::envelope::{
     Ack, Cancel, Delegate, DelegationOutcome, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId,
     EnvelopeKind, Priority,
 };
+use futures::future::BoxFuture;
 
 use super::inbox::{self, HandlerNotification};
 use super::request::millis;
@@ -164,7 +164,7 @@ impl DelegateBuilder {
 
 impl IntoFuture for DelegateBuilder {
     type Output = Result<Delegation>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Result<Delegation>> + Send>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.send())

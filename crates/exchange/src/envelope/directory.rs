@@ -1,10 +1,10 @@
 //! A set of agents: lookup by domain, and notifications to all of them.
 
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
+use std::future::IntoFuture;
 
 use duologue_schema::Json;
 use duologue_schema::envelope::{EnvelopeId, EnvelopeKind, Importance};
+use futures::future::BoxFuture;
 
 use super::NotifyBuilder;
 use super::domain::familiarity;
@@ -123,7 +123,7 @@ impl BroadcastBuilder {
 
 impl IntoFuture for BroadcastBuilder {
     type Output = Vec<Result<EnvelopeId>>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Self::Output> + Send>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         let each = self.each.into_iter().map(|notification| async move {

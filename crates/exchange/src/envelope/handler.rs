@@ -1,13 +1,13 @@
 //! The trait for handlers of envelopes.
 
 use std::future::{Future, ready};
-use std::pin::Pin;
 use std::sync::Arc;
 
 use duologue_schema::envelope::{
     Ack, Cancel, Capabilities, Delegate, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, Notify,
     Payload, Query, QueryResponse,
 };
+use futures::future::BoxFuture;
 
 use super::inbox::HandlerNotification;
 use super::{Received, ReceivedTask};
@@ -160,20 +160,24 @@ pub(crate) fn no_slots() -> EnvelopeError {
     EnvelopeError::of(EnvelopeErrorCode::UnknownKind, format!("{message}: max_concurrent_tasks is 0"))
 }
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
 /// An object-safe [`EnvelopeHandler`].
 pub(crate) trait ErasedEnvelopeHandler: Send + Sync {
     fn capabilities(&self) -> Capabilities;
-    fn query(self: Arc<Self>, query: Received<Query>) -> Boxed<Result<QueryResponse, EnvelopeError>>;
-    fn accept(self: Arc<Self>, task: ReceivedTask) -> Boxed<Result<Ack, EnvelopeError>>;
-    fn delegate(self: Arc<Self>, task: ReceivedTask) -> Boxed<Result<DelegationOutcome, EnvelopeError>>;
+    fn query(
+        self: Arc<Self>,
+        query: Received<Query>,
+    ) -> BoxFuture<'static, Result<QueryResponse, EnvelopeError>>;
+    fn accept(self: Arc<Self>, task: ReceivedTask) -> BoxFuture<'static, Result<Ack, EnvelopeError>>;
+    fn delegate(
+        self: Arc<Self>,
+        task: ReceivedTask,
+    ) -> BoxFuture<'static, Result<DelegationOutcome, EnvelopeError>>;
     fn cancel(
         self: Arc<Self>,
         cancel: Received<Cancel>,
         task: ReceivedTask,
-    ) -> Boxed<Result<(), EnvelopeError>>;
-    fn receive(self: Arc<Self>, notification: HandlerNotification) -> Boxed<()>;
+    ) -> BoxFuture<'static, Result<(), EnvelopeError>>;
+    fn receive(self: Arc<Self>, notification: HandlerNotification) -> BoxFuture<'static, ()>;
 }
 
 impl<C: EnvelopeHandler> ErasedEnvelopeHandler for C {
@@ -181,15 +185,21 @@ impl<C: EnvelopeHandler> ErasedEnvelopeHandler for C {
         EnvelopeHandler::capabilities(self)
     }
 
-    fn query(self: Arc<Self>, query: Received<Query>) -> Boxed<Result<QueryResponse, EnvelopeError>> {
+    fn query(
+        self: Arc<Self>,
+        query: Received<Query>,
+    ) -> BoxFuture<'static, Result<QueryResponse, EnvelopeError>> {
         Box::pin(async move { EnvelopeHandler::query(&*self, query).await })
     }
 
-    fn accept(self: Arc<Self>, task: ReceivedTask) -> Boxed<Result<Ack, EnvelopeError>> {
+    fn accept(self: Arc<Self>, task: ReceivedTask) -> BoxFuture<'static, Result<Ack, EnvelopeError>> {
         Box::pin(async move { EnvelopeHandler::accept(&*self, &task).await })
     }
 
-    fn delegate(self: Arc<Self>, task: ReceivedTask) -> Boxed<Result<DelegationOutcome, EnvelopeError>> {
+    fn delegate(
+        self: Arc<Self>,
+        task: ReceivedTask,
+    ) -> BoxFuture<'static, Result<DelegationOutcome, EnvelopeError>> {
         Box::pin(async move { EnvelopeHandler::delegate(&*self, task).await })
     }
 
@@ -197,11 +207,11 @@ impl<C: EnvelopeHandler> ErasedEnvelopeHandler for C {
         self: Arc<Self>,
         cancel: Received<Cancel>,
         task: ReceivedTask,
-    ) -> Boxed<Result<(), EnvelopeError>> {
+    ) -> BoxFuture<'static, Result<(), EnvelopeError>> {
         Box::pin(async move { EnvelopeHandler::cancel(&*self, cancel, &task).await })
     }
 
-    fn receive(self: Arc<Self>, notification: HandlerNotification) -> Boxed<()> {
+    fn receive(self: Arc<Self>, notification: HandlerNotification) -> BoxFuture<'static, ()> {
         Box::pin(async move {
             match notification {
                 HandlerNotification::Notify(notification) => {

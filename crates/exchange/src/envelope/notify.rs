@@ -1,12 +1,12 @@
 //! Outgoing notifications.
 
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
+use std::future::IntoFuture;
 
 use duologue_schema::Json;
 use duologue_schema::envelope::{
     EnvelopeId, EnvelopeKind, EnvelopeParams, Importance, NotificationPayload, Notify,
 };
+use futures::future::BoxFuture;
 
 use crate::error::Result;
 use crate::peer_agent::PeerAgent;
@@ -68,7 +68,7 @@ impl NotifyBuilder {
 
 impl IntoFuture for NotifyBuilder {
     type Output = Result<EnvelopeId>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Result<EnvelopeId>> + Send>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         let NotifyBuilder { peer, notify } = self;

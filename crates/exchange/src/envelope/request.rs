@@ -1,7 +1,6 @@
 //! Outgoing requests: `ping`, `query`, and the wait for a response.
 
-use std::future::{Future, IntoFuture};
-use std::pin::Pin;
+use std::future::IntoFuture;
 use std::time::Duration;
 
 use duologue_rpc::RequestHandle;
@@ -10,6 +9,7 @@ use duologue_schema::envelope::{
     Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, EnvelopeResult,
     Payload, Ping, Pong, Query, QueryResponse, RequestPayload,
 };
+use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
@@ -216,7 +216,7 @@ impl QueryBuilder {
 
 impl IntoFuture for QueryBuilder {
     type Output = Result<QueryResponse>;
-    type IntoFuture = Pin<Box<dyn Future<Output = Result<QueryResponse>> + Send>>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
         let QueryBuilder { peer, query, hops } = self;

@@ -1,13 +1,13 @@
 //! The trait for handlers of work orders, and the routing of orders.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 
 use duologue_rpc::{Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, fault_in};
 use duologue_schema::work::{WorkInput, WorkOutput, WorkParams, WorkResult};
 use duologue_schema::{DuologueCapabilities, Error as WireError, Request};
+use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 
 use crate::error::{Error, Result, fault_of};
@@ -172,15 +172,13 @@ fn from_wire(error: &WireError) -> EnvelopeError {
     }
 }
 
-type Boxed<T> = Pin<Box<dyn Future<Output = T> + Send>>;
-
 /// An object-safe [`Worker`].
 pub(crate) trait ErasedWorker: Send + Sync {
-    fn work(self: Arc<Self>, input: WorkInput) -> Boxed<Result<WorkOutput, EnvelopeError>>;
+    fn work(self: Arc<Self>, input: WorkInput) -> BoxFuture<'static, Result<WorkOutput, EnvelopeError>>;
 }
 
 impl<W: Worker> ErasedWorker for W {
-    fn work(self: Arc<Self>, input: WorkInput) -> Boxed<Result<WorkOutput, EnvelopeError>> {
+    fn work(self: Arc<Self>, input: WorkInput) -> BoxFuture<'static, Result<WorkOutput, EnvelopeError>> {
         Box::pin(async move { Worker::work(&*self, input).await })
     }
 }
