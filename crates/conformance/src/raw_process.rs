@@ -345,9 +345,7 @@ impl RawProcess {
                 deadline = deadline.min(Instant::now() + GRACE);
             }
             match self.next(deadline).await {
-                ReadOutcome::Message(FromAgent::Response(response)) => self.store_response(response),
-                ReadOutcome::Message(FromAgent::Request(incoming)) => self.serve(&incoming).await?,
-                ReadOutcome::Message(_) => {}
+                ReadOutcome::Message(message) => self.handle(message).await?,
                 ReadOutcome::Timeout => match self.anonymous.take() {
                     Some(other) if name != "null" => break wrong_id(what, id, &other),
                     _ => break fail(format!("no answer to {what} within {}", seconds(patience))),
@@ -363,12 +361,20 @@ impl RawProcess {
         let deadline = Instant::now() + time;
         loop {
             match self.next(deadline).await {
-                ReadOutcome::Message(FromAgent::Request(incoming)) => self.serve(&incoming).await?,
-                ReadOutcome::Message(FromAgent::Response(response)) => self.store_response(response),
-                ReadOutcome::Message(_) => {}
+                ReadOutcome::Message(message) => self.handle(message).await?,
                 ReadOutcome::Timeout | ReadOutcome::End => return Ok(()),
             }
         }
+    }
+
+    /// Handles a message that no check waits for: answers a request and stores a response.
+    pub(crate) async fn handle(&mut self, message: FromAgent) -> Result<(), Finding> {
+        match message {
+            FromAgent::Request(incoming) => self.serve(&incoming).await?,
+            FromAgent::Response(response) => self.store_response(response),
+            FromAgent::Notification(_) | FromAgent::Noise => {}
+        }
+        Ok(())
     }
 
     /// Returns true if a stored response has this id.
@@ -381,7 +387,7 @@ impl RawProcess {
         self.responses.clear();
     }
 
-    pub(crate) fn store_response(&mut self, response: ResponseFromAgent) {
+    fn store_response(&mut self, response: ResponseFromAgent) {
         self.responses.entry(id_name(&response.id)).or_insert(response);
     }
 
@@ -453,7 +459,7 @@ impl RawProcess {
 
     /// Answers a request as the simplest useful client would. The agent may read and write files in the session's
     /// folder, and gets the first permission of each request.
-    pub(crate) async fn serve(&mut self, incoming: &RequestFromAgent) -> Result<(), Finding> {
+    async fn serve(&mut self, incoming: &RequestFromAgent) -> Result<(), Finding> {
         let response = match incoming.method.as_str() {
             RequestPermissionRequest::METHOD => {
                 let session = incoming.params["sessionId"].as_str();

@@ -69,9 +69,7 @@ async fn cancelled_turn(agent: &mut Agent, opened: &OpenSession) -> Result<Cance
                     break;
                 }
             }
-            ReadOutcome::Message(FromAgent::Request(permission)) => agent.serve(&permission).await?,
-            ReadOutcome::Message(FromAgent::Response(response)) => agent.store_response(response),
-            ReadOutcome::Message(_) => {}
+            ReadOutcome::Message(message) => agent.handle(message).await?,
             ReadOutcome::Timeout | ReadOutcome::End => break,
         }
         if agent.has_response(&id) {
@@ -175,9 +173,7 @@ async fn permission_cancelled(harness: &mut Harness) -> Outcome {
             {
                 break permission;
             }
-            ReadOutcome::Message(FromAgent::Request(permission)) => agent.serve(&permission).await?,
-            ReadOutcome::Message(FromAgent::Response(response)) => agent.store_response(response),
-            ReadOutcome::Message(_) => {}
+            ReadOutcome::Message(message) => agent.handle(message).await?,
             ReadOutcome::Timeout | ReadOutcome::End => {
                 harness.expect_turns()?;
                 return Ok(skip("it neither asks for permission nor answers the prompt"));
