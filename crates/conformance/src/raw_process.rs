@@ -636,6 +636,8 @@ async fn read_lines(
     start: Instant,
     sender: mpsc::Sender<RecordedLine>,
 ) {
+    // It is not `LineBuffer` of `duologue_rpc`: the limit is that of the run, and a last line without an end is logged
+    // like the others. So is a line of stderr that is read in parts.
     let mut pipe = BufReader::new(pipe);
     let mut bytes = Vec::new();
     while matches!((&mut pipe).take(RUN_BYTES as u64).read_until(b'\n', &mut bytes).await, Ok(1..)) {

@@ -92,7 +92,8 @@ impl Faults {
     }
 }
 
-/// Passes messages in both directions until the agent has closed its output.
+/// Passes messages in both directions until the agent has closed its output. It does not read with `LineBuffer` of
+/// `duologue_rpc`, since it passes on lines of any length: their limit is for the agent and the client to check.
 async fn relay(agent: Transport, client: Transport, faults: Faults) -> io::Result<()> {
     let (from_client, to_client) = client.into_split();
     let (from_agent, to_agent) = agent.into_split();
