@@ -8,6 +8,7 @@ pub(crate) mod client;
 pub(crate) mod exchange;
 mod extension;
 pub(crate) mod install;
+mod matrix;
 mod real;
 mod recorded;
 mod schema_compat;
@@ -20,9 +21,9 @@ mod schema_compat;
 mod surface;
 mod wire;
 
+use matrix::Matrix;
 use serde_json::Value;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -257,63 +258,37 @@ impl Pairing {
 }
 
 /// Prints the matrix and its notes, and fails when a cell is not what it should be.
-#[expect(clippy::print_stdout, reason = "this is the program's output")]
 fn show(rows: &[String], pairings: &[Pairing], surface: &Value, checks: Vec<Result<String>>) -> Result<()> {
-    let width = rows.iter().map(String::len).max().unwrap_or_default();
-    let (mut text, mut notes, mut bad) = (String::new(), String::new(), 0);
-    for head in [|p: &Pairing| format!("{} drives", p.client), |p: &Pairing| p.agent.to_owned()] {
-        write!(text, "{:width$}", "")?;
-        for pairing in pairings {
-            write!(text, "  {:15}", head(pairing))?;
-        }
-        writeln!(text)?;
-    }
-    for row in rows {
-        write!(text, "{row:width$}")?;
-        for pairing in pairings {
-            let (cell, problem) = pairing.cell(row);
-            write!(text, "  {cell:15}")?;
-            if let Some(problem) = problem {
-                bad += 1;
-                writeln!(notes, "{} drives {}: {row}: {problem}", pairing.client, pairing.agent)?;
-            }
-        }
-        writeln!(text)?;
-    }
+    let mut matrix = Matrix::default();
+    let heads: Vec<_> =
+        pairings.iter().map(|p| [format!("{} drives", p.client), p.agent.to_owned()]).collect();
+    matrix.rows(rows.iter().map(String::as_str), &heads, |column, row| {
+        pairings.get(column).map_or(("", None), |pairing| pairing.cell(row))
+    });
     for pairing in pairings {
         let who = format!("{} drives {}", pairing.client, pairing.agent);
         if let Some(problem) = &pairing.problem {
-            bad += 1;
-            writeln!(notes, "{who}: {problem}")?;
+            matrix.problem(format_args!("{who}: {problem}"));
         }
         let client = &pairing.reports[0];
         if let Some(Report { problem: Some(problem), .. }) = client.get("an error") {
-            bad += 1;
-            writeln!(notes, "{who}: an error response: {problem}")?;
+            matrix.problem(format_args!("{who}: an error response: {problem}"));
         }
         for (row, report) in client.iter().filter(|(row, _)| row.ends_with("_clear")) {
             if let [negotiated, anyway] = report.detail.as_slice() {
-                writeln!(
-                    notes,
+                matrix.note(format_args!(
                     "{who}: {row}: the text as negotiated {negotiated:?}, sent anyway {anyway:?}"
-                )?;
+                ));
             }
         }
     }
     for sdk in SDKS {
         for (what, why) in surface["lacks"][sdk].as_object().into_iter().flatten() {
-            writeln!(notes, "{sdk} lacks {what}: {}", why.as_str().unwrap_or_default())?;
+            matrix.note(format_args!("{sdk} lacks {what}: {}", why.as_str().unwrap_or_default()));
         }
     }
     for check in checks {
-        match check {
-            Ok(found) => writeln!(notes, "{found}")?,
-            Err(problem) => {
-                bad += 1;
-                writeln!(notes, "{problem}")?;
-            }
-        }
+        matrix.check(check);
     }
-    println!("{}\n\n{notes}", text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"));
-    if bad > 0 { Err(format!("{bad} things in the interop run are bad").into()) } else { Ok(()) }
+    matrix.finish("in the interop run")
 }

@@ -9,9 +9,9 @@ pub(super) mod quiet;
 mod walkthrough;
 mod work;
 
+use super::matrix::Matrix;
 use super::{InteropPaths, OURS, Report, Result, drive};
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 pub(crate) use ends::{agent, client};
 
@@ -82,14 +82,12 @@ const ROWS: &[(&str, By)] = &[
 ];
 
 /// Runs the two pairs and prints what came of them; fails when a cell is not what it should be.
-#[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(super) fn run(paths: &InteropPaths) -> Result<()> {
-    let (mut columns, mut notes, mut bad) = (Vec::new(), String::new(), 0);
+    let (mut columns, mut matrix) = (Vec::new(), Matrix::default());
     for [client, agent] in [[OURS, "ts"], ["ts", OURS]] {
         let (problem, reports) = drive(paths, [client, agent], ["exchange-client", "exchange-agent"], &[])?;
         if let Some(problem) = problem {
-            bad += 1;
-            writeln!(notes, "the client {client} with the agent {agent}: {problem}")?;
+            matrix.problem(format_args!("the client {client} with the agent {agent}: {problem}"));
         }
         let heads = [
             [format!("{client} client"), format!("asks {agent}")],
@@ -99,42 +97,19 @@ pub(super) fn run(paths: &InteropPaths) -> Result<()> {
         let ends = [by(client), by(agent)].into_iter().zip(heads).zip(reports);
         columns.extend(ends.map(|((by, head), report)| Column { head, by, report }));
     }
-    match quiet::check(paths) {
-        Ok(found) => writeln!(notes, "{found}")?,
-        Err(problem) => {
-            bad += 1;
-            writeln!(notes, "an agent that speaks no envelopes: {problem}")?;
-        }
-    }
-    let width = ROWS.iter().map(|(row, _)| row.len()).max().unwrap_or_default();
-    let mut text = String::new();
-    for line in [0, 1] {
-        write!(text, "{:width$}", "")?;
-        for column in &columns {
-            write!(text, "  {:15}", column.head[line])?;
-        }
-        writeln!(text)?;
-    }
+    let quiet = quiet::check(paths);
+    matrix.check(quiet.map_err(|problem| format!("an agent that speaks no envelopes: {problem}").into()));
     for column in &columns {
         for row in column.report.keys().filter(|row| ROWS.iter().all(|(known, _)| known != row)) {
-            bad += 1;
-            writeln!(notes, "{}: {row}: not in the table", column.head.join(" "))?;
+            matrix.problem(format_args!("{}: {row}: not in the table", column.head.join(" ")));
         }
     }
-    for (row, by) in ROWS {
-        write!(text, "{row:width$}")?;
-        for column in &columns {
-            let (cell, problem) = column.cell(row, *by);
-            write!(text, "  {cell:15}")?;
-            if let Some(problem) = problem {
-                bad += 1;
-                writeln!(notes, "{}: {row}: {problem}", column.head.join(" "))?;
-            }
-        }
-        writeln!(text)?;
-    }
-    println!("{}\n\n{notes}", text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n"));
-    if bad > 0 { Err(format!("{bad} things between agents are bad").into()) } else { Ok(()) }
+    let heads: Vec<_> = columns.iter().map(|column| column.head.clone()).collect();
+    matrix.rows(ROWS.iter().map(|(row, _)| *row), &heads, |column, row| {
+        let by = ROWS.iter().find(|(known, _)| *known == row).map(|(_, by)| *by);
+        columns.get(column).zip(by).map_or(("", None), |(column, by)| column.cell(row, by))
+    });
+    matrix.finish("between agents")
 }
 
 /// The report of one end on all of its requests.
