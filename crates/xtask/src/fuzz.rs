@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use crate::ci::passes;
 use crate::interop::Result;
 use report::FuzzRun;
 
@@ -154,7 +155,7 @@ fn install() -> Result<()> {
     let there = cargo().args(["fuzz", "--version"]).stdout(Stdio::null()).stderr(Stdio::null()).status()?;
     if !there.success() {
         // Without optimizing: it starts programs, and is ready in a third of the time.
-        done(cargo().args(["install", "--debug", "--locked", "--quiet", "cargo-fuzz"]))?;
+        passes(cargo().args(["install", "--debug", "--locked", "--quiet", "cargo-fuzz"]))?;
     }
     Ok(())
 }
@@ -168,7 +169,7 @@ fn build(paths: &Paths, sanitizer: Sanitizer) -> Result<PathBuf> {
     cargo.arg("--target-dir").arg(&folder).current_dir(&paths.root);
     // The one that runs this, which may be another than the one that shall build.
     cargo.env_remove("RUSTUP_TOOLCHAIN");
-    done(&mut cargo)?;
+    passes(&mut cargo)?;
     for triple in std::fs::read_dir(&folder)? {
         let programs = triple?.path().join("release");
         if programs.join("framer").exists() {
@@ -176,11 +177,6 @@ fn build(paths: &Paths, sanitizer: Sanitizer) -> Result<PathBuf> {
         }
     }
     Err(format!("cargo fuzz left no programs in {}", folder.display()).into())
-}
-
-fn done(command: &mut Command) -> Result<()> {
-    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
-    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
 }
 
 /// The longest input of a target, in bytes. One that does much with each byte shows in few what it shows in many.
