@@ -67,3 +67,28 @@ impl Matrix {
         if self.bad > 0 { Err(format!("{} things {of} are bad", self.bad).into()) } else { Ok(()) }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_matrix_has_aligned_columns_and_counts_its_problems() {
+        let mut matrix = Matrix::default();
+        let heads = [["ours drives".into(), "theirs".into()], ["theirs drives".into(), "ours".into()]];
+        matrix.rows(["ping", "session/new"].into_iter(), &heads, |column, row| match (column, row) {
+            (1, "ping") => ("FAIL", Some("no answer".into())),
+            _ => ("ok", None),
+        });
+        matrix.check(Ok("all valid".into()));
+        let lines = [
+            "             ours drives      theirs drives",
+            "             theirs           ours",
+            "ping         ok               FAIL",
+            "session/new  ok               ok",
+        ];
+        assert_eq!(matrix.table.lines().collect::<Vec<_>>(), lines);
+        assert_eq!(matrix.notes, "theirs drives ours: ping: no answer\nall valid\n");
+        assert_eq!(matrix.finish("here").unwrap_err().to_string(), "1 things here are bad");
+    }
+}
