@@ -74,14 +74,20 @@ fn measure(requirement: &Requirement, full: bool, official: Option<&Path>) -> Re
 
 /// `cargo xtask soak --quick | --minutes M [--seed N]`: the test of the soak, with the length and the seed of the run.
 pub(crate) fn soak(args: &[String]) -> Result<()> {
-    let mut cargo = ScenarioTest::cargo();
-    match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["--quick"] => &mut cargo,
-        ["--minutes", minutes] => cargo.env("DUOLOGUE_MINUTES", minutes),
-        ["--minutes", minutes, "--seed", seed] => {
-            cargo.env("DUOLOGUE_MINUTES", minutes).env("DUOLOGUE_SEED", seed)
-        }
-        _ => return Err("cargo xtask soak --quick | --minutes M [--seed N]".into()),
+    let option = |name: &str| {
+        let at = args.iter().position(|arg| arg == name)?;
+        args.get(at + 1)
     };
+    let mut cargo = ScenarioTest::cargo();
+    match (option("--minutes"), args.iter().any(|arg| arg == "--quick")) {
+        (Some(minutes), false) => {
+            cargo.env("DUOLOGUE_MINUTES", minutes);
+        }
+        (None, true) => {}
+        _ => return Err("cargo xtask soak --quick | --minutes M [--seed N]".into()),
+    }
+    if let Some(seed) = option("--seed") {
+        cargo.env("DUOLOGUE_SEED", seed);
+    }
     crate::ci::passes(cargo.args(["soak::r30_soak", "--", "--exact", "--nocapture"]))
 }
