@@ -88,15 +88,9 @@ impl AllowRule {
     fn allows(&self, message: &DialogueMessage) -> bool {
         let sender = self.sender.as_ref().is_none_or(|sender| *sender == message.sender_id);
         let recipient = self.recipients.is_empty() || self.recipients.contains(&message.recipient_id);
-        let task = match &message.content.task {
-            Some(task) => self.tasks.is_empty() || self.tasks.contains(task),
-            None => {
-                let asks_nothing =
-                    matches!(message.message_type, MessageType::Error | MessageType::Termination);
-                self.tasks.is_empty() || asks_nothing
-            }
-        };
-        sender && recipient && task
+        let asks_nothing = matches!(message.message_type, MessageType::Error | MessageType::Termination);
+        let fits = message.content.task.as_ref().map_or(asks_nothing, |task| self.tasks.contains(task));
+        sender && recipient && (self.tasks.is_empty() || fits)
     }
 }
 

@@ -1,7 +1,6 @@
 //! The beliefs that the participants of a dialogue have stated.
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use duologue_schema::Json;
 use duologue_schema::dialogue::{AgentUri, DialogueMessage, DialogueMessageId};
@@ -173,7 +172,8 @@ pub(crate) fn check(message: &DialogueMessage) -> Result<(), InvalidConfidence> 
 }
 
 /// A confidence that is not from 0 to 1.
-#[derive(Clone, Copy, Debug, PartialEq)]
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[error("belief_updates[{index}].confidence is {confidence}, it must be from 0 to 1")]
 #[non_exhaustive]
 pub struct InvalidConfidence {
     /// The index in `belief_updates`.
@@ -181,15 +181,6 @@ pub struct InvalidConfidence {
     /// The confidence.
     pub confidence: f64,
 }
-
-impl fmt::Display for InvalidConfidence {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { index, confidence } = self;
-        write!(f, "belief_updates[{index}].confidence is {confidence}, it must be from 0 to 1")
-    }
-}
-
-impl std::error::Error for InvalidConfidence {}
 
 #[cfg(test)]
 mod tests {

@@ -372,16 +372,17 @@ impl<'a, T> SendMessage<'a, T> {
 
     /// Waits for the message that settles this one, not only for the receipt.
     pub fn answer(self) -> SendMessage<'a, VerifiedMessage> {
-        let SendMessage { dialogue, mut draft, within, .. } = self;
-        draft.asks = true;
-        SendMessage { dialogue, draft, within, returns: PhantomData }
+        self.asks(true)
     }
 
     /// Waits only for the receipt. The answer is delivered like any other message.
     pub fn receipt(self) -> SendMessage<'a, SentMessage> {
-        let SendMessage { dialogue, mut draft, within, .. } = self;
-        draft.asks = false;
-        SendMessage { dialogue, draft, within, returns: PhantomData }
+        self.asks(false)
+    }
+
+    fn asks<U>(self, asks: bool) -> SendMessage<'a, U> {
+        let SendMessage { dialogue, draft, within, .. } = self;
+        SendMessage { dialogue, draft: MessageDraft { asks, ..draft }, within, returns: PhantomData }
     }
 }
 

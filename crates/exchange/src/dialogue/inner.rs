@@ -202,15 +202,12 @@ impl DialogueInner {
             match action {
                 DialogueAction::Deliver(received) => {
                     let last = received.message_type == MessageType::Termination;
-                    match state.waiter(&received) {
-                        Some(waiter) => match waiter.send(answer(&received)) {
-                            Ok(()) => {
-                                let bytes = received.raw.get().len();
-                                actions.extend(state.dialogue.taken(bytes, self.dialogues.now()));
-                            }
-                            Err(_) => state.queue.push_back(Arc::unwrap_or_clone(received).into()),
-                        },
-                        None => state.queue.push_back(Arc::unwrap_or_clone(received).into()),
+                    let waiter = state.waiter(&received);
+                    if waiter.is_some_and(|waiter| waiter.send(answer(&received)).is_ok()) {
+                        let bytes = received.raw.get().len();
+                        actions.extend(state.dialogue.taken(bytes, self.dialogues.now()));
+                    } else {
+                        state.queue.push_back(Arc::unwrap_or_clone(received).into());
                     }
                     actions.extend(self.discard(state));
                     if last {

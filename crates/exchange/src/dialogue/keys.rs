@@ -239,11 +239,8 @@ impl Keys {
         if keys.contains_key(key.id()) {
             return Err(KeyError::Taken);
         }
-        let order = keys.len();
-        let slot = Slot { owner: key.owner.clone(), order, key: Some(Arc::new(key)) };
-        if let Some(key) = &slot.key {
-            keys.insert(key.shared_id(), slot);
-        }
+        let (id, owner, order) = (key.shared_id(), key.owner.clone(), keys.len());
+        keys.insert(id, Slot { owner, order, key: Some(Arc::new(key)) });
         Ok(())
     }
 

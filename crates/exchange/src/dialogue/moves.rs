@@ -136,7 +136,8 @@ pub fn has_counter_offer(message: &DialogueMessage) -> bool {
 }
 
 /// An illegal move, with the legal ones.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message_type} {because}; allowed here: {}", names(allowed))]
 #[non_exhaustive]
 pub struct IllegalMove {
     /// The type of the message.
@@ -173,14 +174,9 @@ impl IllegalMove {
     }
 }
 
-impl std::fmt::Display for IllegalMove {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let allowed: Vec<&str> = self.allowed.iter().map(MessageType::as_str).collect();
-        write!(f, "{} {}; allowed here: {}", self.message_type, self.because, allowed.join(", "))
-    }
+fn names(types: &[MessageType]) -> String {
+    types.iter().map(MessageType::as_str).collect::<Vec<_>>().join(", ")
 }
-
-impl std::error::Error for IllegalMove {}
 
 #[cfg(test)]
 mod tests {

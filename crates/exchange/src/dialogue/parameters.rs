@@ -95,7 +95,8 @@ impl fmt::Debug for Parameters {
 }
 
 /// Parameters that do not match the registered type.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the parameters of a {message_type} for {task} are invalid: {reason}")]
 #[non_exhaustive]
 pub struct InvalidParameters {
     /// The type of the message.
@@ -105,15 +106,6 @@ pub struct InvalidParameters {
     /// The reason.
     pub reason: String,
 }
-
-impl fmt::Display for InvalidParameters {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { message_type, task, reason } = self;
-        write!(f, "the parameters of a {message_type} for {task} are invalid: {reason}")
-    }
-}
-
-impl std::error::Error for InvalidParameters {}
 
 #[cfg(test)]
 mod tests {
