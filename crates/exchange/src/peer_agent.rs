@@ -140,16 +140,18 @@ impl PeerAgent {
     ///
     /// [`Error::NotSupported`] if it does not support our version of envelopes.
     pub fn require_envelopes(&self) -> Result<()> {
-        let peer_capabilities = self.link.peer_capabilities.get();
-        if peer_capabilities.is_some_and(DuologueCapabilities::speaks_envelopes) {
-            return Ok(());
+        match self.link.peer_capabilities.get() {
+            Some(capabilities) if capabilities.speaks_envelopes() => Ok(()),
+            _ => {
+                let versions = self.offers().envelope;
+                Err(Error::NotSupported { scheme: DuologueCapabilities::ENVELOPE, versions })
+            }
         }
-        let versions =
-            peer_capabilities.map(|peer_capabilities| peer_capabilities.envelope.clone()).unwrap_or_default();
-        Err(Error::NotSupported { scheme: DuologueCapabilities::ENVELOPE, versions })
     }
 
-    pub(crate) fn require_session(&self, kind: EnvelopeKind) -> Result<()> {
+    /// Checks that a message of this kind can be sent with this handle.
+    pub(crate) fn require(&self, kind: EnvelopeKind) -> Result<()> {
+        self.require_envelopes()?;
         if kind.needs_session() && self.session.is_none() {
             return Err(Error::NoSession { kind });
         }

@@ -131,8 +131,7 @@ impl DelegateBuilder {
 
     async fn send(self) -> Result<Delegation> {
         let DelegateBuilder { peer, delegate, ack_timeout, hops } = self;
-        peer.require_envelopes()?;
-        peer.require_session(EnvelopeKind::Delegate)?;
+        peer.require(EnvelopeKind::Delegate)?;
         let reports = delegate.wants_report();
         let message = peer.counted(peer.envelope(delegate), hops)?;
         let id = message.envelope.id.clone();

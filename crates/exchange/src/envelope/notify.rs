@@ -3,9 +3,7 @@
 use std::future::IntoFuture;
 
 use duologue_schema::Json;
-use duologue_schema::envelope::{
-    EnvelopeId, EnvelopeKind, EnvelopeParams, Importance, NotificationPayload, Notify,
-};
+use duologue_schema::envelope::{EnvelopeId, EnvelopeKind, Importance, Notify};
 use futures::future::BoxFuture;
 
 use crate::error::Result;
@@ -37,17 +35,6 @@ impl PeerAgent {
     pub fn notify(&self, topic: impl Into<String>, data: impl Into<Json>) -> NotifyBuilder {
         NotifyBuilder { peer: self.clone(), notify: Notify::new(topic).data(data) }
     }
-
-    pub(crate) async fn tell<P: NotificationPayload>(
-        &self,
-        message: EnvelopeParams<P>,
-    ) -> Result<EnvelopeId> {
-        let id = message.envelope.id.clone();
-        if let Some(message) = self.keep(message)? {
-            self.rpc().notify(&message).await?;
-        }
-        Ok(id)
-    }
 }
 
 /// A notification before it is sent; see [`PeerAgent::notify`].
@@ -73,10 +60,14 @@ impl IntoFuture for NotifyBuilder {
     fn into_future(self) -> Self::IntoFuture {
         let NotifyBuilder { peer, notify } = self;
         Box::pin(async move {
-            peer.require_envelopes()?;
-            peer.require_session(EnvelopeKind::Notify)?;
+            peer.require(EnvelopeKind::Notify)?;
             let envelope = peer.envelope(notify);
-            peer.tell(peer.carried(envelope)).await
+            let id = envelope.id.clone();
+            // A message to a session that is being created is sent later.
+            if let Some(message) = peer.keep(peer.carried(envelope))? {
+                peer.rpc().notify(&message).await?;
+            }
+            Ok(id)
         })
     }
 }

@@ -91,8 +91,7 @@ impl PeerAgent {
         message: EnvelopeParams<P>,
         within: Duration,
     ) -> Result<Envelope<P::Response>> {
-        self.require_envelopes()?;
-        self.require_session(P::KIND)?;
+        self.require(P::KIND)?;
         self.post(message)?.answer::<P>(within).await
     }
 
