@@ -68,6 +68,11 @@ impl Members {
         self
     }
 
+    /// Returns the keys with the JSON text of their values, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.0.iter().map(|(key, value)| (&**key, value.get()))
+    }
+
     /// Returns the keys in order.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.0.iter().map(|(key, _)| &**key)

@@ -1,14 +1,11 @@
 //! The complete description of a tool call, for the user who decides about it.
 
 use std::collections::HashSet;
-use std::fmt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use duologue_schema::{Json, PermissionOption, ToolCall, ToolCallContent};
+use duologue_schema::{Json, Members, PermissionOption, ToolCall, ToolCallContent};
 use duologue_transcript::describe;
-use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
-use serde_json::value::RawValue;
 
 use super::blocks;
 use super::rows::Span;
@@ -133,7 +130,7 @@ impl Details {
     /// Adds the input of the tool: the command first, then the paths, then everything else in its
     /// order.
     fn input(&mut self, input: &Json, diffs: &Diffs<'_>) {
-        let Ok(Members(mut members)) = input.parse::<Members>() else {
+        let Ok(members) = input.parse::<Members>() else {
             return match input.get().trim() {
                 "null" | "\"\"" | "[]" => {}
                 other => self.member("input", other, diffs),
@@ -145,15 +142,16 @@ impl Details {
             name if PATHS.contains(&name) => 2,
             _ => 3,
         };
+        let mut members: Vec<_> = members.iter().collect();
         members.sort_by_key(|(name, _)| rank(name));
-        for (name, value) in &members {
-            match words(value.get()).filter(|_| COMMANDS.contains(&name.as_str())) {
+        for (name, value) in members {
+            match words(value).filter(|_| COMMANDS.contains(&name)) {
                 Some(command) => {
                     let mut lines = command.lines();
                     self.push(vec![Span::new(MARK, "$ ")], BOLD, lines.next().unwrap_or_default());
                     lines.for_each(|line| self.push(vec![Span::plain("  ")], BOLD, line));
                 }
-                None => self.member(name, value.get(), diffs),
+                None => self.member(name, value, diffs),
             }
         }
     }
@@ -256,11 +254,9 @@ impl<'a> Diffs<'a> {
 
 /// Returns the first command in the input of a tool, if there is one.
 pub(super) fn command(input: &Json) -> Option<String> {
-    let Members(members) = input.parse().ok()?;
-    members
-        .iter()
-        .filter(|(name, _)| COMMANDS.contains(&name.as_str()))
-        .find_map(|(_, value)| words(value.get()))
+    let members: Members = input.parse().ok()?;
+    let mut commands = members.iter().filter(|(name, _)| COMMANDS.contains(name));
+    commands.find_map(|(_, value)| words(value))
 }
 
 /// Returns the command line in a JSON string, or in a list of words.
@@ -277,33 +273,6 @@ pub(super) fn shell_words<T: AsRef<str>>(words: &[T]) -> String {
         word => format!("'{}'", word.replace('\'', r"'\''")),
     });
     quoted.collect::<Vec<_>>().join(" ")
-}
-
-/// The members of a JSON object in their order, repeated names included.
-struct Members(Vec<(String, Box<RawValue>)>);
-
-impl<'de> Deserialize<'de> for Members {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct InOrder;
-
-        impl<'de> Visitor<'de> for InOrder {
-            type Value = Members;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members, A::Error> {
-                let mut members = Vec::new();
-                while let Some(member) = map.next_entry()? {
-                    members.push(member);
-                }
-                Ok(Members(members))
-            }
-        }
-
-        deserializer.deserialize_map(InOrder)
-    }
 }
 
 /// Breaks JSON text into indented lines. Numbers keep their spelling, and strings lose the escapes that
