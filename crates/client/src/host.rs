@@ -186,6 +186,18 @@ pub trait Host: Send + Sync + 'static {
     fn closed(&self) {}
 }
 
+/// Implements methods of [`Host`] by those of the host `H`.
+macro_rules! forward {
+    ($($method:ident($request:ty),)*) => {$(
+        fn $method(
+            &self,
+            request: $request,
+        ) -> impl Future<Output = HostResult<<$request as Request>::Result>> + Send {
+            H::$method(self, request)
+        }
+    )*};
+}
+
 /// A shared host. The editor keeps a handle to call it in a closure of [`Client::on`](crate::Client::on), or
 /// to show the output of a terminal.
 impl<H: Host> Host for Arc<H> {
@@ -204,60 +216,15 @@ impl<H: Host> Host for Arc<H> {
         H::request_permission(self, request)
     }
 
-    fn read_text_file(
-        &self,
-        request: ReadTextFileRequest,
-    ) -> impl Future<Output = HostResult<ReadTextFileResponse>> + Send {
-        H::read_text_file(self, request)
-    }
-
-    fn write_text_file(
-        &self,
-        request: WriteTextFileRequest,
-    ) -> impl Future<Output = HostResult<WriteTextFileResponse>> + Send {
-        H::write_text_file(self, request)
-    }
-
-    fn create_terminal(
-        &self,
-        request: CreateTerminalRequest,
-    ) -> impl Future<Output = HostResult<CreateTerminalResponse>> + Send {
-        H::create_terminal(self, request)
-    }
-
-    fn terminal_output(
-        &self,
-        request: TerminalOutputRequest,
-    ) -> impl Future<Output = HostResult<TerminalOutputResponse>> + Send {
-        H::terminal_output(self, request)
-    }
-
-    fn wait_for_terminal_exit(
-        &self,
-        request: WaitForTerminalExitRequest,
-    ) -> impl Future<Output = HostResult<WaitForTerminalExitResponse>> + Send {
-        H::wait_for_terminal_exit(self, request)
-    }
-
-    fn kill_terminal(
-        &self,
-        request: KillTerminalRequest,
-    ) -> impl Future<Output = HostResult<KillTerminalResponse>> + Send {
-        H::kill_terminal(self, request)
-    }
-
-    fn release_terminal(
-        &self,
-        request: ReleaseTerminalRequest,
-    ) -> impl Future<Output = HostResult<ReleaseTerminalResponse>> + Send {
-        H::release_terminal(self, request)
-    }
-
-    fn create_elicitation(
-        &self,
-        request: CreateElicitationRequest,
-    ) -> impl Future<Output = HostResult<CreateElicitationResponse>> + Send {
-        H::create_elicitation(self, request)
+    forward! {
+        read_text_file(ReadTextFileRequest),
+        write_text_file(WriteTextFileRequest),
+        create_terminal(CreateTerminalRequest),
+        terminal_output(TerminalOutputRequest),
+        wait_for_terminal_exit(WaitForTerminalExitRequest),
+        kill_terminal(KillTerminalRequest),
+        release_terminal(ReleaseTerminalRequest),
+        create_elicitation(CreateElicitationRequest),
     }
 
     fn elicitation_complete(&self, notification: CompleteElicitationNotification) {

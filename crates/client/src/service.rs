@@ -13,7 +13,7 @@ use duologue_rpc::{
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode,
-    ElicitationScope, ElicitationUrlCapabilities, Error as WireError, KillTerminalRequest, Notification as _,
+    ElicitationUrlCapabilities, Error as WireError, KillTerminalRequest, Notification as _,
     ReadTextFileRequest, ReleaseTerminalRequest, Request, RequestPermissionOutcome,
     RequestPermissionResponse, SessionId, SessionNotification, SessionUpdate, TerminalOutputRequest,
     WaitForTerminalExitRequest, WriteTextFileRequest, path_fault,
@@ -91,39 +91,25 @@ pub(crate) struct ClientService<H> {
 impl<H: Host> ClientService<H> {
     /// Checks a request before the host sees it. Returns the error to respond with, if any.
     fn fault(&self, request: &AgentRequest) -> Option<WireError> {
-        let (session, path, offered) = match request {
-            AgentRequest::RequestPermission(request) => (Some(&request.session_id), None, true),
-            AgentRequest::ReadTextFile(request) => {
-                (Some(&request.session_id), Some(&*request.path), self.capabilities.fs.read_text_file)
-            }
-            AgentRequest::WriteTextFile(request) => {
-                (Some(&request.session_id), Some(&*request.path), self.capabilities.fs.write_text_file)
-            }
-            AgentRequest::CreateTerminal(request) => {
-                (Some(&request.session_id), request.cwd.as_deref(), self.capabilities.terminal)
-            }
-            AgentRequest::TerminalOutput(request) => {
-                (Some(&request.session_id), None, self.capabilities.terminal)
-            }
-            AgentRequest::WaitForTerminalExit(request) => {
-                (Some(&request.session_id), None, self.capabilities.terminal)
-            }
-            AgentRequest::KillTerminal(request) => {
-                (Some(&request.session_id), None, self.capabilities.terminal)
-            }
-            AgentRequest::ReleaseTerminal(request) => {
-                (Some(&request.session_id), None, self.capabilities.terminal)
-            }
+        let ClientCapabilities { fs, terminal, .. } = &self.capabilities;
+        let (path, offered) = match request {
+            AgentRequest::RequestPermission(_) => (None, true),
+            AgentRequest::ReadTextFile(request) => (Some(&*request.path), fs.read_text_file),
+            AgentRequest::WriteTextFile(request) => (Some(&*request.path), fs.write_text_file),
+            AgentRequest::CreateTerminal(request) => (request.cwd.as_deref(), *terminal),
+            AgentRequest::TerminalOutput(_)
+            | AgentRequest::WaitForTerminalExit(_)
+            | AgentRequest::KillTerminal(_)
+            | AgentRequest::ReleaseTerminal(_) => (None, *terminal),
+            // An elicitation may precede the session that it names.
             AgentRequest::CreateElicitation(request) => {
                 let is_accepted = match &request.mode {
                     ElicitationMode::Form(_) => self.capabilities.has_form_elicitation(),
                     ElicitationMode::Url(_) => self.capabilities.has_url_elicitation(),
                     _ => false,
                 };
-                if !is_accepted {
-                    return Some(WireError::invalid_params("this mode of elicitation was not advertised"));
-                }
-                (None, None, true)
+                let fault = || WireError::invalid_params("this mode of elicitation was not advertised");
+                return (!is_accepted).then(fault);
             }
         };
         if !offered {
@@ -132,10 +118,8 @@ impl<H: Host> ClientService<H> {
         if let Some(fault) = path.and_then(path_fault) {
             return Some(WireError::invalid_params(format!("the path {fault}")));
         }
-        match session {
-            Some(id) if !self.router.knows(id) => Some(WireError::resource_not_found("unknown session")),
-            _ => None,
-        }
+        let is_known = session_of(request).is_none_or(|id| self.router.knows(id));
+        (!is_known).then(|| WireError::resource_not_found("unknown session"))
     }
 
     /// Fills in a permission request from earlier updates of its tool call. Returns the new params, if they
@@ -148,34 +132,23 @@ impl<H: Host> ClientService<H> {
 
     fn dispatch(&self, request: AgentRequest, reply: HostReply) {
         let host = self.host.clone();
+        macro_rules! call {
+            ($method:ident, $request:ident) => {
+                reply.spawn(async move { host.$method($request).await })
+            };
+        }
         match request {
             AgentRequest::RequestPermission(request) => reply.spawn(async move {
                 Ok(RequestPermissionResponse::new(host.request_permission(request).await?))
             }),
-            AgentRequest::ReadTextFile(request) => {
-                reply.spawn(async move { host.read_text_file(request).await })
-            }
-            AgentRequest::WriteTextFile(request) => {
-                reply.spawn(async move { host.write_text_file(request).await })
-            }
-            AgentRequest::CreateTerminal(request) => {
-                reply.spawn(async move { host.create_terminal(request).await })
-            }
-            AgentRequest::TerminalOutput(request) => {
-                reply.spawn(async move { host.terminal_output(request).await })
-            }
-            AgentRequest::WaitForTerminalExit(request) => {
-                reply.spawn(async move { host.wait_for_terminal_exit(request).await });
-            }
-            AgentRequest::KillTerminal(request) => {
-                reply.spawn(async move { host.kill_terminal(request).await })
-            }
-            AgentRequest::ReleaseTerminal(request) => {
-                reply.spawn(async move { host.release_terminal(request).await });
-            }
-            AgentRequest::CreateElicitation(request) => {
-                reply.spawn(async move { host.create_elicitation(request).await });
-            }
+            AgentRequest::ReadTextFile(request) => call!(read_text_file, request),
+            AgentRequest::WriteTextFile(request) => call!(write_text_file, request),
+            AgentRequest::CreateTerminal(request) => call!(create_terminal, request),
+            AgentRequest::TerminalOutput(request) => call!(terminal_output, request),
+            AgentRequest::WaitForTerminalExit(request) => call!(wait_for_terminal_exit, request),
+            AgentRequest::KillTerminal(request) => call!(kill_terminal, request),
+            AgentRequest::ReleaseTerminal(request) => call!(release_terminal, request),
+            AgentRequest::CreateElicitation(request) => call!(create_elicitation, request),
         }
     }
 
@@ -189,56 +162,54 @@ impl<H: Host> ClientService<H> {
 
     /// Returns the reply to a request. A cancellation can respond to a request to the user first.
     fn answer(&self, request: &AgentRequest, wire_bytes: usize, responder: Responder) -> HostReply {
-        let admission = self.admission(request, wire_bytes);
-        let (session, cancel): (_, AnswerCancelled) = match request {
-            AgentRequest::RequestPermission(request) => (Some(&request.session_id), |responder| {
+        let cancel: Option<AnswerCancelled> = match request {
+            AgentRequest::RequestPermission(_) => Some(|responder| {
                 responder.respond(Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled)));
             }),
-            AgentRequest::CreateElicitation(request) => (elicitation_session(&request.mode), |responder| {
-                responder.respond(Ok(CreateElicitationResponse::cancel()));
-            }),
-            _ => return HostReply { responder, admission, connection: self.connection, question: None },
+            AgentRequest::CreateElicitation(_) => {
+                Some(|responder| responder.respond(Ok(CreateElicitationResponse::cancel())))
+            }
+            _ => None,
         };
-        let entry = session.and_then(|id| self.router.entry(id));
         HostReply {
             responder,
-            admission,
+            admission: self.admission(request, wire_bytes),
             connection: self.connection,
-            question: entry.map(|entry| (entry, cancel)),
+            question: cancel.and_then(|cancel| Some((self.router.entry(session_of(request)?)?, cancel))),
         }
     }
 
     /// Reserves bytes for a request before the host sees it: a whole frame if the response can contain a file or the
     /// output of a program, otherwise the length of the request. Requests that only wait or release need none.
     fn admission(&self, request: &AgentRequest, wire_bytes: usize) -> Option<Admission> {
-        let frame_bytes = self.peer.limits().frame_bytes;
-        let (session, bytes) = match request {
-            AgentRequest::ReadTextFile(request) => (Some(&request.session_id), frame_bytes),
-            AgentRequest::TerminalOutput(request) => (Some(&request.session_id), frame_bytes),
-            AgentRequest::WriteTextFile(request) => (Some(&request.session_id), wire_bytes),
-            AgentRequest::CreateTerminal(request) => (Some(&request.session_id), wire_bytes),
-            AgentRequest::RequestPermission(request) => (Some(&request.session_id), wire_bytes),
-            AgentRequest::CreateElicitation(request) => (elicitation_session(&request.mode), wire_bytes),
+        let bytes = match request {
+            AgentRequest::ReadTextFile(_) | AgentRequest::TerminalOutput(_) => self.peer.limits().frame_bytes,
+            AgentRequest::WriteTextFile(_)
+            | AgentRequest::CreateTerminal(_)
+            | AgentRequest::RequestPermission(_)
+            | AgentRequest::CreateElicitation(_) => wire_bytes,
             AgentRequest::WaitForTerminalExit(_)
             | AgentRequest::KillTerminal(_)
             | AgentRequest::ReleaseTerminal(_) => return None,
         };
-        let session = session.cloned().unwrap_or_else(|| SessionId::from(""));
+        let session = session_of(request).cloned().unwrap_or_else(|| SessionId::from(""));
         Some(Admission { semaphore: self.host_bytes.clone(), session, bytes })
     }
 }
 
-/// Returns the session of an elicitation, if it has one.
-fn elicitation_session(mode: &ElicitationMode) -> Option<&SessionId> {
-    let scope = match mode {
-        ElicitationMode::Form(form) => &form.scope,
-        ElicitationMode::Url(url) => &url.scope,
-        _ => return None,
-    };
-    match scope {
-        ElicitationScope::Session(scope) => Some(&scope.session_id),
-        _ => None,
-    }
+/// Returns the session of a request, if it has one.
+fn session_of(request: &AgentRequest) -> Option<&SessionId> {
+    Some(match request {
+        AgentRequest::RequestPermission(request) => &request.session_id,
+        AgentRequest::ReadTextFile(request) => &request.session_id,
+        AgentRequest::WriteTextFile(request) => &request.session_id,
+        AgentRequest::CreateTerminal(request) => &request.session_id,
+        AgentRequest::TerminalOutput(request) => &request.session_id,
+        AgentRequest::WaitForTerminalExit(request) => &request.session_id,
+        AgentRequest::KillTerminal(request) => &request.session_id,
+        AgentRequest::ReleaseTerminal(request) => &request.session_id,
+        AgentRequest::CreateElicitation(request) => return request.mode.session_id(),
+    })
 }
 
 impl<H: Host> Service for ClientService<H> {

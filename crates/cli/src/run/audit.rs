@@ -4,10 +4,9 @@
 use std::path::PathBuf;
 
 use duologue_schema::{
-    AgentRequest, CreateElicitationRequest, CreateTerminalRequest, ElicitationAction, ElicitationMode,
-    ElicitationScope, EnvVariable, Error as WireError, ErrorCode, PermissionOption, PermissionOptionKind,
-    RequestPermissionOutcome, RequestPermissionRequest, SessionId, ToolCallId, ToolKind,
-    WriteTextFileRequest,
+    AgentRequest, CreateElicitationRequest, CreateTerminalRequest, ElicitationAction, EnvVariable,
+    Error as WireError, ErrorCode, PermissionOption, PermissionOptionKind, RequestPermissionOutcome,
+    RequestPermissionRequest, SessionId, ToolCallId, ToolKind, WriteTextFileRequest,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc::OwnedPermit;
@@ -92,16 +91,7 @@ impl AuditEntry {
     }
 
     pub(super) fn of_form(request: &CreateElicitationRequest) -> Self {
-        let scope = match &request.mode {
-            ElicitationMode::Form(form) => Some(&form.scope),
-            ElicitationMode::Url(url) => Some(&url.scope),
-            _ => None,
-        };
-        let session = match scope {
-            Some(ElicitationScope::Session(scope)) => Some(&scope.session_id),
-            _ => None,
-        };
-        AuditEntry::new(session, Action::Form { message: request.message.clone() })
+        AuditEntry::new(request.mode.session_id(), Action::Form { message: request.message.clone() })
     }
 
     /// Returns the entry of a request that was rejected before it reached the host. `None` for

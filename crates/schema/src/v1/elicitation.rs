@@ -32,6 +32,22 @@ pub enum ElicitationMode {
     Url(Box<ElicitationUrlMode>),
 }
 
+impl ElicitationMode {
+    /// Returns the session that the elicitation belongs to, if it belongs to one.
+    #[must_use]
+    pub fn session_id(&self) -> Option<&SessionId> {
+        let scope = match self {
+            Self::Form(form) => &form.scope,
+            Self::Url(url) => &url.scope,
+            Self::Unknown(_) => return None,
+        };
+        match scope {
+            ElicitationScope::Session(scope) => Some(&scope.session_id),
+            ElicitationScope::Request(_) => None,
+        }
+    }
+}
+
 /// A form to fill in. Never for secrets.
 #[wire(no_meta)]
 pub struct ElicitationFormMode {
