@@ -57,7 +57,8 @@ struct EntryState {
     conversation: Conversation,
     /// The bytes of open tool calls that are counted in [`ConnectionShared::call_bytes`].
     call_bytes: usize,
-    turn: TurnSlot,
+    /// The running turn. A session runs at most one.
+    turn: Option<RunningTurn>,
     replay: Option<RunningReplay>,
     between: IdleUpdates,
     /// The agent's requests to the user that are open, by age. A cancellation responds to them in the order in
@@ -99,16 +100,12 @@ struct Question {
     cancel: AnswerCancelled,
 }
 
-/// The slot for a turn. A session runs at most one.
-enum TurnSlot {
-    Free,
-    /// `sink` is `None` after the turn was detached or dropped.
-    Running {
-        sink: Option<QueueSender<PromptTurnEvent>>,
-        cancelled: bool,
-        detached: bool,
-        number: u64,
-    },
+struct RunningTurn {
+    number: u64,
+    /// `None` after the turn was detached or dropped.
+    sink: Option<QueueSender<PromptTurnEvent>>,
+    cancelled: bool,
+    detached: bool,
 }
 
 /// Updates between turns.
@@ -125,7 +122,7 @@ impl SessionEntry {
             inner: Mutex::new(EntryState {
                 conversation: Conversation::retaining(retention),
                 call_bytes: 0,
-                turn: TurnSlot::Free,
+                turn: None,
                 replay: None,
                 between: IdleUpdates::Kept(EvictingQueue::new(&KEPT, &shared.kept)),
                 questions: BTreeMap::new(),
@@ -187,13 +184,13 @@ impl SessionEntry {
             return;
         }
         match &inner.turn {
-            TurnSlot::Running { sink: Some(sink), .. } => {
+            Some(RunningTurn { sink: Some(sink), .. }) => {
                 // A stream that has stalled rejects updates. Its turn reports the error.
                 let _ = sink.push(TurnEvent::Update(update), bytes);
                 return;
             }
             // Updates of a dropped turn are discarded.
-            TurnSlot::Running { detached: false, .. } => return,
+            Some(RunningTurn { detached: false, .. }) => return,
             _ => {}
         }
         inner.between(update, bytes);
@@ -206,15 +203,15 @@ impl SessionEntry {
     /// The reason why no turn can begin.
     pub(crate) fn begin(&self, sink: QueueSender<PromptTurnEvent>) -> Result<u64, TurnRefused> {
         let mut inner = self.lock();
-        if let TurnSlot::Running { cancelled, .. } = inner.turn {
-            return Err(if cancelled { TurnRefused::Ending } else { TurnRefused::Busy });
+        if let Some(turn) = &inner.turn {
+            return Err(if turn.cancelled { TurnRefused::Ending } else { TurnRefused::Busy });
         }
         if inner.replay.is_some() {
             return Err(TurnRefused::Busy);
         }
         inner.last_number += 1;
         let number = inner.last_number;
-        inner.turn = TurnSlot::Running { sink: Some(sink), cancelled: false, detached: false, number };
+        inner.turn = Some(RunningTurn { number, sink: Some(sink), cancelled: false, detached: false });
         Ok(number)
     }
 
@@ -226,14 +223,10 @@ impl SessionEntry {
     /// Ends a turn with its response or an error, which follows the updates in its stream.
     pub(crate) fn end_turn(&self, number: u64, outcome: Result<PromptResponse>) {
         let mut inner = self.lock();
-        let TurnSlot::Running { number: running, .. } = &inner.turn else { return };
-        if *running != number {
-            return;
-        }
+        let Some(turn) = inner.turn.take_if(|turn| turn.number == number) else { return };
         inner.conversation.end_turn();
         inner.count_open_calls();
-        if let TurnSlot::Running { sink: Some(sink), .. } = std::mem::replace(&mut inner.turn, TurnSlot::Free)
-        {
+        if let Some(sink) = turn.sink {
             let _ = sink.push(TurnEvent::Done(outcome), 0);
             sink.finish();
         }
@@ -241,11 +234,9 @@ impl SessionEntry {
 
     /// Lets the turn continue without its stream.
     pub(crate) fn detach(&self, number: u64) {
-        if let TurnSlot::Running { sink, detached, number: running, .. } = &mut self.lock().turn
-            && *running == number
-        {
-            *sink = None;
-            *detached = true;
+        if let Some(turn) = self.lock().running(number) {
+            turn.sink = None;
+            turn.detached = true;
         }
     }
 
@@ -253,42 +244,35 @@ impl SessionEntry {
     /// `session/cancel` was sent. `drop_sink` is true if the stream was dropped.
     pub(crate) fn cancel(&self, number: u64, drop_sink: bool) -> Option<OpenQuestions> {
         let mut inner = self.lock();
-        match &mut inner.turn {
-            TurnSlot::Running { sink, cancelled, number: running, .. } if *running == number => {
-                if drop_sink {
-                    *sink = None;
-                }
-                if std::mem::replace(cancelled, true) {
-                    return None;
-                }
-                Some(OpenQuestions(std::mem::take(&mut inner.questions)))
-            }
-            _ => None,
+        let turn = inner.running(number)?;
+        if drop_sink {
+            turn.sink = None;
         }
+        if std::mem::replace(&mut turn.cancelled, true) {
+            return None;
+        }
+        Some(OpenQuestions(std::mem::take(&mut inner.questions)))
     }
 
     /// Returns true if the turn was cancelled and has not ended.
     pub(crate) fn is_cancelled(&self, number: u64) -> bool {
-        matches!(self.lock().turn, TurnSlot::Running { cancelled: true, number: running, .. } if running == number)
+        self.lock().running(number).is_some_and(|turn| turn.cancelled)
     }
 
     /// Returns true if the turn is running and was not detached.
     pub(crate) fn is_attached(&self, number: u64) -> bool {
-        matches!(&self.lock().turn, TurnSlot::Running { number: running, detached: false, .. } if *running == number)
+        self.lock().running(number).is_some_and(|turn| !turn.detached)
     }
 
     /// Returns the number of the running turn, if there is one.
     pub(crate) fn running(&self) -> Option<u64> {
-        match self.lock().turn {
-            TurnSlot::Running { number, .. } => Some(number),
-            TurnSlot::Free => None,
-        }
+        self.lock().turn.as_ref().map(|turn| turn.number)
     }
 
     /// Begins a replay with an empty conversation. Returns false while a turn or another replay runs.
     pub(crate) fn begin_replay(&self, sink: QueueSender<TurnEvent<LoadSessionResponse>>) -> bool {
         let mut inner = self.lock();
-        if inner.replay.is_some() || !matches!(inner.turn, TurnSlot::Free) {
+        if inner.replay.is_some() || inner.turn.is_some() {
             return false;
         }
         let fresh = Conversation::retaining(inner.conversation.retention());
@@ -342,7 +326,7 @@ impl SessionEntry {
         cancel: AnswerCancelled,
     ) -> Result<u64, Responder> {
         let mut inner = self.lock();
-        if matches!(inner.turn, TurnSlot::Running { cancelled: true, .. }) {
+        if inner.turn.as_ref().is_some_and(|turn| turn.cancelled) {
             return Err(responder);
         }
         inner.last_number += 1;
@@ -398,6 +382,11 @@ impl EntryState {
         {
             self.count_open_calls();
         }
+    }
+
+    /// Returns the turn of this number, if it is running.
+    fn running(&mut self, number: u64) -> Option<&mut RunningTurn> {
+        self.turn.as_mut().filter(|turn| turn.number == number)
     }
 
     fn keeps_entries(&self) -> bool {
