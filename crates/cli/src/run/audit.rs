@@ -1,12 +1,10 @@
 //! The audit trail: one entry for each action of the agent through this program, and for each
 //! decision about one. An entry is a line on the screen and an object for scripts.
 
-use std::path::PathBuf;
-
 use duologue_schema::{
-    AgentRequest, CreateElicitationRequest, CreateTerminalRequest, ElicitationAction, EnvVariable,
-    Error as WireError, ErrorCode, PermissionOption, PermissionOptionKind, RequestPermissionOutcome,
-    RequestPermissionRequest, SessionId, ToolCallId, ToolKind, WriteTextFileRequest,
+    AgentRequest, CreateElicitationRequest, CreateTerminalRequest, ElicitationAction, Error as WireError,
+    ErrorCode, PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+    SessionId, ToolKind, WriteTextFileRequest,
 };
 use serde_json::{Value, json};
 use tokio::sync::mpsc::OwnedPermit;
@@ -23,15 +21,20 @@ use crate::ui::{BAD, GOOD, MARK, plural};
 pub(super) struct AuditEntry {
     pub(super) session: Option<SessionId>,
     action: Action,
+    /// The object of the action on the screen.
+    object: String,
+    /// The members of the action for scripts.
+    members: Value,
     outcome: ActionOutcome,
 }
 
 #[derive(Debug)]
 enum Action {
-    Write { path: PathBuf, bytes: usize },
-    Terminal { command: String, args: Vec<String>, env: Vec<EnvVariable>, cwd: Option<PathBuf> },
-    Permission { call: ToolCallId, title: String, kind: Option<ToolKind>, command: Option<String> },
-    Form { message: String },
+    Write,
+    Terminal,
+    /// A question for permission, with the kind of its tool.
+    Permission(Option<ToolKind>),
+    Form,
 }
 
 #[derive(Debug)]
@@ -72,26 +75,41 @@ pub(super) enum Decider {
 
 impl AuditEntry {
     pub(super) fn of_write(request: &WriteTextFileRequest) -> Self {
-        let action = Action::Write { path: request.path.clone(), bytes: request.content.len() };
-        AuditEntry::new(Some(&request.session_id), action)
+        let (path, bytes) = (request.path.to_string_lossy(), request.content.len());
+        let object = format!("{} ({})", short(&path), plural(bytes, "byte"));
+        let members = json!({ "path": path, "bytes": bytes });
+        AuditEntry::new(Some(&request.session_id), Action::Write, object, members)
     }
 
     pub(super) fn of_terminal(request: &CreateTerminalRequest) -> Self {
-        let CreateTerminalRequest { command, args, env, cwd, .. } = request.clone();
-        AuditEntry::new(Some(&request.session_id), Action::Terminal { command, args, env, cwd })
+        let CreateTerminalRequest { session_id, command, args, env, cwd, .. } = request;
+        let cwd = cwd.as_ref().map(|cwd| cwd.to_string_lossy());
+        let set = env.iter().map(|env| format!("{}={} ", env.name, shell_words(&[&env.value])));
+        let line = format!("{}{}", set.collect::<String>(), command_line(command, args));
+        let folder = cwd.as_ref().map(|cwd| format!(" (in {})", short(cwd))).unwrap_or_default();
+        let object = format!("$ {}{folder}", short(&line));
+        let env: Vec<_> = env.iter().map(|env| json!({ "name": env.name, "value": env.value })).collect();
+        let members = json!({ "command": command, "args": args, "env": env, "cwd": cwd });
+        AuditEntry::new(Some(session_id), Action::Terminal, object, members)
     }
 
     pub(super) fn of_permission(request: &RequestPermissionRequest) -> Self {
         let call = &request.tool_call;
-        let title = call.title.clone().unwrap_or_else(|| call.tool_call_id.to_string());
+        let id = call.tool_call_id.as_str();
+        let title = call.title.as_deref().unwrap_or(id);
         let command = call.raw_input.as_ref().and_then(details::command);
-        let action =
-            Action::Permission { call: call.tool_call_id.clone(), title, kind: call.kind.clone(), command };
-        AuditEntry::new(Some(&request.session_id), action)
+        let object = match &command {
+            Some(command) if command != title => format!("{}  $ {}", details::title(title), short(command)),
+            _ => details::title(title),
+        };
+        let kind = call.kind.as_ref().map(ToolKind::as_str);
+        let members = json!({ "toolCallId": id, "title": title, "kind": kind, "command": command });
+        AuditEntry::new(Some(&request.session_id), Action::Permission(call.kind.clone()), object, members)
     }
 
     pub(super) fn of_form(request: &CreateElicitationRequest) -> Self {
-        AuditEntry::new(request.mode.session_id(), Action::Form { message: request.message.clone() })
+        let (object, members) = (details::title(&request.message), json!({ "message": request.message }));
+        AuditEntry::new(request.mode.session_id(), Action::Form, object, members)
     }
 
     /// Returns the entry of a request that was rejected before it reached the host. `None` for
@@ -106,15 +124,20 @@ impl AuditEntry {
         };
         let reason = match (error.code, &entry.action) {
             (ErrorCode::METHOD_NOT_FOUND, _) => "--read-only or --no-tools forbids it".to_owned(),
-            (_, Action::Form { .. }) => "no user can answer".to_owned(),
+            (_, Action::Form) => "no user can answer".to_owned(),
             _ => error.message.to_string(),
         };
         entry.outcome = ActionOutcome::Refused(reason);
         Some(entry)
     }
 
-    fn new(session: Option<&SessionId>, action: Action) -> Self {
-        AuditEntry { session: session.cloned(), action, outcome: ActionOutcome::Unfinished }
+    fn new(session: Option<&SessionId>, action: Action, object: String, members: Value) -> Self {
+        let outcome = ActionOutcome::Unfinished;
+        AuditEntry { session: session.cloned(), action, object, members, outcome }
+    }
+
+    fn is_question(&self) -> bool {
+        matches!(self.action, Action::Permission(_) | Action::Form)
     }
 
     /// Returns true if the user, a rule or the lack of a user rejected the request.
@@ -137,41 +160,23 @@ impl AuditEntry {
     }
 
     fn words(&self) -> String {
-        let object = match &self.action {
-            Action::Write { path, bytes } => {
-                format!("{} ({})", short(&path.to_string_lossy()), plural(*bytes, "byte"))
-            }
-            Action::Terminal { command, args, env, cwd } => {
-                let env = env.iter().map(|env| format!("{}={} ", env.name, shell_words(&[&env.value])));
-                let line = format!("{}{}", env.collect::<String>(), command_line(command, args));
-                let folder = cwd
-                    .as_ref()
-                    .map(|cwd| format!(" (in {})", short(&cwd.to_string_lossy())))
-                    .unwrap_or_default();
-                format!("$ {}{folder}", short(&line))
-            }
-            Action::Permission { title, command: Some(command), .. } if command != title => {
-                format!("{}  $ {}", details::title(title), short(command))
-            }
-            Action::Permission { title, .. } => details::title(title),
-            Action::Form { message } => details::title(message),
-        };
-        let (did, did_not) = match &self.action {
-            Action::Write { .. } => ("wrote", "write"),
-            Action::Terminal { .. } => ("started", "start"),
-            Action::Permission { .. } | Action::Form { .. } => ("answered", "ask"),
+        let object = &self.object;
+        let (did, did_not) = match self.action {
+            Action::Write => ("wrote", "write"),
+            Action::Terminal => ("started", "start"),
+            Action::Permission(_) | Action::Form => ("answered", "ask"),
         };
         match &self.outcome {
             ActionOutcome::Done => format!("{did} {object}"),
             ActionOutcome::Refused(reason) => format!("refused to {did_not} {object}: {}", short(reason)),
             ActionOutcome::Failed(reason) => format!("could not {did_not} {object}: {}", short(reason)),
-            ActionOutcome::Unfinished => match &self.action {
-                Action::Permission { .. } | Action::Form { .. } => format!("not answered: {object}"),
-                _ => format!("withdrawn by the agent while it was done: {did_not} {object}"),
-            },
+            ActionOutcome::Unfinished if self.is_question() => format!("not answered: {object}"),
+            ActionOutcome::Unfinished => {
+                format!("withdrawn by the agent while it was done: {did_not} {object}")
+            }
             ActionOutcome::Answered { answer, option, by } => {
                 let kind = match &self.action {
-                    Action::Permission { kind: Some(kind), .. } => kind.as_str(),
+                    Action::Permission(Some(kind)) => kind.as_str(),
                     _ => "…",
                 };
                 let chosen = option.as_ref().map(|option| {
@@ -193,31 +198,19 @@ impl AuditEntry {
 
     /// Returns the name and the value of the member for scripts.
     pub(super) fn member(&self) -> (&'static str, Value) {
-        let (name, mut value) = match &self.action {
-            Action::Write { path, bytes } => {
-                ("write", json!({ "path": path.to_string_lossy(), "bytes": bytes }))
-            }
-            Action::Terminal { command, args, env, cwd } => {
-                let env: Vec<_> =
-                    env.iter().map(|env| json!({ "name": env.name, "value": env.value })).collect();
-                let cwd = cwd.as_ref().map(|cwd| cwd.to_string_lossy());
-                ("terminal", json!({ "command": command, "args": args, "env": env, "cwd": cwd }))
-            }
-            Action::Permission { call, title, kind, command } => {
-                let kind = kind.as_ref().map(ToolKind::as_str);
-                let id = call.as_str();
-                ("answer", json!({ "toolCallId": id, "title": title, "kind": kind, "command": command }))
-            }
-            Action::Form { message } => ("answer", json!({ "message": message })),
+        let name = match self.action {
+            Action::Write => "write",
+            Action::Terminal => "terminal",
+            Action::Permission(_) | Action::Form => "answer",
         };
-        let is_question = name == "answer";
+        let mut value = self.members.clone();
         let mut set = |name: &str, new: Value| {
             if let Some(members) = value.as_object_mut() {
                 members.insert(name.into(), new);
             }
         };
         match &self.outcome {
-            ActionOutcome::Unfinished if is_question => set("outcome", "cancelled".into()),
+            ActionOutcome::Unfinished if self.is_question() => set("outcome", "cancelled".into()),
             ActionOutcome::Unfinished => set("outcome", "unfinished".into()),
             ActionOutcome::Done => set("outcome", "done".into()),
             ActionOutcome::Refused(reason) | ActionOutcome::Failed(reason) => {
@@ -246,9 +239,9 @@ impl AuditEntry {
 impl Answer {
     fn word_for(self, action: &Action) -> &'static str {
         match (self, action) {
-            (Answer::Allowed, Action::Form { .. }) => "accepted",
+            (Answer::Allowed, Action::Form) => "accepted",
             (Answer::Allowed, _) => "allowed",
-            (Answer::Rejected, Action::Form { .. }) => "declined",
+            (Answer::Rejected, Action::Form) => "declined",
             (Answer::Rejected, _) => "rejected",
             (Answer::Cancelled, _) => "cancelled",
         }
