@@ -1,6 +1,5 @@
 //! `duologue check`.
 
-use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -121,11 +120,7 @@ pub(crate) fn run(args: CheckArgs) -> Result<Exit> {
 }
 
 fn json_row(row: &impl serde::Serialize) -> std::io::Result<()> {
-    let mut out = ui::stdout();
-    let mut line = serde_json::to_vec(row)?;
-    line.push(b'\n');
-    out.write_all(&line)?;
-    out.flush()
+    ui::json_line(&mut ui::stdout(), row)
 }
 
 impl From<CheckError> for Error {

@@ -69,9 +69,7 @@ pub(crate) fn run(args: DiffArgs) -> Result<Exit> {
     let hunks = hunks(&a, &b, args.unified);
     let mut out = ui::stdout();
     if args.json {
-        let report = Report { equal: hunks.is_empty(), hunks: &hunks };
-        serde_json::to_writer(&mut out, &report).map_err(std::io::Error::from)?;
-        writeln!(out)?;
+        ui::json_line(&mut out, &Report { equal: hunks.is_empty(), hunks: &hunks })?;
     } else if !hunks.is_empty() {
         let name = |path: &Path| printable(&path.display().to_string()).into_owned();
         writeln!(out, "{BOLD}--- {}{BOLD:#}\n{BOLD}+++ {}{BOLD:#}", name(&args.a), name(&args.b))?;

@@ -13,7 +13,7 @@
 //!   the `rule`) or `nobody`. A form has a `message` in place of the tool call.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 
 use duologue_client::Error;
 use duologue_schema::{PromptResponse, SessionId, SessionUpdate};
@@ -25,10 +25,10 @@ use crate::ui::json_line;
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct OutputLine<'a> {
+struct OutputLine<'a, B> {
     session_id: Option<&'a SessionId>,
     #[serde(flatten)]
-    body: OutputBody<'a>,
+    body: B,
 }
 
 #[derive(Serialize)]
@@ -40,47 +40,31 @@ enum OutputBody<'a> {
 }
 
 /// Writes an update.
-pub(super) fn update(out: &mut impl Write, session: &SessionId, update: &SessionUpdate) -> io::Result<()> {
-    write(out, Some(session), OutputBody::Update(update))
+pub(super) fn update(session: &SessionId, update: &SessionUpdate) -> io::Result<()> {
+    write(Some(session), OutputBody::Update(update))
 }
 
 /// Writes an entry of the audit trail.
-pub(super) fn audit(out: &mut impl Write, entry: &AuditEntry) -> io::Result<()> {
-    #[derive(Serialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Audited<'a> {
-        session_id: Option<&'a SessionId>,
-        #[serde(flatten)]
-        member: BTreeMap<&'static str, serde_json::Value>,
-    }
-    let member = BTreeMap::from([entry.member()]);
-    json_line(out, &Audited { session_id: entry.session.as_ref(), member })
+pub(super) fn audit(entry: &AuditEntry) -> io::Result<()> {
+    write(entry.session.as_ref(), BTreeMap::from([entry.member()]))
 }
 
 /// Writes the end of a turn.
-pub(super) fn outcome(
-    out: &mut impl Write,
-    session: &SessionId,
-    outcome: &Result<PromptResponse, Error>,
-) -> io::Result<()> {
+pub(super) fn outcome(session: &SessionId, outcome: &Result<PromptResponse, Error>) -> io::Result<()> {
     let body = match outcome {
         Ok(response) => OutputBody::Outcome(response),
         Err(error) => OutputBody::Error(value(error)?),
     };
-    write(out, Some(session), body)
+    write(Some(session), body)
 }
 
 /// Writes the error that ended the command.
-pub(super) fn failure(
-    out: &mut impl Write,
-    session: Option<&SessionId>,
-    error: &error::Error,
-) -> io::Result<()> {
+pub(super) fn failure(session: Option<&SessionId>, error: &error::Error) -> io::Result<()> {
     let value = match error {
         error::Error::Agent(error) => value(error)?,
         error => serde_json::json!({ "message": error.to_string() }),
     };
-    write(out, session, OutputBody::Error(value))
+    write(session, OutputBody::Error(value))
 }
 
 fn value(error: &Error) -> serde_json::Result<serde_json::Value> {
@@ -90,6 +74,6 @@ fn value(error: &Error) -> serde_json::Result<serde_json::Value> {
     }
 }
 
-fn write(out: &mut impl Write, session_id: Option<&SessionId>, body: OutputBody<'_>) -> io::Result<()> {
-    json_line(out, &OutputLine { session_id, body })
+fn write(session_id: Option<&SessionId>, body: impl Serialize) -> io::Result<()> {
+    json_line(&mut io::stdout().lock(), &OutputLine { session_id, body })
 }

@@ -73,6 +73,14 @@ impl SessionOutput {
         }
     }
 
+    /// Changes the terminal, if the output is one.
+    fn on_terminal(&mut self, change: impl FnOnce(&mut LiveOutput) -> io::Result<()>) -> io::Result<()> {
+        match self {
+            SessionOutput::Live(live) => change(live),
+            _ => Ok(()),
+        }
+    }
+
     /// Shows the agent's slash commands, for a user who types prompts.
     pub(super) fn show_commands(&mut self) {
         if let SessionOutput::Live(live) = self {
@@ -98,7 +106,7 @@ impl SessionOutput {
                 conversation.apply(update);
                 Ok(())
             }
-            SessionOutput::Json => json::update(&mut io::stdout().lock(), session, update),
+            SessionOutput::Json => json::update(session, update),
         }
     }
 
@@ -128,7 +136,7 @@ impl SessionOutput {
     /// Shows an entry of the audit trail.
     pub(super) fn audit(&mut self, entry: &AuditEntry) -> io::Result<()> {
         match self {
-            SessionOutput::Json => json::audit(&mut io::stdout().lock(), entry),
+            SessionOutput::Json => json::audit(entry),
             _ => self.note(entry.line()),
         }
     }
@@ -177,7 +185,7 @@ impl SessionOutput {
                 }
                 stopped.map_or(Ok(()), |note| self.note(note))
             }
-            SessionOutput::Json => json::outcome(&mut io::stdout().lock(), session, outcome),
+            SessionOutput::Json => json::outcome(session, outcome),
         }
     }
 
@@ -188,7 +196,7 @@ impl SessionOutput {
         error: &crate::error::Error,
     ) -> io::Result<()> {
         match self {
-            SessionOutput::Json => json::failure(&mut io::stdout().lock(), session, error),
+            SessionOutput::Json => json::failure(session, error),
             _ => Ok(()),
         }
     }
@@ -228,47 +236,35 @@ impl SessionOutput {
 
     /// Removes the question.
     pub(super) fn withdraw(&mut self) -> io::Result<()> {
-        match self {
-            SessionOutput::Live(live) => {
-                live.screen.withdraw();
-                live.paint()
-            }
-            _ => Ok(()),
-        }
+        self.on_terminal(|live| {
+            live.screen.withdraw();
+            live.paint()
+        })
     }
 
     /// Applies the line that answered the question.
     pub(super) fn answered(&mut self, line: &str) -> io::Result<()> {
-        match self {
-            SessionOutput::Live(live) => {
-                live.screen.answered(line);
-                live.paint()
-            }
-            _ => Ok(()),
-        }
+        self.on_terminal(|live| {
+            live.screen.answered(line);
+            live.paint()
+        })
     }
 
     /// Keeps the typed prompt on the screen. `shown` is true if the terminal echoed it.
     pub(super) fn prompted(&mut self, prompt: &str, shown: bool) -> io::Result<()> {
-        match self {
-            SessionOutput::Live(live) if shown => {
+        self.on_terminal(|live| {
+            if shown {
                 live.screen.typed();
-                Ok(())
+                return Ok(());
             }
-            SessionOutput::Live(live) => {
-                live.screen.ask(vec![Span::new(MARK, "> "), Span::plain(prompt)].into(), None);
-                live.leave()
-            }
-            _ => Ok(()),
-        }
+            live.screen.ask(vec![Span::new(MARK, "> "), Span::plain(prompt)].into(), None);
+            live.leave()
+        })
     }
 
     /// Keeps the drawn rows and moves the cursor below them.
     pub(super) fn leave(&mut self) -> io::Result<()> {
-        match self {
-            SessionOutput::Live(live) => live.leave(),
-            _ => Ok(()),
-        }
+        self.on_terminal(LiveOutput::leave)
     }
 
     /// Returns the time of the next drawing, if one is due.
@@ -281,10 +277,7 @@ impl SessionOutput {
 
     /// Draws the changes.
     pub(super) fn paint(&mut self) -> io::Result<()> {
-        match self {
-            SessionOutput::Live(live) => live.paint(),
-            _ => Ok(()),
-        }
+        self.on_terminal(LiveOutput::paint)
     }
 }
 
