@@ -4,6 +4,7 @@
 mod commands;
 mod error;
 mod exit;
+mod files;
 mod recording;
 mod run;
 mod runtime;

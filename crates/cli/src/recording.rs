@@ -5,14 +5,15 @@ use std::path::Path;
 
 use duologue_transcript::{Error as TranscriptError, Recorder, RecorderBuilder};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
+use crate::files;
 
 /// Creates the file. An existing file is replaced only with `force`.
 pub(crate) fn create(recorder: RecorderBuilder, path: &Path, force: bool) -> Result<Recorder> {
     let begun = if force { recorder.replace(path) } else { recorder.create(path) };
     begun.map_err(|error| match error {
         TranscriptError::File { path, error } if error.kind() == ErrorKind::AlreadyExists => {
-            Error::Usage(format!("{} exists; --force replaces it", path.display()))
+            files::exists(&path)
         }
         error => error.into(),
     })

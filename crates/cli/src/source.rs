@@ -8,6 +8,7 @@ use clap::ValueEnum;
 use duologue_transcript::{Error as TranscriptError, Header, Importer, Reader, Record, Side, Transcript};
 
 use crate::error::{Error, Result};
+use crate::files::in_file;
 use crate::ui;
 
 /// The bytes that are read from a file at once.
@@ -63,10 +64,9 @@ pub(crate) fn read(file: &Path, side: Side) -> Result<Source> {
         return read_from(io::stdin().lock(), "standard input", side);
     }
     let name = file.display().to_string();
-    let named = |error: io::Error| io::Error::new(error.kind(), format!("{name}: {error}"));
-    let opened = File::open(file).map_err(named)?;
+    let opened = File::open(file).map_err(in_file(&name))?;
     read_from(BufReader::with_capacity(CHUNK, opened), &name, side).map_err(|error| match error {
-        Error::Io(error) if error.kind() != io::ErrorKind::InvalidData => named(error).into(),
+        Error::Io(error) if error.kind() != io::ErrorKind::InvalidData => in_file(&name)(error).into(),
         error => error,
     })
 }

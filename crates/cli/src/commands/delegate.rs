@@ -1,6 +1,5 @@
 //! `duologue delegate`.
 
-use std::path::Path;
 use std::time::Duration;
 
 use duologue_schema::Members;
@@ -8,6 +7,7 @@ use duologue_schema::Members;
 use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::files::in_file;
 use crate::run::envelope_command::{self, parse_duration};
 
 /// Delegate a task to an agent, as another agent would
@@ -67,10 +67,7 @@ pub(crate) fn run(args: DelegateArgs) -> Result<Exit> {
 /// Parses a JSON object, from the argument or from a file.
 fn context(text: &str) -> Result<Members> {
     let (json, origin) = match text.strip_prefix('@') {
-        Some(file) => {
-            let named = |error: std::io::Error| std::io::Error::new(error.kind(), format!("{file}: {error}"));
-            (std::fs::read_to_string(Path::new(file)).map_err(named)?, file)
-        }
+        Some(file) => (std::fs::read_to_string(file).map_err(in_file(file))?, file),
         None => (text.to_owned(), "--context"),
     };
     serde_json::from_str(&json).map_err(|error| Error::Usage(format!("{origin} is no JSON object: {error}")))

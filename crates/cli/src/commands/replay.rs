@@ -1,7 +1,7 @@
 //! `duologue replay`.
 
 use std::fs::File;
-use std::io::{BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,8 +12,9 @@ use duologue_transcript::{Record, RecordEvent, Replay, ReplayReport, Timing, Tra
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 use crate::commands::{AgentArgs, IgnoreArgs};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exit::{Exit, agent_code};
+use crate::files;
 use crate::runtime;
 use crate::signals::Signals;
 use crate::source::SourceArgs;
@@ -200,16 +201,10 @@ impl ReplayArgs {
     fn file(&self) -> Result<Option<File>> {
         let Some(path) = &self.save else { return Ok(None) };
         let mut options = File::options();
-        options.write(true).create(self.force).truncate(self.force).create_new(!self.force);
         // It contains prompts and files.
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        options.open(path).map(Some).map_err(|error| match error.kind() {
-            ErrorKind::AlreadyExists => {
-                Error::Usage(format!("{} exists; --force replaces it", path.display()))
-            }
-            kind => std::io::Error::new(kind, format!("{}: {error}", path.display())).into(),
-        })
+        files::create(&mut options, path, self.force).map(Some)
     }
 
     /// Prints the differences. Returns true if there are any.

@@ -1,13 +1,14 @@
 //! `duologue show`.
 
 use std::fs::File;
-use std::io::{self, BufWriter, ErrorKind, Write};
+use std::io::{BufWriter, Write};
 use std::path::PathBuf;
 
 use duologue_transcript::{Redaction, RenderOptions};
 
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::exit::Exit;
+use crate::files;
 use crate::show::page;
 use crate::source::SourceArgs;
 use crate::ui::{self, printable};
@@ -59,17 +60,9 @@ pub(crate) fn run(args: ShowArgs) -> Result<Exit> {
     match &args.output {
         None => print(&args, &source, &mut ui::stdout().lock())?,
         Some(path) => {
-            let named =
-                |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
-            let opened = if args.force { File::create(path) } else { File::create_new(path) };
-            let mut file = BufWriter::new(opened.map_err(|error| match error.kind() {
-                ErrorKind::AlreadyExists => {
-                    Error::Usage(format!("{} exists; --force replaces it", path.display()))
-                }
-                _ => named(error).into(),
-            })?);
+            let mut file = BufWriter::new(files::create(&mut File::options(), path, args.force)?);
             print(&args, &source, &mut file)?;
-            file.flush().map_err(named)?;
+            file.flush().map_err(files::in_file(path.display()))?;
         }
     }
     Ok(if source.print_damage() { Exit::File } else { Exit::Ok })

@@ -1,0 +1,27 @@
+//! Creates files, and names files in errors.
+
+use std::fmt::Display;
+use std::fs::{File, OpenOptions};
+use std::io::{self, ErrorKind};
+use std::path::Path;
+
+use crate::error::{Error, Result};
+
+/// Adds the name of its file to an error.
+pub(crate) fn in_file(name: impl Display) -> impl Fn(io::Error) -> io::Error {
+    move |error| io::Error::new(error.kind(), format!("{name}: {error}"))
+}
+
+/// Returns the error about an existing file that was not to be replaced.
+pub(crate) fn exists(path: &Path) -> Error {
+    Error::Usage(format!("{} exists; --force replaces it", path.display()))
+}
+
+/// Creates a file. An existing file is replaced only with `force`.
+pub(crate) fn create(options: &mut OpenOptions, path: &Path, force: bool) -> Result<File> {
+    options.write(true).create(force).truncate(force).create_new(!force);
+    options.open(path).map_err(|error| match error.kind() {
+        ErrorKind::AlreadyExists => exists(path),
+        _ => in_file(path.display())(error).into(),
+    })
+}
