@@ -10,6 +10,7 @@ use duologue_client::{Client, Command, Connection, Error as ClientError, Host, S
 use duologue_schema::{AuthMethod, Implementation, NewSessionRequest, Request as _, SessionId};
 use duologue_transcript::{Recorder, Side};
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::input::{InputLine, UserInput};
 use super::output::SessionOutput;
@@ -354,7 +355,7 @@ impl AgentSession {
                     (None, Some(_)) => return Err(SessionEnd::Left(Signal::Interrupt)),
                     (line, None) => return Ok(WaitResult::Line(line)),
                 },
-                () = sleep_until(due), if due.is_some() => self.output.paint()?,
+                () = at(due) => self.output.paint()?,
             }
         }
     }
@@ -428,9 +429,11 @@ async fn line(input: &mut Option<UserInput>, is_answer: bool) -> std::io::Result
     }
 }
 
-async fn sleep_until(due: Option<tokio::time::Instant>) {
-    if let Some(due) = due {
-        tokio::time::sleep_until(due).await;
+/// Waits until this time, or forever without one.
+pub(super) async fn at(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }
 

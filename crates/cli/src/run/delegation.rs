@@ -11,7 +11,7 @@ use duologue_client::exchange::envelope::{
 use duologue_schema::envelope::{Ack, EnvelopeKind, OutcomeStatus};
 use tokio::time::Instant;
 
-use super::agent_session::{SessionEnd, WaitResult};
+use super::agent_session::{SessionEnd, WaitResult, at};
 use super::envelope_command::{
     EnvelopeCommand, data, fault, format_duration, multi_line, one_line, to_error,
 };
@@ -185,13 +185,6 @@ async fn next(
 async fn answered(cancelling: &mut Option<Cancelling<'_>>) -> exchange::Result<Ack> {
     match cancelling {
         Some(cancelling) => cancelling.await,
-        None => std::future::pending().await,
-    }
-}
-
-async fn at(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
 }

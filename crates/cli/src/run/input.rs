@@ -77,7 +77,7 @@ impl UserInput {
     /// Turns the echo on or off. It is off while the agent writes, or typed text would end up in the
     /// output.
     pub(super) fn listen(&mut self, listen: bool) {
-        if let Some(terminal) = self.terminal.as_mut().filter(|_| listen != self.listening) {
+        if let Some(terminal) = self.terminal.as_ref().filter(|_| listen != self.listening) {
             terminal.echo(listen);
         }
         self.listening = listen;
@@ -149,15 +149,11 @@ mod system {
     impl RawTerminal {
         pub(super) fn new() -> Self {
             let terminal = RawTerminal(tcgetattr(stdin()).ok());
-            terminal.set(false);
+            terminal.echo(false);
             terminal
         }
 
-        pub(super) fn echo(&mut self, echo: bool) {
-            self.set(echo);
-        }
-
-        fn set(&self, echo: bool) {
+        pub(super) fn echo(&self, echo: bool) {
             if let Some(found) = &self.0 {
                 let mut modes = found.clone();
                 if !echo {
@@ -180,7 +176,7 @@ mod system {
 
     impl Drop for RawTerminal {
         fn drop(&mut self) {
-            self.set(true);
+            self.echo(true);
         }
     }
 }
@@ -198,7 +194,7 @@ mod system {
         pub(super) fn new() -> Self {
             RawTerminal
         }
-        pub(super) fn echo(&mut self, _: bool) {}
+        pub(super) fn echo(&self, _: bool) {}
         pub(super) fn restore(&self) -> impl FnOnce() + Send + use<> {
             || {}
         }
