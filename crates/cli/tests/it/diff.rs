@@ -1,8 +1,9 @@
 //! `duologue diff`, the real binary.
 
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Command;
+
+use crate::process::{self, DUOLOGUE};
 
 /// A transcript in which the agent says these chunks, with ids and times of its own.
 fn transcript(id: &str, start: u32, chunks: &[&str], stop: &str) -> String {
@@ -36,23 +37,9 @@ fn folder() -> tempfile::TempDir {
 
 /// Runs `duologue diff` in the folder and returns its output and exit code.
 fn diff(folder: &Path, args: &[&str], input: &str) -> String {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_duologue"))
-        .arg("diff")
-        .args(args)
-        .current_dir(folder)
-        .env_remove("CLICOLOR_FORCE")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary starts");
-    let mut stdin = child.stdin.take().expect("piped");
-    // This may fail: a command with two files as arguments does not read its input.
-    let _ = stdin.write_all(input.as_bytes());
-    drop(stdin);
-    let output = child.wait_with_output().expect("it ends");
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
-    format!("{}{}exit {}", text(&output.stdout), text(&output.stderr), output.status.code().expect("a code"))
+    let mut command = Command::new(DUOLOGUE);
+    command.arg("diff").args(args).current_dir(folder).env_remove("CLICOLOR_FORCE");
+    process::shown(&process::run(&mut command, input))
 }
 
 #[test]
@@ -150,7 +137,7 @@ fn incomparable_recordings_are_an_error() {
 fn colours_appear_on_request() {
     let folder = folder();
     let coloured = |variable: &str| {
-        let output = Command::new(env!("CARGO_BIN_EXE_duologue"))
+        let output = Command::new(DUOLOGUE)
             .args(["diff", "a.jsonl", "stops.jsonl"])
             .current_dir(folder.path())
             .env_remove("NO_COLOR")

@@ -1,29 +1,17 @@
 //! `duologue` under limits of the system: open files, the size of a file, memory.
 #![cfg(target_os = "linux")]
 
-use std::io::Write as _;
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
-const DUOLOGUE: &str = env!("CARGO_BIN_EXE_duologue");
+use crate::process::{self, DUOLOGUE};
 
 /// Runs the command under a limit that a shell sets, with this as its input.
 fn limited(limit: &str, args: &[&str], input: &[u8]) -> Output {
-    let mut child = Command::new("sh")
-        .args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\""), DUOLOGUE])
-        .args(args)
-        .env_remove("RUST_BACKTRACE")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut stdin = child.stdin.take().expect("piped");
-    // A command that fails at its start reads nothing.
-    let _ = stdin.write_all(input);
-    drop(stdin);
-    child.wait_with_output().expect("it ends")
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("ulimit {limit}; exec \"$0\" \"$@\""), DUOLOGUE]).args(args);
+    process::run(command.env_remove("RUST_BACKTRACE"), input)
 }
 
 fn stderr(output: &Output) -> String {

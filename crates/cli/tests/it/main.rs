@@ -8,6 +8,7 @@ mod errand;
 mod faults;
 mod limits;
 mod mock;
+mod process;
 mod readme;
 mod record;
 mod replay;

@@ -5,12 +5,14 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use duologue_transcript::{RecordEvent, Side, Transcript};
 use insta::assert_snapshot;
 use tempfile::TempDir;
+
+use crate::process::{DUOLOGUE, run};
 
 fn folder() -> (TempDir, PathBuf) {
     let folder = tempfile::tempdir().expect("a folder");
@@ -19,24 +21,10 @@ fn folder() -> (TempDir, PathBuf) {
 }
 
 fn record(path: &Path, options: &[&str], agent: &[&str]) -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    let mut command = Command::new(DUOLOGUE);
     command.arg("record").arg("-o").arg(path).args(options).arg("--").args(agent);
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     command
-}
-
-/// Runs it to its end with this as its input.
-fn run(mut command: Command, input: &[u8]) -> Output {
-    let mut child = command.spawn().expect("it starts");
-    let mut stdin = child.stdin.take().expect("a pipe");
-    let input = input.to_vec();
-    let writing = std::thread::spawn(move || {
-        // Not every agent takes all of it.
-        let _ = stdin.write_all(&input);
-    });
-    let output = child.wait_with_output().expect("it ends");
-    writing.join().expect("no panic");
-    output
 }
 
 fn said(transcript: &Transcript, side: Side) -> Vec<u8> {
@@ -68,7 +56,7 @@ fn events(path: &Path) -> String {
 fn each_thing_that_happens_is_a_record() {
     let (_folder, path) = folder();
     let script = "read line; echo loading >&2; sleep 0.2; printf '{\"said\":\"%s\"}\\n' \"$line\"; exit 3";
-    let output = run(record(&path, &[], &["sh", "-c", script]), b"hello\n");
+    let output = run(&mut record(&path, &[], &["sh", "-c", script]), b"hello\n");
     assert_eq!(output.status.code(), Some(3));
     assert_eq!(output.stdout, b"{\"said\":\"hello\"}\n");
     assert_eq!(output.stderr, b"loading\n");
@@ -90,7 +78,7 @@ fn no_byte_is_changed_whatever_it_is() {
     let odd = b"\x00\xff\xfe\r\n\n\r\r\n{\"a\":1}\r\n \t{}\n\xEF\xBB\xBF{}\n".repeat(1000);
     let long = [b"\"".to_vec(), vec![b'x'; 20 << 20], b"\"\n".to_vec()].concat();
     let input = [&odd, long.as_slice(), &odd, b"no end"].concat();
-    let output = run(record(&path, &["--redact-secrets=false"], &["cat"]), &input);
+    let output = run(&mut record(&path, &["--redact-secrets=false"], &["cat"]), &input);
     assert!(output.status.success());
     assert!(output.stdout == input, "{} of {} bytes", output.stdout.len(), input.len());
     let transcript = load(&path);
@@ -111,7 +99,7 @@ fn no_byte_is_changed_whatever_it_is() {
 fn secrets_reach_the_agent_and_not_the_file() {
     let (_folder, path) = folder();
     let line = b"{\"api_key\":\"sk-proj-0123456789abcdefghij\"}\n";
-    let output = run(record(&path, &[], &["cat"]), line);
+    let output = run(&mut record(&path, &[], &["cat"]), line);
     assert_eq!(output.stdout, line);
     assert_snapshot!(events(&path), @r#"
     "from":"client","frame":{"api_key":"[secret]"}}
@@ -120,7 +108,7 @@ fn secrets_reach_the_agent_and_not_the_file() {
     "eof":"agent"}
     "exit":{"code":0}}
     "#);
-    run(record(&path, &["--force", "--redact-secrets=false"], &["cat"]), line);
+    run(&mut record(&path, &["--force", "--redact-secrets=false"], &["cat"]), line);
     assert_eq!(said(&load(&path), Side::Client), line);
 }
 
@@ -128,7 +116,7 @@ fn secrets_reach_the_agent_and_not_the_file() {
 fn it_ends_as_the_agent_does() {
     let (_folder, path) = folder();
     let code = |options: &[&str], agent: &[&str]| {
-        let output = run(record(&path, options, agent), b"");
+        let output = run(&mut record(&path, options, agent), b"");
         (
             output.status.code(),
             String::from_utf8_lossy(&output.stderr).replace(&*path.to_string_lossy(), "FILE"),
@@ -150,7 +138,7 @@ fn it_ends_as_the_agent_does() {
 #[cfg(target_os = "linux")]
 #[test]
 fn a_full_disk_is_reported_before_the_agent_starts() {
-    let output = run(record(Path::new("/dev/full"), &["--force"], &["echo", "started"]), b"");
+    let output = run(&mut record(Path::new("/dev/full"), &["--force"], &["echo", "started"]), b"");
     assert_eq!(output.status.code(), Some(4));
     assert_eq!(output.stdout, b"");
     assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"error: /dev/full: the disk is full; the transcript ends here");
@@ -163,7 +151,7 @@ fn when_the_file_takes_no_more_the_conversation_goes_on() {
     let limited = |agent: &str| {
         let mut command = Command::new("sh");
         command
-            .args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$@\"", "sh", env!("CARGO_BIN_EXE_duologue")])
+            .args(["-c", "trap '' XFSZ; ulimit -f 16; exec \"$@\"", "sh", DUOLOGUE])
             .args(["record", "--force", "-o"])
             .arg(&path)
             .args(["--", "sh", "-c", agent]);
@@ -171,7 +159,7 @@ fn when_the_file_takes_no_more_the_conversation_goes_on() {
         command
     };
     let lines = "{\"a line\":1}\n".repeat(10_000);
-    let output = run(limited("cat"), lines.as_bytes());
+    let output = run(&mut limited("cat"), lines.as_bytes());
     assert!(output.stdout == lines.as_bytes(), "all of it passes");
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(complaint.matches("recording stopped").count(), 1, "{complaint}");
@@ -188,7 +176,7 @@ fn when_the_file_takes_no_more_the_conversation_goes_on() {
             .all(|line| line.bytes() == b"{\"a line\":1}")
     );
 
-    let output = run(limited("cat; exit 9"), lines.as_bytes());
+    let output = run(&mut limited("cat; exit 9"), lines.as_bytes());
     assert_eq!(output.status.code(), Some(9), "the agent's own code comes first");
 }
 
@@ -227,19 +215,19 @@ fn a_signal_ends_the_agent_and_what_it_started() {
 fn an_agent_that_does_not_end_with_its_input_is_ended() {
     let (_folder, path) = folder();
     let start = Instant::now();
-    let output = run(record(&path, &[], &["sleep", "1000"]), b"");
+    let output = run(&mut record(&path, &[], &["sleep", "1000"]), b"");
     assert_eq!(output.status.code(), Some(128 + 15));
     assert!(start.elapsed() < Duration::from_secs(30));
 
     // One that owes an answer is waited for, however quiet it is.
     let quiet = "cat >/dev/null; sleep 4; echo '{\"id\":1,\"result\":{}}'";
     let question = b"{\"id\":1,\"method\":\"session/prompt\"}\n";
-    let output = run(record(&path, &["--force"], &["sh", "-c", quiet]), question);
+    let output = run(&mut record(&path, &["--force"], &["sh", "-c", quiet]), question);
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"{\"id\":1,\"result\":{}}\n"[..]));
 
     // One that still speaks may finish.
     let slow = "cat >/dev/null; for i in 1 2 3 4 5; do sleep 1; echo $i; done";
-    let output = run(record(&path, &["--force"], &["sh", "-c", slow]), b"");
+    let output = run(&mut record(&path, &["--force"], &["sh", "-c", slow]), b"");
     assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"1\n2\n3\n4\n5\n"[..]));
 }
 

@@ -1,12 +1,13 @@
 //! `duologue replay`, driven by raw lines and against real agents.
 
 use std::fs;
-use std::io::Write as _;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Command, Output};
 
 use duologue_transcript::{Record, RecordEvent, Transcript};
 use insta::assert_snapshot;
+
+use crate::process::{self, DUOLOGUE};
 
 const HEADER: &str = r#"{"format":"acp-transcript","version":1,"recorder":"by hand","protocolVersion":1,"started":"2026-01-01T00:00:00Z"}"#;
 
@@ -31,26 +32,13 @@ fn write(path: &Path, script: &str) {
 
 /// Runs the command in a folder, with these lines as its input.
 fn run(folder: &Path, args: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_duologue"))
-        .args(args)
-        .current_dir(folder)
-        .env("NO_COLOR", "1")
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("it starts");
-    let mut stdin = child.stdin.take().expect("a pipe");
     let lines: String = input
         .lines()
         .map(str::trim)
         .filter(|line| !line.is_empty())
         .map(|line| format!("{line}\n"))
         .collect();
-    // Not every agent takes all of it.
-    let _ = stdin.write_all(lines.as_bytes());
-    drop(stdin);
-    child.wait_with_output().expect("it ends")
+    process::run(Command::new(DUOLOGUE).args(args).current_dir(folder).env("NO_COLOR", "1"), lines)
 }
 
 /// All that one sees of a run.
@@ -173,7 +161,7 @@ fn recorded_mock(folder: &Path) {
         {"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/","mcpServers":[]}}
         {"jsonrpc":"2.0","id":2,"method":"session/list","params":{}}
     "#;
-    let duologue = env!("CARGO_BIN_EXE_duologue");
+    let duologue = DUOLOGUE;
     let output = run(folder, &["record", "-o", "mock.jsonl", "--", duologue, "mock", "--pace", "0"], input);
     assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
     let replayed = run(folder, &["replay", "mock.jsonl"], input);
@@ -192,7 +180,7 @@ fn an_agent_is_compared_with_what_it_did() {
     let folder = tempfile::tempdir().expect("a folder");
     let folder = folder.path();
     recorded_mock(folder);
-    let duologue = env!("CARGO_BIN_EXE_duologue");
+    let duologue = DUOLOGUE;
     let mock = ["--", duologue, "mock", "--pace", "0"];
     let output = run(folder, &[&["replay", "mock.jsonl", "--save", "again.jsonl"][..], &mock].concat(), "");
     assert_eq!(shown(&output), "---\nexit Some(0)");
@@ -229,7 +217,7 @@ fn ignored_values_may_differ_in_the_conversations_too() {
     let folder = folder.path();
     write(&folder.join("a.jsonl"), &tokens(700));
     write(&folder.join("b.jsonl"), &tokens(701));
-    let agent = ["--", env!("CARGO_BIN_EXE_duologue"), "replay", "b.jsonl"];
+    let agent = ["--", DUOLOGUE, "replay", "b.jsonl"];
     let ignored = ["--ignore", "update.used", "--ignore", "result.usage.totalTokens"];
     let output = run(folder, &[&["replay", "a.jsonl"], &ignored[..], &agent].concat(), "");
     assert_eq!(shown(&output), "---\nexit Some(0)");
@@ -258,7 +246,7 @@ fn an_agent_that_is_not_there_is_no_difference() {
 fn errors_of_an_agent_are_saved() {
     let folder = tempfile::tempdir().expect("a folder");
     write(&folder.path().join("turn.jsonl"), TURN);
-    let duologue = env!("CARGO_BIN_EXE_duologue");
+    let duologue = DUOLOGUE;
     let args = ["replay", "turn.jsonl", "--save", "again.jsonl", "--", duologue, "replay", "turn.jsonl"];
     let output = run(folder.path(), &args, "");
     assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
@@ -333,7 +321,7 @@ fn a_file_to_save_to_is_opened_before_the_first_message() {
 #[test]
 fn agents_that_talk_are_played_too() {
     let folder = tempfile::tempdir().expect("a folder");
-    let me = env!("CARGO_BIN_EXE_duologue");
+    let me = DUOLOGUE;
     let delegate = |options: &[&str], agent: &[&str]| {
         let args = [&["delegate", "Paint it"], options, &["--", me], agent].concat();
         shown(&run(folder.path(), &args, ""))

@@ -3,10 +3,12 @@
 use std::path::Path;
 use std::process::{Command, Output};
 
+use crate::process::{DUOLOGUE, shown};
+
 const TRANSCRIPTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
 
 fn show(args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_duologue"))
+    Command::new(DUOLOGUE)
         .arg("show")
         .args(args)
         .current_dir(TRANSCRIPTS)
@@ -18,12 +20,6 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8(bytes.to_vec()).expect("UTF-8")
 }
 
-/// Returns the output of the command and its exit code.
-fn said(output: &Output) -> String {
-    let code = output.status.code().expect("a code");
-    format!("{}{}exit {code}", text(&output.stdout), text(&output.stderr))
-}
-
 /// The data in a page.
 fn data(page: &str) -> serde_json::Value {
     let (_, data) = page.split_once(r#"<script type="application/json" id="data">"#).expect("data");
@@ -32,7 +28,7 @@ fn data(page: &str) -> serde_json::Value {
 
 #[test]
 fn a_transcript_is_shown_as_text() {
-    insta::assert_snapshot!(said(&show(&["hello.jsonl"])), @r#"
+    insta::assert_snapshot!(shown(&show(&["hello.jsonl"])), @r#"
     ## connection
 
     → initialize v1
@@ -58,14 +54,14 @@ fn a_transcript_is_shown_as_text() {
     the agent's process ended with code 0
     exit 0
     "#);
-    insta::assert_snapshot!(said(&show(&["--fold", "hello.jsonl"])), @r#"
+    insta::assert_snapshot!(shown(&show(&["--fold", "hello.jsonl"])), @r#"
     ## session sess-1
 
     user "How far is the moon?"
     agent "384,400 km."
     exit 0
     "#);
-    insta::assert_snapshot!(said(&show(&["--chunks", "--times", "hello.jsonl"])), @r#"
+    insta::assert_snapshot!(shown(&show(&["--chunks", "--times", "hello.jsonl"])), @r#"
     ## connection
 
            0.000 → initialize v1
@@ -103,13 +99,13 @@ fn it_is_json_too() {
 
 #[test]
 fn ids_and_paths_can_be_taken_out() {
-    let shown = said(&show(&["--redact", "hello.jsonl"]));
+    let shown = shown(&show(&["--redact", "hello.jsonl"]));
     assert!(shown.contains("[session-1]") && !shown.contains("/home/me"), "{shown}");
 }
 
 #[test]
 fn the_log_of_another_program_is_shown_and_nothing_in_it_moves_the_cursor() {
-    insta::assert_snapshot!(said(&show(&["--times", "editor.log"])), @r#"
+    insta::assert_snapshot!(shown(&show(&["--times", "editor.log"])), @r#"
     ## connection
 
            0.000 → initialize v1
@@ -151,7 +147,7 @@ fn the_page_has_both_states_of_a_message_and_asks_nobody() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("page.html");
     let output = show(&["--html", "-o", file.to_str().expect("UTF-8"), "hello.jsonl"]);
-    assert_eq!(said(&output), "exit 0");
+    assert_eq!(shown(&output), "exit 0");
     let page = std::fs::read_to_string(&file).expect("a page");
     assert!(page.contains("default-src 'none'; script-src 'sha256-"));
     assert!(!page.contains("http:") && !page.contains("https:") && !page.contains("src=\""));
@@ -163,7 +159,7 @@ fn the_page_has_both_states_of_a_message_and_asks_nobody() {
 
 #[test]
 fn messages_between_agents_are_shown_in_words() {
-    insta::assert_snapshot!(said(&show(&["--redact", "agents.jsonl"])), @r#"
+    insta::assert_snapshot!(shown(&show(&["--redact", "agents.jsonl"])), @r#"
     ## connection
 
     → initialize v1
@@ -202,7 +198,7 @@ fn messages_between_agents_are_shown_in_words() {
     the agent's process ended with code 0
     exit 0
     "#);
-    let page = said(&show(&["--html", "agents.jsonl"]));
+    let page = shown(&show(&["--html", "agents.jsonl"]));
     let items = data(&page)["items"].clone();
     let words = items.as_array().expect("items").iter().map(|item| {
         let word = |key: &str| item[key].as_str().unwrap_or_default().to_owned();
@@ -237,30 +233,30 @@ fn an_existing_file_is_replaced_only_on_request() {
     std::fs::copy(Path::new(TRANSCRIPTS).join("hello.jsonl"), &file).expect("a copy");
     let path = file.to_str().expect("UTF-8");
     let output = show(&["-o", path, path]);
-    assert_eq!(said(&output), format!("error: {path} exists; --force replaces it\nexit 2"));
-    assert_eq!(said(&show(&[path])), said(&show(&["hello.jsonl"])));
-    assert_eq!(said(&show(&["--force", "-o", path, "editor.log"])), "exit 0");
+    assert_eq!(shown(&output), format!("error: {path} exists; --force replaces it\nexit 2"));
+    assert_eq!(shown(&show(&[path])), shown(&show(&["hello.jsonl"])));
+    assert_eq!(shown(&show(&["--force", "-o", path, "editor.log"])), "exit 0");
     assert!(std::fs::read_to_string(&file).expect("a text").starts_with("## connection"));
 }
 
 #[test]
 fn redacted_events_keep_their_times_where_they_are_shown() {
-    let shown = said(&show(&["--redact", "--times", "hello.jsonl"]));
+    let shown = shown(&show(&["--redact", "--times", "hello.jsonl"]));
     assert!(shown.contains("       0.003 → session/prompt"), "{shown}");
     assert!(shown.contains("[session-1]"), "{shown}");
 }
 
 #[test]
 fn impossible_requests_are_reported() {
-    insta::assert_snapshot!(said(&show(&["nothing.jsonl"])), @r#"
+    insta::assert_snapshot!(shown(&show(&["nothing.jsonl"])), @r#"
     error: nothing.jsonl: No such file or directory (os error 2)
     exit 4
     "#);
-    insta::assert_snapshot!(said(&show(&["-o", "/nowhere/page.html", "--html", "hello.jsonl"])), @r#"
+    insta::assert_snapshot!(shown(&show(&["-o", "/nowhere/page.html", "--html", "hello.jsonl"])), @r#"
     error: /nowhere/page.html: No such file or directory (os error 2)
     exit 4
     "#);
-    insta::assert_snapshot!(said(&show(&["--html", "--json", "hello.jsonl"])), @r#"
+    insta::assert_snapshot!(shown(&show(&["--html", "--json", "hello.jsonl"])), @r#"
     error: the argument '--html' cannot be used with '--json'
 
     Usage: duologue show [OPTIONS] <FILE>

@@ -1,34 +1,19 @@
 //! `duologue validate`, the real binary.
 
-use std::io::Write as _;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 
-fn validate(args: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_duologue"))
-        .arg("validate")
-        .args(args)
-        .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts"))
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .expect("the binary starts");
-    let mut stdin = child.stdin.take().expect("piped");
-    // This may fail: a command with a file as its argument does not read its input.
-    let _ = stdin.write_all(input.as_bytes());
-    drop(stdin);
-    child.wait_with_output().expect("it ends")
-}
+use crate::process::{self, DUOLOGUE};
 
-/// Returns the output of the command and its exit code.
-fn said(output: &Output) -> String {
-    let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");
-    format!("{}{}exit {}", text(&output.stdout), text(&output.stderr), output.status.code().expect("a code"))
+/// Runs `duologue validate` and returns its output and exit code.
+fn validate(args: &[&str], input: &str) -> String {
+    let mut command = Command::new(DUOLOGUE);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/transcripts");
+    process::shown(&process::run(command.arg("validate").args(args).current_dir(folder), input))
 }
 
 #[test]
 fn a_good_transcript_has_nothing_to_complain_about() {
-    insta::assert_snapshot!(said(&validate(&["hello.jsonl"], "")), @r#"
+    insta::assert_snapshot!(validate(&["hello.jsonl"], ""), @r#"
     {"line":2,"from":"client","ok":true,"method":"initialize","kind":"request","lossless":true,"problems":[]}
     {"line":4,"from":"agent","ok":true,"method":"initialize","kind":"response","lossless":true,"problems":[]}
     {"line":5,"from":"client","ok":true,"method":"session/new","kind":"request","lossless":true,"problems":[]}
@@ -46,7 +31,7 @@ fn a_good_transcript_has_nothing_to_complain_about() {
 
 #[test]
 fn each_fault_is_named() {
-    insta::assert_snapshot!(said(&validate(&["faults.jsonl"], "")), @r#"
+    insta::assert_snapshot!(validate(&["faults.jsonl"], ""), @r#"
     {"line":1,"from":"client","ok":true,"method":"initialize","kind":"request","lossless":false,"problems":[{"level":"warning","path":"$.params.clientCapabilities","problem":"is {} and reads as left out"},{"level":"warning","path":"$.params.clientInfo.mood","problem":"is ignored: no such member is known, or it has not the form it should have"}]}
     {"line":2,"from":"agent","ok":false,"kind":"noise","lossless":true,"problems":[{"level":"error","path":"$","problem":"no message: the line is not JSON (-32700)"}]}
     {"line":3,"from":"agent","ok":true,"method":"initialize","kind":"response","lossless":false,"problems":[{"level":"warning","path":"$.result.agentCapabilities","problem":"is ignored: no such member is known, or it has not the form it should have"}]}
@@ -83,19 +68,19 @@ fn frames_come_from_standard_input_too() {
     let log = r#"{"from":"client","frame":{"jsonrpc":"2.0","id":"a","method":"session/prompt","params":{"sessionId":"s","prompt":["hi"]}}}
 {"from":"agent","frame":{"jsonrpc":"2.0","id":"a","result":{"stopReason":"tired"}}}
 "#;
-    insta::assert_snapshot!(said(&validate(&["-"], log)), @r#"
+    insta::assert_snapshot!(validate(&["-"], log), @r#"
     {"line":1,"from":"client","ok":false,"method":"session/prompt","kind":"request","lossless":false,"problems":[{"level":"error","path":"$.params.prompt[0]","problem":"invalid type: string \"hi\", expected an object"}]}
     {"line":2,"from":"agent","ok":true,"method":"session/prompt","kind":"response","lossless":true,"problems":[]}
     2 frames: 1 not ok, 0 more with warnings, 1 not lossless
     exit 1
     "#);
     let log = "> {\"jsonrpc\":\"2.0\",\"method\":\"session/cancel\",\"params\":{\"sessionId\":\"s\"}}\n";
-    insta::assert_snapshot!(said(&validate(&["-"], log)), @r#"
+    insta::assert_snapshot!(validate(&["-"], log), @r#"
     {"line":1,"from":"client","ok":true,"method":"session/cancel","kind":"notification","lossless":true,"problems":[]}
     1 frame: 0 not ok, 0 more with warnings, 0 not lossless
     exit 0
     "#);
-    insta::assert_snapshot!(said(&validate(&["--seen-by", "agent", "-"], log)), @r#"
+    insta::assert_snapshot!(validate(&["--seen-by", "agent", "-"], log), @r#"
     {"line":1,"from":"agent","ok":false,"method":"session/cancel","kind":"notification","lossless":true,"problems":[{"level":"error","path":"$.method","problem":"is for clients to send, not for agents"}]}
     1 frame: 1 not ok, 0 more with warnings, 0 not lossless
     exit 1
@@ -107,7 +92,7 @@ fn a_duplicate_member_is_reported() {
     let log = r#"> {"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"a","sessionId":"b","prompt":[{"type":"text","text":"1","te\u0078t":"2"}]}}
 < {"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}
 "#;
-    insta::assert_snapshot!(said(&validate(&["-"], log)), @r#"
+    insta::assert_snapshot!(validate(&["-"], log), @r#"
     {"line":1,"from":"client","ok":true,"method":"session/prompt","kind":"request","lossless":false,"problems":[{"level":"warning","path":"$.params.sessionId","problem":"is a duplicate; parsers differ in the one they use"},{"level":"warning","path":"$.params.prompt[0].text","problem":"is a duplicate; parsers differ in the one they use"}]}
     {"line":2,"from":"agent","ok":true,"method":"session/prompt","kind":"response","lossless":true,"problems":[]}
     2 frames: 0 not ok, 1 more with warnings, 1 not lossless
@@ -117,20 +102,20 @@ fn a_duplicate_member_is_reported() {
 
 #[test]
 fn unreadable_and_invalid_frames_are_reported_differently() {
-    insta::assert_snapshot!(said(&validate(&["nothing.jsonl"], "")), @r#"
+    insta::assert_snapshot!(validate(&["nothing.jsonl"], ""), @r#"
     error: nothing.jsonl: No such file or directory (os error 2)
     exit 4
     "#);
-    insta::assert_snapshot!(said(&validate(&["-"], "")), @r#"
+    insta::assert_snapshot!(validate(&["-"], ""), @r#"
     error: standard input: neither a transcript nor a log of JSON-RPC lines
     exit 4
     "#);
-    insta::assert_snapshot!(said(&validate(&["-"], "hello\n")), @r#"
+    insta::assert_snapshot!(validate(&["-"], "hello\n"), @r#"
     error: standard input: neither a transcript nor a log of JSON-RPC lines
     exit 4
     "#);
     let log = "nonsense\n> {\"jsonrpc\":\"2.0\",\"method\":\"$/cancel_request\",\"params\":{\"requestId\":1}}\n{\"dir\":";
-    insta::assert_snapshot!(said(&validate(&["-"], log)), @r#"
+    insta::assert_snapshot!(validate(&["-"], log), @r#"
     {"line":2,"from":"client","ok":true,"method":"$/cancel_request","kind":"notification","lossless":true,"problems":[]}
     1 frame: 0 not ok, 0 more with warnings, 0 not lossless
     error: line 1 is not a record: neither an object nor a direction and a frame
@@ -162,7 +147,7 @@ fn required_members_of_an_envelope_are_checked() {
         carried("ping", "", ""),
         carried("error", "", r#","payload":{"code":"internal"}"#),
     ];
-    insta::assert_snapshot!(said(&validate(&["-"], &frames.join("\n"))), @r#"
+    insta::assert_snapshot!(validate(&["-"], &frames.join("\n")), @r#"
     {"line":1,"from":"client","ok":true,"method":"_session/query","kind":"request","lossless":true,"problems":[{"level":"warning","path":"$","problem":"has no answer"}]}
     {"line":2,"from":"client","ok":false,"method":"_session/query","kind":"request","lossless":true,"problems":[{"level":"error","path":"$.params","problem":"missing field `sessionId`"},{"level":"warning","path":"$","problem":"has no answer"}]}
     {"line":3,"from":"client","ok":false,"method":"_session/query","kind":"request","lossless":false,"problems":[{"level":"warning","path":"$.params.sessionId","problem":"is null and reads as left out"},{"level":"error","path":"$.params","problem":"missing field `sessionId`"},{"level":"warning","path":"$","problem":"has no answer"}]}
@@ -193,7 +178,7 @@ fn messages_between_agents_are_checked() {
         r#"{"from":"agent","frame":{"jsonrpc":"2.0","id":4,"result":{"output":{"success":true,"summary":"s","artifacts":[{"path":"p","operation":"create"}],"recommendation":"proceed"}}}}"#,
         r#"{"from":"agent","frame":{"jsonrpc":"2.0","method":"_session/sing","params":[1]}}"#,
     ];
-    insta::assert_snapshot!(said(&validate(&["-"], &frames.join("\n"))), @r#"
+    insta::assert_snapshot!(validate(&["-"], &frames.join("\n")), @r#"
     {"line":1,"from":"client","ok":true,"method":"_session/query","kind":"request","lossless":true,"problems":[]}
     {"line":2,"from":"agent","ok":false,"method":"_session/query","kind":"response","lossless":true,"problems":[{"level":"error","path":"$.result.envelope.v","problem":"must be 1, the version that is spoken"},{"level":"error","path":"$.result.envelope.kind","problem":"must be \"response\" here"}]}
     {"line":3,"from":"client","ok":false,"method":"_session/delegate","kind":"request","lossless":false,"problems":[{"level":"error","path":"$.params.envelope.ts","problem":"invalid value: integer `-1`, expected u64"},{"level":"error","path":"$.params.envelope.payload","problem":"missing field `task`"}]}
