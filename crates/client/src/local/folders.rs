@@ -20,16 +20,13 @@ use crate::host::ConnectionId;
 #[derive(Debug, Default)]
 pub(super) struct AllowedFolders {
     roots: Vec<Root>,
-    sessions: Mutex<FoldersOfSessions>,
+    sessions: Mutex<BTreeMap<SessionKey, Vec<PathBuf>>>,
 }
 
-/// The folders of each session, by its id and connection.
-type FoldersOfSessions = BTreeMap<(SessionId, Option<ConnectionId>), Vec<PathBuf>>;
-
-/// A session, and the connection of the call that names it.
-#[derive(Clone, Copy)]
-pub(super) struct SessionKey<'a> {
-    pub(super) id: &'a SessionId,
+/// A session and its connection. Sessions of two connections can have the same id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct SessionKey {
+    pub(super) id: SessionId,
     pub(super) connection: Option<ConnectionId>,
 }
 
@@ -99,29 +96,32 @@ impl AllowedFolders {
         self.roots.push(root);
     }
 
-    fn sessions(&self) -> MutexGuard<'_, FoldersOfSessions> {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<SessionKey, Vec<PathBuf>>> {
         self.sessions.lock_unpoisoned()
     }
 
     pub(super) fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
-        self.sessions().insert((session.clone(), ConnectionId::current()), folders.to_owned());
+        let session = SessionKey { id: session.clone(), connection: ConnectionId::current() };
+        self.sessions().insert(session, folders.to_owned());
     }
 
     /// Forgets the sessions of a connection, or of all connections.
     pub(super) fn forget(&self, connection: Option<ConnectionId>) {
-        self.sessions().retain(|(_, of), _| connection.is_some() && *of != connection);
+        self.sessions().retain(|session, _| connection.is_some() && session.connection != connection);
     }
 
-    /// Returns the connection of a call for this session: that of its task, or the only one with such a session.
-    pub(super) fn connection_of(&self, session: &SessionId) -> Result<Option<ConnectionId>, WireError> {
-        if let Some(connection) = ConnectionId::current() {
-            return Ok(Some(connection));
+    /// Returns the session that a call names. Its connection is that of the call's task, or the only one with such a
+    /// session.
+    pub(super) fn key(&self, id: &SessionId) -> Result<SessionKey, WireError> {
+        let key = SessionKey { id: id.clone(), connection: ConnectionId::current() };
+        if key.connection.is_some() {
+            return Ok(key);
         }
         let sessions = self.sessions();
-        let mut found = sessions.range((session.clone(), None)..).take_while(|((id, _), _)| id == session);
+        let mut found = sessions.range(&key..).map(|(known, _)| known).take_while(|known| known.id == *id);
         match (found.next(), found.next()) {
-            (None, _) => Ok(None),
-            (Some(((_, connection), _)), None) => Ok(*connection),
+            (None, _) => Ok(key),
+            (Some(known), None) => Ok(known.clone()),
             _ => Err(WireError::internal(
                 "several connections have a session of this id; call the host in the task of the request",
             )),
@@ -129,13 +129,13 @@ impl AllowedFolders {
     }
 
     /// Returns the folders of a session that has started.
-    pub(super) fn of(&self, session: SessionKey<'_>) -> Option<Vec<PathBuf>> {
-        self.sessions().get(&(session.id.clone(), session.connection)).cloned()
+    pub(super) fn of(&self, session: &SessionKey) -> Option<Vec<PathBuf>> {
+        self.sessions().get(session).cloned()
     }
 
     /// Returns the folders of a session within the roots. A session that has not started for this host has none,
     /// because its folders are unknown.
-    fn areas(&self, of: SessionKey<'_>) -> Result<Vec<Area>, WireError> {
+    fn areas(&self, of: &SessionKey) -> Result<Vec<Area>, WireError> {
         let folders = self.of(of);
         let folders = folders.ok_or_else(|| {
             WireError::invalid_params(
@@ -155,7 +155,7 @@ impl AllowedFolders {
     }
 
     /// Returns the default folder of a session.
-    pub(super) fn home(&self, session: SessionKey<'_>) -> Result<PathBuf, WireError> {
+    pub(super) fn home(&self, session: &SessionKey) -> Result<PathBuf, WireError> {
         let area = self.areas(session)?.into_iter().next();
         Ok(area.and_then(|area| area.names.into_iter().next()).unwrap_or_default())
     }
@@ -164,7 +164,7 @@ impl AllowedFolders {
     /// stays in the folder.
     pub(super) fn open<T>(
         &self,
-        session: SessionKey<'_>,
+        session: &SessionKey,
         path: &Path,
         open: impl Fn(&Dir, &Path) -> Result<T, FileError>,
     ) -> Result<T, WireError> {

@@ -187,10 +187,6 @@ impl LocalHost {
         self
     }
 
-    fn session<'a>(&self, id: &'a SessionId) -> HostResult<SessionKey<'a>> {
-        Ok(SessionKey { id, connection: self.folders.connection_of(id)? })
-    }
-
     fn terminals<R: Request>(&self) -> HostResult<&TerminalTable> {
         self.terminals.as_ref().ok_or_else(|| WireError::method_not_found(R::METHOD))
     }
@@ -210,18 +206,17 @@ impl Host for LocalHost {
         &self,
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionOutcome> {
-        let connection = self.folders.connection_of(&request.session_id).ok();
-        Ok(self.permissions.answer(request, connection, &self.threads).await)
+        let session = self.folders.key(&request.session_id).ok();
+        Ok(self.permissions.answer(request, session, &self.threads).await)
     }
 
     async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
-        let connection = self.folders.connection_of(&request.session_id)?;
+        let session = self.folders.key(&request.session_id)?;
         let folders = self.folders.clone();
         let (max_read, max_scan) = (self.max_read, self.max_scan);
         let opened = self.threads.run(move || {
-            let ReadTextFileRequest { session_id, path, line, limit, .. } = request;
-            let session = SessionKey { id: &session_id, connection };
-            folders.open(session, &path, |dir, way| {
+            let ReadTextFileRequest { path, line, limit, .. } = request;
+            folders.open(&session, &path, |dir, way| {
                 let extent = LineRange { line: line.unwrap_or(1), limit, max_read, max_scan };
                 let reading = TextRead::new(read::open(dir, way, &path)?, &path, extent)?;
                 Box::new(reading).slice()
@@ -241,12 +236,11 @@ impl Host for LocalHost {
         if !self.writes {
             return Err(WireError::method_not_found(WriteTextFileRequest::METHOD));
         }
-        let connection = self.folders.connection_of(&request.session_id)?;
+        let session = self.folders.key(&request.session_id)?;
         let folders = self.folders.clone();
         let write = move || {
-            let WriteTextFileRequest { session_id, path, content, .. } = request;
-            let session = SessionKey { id: &session_id, connection };
-            folders.open(session, &path, |dir, way| write::write(dir, way, &path, content.as_bytes()))
+            let WriteTextFileRequest { path, content, .. } = request;
+            folders.open(&session, &path, |dir, way| write::write(dir, way, &path, content.as_bytes()))
         };
         self.threads.run(write).await?;
         Ok(WriteTextFileResponse::new())
@@ -254,23 +248,19 @@ impl Host for LocalHost {
 
     async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
         let terminals = self.terminals::<CreateTerminalRequest>()?;
-        let connection = self.folders.connection_of(&request.session_id)?;
-        let (folders, id, cwd) = (self.folders.clone(), request.session_id.clone(), request.cwd.clone());
+        let session = self.folders.key(&request.session_id)?;
+        let (folders, key, cwd) = (self.folders.clone(), session.clone(), request.cwd.clone());
         let room = terminals.reserve()?;
-        let cwd = self.threads.run(move || {
-            let session = SessionKey { id: &id, connection };
-            match cwd {
-                None => folders.home(session),
-                Some(cwd) => folder(&folders, session, &cwd).map(|()| cwd),
-            }
+        let cwd = self.threads.run(move || match cwd {
+            None => folders.home(&key),
+            Some(cwd) => folder(&folders, &key, &cwd).map(|()| cwd),
         });
-        let (request, program) = program::start(request, cwd.await?, room.clone()).await?;
-        let id = request.session_id.clone();
-        let session = SessionKey { id: &id, connection };
-        let terminal = terminals.open(connection, request, room, program);
+        let output_limit = request.output_byte_limit;
+        let program = program::start(request, cwd.await?, room.clone()).await?;
+        let terminal = terminals.open(session.clone(), output_limit, room, program);
         // The connection may have ended before the terminal was registered. Its end removes the session first.
-        if self.folders.of(session).is_none() {
-            terminals.take(session, &terminal)?.kill().await;
+        if self.folders.of(&session).is_none() {
+            terminals.take(&session, &terminal)?.kill().await;
             return Err(WireError::internal("the connection has ended"));
         }
         Ok(CreateTerminalResponse::new(terminal))
@@ -278,7 +268,7 @@ impl Host for LocalHost {
 
     async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
         let terminals = self.terminals::<TerminalOutputRequest>()?;
-        Ok(terminals.get(self.session(&request.session_id)?, &request.terminal_id)?.so_far())
+        Ok(terminals.get(&self.folders.key(&request.session_id)?, &request.terminal_id)?.so_far())
     }
 
     async fn wait_for_terminal_exit(
@@ -286,18 +276,22 @@ impl Host for LocalHost {
         request: WaitForTerminalExitRequest,
     ) -> HostResult<WaitForTerminalExitResponse> {
         let terminals = self.terminals::<WaitForTerminalExitRequest>()?;
-        Ok(terminals.get(self.session(&request.session_id)?, &request.terminal_id)?.exited().await.into())
+        Ok(terminals
+            .get(&self.folders.key(&request.session_id)?, &request.terminal_id)?
+            .exited()
+            .await
+            .into())
     }
 
     async fn kill_terminal(&self, request: KillTerminalRequest) -> HostResult<KillTerminalResponse> {
         let terminals = self.terminals::<KillTerminalRequest>()?;
-        terminals.get(self.session(&request.session_id)?, &request.terminal_id)?.kill().await;
+        terminals.get(&self.folders.key(&request.session_id)?, &request.terminal_id)?.kill().await;
         Ok(KillTerminalResponse::new())
     }
 
     async fn release_terminal(&self, request: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
         let terminals = self.terminals::<ReleaseTerminalRequest>()?;
-        terminals.take(self.session(&request.session_id)?, &request.terminal_id)?.kill().await;
+        terminals.take(&self.folders.key(&request.session_id)?, &request.terminal_id)?.kill().await;
         Ok(ReleaseTerminalResponse::new())
     }
 
@@ -312,7 +306,7 @@ impl Host for LocalHost {
 }
 
 /// Checks that a path is a folder of the session.
-fn folder(folders: &AllowedFolders, session: SessionKey<'_>, path: &Path) -> HostResult<()> {
+fn folder(folders: &AllowedFolders, session: &SessionKey, path: &Path) -> HostResult<()> {
     folders.open(session, path, |dir, way| {
         if dir.metadata(way)?.is_dir() { Ok(()) } else { Err(FileError::about(path, "is not a folder")) }
     })

@@ -8,11 +8,12 @@ use std::sync::Mutex;
 
 use duologue_rpc::Lock;
 use duologue_schema::{
-    PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, SessionId, ToolCallContent,
+    PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, ToolCallContent,
     ToolCallUpdate, ToolKind, path_fault,
 };
 
 use super::Threads;
+use super::folders::SessionKey;
 use crate::host::{ConnectionId, HostResult};
 use crate::limits::QUESTION_PATHS;
 
@@ -83,8 +84,7 @@ struct Rule {
 /// The calls to which an *always* answer applies.
 #[derive(PartialEq, Eq, Hash)]
 struct Subject {
-    connection: Option<ConnectionId>,
-    session: SessionId,
+    session: SessionKey,
     kind: ToolKind,
     name: Option<String>,
     files: Vec<File>,
@@ -148,13 +148,13 @@ impl Permissions {
     /// Forgets the *always* answers of a connection, or of all connections.
     pub(super) fn forget(&self, connection: Option<ConnectionId>) {
         let mut remembered = self.remembered.lock_unpoisoned();
-        remembered.retain(|subject, _| connection.is_some() && subject.connection != connection);
+        remembered.retain(|subject, _| connection.is_some() && subject.session.connection != connection);
     }
 
     pub(super) async fn answer(
         &self,
         request: RequestPermissionRequest,
-        connection: Option<Option<ConnectionId>>,
+        session: Option<SessionKey>,
         threads: &Threads,
     ) -> RequestPermissionOutcome {
         let Ok((ruled, files)) = self.look_up(&request.tool_call, threads).await else {
@@ -163,7 +163,7 @@ impl Permissions {
         if let Some(allow) = ruled {
             return request.outcome(allow);
         }
-        let subject = connection.and_then(|connection| Subject::of(&request, connection, files));
+        let subject = session.and_then(|session| Subject::of(&request, session, files));
         let remembered = || self.remembered.lock_unpoisoned();
         if let Some(allow) = subject.as_ref().and_then(|subject| remembered().get(subject).copied()) {
             return request.outcome(allow);
@@ -253,11 +253,7 @@ impl std::fmt::Debug for Permissions {
 
 impl Subject {
     /// Returns `None` if the request has too few fields to recognize the same call.
-    fn of(
-        request: &RequestPermissionRequest,
-        connection: Option<ConnectionId>,
-        files: Option<Vec<File>>,
-    ) -> Option<Self> {
+    fn of(request: &RequestPermissionRequest, session: SessionKey, files: Option<Vec<File>>) -> Option<Self> {
         let files = files?;
         let call = &request.tool_call;
         let kind = call.kind.clone()?;
@@ -269,8 +265,7 @@ impl Subject {
         }
         let files_suffice = !files.is_empty() && matches!(kind, ToolKind::Read | ToolKind::Edit);
         let title_and_input = (!files_suffice).then(|| (call.title.clone(), input));
-        let (session, name) = (request.session_id.clone(), call.name.clone());
-        Some(Subject { connection, session, kind, name, files, call: title_and_input })
+        Some(Subject { session, kind, name: call.name.clone(), files, call: title_and_input })
     }
 }
 

@@ -48,11 +48,14 @@ pub(super) async fn start(
     request: CreateTerminalRequest,
     cwd: PathBuf,
     room: Arc<OwnedSemaphorePermit>,
-) -> HostResult<(CreateTerminalRequest, Program)> {
+) -> HostResult<Program> {
     let (sender, started) = oneshot::channel();
     let program = request.command.clone();
     let thread = move || {
-        let (child, output) = match spawn(&request, &cwd) {
+        let spawned = spawn(&request, &cwd);
+        // It can be long, and the thread lives as long as the program.
+        drop(request);
+        let (child, output) = match spawned {
             Ok(spawned) => spawned,
             Err(error) => {
                 drop(room);
@@ -63,7 +66,7 @@ pub(super) async fn start(
         let process = Arc::new(process);
         let (ended, exit) = oneshot::channel();
         // If the request was dropped, the guard is dropped here and kills the program.
-        drop(sender.send(Ok((request, ProcessGuard(process.clone()), exit, output))));
+        drop(sender.send(Ok((ProcessGuard(process.clone()), exit, output))));
         let status = process.wait();
         // Dropped before the exit is visible, so that another program can start at once.
         drop(room);
@@ -74,9 +77,9 @@ pub(super) async fn start(
     // The thread is not joined, because the program may outlive the request.
     drop(thread.map_err(failed)?);
     let started = started.await.map_err(|_| WireError::internal("the host failed"))?;
-    let (request, process, exit, output) = started?;
+    let (process, exit, output) = started?;
     let output = Box::new(system::reader(output).map_err(failed)?);
-    Ok((request, Program { process, exit, output }))
+    Ok(Program { process, exit, output })
 }
 
 impl ProcessGuard {

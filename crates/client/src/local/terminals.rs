@@ -7,10 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use duologue_rpc::Lock;
-use duologue_schema::{
-    CreateTerminalRequest, Error as WireError, SessionId, TerminalExitStatus, TerminalId,
-    TerminalOutputResponse,
-};
+use duologue_schema::{Error as WireError, TerminalExitStatus, TerminalId, TerminalOutputResponse};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 
@@ -37,8 +34,7 @@ pub(super) struct TerminalTable {
 /// A program with its output. It runs or has exited.
 #[derive(Debug)]
 pub(super) struct LocalTerminal {
-    session: SessionId,
-    connection: Option<ConnectionId>,
+    session: SessionKey,
     output: Mutex<OutputTail>,
     /// `Some` after the program has exited and its output was read.
     exit: watch::Sender<Option<TerminalExitStatus>>,
@@ -67,19 +63,18 @@ impl TerminalTable {
     /// Opens the terminal of a program.
     pub(super) fn open(
         &self,
-        connection: Option<ConnectionId>,
-        request: CreateTerminalRequest,
+        session: SessionKey,
+        output_limit: Option<u64>,
         room: Arc<OwnedSemaphorePermit>,
         program: Program,
     ) -> TerminalId {
         // Unique in the whole program, because an editor can show terminals of several agents.
         static NUMBER: AtomicU64 = AtomicU64::new(1);
-        let limit = request.output_byte_limit.map_or(TERMINAL_OUTPUT, |limit| {
+        let limit = output_limit.map_or(TERMINAL_OUTPUT, |limit| {
             usize::try_from(limit).unwrap_or(usize::MAX).min(MOST_TERMINAL_OUTPUT)
         });
         let terminal = Arc::new(LocalTerminal {
-            session: request.session_id,
-            connection,
+            session,
             output: Mutex::new(OutputTail::new(limit)),
             exit: watch::Sender::new(None),
             kill: Notify::new(),
@@ -94,7 +89,7 @@ impl TerminalTable {
     /// Kills the programs of a connection, or of all connections.
     pub(super) fn close(&self, connection: Option<ConnectionId>) {
         self.table().retain(|_, terminal| {
-            let stays = connection.is_some() && terminal.connection != connection;
+            let stays = connection.is_some() && terminal.session.connection != connection;
             if !stays {
                 terminal.kill.notify_one();
             }
@@ -103,16 +98,16 @@ impl TerminalTable {
     }
 
     /// Returns a terminal of this session.
-    pub(super) fn get(&self, session: SessionKey<'_>, id: &TerminalId) -> HostResult<Arc<LocalTerminal>> {
+    pub(super) fn get(&self, session: &SessionKey, id: &TerminalId) -> HostResult<Arc<LocalTerminal>> {
         let open = self.table();
-        let terminal = open.get(id).filter(|terminal| terminal.is_of(session));
+        let terminal = open.get(id).filter(|terminal| terminal.session == *session);
         terminal.cloned().ok_or_else(unknown)
     }
 
     /// Removes a terminal of this session from the table.
-    pub(super) fn take(&self, session: SessionKey<'_>, id: &TerminalId) -> HostResult<Arc<LocalTerminal>> {
+    pub(super) fn take(&self, session: &SessionKey, id: &TerminalId) -> HostResult<Arc<LocalTerminal>> {
         let mut open = self.table();
-        if open.get(id).is_none_or(|terminal| !terminal.is_of(session)) {
+        if open.get(id).is_none_or(|terminal| terminal.session != *session) {
             return Err(unknown());
         }
         open.remove(id).ok_or_else(unknown)
@@ -130,10 +125,6 @@ fn unknown() -> WireError {
 }
 
 impl LocalTerminal {
-    fn is_of(&self, session: SessionKey<'_>) -> bool {
-        self.session == *session.id && self.connection == session.connection
-    }
-
     fn output(&self) -> MutexGuard<'_, OutputTail> {
         self.output.lock_unpoisoned()
     }
