@@ -138,6 +138,16 @@ impl AgentSession {
         let agent = self.connect(args, ui, client).await?;
         self.last_resort(Some(agent.clone()));
         let outcome = use_agent(self, &agent).await;
+        self.end_agent(args, &agent, outcome).await
+    }
+
+    /// Ends the agent, and records and shows its end.
+    async fn end_agent(
+        &mut self,
+        args: &AgentSessionArgs,
+        agent: &Connection,
+        outcome: Result<Exit, SessionEnd>,
+    ) -> Result<Exit, SessionEnd> {
         let shown = self.output.leave();
         if let Some(recorder) = self.recorder.as_ref().filter(|_| !agent.peer().is_closed()) {
             recorder.eof(Side::Client);
@@ -167,7 +177,7 @@ impl AgentSession {
             }
         }
         if args.stderr {
-            self.show_noise(&agent)?;
+            self.show_noise(agent)?;
         }
         match outcome {
             Ok(exit) => Ok(shown.map(|()| exit)?),
