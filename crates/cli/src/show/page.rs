@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use duologue_rpc::ResponseOutcome;
 use duologue_schema::{
-    ContentBlock, ConversationEntry, MessageKind, PromptRequest, PromptResponse, Request as _,
-    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, SessionId, SessionUpdate,
+    ContentBlock, ConversationEntry, MessageKind, PermissionOption, PromptRequest, PromptResponse,
+    Request as _, RequestPermissionOutcome, RequestPermissionResponse, SessionId, SessionUpdate,
 };
 use duologue_transcript::describe::{self, DescribedPart, Description, Stage};
 use duologue_transcript::{
@@ -50,6 +50,8 @@ struct PageBuilder {
     sessions: Vec<HashMap<usize, usize>>,
     /// The item of each request, by the index of its frame.
     requests: HashMap<usize, usize>,
+    /// The options of each request for permission, by the index of its item.
+    options: HashMap<usize, Vec<PermissionOption>>,
 }
 
 impl PageBuilder {
@@ -91,7 +93,10 @@ impl PageBuilder {
                 self.request(item, *params, event, changed);
             }
             ParsedLine::Notification { params, .. } => match event {
-                Some(ConversationEvent::Update(update)) => self.update(item, &update, changed),
+                Some(ConversationEvent::Update(update)) => {
+                    let name = update.tag().into();
+                    self.update(PageItem { name, ..item }, &update, changed);
+                }
                 _ => {
                     let (kind, text) = (ItemKind::Update, summary(*params));
                     self.page.items.push(PageItem { kind, text, ..item });
@@ -129,6 +134,7 @@ impl PageBuilder {
                 item.text = request.tool_call.title.clone().unwrap_or_default().into();
                 let option = |name: &str| ItemPart::Option { name: name.into(), chosen: false };
                 item.parts = request.options.iter().map(|offered| option(&offered.name)).collect();
+                self.options.insert(self.page.items.len(), request.options);
                 self.page.items.push(item.split());
                 self.update(item, &request.tool_call.into(), changed);
             }
@@ -141,6 +147,7 @@ impl PageBuilder {
 
     fn response(&mut self, mut item: PageItem, request: Option<usize>, outcome: &ResponseOutcome<'_>) {
         let request = request.and_then(|request| self.requests.get(&request)).copied();
+        let options = request.and_then(|index| self.options.get(&index));
         let request = request.and_then(|index| self.page.items.get_mut(index));
         let took = request.as_ref().map(|request| Duration::from_micros(item.at.saturating_sub(request.at)));
         item.kind = ItemKind::Answer;
@@ -161,11 +168,10 @@ impl PageBuilder {
                 item.failed = true;
             }
         }
-        if let (Some(request), ResponseOutcome::Result(result)) = (request, outcome)
-            && request.kind == ItemKind::Permission
+        if let (Some(request), Some(options), ResponseOutcome::Result(result)) = (request, options, outcome)
             && let Ok(response) = serde_json::from_str::<RequestPermissionResponse>(result.get())
         {
-            request.choose(&response.outcome, &self.page.frames);
+            request.choose(&response.outcome, options);
             request.until = item.at;
             request.frames.append(&mut item.frames);
             return;
@@ -234,8 +240,7 @@ impl PageBuilder {
 
     /// Shows an update of the session as a whole.
     fn session_update(&mut self, item: &mut PageItem, update: &SessionUpdate) {
-        let frame = item.frames.first().and_then(|frame| self.page.frames.get(*frame));
-        let name = frame.and_then(|frame| tag(frame.text.as_str())).unwrap_or_else(|| item.name.clone());
+        let name = item.name.clone();
         if let Some(description) = describe::update(update) {
             item.describe(description);
         }
@@ -250,7 +255,6 @@ impl PageBuilder {
                 }
             }
             SessionUpdate::Unknown(unknown) => {
-                item.name = unknown.tag().into();
                 item.text = summary(Some(unknown.json().as_raw()));
             }
             SessionUpdate::Notice(_) => item.outcome = None,
@@ -377,21 +381,14 @@ impl PageItem {
         self.parts = all.into_iter().chain(shown).collect();
     }
 
-    /// Marks the chosen option. The frame of the request has the ids of the options.
-    fn choose(&mut self, outcome: &RequestPermissionOutcome, frames: &[PageFrame]) {
-        #[derive(serde::Deserialize)]
-        struct RequestFrame {
-            params: RequestPermissionRequest,
-        }
+    /// Marks the chosen one of these options.
+    fn choose(&mut self, outcome: &RequestPermissionOutcome, options: &[PermissionOption]) {
         let RequestPermissionOutcome::Selected(selected) = outcome else {
             self.outcome = Some("cancelled".into());
             return;
         };
         self.outcome = Some(selected.option_id.as_str().into());
-        let frame = self.frames.first().and_then(|frame| frames.get(*frame));
-        let frame = frame.and_then(|frame| serde_json::from_str::<RequestFrame>(frame.text.as_str()).ok());
-        let Some(RequestFrame { params }) = frame else { return };
-        for (option, part) in params.options.iter().zip(&mut self.parts) {
+        for (option, part) in options.iter().zip(&mut self.parts) {
             if let ItemPart::Option { name, chosen } = part
                 && option.option_id == selected.option_id
             {
@@ -470,12 +467,6 @@ fn summary(json: Option<&RawValue>) -> PrintableText {
         Some((end, _)) => format!("{}…", text.get(..end).unwrap_or_default()).into(),
         None => text.into(),
     }
-}
-
-/// Returns the kind of the update in a frame.
-fn tag(frame: &str) -> Option<PrintableText> {
-    let frame: serde_json::Value = serde_json::from_str(frame).ok()?;
-    frame.pointer("/params/update/sessionUpdate")?.as_str().map(PrintableText::from)
 }
 
 fn micros(time: Duration) -> u64 {
