@@ -77,23 +77,17 @@ fn read_from(mut input: impl BufRead, name: &str, side: Side) -> Result<Source> 
     match Reader::new(start.as_slice()) {
         Ok(_) => {
             let mut reader = Reader::new(start.as_slice().chain(input))?;
-            let mut source = SourceBuilder::default();
-            while let Some(record) = reader.next() {
-                source.add(reader.line(), record)?;
-            }
-            Ok(source.finish(reader.header().clone(), reader.is_cut()))
+            let read = ReadRecords::of(|| Some((reader.next()?, reader.line())))?;
+            Ok(read.into_source(reader.header().clone(), reader.is_cut()))
         }
         Err(TranscriptError::NoHeader { .. }) => {
             let mut importer = Importer::new(start.as_slice().chain(input)).seen_by(side);
-            let mut source = SourceBuilder::default();
-            while let Some(record) = importer.next() {
-                source.add(importer.line(), record)?;
-            }
-            if source.records.is_empty() {
+            let read = ReadRecords::of(|| Some((importer.next()?, importer.line())))?;
+            if read.records.is_empty() {
                 let reason = format!("{name}: neither a transcript nor a log of JSON-RPC lines");
                 return Err(io::Error::new(io::ErrorKind::InvalidData, reason).into());
             }
-            Ok(source.finish(importer.header(), importer.is_cut()))
+            Ok(read.into_source(importer.header(), importer.is_cut()))
         }
         Err(error) => Err(error.into()),
     }
@@ -119,28 +113,32 @@ fn read_start(input: &mut impl BufRead) -> Result<Vec<u8>> {
 }
 
 #[derive(Default)]
-struct SourceBuilder {
+struct ReadRecords {
     records: Vec<Record>,
     lines: Vec<u64>,
     damage: Vec<TranscriptError>,
 }
 
-impl SourceBuilder {
-    fn add(&mut self, line: u64, record: duologue_transcript::Result<Record>) -> Result<()> {
-        match record {
-            Ok(record) => {
-                self.records.push(record);
-                self.lines.push(line);
+impl ReadRecords {
+    /// Reads all records, each with its line.
+    fn of(mut next: impl FnMut() -> Option<(duologue_transcript::Result<Record>, u64)>) -> Result<Self> {
+        let mut read = ReadRecords::default();
+        while let Some((record, line)) = next() {
+            match record {
+                Ok(record) => {
+                    read.records.push(record);
+                    read.lines.push(line);
+                }
+                Err(error @ (TranscriptError::Damaged { .. } | TranscriptError::LineTooLong { .. })) => {
+                    read.damage.push(error);
+                }
+                Err(error) => return Err(error.into()),
             }
-            Err(error @ (TranscriptError::Damaged { .. } | TranscriptError::LineTooLong { .. })) => {
-                self.damage.push(error);
-            }
-            Err(error) => return Err(error.into()),
         }
-        Ok(())
+        Ok(read)
     }
 
-    fn finish(self, header: Header, cut: bool) -> Source {
+    fn into_source(self, header: Header, cut: bool) -> Source {
         let transcript = Transcript::new(header, self.records);
         let transcript = if cut { transcript.cut_short() } else { transcript };
         Source { transcript, lines: self.lines, damage: self.damage }

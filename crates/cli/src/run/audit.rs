@@ -21,8 +21,8 @@ use crate::ui::{BAD, GOOD, MARK, plural};
 pub(super) struct AuditEntry {
     pub(super) session: Option<SessionId>,
     action: Action,
-    /// The object of the action on the screen.
-    object: String,
+    /// The target of the action on the screen.
+    target: String,
     /// The members of the action for scripts.
     members: Value,
     outcome: ActionOutcome,
@@ -76,9 +76,9 @@ pub(super) enum Decider {
 impl AuditEntry {
     pub(super) fn of_write(request: &WriteTextFileRequest) -> Self {
         let (path, bytes) = (request.path.to_string_lossy(), request.content.len());
-        let object = format!("{} ({})", short(&path), plural(bytes, "byte"));
+        let target = format!("{} ({})", short(&path), plural(bytes, "byte"));
         let members = json!({ "path": path, "bytes": bytes });
-        AuditEntry::new(Some(&request.session_id), Action::Write, object, members)
+        AuditEntry::new(Some(&request.session_id), Action::Write, target, members)
     }
 
     pub(super) fn of_terminal(request: &CreateTerminalRequest) -> Self {
@@ -87,10 +87,10 @@ impl AuditEntry {
         let set = env.iter().map(|env| format!("{}={} ", env.name, shell_words(&[&env.value])));
         let line = format!("{}{}", set.collect::<String>(), command_line(command, args));
         let folder = cwd.as_ref().map(|cwd| format!(" (in {})", short(cwd))).unwrap_or_default();
-        let object = format!("$ {}{folder}", short(&line));
+        let target = format!("$ {}{folder}", short(&line));
         let env: Vec<_> = env.iter().map(|env| json!({ "name": env.name, "value": env.value })).collect();
         let members = json!({ "command": command, "args": args, "env": env, "cwd": cwd });
-        AuditEntry::new(Some(session_id), Action::Terminal, object, members)
+        AuditEntry::new(Some(session_id), Action::Terminal, target, members)
     }
 
     pub(super) fn of_permission(request: &RequestPermissionRequest) -> Self {
@@ -98,18 +98,18 @@ impl AuditEntry {
         let id = call.tool_call_id.as_str();
         let title = call.title.as_deref().unwrap_or(id);
         let command = call.raw_input.as_ref().and_then(details::command);
-        let object = match &command {
+        let target = match &command {
             Some(command) if command != title => format!("{}  $ {}", details::title(title), short(command)),
             _ => details::title(title),
         };
         let kind = call.kind.as_ref().map(ToolKind::as_str);
         let members = json!({ "toolCallId": id, "title": title, "kind": kind, "command": command });
-        AuditEntry::new(Some(&request.session_id), Action::Permission(call.kind.clone()), object, members)
+        AuditEntry::new(Some(&request.session_id), Action::Permission(call.kind.clone()), target, members)
     }
 
     pub(super) fn of_form(request: &CreateElicitationRequest) -> Self {
-        let (object, members) = (details::title(&request.message), json!({ "message": request.message }));
-        AuditEntry::new(request.mode.session_id(), Action::Form, object, members)
+        let (target, members) = (details::title(&request.message), json!({ "message": request.message }));
+        AuditEntry::new(request.mode.session_id(), Action::Form, target, members)
     }
 
     /// Returns the entry of a request that was rejected before it reached the host. `None` for
@@ -131,9 +131,9 @@ impl AuditEntry {
         Some(entry)
     }
 
-    fn new(session: Option<&SessionId>, action: Action, object: String, members: Value) -> Self {
+    fn new(session: Option<&SessionId>, action: Action, target: String, members: Value) -> Self {
         let outcome = ActionOutcome::Unfinished;
-        AuditEntry { session: session.cloned(), action, object, members, outcome }
+        AuditEntry { session: session.cloned(), action, target, members, outcome }
     }
 
     fn is_question(&self) -> bool {
@@ -160,19 +160,19 @@ impl AuditEntry {
     }
 
     fn words(&self) -> String {
-        let object = &self.object;
+        let target = &self.target;
         let (did, did_not) = match self.action {
             Action::Write => ("wrote", "write"),
             Action::Terminal => ("started", "start"),
             Action::Permission(_) | Action::Form => ("answered", "ask"),
         };
         match &self.outcome {
-            ActionOutcome::Done => format!("{did} {object}"),
-            ActionOutcome::Refused(reason) => format!("refused to {did_not} {object}: {}", short(reason)),
-            ActionOutcome::Failed(reason) => format!("could not {did_not} {object}: {}", short(reason)),
-            ActionOutcome::Unfinished if self.is_question() => format!("not answered: {object}"),
+            ActionOutcome::Done => format!("{did} {target}"),
+            ActionOutcome::Refused(reason) => format!("refused to {did_not} {target}: {}", short(reason)),
+            ActionOutcome::Failed(reason) => format!("could not {did_not} {target}: {}", short(reason)),
+            ActionOutcome::Unfinished if self.is_question() => format!("not answered: {target}"),
             ActionOutcome::Unfinished => {
-                format!("withdrawn by the agent while it was done: {did_not} {object}")
+                format!("withdrawn by the agent while it was done: {did_not} {target}")
             }
             ActionOutcome::Answered { answer, option, by } => {
                 let kind = match &self.action {
@@ -185,54 +185,47 @@ impl AuditEntry {
                 let chosen = chosen.unwrap_or_default();
                 let answer = answer.word_for(&self.action);
                 match by {
-                    Decider::User => format!("{answer} by you{chosen}: {object}"),
-                    Decider::Rule(rule) => format!("{answer} by {rule}{chosen}: {object}"),
-                    Decider::EarlierAnswer => format!("{answer} as you answered before{chosen}: {object}"),
+                    Decider::User => format!("{answer} by you{chosen}: {target}"),
+                    Decider::Rule(rule) => format!("{answer} by {rule}{chosen}: {target}"),
+                    Decider::EarlierAnswer => format!("{answer} as you answered before{chosen}: {target}"),
                     Decider::NoUser => {
-                        format!("refused: no user can answer (--yes or --allow {kind} allows it): {object}")
+                        format!("refused: no user can answer (--yes or --allow {kind} allows it): {target}")
                     }
                 }
             }
         }
     }
 
-    /// Returns the name and the value of the member for scripts.
-    pub(super) fn member(&self) -> (&'static str, Value) {
+    /// Returns the object for scripts.
+    pub(super) fn object(&self) -> Value {
         let name = match self.action {
             Action::Write => "write",
             Action::Terminal => "terminal",
             Action::Permission(_) | Action::Form => "answer",
         };
         let mut value = self.members.clone();
-        let mut set = |name: &str, new: Value| {
-            if let Some(members) = value.as_object_mut() {
-                members.insert(name.into(), new);
-            }
-        };
         match &self.outcome {
-            ActionOutcome::Unfinished if self.is_question() => set("outcome", "cancelled".into()),
-            ActionOutcome::Unfinished => set("outcome", "unfinished".into()),
-            ActionOutcome::Done => set("outcome", "done".into()),
+            ActionOutcome::Unfinished if self.is_question() => value["outcome"] = "cancelled".into(),
+            ActionOutcome::Unfinished => value["outcome"] = "unfinished".into(),
+            ActionOutcome::Done => value["outcome"] = "done".into(),
             ActionOutcome::Refused(reason) | ActionOutcome::Failed(reason) => {
                 let failed = matches!(self.outcome, ActionOutcome::Failed(_));
-                set("outcome", if failed { "failed" } else { "refused" }.into());
-                set("reason", reason.as_str().into());
+                value["outcome"] = if failed { "failed" } else { "refused" }.into();
+                value["reason"] = reason.as_str().into();
             }
             ActionOutcome::Answered { answer, option, by } => {
-                set("outcome", answer.word_for(&self.action).into());
+                value["outcome"] = answer.word_for(&self.action).into();
                 if let Some(PermissionOption { option_id, name, kind, .. }) = option {
-                    set(
-                        "option",
-                        json!({ "optionId": option_id.as_str(), "name": name, "kind": kind.as_str() }),
-                    );
+                    value["option"] =
+                        json!({ "optionId": option_id.as_str(), "name": name, "kind": kind.as_str() });
                 }
-                set("by", by.as_str().into());
+                value["by"] = by.as_str().into();
                 if let Decider::Rule(rule) = by {
-                    set("rule", rule.as_str().into());
+                    value["rule"] = rule.as_str().into();
                 }
             }
         }
-        (name, value)
+        json!({ name: value })
     }
 }
 

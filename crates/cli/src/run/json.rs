@@ -12,7 +12,6 @@
 //!   answer to a question, with the outcome `allowed`, `rejected`, `cancelled` or `refused`; `by` is `rule` (with
 //!   the `rule`) or `nobody`. A form has a `message` in place of the tool call.
 
-use std::collections::BTreeMap;
 use std::io;
 
 use duologue_client::Error;
@@ -46,7 +45,7 @@ pub(super) fn update(session: &SessionId, update: &SessionUpdate) -> io::Result<
 
 /// Writes an entry of the audit trail.
 pub(super) fn audit(entry: &AuditEntry) -> io::Result<()> {
-    write(entry.session.as_ref(), BTreeMap::from([entry.member()]))
+    write(entry.session.as_ref(), entry.object())
 }
 
 /// Writes the end of a turn.
