@@ -89,15 +89,12 @@ impl<A: Agent> AgentService<A> {
 
     /// Passes a request that is not part of ACP to the exchange, then to the user's extensions.
     fn extension(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
-        let responder = match self.shared.client.is_initialized() {
-            true => match self.exchange.request(request, responder) {
-                Ok(()) => return Ok(()),
-                Err(responder) => responder,
-            },
-            false => responder,
+        let to_exchange = match self.shared.client.is_initialized() {
+            true => self.exchange.request(request, responder),
+            false => Err(responder),
         };
-        self.extensions
-            .request(request, responder)
+        to_exchange
+            .or_else(|responder| self.extensions.request(request, responder))
             .or_else(|responder| self.exchange.unknown_request(request, responder))
     }
 
@@ -393,7 +390,7 @@ impl<A: Agent> Shared<A> {
         responder.spawn_with(move |reply| async move {
             // In this order, so that a panic frees the slot for a turn before it sends the response.
             let reply = reply;
-            let running = running;
+            let mut running = running;
             let turn = &running.turn;
             let work = async {
                 ticket.wait_turn().await;
@@ -507,11 +504,7 @@ struct RunningTurn {
 }
 
 impl RunningTurn {
-    fn end(mut self, answer: impl FnOnce()) {
-        self.finish(answer);
-    }
-
-    fn finish(&mut self, answer: impl FnOnce()) {
+    fn end(&mut self, answer: impl FnOnce()) {
         if !std::mem::replace(&mut self.over, true) {
             self.turn.end();
             self.turn.session().end_turn(answer);
@@ -521,7 +514,7 @@ impl RunningTurn {
 
 impl Drop for RunningTurn {
     fn drop(&mut self) {
-        self.finish(|| {});
+        self.end(|| {});
     }
 }
 
