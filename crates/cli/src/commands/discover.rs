@@ -20,19 +20,19 @@ pub(crate) struct DiscoverArgs {
 pub(crate) fn run(args: DiscoverArgs) -> Result<Exit> {
     block_on(envelope_command::run(&args.envelope, async |command| {
         let peer = command.peer();
-        let told = command.answer_in_time(EnvelopeKind::Discover, peer.discover()).await?;
+        let capabilities = command.answer_in_time(EnvelopeKind::Discover, peer.discover()).await?;
         let names = |names: &[String]| names.iter().map(|name| one_line(name)).collect::<Vec<_>>().join(", ");
         let rows = [
-            ("name", one_line(&told.agent_name)),
-            ("model", told.model.as_deref().map(one_line).unwrap_or_default()),
-            ("domains", names(&told.domains)),
-            ("channels", names(&told.channels)),
-            ("tools", names(&told.tools)),
-            ("tasks", format!("{} at once", told.max_concurrent_tasks)),
+            ("name", one_line(&capabilities.agent_name)),
+            ("model", capabilities.model.as_deref().map(one_line).unwrap_or_default()),
+            ("domains", names(&capabilities.domains)),
+            ("channels", names(&capabilities.channels)),
+            ("tools", names(&capabilities.tools)),
+            ("tasks", format!("{} at once", capabilities.max_concurrent_tasks)),
         ];
         let rows = rows.iter().filter(|(_, value)| !value.is_empty());
         let lines: Vec<_> = rows.map(|(name, value)| format!("{name:10}{value}")).collect();
-        command.print(&told, &lines)?;
+        command.print(&capabilities, &lines)?;
         Ok(Exit::Ok)
     }))
 }

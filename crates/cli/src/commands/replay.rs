@@ -132,9 +132,9 @@ async fn serve(args: &ReplayArgs, mut replay: Replay, file: Option<File>) -> Res
 async fn drive(args: &ReplayArgs, replay: Replay, command: Command, file: Option<File>) -> Result<Exit> {
     let mut signals = Signals::listen()?;
     let (process, pipes) = AgentProcess::start(command)?;
-    let complaints = Arc::new(Mutex::new(Vec::new()));
-    let kept = args.save.is_some().then(|| Arc::clone(&complaints));
-    let grumbling = tokio::spawn(show_stderr(pipes.stderr, kept));
+    let stderr_records = Arc::new(Mutex::new(Vec::new()));
+    let kept = args.save.is_some().then(|| Arc::clone(&stderr_records));
+    let stderr_copy = tokio::spawn(show_stderr(pipes.stderr, kept));
     let driven = replay.drive(Transport::new(pipes.stdout, pipes.stdin));
     let mut report = tokio::select! {
         report = driven => report?,
@@ -145,10 +145,10 @@ async fn drive(args: &ReplayArgs, replay: Replay, command: Command, file: Option
     };
     let status = process.end().await;
     // Child processes may hold the pipe open.
-    let _ = tokio::time::timeout(Duration::from_millis(500), grumbling).await;
+    let _ = tokio::time::timeout(Duration::from_millis(500), stderr_copy).await;
     let mut records = report.live.records().to_vec();
-    if let Ok(mut complaints) = complaints.lock() {
-        records.append(&mut complaints);
+    if let Ok(mut stderr_records) = stderr_records.lock() {
+        records.append(&mut stderr_records);
     }
     records.sort_by_key(|record| record.at);
     if let Some(status) = status {
