@@ -7,7 +7,7 @@ use serde_json::value::RawValue;
 
 use crate::error::{Closed, Error};
 use crate::pending_table::PendingTable;
-use crate::queue::StreamId;
+use crate::queue::QueueId;
 use crate::sync::{Lock, Mutex};
 
 /// The end of a request, as the reader sees it.
@@ -24,7 +24,7 @@ pub(crate) type Deliver = Box<dyn FnOnce(RawResponse<'_>) + Send>;
 struct PendingRequest {
     deliver: Deliver,
     /// The queue that the response ends, if it ends one.
-    stream: Option<StreamId>,
+    stream: Option<QueueId>,
     /// True after `$/cancel_request` was sent. The peer responds all the same.
     withdrawn: bool,
     /// True if a caller waits for the response.
@@ -43,13 +43,17 @@ struct State {
 
 impl Pending {
     /// Adds a request and returns its id. Called before the request is sent.
-    pub(crate) fn register(&self, stream: Option<StreamId>, deliver: Deliver) -> Result<u64, Error> {
+    pub(crate) fn register(&self, stream: Option<QueueId>, deliver: Deliver) -> Result<u64, Error> {
         let mut state = self.0.lock_unpoisoned();
         let id = state.last_id + 1;
         let request = PendingRequest { deliver, stream, withdrawn: false, wanted: true };
-        state.table.insert(id, request).map_err(Error::Closed)?;
-        state.last_id = id;
-        Ok(id)
+        let inserted = state.table.insert(id, request);
+        if inserted.is_ok() {
+            state.last_id = id;
+        }
+        drop(state);
+        // A rejected callback is dropped here, outside the lock: it may own a `ResponseFuture`, whose drop takes it.
+        inserted.map(|_| id).map_err(|(reason, _)| Error::Closed(reason))
     }
 
     /// Removes a request. Returns false if it has its response already.
@@ -74,11 +78,8 @@ impl Pending {
 
     /// Passes a response to its request. Returns false if no such request waits.
     pub(crate) fn resolve(&self, id: &RawValue, response: RawResponse<'_>) -> bool {
-        // Ids are compared as tokens: `"1"`, `1.0` and `01` are not ours.
-        let Some(number) = id.get().parse::<u64>().ok().filter(|number| number.to_string() == id.get())
-        else {
-            return false;
-        };
+        // The JSON texts `"1"` and `1.0` are no `u64`, so they are not ours.
+        let Ok(number) = id.get().parse::<u64>() else { return false };
         let request = self.0.lock_unpoisoned().table.remove(&number);
         let Some(request) = request else { return false };
         (request.deliver)(response);
@@ -87,7 +88,7 @@ impl Pending {
 
     /// Returns true if a caller waits for a response that does not end `stream`. A request whose stream has ended
     /// does not count, because nobody waits for it.
-    pub(crate) fn any_besides(&self, stream: StreamId, alive: &dyn Fn(StreamId) -> bool) -> bool {
+    pub(crate) fn any_besides(&self, stream: QueueId, alive: &dyn Fn(QueueId) -> bool) -> bool {
         let state = self.0.lock_unpoisoned();
         let waits = |request: &PendingRequest| request.stream.is_none_or(|fed| fed != stream && alive(fed));
         state.table.values().any(|request| request.wanted && waits(request))
@@ -106,5 +107,70 @@ impl Pending {
                 tracing::error!("a callback for a response panicked at the end of the connection");
             }
         }
+    }
+}
+
+#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+mod tests {
+    use std::time::Duration;
+
+    use serde_json::Value;
+
+    use super::*;
+    use crate::{Incoming, PeerBuilder, Responder, Service, Transport};
+
+    struct Silent;
+
+    impl Service for Silent {
+        fn request(&self, _: Incoming<'_>, responder: Responder) {
+            responder.spawn_with(|responder| async move {
+                responder.cancellation().cancelled().await;
+            });
+        }
+
+        fn notification(&self, _: Incoming<'_>) {}
+    }
+
+    #[derive(serde::Serialize, serde::Deserialize)]
+    struct Ask {}
+
+    impl duologue_schema::Request for Ask {
+        const METHOD: &'static str = "_ask";
+        type Result = Value;
+    }
+
+    /// Runs on a thread of its own, because a deadlock would block the test forever.
+    #[test]
+    fn a_rejected_callback_is_dropped_outside_the_lock() {
+        let (done, finished) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            runtime.block_on(async {
+                let (ours, theirs) = Transport::memory();
+                let _other = PeerBuilder::new(theirs).start(|_| Silent);
+                let peer = PeerBuilder::new(ours).start(|_| Silent);
+                let pending = peer.call::<_, Value>("_ask", &());
+                peer.close();
+                peer.closed().await;
+                let rejected = peer.request_into(&Ask {}, None, move |_| drop(pending));
+                assert!(matches!(rejected, Err(Error::Closed(_))), "{rejected:?}");
+            });
+            let _ = done.send(());
+        });
+        finished.recv_timeout(Duration::from_secs(30)).expect("the drop of the callback deadlocked");
+    }
+
+    #[test]
+    fn only_the_token_of_a_request_resolves_it() {
+        let pending = Pending::default();
+        assert_eq!(pending.register(None, Box::new(|_| {})).unwrap(), 1);
+        let resolves = |id: &str| {
+            let id = RawValue::from_string(id.to_owned()).unwrap();
+            pending.resolve(&id, RawResponse::Result(RawValue::NULL))
+        };
+        assert_eq!(
+            ["\"1\"", "1.0", "1e0", "-1", "null", "1", "1"].map(resolves),
+            [false, false, false, false, false, true, false]
+        );
     }
 }

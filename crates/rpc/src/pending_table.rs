@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 /// use duologue_rpc::PendingTable;
 ///
 /// let mut table = PendingTable::default();
-/// assert_eq!(table.insert(1, "first"), Ok(()));
-/// assert_eq!(table.insert(2, "second"), Ok(()));
+/// assert_eq!(table.insert(1, "first"), Ok(None));
+/// assert_eq!(table.insert(2, "second"), Ok(None));
 /// assert_eq!(table.remove(&1), Some("first"));
 /// assert_eq!(table.close("the connection ended").collect::<Vec<_>>(), ["second"]);
-/// assert_eq!(table.insert(3, "third"), Err("the connection ended"));
+/// assert_eq!(table.insert(3, "third"), Err(("the connection ended", "third")));
 /// ```
 #[derive(Debug)]
 pub struct PendingTable<K, V, R> {
@@ -31,17 +31,18 @@ impl<K, V, R> Default for PendingTable<K, V, R> {
 }
 
 impl<K: Ord, V, R: Clone> PendingTable<K, V, R> {
-    /// Adds a request. Call this before the request is sent, so that no response can arrive too early.
+    /// Adds a request and returns an earlier one with the same id. Call this before the request is sent, so that no
+    /// response can arrive too early.
     ///
     /// # Errors
     ///
-    /// The reason of the end, after [`close`](Self::close).
-    pub fn insert(&mut self, id: K, value: V) -> Result<(), R> {
-        if let Some(reason) = &self.closed {
-            return Err(reason.clone());
+    /// The reason of the end and the value, after [`close`](Self::close). The owner of the table can drop the value
+    /// outside its lock.
+    pub fn insert(&mut self, id: K, value: V) -> Result<Option<V>, (R, V)> {
+        match &self.closed {
+            Some(reason) => Err((reason.clone(), value)),
+            None => Ok(self.entries.insert(id, value)),
         }
-        self.entries.insert(id, value);
-        Ok(())
     }
 
     /// Removes a request. Returns `None` if it has its response already.
@@ -107,6 +108,13 @@ mod tests {
     fn the_first_reason_of_the_end_is_kept() {
         let mut table = PendingTable::<u64, (), _>::default();
         assert_eq!([table.close("first").count(), table.close("second").count()], [0, 0]);
-        assert_eq!(table.insert(1, ()), Err("first"));
+        assert_eq!(table.insert(1, ()), Err(("first", ())));
+    }
+
+    #[test]
+    fn a_second_request_with_an_id_returns_the_first() {
+        let mut table = PendingTable::<_, _, ()>::default();
+        assert_eq!([table.insert("id", 1), table.insert("id", 2)], [Ok(None), Ok(Some(1))]);
+        assert_eq!(table.remove(&"id"), Some(2));
     }
 }
