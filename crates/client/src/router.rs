@@ -18,11 +18,11 @@ use crate::limits::{KEPT_BYTES, KEPT_BYTES_TOGETHER, KEPT_UPDATES, OPEN_CALL_BYT
 use crate::turn_events::TurnEvent;
 
 /// The limits of updates that wait for a listener.
-static KEPT: EvictionLimits =
+const KEPT: EvictionLimits =
     EvictionLimits { items: KEPT_UPDATES, bytes: KEPT_BYTES, shared_bytes: KEPT_BYTES_TOGETHER };
 
 /// The limits of updates for sessions that are being created.
-static EARLY: EvictionLimits =
+const EARLY: EvictionLimits =
     EvictionLimits { items: KEPT_UPDATES, bytes: KEPT_BYTES, shared_bytes: usize::MAX };
 
 /// Notifies the host of a session and its folders.
@@ -124,7 +124,7 @@ impl SessionEntry {
                 call_bytes: 0,
                 turn: None,
                 replay: None,
-                between: IdleUpdates::Kept(EvictingQueue::new(&KEPT, &shared.kept)),
+                between: IdleUpdates::Kept(EvictingQueue::new(KEPT, &shared.kept)),
                 questions: BTreeMap::new(),
                 last_number: 0,
                 shared: shared.clone(),
@@ -419,7 +419,7 @@ impl EntryState {
                 Ok(()) => return,
                 // The listener was dropped. Keep updates for the next one.
                 Err(update) => {
-                    self.between = IdleUpdates::Kept(EvictingQueue::new(&KEPT, &self.shared.kept));
+                    self.between = IdleUpdates::Kept(EvictingQueue::new(KEPT, &self.shared.kept));
                     update
                 }
             },
@@ -479,7 +479,7 @@ impl SessionSlot {
 
 impl Default for Sessions {
     fn default() -> Self {
-        let early = EvictingQueue::new(&EARLY, &Arc::default());
+        let early = EvictingQueue::new(EARLY, &Arc::default());
         Sessions { slots: HashMap::new(), opening: 0, early }
     }
 }
@@ -670,7 +670,7 @@ mod tests {
             );
         }
         router.update(named(KEPT_BYTES).as_str(), SessionUpdate::agent_message("x"), KEPT_BYTES + 100);
-        assert_eq!((router.lock().early.len(), router.dropped()), (0, 4));
+        assert_eq!((router.lock().early.len(), router.dropped()), (1, 3));
     }
 
     #[test]

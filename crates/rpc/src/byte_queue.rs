@@ -10,19 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// A first-in, first-out queue that knows how many bytes its items have together.
 ///
 /// The caller says how many bytes an item counts as, usually its length on the wire.
-///
-/// ```
-/// use duologue_rpc::ByteQueue;
-///
-/// let mut queue = ByteQueue::new();
-/// queue.push("first", 5);
-/// queue.push("second", 6);
-/// assert_eq!(queue.bytes(), 11);
-/// assert_eq!(queue.pop(), Some(("first", 5)));
-/// assert_eq!(queue.bytes(), 6);
-/// ```
-#[derive(Clone, Debug)]
-pub struct ByteQueue<T> {
+pub(crate) struct ByteQueue<T> {
     items: VecDeque<(T, usize)>,
     bytes: usize,
 }
@@ -34,59 +22,34 @@ impl<T> Default for ByteQueue<T> {
 }
 
 impl<T> ByteQueue<T> {
-    /// Creates an empty queue.
-    #[must_use]
-    pub const fn new() -> Self {
+    pub(crate) const fn new() -> Self {
         ByteQueue { items: VecDeque::new(), bytes: 0 }
     }
 
     /// Returns the sum of the bytes of all items.
-    #[must_use]
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
-    /// Returns the number of items.
-    #[must_use]
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.items.len()
     }
 
-    /// Returns true if there are no items.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.items.is_empty()
     }
 
     /// Appends an item that counts as `bytes`.
-    pub fn push(&mut self, item: T, bytes: usize) {
+    pub(crate) fn push(&mut self, item: T, bytes: usize) {
         self.bytes += bytes;
         self.items.push_back((item, bytes));
     }
 
-    /// Inserts an item at `index`, which must not be greater than the number of items.
-    pub fn insert(&mut self, index: usize, item: T, bytes: usize) {
-        self.items.insert(index, (item, bytes));
-        self.bytes += bytes;
-    }
-
     /// Removes the oldest item. Returns it with its bytes.
-    pub fn pop(&mut self) -> Option<(T, usize)> {
+    pub(crate) fn pop(&mut self) -> Option<(T, usize)> {
         let (item, bytes) = self.items.pop_front()?;
         self.bytes -= bytes;
         Some((item, bytes))
-    }
-
-    /// Removes the item at `index`. Returns it with its bytes.
-    pub fn remove(&mut self, index: usize) -> Option<(T, usize)> {
-        let (item, bytes) = self.items.remove(index)?;
-        self.bytes -= bytes;
-        Some((item, bytes))
-    }
-
-    /// Iterates over the items, the oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
-        self.items.iter().map(|(item, _)| item)
     }
 }
 
@@ -101,9 +64,9 @@ pub struct EvictionLimits {
     pub shared_bytes: usize,
 }
 
-/// A [`ByteQueue`] that evicts its oldest items when it exceeds its limits.
+/// A first-in, first-out queue of items and their bytes that evicts the oldest when it exceeds its limits.
 ///
-/// Several queues can share a total of bytes. A push that exceeds the shared limit evicts items of the queue that
+/// The caller says how many bytes an item counts as, usually its length on the wire. Several queues can share a total of bytes. A push that exceeds the shared limit evicts items of the queue that
 /// receives the push, even if another queue is larger.
 ///
 /// ```
@@ -111,28 +74,30 @@ pub struct EvictionLimits {
 ///
 /// use duologue_rpc::{EvictingQueue, EvictionLimits};
 ///
-/// static LIMITS: EvictionLimits = EvictionLimits { items: 2, bytes: 100, shared_bytes: usize::MAX };
-/// let mut queue = EvictingQueue::new(&LIMITS, &Arc::default());
+/// let limits = EvictionLimits { items: 2, bytes: 100, shared_bytes: usize::MAX };
+/// let mut queue = EvictingQueue::new(limits, &Arc::default());
 /// assert_eq!([1, 2, 3].map(|item| queue.push(item, 10)), [0, 0, 1]);
 /// assert_eq!(queue.pop(), Some((2, 10)));
 /// ```
-#[derive(Debug)]
 pub struct EvictingQueue<T> {
     queue: ByteQueue<T>,
-    limits: &'static EvictionLimits,
+    limits: EvictionLimits,
     shared: Arc<AtomicUsize>,
 }
 
 impl<T> EvictingQueue<T> {
     /// Creates an empty queue. `shared` counts the bytes of all queues that share this total.
     #[must_use]
-    pub fn new(limits: &'static EvictionLimits, shared: &Arc<AtomicUsize>) -> Self {
+    pub fn new(limits: EvictionLimits, shared: &Arc<AtomicUsize>) -> Self {
         EvictingQueue { queue: ByteQueue::new(), limits, shared: shared.clone() }
     }
 
-    /// Appends an item that counts as `bytes`. Returns the number of items that were evicted, which may include the
-    /// new one.
+    /// Appends an item that counts as `bytes`. Returns the number of items that were dropped: the oldest, or only the
+    /// new one if it exceeds the limit alone.
     pub fn push(&mut self, item: T, bytes: usize) -> u64 {
+        if bytes > self.limits.bytes {
+            return 1;
+        }
         self.queue.push(item, bytes);
         self.shared.fetch_add(bytes, Relaxed);
         let mut evicted = 0;
@@ -149,18 +114,6 @@ impl<T> EvictingQueue<T> {
         Some((item, bytes))
     }
 
-    /// Removes the item at `index`.
-    pub fn remove(&mut self, index: usize) -> Option<T> {
-        let (item, bytes) = self.queue.remove(index)?;
-        self.shared.fetch_sub(bytes, Relaxed);
-        Some(item)
-    }
-
-    /// Iterates over the items, the oldest first.
-    pub fn iter(&self) -> impl DoubleEndedIterator<Item = &T> + ExactSizeIterator {
-        self.queue.iter()
-    }
-
     /// Returns the number of items.
     #[must_use]
     pub fn len(&self) -> usize {
@@ -174,7 +127,7 @@ impl<T> EvictingQueue<T> {
     }
 
     fn exceeds_limit(&self) -> bool {
-        let EvictionLimits { items, bytes, shared_bytes } = *self.limits;
+        let EvictionLimits { items, bytes, shared_bytes } = self.limits;
         self.queue.len() > items || self.queue.bytes() > bytes || self.shared.load(Relaxed) > shared_bytes
     }
 }
@@ -189,33 +142,33 @@ impl<T> Drop for EvictingQueue<T> {
 mod tests {
     use super::*;
 
-    static LIMITS: EvictionLimits = EvictionLimits { items: 3, bytes: 10, shared_bytes: 25 };
+    const LIMITS: EvictionLimits = EvictionLimits { items: 3, bytes: 10, shared_bytes: 25 };
 
     fn items(queue: &EvictingQueue<u32>) -> Vec<u32> {
-        queue.iter().copied().collect()
+        queue.queue.items.iter().map(|(item, _)| *item).collect()
     }
 
     #[test]
     fn the_oldest_items_are_evicted_first() {
         let shared = Arc::default();
-        let mut queue = EvictingQueue::new(&LIMITS, &shared);
+        let mut queue = EvictingQueue::new(LIMITS, &shared);
         assert_eq!([1, 2, 3, 4].map(|item| queue.push(item, 1)), [0, 0, 0, 1]);
         assert_eq!(items(&queue), [2, 3, 4]);
         assert_eq!(queue.push(5, 9), 2);
         assert_eq!(items(&queue), [4, 5]);
-        // An item over the limit evicts everything, itself included.
-        assert_eq!(queue.push(6, 11), 3);
-        assert_eq!((items(&queue), shared.load(Relaxed)), (vec![], 0));
+        // An item over the limit is dropped itself, and evicts nothing.
+        assert_eq!(queue.push(6, 11), 1);
+        assert_eq!((items(&queue), shared.load(Relaxed)), (vec![4, 5], 10));
     }
 
     #[test]
     fn the_queue_that_receives_the_push_evicts_for_the_shared_limit() {
         let shared = Arc::default();
-        let [mut first, mut second, mut third] = [(); 3].map(|()| EvictingQueue::new(&LIMITS, &shared));
+        let [mut first, mut second, mut third] = [(); 3].map(|()| EvictingQueue::new(LIMITS, &shared));
         assert_eq!([first.push(1, 10), second.push(2, 10), third.push(3, 5)], [0; 3]);
         assert_eq!(third.push(4, 1), 1);
         assert_eq!((items(&first), items(&second), items(&third)), (vec![1], vec![2], vec![4]));
-        assert_eq!(first.remove(0), Some(1));
+        assert_eq!((first.pop(), first.is_empty()), (Some((1, 10)), true));
         assert_eq!(third.push(5, 9), 0);
         drop((first, second, third));
         assert_eq!(shared.load(Relaxed), 0);
@@ -225,10 +178,8 @@ mod tests {
     fn bytes_follow_the_items() {
         let mut queue = ByteQueue::new();
         queue.push('a', 1);
-        queue.push('c', 4);
-        queue.insert(1, 'b', 2);
-        assert_eq!((queue.len(), queue.bytes()), (3, 7));
-        assert_eq!(queue.remove(2), Some(('c', 4)));
+        queue.push('b', 2);
+        assert_eq!((queue.len(), queue.bytes()), (2, 3));
         assert_eq!(queue.pop(), Some(('a', 1)));
         assert_eq!((queue.pop(), queue.pop(), queue.bytes()), (Some(('b', 2)), None, 0));
     }

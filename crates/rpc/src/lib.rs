@@ -43,7 +43,7 @@ mod tap;
 mod transport;
 mod wake_batch;
 
-pub use byte_queue::{ByteQueue, EvictingQueue, EvictionLimits};
+pub use byte_queue::{EvictingQueue, EvictionLimits};
 pub use connection::PeerBuilder;
 pub use error::{Closed, Error};
 pub use extension::Extensions;
@@ -55,10 +55,10 @@ pub use line_buffer::{LineBuffer, LineTooLong};
 pub use message::{Malformed, ResponseOutcome, RpcMessage};
 pub use peer::{Peer, RequestHandle, ResponseFuture};
 pub use pending_table::PendingTable;
-pub use queue::{Queue, QueueSender, StreamId};
+pub use queue::{Queue, QueueId, QueueSender};
 pub use service::{Incoming, NotificationBuffer, Responder, Service, with_cancel_grace};
 pub use stats::Stats;
-pub use stdio::{InputEnd, InputEnded, Stdio};
+pub use stdio::{InputEndReason, InputWatch, Stdio};
 #[doc(hidden)]
 pub use sync::Lock;
 pub use tap::{Direction, Tap, TappedFrame};

@@ -46,7 +46,7 @@ impl PeerAgent {
 }
 
 /// A subscription counts its own bytes only.
-static LIMITS: EvictionLimits =
+const LIMITS: EvictionLimits =
     EvictionLimits { items: SUBSCRIPTION_MESSAGES, bytes: SUBSCRIPTION_BYTES, shared_bytes: usize::MAX };
 
 /// A subscription by topic, as the connection knows it.
@@ -98,7 +98,7 @@ struct State {
 impl SubscriptionQueue {
     pub(crate) fn new() -> Arc<Self> {
         let state = State {
-            waiting: EvictingQueue::new(&LIMITS, &Arc::default()),
+            waiting: EvictingQueue::new(LIMITS, &Arc::default()),
             missed: 0,
             closed: false,
             handles: 0,
@@ -110,11 +110,7 @@ impl SubscriptionQueue {
     /// Adds a message of `bytes` on the wire and never waits. If the queue is full, the oldest are
     /// dropped. A message larger than the queue is dropped itself.
     pub(crate) fn push(&self, notification: Arc<Received<Notify>>, bytes: usize) {
-        self.change(|state| {
-            // A message that does not fit must not evict the others.
-            let fits = bytes <= SUBSCRIPTION_BYTES;
-            state.missed += if fits { state.waiting.push(notification, bytes) } else { 1 };
-        });
+        self.change(|state| state.missed += state.waiting.push(notification, bytes));
     }
 
     /// Closes the queue.
