@@ -139,7 +139,7 @@ impl Outbox {
         }
     }
 
-    /// Returns true while less than half of the hard limit is unwritten.
+    /// Returns true while at most half of the hard limit is unwritten.
     pub(crate) fn has_answer_room(&self) -> bool {
         self.unwritten.load(Relaxed) <= self.hard / 2
     }
@@ -151,7 +151,7 @@ impl Outbox {
 
     /// Waits for space for another notification.
     pub(crate) async fn room(&self) -> Result<(), Closed> {
-        self.wait(|outbox, _| outbox.unwritten.load(Relaxed) < outbox.soft).await
+        self.wait(|outbox, _| outbox.has_room()).await
     }
 
     pub(crate) fn has_room(&self) -> bool {
@@ -269,7 +269,8 @@ impl Outbox {
                 self.to_write.notified().await;
                 continue;
             }
-            // Each write is counted, so that waiting senders see that a slow peer makes progress.
+            // Each write is counted, so that waiting senders see that a slow peer makes progress. The last one is
+            // counted after the pipe's own buffer is flushed, because `flush` promises that.
             let mut rest = batch.as_slice();
             while !rest.is_empty() {
                 let count = match pipe.write(rest).await {
@@ -279,6 +280,13 @@ impl Outbox {
                     Err(error) => return Err(broken(error)),
                 };
                 rest = rest.get(count..).unwrap_or_default();
+                while rest.is_empty()
+                    && let Err(error) = pipe.flush().await
+                {
+                    if error.kind() != std::io::ErrorKind::Interrupted {
+                        return Err(broken(error));
+                    }
+                }
                 let mut state = self.state.lock_unpoisoned();
                 state.written += count as u64;
                 if state.written == state.pushed {
@@ -287,11 +295,6 @@ impl Outbox {
                 drop(state);
                 self.unwritten.fetch_sub(count, Relaxed);
                 self.written.notify_waiters();
-            }
-            while let Err(error) = pipe.flush().await {
-                if error.kind() != std::io::ErrorKind::Interrupted {
-                    return Err(broken(error));
-                }
             }
             batch.clear();
             // Keep the capacity that a steady stream needs, and free the rest.
@@ -307,6 +310,13 @@ fn broken(error: std::io::Error) -> Closed {
 #[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
 mod tests {
     use std::future::ready;
+    use std::io;
+    use std::pin::Pin;
+    use std::sync::Arc;
+    use std::sync::atomic::AtomicBool;
+    use std::task::{Context, Poll};
+
+    use futures_util::FutureExt as _;
 
     use super::*;
 
@@ -376,6 +386,35 @@ mod tests {
             outbox.finish();
         };
         assert_eq!(tokio::join!(written(&outbox), retry).0, "a\nlater\n");
+    }
+
+    /// A pipe that buffers writes until it is flushed, as a file of tokio does.
+    struct Buffering(Arc<AtomicBool>);
+
+    impl AsyncWrite for Buffering {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            Poll::Ready(Ok(bytes.len()))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            if self.0.load(Relaxed) { Poll::Ready(Ok(())) } else { Poll::Pending }
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    #[tokio::test]
+    async fn a_flush_waits_until_the_pipe_is_flushed() {
+        let (outbox, flushes) = (Outbox::new(&Limits::default()), Arc::new(AtomicBool::new(false)));
+        assert!(outbox.push(&mut Frame::raw("a\n"), false, |_| {}).unwrap());
+        let mut writer = std::pin::pin!(outbox.write_to(Buffering(flushes.clone()), || ready(())));
+        assert!(writer.as_mut().now_or_never().is_none());
+        assert!(outbox.flush().now_or_never().is_none(), "the pipe has the bytes in its buffer");
+        flushes.store(true, Relaxed);
+        assert!(writer.as_mut().now_or_never().is_none());
+        assert!(outbox.flush().now_or_never().is_some());
     }
 
     /// The writer may finish between the check and the wait.
