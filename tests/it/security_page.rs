@@ -39,6 +39,7 @@ fn limits_of_code() -> BTreeMap<String, String> {
     }
     constants!(
         Limits::ID_BYTES,
+        Limits::SMALL_REQUEST_BYTES,
         Limits::EARLY_BYTES,
         Limits::NOISE_LINES,
         Limits::NOISE_LINE_BYTES,
@@ -115,11 +116,12 @@ fn the_table_has_every_limit_as_it_is() {
 
 #[test]
 fn the_memory_of_a_client_adds_up() {
-    let Limits { frame_bytes, queue_bytes_hard, in_flight_bytes, output_bytes_hard, .. } = Limits::default();
+    let Limits { frame_bytes, queue_bytes_hard, in_flight, in_flight_bytes, output_bytes_hard, .. } =
+        Limits::default();
     let parts = [
         ("a line", frame_bytes),
         ("queued updates", queue_bytes_hard + frame_bytes),
-        ("requests", in_flight_bytes.max(frame_bytes)),
+        ("requests", in_flight_bytes.max(frame_bytes) + in_flight * Limits::SMALL_REQUEST_BYTES),
         ("prepared responses", limits::HOST_BYTES),
         ("unread responses", output_bytes_hard + frame_bytes),
         ("updates", limits::KEPT_BYTES_TOGETHER + limits::KEPT_BYTES),

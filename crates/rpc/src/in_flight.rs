@@ -7,9 +7,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::Limits;
 
-/// The size up to which requests are limited only by their number.
-const SMALL: usize = 64 * 1024;
-
 /// The peer's requests that have no response yet.
 #[derive(Default)]
 pub(crate) struct InFlight {
@@ -36,14 +33,13 @@ impl InFlight {
                 "request limit reached ({limit} in flight, Limits::in_flight); retry later"
             )));
         }
-        if bytes > SMALL && self.bytes > 0 && self.bytes + bytes > limits.in_flight_bytes {
+        let bytes = if bytes > Limits::SMALL_REQUEST_BYTES { bytes } else { 0 };
+        if bytes > 0 && self.bytes > 0 && self.bytes + bytes > limits.in_flight_bytes {
             return Err(too_many_bytes(self.bytes, limits));
         }
         if self.requests.contains_key(id) {
             return Err(WireError::invalid_request("a request with this id is still in flight"));
         }
-        // Small requests are limited by their number, so that a large prompt does not block them.
-        let bytes = if bytes > SMALL { bytes } else { 0 };
         self.requests.insert(id.clone(), (cancellation.clone(), bytes));
         self.bytes += bytes;
         Ok(())

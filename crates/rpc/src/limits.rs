@@ -4,6 +4,8 @@ use std::time::Duration;
 
 /// The limits of one connection. The defaults suit an editor and an agent on one machine.
 ///
+/// The largest value of a type means "no limit". Times over a year count as a year.
+///
 /// ```
 /// use duologue_rpc::Limits;
 ///
@@ -30,9 +32,10 @@ pub struct Limits {
     /// The most incoming requests that wait for their response. The next one is rejected at once.
     pub in_flight: usize,
     /// The most wire bytes of those requests together. The next request is rejected, unless it is the only one.
+    /// Requests of at most [`SMALL_REQUEST_BYTES`](Self::SMALL_REQUEST_BYTES) neither count nor are rejected.
     pub in_flight_bytes: usize,
     /// The unwritten output at which senders of notifications wait. A cancellation queues behind this output, so keep
-    /// it small: a pipe holds 64 KiB.
+    /// it small: a pipe holds 64 KiB. Zero counts as one.
     pub output_bytes: usize,
     /// The unwritten output at which the connection ends if nothing is written for `stall_timeout`, because the peer
     /// sends requests but does not read.
@@ -51,14 +54,30 @@ const MIB: usize = 1024 * 1024;
 
 impl Limits {
     /// The longest id of a request, in bytes of its token, or a quarter of `frame_bytes` if that is less. The id is
-    /// kept while its request is in flight. Requests in a session with a longer id are rejected.
+    /// kept while its request is in flight.
     pub const ID_BYTES: usize = 64 * 1024;
-    /// The most bytes of updates that wait for the response which creates their session.
+    /// The size up to which requests are limited only by their number, so that a large prompt does not block them.
+    pub const SMALL_REQUEST_BYTES: usize = 64 * 1024;
+    /// The most bytes of our notifications that wait for the response which they have to follow. It lies here because
+    /// two crates above buffer such notifications, and this is the only crate below both.
     pub const EARLY_BYTES: usize = 8 * MIB;
     /// The number of recent lines that were not messages and are kept to explain errors.
     pub const NOISE_LINES: usize = 20;
     /// The bytes that are kept of each of these lines.
     pub const NOISE_LINE_BYTES: usize = 1024;
+}
+
+impl Limits {
+    /// Replaces values that would overflow a deadline, or stop all output, by the nearest ones that do not.
+    pub(crate) fn clamped(self) -> Self {
+        const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
+        Limits {
+            stall_timeout: self.stall_timeout.min(LONGEST),
+            cancel_grace: self.cancel_grace.min(LONGEST),
+            output_bytes: self.output_bytes.max(1),
+            ..self
+        }
+    }
 }
 
 impl Default for Limits {
@@ -77,5 +96,59 @@ impl Default for Limits {
             parse_errors_in_a_row: 10,
             cancel_grace: Duration::from_secs(1),
         }
+    }
+}
+
+#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+mod tests {
+    use serde_json::Value;
+
+    use super::*;
+    use crate::{Incoming, PeerBuilder, QueueSender, Responder, Service, Transport};
+
+    /// Responds to requests and queues the length of each notification.
+    struct Queueing(QueueSender<usize>);
+
+    impl Service for Queueing {
+        fn request(&self, request: Incoming<'_>, responder: Responder) {
+            responder.respond(Ok(request.params));
+        }
+
+        fn notification(&self, notification: Incoming<'_>) {
+            let _ = self.0.push(notification.wire_bytes, notification.wire_bytes);
+        }
+    }
+
+    /// The largest values mean "no limit", and an output limit of zero means "one message at a time".
+    #[tokio::test]
+    async fn extreme_values_do_not_stop_a_connection() {
+        let limits = Limits {
+            frame_bytes: usize::MAX,
+            queue_bytes: 0,
+            stall_timeout: Duration::MAX,
+            output_bytes: 0,
+            cancel_grace: Duration::MAX,
+            ..Limits::default()
+        };
+        let conversation = async {
+            let (ours, theirs) = Transport::memory();
+            let mut lengths = None;
+            let theirs = PeerBuilder::new(theirs).limits(limits.clone()).start(|peer| {
+                let (sender, queue) = peer.queue();
+                lengths = Some(queue);
+                Queueing(sender)
+            });
+            let ours = PeerBuilder::new(ours).limits(limits).start(|peer| Queueing(peer.queue().0));
+            ours.notify_raw("_long", &["x".repeat(200_000)]).await.unwrap();
+            ours.notify_raw("_short", &["x"]).await.unwrap();
+            let mut lengths = lengths.unwrap();
+            assert!(lengths.next().await.unwrap().unwrap() > 200_000);
+            assert!(lengths.next().await.unwrap().unwrap() < 100);
+            assert_eq!(ours.call::<_, Value>("_ask", &[1]).await.unwrap()[0], 1);
+            ours.close();
+            ours.closed().await;
+            theirs.closed().await;
+        };
+        tokio::time::timeout(Duration::from_secs(30), conversation).await.expect("the connection stopped");
     }
 }

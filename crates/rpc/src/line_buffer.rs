@@ -59,10 +59,15 @@ impl LineBuffer {
             self.start = 0;
         }
         if self.end == self.bytes.len() {
-            // Two bytes past the limit hold the `\r\n` of a line of exactly the limit. The vector's own growth keeps
-            // the copying linear, and only bytes that will be read into are initialized.
-            let grown = (self.bytes.len() + 4 * CHUNK).min((self.limit + 2).max(CHUNK));
-            self.bytes.resize(grown.max(self.end + 1), 0);
+            // Two bytes past the limit hold the `\r\n` of a line of exactly the limit. Doubling the capacity keeps the
+            // copying linear, and only bytes that will be read into are initialized.
+            let most = self.limit.saturating_add(2).max(self.end + 1);
+            let grown = (self.end + 4 * CHUNK).min(most);
+            if grown > self.bytes.capacity() {
+                let capacity = self.bytes.capacity().saturating_mul(2).clamp(grown, most);
+                self.bytes.reserve_exact(capacity - self.end);
+            }
+            self.bytes.resize(grown, 0);
         }
         self.bytes.get_mut(self.end..).unwrap_or_default()
     }
@@ -212,7 +217,8 @@ mod tests {
                     space[..count].copy_from_slice(&rest[..count]);
                     buffer.filled(count);
                     rest = &rest[count..];
-                    assert!(buffer.bytes.len() <= CHUNK.max(limit + 2), "{limit}: {}", buffer.bytes.len());
+                    let capacity = buffer.bytes.capacity();
+                    assert!(capacity <= CHUNK.max(limit + 2), "{limit}: {capacity}");
                     lines += usize::from(buffer.next_line().unwrap().is_some());
                 }
                 assert_eq!(lines, 1);

@@ -17,7 +17,11 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "over `queue_bytes` without progress: as above; over `output_bytes_hard` without progress: the connection ends",
     ),
     ("Limits::in_flight", "the next request is rejected"),
-    ("Limits::in_flight_bytes", "the next request is rejected, unless it is alone"),
+    (
+        "Limits::in_flight_bytes",
+        "the next request over `Limits::SMALL_REQUEST_BYTES` is rejected, unless it is alone",
+    ),
+    ("Limits::SMALL_REQUEST_BYTES", "a larger request counts against `Limits::in_flight_bytes`"),
     ("Limits::output_bytes", "senders of notifications wait"),
     (
         "Limits::output_bytes_hard",
