@@ -87,7 +87,6 @@ impl From<duologue_rpc::Error> for Error {
     fn from(error: duologue_rpc::Error) -> Self {
         match error {
             duologue_rpc::Error::Response(error) => Error::Response(error),
-            duologue_rpc::Error::Cancelled => Error::Cancelled,
             other => Error::Connection(other),
         }
     }
@@ -97,7 +96,7 @@ impl From<duologue_rpc::Error> for Error {
 impl From<duologue_exchange::Error> for Error {
     fn from(error: duologue_exchange::Error) -> Self {
         match error {
-            duologue_exchange::Error::Connection(error @ duologue_rpc::Error::Cancelled) => error.into(),
+            duologue_exchange::Error::Cancelled => Error::Cancelled,
             other => Error::Exchange(other),
         }
     }

@@ -69,6 +69,9 @@ pub enum Error {
         /// The limit.
         limit: u32,
     },
+    /// No response can arrive any more, because the end of the task or of the connection came first.
+    #[error("cancelled")]
+    Cancelled,
     /// An error of the connection, or of one message on it.
     #[error(transparent)]
     Connection(RpcError),
@@ -92,7 +95,7 @@ impl Error {
             Error::TooEarly => EnvelopeErrorCode::Overloaded,
             Error::TooManyHops { .. } => EnvelopeErrorCode::TooManyHops,
             Error::Connection(RpcError::Closed(_)) => EnvelopeErrorCode::Unreachable,
-            Error::Connection(RpcError::Cancelled) => EnvelopeErrorCode::Cancelled,
+            Error::Cancelled => EnvelopeErrorCode::Cancelled,
             Error::Connection(_) => EnvelopeErrorCode::Internal,
         };
         EnvelopeError::of(code, self.to_string())

@@ -73,9 +73,6 @@ pub enum Error {
         "a Tap cannot send on its own connection inside the call for an outgoing frame; spawn a task for it"
     )]
     InsideTap,
-    /// The sender was cancelled while it waited for space in the output.
-    #[error("cancelled")]
-    Cancelled,
 }
 
 /// Describes the limit that ended a stream.

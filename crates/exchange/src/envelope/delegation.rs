@@ -258,7 +258,7 @@ impl Delegation {
             Some(DelegationEnd::Error(envelope, _)) => Err(Error::Response(envelope.payload)),
             Some(DelegationEnd::Lost(error)) => Err(error),
             // The end is kept as long as the handle, so it is always there.
-            None => Err(duologue_rpc::Error::Cancelled.into()),
+            None => Err(Error::Cancelled),
         }
     }
 

@@ -6,7 +6,6 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use duologue_rpc::Error as RpcError;
 use duologue_schema::envelope::{
     DelegationOutcome, Envelope, EnvelopeError, EnvelopeId, EnvelopeKind, Notify,
 };
@@ -262,7 +261,7 @@ impl EnvelopeMachine {
     fn take_ack(&mut self, of: &EnvelopeId) -> Option<EnvelopeAction> {
         self.pending.delegation(of)?;
         let waiter = self.pending.take_response(of)?;
-        Some(EnvelopeAction::Fail(waiter, RpcError::Cancelled.into()))
+        Some(EnvelopeAction::Fail(waiter, Error::Cancelled))
     }
 
     fn repeated(&mut self) -> EnvelopeActions {

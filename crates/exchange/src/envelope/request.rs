@@ -150,7 +150,7 @@ impl EnvelopeRequest {
             Ok(Ok(answer)) => answer?,
             // The sender stays in the table until it is used, the connection ends, or a result
             // arrives instead.
-            Ok(Err(_)) => return Err(duologue_rpc::Error::Cancelled.into()),
+            Ok(Err(_)) => return Err(Error::Cancelled),
             Err(_) => return Err(Error::Timeout { kind: P::KIND, after: within }),
         };
         self.fits(&answer).map_err(unfit)?;

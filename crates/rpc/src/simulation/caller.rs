@@ -158,7 +158,9 @@ impl Caller {
             let answer = match reply {
                 RawResponse::Result(raw) => Ok(raw.to_owned()),
                 RawResponse::Error(error) => Err(Error::Response(error)),
-                RawResponse::Unreadable(_) => Err(Error::Cancelled),
+                RawResponse::Unreadable(error) => {
+                    Err(Error::Decode { method: "_unreadable".into(), error: error.into() })
+                }
                 RawResponse::Closed(reason) => Err(Error::Closed(reason)),
             };
             // The reader is at the position of the response on the wire.
@@ -222,7 +224,7 @@ impl Caller {
         };
         let sent = || self.ledger.books(|books| books.withdrawn.get(&id).copied().unwrap_or_default());
         let (before, answered) = (sent(), self.ledger.has_answer(id));
-        let over = self.peer.is_closed() || self.peer.shared.outbox.is_over();
+        let over = self.peer.is_closing() || self.peer.shared.outbox.is_over();
         act();
         let after = sent();
         self.cancelled = true;
@@ -240,11 +242,11 @@ impl Caller {
         let cancels = matches!(self.policy, CallerAction::CancelsAndWaits | CallerAction::IntoAndCancels);
         let withdrawn = self.cancelled || cancels || self.is_ending();
         let fits = match (&answer, order.how) {
-            (Err(Error::Closed(_)), _) => self.is_ending() || self.peer.is_closed(),
+            (Err(Error::Closed(_)), _) => self.is_ending() || self.peer.is_closing(),
             (Err(Error::Timeout { .. }), _) => {
                 let once =
                     id.is_some_and(|id| self.ledger.books(|books| books.withdrawn.get(&id) == Some(&1)));
-                self.policy == CallerAction::TimesOut && (once || self.peer.is_closed() || self.is_ending())
+                self.policy == CallerAction::TimesOut && (once || self.peer.is_closing() || self.is_ending())
             }
             (Err(Error::Response(error)), _) if is_refusal(error) => true,
             (

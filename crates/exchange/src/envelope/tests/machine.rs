@@ -136,7 +136,7 @@ async fn the_end_of_the_connection_ends_everything() {
     let queue = SubscriptionQueue::new();
     let subscriber = || Subscriber::new("*".into(), None, &queue);
     assert!(machine.subscribe(subscriber()));
-    let error = Error::Connection(duologue_rpc::Error::Cancelled);
+    let error = Error::Cancelled;
     assert_eq!(names(machine.close(&error)), Some(vec!["fail", "wake", "close"]));
     assert!(matches!(machine.claim(&id), Some(DelegationEnd::Lost(_))));
     assert!(!machine.subscribe(subscriber()));
