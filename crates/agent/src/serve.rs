@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duologue_exchange::{Exchange, ExchangeConnector};
 use duologue_rpc::{
-    CancellationToken, Closed, Extensions, InputEnded, Limits, PeerBuilder, Stdio, Tap, Transport,
+    CancellationToken, Closed, Extensions, InputEndReason, Limits, PeerBuilder, Stdio, Tap, Transport,
 };
 
 use crate::agent::Agent;
@@ -198,8 +198,8 @@ impl<A: Agent> Server<A> {
 
 /// Sleeps from the end of the input until the process has to exit. If the parent exited and the input is still open,
 /// cancels `orphaned` first, so that the connection ends too.
-fn wait_before_exit(ended: InputEnded, orphaned: &CancellationToken, mut sleep: impl FnMut(Duration)) {
-    if ended == InputEnded::Parent {
+fn wait_before_exit(ended: InputEndReason, orphaned: &CancellationToken, mut sleep: impl FnMut(Duration)) {
+    if ended == InputEndReason::Parent {
         sleep(ORPHAN_DELAY);
         orphaned.cancel();
     }
@@ -243,13 +243,13 @@ mod tests {
     #[test]
     fn the_process_exits_two_seconds_after_its_input_ended() {
         let answers = Limits::default().cancel_grace * 3 / 2;
-        for ended in [InputEnded::Input, InputEnded::Parent] {
+        for ended in [InputEndReason::Input, InputEndReason::Parent] {
             let orphaned = CancellationToken::new();
             let mut slept = Vec::new();
             wait_before_exit(ended, &orphaned, |time| slept.push((orphaned.is_cancelled(), time)));
-            assert_eq!(orphaned.is_cancelled(), ended == InputEnded::Parent);
+            assert_eq!(orphaned.is_cancelled(), ended == InputEndReason::Parent);
             let (conversation_ended, last) = slept[slept.len() - 1];
-            assert_eq!(conversation_ended, ended == InputEnded::Parent);
+            assert_eq!(conversation_ended, ended == InputEndReason::Parent);
             assert!(last > answers, "{ended:?}: {last:?}");
             let total: Duration = slept.into_iter().map(|(_, time)| time).sum();
             assert!(total <= Duration::from_secs(2), "{ended:?}: {total:?}");

@@ -50,7 +50,7 @@ impl PeerAgent {
     ) -> Result<Option<EnvelopeParams<P>>> {
         let mut all = self.link.pending_sessions.0.lock_unpoisoned();
         let waiting = self.session().and_then(|session| all.get_mut(session));
-        let Some(waiting) = waiting.filter(|_| !self.rpc().is_closed()) else { return Ok(Some(message)) };
+        let Some(waiting) = waiting.filter(|_| !self.rpc().is_closing()) else { return Ok(Some(message)) };
         let method = P::METHOD;
         let bytes = serde_json::to_string(&message)
             .map_err(|error| RpcError::Encode { method: method.into(), error: Arc::new(error) })?

@@ -8,14 +8,14 @@ use tokio::time::Instant;
 
 use crate::error::Closed;
 use crate::limits::Limits;
-use crate::queue::StreamId;
+use crate::queue::QueueId;
 use crate::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Lock, Mutex, Notify};
 use crate::wake_batch::WakeBatch;
 
 /// The state of a queue that can be read without its lock.
 pub(crate) struct QueueGauge {
-    pub(crate) id: StreamId,
+    pub(crate) id: QueueId,
     /// The wire bytes of its items.
     pub(crate) bytes: AtomicUsize,
     /// True if the queue accepts no more items.
@@ -23,7 +23,7 @@ pub(crate) struct QueueGauge {
 }
 
 impl QueueGauge {
-    pub(crate) fn new(id: StreamId) -> Self {
+    pub(crate) fn new(id: QueueId) -> Self {
         QueueGauge { id, bytes: AtomicUsize::new(0), ended: AtomicBool::new(false) }
     }
 }
@@ -94,8 +94,8 @@ impl Budget {
     }
 
     /// Returns the id of a new queue. Ids are never reused, because a request may outlive its queue.
-    pub(crate) fn new_id(&self) -> StreamId {
-        StreamId(self.last_id.fetch_add(1, Relaxed))
+    pub(crate) fn new_id(&self) -> QueueId {
+        QueueId(self.last_id.fetch_add(1, Relaxed))
     }
 
     pub(crate) fn register(&self, gauge: &Arc<QueueGauge>, queue: Arc<dyn BudgetedQueue>) {
@@ -109,7 +109,7 @@ impl Budget {
     }
 
     /// Removes a queue that was dropped. Its memory is not freed while there is an entry for it.
-    pub(crate) fn forget(&self, queue: StreamId) {
+    pub(crate) fn forget(&self, queue: QueueId) {
         self.queues.lock_unpoisoned().all.remove(&queue.0);
     }
 
@@ -148,7 +148,7 @@ impl Budget {
     pub(crate) fn decide(
         &self,
         overrun: &mut Option<Overrun>,
-        feeds_another: impl Fn(StreamId, &dyn Fn(StreamId) -> bool) -> bool,
+        feeds_another: impl Fn(QueueId, &dyn Fn(QueueId) -> bool) -> bool,
     ) -> ReadDecision {
         loop {
             let used = self.used.load(Relaxed);
@@ -183,17 +183,17 @@ impl Budget {
 
     /// Returns the queue with the most bytes, and its bytes. It is called after each line while the budget is exceeded,
     /// so it neither allocates nor counts references.
-    fn fullest(&self) -> Option<(StreamId, usize)> {
+    fn fullest(&self) -> Option<(QueueId, usize)> {
         let queues = self.queues.lock_unpoisoned();
         let sizes = queues.all.values().map(|entry| (entry.gauge.id, entry.gauge.bytes.load(Relaxed)));
         sizes.max_by_key(|(_, bytes)| *bytes)
     }
 
-    fn queue(&self, stream: StreamId) -> Option<Arc<dyn BudgetedQueue>> {
+    fn queue(&self, stream: QueueId) -> Option<Arc<dyn BudgetedQueue>> {
         self.queues.lock_unpoisoned().all.get(&stream.0)?.queue.upgrade()
     }
 
-    fn is_alive(&self, stream: StreamId) -> bool {
+    fn is_alive(&self, stream: QueueId) -> bool {
         let queues = self.queues.lock_unpoisoned();
         queues.all.get(&stream.0).is_some_and(|entry| !entry.gauge.ended.load(Relaxed))
     }

@@ -58,6 +58,7 @@ pub(crate) struct ConnectionState {
 
 impl ConnectionState {
     pub(crate) fn new(limits: Limits, tap: Option<Arc<dyn Tap>>) -> Self {
+        let limits = limits.clamped();
         ConnectionState {
             pending: Pending::default(),
             in_flight: Mutex::default(),
@@ -361,7 +362,7 @@ impl<S: Service> Reader<S> {
                 Ok(0) => {
                     // The last line counts without its line end if it is a valid message.
                     let rest = lines.rest();
-                    if matches!(message::decode(rest, &shared.limits), Some(Ok(_))) {
+                    if matches!(RpcMessage::read(rest, &shared.limits), Some(Ok(_))) {
                         self.line(rest);
                     }
                     return Closed::EndOfInput;
@@ -457,7 +458,7 @@ impl<S: Service> Reader<S> {
         if repaired.is_some() {
             self.shared.counters.repaired.add();
         }
-        let decoded = message::decode(repaired.as_deref().unwrap_or(line), &self.shared.limits);
+        let decoded = RpcMessage::read(repaired.as_deref().unwrap_or(line), &self.shared.limits);
         if let Some(tap) = &self.shared.tap {
             tap.show(Direction::Incoming, line, matches!(decoded, Some(Ok(_))));
         }

@@ -70,8 +70,8 @@ impl Extensions {
     /// Answers each request of type `R` with the output of `handler`, which also gets the peer that sent
     /// the request.
     ///
-    /// Requests whose params do not match `R` are answered with `-32602` (invalid params). A second
-    /// handler for the same method replaces the first.
+    /// Requests whose params do not match `R` are answered with `-32602` (invalid params). A handler
+    /// replaces an earlier one for the same method, also one from `merge`.
     #[must_use]
     pub fn on_request<R, F, Answer>(mut self, handler: F) -> Self
     where
@@ -213,5 +213,15 @@ mod tests {
         module.register_method("_test/add", |_, (), _| 0).unwrap();
         let error = Extensions::new().on_request(|add: Add, _| async move { Ok(add.a) }).merge(module);
         assert!(matches!(error, Err(Error::MethodTaken { .. })));
+    }
+
+    #[cfg(feature = "jsonrpsee")]
+    #[tokio::test]
+    async fn a_later_handler_replaces_a_method_of_a_module() {
+        let mut module = ::jsonrpsee::RpcModule::new(());
+        module.register_method("_test/add", |_, (), _| 0).unwrap();
+        let extensions = Extensions::new().merge(module).unwrap();
+        let peer = connected(extensions.on_request(|add: Add, _| async move { Ok(add.a + add.b) }));
+        assert_eq!(peer.call::<_, i64>("_test/add", &json!({"a": 2, "b": 3})).await.unwrap(), 5);
     }
 }

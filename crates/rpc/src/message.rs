@@ -60,7 +60,29 @@ impl<'a> RpcMessage<'a> {
     /// [`Malformed`] if the line is not a message.
     #[must_use]
     pub fn read(line: &'a [u8], limits: &Limits) -> Option<Result<Self, Malformed>> {
-        decode(line, limits)
+        let line = trim(line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line));
+        if line.is_empty() {
+            return None;
+        }
+        let Ok(text) = std::str::from_utf8(line) else {
+            return Some(Err(Malformed::Noise(Error::parse_error("the line is not UTF-8"))));
+        };
+        if !text.starts_with('{') {
+            let error = match serde_json::from_str::<&RawValue>(text) {
+                Ok(_) if text.starts_with('[') => {
+                    Error::invalid_request("JSON arrays (batches) are not supported")
+                }
+                Ok(_) => Error::invalid_request("a message must be a JSON object"),
+                Err(_) => Error::parse_error("the line is not JSON"),
+            };
+            return Some(Err(Malformed::Noise(error)));
+        }
+        let Ok(envelope) = serde_json::from_str::<Envelope<'a>>(text) else {
+            return Some(Err(Malformed::Noise(Error::parse_error("the line is not JSON"))));
+        };
+        // The id is repeated in the response, which must not exceed the limit of a line.
+        let longest_id = Limits::ID_BYTES.min(limits.frame_bytes / 4);
+        Some(envelope.classify(exceeded_limit(line, limits), longest_id))
     }
 
     /// Replaces each escaped half of a surrogate pair by `\ufffd`. Returns `None` if there are none.
@@ -101,33 +123,6 @@ pub enum Malformed {
     /// An invalid response or notification, which is never answered.
     #[error("{0}")]
     Silent(&'static str),
-}
-
-/// Parses one line. Returns `None` for a blank line.
-pub(crate) fn decode<'a>(line: &'a [u8], limits: &Limits) -> Option<Result<RpcMessage<'a>, Malformed>> {
-    let line = trim(line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line));
-    if line.is_empty() {
-        return None;
-    }
-    let Ok(text) = std::str::from_utf8(line) else {
-        return Some(Err(Malformed::Noise(Error::parse_error("the line is not UTF-8"))));
-    };
-    if !text.starts_with('{') {
-        let error = match serde_json::from_str::<&RawValue>(text) {
-            Ok(_) if text.starts_with('[') => {
-                Error::invalid_request("JSON arrays (batches) are not supported")
-            }
-            Ok(_) => Error::invalid_request("a message must be a JSON object"),
-            Err(_) => Error::parse_error("the line is not JSON"),
-        };
-        return Some(Err(Malformed::Noise(error)));
-    }
-    let Ok(envelope) = serde_json::from_str::<Envelope<'a>>(text) else {
-        return Some(Err(Malformed::Noise(Error::parse_error("the line is not JSON"))));
-    };
-    // The id is repeated in the response, which must not exceed the limit of a line.
-    let longest_id = Limits::ID_BYTES.min(limits.frame_bytes / 4);
-    Some(envelope.classify(exceeded_limit(line, limits), longest_id))
 }
 
 /// Returns the beginning of a notification whose members are in the usual order, up to its params.
@@ -338,7 +333,8 @@ fn trim(mut line: &[u8]) -> &[u8] {
 
 /// Returns the limit that the line exceeds, if any.
 ///
-/// Deep nesting overflows the stack of a recursive decoder. A value of three bytes can take a hundred bytes in memory.
+/// Deep nesting overflows the stack of a recursive decoder. Short values take more memory than text, see
+/// [`Limits::values`].
 fn exceeded_limit(line: &[u8], limits: &Limits) -> Option<&'static str> {
     // A line cannot have more levels than opening brackets, or more values than bytes.
     let shallow = memchr::memchr2_iter(b'[', b'{', line).nth(limits.depth).is_none();
@@ -367,7 +363,7 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> String {
-        match decode(line.as_bytes(), &Limits::default()) {
+        match RpcMessage::read(line.as_bytes(), &Limits::default()) {
             None => "blank".into(),
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 format!("request {id} {method} {}", params.map_or("-", RawValue::get))
@@ -412,7 +408,7 @@ mod tests {
             assert_eq!(short.is_some(), expect, "{line}");
             let Some(short) = short else { continue };
             let Some(Ok(RpcMessage::Notification { method, params: Some(params) })) =
-                decode(line.as_bytes(), &limits)
+                RpcMessage::read(line.as_bytes(), &limits)
             else {
                 panic!("{line}")
             };
@@ -519,14 +515,14 @@ mod tests {
         let limits = Limits { values: 100, ..Limits::default() };
         let read = |params: &str| {
             let line = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"a","params":{params}}}"#);
-            matches!(decode(line.as_bytes(), &limits), Some(Ok(_)))
+            matches!(RpcMessage::read(line.as_bytes(), &limits), Some(Ok(_)))
         };
         // The envelope has five, the list itself is one of them.
         let list = |values: usize| format!("[{}]", vec![r#""""#; values].join(","));
         assert!(read(&list(96)) && !read(&list(97)));
         assert!(read(&format!(r#"["{}"]"#, ",[".repeat(500))));
         let answer = format!(r#"{{"jsonrpc":"2.0","id":1,"result":{}}}"#, list(200));
-        let read = decode(answer.as_bytes(), &limits);
+        let read = RpcMessage::read(answer.as_bytes(), &limits);
         assert!(matches!(
             read,
             Some(Ok(RpcMessage::Response { outcome: ResponseOutcome::Unreadable(error), .. }))

@@ -18,7 +18,7 @@ use crate::error::{Closed, Error};
 use crate::frame::Frame;
 use crate::limits::Limits;
 use crate::pending::{Deliver, RawResponse};
-use crate::queue::{Queue, QueueSender, StreamId, queue};
+use crate::queue::{Queue, QueueId, QueueSender, queue};
 use crate::stats::Stats;
 use crate::sync::spawn;
 use crate::tap::InsideTapPolicy;
@@ -76,7 +76,7 @@ impl Peer {
         params: &P,
     ) -> ResponseFuture<T> {
         let (sender, receiver) = oneshot::channel();
-        let name = Method(method.into());
+        let name = Arc::<str>::from(method);
         let deliver: Deliver = Box::new({
             let name = name.clone();
             move |reply| {
@@ -105,10 +105,10 @@ impl Peer {
     pub fn request_into<R: Request>(
         &self,
         params: &R,
-        stream: Option<StreamId>,
+        stream: Option<QueueId>,
         deliver: impl FnOnce(Result<R::Result, Error>) + Send + 'static,
     ) -> Result<RequestHandle, Error> {
-        let name = Method(R::METHOD.into());
+        let name = Arc::<str>::from(R::METHOD);
         let deliver: Deliver = Box::new(move |reply| deliver(typed(&name, reply)));
         self.ask_into(R::METHOD, params, stream, deliver)
     }
@@ -117,7 +117,7 @@ impl Peer {
         &self,
         method: &str,
         params: &P,
-        stream: Option<StreamId>,
+        stream: Option<QueueId>,
         deliver: Deliver,
     ) -> Result<RequestHandle, Error> {
         let id = self.send_request(method, params, stream, deliver)?;
@@ -128,7 +128,7 @@ impl Peer {
         &self,
         method: &str,
         params: &P,
-        stream: Option<StreamId>,
+        stream: Option<QueueId>,
         deliver: Deliver,
     ) -> Result<u64, Error> {
         // The request is registered before its frame is sent, because a peer in the same process may
@@ -167,6 +167,10 @@ impl Peer {
     /// # Errors
     ///
     /// As [`notify`](Self::notify).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits sends nothing.
     pub async fn notify_raw<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<(), Error> {
         let mut frame = self.encode(method, params)?;
         loop {
@@ -227,12 +231,17 @@ impl Peer {
     /// # Errors
     ///
     /// [`Error::Closed`] if the connection ends first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect on the output.
     pub async fn flush(&self) -> Result<(), Error> {
         self.shared.check_outside_tap()?;
         self.shared.outbox.flush().await.map_err(Error::Closed)
     }
 
-    /// Creates a queue that counts against the memory budget of this connection.
+    /// Creates a queue that counts against the memory budget of this connection. It ends with the connection, or at
+    /// [`QueueSender::finish`]. Dropping the sender does not end it.
     #[must_use]
     pub fn queue<T: Send + 'static>(&self) -> (QueueSender<T>, Queue<T>) {
         queue(&self.shared.budget)
@@ -264,14 +273,21 @@ impl Peer {
         self.shared.close(reason);
     }
 
-    /// Waits until the connection has ended and all its handlers have finished. Returns the reason.
+    /// Waits until the connection has ended. Returns the reason.
+    ///
+    /// Its handlers have finished then, unless they took more than 1.25 times [`Limits::cancel_grace`] after the
+    /// end of the input.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
     pub async fn closed(&self) -> Closed {
         self.shared.done.wait().await
     }
 
     /// Returns true if the connection is ending or has ended.
     #[must_use]
-    pub fn is_closed(&self) -> bool {
+    pub fn is_closing(&self) -> bool {
         self.shared.closing.is_cancelled()
     }
 
@@ -339,12 +355,9 @@ impl RequestHandle {
     }
 }
 
-#[derive(Clone)]
-struct Method(Arc<str>);
-
 /// Decodes a response.
-fn typed<T: DeserializeOwned>(method: &Method, response: RawResponse<'_>) -> Result<T, Error> {
-    let decode = |error| Error::Decode { method: method.0.clone(), error: Arc::new(error) };
+fn typed<T: DeserializeOwned>(method: &Arc<str>, response: RawResponse<'_>) -> Result<T, Error> {
+    let decode = |error| Error::Decode { method: method.clone(), error: Arc::new(error) };
     match response {
         RawResponse::Result(raw) => serde_json::from_str(raw.get())
             .or_else(|error| {
@@ -365,7 +378,7 @@ type PendingResponse<T> = (u64, oneshot::Receiver<Result<T, Error>>);
 #[must_use = "dropping the future cancels the request"]
 pub struct ResponseFuture<T> {
     peer: Peer,
-    name: Method,
+    name: Arc<str>,
     state: Result<PendingResponse<T>, Option<Error>>,
     timeout: Option<(Duration, Pin<Box<Sleep>>)>,
     detached: bool,
@@ -423,7 +436,7 @@ impl<T> Future for ResponseFuture<T> {
         ready!(sleep.as_mut().poll(cx));
         this.peer.withdraw(*id, false);
         this.peer.shared.pending.forget(*id);
-        let error = Error::Timeout { method: this.name.0.clone(), after: *after };
+        let error = Error::Timeout { method: this.name.clone(), after: *after };
         this.state = Err(None);
         Poll::Ready(Err(error))
     }

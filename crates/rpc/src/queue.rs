@@ -96,7 +96,8 @@ impl<T: Send + 'static> BudgetedQueue for Shared<T> {
     }
 }
 
-/// The sending half of a [`Queue`]. Clones send to the same queue.
+/// The sending half of a [`Queue`]. Clones send to the same queue. Dropping the last one does not end the queue, because
+/// the response that ends it may still arrive: call [`finish`](Self::finish).
 pub struct QueueSender<T> {
     shared: Arc<Shared<T>>,
 }
@@ -136,14 +137,14 @@ impl<T: Send + 'static> QueueSender<T> {
 
     /// Returns the id of the queue, for [`Peer::request_into`](crate::Peer::request_into).
     #[must_use]
-    pub fn id(&self) -> StreamId {
+    pub fn id(&self) -> QueueId {
         self.shared.gauge.id
     }
 }
 
 /// The id of a queue that a request feeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct StreamId(pub(crate) u64);
+pub struct QueueId(pub(crate) u64);
 
 /// The wire bytes that a consumer takes under one lock, unless a single item is larger. A stall cannot
 /// discard them, so the batch must be small.
@@ -151,7 +152,8 @@ const BATCH: usize = 32 * 1024;
 
 /// The receiving half of a queue. It returns the items in wire order, then the end.
 ///
-/// An error (`Stalled`, `Closed`) is the last item. Dropping the queue discards its items.
+/// It ends at [`QueueSender::finish`] and at the end of the connection, but not when its senders are dropped. An error
+/// (`Stalled`, `Closed`) is the last item. Dropping the queue discards its items.
 pub struct Queue<T> {
     shared: Arc<Shared<T>>,
     /// The batch that was taken under the lock. Its items count until they are returned.

@@ -16,7 +16,7 @@ pub struct Stats {
     pub repaired: u64,
     /// Messages that were dropped because they were malformed or their handler panicked.
     pub dropped: u64,
-    /// Requests that were rejected because too many were in flight.
+    /// Requests that were rejected because of their number, their bytes or a repeated id.
     pub refused: u64,
 }
 

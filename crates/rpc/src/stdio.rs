@@ -16,7 +16,7 @@ pub struct Stdio {
     /// The transport over both.
     pub transport: Transport,
     /// Detects the end of the input, even while nothing reads it.
-    pub end: InputEnd,
+    pub end: InputWatch,
 }
 
 impl Stdio {
@@ -46,12 +46,12 @@ impl Stdio {
 
 /// Detects the end of the input from outside the reader.
 #[derive(Debug)]
-pub struct InputEnd(system::EndWatch);
+pub struct InputWatch(system::EndWatch);
 
-/// The reason why [`InputEnd::wait`] returned.
+/// The reason why [`InputWatch::wait`] returned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
-pub enum InputEnded {
+pub enum InputEndReason {
     /// All writers of the input have closed it, or the file was read to its end.
     Input,
     /// The process that was the parent when stdin was taken has exited, while another process keeps the
@@ -59,7 +59,7 @@ pub enum InputEnded {
     Parent,
 }
 
-impl InputEnd {
+impl InputWatch {
     /// Blocks this thread until the input ends.
     ///
     /// The input ends when all its writers have closed it, or when a file was read to its end. On Linux
@@ -72,7 +72,7 @@ impl InputEnd {
     /// parent in another container.
     ///
     /// Call this on a thread of its own, to end a process whose runtime is stuck.
-    pub fn wait(&self) -> InputEnded {
+    pub fn wait(&self) -> InputEndReason {
         self.0.wait()
     }
 }
@@ -103,7 +103,7 @@ mod system {
     use tokio::net::UnixStream;
     use tokio::net::unix::pipe;
 
-    use super::{InputEnd, InputEnded, Stdio, never};
+    use super::{InputEndReason, InputWatch, Stdio, never};
     use crate::transport::Transport;
 
     /// The interval at which the position in a file is polled. Files have no event to wait for.
@@ -119,7 +119,7 @@ mod system {
         let end = EndWatch { input: fcntl_dupfd_cloexec(&input, 3)?, parent: parent() };
         dup2_stdin(File::open("/dev/null")?)?;
         dup2_stdout(rustix::stdio::stderr())?;
-        Ok(Stdio { transport: Transport::new(reader(input)?, writer(output)?), end: InputEnd(end) })
+        Ok(Stdio { transport: Transport::new(reader(input)?, writer(output)?), end: InputWatch(end) })
     }
 
     fn kind(fd: &OwnedFd) -> io::Result<FileType> {
@@ -208,7 +208,7 @@ mod system {
     }
 
     impl EndWatch {
-        pub(super) fn wait(&self) -> InputEnded {
+        pub(super) fn wait(&self) -> InputEndReason {
             #[cfg(target_os = "linux")]
             let half_closed = PollFlags::RDHUP;
             #[cfg(not(target_os = "linux"))]
@@ -217,7 +217,7 @@ mod system {
                 // The position in the file is shared with the reader.
                 let (Ok(read), Ok(file)) = (tell(&self.input), fstat(&self.input)) else { break };
                 if read >= file.st_size.cast_unsigned() {
-                    return InputEnded::Input;
+                    return InputEndReason::Input;
                 }
                 std::thread::sleep(FILE_POLL);
             }
@@ -231,20 +231,20 @@ mod system {
                 }
             }
             // A client closes its pipes and exits, so both events may be present at once.
-            if watched[0].revents().is_empty() { InputEnded::Parent } else { InputEnded::Input }
+            if watched[0].revents().is_empty() { InputEndReason::Parent } else { InputEndReason::Input }
         }
     }
 }
 
 #[cfg(not(unix))]
 mod system {
-    use super::{InputEnd, InputEnded, Stdio, never};
+    use super::{InputEndReason, InputWatch, Stdio, never};
     use crate::transport::Transport;
 
     pub(super) fn take() -> std::io::Result<Stdio> {
         Ok(Stdio {
             transport: Transport::new(tokio::io::stdin(), tokio::io::stdout()),
-            end: InputEnd(EndWatch),
+            end: InputWatch(EndWatch),
         })
     }
 
@@ -252,7 +252,7 @@ mod system {
     pub(super) struct EndWatch;
 
     impl EndWatch {
-        pub(super) fn wait(&self) -> InputEnded {
+        pub(super) fn wait(&self) -> InputEndReason {
             never()
         }
     }

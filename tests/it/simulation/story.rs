@@ -201,7 +201,7 @@ impl Story {
     /// Nobody waits any more, though the connection is there.
     async fn all_over(&mut self) -> Result<(), String> {
         tokio::time::sleep(Duration::from_secs(30)).await;
-        if self.client.peer().is_closed() {
+        if self.client.peer().is_closing() {
             return Err("the connection has ended".into());
         }
         if self.tasks.iter().any(|task| !task.is_finished()) {

@@ -149,7 +149,7 @@ impl AgentSession {
         outcome: Result<Exit, SessionEnd>,
     ) -> Result<Exit, SessionEnd> {
         let shown = self.output.leave();
-        if let Some(recorder) = self.recorder.as_ref().filter(|_| !agent.peer().is_closed()) {
+        if let Some(recorder) = self.recorder.as_ref().filter(|_| !agent.peer().is_closing()) {
             recorder.eof(Side::Client);
         }
         let mut ended = match outcome {
@@ -169,7 +169,7 @@ impl AgentSession {
             let _ = tokio::time::timeout(LEAVING, end).await;
         }
         if let Some(recorder) = &self.recorder {
-            if agent.peer().is_closed() {
+            if agent.peer().is_closing() {
                 recorder.eof(Side::Agent);
             }
             if let Some(Some(status)) = ended {

@@ -168,7 +168,7 @@ impl AgentSession {
                         worst = worst.or_worse(outcome.as_ref().map_or_else(Error::exit, |exit| *exit));
                     }
                     if let Err(error) = outcome {
-                        if agent.peer().is_closed() {
+                        if agent.peer().is_closing() {
                             return Err(error.into());
                         }
                         self.output

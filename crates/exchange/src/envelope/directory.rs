@@ -55,7 +55,7 @@ impl Directory {
 
     /// Removes the agents whose connection has ended.
     pub fn retain_connected(&mut self) {
-        self.agents.retain(|agent| !agent.rpc().is_closed());
+        self.agents.retain(|agent| !agent.rpc().is_closing());
     }
 
     /// Returns the agents that declare `domain`, best match first: an agent for `family.calendar`

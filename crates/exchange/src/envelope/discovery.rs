@@ -40,7 +40,7 @@ impl PeerAgent {
         let before = failures.load(Relaxed);
         let mut last = last.lock().await;
         match &*last {
-            Some(Ok((at, capabilities))) if at.elapsed() < DISCOVER_LIFETIME && !self.rpc().is_closed() => {
+            Some(Ok((at, capabilities))) if at.elapsed() < DISCOVER_LIFETIME && !self.rpc().is_closing() => {
                 Ok(capabilities.clone())
             }
             // The request failed while this call waited for it.

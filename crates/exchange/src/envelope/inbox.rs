@@ -122,7 +122,7 @@ pub(crate) fn deliver_unclaimed(link: &Link, end: HandlerNotification, bytes: us
         return link.envelopes.count_dropped();
     };
     let Some(end) = delivery.push() else { return };
-    let runtime = Handle::try_current().ok().filter(|_| link.peer.is_closed());
+    let runtime = Handle::try_current().ok().filter(|_| link.peer.is_closing());
     match runtime.zip(link.envelope_handler.clone()) {
         Some((runtime, handler)) => drop(runtime.spawn(call_handler(handler, end))),
         None => link.envelopes.count_dropped(),

@@ -75,7 +75,8 @@ impl Extensions {
     ///
     /// # Errors
     ///
-    /// Returns [`Error::MethodTaken`] if one of the methods has a handler already.
+    /// Returns [`Error::MethodTaken`] if one of the methods has a handler already. A module is meant to be complete, so
+    /// it replaces nothing. To replace one of its methods, call [`on_request`](Self::on_request) afterwards.
     pub fn merge(mut self, module: impl Into<Methods>) -> Result<Self, Error> {
         let module = module.into();
         if let Some(method) = module.method_names().find(|method| self.requests.contains_key(method)) {

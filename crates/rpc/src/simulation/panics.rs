@@ -45,7 +45,7 @@ async fn panicking(seed: u64, panics: u64) -> Result<u64, String> {
     }
     let order = TestMessage::new(asker.ledger.serial(true), HandlerAction::Now, &mut rng);
     let probe = asker.peer.call::<_, u64>("ask", &order).await;
-    if probe.ok() != Some(order.n) || asker.peer.is_closed() || asked.peer.is_closed() {
+    if probe.ok() != Some(order.n) || asker.peer.is_closing() || asked.peer.is_closing() {
         return Err("the connection is gone".into());
     }
     if answers != panics || asker.peer.pending_requests() != 0 || asked.peer.shared.in_flight_len() != (0, 0)

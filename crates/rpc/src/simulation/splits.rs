@@ -10,7 +10,7 @@ use super::wire::wire;
 use super::{measured, number, play, replayable, seed};
 use crate::limits::Limits;
 use crate::line_buffer::LineBuffer;
-use crate::message::decode;
+use crate::message::RpcMessage;
 
 /// Returns lines of every shape, including long ones and ones with other line separators.
 fn lines(rng: &mut Rng) -> Vec<Vec<u8>> {
@@ -42,7 +42,7 @@ fn lines(rng: &mut Rng) -> Vec<Vec<u8>> {
 
 /// Describes the decoded message of a line.
 fn read(line: &[u8]) -> String {
-    format!("{:?}", decode(line, &Limits::default()))
+    format!("{:?}", RpcMessage::read(line, &Limits::default()))
 }
 
 #[test]

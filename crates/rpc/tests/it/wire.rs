@@ -80,7 +80,7 @@ async fn six_large_answers_reach_a_peer_that_reads() {
     for _ in 0..6 {
         assert!(script.next_line().await.expect("an answer").len() > size);
     }
-    assert!(!peer.is_closed());
+    assert!(!peer.is_closing());
 }
 
 /// A peer whose answers hardly fit, with the other end of its wire, which holds next to nothing.
@@ -111,7 +111,7 @@ async fn a_peer_that_reads_slowly_is_kept() {
         assert!(script.next_message().await["result"].is_string());
         script.send_request("_copy", json!({})).await;
     }
-    assert!(!peer.is_closed());
+    assert!(!peer.is_closing());
 }
 
 #[tokio::test(start_paused = true)]
@@ -125,7 +125,7 @@ async fn a_peer_that_reads_nothing_is_given_up() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     script.send_request("_copy", json!({})).await;
     tokio::time::sleep(Duration::from_secs(4)).await;
-    assert!(!peer.is_closed());
+    assert!(!peer.is_closing());
     let reason = in_time(peer.closed()).await;
     assert!(matches!(reason, Closed::OutputStalled { .. }), "{reason}");
 }
@@ -155,7 +155,7 @@ async fn every_answer_arrives(service: impl Service) {
     let (_writer, mut seen) = tokio::join!(asks, reads);
     seen.sort_unstable();
     assert_eq!(seen, (0..REQUESTS).collect::<Vec<_>>());
-    assert!(!peer.is_closed());
+    assert!(!peer.is_closing());
 }
 
 #[tokio::test(start_paused = true)]
@@ -205,7 +205,7 @@ async fn a_tap_without_room_holds_up_both_directions() {
     let (first, second) = (script.next_message().await, script.next_message().await);
     assert!([&first, &second].iter().any(|said| said["method"] == "_told"), "{first} {second}");
     assert!([&first, &second].iter().any(|said| said["result"] == "ccc"), "{first} {second}");
-    assert!(!peer.is_closed());
+    assert!(!peer.is_closing());
 }
 
 async fn a_panicking_tap_costs_nothing() {

@@ -64,7 +64,7 @@ pub(super) fn prepare(faults: &Faults) -> io::Result<()> {
 }
 
 /// Ends the process some time after its stdin ended, even if the runtime hangs.
-pub(super) fn exit_after(faults: &Faults, end: duologue_agent::rpc::InputEnd) -> io::Result<()> {
+pub(super) fn exit_after(faults: &Faults, end: duologue_agent::rpc::InputWatch) -> io::Result<()> {
     let stays = faults.ignore_eof || faults.hang.or(faults.deaf).or(faults.endless).is_some();
     let time = if stays { MAX_LIFE } else { GRACE };
     std::thread::Builder::new().name("mock-stdin-end".into()).spawn(move || {

@@ -124,7 +124,7 @@ async fn subscriptions_end_with_the_connection() {
             move || {
                 let mut after = 200;
                 std::iter::from_fn(|| {
-                    after -= u32::from(peer.rpc().is_closed());
+                    after -= u32::from(peer.rpc().is_closing());
                     (after > 0).then(|| peer.subscribe("*"))
                 })
                 .collect::<Vec<_>>()
