@@ -6,7 +6,10 @@ use std::collections::VecDeque;
 use serde::Serialize;
 
 use crate::serialized_len::serialized_len;
-use crate::{SessionUpdate, ToolCall, ToolCallId, ToolCallStatus, ToolCallUpdate};
+use crate::{
+    Json, SessionUpdate, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate,
+    ToolKind,
+};
 
 /// Limit on the open tool calls that a conversation keeps.
 pub const OPEN_CALLS: usize = 256;
@@ -15,13 +18,30 @@ pub const OPEN_CALL_BYTES: usize = 1024 * 1024;
 
 /// The tool calls that have not ended, the one updated last at the end.
 ///
-/// A [`ToolCall`] has defaults for absent fields. Here an absent field stays `None`: a permission
+/// A [`ToolCall`](crate::ToolCall) has defaults for absent fields. Here an absent field stays `None`: a permission
 /// rule about a kind must not match a kind that the agent never sent.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct OpenCalls {
-    /// Each call with its bytes as JSON.
-    calls: VecDeque<(ToolCallUpdate, usize)>,
+    calls: VecDeque<OpenCall>,
     bytes: usize,
+}
+
+/// A call with its bytes as JSON.
+#[derive(Clone, Debug, PartialEq)]
+struct OpenCall {
+    call: ToolCallUpdate,
+    bytes: usize,
+}
+
+/// The parts of an announcement or an update that are kept.
+#[derive(Serialize)]
+struct Parts<'a> {
+    title: Option<&'a String>,
+    name: Option<&'a String>,
+    kind: Option<&'a ToolKind>,
+    content: Option<&'a Vec<ToolCallContent>>,
+    locations: Option<&'a Vec<ToolCallLocation>>,
+    raw_input: Option<&'a Json>,
 }
 
 impl OpenCalls {
@@ -30,72 +50,129 @@ impl OpenCalls {
     }
 
     pub(super) fn get(&self, id: &ToolCallId) -> Option<&ToolCallUpdate> {
-        self.calls.iter().rev().map(|(call, _)| call).find(|call| call.tool_call_id == *id)
+        self.calls.iter().rev().map(|known| &known.call).find(|call| call.tool_call_id == *id)
     }
 
     pub(super) fn apply(&mut self, update: &SessionUpdate) {
         match update {
-            SessionUpdate::ToolCall(call) => self.begin(call),
-            SessionUpdate::ToolCallUpdate(update) => self.update(update),
+            SessionUpdate::ToolCall(call) => {
+                self.remove(&call.tool_call_id);
+                let parts = Parts {
+                    title: Some(&call.title),
+                    name: call.name.as_ref(),
+                    kind: Some(&call.kind),
+                    content: Some(&call.content),
+                    locations: Some(&call.locations),
+                    raw_input: call.raw_input.as_ref(),
+                };
+                self.change(&call.tool_call_id, Some(&call.status), &parts);
+            }
+            SessionUpdate::ToolCallUpdate(update) => {
+                let parts = Parts {
+                    title: update.title.as_ref(),
+                    name: update.name.as_ref(),
+                    kind: update.kind.as_ref(),
+                    content: update.content.as_ref(),
+                    locations: update.locations.as_ref(),
+                    raw_input: update.raw_input.as_ref(),
+                };
+                self.change(&update.tool_call_id, update.status.as_ref(), &parts);
+            }
             _ => {}
         }
     }
 
-    fn begin(&mut self, call: &ToolCall) {
-        self.remove(&call.tool_call_id);
-        let parts = (&call.title, &call.name, &call.content, &call.locations, &call.raw_input);
-        if !is_kept(&call.status, &parts) {
+    /// Changes a call and moves it to the end. Removes it when it ends, or when a part is too long to
+    /// copy: an update may be as long as a frame. An update without parts begins no call.
+    fn change(&mut self, id: &ToolCallId, status: Option<&ToolCallStatus>, parts: &Parts<'_>) {
+        let known = self.remove(id);
+        let has_ended = matches!(status, Some(ToolCallStatus::Completed | ToolCallStatus::Failed));
+        if has_ended || serialized_len(parts, OPEN_CALL_BYTES).is_none() {
             return;
         }
-        let mut known = ToolCallUpdate::new(call.tool_call_id.clone())
-            .title(call.title.clone())
-            .kind(call.kind.clone())
-            .content(call.content.clone())
-            .locations(call.locations.clone());
-        known.name.clone_from(&call.name);
-        known.raw_input.clone_from(&call.raw_input);
-        self.push(known);
-    }
-
-    fn update(&mut self, update: &ToolCallUpdate) {
-        let earlier = self.remove(&update.tool_call_id);
-        let parts = (&update.title, &update.name, &update.content, &update.locations, &update.raw_input);
-        if !is_kept(update.status.as_ref().unwrap_or(&ToolCallStatus::Pending), &parts) {
-            return;
-        }
-        let mut known = ToolCallUpdate::new(update.tool_call_id.clone());
-        known.complete_from(update);
-        if let Some(earlier) = earlier {
-            known.complete_from(&earlier);
-        }
-        self.push(known);
-    }
-
-    fn push(&mut self, mut call: ToolCallUpdate) {
-        // An empty list revokes the earlier one, and adds nothing to a later request.
-        call.content = call.content.filter(|content| !content.is_empty());
-        call.locations = call.locations.filter(|locations| !locations.is_empty());
+        let Some(mut open) = known.or_else(|| (!parts.is_empty()).then(|| OpenCall::new(id))) else { return };
+        open.merge(parts);
         // A longer call would evict all others.
-        let Some(bytes) = serialized_len(&call, OPEN_CALL_BYTES) else { return };
-        self.calls.push_back((call, bytes));
-        self.bytes += bytes;
+        if open.bytes > OPEN_CALL_BYTES {
+            return;
+        }
+        self.bytes += open.bytes;
+        self.calls.push_back(open);
         while self.calls.len() > OPEN_CALLS || self.bytes > OPEN_CALL_BYTES {
             self.remove_oldest();
         }
     }
 
-    fn remove(&mut self, id: &ToolCallId) -> Option<ToolCallUpdate> {
-        let index = self.calls.iter().rposition(|(call, _)| call.tool_call_id == *id)?;
-        let (call, bytes) = self.calls.remove(index)?;
-        self.bytes -= bytes;
-        Some(call)
+    fn remove(&mut self, id: &ToolCallId) -> Option<OpenCall> {
+        let index = self.calls.iter().rposition(|known| known.call.tool_call_id == *id)?;
+        let known = self.calls.remove(index)?;
+        self.bytes -= known.bytes;
+        Some(known)
     }
 
     /// Removes the call that was updated longest ago. Returns false if there is none.
     pub(super) fn remove_oldest(&mut self) -> bool {
-        let Some((_, bytes)) = self.calls.pop_front() else { return false };
-        self.bytes -= bytes;
+        let Some(oldest) = self.calls.pop_front() else { return false };
+        self.bytes -= oldest.bytes;
         true
+    }
+}
+
+impl OpenCall {
+    fn new(id: &ToolCallId) -> Self {
+        let call = ToolCallUpdate::new(id.clone());
+        let bytes = serialized_len(&call, usize::MAX).unwrap_or_default();
+        OpenCall { call, bytes }
+    }
+
+    /// Replaces the given parts. Only they are copied and measured, so that the work of an update does
+    /// not depend on the length of its call.
+    fn merge(&mut self, parts: &Parts<'_>) {
+        fn set<T: Serialize>(bytes: &mut usize, key: &str, field: &mut Option<T>, new: Option<T>) {
+            // The quotes of the key, a colon and a comma.
+            let len = |value: &T| key.len() + 4 + serialized_len(value, usize::MAX).unwrap_or_default();
+            *bytes -= field.as_ref().map_or(0, len);
+            *field = new;
+            *bytes += field.as_ref().map_or(0, len);
+        }
+        /// An empty list revokes the earlier one, and adds nothing to a later request.
+        fn set_list<T: Clone + Serialize>(
+            bytes: &mut usize,
+            key: &str,
+            field: &mut Option<Vec<T>>,
+            new: Option<&Vec<T>>,
+        ) {
+            if let Some(new) = new {
+                set(bytes, key, field, Some(new.clone()).filter(|list| !list.is_empty()));
+            }
+        }
+        let OpenCall { call, bytes } = self;
+        if let Some(title) = parts.title {
+            set(bytes, "title", &mut call.title, Some(title.clone()));
+        }
+        if let Some(name) = parts.name {
+            set(bytes, "name", &mut call.name, Some(name.clone()));
+        }
+        if let Some(kind) = parts.kind {
+            set(bytes, "kind", &mut call.kind, Some(kind.clone()));
+        }
+        set_list(bytes, "content", &mut call.content, parts.content);
+        set_list(bytes, "locations", &mut call.locations, parts.locations);
+        if let Some(raw_input) = parts.raw_input {
+            set(bytes, "rawInput", &mut call.raw_input, Some(raw_input.clone()));
+        }
+    }
+}
+
+impl Parts<'_> {
+    fn is_empty(&self) -> bool {
+        let Parts { title, name, kind, content, locations, raw_input } = self;
+        title.is_none()
+            && name.is_none()
+            && kind.is_none()
+            && content.is_none()
+            && locations.is_none()
+            && raw_input.is_none()
     }
 }
 
@@ -123,16 +200,9 @@ impl ToolCallUpdate {
     }
 }
 
-/// Returns true if the call is open and its new parts are short enough to copy: an update may be as
-/// long as a frame.
-fn is_kept(status: &ToolCallStatus, parts: &impl Serialize) -> bool {
-    let has_ended = matches!(status, ToolCallStatus::Completed | ToolCallStatus::Failed);
-    !has_ended && serialized_len(parts, OPEN_CALL_BYTES).is_some()
-}
-
 #[cfg(test)]
 mod tests {
-    use crate::{Conversation, Retention};
+    use crate::{Conversation, Retention, ToolCall};
 
     use super::*;
 
@@ -142,7 +212,7 @@ mod tests {
         let mut announce = |id: &str, bytes: usize| {
             calls.apply(&ToolCall::new(id, "x".repeat(bytes)).into());
             assert!(calls.calls.len() <= OPEN_CALLS && calls.bytes() <= OPEN_CALL_BYTES);
-            let lengths = calls.calls.iter().filter_map(|(call, _)| serialized_len(call, usize::MAX));
+            let lengths = calls.calls.iter().filter_map(|known| serialized_len(&known.call, usize::MAX));
             assert_eq!(calls.bytes(), lengths.sum::<usize>());
             ["a", "b", "c"].map(|id| calls.get(&id.into()).is_some())
         };
@@ -181,5 +251,62 @@ mod tests {
         let call = conversation.open_call(&ToolCallId::from("a")).expect("an open call");
         assert_eq!((call.title.as_deref(), &call.kind), (Some("Read"), &None));
         assert!(conversation.tool_call("a").is_some());
+    }
+
+    #[test]
+    fn the_bytes_follow_every_kind_of_update() {
+        let mut calls = OpenCalls::default();
+        let content = |text: &str| vec![ToolCallContent::from(text)];
+        for update in [
+            ToolCallUpdate::new("a").title("\"Read\"").kind(ToolKind::Read),
+            ToolCallUpdate::new("a").content(content("one")).locations([ToolCallLocation::new("/a")]),
+            ToolCallUpdate::new("b").name("fs").raw_input(serde_json::json!({ "path": "/a" })),
+            ToolCallUpdate::new("a").content(content("longer")).title("R"),
+            ToolCallUpdate::new("a").content([]).raw_output(serde_json::json!(1)),
+            ToolCallUpdate::new("a").status(ToolCallStatus::InProgress),
+        ] {
+            calls.apply(&update.into());
+            let lengths = calls.calls.iter().filter_map(|known| serialized_len(&known.call, usize::MAX));
+            assert_eq!(calls.bytes(), lengths.sum::<usize>());
+        }
+        let a = calls.get(&"a".into()).expect("an open call");
+        assert_eq!((a.title.as_deref(), &a.content, &a.raw_output), (Some("R"), &None, &None));
+        assert!(a.locations.is_some());
+        // A call that was updated without new parts is the last to be evicted, too.
+        assert!(calls.remove_oldest() && calls.get(&"a".into()).is_some());
+    }
+
+    /// Copying and measuring the whole call at each update would take minutes.
+    #[test]
+    fn the_work_of_an_update_is_bounded_by_its_length() {
+        let mut calls = OpenCalls::default();
+        let long = ToolCallContent::from("x".repeat(OPEN_CALL_BYTES - 1000));
+        calls.apply(&ToolCallUpdate::new("a").content([long]).into());
+        let updates = [
+            ToolCallUpdate::new("a").status(ToolCallStatus::InProgress),
+            ToolCallUpdate::new("a").title("Read"),
+        ]
+        .map(SessionUpdate::from);
+        let started = std::time::Instant::now();
+        for update in updates.iter().cycle().take(100_000) {
+            calls.apply(update);
+        }
+        let took = started.elapsed();
+        assert!(took < std::time::Duration::from_secs(30), "{took:?}");
+        assert!(calls.get(&"a".into()).is_some_and(|call| call.content.is_some()));
+    }
+
+    #[test]
+    fn a_late_update_without_parts_does_not_open_a_call_again() {
+        let mut calls = OpenCalls::default();
+        for update in [
+            ToolCallUpdate::new("a").title("Read"),
+            ToolCallUpdate::new("a").status(ToolCallStatus::Completed),
+            ToolCallUpdate::new("a").raw_output(serde_json::json!("done")),
+            ToolCallUpdate::new("a").status(ToolCallStatus::InProgress),
+        ] {
+            calls.apply(&update.into());
+        }
+        assert_eq!((calls.get(&"a".into()), calls.bytes()), (None, 0));
     }
 }
