@@ -71,7 +71,7 @@ pub enum Retention {
     All,
 }
 
-/// Counters of ignored updates.
+/// Counters of ignored updates. They stay zero if the entries are not kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConversationStats {
@@ -118,8 +118,7 @@ impl Conversation {
 
     /// Sets the modes and options from the response that opened the session.
     pub fn begin(&mut self, modes: Option<SessionModeState>, config_options: Vec<SessionConfigOption>) {
-        self.state.modes = modes;
-        self.state.config_options = config_options;
+        self.state.begin(modes, config_options);
     }
 
     /// Returns the parts that are kept.
@@ -162,9 +161,9 @@ impl Conversation {
     /// Returns the parts of an open tool call that the agent has sent, if [open calls are
     /// kept](Retention).
     ///
-    /// A call is open until it completes or fails, or until its turn ends. At most [`OPEN_CALLS`]
-    /// calls with [`OPEN_CALL_BYTES`] together are kept; the call that was updated longest ago is
-    /// evicted first.
+    /// A call is open until it completes or fails, or until its turn ends. A later update with a title,
+    /// name, kind, content, locations or input opens it again. At most [`OPEN_CALLS`] calls with
+    /// [`OPEN_CALL_BYTES`] together are kept; the call that was updated longest ago is evicted first.
     #[must_use]
     pub fn open_call(&self, id: &ToolCallId) -> Option<&ToolCallUpdate> {
         self.open_calls.get(id)
@@ -227,10 +226,10 @@ impl Conversation {
         &self.state.commands
     }
 
-    /// Returns the current mode, if an update has named it.
+    /// Returns the current mode, if the agent has named it.
     #[must_use]
     pub fn current_mode(&self) -> Option<&SessionModeId> {
-        self.state.current_mode.as_ref()
+        self.state.current_mode()
     }
 
     /// Returns the configuration options.

@@ -12,8 +12,8 @@ pub struct SessionState {
     /// The modes and the current one, if the agent has modes. The response that opens a session lists
     /// them, see [`Conversation::begin`](super::Conversation::begin).
     pub modes: Option<SessionModeState>,
-    /// The current mode, if an update has named it.
-    pub current_mode: Option<SessionModeId>,
+    /// The current mode of a session without `modes`.
+    unlisted_mode: Option<SessionModeId>,
     /// All configuration options.
     pub config_options: Vec<SessionConfigOption>,
     /// The slash commands.
@@ -61,11 +61,29 @@ impl SessionState {
         }
     }
 
-    fn switch(&mut self, mode: &SessionModeId) {
-        if let Some(modes) = &mut self.modes {
-            modes.current_mode_id.clone_from(mode);
+    /// Returns the current mode, if the agent has named it.
+    #[must_use]
+    pub fn current_mode(&self) -> Option<&SessionModeId> {
+        self.modes.as_ref().map(|modes| &modes.current_mode_id).or(self.unlisted_mode.as_ref())
+    }
+
+    pub(super) fn begin(
+        &mut self,
+        modes: Option<SessionModeState>,
+        config_options: Vec<SessionConfigOption>,
+    ) {
+        if modes.is_some() {
+            self.unlisted_mode = None;
         }
-        self.current_mode = Some(mode.clone());
+        self.modes = modes;
+        self.config_options = config_options;
+    }
+
+    fn switch(&mut self, mode: &SessionModeId) {
+        match &mut self.modes {
+            Some(modes) => modes.current_mode_id.clone_from(mode),
+            None => self.unlisted_mode = Some(mode.clone()),
+        }
     }
 
     fn set_info(&mut self, info: SessionInfoUpdate) {

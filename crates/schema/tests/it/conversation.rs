@@ -482,6 +482,28 @@ fn the_state_of_a_session() {
     assert!(conversation.entries().is_empty());
 }
 
+/// The response of `session/load` follows the replay, which may contain an old mode.
+#[test]
+fn the_response_that_opens_a_session_names_its_mode() {
+    let modes = |current: &str| SessionModeState::new(current, [SessionMode::new("ask", "Ask")]);
+    let mode = |conversation: &Conversation| conversation.current_mode().map(ToString::to_string);
+    let mut loaded = fold("current_mode_update {\"currentModeId\":\"old\"}");
+    loaded.begin(Some(modes("new")), Vec::new());
+    assert_eq!(mode(&loaded).as_deref(), Some("new"));
+
+    let mut resumed = Conversation::default();
+    assert_eq!(mode(&resumed), None);
+    resumed.begin(Some(modes("first")), Vec::new());
+    assert_eq!(mode(&resumed).as_deref(), Some("first"));
+    resumed.apply(&update("current_mode_update {\"currentModeId\":\"second\"}"));
+    assert_eq!(mode(&resumed).as_deref(), Some("second"));
+    assert_eq!(resumed.state().modes, Some(modes("second")));
+    resumed.begin(Some(modes("third")), Vec::new());
+    assert_eq!(mode(&resumed).as_deref(), Some("third"));
+    resumed.begin(None, Vec::new());
+    assert_eq!(mode(&resumed), None);
+}
+
 #[test]
 fn the_text_of_the_agent_is_that_of_the_last_turn() {
     let conversation = fold(
