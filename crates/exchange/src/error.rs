@@ -3,9 +3,8 @@
 use std::time::Duration;
 
 use duologue_rpc::Error as RpcError;
-use duologue_schema::envelope::{
-    AgentId, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind, VERSION, fault_in,
-};
+use duologue_schema::envelope::{AgentId, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind, VERSION};
+use duologue_schema::params_fault;
 use duologue_schema::{DuologueCapabilities, Error as WireError};
 use serde::Deserialize;
 
@@ -118,7 +117,7 @@ impl Error {
             RpcError::Response(error) => Error::Response(fault_of(&error)),
             RpcError::Decode { error, .. } => {
                 let fault =
-                    EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, fault_in("result", &error));
+                    EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, params_fault("result", &error));
                 Error::Answer { kind, fault }
             }
             other => Error::Connection(other),

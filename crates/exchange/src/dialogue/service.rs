@@ -8,7 +8,7 @@ use duologue_schema::dialogue::{
     AgentUri, DialogueErrorCode as Code, DialogueMessage, DialogueRequest, DialogueResponse, ErrorContent,
     MessageType, Receipt, ReceiptStatus,
 };
-use duologue_schema::envelope::fault_in;
+use duologue_schema::params_fault;
 use duologue_schema::{Error as WireError, Json, Request};
 
 use super::dialogues::Dialogues;
@@ -36,7 +36,7 @@ pub(crate) fn request(
         Ok(params) => params,
         Err(error) => {
             responder
-                .respond::<()>(Err(WireError::invalid_params(fault_in(DialogueRequest::METHOD, &error))));
+                .respond::<()>(Err(WireError::invalid_params(params_fault(DialogueRequest::METHOD, &error))));
             return Ok(());
         }
     };

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 
 use duologue_schema::Json;
 use duologue_schema::dialogue::{AgentUri, DialogueMessage, Receipt};
-use duologue_schema::envelope::fault_in;
+use duologue_schema::params_fault;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
 
@@ -130,7 +130,7 @@ impl Verifier {
         let signable = Signable::read(json.get())?;
         let key_id = self.check_signature(&signable, now)?;
         let message: DialogueMessage =
-            json.parse().map_err(|error| VerifyError::Unreadable(fault_in("message", &error)))?;
+            json.parse().map_err(|error| VerifyError::Unreadable(params_fault("message", &error)))?;
         message.check()?;
         if message.recipient_id != self.own {
             return Err(VerifyError::Recipient);

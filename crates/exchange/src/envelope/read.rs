@@ -3,8 +3,9 @@
 
 use duologue_schema::envelope::{
     AgentId, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, Payload,
-    VERSION, fault_in,
+    VERSION,
 };
+use duologue_schema::params_fault;
 use duologue_schema::{Json, SessionId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -65,7 +66,7 @@ fn parse(method: &str, params: Option<&RawValue>) -> Result<EnvelopeParams, Box<
             // Another version may have another form, so the version is reported instead of the
             // mismatch.
             Some(version) if *version != VERSION.to_string() => unsupported(),
-            _ => EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, fault_in(method, &error)),
+            _ => EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, params_fault(method, &error)),
         };
         head.unfit(fault)
     })

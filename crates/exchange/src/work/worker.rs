@@ -4,7 +4,8 @@ use std::future::Future;
 use std::sync::Arc;
 
 use duologue_rpc::{Error as RpcError, Incoming, Responder};
-use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, fault_in};
+use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode};
+use duologue_schema::params_fault;
 use duologue_schema::work::{WorkInput, WorkOutput, WorkParams, WorkResult};
 use duologue_schema::{DuologueCapabilities, Error as WireError, Request};
 use futures::future::BoxFuture;
@@ -145,7 +146,7 @@ fn read(
 ) -> Result<(WorkInput, Hops), EnvelopeError> {
     let WorkParams { session_id, input, meta, .. } = serde_json::from_str(params.map_or("{}", RawValue::get))
         .map_err(|error| {
-            EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, fault_in(WorkParams::METHOD, &error))
+            EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, params_fault(WorkParams::METHOD, &error))
         })?;
     match session_id {
         Some(session) if !knows(&session) => {

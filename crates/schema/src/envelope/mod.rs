@@ -12,7 +12,6 @@ use serde::de::{DeserializeOwned, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ids::ids;
-use crate::v1::methods::params_fault;
 use crate::wire::{ReadFields, lenient, read_struct, required};
 use crate::{Json, Meta, Notification, Request, SessionId};
 
@@ -94,7 +93,7 @@ impl Envelope {
             return Err(EnvelopeError::of(EnvelopeErrorCode::KindMismatch, message));
         }
         let payload = payload.parse().map_err(|error| {
-            EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, params_fault(&kind, &error))
+            EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, crate::params_fault(&kind, &error))
         })?;
         Ok(Envelope { v, id, from, to, ts, kind, reference, payload })
     }
@@ -278,10 +277,4 @@ impl<P: RequestPayload> Request for EnvelopeParams<P> {
 
 impl<P: NotificationPayload> Notification for EnvelopeParams<P> {
     const METHOD: &'static str = P::METHOD;
-}
-
-/// Says what is wrong with the params of an envelope's method, without repeating any of them.
-#[must_use]
-pub fn fault_in(method: &str, error: &serde_json::Error) -> String {
-    params_fault(&method, error)
 }

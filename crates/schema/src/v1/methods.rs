@@ -210,11 +210,12 @@ pub const METHODS: [&[MethodRow]; 3] = [AGENT_METHODS, CLIENT_METHODS, PROTOCOL_
 /// Reads the params of `method`. The error does not quote them.
 pub(crate) fn decode<T: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<T, Error> {
     serde_json::from_str(params.map_or("{}", RawValue::get))
-        .map_err(|error| Error::invalid_params(params_fault(&method, &error)))
+        .map_err(|error| Error::invalid_params(params_fault(method, &error)))
 }
 
 /// Describes an error in the params of `method` without quoting them.
-pub(crate) fn params_fault(method: &dyn std::fmt::Display, error: &serde_json::Error) -> String {
+#[must_use]
+pub fn params_fault(method: impl std::fmt::Display, error: &serde_json::Error) -> String {
     let text = error.to_string();
     // Of all messages of serde, only `missing field` quotes nothing from the peer.
     match text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
