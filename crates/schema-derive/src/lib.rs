@@ -23,7 +23,7 @@ use syn::{Item, parse_macro_input};
 /// | `rename = ".."`, `alias = ".."` | another key, a further key to read |
 /// | `default` | optional; an absent field reads as its `Default` |
 /// | `always` | written even if it is the default; an absent option is written as `null` |
-/// | `lenient` | an invalid value reads as absent |
+/// | `lenient` | an invalid value reads as absent, or as the `Default` of a required field |
 /// | `skip_invalid` | as `lenient`, and invalid items of a list are skipped |
 /// | `null_default` | `null` reads as the default |
 /// | `flatten` | the fields of the value are fields of the struct |

@@ -6,6 +6,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::Json;
+use crate::wire::schema_of;
 
 /// The `error` member of a JSON-RPC response: the reason why a request failed.
 ///
@@ -122,58 +123,44 @@ impl ErrorCode {
     pub const RESOURCE_NOT_FOUND: Self = ErrorCode(-32002);
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for ErrorCode {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "ErrorCode".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let names = [
-            ("Parse error", ErrorCode::PARSE_ERROR),
-            ("Invalid request", ErrorCode::INVALID_REQUEST),
-            ("Method not found", ErrorCode::METHOD_NOT_FOUND),
-            ("Invalid params", ErrorCode::INVALID_PARAMS),
-            ("Internal error", ErrorCode::INTERNAL_ERROR),
-            ("Request cancelled", ErrorCode::REQUEST_CANCELLED),
-            ("Authentication required", ErrorCode::AUTH_REQUIRED),
-            ("Resource not found", ErrorCode::RESOURCE_NOT_FOUND),
-        ];
-        let integer = serde_json::json!({ "type": "integer", "format": "int32" });
-        let mut variants: Vec<serde_json::Value> = names
-            .into_iter()
-            .map(|(title, code)| {
-                let mut variant = integer.clone();
-                variant["title"] = title.into();
-                variant["const"] = code.0.into();
-                variant
-            })
-            .collect();
-        variants.push(integer);
-        schemars::json_schema!({
-            "description": "A JSON-RPC error code.",
-            "anyOf": variants,
+schema_of!(ErrorCode, "ErrorCode", |_| {
+    let names = [
+        ("Parse error", ErrorCode::PARSE_ERROR),
+        ("Invalid request", ErrorCode::INVALID_REQUEST),
+        ("Method not found", ErrorCode::METHOD_NOT_FOUND),
+        ("Invalid params", ErrorCode::INVALID_PARAMS),
+        ("Internal error", ErrorCode::INTERNAL_ERROR),
+        ("Request cancelled", ErrorCode::REQUEST_CANCELLED),
+        ("Authentication required", ErrorCode::AUTH_REQUIRED),
+        ("Resource not found", ErrorCode::RESOURCE_NOT_FOUND),
+    ];
+    let integer = serde_json::json!({ "type": "integer", "format": "int32" });
+    let mut variants: Vec<serde_json::Value> = names
+        .into_iter()
+        .map(|(title, code)| {
+            let mut variant = integer.clone();
+            variant["title"] = title.into();
+            variant["const"] = code.0.into();
+            variant
         })
-    }
-}
+        .collect();
+    variants.push(integer);
+    schemars::json_schema!({
+        "description": "A JSON-RPC error code.",
+        "anyOf": variants,
+    })
+});
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for Error {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Error".into()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "The reason why a request failed.",
-            "type": "object",
-            "properties": {
-                "code": generator.subschema_for::<ErrorCode>(),
-                "message": { "description": "A message to show to the user.", "type": "string" },
-                "data": {
-                    "description": "Further details, in a form that the peers agreed on.",
-                    "x-deserialize-default-on-error": true,
-                },
-            },
-            "required": ["code", "message"],
-        })
-    }
-}
+schema_of!(Error, "Error", |generator| schemars::json_schema!({
+    "description": "The reason why a request failed.",
+    "type": "object",
+    "properties": {
+        "code": generator.subschema_for::<ErrorCode>(),
+        "message": { "description": "A message to show to the user.", "type": "string" },
+        "data": {
+            "description": "Further details, in a form that the peers agreed on.",
+            "x-deserialize-default-on-error": true,
+        },
+    },
+    "required": ["code", "message"],
+}));

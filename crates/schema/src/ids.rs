@@ -79,15 +79,7 @@ macro_rules! ids {
 
         crate::wire::string_type!($name);
 
-        #[cfg(feature = "schemars")]
-        impl schemars::JsonSchema for $name {
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($name).into()
-            }
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                crate::export::id(concat!($($doc),+))
-            }
-        }
+        crate::wire::schema_of!($name, stringify!($name), |_| crate::export::id(concat!($($doc),+)));
     )*};
 }
 

@@ -1,5 +1,6 @@
 //! JSON that is kept as text.
 
+use crate::wire::schema_of;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
@@ -52,9 +53,7 @@ impl Json {
     pub fn as_raw(&self) -> &RawValue {
         &self.0
     }
-}
 
-impl Json {
     /// Converts the value into a raw value of `serde_json`.
     #[must_use]
     pub fn into_raw(self) -> Box<RawValue> {
@@ -123,15 +122,4 @@ impl<'de> Deserialize<'de> for Json {
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for Json {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Json".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({})
-    }
-}
+schema_of!(inline Json, "Json", |_| schemars::json_schema!({}));

@@ -7,7 +7,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::Json;
-use crate::wire::{Entries, Text, WriteFields};
+use crate::wire::{Entries, Text, WriteFields, schema_of};
 
 /// The members of an object in their original order, kept as JSON text.
 ///
@@ -153,15 +153,4 @@ impl<'de> Deserialize<'de> for Members {
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for Members {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Members".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "object", "additionalProperties": true })
-    }
-}
+schema_of!(inline Members, "Members", |_| schemars::json_schema!({ "type": "object", "additionalProperties": true }));

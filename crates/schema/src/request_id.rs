@@ -1,5 +1,6 @@
 //! The id of a JSON-RPC request.
 
+use crate::wire::schema_of;
 use std::fmt;
 use std::sync::Arc;
 
@@ -72,15 +73,7 @@ impl<'de> Deserialize<'de> for RequestId {
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for RequestId {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "RequestId".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "The id of a JSON-RPC request.",
-            "anyOf": [{ "type": "null" }, { "type": "integer", "format": "int64" }, { "type": "string" }],
-        })
-    }
-}
+schema_of!(RequestId, "RequestId", |_| schemars::json_schema!({
+    "description": "The id of a JSON-RPC request.",
+    "anyOf": [{ "type": "null" }, { "type": "integer", "format": "int64" }, { "type": "string" }],
+}));

@@ -373,7 +373,8 @@ pub(crate) fn lenient<'de, A: MapAccess<'de>, T: Lenient>(map: &mut A) -> Result
 
 /// Reads the next list without its invalid items.
 ///
-/// A list of only invalid items is invalid itself. Otherwise it would empty the list that it replaces.
+/// A list of only invalid items is invalid itself, so that an optional field does not empty the list
+/// that it replaces. A required field has no such choice: the schema of ACP lets it read as empty.
 /// Only one item at a time is buffered as text, because a list may be as long as a line.
 pub(crate) fn list<'de, A: MapAccess<'de>, T: DeserializeOwned>(
     map: &mut A,
@@ -607,3 +608,34 @@ macro_rules! string_type {
     };
 }
 pub(crate) use string_type;
+
+/// Implements `JsonSchema` for a type without `#[wire]`: its name and its schema. The schema of an
+/// `inline` type has no definition of its own.
+macro_rules! schema_of {
+    (inline $type:ty, $name:expr, |$generator:pat_param| $schema:expr) => {
+        #[cfg(feature = "schemars")]
+        impl schemars::JsonSchema for $type {
+            fn inline_schema() -> bool {
+                true
+            }
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $name.into()
+            }
+            fn json_schema($generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                $schema
+            }
+        }
+    };
+    ($type:ty, $name:expr, |$generator:pat_param| $schema:expr) => {
+        #[cfg(feature = "schemars")]
+        impl schemars::JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                $name.into()
+            }
+            fn json_schema($generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+                $schema
+            }
+        }
+    };
+}
+pub(crate) use schema_of;

@@ -4,6 +4,7 @@ use duologue_schema_derive::wire;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::{DialogueMessageId, ErrorContent};
+use crate::wire::schema_of;
 use crate::{Json, Members};
 
 /// The content of a message. `error` and `termination` messages leave most of it out.
@@ -105,19 +106,13 @@ impl<'de> Deserialize<'de> for BeliefUpdate {
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for BeliefUpdate {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "BeliefUpdate".into()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let belief = generator.subschema_for::<Belief>();
-        crate::export::any_of(
-            "A belief, or a value of another form.",
-            [belief, crate::export::anything("A value of another form.")],
-        )
-    }
-}
+schema_of!(BeliefUpdate, "BeliefUpdate", |generator| {
+    let belief = generator.subschema_for::<Belief>();
+    crate::export::any_of(
+        "A belief, or a value of another form.",
+        [belief, crate::export::anything("A value of another form.")],
+    )
+});
 
 /// The belief of the sender that an attribute of an entity has a value.
 #[wire(snake)]

@@ -5,7 +5,7 @@
 use duologue_schema_derive::wire;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::wire::Lenient;
+use crate::wire::{Lenient, schema_of};
 
 /// All commands of a session. They replace the previous ones.
 #[wire]
@@ -50,16 +50,10 @@ impl From<UnstructuredCommandInput> for AvailableCommandInput {
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for AvailableCommandInput {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "AvailableCommandInput".into()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let variants = [generator.subschema_for::<UnstructuredCommandInput>()];
-        crate::export::any_of("The input that may follow the name of a command.", variants)
-    }
-}
+schema_of!(AvailableCommandInput, "AvailableCommandInput", |generator| {
+    let variants = [generator.subschema_for::<UnstructuredCommandInput>()];
+    crate::export::any_of("The input that may follow the name of a command.", variants)
+});
 
 /// Any text after the name of a command.
 #[wire]

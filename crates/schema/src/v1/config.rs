@@ -8,7 +8,7 @@ use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
-use crate::wire::WriteFields;
+use crate::wire::{WriteFields, schema_of};
 use crate::{SessionConfigGroupId, SessionConfigId, SessionConfigValueId, SessionId};
 
 /// A setting of a session, with its current value.
@@ -120,19 +120,13 @@ impl From<Vec<SessionConfigSelectGroup>> for SessionConfigSelectOptions {
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for SessionConfigSelectOptions {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "SessionConfigSelectOptions".into()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let variants = [
-            generator.subschema_for::<Vec<SessionConfigSelectOption>>(),
-            generator.subschema_for::<Vec<SessionConfigSelectGroup>>(),
-        ];
-        crate::export::any_of("The values to choose from, as a plain list or in groups.", variants)
-    }
-}
+schema_of!(SessionConfigSelectOptions, "SessionConfigSelectOptions", |generator| {
+    let variants = [
+        generator.subschema_for::<Vec<SessionConfigSelectOption>>(),
+        generator.subschema_for::<Vec<SessionConfigSelectGroup>>(),
+    ];
+    crate::export::any_of("The values to choose from, as a plain list or in groups.", variants)
+});
 
 /// A value to choose.
 #[wire]
@@ -230,28 +224,24 @@ impl<'de> Deserialize<'de> for SessionConfigOptionValue {
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for SessionConfigOptionValue {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "SessionConfigOptionValue".into()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "anyOf": [
-            {
-                "description": "The value of a boolean option.",
-                "type": "object",
-                "properties": { "type": { "type": "string", "const": "boolean" }, "value": { "type": "boolean" } },
-                "required": ["type", "value"],
-            },
-            {
-                "description": "The value of an option with a list.",
-                "type": "object",
-                "properties": { "value": generator.subschema_for::<SessionConfigValueId>() },
-                "required": ["value"],
-            },
-        ]})
-    }
-}
+schema_of!(
+    SessionConfigOptionValue,
+    "SessionConfigOptionValue",
+    |generator| schemars::json_schema!({ "anyOf": [
+        {
+            "description": "The value of a boolean option.",
+            "type": "object",
+            "properties": { "type": { "type": "string", "const": "boolean" }, "value": { "type": "boolean" } },
+            "required": ["type", "value"],
+        },
+        {
+            "description": "The value of an option with a list.",
+            "type": "object",
+            "properties": { "value": generator.subschema_for::<SessionConfigValueId>() },
+            "required": ["value"],
+        },
+    ]})
+);
 
 /// The answer to `session/set_config_option`.
 #[wire]

@@ -8,7 +8,7 @@ use duologue_schema_derive::wire;
 use serde::de::{Deserialize, Deserializer, Error as _};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 
-use crate::wire::{Lenient, WriteFields, write_object};
+use crate::wire::{Lenient, WriteFields, schema_of, write_object};
 
 /// One piece of content.
 ///
@@ -271,16 +271,10 @@ impl<'de> Deserialize<'de> for EmbeddedResourceResource {
 
 impl Lenient for EmbeddedResourceResource {}
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for EmbeddedResourceResource {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "EmbeddedResourceResource".into()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let variants = [
-            generator.subschema_for::<TextResourceContents>(),
-            generator.subschema_for::<BlobResourceContents>(),
-        ];
-        crate::export::any_of("The contents of a resource: text or bytes.", variants)
-    }
-}
+schema_of!(EmbeddedResourceResource, "EmbeddedResourceResource", |generator| {
+    let variants = [
+        generator.subschema_for::<TextResourceContents>(),
+        generator.subschema_for::<BlobResourceContents>(),
+    ];
+    crate::export::any_of("The contents of a resource: text or bytes.", variants)
+});

@@ -3,14 +3,13 @@
 //! See [Elicitation](https://agentclientprotocol.com/protocol/v1/elicitation).
 
 use std::collections::BTreeMap;
-use std::fmt;
 
 use duologue_schema_derive::wire;
-use serde::de::{Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{Error as _, MapAccess};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::wire::{ReadFields, WriteFields, lenient, read_struct};
+use crate::wire::{ReadFields, WriteFields, lenient, read_struct, schema_of};
 use crate::{ElicitationId, ElicitationSchema, RequestId, SessionId, ToolCallId};
 
 /// The params of `elicitation/create`, which asks the user for input.
@@ -124,7 +123,7 @@ impl WriteFields for ElicitationScope {
     }
 }
 
-/// With both ids there, the session's counts.
+/// If both ids are present, the scope is the session.
 impl<'de> Deserialize<'de> for ElicitationScope {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         let Ids { session_id, tool_call_id, request_id } = read_struct(d)?;
@@ -136,7 +135,7 @@ impl<'de> Deserialize<'de> for ElicitationScope {
     }
 }
 
-/// Both scopes at once. `RequestId` has a `null` of its own, so an `Option` of it will not do.
+/// The fields of both scopes. `null` is a legal `RequestId`, so its slot is set even by `null`.
 #[derive(Default)]
 struct Ids {
     session_id: Option<SessionId>,
@@ -162,22 +161,13 @@ impl ReadFields for Ids {
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for ElicitationScope {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "ElicitationScope".into()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let variants = [
-            generator.subschema_for::<ElicitationSessionScope>(),
-            generator.subschema_for::<ElicitationRequestScope>(),
-        ];
-        crate::export::any_of("The session or request that an elicitation belongs to.", variants)
-    }
-}
+schema_of!(inline ElicitationScope, "ElicitationScope", |generator| {
+    let variants = [
+        generator.subschema_for::<ElicitationSessionScope>(),
+        generator.subschema_for::<ElicitationRequestScope>(),
+    ];
+    crate::export::any_of("The session or request that an elicitation belongs to.", variants)
+});
 
 /// The answer to `elicitation/create`.
 #[wire]
@@ -225,8 +215,8 @@ pub struct ElicitationAcceptAction {
 }
 
 /// The value of a field of a form.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[serde(untagged)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(untagged, expecting = "expected a string, a number, a boolean or a list of strings")]
 #[non_exhaustive]
 pub enum ElicitationContentValue {
     /// Text.
@@ -239,42 +229,6 @@ pub enum ElicitationContentValue {
     Boolean(bool),
     /// Several of the choices.
     StringArray(Vec<String>),
-}
-
-impl<'de> Deserialize<'de> for ElicitationContentValue {
-    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        struct ValueVisitor;
-        impl<'de> Visitor<'de> for ValueVisitor {
-            type Value = ElicitationContentValue;
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string, a number, a boolean or a list of strings")
-            }
-            fn visit_str<E>(self, value: &str) -> Result<Self::Value, E> {
-                Ok(value.into())
-            }
-            fn visit_bool<E>(self, value: bool) -> Result<Self::Value, E> {
-                Ok(value.into())
-            }
-            fn visit_i64<E>(self, value: i64) -> Result<Self::Value, E> {
-                Ok(value.into())
-            }
-            #[allow(clippy::cast_precision_loss)]
-            fn visit_u64<E>(self, value: u64) -> Result<Self::Value, E> {
-                Ok(i64::try_from(value).map_or_else(|_| (value as f64).into(), Into::into))
-            }
-            fn visit_f64<E>(self, value: f64) -> Result<Self::Value, E> {
-                Ok(value.into())
-            }
-            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
-                let mut texts = Vec::new();
-                while let Some(text) = seq.next_element()? {
-                    texts.push(text);
-                }
-                Ok(ElicitationContentValue::StringArray(texts))
-            }
-        }
-        d.deserialize_any(ValueVisitor)
-    }
 }
 
 macro_rules! values {
@@ -296,22 +250,16 @@ values! {
     Vec<String> => StringArray,
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for ElicitationContentValue {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "ElicitationContentValue".into()
-    }
-    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        let variants = [
-            generator.subschema_for::<String>(),
-            generator.subschema_for::<i64>(),
-            generator.subschema_for::<f64>(),
-            generator.subschema_for::<bool>(),
-            generator.subschema_for::<Vec<String>>(),
-        ];
-        crate::export::any_of("The value of a field of a form.", variants)
-    }
-}
+schema_of!(ElicitationContentValue, "ElicitationContentValue", |generator| {
+    let variants = [
+        generator.subschema_for::<String>(),
+        generator.subschema_for::<i64>(),
+        generator.subschema_for::<f64>(),
+        generator.subschema_for::<bool>(),
+        generator.subschema_for::<Vec<String>>(),
+    ];
+    crate::export::any_of("The value of a field of a form.", variants)
+});
 
 /// The params of `elicitation/complete`: the task at the URL is complete.
 #[wire]

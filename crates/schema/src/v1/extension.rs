@@ -13,15 +13,7 @@ macro_rules! extensions {
         #[serde(transparent)]
         pub struct $name(pub Json);
 
-        #[cfg(feature = "schemars")]
-        impl schemars::JsonSchema for $name {
-            fn schema_name() -> std::borrow::Cow<'static, str> {
-                stringify!($name).into()
-            }
-            fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-                crate::export::anything(concat!($($doc),+))
-            }
-        }
+        crate::wire::schema_of!($name, stringify!($name), |_| crate::export::anything(concat!($($doc),+)));
     )*};
 }
 

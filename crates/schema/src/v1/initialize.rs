@@ -5,6 +5,7 @@
 use duologue_schema_derive::wire;
 use serde::{Deserialize, Serialize};
 
+use crate::wire::schema_of;
 use crate::{AgentCapabilities, AuthMethod, ClientCapabilities};
 
 /// A version of the protocol. Only breaking changes raise it.
@@ -31,18 +32,10 @@ impl std::fmt::Display for ProtocolVersion {
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for ProtocolVersion {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "ProtocolVersion".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "A version of the protocol. Only breaking changes raise it.",
-            "type": "integer", "format": "uint16", "minimum": 0, "maximum": 65535,
-        })
-    }
-}
+schema_of!(ProtocolVersion, "ProtocolVersion", |_| schemars::json_schema!({
+    "description": "A version of the protocol. Only breaking changes raise it.",
+    "type": "integer", "format": "uint16", "minimum": 0, "maximum": 65535,
+}));
 
 /// The params of `initialize`, the first request of a client.
 #[wire]

@@ -8,6 +8,7 @@ mod paths;
 use duologue_schema_derive::wire;
 use serde::{Deserialize, Serialize};
 
+use crate::wire::schema_of;
 use crate::{Json, Members, MethodRow, MethodSide, Request, SessionId};
 
 pub use paths::WorkPaths;
@@ -220,14 +221,6 @@ impl std::fmt::Display for WorkNote {
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for WorkNote {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Note".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({
-            "description": "A note of one step for later steps: usually text, but any JSON is allowed.",
-        })
-    }
-}
+schema_of!(WorkNote, "Note", |_| schemars::json_schema!({
+    "description": "A note of one step for later steps: usually text, but any JSON is allowed.",
+}));

@@ -1,5 +1,6 @@
 //! The paths of a work order, by name.
 
+use crate::wire::schema_of;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
@@ -13,32 +14,31 @@ impl WorkPaths {
     /// The name of the folder that artifacts are written to.
     pub const FEATURE_ROOT: &str = "feature_root";
 
-    /// No paths.
+    /// Creates an empty map.
     #[must_use]
     pub fn new() -> Self {
         WorkPaths::default()
     }
 
-    /// The path with this name.
+    /// Returns the path with this name.
     #[must_use]
     pub fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 
-    /// The folder that artifacts are written to, and the only one. An order that leads to no artifacts
-    /// does without.
+    /// Returns the only folder that artifacts are written to. An order without artifacts needs none.
     #[must_use]
     pub fn feature_root(&self) -> Option<&str> {
         self.get(WorkPaths::FEATURE_ROOT)
     }
 
-    /// Puts `path` under `name`, in place of what was there.
+    /// Sets the path of `name` and replaces a previous one.
     pub fn insert(&mut self, name: impl Into<String>, path: impl Into<String>) -> &mut Self {
         self.0.insert(name.into(), path.into());
         self
     }
 
-    /// All of them, in the order of their names.
+    /// Iterates over the names and paths, sorted by name.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(name, path)| (name.as_str(), path.as_str()))
     }
@@ -56,15 +56,4 @@ impl<N: Into<String>, P: Into<String>, const LEN: usize> From<[(N, P); LEN]> for
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for WorkPaths {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Paths".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "object", "additionalProperties": { "type": "string" } })
-    }
-}
+schema_of!(inline WorkPaths, "Paths", |_| schemars::json_schema!({ "type": "object", "additionalProperties": { "type": "string" } }));

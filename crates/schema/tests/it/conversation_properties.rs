@@ -20,7 +20,10 @@ enum Step {
 use Step::{EndTurn, Prompt, Update};
 
 fn fold(steps: &[Step]) -> Conversation {
-    let mut conversation = Conversation::default();
+    fold_into(Conversation::default(), steps)
+}
+
+fn fold_into(mut conversation: Conversation, steps: &[Step]) -> Conversation {
     for step in steps {
         match step {
             Prompt(text) => conversation.prompt(&[(*text).into()]),
@@ -33,7 +36,7 @@ fn fold(steps: &[Step]) -> Conversation {
     conversation
 }
 
-/// Few ids, so that they meet.
+/// Returns one of few ids, so that several updates share one.
 fn id() -> impl Strategy<Value = Option<&'static str>> {
     prop_oneof![3 => Just(None), 1 => Just(Some("a")), 1 => Just(Some("b"))]
 }
@@ -56,7 +59,7 @@ fn named(update: SessionUpdate, id: Option<&str>) -> SessionUpdate {
     }
 }
 
-/// Updates that only an agent sends: everything that a turn consists of.
+/// Returns an update that only an agent sends in a turn.
 fn of_agent() -> impl Strategy<Value = SessionUpdate> {
     let message =
         (content(), id()).prop_map(|(content, id)| named(SessionUpdate::agent_message(content), id));
@@ -75,7 +78,7 @@ fn of_agent() -> impl Strategy<Value = SessionUpdate> {
     prop_oneof![6 => message, 3 => thought, 3 => clear, 2 => forget, 2 => call, 1 => summary, 1 => metadata()]
 }
 
-/// Updates that report a state and add nothing to a message.
+/// Returns an update that reports a state and adds nothing to a message.
 fn metadata() -> impl Strategy<Value = SessionUpdate> {
     prop_oneof![
         Just(SessionUpdate::UsageUpdate(UsageUpdate::new(1_u64, 2_u64))),
@@ -98,7 +101,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The text of an update that a peer might as well have cut in two.
+/// Returns the text of a chunk, which a peer can split into two chunks.
 fn chunk_text(update: &mut SessionUpdate) -> Option<&mut String> {
     let content = match update {
         SessionUpdate::UserMessageChunk(chunk)
@@ -113,7 +116,7 @@ fn chunk_text(update: &mut SessionUpdate) -> Option<&mut String> {
     }
 }
 
-/// A clear with an id as draft version 2 of the protocol writes it.
+/// Returns a clear with an id in the form of draft version 2 of the protocol.
 fn as_whole_message(update: &SessionUpdate) -> Option<SessionUpdate> {
     let (name, id) = match update {
         SessionUpdate::AgentMessageClear(clear) => ("agent_message", clear.message_id.as_ref()?),
@@ -126,7 +129,7 @@ fn as_whole_message(update: &SessionUpdate) -> Option<SessionUpdate> {
 
 proptest! {
     #[test]
-    fn where_chunks_are_cut_is_not_seen(steps in vec((step(), 0_usize..6), 0..40)) {
+    fn the_boundaries_of_chunks_leave_no_trace(steps in vec((step(), 0_usize..6), 0..40)) {
         let mut pieces = Vec::new();
         for (step, cut) in &steps {
             let mut first = step.clone();
@@ -146,17 +149,35 @@ proptest! {
         prop_assert_eq!(fold(&pieces), fold(&whole));
     }
 
+    /// Each part is the same, regardless of the other parts that are kept.
     #[test]
-    fn metadata_moves_no_message(steps in vec((step(), metadata()), 0..40)) {
-        let said: Vec<Step> = steps.iter().map(|(step, _)| step.clone()).collect();
-        let all: Vec<Step> = steps.into_iter().flat_map(|(step, metadata)| [step, Update(metadata)]).collect();
-        let (all, said) = (fold(&all), fold(&said));
-        prop_assert_eq!(all.entries(), said.entries());
+    fn retention_only_selects_parts(steps in vec(step(), 0..40)) {
+        let [entries, open_calls, all] = [Retention::Entries, Retention::OpenCalls, Retention::All]
+            .map(|retention| fold_into(Conversation::retaining(retention), &steps));
+        prop_assert_eq!(all.entries(), entries.entries());
+        prop_assert_eq!(all.stats(), entries.stats());
+        let id = ToolCallId::from("c");
+        prop_assert_eq!(all.open_call(&id), open_calls.open_call(&id));
+        prop_assert_eq!(all.open_call_bytes(), open_calls.open_call_bytes());
+        prop_assert_eq!(all.state(), entries.state());
+        prop_assert_eq!(all.state(), open_calls.state());
+        // A part that is not kept is empty. Without entries no update is judged, so none is counted.
+        prop_assert_eq!(entries.open_call_bytes(), 0);
+        prop_assert!(open_calls.entries().is_empty());
+        prop_assert_eq!(open_calls.stats(), ConversationStats::default());
     }
 
-    /// Only the messages of the user separate the turns of a loaded session.
     #[test]
-    fn a_replay_with_its_clears_comes_to_the_same(turns in vec(vec(of_agent(), 1..12), 0..6)) {
+    fn metadata_moves_no_message(steps in vec((step(), metadata()), 0..40)) {
+        let messages: Vec<Step> = steps.iter().map(|(step, _)| step.clone()).collect();
+        let all: Vec<Step> = steps.into_iter().flat_map(|(step, metadata)| [step, Update(metadata)]).collect();
+        let (all, messages) = (fold(&all), fold(&messages));
+        prop_assert_eq!(all.entries(), messages.entries());
+    }
+
+    /// In a loaded session only the messages of the user separate the turns.
+    #[test]
+    fn a_replay_folds_to_the_live_conversation(turns in vec(vec(of_agent(), 1..12), 0..6)) {
         let mut live = Vec::new();
         let mut replay = Vec::new();
         for (number, turn) in turns.into_iter().enumerate() {
@@ -173,7 +194,7 @@ proptest! {
     }
 
     #[test]
-    fn both_wire_forms_of_a_clear_are_the_same(steps in vec(step(), 0..40)) {
+    fn both_wire_forms_of_a_clear_have_one_effect(steps in vec(step(), 0..40)) {
         let whole: Vec<Step> = steps.iter().map(|step| match step {
             Update(update) => Update(as_whole_message(update).unwrap_or_else(|| update.clone())),
             other => other.clone(),
@@ -181,26 +202,26 @@ proptest! {
         prop_assert_eq!(fold(&whole), fold(&steps));
     }
 
-    /// A draft leaves no trace once it is cleared, whatever came between the two.
+    /// The text before a clear does not affect the conversation after it.
     #[test]
-    fn a_cleared_draft_is_forgotten(
+    fn a_cleared_draft_leaves_no_trace(
         before in vec(step(), 0..20),
         drafts in (content(), content()),
         id in id(),
         last in content(),
         after in vec(step(), 0..20),
     ) {
-        let say = |content| Update(named(SessionUpdate::agent_message(content), id));
+        let message = |content| Update(named(SessionUpdate::agent_message(content), id));
         let with = |draft| {
             let clear = Update(named(SessionUpdate::agent_message_clear(None), id));
-            fold(&[&before[..], &[say(draft), clear, say(last.clone())], &after].concat())
+            fold(&[&before[..], &[message(draft), clear, message(last.clone())], &after].concat())
         };
         prop_assert_eq!(with(drafts.0), with(drafts.1));
     }
 
-    /// Any update of the protocol is taken, and so is any whole message.
+    /// Random updates of the protocol, and random whole messages.
     #[test]
-    fn anything_can_be_applied(seeds in vec(any::<u64>(), 1..40)) {
+    fn every_update_can_be_applied(seeds in vec(any::<u64>(), 1..40)) {
         static DOCUMENT: LazyLock<Value> = LazyLock::new(document);
         let mut conversation = Conversation::default();
         for seed in seeds {
@@ -210,7 +231,7 @@ proptest! {
                 value["sessionUpdate"] = ["user_message", "agent_message", "agent_thought"][random.below(3)].into();
             }
             let changed = conversation.apply(&serde_json::from_value(value)?);
-            prop_assert!(changed.is_none_or(|place| place < conversation.entries().len()));
+            prop_assert!(changed.is_none_or(|index| index < conversation.entries().len()));
         }
     }
 }

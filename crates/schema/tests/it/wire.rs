@@ -14,15 +14,15 @@ fn write<T: Serialize>(value: T) -> String {
     serde_json::to_string(&value).unwrap()
 }
 
-/// `text` through the type `name`; an error is its message.
-fn through(name: &str, text: &str) -> String {
+/// Returns `text` as the type `name` reads and writes it, or the message of the error.
+fn round_trip(name: &str, text: &str) -> String {
     let definition = definitions().into_iter().find(|definition| definition.name == name).unwrap();
     (definition.round_trip)(text).unwrap_or_else(|error| format!("error: {error}"))
 }
 
-/// Each line through the type `name`.
+/// Returns each line with its round trip through the type `name`.
 fn table(name: &str, lines: &[&str]) -> String {
-    lines.iter().map(|line| format!("{line}\n  -> {}\n", through(name, line))).collect()
+    lines.iter().map(|line| format!("{line}\n  -> {}\n", round_trip(name, line))).collect()
 }
 
 #[test]
@@ -381,7 +381,38 @@ fn meta() {
     assert_eq!(meta.get::<String>("aé").as_deref(), Some("x"));
     assert_eq!(meta.get::<u8>("a"), None);
     assert_snapshot!(meta.insert("a", serde_json::json!(2)), @r#"{"aé":"x","a":2}"#);
-    assert_eq!(meta.keys(), ["aé", "a"]);
+    assert!(meta.keys().eq(["aé", "a"]));
+    assert_eq!((meta.is_empty(), Meta::new().is_empty()), (false, true));
+    assert_eq!(
+        Meta::of(&[("a", 2)].into_iter().collect::<std::collections::BTreeMap<_, _>>()).unwrap().get("a"),
+        Some(2)
+    );
+    assert!(Meta::of(&2).is_err());
+}
+
+/// The schema of ACP marks such lists with both `x-deserialize-default-on-error` and
+/// `x-deserialize-skip-invalid-items`.
+#[test]
+fn an_invalid_required_list_reads_as_empty() {
+    for list in ["[7]", "null", "\"x\"", "{}"] {
+        let update = read::<AvailableCommandsUpdate>(&format!("{{\"availableCommands\":{list}}}"));
+        assert_eq!(update.available_commands, [], "{list}");
+        let update = read::<ConfigOptionUpdate>(&format!("{{\"configOptions\":{list}}}"));
+        assert_eq!(update.config_options, [], "{list}");
+        assert_eq!(read::<Plan>(&format!("{{\"entries\":{list}}}")).entries, [], "{list}");
+    }
+    assert!(serde_json::from_str::<AvailableCommandsUpdate>("{}").is_err(), "the key is required");
+}
+
+/// An optional list that replaces another keeps it instead.
+#[test]
+fn an_invalid_optional_list_reads_as_absent() {
+    let content =
+        |list: &str| read::<ToolCallUpdate>(&format!("{{\"toolCallId\":\"c\",\"content\":{list}}}")).content;
+    assert_eq!(["[7]", "null", "\"x\""].map(content), [None, None, None]);
+    assert_eq!(content("[]"), Some(Vec::new()));
+    let one = content(r#"[7,{"type":"terminal","terminalId":"t"}]"#);
+    assert_eq!(one, Some(vec![ToolCallContent::terminal("t")]));
 }
 
 #[test]
@@ -393,20 +424,20 @@ fn a_payload_is_never_echoed() {
     }
 }
 
-/// Of two tags a reader that makes a tree takes the last; what it takes for a selection must not be a
-/// cancellation here, so it is neither.
+/// Many JSON parsers use the last of two equal keys. A message that they read as a selection must not
+/// read as a cancellation here, so a repeated tag is an error.
 #[test]
-fn a_tag_that_stands_twice_is_an_error() {
-    fn refused<T: DeserializeOwned>(json: &str) {
+fn a_repeated_tag_is_an_error() {
+    fn rejects<T: DeserializeOwned>(json: &str) {
         let error = serde_json::from_str::<T>(json).map(drop).expect_err(json).to_string();
         assert!(error.contains("duplicate key"), "{json}: {error}");
     }
-    refused::<RequestPermissionOutcome>(r#"{"outcome":"cancelled","outcome":"selected","optionId":"allow"}"#);
-    refused::<RequestPermissionOutcome>(r#"{"outcome":"selected","optionId":"allow","outcome":"cancelled"}"#);
-    refused::<ContentBlock>(r#"{"type":"text","text":"a","\u0074ype":"text"}"#);
-    refused::<ContentBlock>(r#"{"type":"hologram","type":"text","text":"a"}"#);
-    refused::<ContentBlock>(r#"{"text":"a","type":"text","type":null}"#);
-    refused::<CreateElicitationRequest>(
+    rejects::<RequestPermissionOutcome>(r#"{"outcome":"cancelled","outcome":"selected","optionId":"allow"}"#);
+    rejects::<RequestPermissionOutcome>(r#"{"outcome":"selected","optionId":"allow","outcome":"cancelled"}"#);
+    rejects::<ContentBlock>(r#"{"type":"text","text":"a","\u0074ype":"text"}"#);
+    rejects::<ContentBlock>(r#"{"type":"hologram","type":"text","text":"a"}"#);
+    rejects::<ContentBlock>(r#"{"text":"a","type":"text","type":null}"#);
+    rejects::<CreateElicitationRequest>(
         r#"{"mode":"url","elicitationId":"e","message":"","mode":"form","requestId":0,"url":""}"#,
     );
     assert!(serde_json::from_str::<ContentBlock>(r#"{"type":null,"type":"text","text":"a"}"#).is_ok());
