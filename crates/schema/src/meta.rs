@@ -1,5 +1,6 @@
 //! `_meta`, the member for extension data.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
@@ -7,9 +8,12 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
 use crate::Json;
-use crate::wire::{self, Lenient, Loose, Pairs};
+use crate::wire::{self, Lenient, Loose, Pairs, schema_of};
 
 /// The `_meta` object of a message or of a part of a message, kept as JSON text.
+///
+/// Nearly every type has one and few programs read it, so unlike [`Members`](crate::Members) it is parsed
+/// only when it is read.
 ///
 /// See [Extensibility](https://agentclientprotocol.com/protocol/v1/extensibility).
 ///
@@ -29,6 +33,15 @@ impl Meta {
     #[must_use]
     pub fn new() -> Self {
         Meta::from(serde_json::Map::new())
+    }
+
+    /// Creates the object of a struct or a map.
+    ///
+    /// # Errors
+    ///
+    /// If the JSON form of `value` is not an object.
+    pub fn of<T: Serialize + ?Sized>(value: &T) -> serde_json::Result<Self> {
+        Json::new(value)?.parse()
     }
 
     /// Returns the value of `key`, if it is present and fits `T`.
@@ -52,10 +65,15 @@ impl Meta {
         self
     }
 
-    /// Returns the keys in order.
+    /// Returns true if there are no members.
     #[must_use]
-    pub fn keys(&self) -> Vec<String> {
-        self.pairs().0.into_iter().map(|(key, _)| key.into_owned()).collect()
+    pub fn is_empty(&self) -> bool {
+        self.pairs().0.is_empty()
+    }
+
+    /// Returns the keys in order.
+    pub fn keys(&self) -> impl Iterator<Item = Cow<'_, str>> {
+        self.pairs().0.into_iter().map(|(key, _)| key)
     }
 
     /// Returns the whole object.
@@ -128,15 +146,4 @@ impl Lenient for Meta {
     }
 }
 
-#[cfg(feature = "schemars")]
-impl schemars::JsonSchema for Meta {
-    fn inline_schema() -> bool {
-        true
-    }
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Meta".into()
-    }
-    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
-        schemars::json_schema!({ "type": "object", "additionalProperties": true })
-    }
-}
+schema_of!(inline Meta, "Meta", |_| schemars::json_schema!({ "type": "object", "additionalProperties": true }));

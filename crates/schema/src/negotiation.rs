@@ -61,6 +61,34 @@ impl DuologueCapabilities {
         self
     }
 
+    /// Sets [`agent_id`](Self::agent_id).
+    #[must_use]
+    pub fn agent_id(mut self, agent_id: impl Into<AgentId>) -> Self {
+        self.agent_id = Some(agent_id.into());
+        self
+    }
+
+    /// Sets [`envelope`](Self::envelope).
+    #[must_use]
+    pub fn envelope(mut self, versions: impl Into<Vec<u32>>) -> Self {
+        self.envelope = versions.into();
+        self
+    }
+
+    /// Sets [`dialogue`](Self::dialogue).
+    #[must_use]
+    pub fn dialogue(mut self, dialogue: bool) -> Self {
+        self.dialogue = dialogue;
+        self
+    }
+
+    /// Sets [`work`](Self::work).
+    #[must_use]
+    pub fn work(mut self, work: bool) -> Self {
+        self.work = work;
+        self
+    }
+
     /// Returns true if the side supports our version of envelopes.
     #[must_use]
     pub fn speaks_envelopes(&self) -> bool {

@@ -5,6 +5,11 @@ use std::path::Path;
 /// The greatest length of a path in bytes: `PATH_MAX` of Linux.
 pub const PATH_BYTES: usize = 4096;
 
+const TOO_LONG: &str = {
+    assert!(PATH_BYTES == 4096);
+    "is longer than 4096 bytes"
+};
+
 /// Returns the error of an invalid path from a peer, as the continuation of a sentence.
 ///
 /// The protocol requires
@@ -26,7 +31,7 @@ pub fn path_fault(path: &Path) -> Option<&'static str> {
     } else if bytes.contains(&0) {
         Some("must not contain a NUL byte")
     } else if bytes.len() > PATH_BYTES {
-        Some("is longer than 4096 bytes")
+        Some(TOO_LONG)
     } else {
         None
     }

@@ -7,9 +7,9 @@ use std::fmt;
 
 use crate::ids::ids;
 
-/// Longest id of a message or dialogue, in characters.
+/// The greatest length of the id of a message or dialogue, in characters.
 pub const ID_CHARS: usize = 128;
-/// Longest [`AgentUri`], in bytes.
+/// The greatest length of an [`AgentUri`], in bytes.
 pub const URI_BYTES: usize = 512;
 
 ids! {
