@@ -4,232 +4,144 @@ use serde_json::Value;
 
 use super::fields::Fields;
 use super::line::ScriptLine;
-
-/// Writes the fields of an object that are words, then those that are text.
-pub(super) fn item(line: &mut ScriptLine, fields: &mut Fields, words: &[&str], texts: &[&str]) {
-    for key in words {
-        if let Some(word) = fields.string(key) {
-            line.word(&word);
-        }
-    }
-    for key in texts {
-        if let Some(text) = fields.string(key) {
-            line.quoted(&text);
-        }
-    }
-}
-
-/// Writes each object of a list on a line below.
-pub(super) fn list(
-    line: &ScriptLine,
-    fields: &mut Fields,
-    below: &mut Vec<ScriptLine>,
-    key: &str,
-    mut write: impl FnMut(&mut ScriptLine, &mut Fields),
-) {
-    for mut object in fields.objects(key).unwrap_or_default() {
-        let mut item = line.another();
-        write(&mut item, &mut object);
-        item.rest(object);
-        below.push(item);
-    }
-}
-
-/// Writes any JSON on a line below.
-pub(super) fn raw(line: &ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>, key: &str) {
-    let Some(value) = fields.take(key) else { return };
-    let mut item = line.another();
-    item.add(key);
-    match value {
-        Value::String(text) => item.text(&text),
-        value => item.json(value),
-    };
-    below.push(item);
-}
+use super::object_line::ObjectLine;
 
 /// Writes a list of content blocks: a single one on the line itself, several below it.
-pub(super) fn blocks(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>, key: &str) {
-    let Some(mut blocks) = fields.objects(key) else { return };
-    if let [only] = blocks.as_mut_slice() {
-        return block(line, std::mem::take(only));
-    }
+pub(super) fn blocks(it: &mut ObjectLine<'_>, key: &str) {
+    let blocks = it.fields.objects(key).unwrap_or_default();
+    let is_single = blocks.len() == 1;
     for content in blocks {
-        let mut item = line.another();
-        block(&mut item, content);
-        below.push(item);
+        if is_single {
+            it.line.object(content, block);
+        } else {
+            it.line.under(|line| line.object(content, block));
+        }
     }
 }
 
 /// Writes a content block.
-pub(super) fn block(line: &mut ScriptLine, mut block: Fields) {
-    let kind = block.string("type");
+pub(super) fn block(it: &mut ObjectLine<'_>) {
+    let kind = it.fields.string("type");
     match kind.as_deref() {
-        Some("text") => {
-            if let Some(text) = block.string("text") {
-                line.text(&text);
-            }
-        }
-        Some(kind @ ("image" | "audio")) => {
-            item(line.add(kind), &mut block, &["mimeType", "uri"], &[]);
-            if let Some(data) = block.string("data") {
-                line.data(&data);
-            }
-        }
+        Some("text") => _ = it.text("text"),
+        Some(kind @ ("image" | "audio")) => _ = it.add(kind).words(&["mimeType", "uri"]).data("data"),
         Some("resource_link") => {
-            item(
-                line.add("resource_link"),
-                &mut block,
-                &["uri", "mimeType"],
-                &["name", "title", "description"],
-            );
+            it.add("resource_link").words(&["uri", "mimeType"]).quoted(&["name", "title", "description"]);
         }
         Some("resource") => {
-            line.add("resource");
-            if let Some(mut resource) = block.object("resource") {
-                item(line, &mut resource, &["uri", "mimeType"], &[]);
-                if let Some(text) = resource.string("text") {
-                    line.text(&text);
-                }
-                if let Some(data) = resource.string("blob") {
-                    line.data(&data);
-                }
-                line.rest(resource);
-            }
+            it.add("resource").object("resource", |it| {
+                it.words(&["uri", "mimeType"]).text("text").data("blob");
+            });
         }
-        Some(kind) => block.put("type", kind.into()),
+        Some(kind) => it.fields.put("type", kind.into()),
         None => {}
     }
-    line.rest(block);
 }
 
 /// Writes a tool call or its update.
-pub(super) fn tool_call(line: &mut ScriptLine, call: &mut Fields, below: &mut Vec<ScriptLine>) {
-    item(line, call, &["toolCallId", "kind", "status"], &["title"]);
-    list(line, call, below, "locations", |line, location| {
-        let path = location.string("path").unwrap_or_default();
-        location.forget("line", &Value::Null);
-        match location.number("line") {
-            Some(number) => line.add("at").word(&format!("{path}:{number}")),
-            None => line.add("at").word(&path),
+pub(super) fn tool_call(it: &mut ObjectLine<'_>) {
+    it.words(&["toolCallId", "kind", "status"]).quoted(&["title"]);
+    it.list("locations", |it| {
+        let path = it.fields.string("path").unwrap_or_default();
+        it.add("at").forget("line", Value::Null);
+        match it.fields.number("line") {
+            Some(number) => it.line.word(&format!("{path}:{number}")),
+            None => it.line.word(&path),
         };
     });
-    raw(line, call, below, "rawInput");
-    list(line, call, below, "content", tool_content);
-    raw(line, call, below, "rawOutput");
+    it.raw("rawInput").list("content", tool_content).raw("rawOutput");
 }
 
-fn tool_content(line: &mut ScriptLine, content: &mut Fields) {
-    match content.peek("type") {
+fn tool_content(it: &mut ObjectLine<'_>) {
+    match it.fields.peek("type") {
         Some("content") => {
-            content.take("type");
-            if let Some(inner) = content.object("content") {
-                block(line, inner);
-            }
+            it.fields.take("type");
+            it.object("content", block);
         }
         Some("diff") => {
-            content.take("type");
-            content.forget("oldText", &Value::Null);
-            let old = content.string("oldText");
-            line.add(if old.is_some() { "diff" } else { "new file" });
-            item(line, content, &["path"], &[]);
-            let new = content.string("newText").unwrap_or_default();
-            line.change(old.as_deref().unwrap_or_default(), &new);
+            it.fields.take("type");
+            it.forget("oldText", Value::Null);
+            let old = it.fields.string("oldText");
+            it.add(if old.is_some() { "diff" } else { "new file" }).words(&["path"]);
+            let new = it.fields.string("newText").unwrap_or_default();
+            it.line.change(old.as_deref().unwrap_or_default(), &new);
         }
-        Some("terminal") => item(line, content, &["type", "terminalId"], &[]),
+        Some("terminal") => _ = it.words(&["type", "terminalId"]),
         _ => {}
     }
 }
 
+/// The texts that name and explain an item of a list.
+const NAMED: &[&str] = &["name", "description"];
+
 /// Writes the modes of a session, the current one first.
-pub(super) fn modes(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
-    let Some(mut modes) = fields.object("modes") else { return };
-    let current = modes.string("currentModeId");
-    let mut head = line.another();
-    head.add("mode");
-    if let Some(current) = &current {
-        head.word(current);
-    }
-    let mut all = Vec::new();
-    list(line, &mut modes, &mut all, "availableModes", |line, mode| {
-        item(line, mode, &["id"], &["name", "description"]);
+pub(super) fn modes(it: &mut ObjectLine<'_>) {
+    let Some(modes) = it.fields.object("modes") else { return };
+    it.line.under(|line| {
+        line.add("mode").object(modes, |it| {
+            it.words(&["currentModeId"]);
+            it.list("availableModes", |it| _ = it.words(&["id"]).quoted(NAMED));
+        });
     });
-    head.rest(modes);
-    all.into_iter().for_each(|mode| _ = head.below(mode));
-    below.push(head);
 }
 
 /// Writes the configuration options of a session with their values.
-pub(super) fn config_options(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
-    list(line, fields, below, "configOptions", |line, option| {
-        item(line.add("option"), option, &["id"], &[]);
-        match option.take("currentValue") {
-            Some(Value::String(value)) => _ = line.add("=").word(&value),
-            Some(value) => _ = line.add("=").json(value),
-            None => {}
-        }
-        item(line, option, &["type", "category"], &["name", "description"]);
-        let mut values = Vec::new();
-        list(line, option, &mut values, "options", |line, value| {
-            item(line, value, &["value", "group"], &["name", "description"]);
-            let mut group = Vec::new();
-            list(line, value, &mut group, "options", |line, value| {
-                item(line, value, &["value"], &["name", "description"]);
-            });
-            group.into_iter().for_each(|value| _ = line.below(value));
+pub(super) fn config_options(it: &mut ObjectLine<'_>) {
+    it.list("configOptions", |it| {
+        it.add("option").words(&["id"]).assigned("currentValue");
+        it.words(&["type", "category"]).quoted(NAMED);
+        it.list("options", |it| {
+            it.words(&["value", "group"]).quoted(NAMED);
+            it.list("options", |it| _ = it.words(&["value"]).quoted(NAMED));
         });
-        values.into_iter().for_each(|value| _ = line.below(value));
     });
 }
 
 /// Writes the slash commands.
-pub(super) fn commands(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
-    list(line, fields, below, "availableCommands", |line, command| {
-        if let Some(name) = command.string("name") {
-            line.word(&format!("/{name}"));
+pub(super) fn commands(it: &mut ObjectLine<'_>) {
+    it.list("availableCommands", |it| {
+        if let Some(name) = it.fields.string("name") {
+            it.line.word(&format!("/{name}"));
         }
-        if let Some(mut input) = command.object("input") {
-            if let Some(hint) = input.string("hint") {
-                line.add("…").quoted(&hint);
+        it.object("input", |it| {
+            if let Some(hint) = it.fields.string("hint") {
+                it.line.add("…").quoted(&hint);
             }
-            line.rest(input);
-        }
-        item(line, command, &[], &["description"]);
+        });
+        it.quoted(&["description"]);
     });
 }
 
 /// Writes the steps of a plan.
-pub(super) fn plan(line: &mut ScriptLine, fields: &mut Fields, below: &mut Vec<ScriptLine>) {
-    list(line, fields, below, "entries", |line, entry| {
-        match entry.peek("status") {
-            Some("pending") => line.add("[ ]"),
-            Some("in_progress") => line.add("[~]"),
-            Some("completed") => line.add("[x]"),
-            _ => line.add("[?]"),
+pub(super) fn plan(it: &mut ObjectLine<'_>) {
+    it.list("entries", |it| {
+        let mark = match it.fields.peek("status") {
+            Some("pending") => "[ ]",
+            Some("in_progress") => "[~]",
+            Some("completed") => "[x]",
+            _ => "[?]",
         };
-        if matches!(entry.peek("status"), Some("pending" | "in_progress" | "completed")) {
-            entry.take("status");
+        if mark != "[?]" {
+            it.fields.take("status");
         }
-        if let Some(text) = entry.string("content") {
-            line.text(&text);
-        }
-        item(line, entry, &["priority"], &[]);
+        it.add(mark).text("content").words(&["priority"]);
     });
 }
 
 /// Writes capabilities, one line for each at the top level. Nested ones have dotted names. A value
 /// other than `true` or `{}` is written too.
-pub(super) fn capabilities(line: &ScriptLine, capabilities: Fields, below: &mut Vec<ScriptLine>) {
+pub(super) fn capabilities(line: &mut ScriptLine, capabilities: Fields) {
     for (key, value) in capabilities.into_map() {
-        let mut can = line.another();
-        can.add("can").word(&key);
-        match value {
-            Value::Bool(true) => {}
-            Value::Object(map) if key != "_meta" => {
-                map.into_iter().for_each(|(key, value)| capability(&mut can, &key, value));
+        line.under(|can| {
+            can.add("can").word(&key);
+            match value {
+                Value::Bool(true) => {}
+                Value::Object(map) if key != "_meta" => {
+                    map.into_iter().for_each(|(key, value)| capability(can, &key, value));
+                }
+                value => _ = can.add("=").json(value),
             }
-            value => _ = can.add("=").json(value),
-        }
-        below.push(can);
+        });
     }
 }
 

@@ -15,9 +15,8 @@ use duologue_schema::{
 };
 
 use super::RenderOptions;
-use super::content::{self, item};
-use super::fields::Fields;
-use super::line::ScriptLine;
+use super::content;
+use super::object_line::ObjectLine;
 
 /// An update, a tool call or a plan in words.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -288,71 +287,49 @@ pub fn changed_paths<'a>(description: &Description<'a>) -> impl Iterator<Item = 
 }
 
 /// Writes the params of a `session/update` as lines of a script.
-pub(super) fn write_update(line: &mut ScriptLine, mut params: Fields, options: RenderOptions) {
-    let Some(mut update) = params.object("update") else {
-        line.add(SessionNotification::METHOD).rest(params);
-        return;
-    };
-    let mut below = Vec::new();
-    let kind = update.string("sessionUpdate").unwrap_or_default();
+pub(super) fn write_update(it: &mut ObjectLine<'_>, options: RenderOptions) {
+    match it.fields.object("update") {
+        Some(update) => it.line.object(update, |it| write_update_kind(it, options)),
+        None => _ = it.add(SessionNotification::METHOD),
+    }
+}
+
+fn write_update_kind(it: &mut ObjectLine<'_>, options: RenderOptions) {
+    let kind = it.fields.string("sessionUpdate").unwrap_or_default();
     match kind.as_str() {
         "user_message_chunk" | "agent_message_chunk" | "agent_thought_chunk" => {
             // Joined, they are a message.
             let message = kind.trim_end_matches("_chunk");
-            line.add(if options.single_chunks { kind.as_str() } else { message });
-            write_chunk(line, &mut update, "messageId");
+            it.add(if options.single_chunks { kind.as_str() } else { message });
+            it.words(&["messageId"]).object("content", content::block);
         }
         "compaction_summary_chunk" => {
-            write_chunk(line.add("compaction_summary"), &mut update, "compactionId")
+            it.add("compaction_summary").words(&["compactionId"]).object("content", content::block);
         }
-        "agent_message_clear" | "agent_thought_clear" => {
-            item(line.add(&kind), &mut update, &["messageId"], &[]);
-        }
-        "tool_call" | "tool_call_update" => {
-            content::tool_call(line.add(&kind), &mut update, &mut below);
-        }
-        "plan" => content::plan(line.add(&kind), &mut update, &mut below),
-        "available_commands_update" => content::commands(line.add(&kind), &mut update, &mut below),
-        "current_mode_update" => item(line.add(&kind), &mut update, &["currentModeId", "modeId"], &[]),
-        "config_option_update" => content::config_options(line.add(&kind), &mut update, &mut below),
-        "session_info_update" => item(line.add(&kind), &mut update, &["updatedAt"], &["title"]),
-        "usage_update" => write_usage(line.add(&kind), &mut update),
-        "notice" => item(line.add(&kind), &mut update, &["severity"], &["title", "description"]),
+        "agent_message_clear" | "agent_thought_clear" => _ = it.add(&kind).words(&["messageId"]),
+        "tool_call" | "tool_call_update" => content::tool_call(it.add(&kind)),
+        "plan" => content::plan(it.add(&kind)),
+        "available_commands_update" => content::commands(it.add(&kind)),
+        "current_mode_update" => _ = it.add(&kind).words(&["currentModeId", "modeId"]),
+        "config_option_update" => content::config_options(it.add(&kind)),
+        "session_info_update" => _ = it.add(&kind).words(&["updatedAt"]).quoted(&["title"]),
+        "usage_update" => write_usage(it.add(&kind)),
+        "notice" => _ = it.add(&kind).words(&["severity"]).quoted(&["title", "description"]),
         "compaction_update" => {
-            item(line.add(&kind), &mut update, &["compactionId", "status"], &["error"]);
-            content::blocks(line, &mut update, &mut below, "summary");
+            it.add(&kind).words(&["compactionId", "status"]).quoted(&["error"]);
+            content::blocks(it, "summary");
         }
         _ => {
-            line.add(SessionNotification::METHOD);
+            it.add(SessionNotification::METHOD);
             if !kind.is_empty() {
-                update.put("sessionUpdate", kind.into());
+                it.fields.put("sessionUpdate", kind.into());
             }
         }
-    }
-    line.rest(update).rest(params);
-    below.into_iter().for_each(|it| _ = line.below(it));
-}
-
-fn write_chunk(line: &mut ScriptLine, update: &mut Fields, id: &str) {
-    item(line, update, &[id], &[]);
-    if let Some(inner) = update.object("content") {
-        content::block(line, inner);
     }
 }
 
 /// Writes the used and the available tokens, and the cost.
-pub(super) fn write_usage(line: &mut ScriptLine, usage: &mut Fields) {
-    for (key, before) in [("used", None), ("size", Some("of"))] {
-        if let Some(number) = usage.number(key) {
-            before.map(|word| line.add(word));
-            line.add(number);
-        }
-    }
-    if let Some(mut cost) = usage.object("cost") {
-        if let Some(amount) = cost.number("amount") {
-            line.add(amount);
-        }
-        item(line, &mut cost, &["currency"], &[]);
-        line.rest(cost);
-    }
+pub(super) fn write_usage(it: &mut ObjectLine<'_>) {
+    it.number("used", "{}").number("size", "of {}");
+    it.object("cost", |it| _ = it.number("amount", "{}").words(&["currency"]));
 }

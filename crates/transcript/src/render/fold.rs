@@ -9,6 +9,7 @@ use duologue_schema::{
     MessageKind, PromptRequest, Request as _, RequestPermissionRequest, SessionId, SessionUpdate,
 };
 use serde::Serialize;
+use serde_json::Value;
 
 use super::RenderOptions;
 use super::content;
@@ -162,61 +163,56 @@ impl Transcript {
             if index > 0 {
                 text.push('\n');
             }
-            let mut heading = ScriptLine::new(RenderOptions::default().text_bytes);
+            let mut session = ScriptLine::new(RenderOptions::default().text_bytes);
+            let _ = writeln!(text, "{}", session.add("## session").word(folded.session.as_str()));
+            write(&mut session, &folded.conversation);
             // Writing to a string does not fail.
-            let _ = writeln!(text, "{}", heading.add("## session").word(folded.session.as_str()));
-            for line in lines(&folded.conversation) {
-                let _ = write!(text, "{line}");
-            }
+            let _ = session.below().try_for_each(|line| writeln!(text, "{line}"));
         }
         text
     }
 }
 
-fn lines(conversation: &Conversation) -> Vec<ScriptLine> {
-    let mut lines: Vec<ScriptLine> = conversation.entries().iter().map(entry).collect();
+/// Writes a conversation on the lines below this one.
+fn write(line: &mut ScriptLine, conversation: &Conversation) {
+    conversation.entries().iter().for_each(|it| line.under(|line| entry(line, it)));
     if let Some(title) = conversation.title() {
-        lines.push(new("title").quoted(title).take());
+        line.under(|line| _ = line.add("title").quoted(title));
     }
     if let Some(mode) = conversation.current_mode() {
-        lines.push(new("mode").word(mode.as_str()).take());
+        line.under(|line| _ = line.add("mode").word(mode.as_str()));
     }
-    if let Some(now) = conversation.usage() {
-        lines.push(whole(new("usage"), now, |line, fields, _| write_usage(line, fields)));
+    if let Some(usage) = conversation.usage() {
+        line.under(|line| line.add("usage").value(json(usage), write_usage));
     }
     if let Some(plan) = conversation.plan() {
-        lines.push(whole(new("plan"), plan, content::plan));
+        line.under(|line| line.add("plan").value(json(plan), content::plan));
     }
-    if !conversation.commands().is_empty() {
-        let commands = [("availableCommands", conversation.commands())];
-        lines.push(whole(new("commands"), &std::collections::BTreeMap::from(commands), content::commands));
+    let commands = list("availableCommands", conversation.commands());
+    if !commands.is_empty() {
+        line.under(|line| line.add("commands").object(commands, content::commands));
     }
-    if !conversation.config_options().is_empty() {
-        let options = [("configOptions", conversation.config_options())];
-        lines.push(whole(
-            new("options"),
-            &std::collections::BTreeMap::from(options),
-            content::config_options,
-        ));
+    let options = list("configOptions", conversation.config_options());
+    if !options.is_empty() {
+        line.under(|line| line.add("options").object(options, content::config_options));
     }
     if let Some(meta) = conversation.meta() {
-        lines.push(whole(new("_meta"), meta, |_, _, _| {}));
+        line.under(|line| line.add("_meta").value(json(meta), |_| {}));
     }
-    let ignored = conversation.stats();
-    if ignored.unknown_clears > 0 {
-        lines
-            .push(new("ignored").add(format_args!("{} clears of no message", ignored.unknown_clears)).take());
+    let stats = conversation.stats();
+    for (ignored, what) in
+        [(stats.unknown_clears, "clears of no message"), (stats.unknown_updates, "unknown updates")]
+    {
+        if ignored > 0 {
+            line.under(|line| _ = line.add(format_args!("ignored {ignored} {what}")));
+        }
     }
-    if ignored.unknown_updates > 0 {
-        lines.push(new("ignored").add(format_args!("{} unknown updates", ignored.unknown_updates)).take());
-    }
-    lines
 }
 
-fn entry(entry: &ConversationEntry) -> ScriptLine {
+fn entry(line: &mut ScriptLine, entry: &ConversationEntry) {
     match entry {
         ConversationEntry::Message(message) => {
-            let mut line = new(match message.kind {
+            line.add(match message.kind {
                 MessageKind::User => "user",
                 MessageKind::Agent => "agent",
                 MessageKind::Thought => "thought",
@@ -228,61 +224,38 @@ fn entry(entry: &ConversationEntry) -> ScriptLine {
             if message.is_empty() {
                 line.add("(empty)");
             }
-            let mut fields = fields(&message.content, "content");
+            let mut fields = list("content", &message.content);
             if let Some(meta) = &message.meta {
-                fields.put("_meta", serde_json::to_value(meta).unwrap_or_default());
+                fields.put("_meta", json(meta));
             }
-            with(line, fields, |line, fields, below| content::blocks(line, fields, below, "content"))
+            line.object(fields, |it| content::blocks(it, "content"));
         }
-        ConversationEntry::ToolCall(call) => {
-            let mut fields =
-                Fields::try_from(serde_json::to_value(call).unwrap_or_default()).unwrap_or_default();
+        ConversationEntry::ToolCall(call) => line.add("tool_call").value(json(call), |it| {
             // Default values are absent on the wire.
-            fields.put("kind", call.kind.as_str().into());
-            fields.put("status", call.status.as_str().into());
-            with(new("tool_call"), fields, content::tool_call)
-        }
+            it.fields.put("kind", call.kind.as_str().into());
+            it.fields.put("status", call.status.as_str().into());
+            content::tool_call(it);
+        }),
         ConversationEntry::Compaction(compaction) => {
-            let mut line = new("compaction");
-            line.word(compaction.id.as_str()).word(compaction.status.as_str());
+            line.add("compaction").word(compaction.id.as_str()).word(compaction.status.as_str());
             if let Some(error) = &compaction.error {
                 line.quoted(error);
             }
-            with(line, fields(&compaction.summary, "summary"), |line, fields, below| {
-                content::blocks(line, fields, below, "summary");
-            })
+            line.object(list("summary", &compaction.summary), |it| content::blocks(it, "summary"));
         }
-        _ => new("something later"),
+        _ => _ = line.add("something later"),
     }
 }
 
-fn new(word: &str) -> ScriptLine {
-    let mut line = ScriptLine::new(RenderOptions::default().text_bytes);
-    line.add(word);
-    line
+fn json(value: &impl Serialize) -> Value {
+    serde_json::to_value(value).unwrap_or_default()
 }
 
-/// A list under a name.
-fn fields<T: Serialize>(list: &[T], name: &str) -> Fields {
+/// Returns a list under a name, or nothing if it is empty.
+fn list<T: Serialize>(name: &str, list: &[T]) -> Fields {
     let mut fields = Fields::default();
     if !list.is_empty() {
-        fields.put(name, serde_json::to_value(list).unwrap_or_default());
+        fields.put(name, json(&list));
     }
     fields
-}
-
-type Write = fn(&mut ScriptLine, &mut Fields, &mut Vec<ScriptLine>);
-
-/// A line about a value of the schema.
-fn whole<T: Serialize>(line: ScriptLine, value: &T, write: Write) -> ScriptLine {
-    let fields = Fields::try_from(serde_json::to_value(value).unwrap_or_default()).unwrap_or_default();
-    with(line, fields, write)
-}
-
-fn with(mut line: ScriptLine, mut fields: Fields, write: Write) -> ScriptLine {
-    let mut below = Vec::new();
-    write(&mut line, &mut fields, &mut below);
-    line.rest(fields);
-    below.into_iter().for_each(|it| _ = line.below(it));
-    line
 }

@@ -12,7 +12,10 @@ use crate::printable;
 #[derive(Debug, Default)]
 pub(super) struct ScriptLine {
     head: String,
-    below: Vec<String>,
+    /// The lines of a text or a diff that belongs to the line itself.
+    text: Vec<String>,
+    /// The lines of its parts, which come after that text.
+    under: Vec<String>,
     text_bytes: usize,
 }
 
@@ -21,25 +24,11 @@ impl ScriptLine {
         ScriptLine { text_bytes, ..ScriptLine::default() }
     }
 
-    /// Creates a line with the same limit, to be put below this one.
-    pub(super) fn another(&self) -> Self {
-        ScriptLine::new(self.text_bytes)
-    }
-
-    /// Takes the line out of a chain of calls.
-    pub(super) fn take(&mut self) -> Self {
-        std::mem::take(self)
-    }
-
-    fn space(&mut self) {
+    /// Adds a fixed word.
+    pub(super) fn add(&mut self, text: impl fmt::Display) -> &mut Self {
         if !self.head.is_empty() {
             self.head.push(' ');
         }
-    }
-
-    /// Adds a fixed word.
-    pub(super) fn add(&mut self, text: impl fmt::Display) -> &mut Self {
-        self.space();
         self.head.push_str(&text.to_string());
         self
     }
@@ -77,7 +66,7 @@ impl ScriptLine {
             return self.quoted(text);
         }
         let short = self.short(text);
-        self.below.extend(short.split('\n').map(|line| gutter("|", line)));
+        self.text.extend(short.split('\n').map(|line| gutter("|", line)));
         self
     }
 
@@ -117,15 +106,36 @@ impl ScriptLine {
         }
     }
 
-    /// Puts a line below this one.
-    pub(super) fn below(&mut self, line: ScriptLine) -> &mut Self {
-        if line.head.is_empty() {
-            self.below.extend(line.below);
-            return self;
+    /// Adds a value of any type: a string as a word.
+    pub(super) fn word_or_json(&mut self, value: Value) -> &mut Self {
+        match value {
+            Value::String(word) => self.word(&word),
+            value => self.json(value),
         }
-        self.below.push(line.head);
-        self.below.extend(line.below.into_iter().map(|line| format!("  {line}")));
-        self
+    }
+
+    /// Adds a value of any type: a string as a text.
+    pub(super) fn text_or_json(&mut self, value: Value) -> &mut Self {
+        match value {
+            Value::String(text) => self.text(&text),
+            value => self.json(value),
+        }
+    }
+
+    /// Puts a line below this one and below those that were put there before.
+    pub(super) fn under(&mut self, write: impl FnOnce(&mut ScriptLine)) {
+        let mut line = ScriptLine::new(self.text_bytes);
+        write(&mut line);
+        let indent = if line.head.is_empty() { "" } else { "  " };
+        if !line.head.is_empty() {
+            self.under.push(std::mem::take(&mut line.head));
+        }
+        self.under.extend(line.below().map(|below| format!("{indent}{below}")));
+    }
+
+    /// Returns the lines below this one.
+    pub(super) fn below(&self) -> impl Iterator<Item = &String> {
+        self.text.iter().chain(&self.under)
     }
 
     /// Puts the change from one text to another below.
@@ -138,11 +148,11 @@ impl ScriptLine {
         let hunks: Vec<_> = unified.missing_newline_hint(false).iter_hunks().collect();
         for (index, hunk) in hunks.iter().enumerate() {
             if index > 0 {
-                self.below.push("…".into());
+                self.text.push("…".into());
             }
             for change in hunk.iter_changes() {
                 let text = change.value();
-                self.below.push(gutter(&change.tag().to_string(), text.strip_suffix('\n').unwrap_or(text)));
+                self.text.push(gutter(&change.tag().to_string(), text.strip_suffix('\n').unwrap_or(text)));
             }
         }
         // Lines far from a change are not shown, so the digest has to differ for them.
@@ -169,7 +179,7 @@ impl ScriptLine {
 impl fmt::Display for ScriptLine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "{}", self.head)?;
-        self.below.iter().try_for_each(|line| writeln!(f, "  {line}"))
+        self.below().try_for_each(|line| writeln!(f, "  {line}"))
     }
 }
 

@@ -13,10 +13,10 @@ use serde_json::Value;
 
 use super::RenderOptions;
 use super::agents;
-use super::content::{self, item};
+use super::content;
 use super::describe;
-use super::fields::Fields;
 use super::line::ScriptLine;
+use super::object_line::ObjectLine;
 use super::script::{ResponseTo, ScriptStep, Section, StepKind, Subject};
 use crate::format::{ProcessExit, Side};
 
@@ -61,14 +61,12 @@ fn line(step: &ScriptStep, options: RenderOptions) -> ScriptLine {
             extra(&mut line, more);
         }
         StepKind::Notification { method, params, more } => {
-            match (method.as_str(), params.clone().map(Fields::try_from)) {
-                (SessionNotification::METHOD, Some(Ok(params))) => {
-                    describe::write_update(&mut line, params, options)
+            match params.clone() {
+                Some(params @ Value::Object(_)) if method == SessionNotification::METHOD => {
+                    line.value(params, |it| describe::write_update(it, options));
                 }
-                (_, params) => {
+                params => {
                     line.word(method);
-                    let params =
-                        params.map(|params| params.map_or_else(|value| value, |it| it.into_map().into()));
                     request(&mut line, method, params);
                 }
             }
@@ -86,10 +84,12 @@ fn line(step: &ScriptStep, options: RenderOptions) -> ScriptLine {
                 }
             };
             if let Some(result) = result {
-                response(&mut line, method, result.clone());
+                line.value(result.clone(), |it| response(it, method));
             }
             if let Some(error) = error {
-                failure(&mut line, error.clone());
+                line.add("error").value(error.clone(), |it| {
+                    agents::error(it.number("code", "{}").text("message"));
+                });
             }
             extra(&mut line, more);
         }
@@ -144,199 +144,105 @@ fn extra(line: &mut ScriptLine, more: &Value) {
     }
 }
 
-fn failure(line: &mut ScriptLine, error: Value) {
-    line.add("error");
-    match Fields::try_from(error) {
-        Ok(mut error) => {
-            if let Some(code) = error.number("code") {
-                line.add(code);
-            }
-            if let Some(message) = error.string("message") {
-                line.text(&message);
-            }
-            let mut below = Vec::new();
-            agents::error(line, &mut error, &mut below);
-            line.rest(error);
-            below.into_iter().for_each(|it| _ = line.below(it));
-        }
-        Err(error) => _ = line.json(error),
+/// Writes the params of a request or notification.
+fn request(line: &mut ScriptLine, method: &str, params: Option<Value>) {
+    if let Some(params) = params {
+        line.value(params, |it| request_params(it, method));
     }
 }
 
-/// Writes the params of a request or notification.
-fn request(line: &mut ScriptLine, method: &str, params: Option<Value>) {
-    let mut params = match params.map(Fields::try_from) {
-        None => return,
-        Some(Ok(params)) => params,
-        Some(Err(params)) => {
-            line.json(params);
-            return;
-        }
-    };
-    let mut below = Vec::new();
+fn request_params(it: &mut ObjectLine<'_>, method: &str) {
     match method {
-        InitializeRequest::METHOD => initialize(line, &mut params, &mut below, "client"),
-        AuthenticateRequest::METHOD => item(line, &mut params, &["methodId"], &[]),
+        InitializeRequest::METHOD => initialize(it, "client"),
+        AuthenticateRequest::METHOD => _ = it.words(&["methodId"]),
         NewSessionRequest::METHOD
         | LoadSessionRequest::METHOD
         | ResumeSessionRequest::METHOD
         | ListSessionsRequest::METHOD => {
-            item(line, &mut params, &["cwd"], &[]);
-            for folder in params.strings("additionalDirectories").unwrap_or_default() {
-                below.push(line.another().add("also in").word(&folder).take());
+            it.words(&["cwd"]);
+            for folder in it.fields.strings("additionalDirectories").unwrap_or_default() {
+                it.line.under(|line| _ = line.add("also in").word(&folder));
             }
-            content::list(line, &mut params, &mut below, "mcpServers", |line, server| {
-                item(line.add("mcp server"), server, &["name", "type", "url", "command"], &[]);
-                for arg in server.strings("args").unwrap_or_default() {
-                    line.word(&arg);
-                }
+            it.list("mcpServers", |it| {
+                it.add("mcp server").words(&["name", "type", "url", "command"]).word_list("args");
             });
-            params.forget("mcpServers", &Value::Array(Vec::new()));
+            it.forget("mcpServers", Vec::<Value>::new());
         }
-        PromptRequest::METHOD => content::blocks(line, &mut params, &mut below, "prompt"),
-        SetSessionModeRequest::METHOD => item(line, &mut params, &["modeId"], &[]),
-        SetSessionConfigOptionRequest::METHOD => {
-            item(line, &mut params, &["configId"], &[]);
-            if let Some(value) = params.take("value") {
-                match value {
-                    Value::String(value) => line.add("=").word(&value),
-                    value => line.add("=").json(value),
-                };
-            }
-        }
+        PromptRequest::METHOD => content::blocks(it, "prompt"),
+        SetSessionModeRequest::METHOD => _ = it.words(&["modeId"]),
+        SetSessionConfigOptionRequest::METHOD => _ = it.words(&["configId"]).assigned("value"),
         RequestPermissionRequest::METHOD => {
-            if let Some(mut call) = params.object("toolCall") {
-                content::tool_call(line, &mut call, &mut below);
-                line.rest(call);
-            }
-            content::list(line, &mut params, &mut below, "options", |line, option| {
-                item(line.add("?"), option, &["kind", "optionId"], &["name"]);
-            });
+            it.object("toolCall", content::tool_call);
+            it.list("options", |it| _ = it.add("?").words(&["kind", "optionId"]).quoted(&["name"]));
         }
         ReadTextFileRequest::METHOD | WriteTextFileRequest::METHOD => {
-            item(line, &mut params, &["path"], &[]);
-            for key in ["line", "limit"] {
-                if let Some(number) = params.number(key) {
-                    line.add(key).add(number);
-                }
-            }
-            if let Some(text) = params.string("content") {
-                line.text(&text);
-            }
+            it.words(&["path"]).number("line", "line {}").number("limit", "limit {}").text("content");
         }
         CreateTerminalRequest::METHOD => {
-            item(line, &mut params, &["command"], &[]);
-            for arg in params.strings("args").unwrap_or_default() {
-                line.word(&arg);
-            }
-            if let Some(folder) = params.string("cwd") {
-                below.push(line.another().add("in").word(&folder).take());
-            }
-            content::list(line, &mut params, &mut below, "env", |line, variable| {
-                let (name, value) = (variable.string("name"), variable.string("value"));
-                line.add("with").word(&format!("{}={}", name.unwrap_or_default(), value.unwrap_or_default()));
+            it.words(&["command"]).word_list("args");
+            it.below(|it| _ = it.named("in", "cwd"));
+            it.list("env", |it| {
+                let (name, value) = (it.fields.string("name"), it.fields.string("value"));
+                let variable = format!("{}={}", name.unwrap_or_default(), value.unwrap_or_default());
+                it.line.add("with").word(&variable);
             });
         }
         CreateElicitationRequest::METHOD => {
-            item(line, &mut params, &["mode", "elicitationId", "url"], &[]);
-            if let Some(message) = params.string("message") {
-                line.text(&message);
-            }
-            content::raw(line, &mut params, &mut below, "requestedSchema");
+            it.words(&["mode", "elicitationId", "url"]).text("message").raw("requestedSchema");
         }
-        _ if agents::request(line, method, &mut params, &mut below) => {}
-        _ => item(line, &mut params, &["terminalId", "requestId", "elicitationId"], &[]),
+        _ if agents::request(it, method) => {}
+        _ => _ = it.words(&["terminalId", "requestId", "elicitationId"]),
     }
-    line.rest(params);
-    below.into_iter().for_each(|it| _ = line.below(it));
 }
 
 /// Writes the result of a request.
-fn response(line: &mut ScriptLine, method: &str, result: Value) {
-    let mut result = match Fields::try_from(result) {
-        Ok(result) => result,
-        Err(result) => {
-            line.json(result);
-            return;
-        }
-    };
-    if result.is_empty() {
-        line.add("ok");
+fn response(it: &mut ObjectLine<'_>, method: &str) {
+    if it.fields.is_empty() {
+        it.add("ok");
         return;
     }
-    let mut below = Vec::new();
     match method {
-        InitializeRequest::METHOD => initialize(line, &mut result, &mut below, "agent"),
+        InitializeRequest::METHOD => initialize(it, "agent"),
         NewSessionRequest::METHOD
         | LoadSessionRequest::METHOD
         | ResumeSessionRequest::METHOD
         | SetSessionConfigOptionRequest::METHOD => {
-            content::modes(line, &mut result, &mut below);
-            content::config_options(line, &mut result, &mut below);
-            if result.is_empty() {
-                line.add("ok");
+            content::modes(it);
+            content::config_options(it);
+            if it.fields.is_empty() {
+                it.add("ok");
             }
         }
         ListSessionsRequest::METHOD => {
-            content::list(line, &mut result, &mut below, "sessions", |line, session| {
-                item(line, session, &["sessionId", "cwd"], &["title"]);
-            });
+            it.list("sessions", |it| _ = it.words(&["sessionId", "cwd"]).quoted(&["title"]));
         }
-        PromptRequest::METHOD => item(line, &mut result, &["stopReason"], &[]),
+        PromptRequest::METHOD => _ = it.words(&["stopReason"]),
         RequestPermissionRequest::METHOD => {
-            if let Some(mut outcome) = result.object("outcome") {
-                item(line, &mut outcome, &["outcome", "optionId"], &[]);
-                line.rest(outcome);
-            }
+            it.object("outcome", |it| _ = it.words(&["outcome", "optionId"]));
         }
-        ReadTextFileRequest::METHOD => {
-            if let Some(text) = result.string("content") {
-                line.text(&text);
-            }
-        }
-        CreateTerminalRequest::METHOD => item(line, &mut result, &["terminalId"], &[]),
+        ReadTextFileRequest::METHOD => _ = it.text("content"),
+        CreateTerminalRequest::METHOD => _ = it.words(&["terminalId"]),
         TerminalOutputRequest::METHOD => {
-            if let Some(mut status) = result.object("exitStatus") {
-                exit_status(line, &mut status);
-                line.rest(status);
-            }
-            result.forget("truncated", &false.into());
-            if let Some(text) = result.string("output") {
-                line.text(&text);
-            }
+            it.object("exitStatus", exit_status).forget("truncated", false).text("output");
         }
-        WaitForTerminalExitRequest::METHOD => exit_status(line, &mut result),
-        CreateElicitationRequest::METHOD => item(line, &mut result, &["action"], &[]),
-        _ => _ = agents::response(line, method, &mut result, &mut below),
+        WaitForTerminalExitRequest::METHOD => exit_status(it),
+        CreateElicitationRequest::METHOD => _ = it.words(&["action"]),
+        _ => _ = agents::response(it, method),
     }
-    line.rest(result);
-    below.into_iter().for_each(|it| _ = line.below(it));
 }
 
-fn initialize(line: &mut ScriptLine, body: &mut Fields, below: &mut Vec<ScriptLine>, side: &str) {
-    if let Some(version) = body.number("protocolVersion") {
-        line.add(format_args!("v{version}"));
+fn initialize(it: &mut ObjectLine<'_>, side: &str) {
+    it.number("protocolVersion", "v{}");
+    it.object(&format!("{side}Info"), |it| _ = it.words(&["name", "version"]).quoted(&["title"]));
+    if let Some(capabilities) = it.fields.object(&format!("{side}Capabilities")) {
+        content::capabilities(it.line, capabilities);
     }
-    if let Some(mut info) = body.object(&format!("{side}Info")) {
-        item(line, &mut info, &["name", "version"], &["title"]);
-        line.rest(info);
-    }
-    if let Some(capabilities) = body.object(&format!("{side}Capabilities")) {
-        content::capabilities(line, capabilities, below);
-    }
-    content::list(line, body, below, "authMethods", |line, method| {
-        item(line.add("auth"), method, &["id", "type"], &["name", "description"]);
+    it.list("authMethods", |it| {
+        it.add("auth").words(&["id", "type"]).quoted(&["name", "description"]);
     });
 }
 
-fn exit_status(line: &mut ScriptLine, status: &mut Fields) {
-    if let Some(code) = status.number("exitCode") {
-        line.add("exit").add(code);
-    }
-    if let Some(signal) = status.string("signal") {
-        line.add("signal").word(&signal);
-    }
-    for key in ["exitCode", "signal"] {
-        status.forget(key, &Value::Null);
-    }
+fn exit_status(it: &mut ObjectLine<'_>) {
+    it.number("exitCode", "exit {}").named("signal", "signal");
+    it.forget("exitCode", Value::Null).forget("signal", Value::Null);
 }

@@ -8,6 +8,7 @@ mod fields;
 mod fold;
 mod line;
 mod methods;
+mod object_line;
 mod script;
 #[cfg(feature = "insta")]
 mod snapshot;
