@@ -11,130 +11,142 @@ pub(crate) const SECRET: &str = "[secret]";
 /// Checks if a match is a secret.
 type Holds = fn(&[u8]) -> bool;
 
-/// A pattern whose first group may be a secret, and a check of that group.
-struct SecretPattern {
-    pattern: &'static str,
-    holds: Holds,
-}
+/// Patterns whose first group may be a secret, by the check of that group.
+type SecretPatterns = &'static [(Holds, &'static [&'static str])];
 
 /// The text before a key: the end of a word. Escapes in URLs and in JSON within a string end in alphanumeric
 /// characters, and count as the end of a word too.
 const BEFORE: &str = r"(?:^|[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-Fa-f]{2})";
 
 /// Keys with a prefix of their maker.
-const PREFIXED: &[SecretPattern] = &[
-    // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
-    SecretPattern { pattern: r"(sk-[A-Za-z0-9_-]{16,})", holds: not_words },
-    SecretPattern { pattern: r"(sk%2[Dd](?:[A-Za-z0-9_-]|%2[Dd]|%5[Ff]){16,})", holds: has_digit },
-    // Stripe.
-    SecretPattern { pattern: r"((?:[srp]k_(?:live|test)|whsec)_[A-Za-z0-9]{10,})", holds: anything },
-    // GitHub, GitLab.
-    SecretPattern { pattern: r"(gh[pousr]_[A-Za-z0-9]{16,})", holds: anything },
-    SecretPattern { pattern: r"(github_pat_[A-Za-z0-9_]{16,})", holds: anything },
-    SecretPattern {
-        pattern: r"(gl(?:pat|oas|dt|rt|cbt|ptt|ft|imt|agent|soat)-[A-Za-z0-9_.-]{16,})",
-        holds: anything,
-    },
-    // Slack.
-    SecretPattern { pattern: r"(x(?:ox[a-z]|app)-[A-Za-z0-9-]{10,})", holds: has_digit },
-    SecretPattern {
-        pattern: r"hooks\.slack\.com/(?:services|workflows)/([A-Za-z0-9/_-]{16,})",
-        holds: anything,
-    },
-    // Amazon, Google, DigitalOcean, Azure.
-    SecretPattern { pattern: r"((?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16})(?:[^0-9A-Za-z]|$)", holds: anything },
-    SecretPattern { pattern: r"(AIza[0-9A-Za-z_-]{30,})", holds: anything },
-    SecretPattern { pattern: r"(ya29\.[0-9A-Za-z_-]{16,})", holds: anything },
-    SecretPattern { pattern: r"(GOCSPX-[0-9A-Za-z_-]{16,})", holds: anything },
-    SecretPattern { pattern: r"(do[opr]_v1_[a-f0-9]{32,})", holds: anything },
-    SecretPattern { pattern: r"(?:AccountKey|SharedAccessKey)=([A-Za-z0-9+/]{20,}=*)", holds: anything },
-    // Hugging Face, whose keys may have no digit.
-    SecretPattern { pattern: r"(hf_[A-Za-z0-9]{30,})", holds: anything },
-    // npm, PyPI, crates.io, Docker, Groq, xAI, Perplexity, Replicate, NVIDIA, Notion, Linear.
-    SecretPattern {
-        pattern: r"((?:hf|npm|gsk|r8|ntn|lin_api|dckr_pat|shp(?:at|ca|pa|ss))_[A-Za-z0-9_-]{16,})",
-        holds: has_digit,
-    },
-    SecretPattern { pattern: r"((?:pypi|xai|pplx|nvapi|tvly)-[A-Za-z0-9_-]{16,})", holds: not_words },
-    SecretPattern { pattern: r"(cio[A-Za-z0-9]{32})(?:[^0-9A-Za-z]|$)", holds: has_digit },
-    // SendGrid, Vault, age, Telegram.
-    SecretPattern { pattern: r"(SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,})", holds: anything },
-    SecretPattern { pattern: r"(hv[sbr]\.[A-Za-z0-9_-]{20,})", holds: anything },
-    SecretPattern { pattern: r"(AGE-SECRET-KEY-1[0-9A-Z]{20,})", holds: anything },
-    SecretPattern { pattern: r"([0-9]{8,10}:AA[A-Za-z0-9_-]{30,})", holds: anything },
-    // JSON Web Tokens, signed or encrypted. A detached signature (`eyJ…..…`) is not a secret: it belongs to the message
-    // that contains it.
-    SecretPattern {
-        pattern: r"(eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*){1,3}|(?:\.[A-Za-z0-9_-]*){4}))",
-        holds: anything,
-    },
+const PREFIXED: SecretPatterns = &[
+    (
+        not_words,
+        &[
+            // OpenAI, Anthropic, OpenRouter, DeepSeek and others.
+            r"(sk-[A-Za-z0-9_-]{16,})",
+            // PyPI, xAI, Perplexity, NVIDIA, Tavily.
+            r"((?:pypi|xai|pplx|nvapi|tvly)-[A-Za-z0-9_-]{16,})",
+        ],
+    ),
+    (
+        has_digit,
+        &[
+            // The same as in a URL.
+            r"(sk%2[Dd](?:[A-Za-z0-9_-]|%2[Dd]|%5[Ff]){16,})",
+            // Slack.
+            r"(x(?:ox[a-z]|app)-[A-Za-z0-9-]{10,})",
+            // npm, Groq, Replicate, Notion, Linear, Docker, Shopify.
+            r"((?:hf|npm|gsk|r8|ntn|lin_api|dckr_pat|shp(?:at|ca|pa|ss))_[A-Za-z0-9_-]{16,})",
+            // crates.io.
+            r"(cio[A-Za-z0-9]{32})(?:[^0-9A-Za-z]|$)",
+        ],
+    ),
+    (
+        anything,
+        &[
+            // Stripe.
+            r"((?:[srp]k_(?:live|test)|whsec)_[A-Za-z0-9]{10,})",
+            // GitHub, GitLab.
+            r"(gh[pousr]_[A-Za-z0-9]{16,})",
+            r"(github_pat_[A-Za-z0-9_]{16,})",
+            r"(gl(?:pat|oas|dt|rt|cbt|ptt|ft|imt|agent|soat)-[A-Za-z0-9_.-]{16,})",
+            // Slack.
+            r"hooks\.slack\.com/(?:services|workflows)/([A-Za-z0-9/_-]{16,})",
+            // Amazon, Google, DigitalOcean, Azure.
+            r"((?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16})(?:[^0-9A-Za-z]|$)",
+            r"(AIza[0-9A-Za-z_-]{30,})",
+            r"(ya29\.[0-9A-Za-z_-]{16,})",
+            r"(GOCSPX-[0-9A-Za-z_-]{16,})",
+            r"(do[opr]_v1_[a-f0-9]{32,})",
+            r"(?:AccountKey|SharedAccessKey)=([A-Za-z0-9+/]{20,}=*)",
+            // Hugging Face, whose keys may have no digit.
+            r"(hf_[A-Za-z0-9]{30,})",
+            // SendGrid, Vault, age, Telegram.
+            r"(SG\.[A-Za-z0-9_-]{16,}\.[A-Za-z0-9_-]{16,})",
+            r"(hv[sbr]\.[A-Za-z0-9_-]{20,})",
+            r"(AGE-SECRET-KEY-1[0-9A-Z]{20,})",
+            r"([0-9]{8,10}:AA[A-Za-z0-9_-]{30,})",
+            // JSON Web Tokens, signed or encrypted. A detached signature (`eyJ…..…`) is not a secret: it belongs to
+            // the message that contains it.
+            r"(eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*){1,3}|(?:\.[A-Za-z0-9_-]*){4}))",
+        ],
+    ),
 ];
 
 /// Secrets that are known by the text around them.
-const SURROUNDED: &[SecretPattern] = &[
-    // The password in a URL, up to the last `@` before the path, or a token in place of a user.
-    SecretPattern {
-        pattern: r#"[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/[^\s/:@"'<>\\]*?(?::|%3[Aa])([^\s/"'<>\\]+)@"#,
-        holds: anything,
-    },
-    SecretPattern { pattern: r#"[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/([^\s/:@"'<>\\]{16,})@"#, holds: has_digit },
-    // Parameters of a URL.
-    SecretPattern {
-        pattern: r#"(?i)[?&](?:[a-z_-]*(?:key|token|signature|secret|password|credential)|sig|auth)=([^&\s"'\\#<>]{6,})"#,
-        holds: random,
-    },
-    // The value of an Authorization header, in any place.
-    SecretPattern { pattern: r"(?i)\bbearer[ \t]+([a-z0-9._~+/-]{8,}=*)", holds: has_digit_or_length },
-    SecretPattern { pattern: r"(?i)\bbasic[ \t]+([a-z0-9+/]{6,}={0,2})", holds: user_and_password },
-    SecretPattern {
-        pattern: r#"(?i)\b(?:proxy-)?authorization["'\\]*[ \t]*[:=][ \t]*["'\\]*(?:[a-z]{3,12}[ \t]+)?([^\s"'\\,]{8,})"#,
-        holds: has_digit_or_length,
-    },
-    SecretPattern {
-        pattern: r#"(?i)\b(?:set-)?cookie["'\\]*[ \t]*[:=][ \t]*["'\\]*([^\s=;"'\\]+=[^\s;"'\\]*(?:;[^\r\n;"'\\]*)*)"#,
-        holds: anything,
-    },
-    // NAME_OF_A_KEY=value, as in a shell or an .env file.
-    SecretPattern {
-        pattern: r#"\b(?:[A-Z0-9_]*(?:API_?KEY|SECRET|SECRET_?KEY|ACCESS_?KEY|PRIVATE_?KEY|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)|(?:[A-Z0-9_]*_)?(?:TOKEN|PASS)|[A-Z0-9_]*_PWD)=["'\\]*([^\s"'\\;&|<>(){}$`]{4,})"#,
-        holds: value,
-    },
-    SecretPattern { pattern: r#"\b[A-Z0-9_]*_KEY=["'\\]*([^\s"'\\;&|<>(){}$`]{8,})"#, holds: machine_made },
-    // "api_key": "value", quoted: in code, configurations and JSON inside a string.
-    SecretPattern {
-        pattern: r#"(?i)(?:api[_-]?key|secret|(?:secret|access|private)[_-]?key|password|passwd|passphrase|(?:auth|access|refresh|id|session|bearer)[_-]?token)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*\\*["']([^\s"'\\]{4,})\\*["']"#,
-        holds: value,
-    },
-    // The same without quotes, only for values that are neither a word nor a name.
-    SecretPattern {
-        pattern: r#"(?i)(?:api[_-]?key|secret|(?:secret|access|private)[_-]?key|credential)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{8,})"#,
-        holds: random,
-    },
-    SecretPattern {
-        pattern: r#"(?i)(?:password|passwd|passphrase)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{6,})"#,
-        holds: random,
-    },
-    // A token is often a part of a text, so its value must be generated.
-    SecretPattern {
-        pattern: r#"(?i)token["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{8,})"#,
-        holds: machine_made,
-    },
-    // --api-key value, as in a command.
-    SecretPattern {
-        pattern: r#"(?i)--[a-z-]*(?:api-?key|token|secret|password)(?:=|[ \t]+)["'\\]*([^\s"'\\;&|<>(){}\[\]$`-][^\s"'\\;&|<>(){}\[\]$`]{5,})"#,
-        holds: value,
-    },
-    SecretPattern {
-        pattern: r#"\bcurl[ \t][^\r\n|;&]{0,200}?(?:-u|--user)[ \t=]*["'\\]*[^\s:"'\\-][^\s:"'\\]*:([^\s"'\\]+)"#,
-        holds: value,
-    },
-    SecretPattern { pattern: r#"\bsshpass[ \t]+-p[ \t]*["'\\]*([^\s"'\\]+)"#, holds: value },
-    // .netrc, on one line or several.
-    SecretPattern {
-        pattern: r"\b(?:machine\s+[^\s\\]+|default)(?:\s|\\[nrt])+login\s+[^\s\\]+(?:\s|\\[nrt])+password\s+([^\s\\]+)",
-        holds: value,
-    },
+const SURROUNDED: SecretPatterns = &[
+    (
+        anything,
+        &[
+            // The password in a URL, up to the last `@` before the path.
+            r#"[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/[^\s/:@"'<>\\]*?(?::|%3[Aa])([^\s/"'<>\\]+)@"#,
+            // A cookie.
+            r#"(?i)\b(?:set-)?cookie["'\\]*[ \t]*[:=][ \t]*["'\\]*([^\s=;"'\\]+=[^\s;"'\\]*(?:;[^\r\n;"'\\]*)*)"#,
+        ],
+    ),
+    (
+        has_digit,
+        &[
+            // A token in place of the user in a URL.
+            r#"[A-Za-z][A-Za-z0-9+.-]*:\\?/\\?/([^\s/:@"'<>\\]{16,})@"#,
+        ],
+    ),
+    (
+        random,
+        &[
+            // Parameters of a URL.
+            r#"(?i)[?&](?:[a-z_-]*(?:key|token|signature|secret|password|credential)|sig|auth)=([^&\s"'\\#<>]{6,})"#,
+            // `api_key: value` without quotes, only for values that are neither a word nor a name.
+            r#"(?i)(?:api[_-]?key|secret|(?:secret|access|private)[_-]?key|credential)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{8,})"#,
+            r#"(?i)(?:password|passwd|passphrase)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{6,})"#,
+        ],
+    ),
+    (
+        has_digit_or_length,
+        &[
+            // The value of an Authorization header, in any place.
+            r"(?i)\bbearer[ \t]+([a-z0-9._~+/-]{8,}=*)",
+            r#"(?i)\b(?:proxy-)?authorization["'\\]*[ \t]*[:=][ \t]*["'\\]*(?:[a-z]{3,12}[ \t]+)?([^\s"'\\,]{8,})"#,
+        ],
+    ),
+    (
+        user_and_password,
+        &[
+            // The user and the password in such a header.
+            r"(?i)\bbasic[ \t]+([a-z0-9+/]{6,}={0,2})",
+        ],
+    ),
+    (
+        value,
+        &[
+            // NAME_OF_A_KEY=value, as in a shell or an .env file.
+            r#"\b(?:[A-Z0-9_]*(?:API_?KEY|SECRET|SECRET_?KEY|ACCESS_?KEY|PRIVATE_?KEY|PASSWORD|PASSWD|PASSPHRASE|CREDENTIALS?)|(?:[A-Z0-9_]*_)?(?:TOKEN|PASS)|[A-Z0-9_]*_PWD)=["'\\]*([^\s"'\\;&|<>(){}$`]{4,})"#,
+            // "api_key": "value", quoted: in code, configurations and JSON inside a string.
+            r#"(?i)(?:api[_-]?key|secret|(?:secret|access|private)[_-]?key|password|passwd|passphrase|(?:auth|access|refresh|id|session|bearer)[_-]?token)["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*\\*["']([^\s"'\\]{4,})\\*["']"#,
+            // --api-key value, as in a command.
+            r#"(?i)--[a-z-]*(?:api-?key|token|secret|password)(?:=|[ \t]+)["'\\]*([^\s"'\\;&|<>(){}\[\]$`-][^\s"'\\;&|<>(){}\[\]$`]{5,})"#,
+            r#"\bcurl[ \t][^\r\n|;&]{0,200}?(?:-u|--user)[ \t=]*["'\\]*[^\s:"'\\-][^\s:"'\\]*:([^\s"'\\]+)"#,
+            r#"\bsshpass[ \t]+-p[ \t]*["'\\]*([^\s"'\\]+)"#,
+            // .netrc, on one line or several.
+            r"\b(?:machine\s+[^\s\\]+|default)(?:\s|\\[nrt])+login\s+[^\s\\]+(?:\s|\\[nrt])+password\s+([^\s\\]+)",
+        ],
+    ),
+    (
+        machine_made,
+        &[
+            // NAME_KEY=value: the name alone does not tell that the key is secret.
+            r#"\b[A-Z0-9_]*_KEY=["'\\]*([^\s"'\\;&|<>(){}$`]{8,})"#,
+            // A token is often a part of a text, so its value must be generated.
+            r#"(?i)token["'\\]*[ \t]*(?:=>|:=|[=:])[ \t]*["'\\]*([^\s"'\\,;&|<>(){}\[\]$`]{8,})"#,
+        ],
+    ),
 ];
+
+/// Returns each pattern with its check.
+fn all(patterns: SecretPatterns) -> impl Iterator<Item = (&'static str, Holds)> {
+    patterns.iter().flat_map(|(holds, patterns)| patterns.iter().map(|pattern| (*pattern, *holds)))
+}
 
 /// The patterns, compiled once.
 struct Compiled {
@@ -143,8 +155,8 @@ struct Compiled {
 }
 
 static PATTERNS: LazyLock<Compiled> = LazyLock::new(|| {
-    let prefixed = PREFIXED.iter().map(|shape| (format!("(?-u){BEFORE}{}", shape.pattern), shape.holds));
-    let surrounded = SURROUNDED.iter().map(|shape| (format!("(?-u){}", shape.pattern), shape.holds));
+    let prefixed = all(PREFIXED).map(|(pattern, holds)| (format!("(?-u){BEFORE}{pattern}"), holds));
+    let surrounded = all(SURROUNDED).map(|(pattern, holds)| (format!("(?-u){pattern}"), holds));
     let (patterns, holds): (Vec<_>, Vec<_>) = prefixed.chain(surrounded).unzip();
     // The patterns are constant, and a test compiles each of them.
     let set = RegexSet::new(&patterns).unwrap_or_else(|_| RegexSet::empty());
@@ -349,33 +361,9 @@ fn user_and_password(text: &[u8]) -> bool {
 
 /// Returns true if the value of a secret is a real one, and neither a common word nor a reference.
 pub(crate) fn value(text: &[u8]) -> bool {
-    const WORDS: &[&str] = &[
-        "string",
-        "null",
-        "none",
-        "nil",
-        "true",
-        "false",
-        "undefined",
-        "required",
-        "optional",
-        "include",
-        "omit",
-        "same-origin",
-        "redacted",
-        "bearer",
-        "basic",
-        "default",
-        "unset",
-        "empty",
-        "missing",
-        "hidden",
-        "changeme",
-        "change_me",
-        "change-me",
-        "placeholder",
-        "example",
-    ];
+    const WORDS: &str = "string null none nil true false undefined required optional include omit \
+        same-origin redacted bearer basic default unset empty missing hidden changeme change_me \
+        change-me placeholder example";
     let text = text.trim_ascii();
     let variable = text.strip_prefix(b"$").is_some_and(|name| {
         name.iter().all(|byte| byte.is_ascii_uppercase() || matches!(byte, b'_' | b'{' | b'}'))
@@ -388,7 +376,7 @@ pub(crate) fn value(text: &[u8]) -> bool {
         && !text.ends_with(b"...")
         && text != SECRET.as_bytes()
         && !reference
-        && !WORDS.iter().any(|word| text.eq_ignore_ascii_case(word.as_bytes()))
+        && !WORDS.split(' ').any(|word| text.eq_ignore_ascii_case(word.as_bytes()))
 }
 
 /// The secrecy of a value, by the name of its member, variable or header.
@@ -406,48 +394,16 @@ pub(crate) enum Secrecy {
 
 /// Returns the secrecy of values with this name.
 pub(crate) fn names_secret(name: &str) -> Option<Secrecy> {
-    const ALWAYS: &[&str] = &[
-        "apikey",
-        "secretkey",
-        "accesskey",
-        "privatekey",
-        "signingkey",
-        "encryptionkey",
-        "password",
-        "passwd",
-        "passphrase",
-        "secret",
-        "authorization",
-        "credential",
-    ];
-    const SURELY: &[&str] = &["token", "jwt", "pwd"];
+    const ALWAYS: &str = "apikey secretkey accesskey privatekey signingkey encryptionkey password passwd \
+        passphrase secret authorization credential";
+    const SURELY: &str = "token jwt pwd";
     // Tokens that are not secret, such as positions in a list, progress marks and parts of a text, and keys that
     // protect nothing.
-    const HARMLESS: &[&str] = &[
-        "pagetoken",
-        "nexttoken",
-        "progresstoken",
-        "continuationtoken",
-        "cancellationtoken",
-        "canceltoken",
-        "synctoken",
-        "eostoken",
-        "bostoken",
-        "padtoken",
-        "stoptoken",
-        "maxtoken",
-        "pertoken",
-        "publickey",
-        "primarykey",
-        "foreignkey",
-        "cachekey",
-        "sortkey",
-        "partitionkey",
-        "idempotencykey",
-        "oldpwd",
-    ];
+    const HARMLESS: &str = "pagetoken nexttoken progresstoken continuationtoken cancellationtoken \
+        canceltoken synctoken eostoken bostoken padtoken stoptoken maxtoken pertoken publickey \
+        primarykey foreignkey cachekey sortkey partitionkey idempotencykey oldpwd";
     /// Names whose plural is not a count of text parts.
-    const TOKENS: &[&str] = &["apitoken", "authtoken", "accesstoken", "refreshtoken", "bearertoken"];
+    const TOKENS: &str = "apitoken authtoken accesstoken refreshtoken bearertoken";
     // Most names are shorter or longer than any of these, so they are not copied.
     if name.len() < 3 || name.len() > 128 {
         return None;
@@ -461,7 +417,7 @@ pub(crate) fn names_secret(name: &str) -> Option<Secrecy> {
         Some(one) if !one.ends_with('s') => (one, true),
         _ => (plain.as_str(), false),
     };
-    let ends = |list: &[&str]| list.iter().any(|end| one.ends_with(end));
+    let ends = |list: &str| list.split(' ').any(|end| one.ends_with(end));
     let ends_in = |word: &str| ends_in(name.trim_end_matches(['s', 'S']), word) || ends_in(name, word);
     if ends(HARMLESS) {
         return None;

@@ -153,16 +153,16 @@ fn is_login(line: &str) -> bool {
 }
 
 /// Collects the secrets in the values of a line.
-struct SecretSearch<'s> {
+struct SecretSearch<'s, 'a> {
     secrets: &'s Secrets,
     edits: &'s mut Edits,
-    open: Vec<OpenContainer>,
+    open: Vec<OpenContainer<'a>>,
     login: bool,
 }
 
 /// An open object or array.
 #[derive(Default)]
-struct OpenContainer {
+struct OpenContainer<'a> {
     /// True for the variables or headers of an MCP server: all values are secret.
     private: bool,
     /// True for headers.
@@ -174,17 +174,10 @@ struct OpenContainer {
     /// The secrecy that the name in `{name, value}` gives the value.
     named: Option<Secrecy>,
     /// The value, until its name is known.
-    value: Option<PendingValue>,
+    value: Option<DecodedString<'a>>,
 }
 
-/// The secret part of a value, by the secrecy that its name may have.
-struct PendingValue {
-    perhaps: Option<Range<usize>>,
-    cookie: Option<Range<usize>>,
-    surely: Option<Range<usize>>,
-}
-
-impl SecretSearch<'_> {
+impl<'a> SecretSearch<'_, 'a> {
     /// Returns the secrecy that a member's name gives its value.
     fn named(&self, frames: &[PathStep<'_>], name: &str) -> Option<Secrecy> {
         if self.login {
@@ -211,7 +204,7 @@ impl SecretSearch<'_> {
     }
 }
 
-impl<'a> JsonVisitor<'a> for SecretSearch<'_> {
+impl<'a> JsonVisitor<'a> for SecretSearch<'_, 'a> {
     fn open(&mut self, frames: &[PathStep<'a>], _: usize) {
         let Some((_, frames)) = frames.split_last() else {
             return self.open.push(OpenContainer::default());
@@ -240,13 +233,8 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_> {
         let Some(OpenContainer { named: Some(secrecy), value: Some(value), .. }) = self.open.pop() else {
             return;
         };
-        let secret = match secrecy {
-            Secrecy::Perhaps => value.perhaps,
-            Secrecy::Cookie => value.cookie,
-            Secrecy::Surely | Secrecy::Always => value.surely,
-        };
-        if let Some(secret) = secret {
-            self.edits.replace(secret, SECRET);
+        if let Some(secret) = secret_part(&value.text, secrecy) {
+            self.edits.replace(value.span(secret), SECRET);
         }
     }
 
@@ -282,11 +270,7 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_> {
                         self.edits.replace(secret, SECRET);
                     }
                 } else if name == "value" {
-                    open.value = Some(PendingValue {
-                        perhaps: secret(Secrecy::Perhaps),
-                        cookie: secret(Secrecy::Cookie),
-                        surely: secret(Secrecy::Surely),
-                    });
+                    open.value = Some(string);
                 }
             }
             Some((frame, None)) => {
@@ -341,28 +325,9 @@ fn of_mcp_server(frames: &[PathStep<'_>]) -> bool {
 
 /// Returns true for a member that describes a secret without containing it.
 fn describes(name: &str) -> bool {
-    const NAMES: &[&str] = &[
-        "type",
-        "kind",
-        "name",
-        "title",
-        "label",
-        "description",
-        "provider",
-        "format",
-        "scheme",
-        "method",
-        "methodId",
-        "algorithm",
-        "scope",
-        "scopes",
-        "source",
-        "status",
-        "url",
-        "uri",
-        "count",
-    ];
-    NAMES.contains(&name)
+    const NAMES: &str = "type kind name title label description provider format scheme method methodId \
+        algorithm scope scopes source status url uri count";
+    NAMES.split(' ').any(|word| word == name)
         || ["expire", "created", "issued", "updated"].iter().any(|start| name.starts_with(start))
 }
 
