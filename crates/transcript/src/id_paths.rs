@@ -1,23 +1,105 @@
-//! Paths of ids and times in the messages that agents exchange.
+//! Kinds of ids, and the paths of ids and times in the messages that agents exchange.
 //!
 //! The ids of ACP are known by their member (`toolCallId`). Envelopes and dialogue messages use common names
 //! (`id`, `from`), so their ids are known by their path.
 
 use crate::redact::json_scan::PathStep;
 
-/// The role of a value in a message between agents.
+/// The member with the id of a session.
+pub(crate) const SESSION: &str = "sessionId";
+
+/// The kind of an id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum VariableField {
-    /// The id of an envelope, or of the envelope that it answers.
-    Envelope,
-    /// The id of an agent.
-    Agent,
-    /// The id of a dialogue, which is not a session of ACP.
-    Dialogue,
-    /// The id of a dialogue message.
+pub(crate) enum IdKind {
+    Session,
     Message,
+    ToolCall,
+    Terminal,
+    Elicitation,
+    Compaction,
+    Envelope,
+    Agent,
+    Dialogue,
+    /// A message of a dialogue, not of an agent.
+    DialogueMessage,
     /// An id that several dialogues share.
     Correlation,
+    /// An id from a short list that a peer offered.
+    Option,
+    /// An id that is known only by its form.
+    Other,
+}
+
+impl IdKind {
+    /// The kinds whose placeholders contain only their number within a session.
+    pub(crate) const PLAIN: [IdKind; 8] = [
+        IdKind::Session,
+        IdKind::Message,
+        IdKind::ToolCall,
+        IdKind::Terminal,
+        IdKind::Elicitation,
+        IdKind::Compaction,
+        IdKind::Agent,
+        IdKind::Other,
+    ];
+    /// The kinds whose ids mean the same on the whole connection. Their placeholders contain the session in which
+    /// they appeared first, so that each session counts its own.
+    pub(crate) const WHOLE: [IdKind; 3] = [IdKind::Envelope, IdKind::Dialogue, IdKind::DialogueMessage];
+
+    /// Returns the kind of id in a member of this name: `parentToolCallId` is the id of a tool call.
+    pub(crate) fn of_member(name: &str) -> Option<IdKind> {
+        const ENDS: &[(&str, IdKind)] = &[
+            ("sessionid", IdKind::Session),
+            ("messageid", IdKind::Message),
+            ("toolcallid", IdKind::ToolCall),
+            ("tooluseid", IdKind::ToolCall),
+            ("terminalid", IdKind::Terminal),
+            ("elicitationid", IdKind::Elicitation),
+            ("compactionid", IdKind::Compaction),
+        ];
+        if !name.ends_with("Id") && !name.ends_with("_id") && !name.ends_with("ID") {
+            return None;
+        }
+        let plain: String =
+            name.chars().filter(|char| *char != '_').map(|char| char.to_ascii_lowercase()).collect();
+        ENDS.iter().find(|(end, _)| plain.ends_with(end)).map(|(_, kind)| *kind)
+    }
+
+    /// Returns the kind of id that ACP has in a member of exactly this name.
+    pub(crate) fn of_acp_member(name: &str) -> Option<IdKind> {
+        let is_known = matches!(
+            name,
+            SESSION | "messageId" | "toolCallId" | "terminalId" | "elicitationId" | "compactionId"
+        );
+        if is_known { IdKind::of_member(name) } else { (name == "optionId").then_some(IdKind::Option) }
+    }
+
+    /// Returns true if an id means the same in all sessions.
+    pub(crate) fn is_whole(self) -> bool {
+        self == IdKind::Agent || IdKind::WHOLE.contains(&self)
+    }
+
+    /// Returns the word in the placeholders of this kind.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            IdKind::Session => "session",
+            IdKind::Message | IdKind::DialogueMessage => "message",
+            IdKind::ToolCall => "tool-call",
+            IdKind::Terminal => "terminal",
+            IdKind::Elicitation => "elicitation",
+            IdKind::Compaction => "compaction",
+            IdKind::Envelope => "envelope",
+            IdKind::Agent => "agent",
+            IdKind::Dialogue => "dialogue",
+            IdKind::Correlation | IdKind::Option | IdKind::Other => "id",
+        }
+    }
+}
+
+/// The role of a value in a message between agents.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum VariableField {
+    Id(IdKind),
     /// A time or a duration.
     Time,
     /// A signature, which differs with each time and key.
@@ -25,27 +107,14 @@ pub(crate) enum VariableField {
 }
 
 impl VariableField {
-    /// Returns the name under which ids of this role are mapped; `None` for a value that is not an id.
-    pub(crate) fn id(self) -> Option<&'static str> {
+    /// Returns the kind of an id; `None` for a value that is not an id.
+    pub(crate) fn id(self) -> Option<IdKind> {
         match self {
-            VariableField::Envelope => Some(ENVELOPE),
-            VariableField::Agent => Some(AGENT),
-            VariableField::Dialogue => Some(DIALOGUE),
-            VariableField::Message => Some(MESSAGE),
-            VariableField::Correlation => Some("correlation"),
+            VariableField::Id(kind) => Some(kind),
             VariableField::Time | VariableField::Signature => None,
         }
     }
 }
-
-/// The name under which ids of agents are mapped.
-pub(crate) const AGENT: &str = "agent";
-const ENVELOPE: &str = "envelope";
-const DIALOGUE: &str = "dialogue";
-const MESSAGE: &str = "dialogue message";
-
-/// The names of ids that mean the same on the whole connection, in each session.
-pub(crate) const WHOLE: [&str; 4] = [ENVELOPE, AGENT, DIALOGUE, MESSAGE];
 
 /// Returns the role of the value at a path of member names. Any name stands for an element of a list. The
 /// path starts at the message or at its params.
@@ -55,8 +124,10 @@ pub(crate) fn field_at(path: &[&str]) -> Option<VariableField> {
         path => path,
     };
     match path {
-        ["envelope", "id" | "ref"] => Some(VariableField::Envelope),
-        ["envelope", "from" | "to"] | [.., "_meta", "duologue", "agentId"] => Some(VariableField::Agent),
+        ["envelope", "id" | "ref"] => Some(VariableField::Id(IdKind::Envelope)),
+        ["envelope", "from" | "to"] | [.., "_meta", "duologue", "agentId"] => {
+            Some(VariableField::Id(IdKind::Agent))
+        }
         ["envelope", "ts"] | ["envelope", "payload", "uptime_secs"] => Some(VariableField::Time),
         ["message" | "error" | "receipt", rest @ ..] => dialogue(rest),
         _ => None,
@@ -78,11 +149,15 @@ fn dialogue(path: &[&str]) -> Option<VariableField> {
     match path {
         ["timestamp"] => Some(VariableField::Time),
         ["signature"] => Some(VariableField::Signature),
-        ["content", "previous_context", _] => Some(VariableField::Message),
-        ["metadata", "correlation_id"] => Some(VariableField::Correlation),
+        ["content", "previous_context", _] => Some(VariableField::Id(IdKind::DialogueMessage)),
+        ["metadata", "correlation_id"] => Some(VariableField::Id(IdKind::Correlation)),
         [id] | ["content" | "metadata", id] => match *id {
-            "message_id" | "parent_message_id" | "failed_message_id" => Some(VariableField::Message),
-            "session_id" | "parent_session_id" | "failed_session_id" => Some(VariableField::Dialogue),
+            "message_id" | "parent_message_id" | "failed_message_id" => {
+                Some(VariableField::Id(IdKind::DialogueMessage))
+            }
+            "session_id" | "parent_session_id" | "failed_session_id" => {
+                Some(VariableField::Id(IdKind::Dialogue))
+            }
             _ => None,
         },
         _ => None,
@@ -96,18 +171,18 @@ mod tests {
     #[test]
     fn places_are_known_wherever_a_message_is_carried() {
         for (path, expected) in [
-            ("params.envelope.id", Some(VariableField::Envelope)),
-            ("result.envelope.ref", Some(VariableField::Envelope)),
-            ("error.data.envelope.from", Some(VariableField::Agent)),
-            ("envelope.to", Some(VariableField::Agent)),
+            ("params.envelope.id", Some(VariableField::Id(IdKind::Envelope))),
+            ("result.envelope.ref", Some(VariableField::Id(IdKind::Envelope))),
+            ("error.data.envelope.from", Some(VariableField::Id(IdKind::Agent))),
+            ("envelope.to", Some(VariableField::Id(IdKind::Agent))),
             ("params.envelope.payload.id", None),
-            ("params.clientCapabilities._meta.duologue.agentId", Some(VariableField::Agent)),
+            ("params.clientCapabilities._meta.duologue.agentId", Some(VariableField::Id(IdKind::Agent))),
             ("params._meta.agentId", None),
-            ("params.message.session_id", Some(VariableField::Dialogue)),
-            ("params.message.content.previous_context.0", Some(VariableField::Message)),
+            ("params.message.session_id", Some(VariableField::Id(IdKind::Dialogue))),
+            ("params.message.content.previous_context.0", Some(VariableField::Id(IdKind::DialogueMessage))),
             ("params.message.content.parameters.session_id", None),
-            ("result.receipt.message_id", Some(VariableField::Message)),
-            ("result.error.content.failed_session_id", Some(VariableField::Dialogue)),
+            ("result.receipt.message_id", Some(VariableField::Id(IdKind::DialogueMessage))),
+            ("result.error.content.failed_session_id", Some(VariableField::Id(IdKind::Dialogue))),
             ("error.message", None),
             ("params.message.signature", Some(VariableField::Signature)),
         ] {

@@ -3,82 +3,10 @@
 
 use std::collections::{BTreeMap, HashMap};
 
+use crate::id_paths::IdKind;
+
 /// The number of a session; `None` for the whole connection.
 pub(crate) type SessionNumber = Option<u64>;
-
-/// The kind of an id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum IdKind {
-    Session,
-    Message,
-    ToolCall,
-    Terminal,
-    Elicitation,
-    Compaction,
-    Envelope,
-    Agent,
-    Dialogue,
-    /// A message of a dialogue, not of an agent.
-    DialogueMessage,
-    /// An id that is known only by its form.
-    Other,
-}
-
-impl IdKind {
-    /// The kinds whose placeholders contain only their number within a session.
-    pub(crate) const PLAIN: [IdKind; 8] = [
-        IdKind::Session,
-        IdKind::Message,
-        IdKind::ToolCall,
-        IdKind::Terminal,
-        IdKind::Elicitation,
-        IdKind::Compaction,
-        IdKind::Agent,
-        IdKind::Other,
-    ];
-    /// The kinds whose ids mean the same on the whole connection. Their placeholders contain the session in which
-    /// they appeared first, so that each session counts its own.
-    pub(crate) const WHOLE: [IdKind; 3] = [IdKind::Envelope, IdKind::Dialogue, IdKind::DialogueMessage];
-
-    /// Returns the kind of id in a member of this name: `parentToolCallId` is the id of a tool call.
-    pub(crate) fn of_member(name: &str) -> Option<IdKind> {
-        const ENDS: &[(&str, IdKind)] = &[
-            ("sessionid", IdKind::Session),
-            ("messageid", IdKind::Message),
-            ("toolcallid", IdKind::ToolCall),
-            ("tooluseid", IdKind::ToolCall),
-            ("terminalid", IdKind::Terminal),
-            ("elicitationid", IdKind::Elicitation),
-            ("compactionid", IdKind::Compaction),
-        ];
-        if !name.ends_with("Id") && !name.ends_with("_id") && !name.ends_with("ID") {
-            return None;
-        }
-        let plain: String =
-            name.chars().filter(|char| *char != '_').map(|char| char.to_ascii_lowercase()).collect();
-        ENDS.iter().find(|(end, _)| plain.ends_with(end)).map(|(_, kind)| *kind)
-    }
-
-    /// Returns true if an id means the same in all sessions.
-    fn is_whole(self) -> bool {
-        self == IdKind::Agent || IdKind::WHOLE.contains(&self)
-    }
-
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            IdKind::Session => "session",
-            IdKind::Message | IdKind::DialogueMessage => "message",
-            IdKind::ToolCall => "tool-call",
-            IdKind::Terminal => "terminal",
-            IdKind::Elicitation => "elicitation",
-            IdKind::Compaction => "compaction",
-            IdKind::Envelope => "envelope",
-            IdKind::Agent => "agent",
-            IdKind::Dialogue => "dialogue",
-            IdKind::Other => "id",
-        }
-    }
-}
 
 /// The placeholders of all ids so far.
 #[derive(Clone, Debug, Default)]

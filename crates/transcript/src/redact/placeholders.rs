@@ -4,9 +4,9 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
-use super::placeholder_ids::IdKind;
 pub(crate) use super::secret_patterns::SECRET;
 use crate::format::Redacted;
+use crate::id_paths::IdKind;
 
 /// The placeholders of the home, temporary and working folder.
 pub(crate) const HOME: &str = "[home]";

@@ -9,13 +9,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, escaped, scan};
-use super::placeholder_ids::{IdKind, IdPlaceholders, SessionNumber, is_uuid};
+use super::placeholder_ids::{IdPlaceholders, SessionNumber, is_uuid};
 use super::placeholders::{SIGNATURE, TIME, VERSION};
 use super::redaction::{Redaction, find_times};
 use super::secret_patterns::SECRET;
 use crate::classify::{creates_session, id_key, request_of, session_of};
 use crate::format::{RecordedLine, Side};
-use crate::id_paths::{VariableField, field_of};
+use crate::id_paths::{IdKind, VariableField, field_of};
 
 /// Redacts a conversation line by line, and keeps the ids and folders that have appeared. Created by
 /// [`Redaction::start`].
@@ -346,12 +346,9 @@ impl RedactVisitor<'_> {
         let kind = match field_of(frames)? {
             VariableField::Time => return times.then(|| TIME.into()),
             VariableField::Signature => return ids.then(|| SIGNATURE.into()),
-            VariableField::Correlation if !is_uuid(text) => return None,
-            VariableField::Correlation => IdKind::Other,
-            VariableField::Envelope => IdKind::Envelope,
-            VariableField::Agent => IdKind::Agent,
-            VariableField::Dialogue => IdKind::Dialogue,
-            VariableField::Message => IdKind::DialogueMessage,
+            VariableField::Id(IdKind::Correlation) if !is_uuid(text) => return None,
+            VariableField::Id(IdKind::Correlation) => IdKind::Other,
+            VariableField::Id(kind) => kind,
         };
         let scope = self.scope();
         ids.then(|| self.redactor.names.name(scope, kind, text))

@@ -8,9 +8,9 @@ use regex::Regex;
 use serde_json::Value;
 
 use super::folder_index::{FolderIndex, MappedFolder};
-use super::name_map::{NameMap, NamePair, OPTION, SESSION, id_at};
+use super::name_map::{NameMap, NamePair, id_at};
 use crate::format::Side;
-use crate::id_paths::{AGENT, VariableField, field_at};
+use crate::id_paths::{IdKind, VariableField, field_at};
 use crate::ignored_paths::IgnoredPaths;
 
 /// The paths that are never compared. The description of a client says nothing about what it requests, and `_meta`
@@ -85,7 +85,7 @@ impl<'a> Comparison<'a> {
         };
         let id = |value: &Value| value.pointer(place).and_then(Value::as_str).map(str::to_owned);
         if let Some((recorded, live)) = id(recorded).zip(id(live)) {
-            self.pairs.push(NamePair::Id { member: AGENT.into(), recorded, live });
+            self.pairs.push(NamePair::Id { kind: IdKind::Agent, recorded, live });
         }
     }
 
@@ -159,12 +159,11 @@ impl<'a> Comparison<'a> {
     }
 
     fn texts(&mut self, recorded: &str, live: &str) {
-        if let Some(member) = self.id_here() {
-            let member = member.to_owned();
-            match self.names.id(self.lane, &member, recorded) {
+        if let Some(kind) = id_at(&self.steps()) {
+            match self.names.id(self.lane, kind, recorded) {
                 Some(known) if known == live => {}
-                None if self.may_pair(&member, recorded, live) => {
-                    self.pairs.push(NamePair::Id { member, recorded: recorded.into(), live: live.into() });
+                None if self.may_pair(kind, recorded, live) => {
+                    self.pairs.push(NamePair::Id { kind, recorded: recorded.into(), live: live.into() });
                 }
                 None if recorded == live => {}
                 _ => self.differ(&recorded.into()),
@@ -180,11 +179,6 @@ impl<'a> Comparison<'a> {
         }
     }
 
-    /// Returns the name under which the id at this path is mapped, if there is one.
-    fn id_here(&self) -> Option<&str> {
-        id_at(&self.steps())
-    }
-
     /// Returns true for a time or signature, which differs in each run.
     fn is_fleeting(&self) -> bool {
         matches!(field_at(&self.steps()), Some(VariableField::Time | VariableField::Signature))
@@ -194,12 +188,12 @@ impl<'a> Comparison<'a> {
         self.path.iter().map(String::as_str).collect()
     }
 
-    fn may_pair(&self, member: &str, recorded: &str, live: &str) -> bool {
+    fn may_pair(&self, kind: IdKind, recorded: &str, live: &str) -> bool {
         match self.live_side {
             Side::Agent => true,
-            Side::Client if member == OPTION => false,
+            Side::Client if kind == IdKind::Option => false,
             // A session from before, unless this client got it from us.
-            Side::Client if member == SESSION => recorded == live || !self.names.knows_session(live),
+            Side::Client if kind == IdKind::Session => recorded == live || !self.names.knows_session(live),
             Side::Client => true,
         }
     }
@@ -236,8 +230,8 @@ impl<'a> Comparison<'a> {
     fn translate<'v>(&self, path: &mut Vec<&'v str>, value: &'v mut Value) {
         match value {
             Value::String(text) => match id_at(path) {
-                Some(member) => {
-                    if let Some(live) = self.names.id(self.lane, member, text) {
+                Some(kind) => {
+                    if let Some(live) = self.names.id(self.lane, kind, text) {
                         *text = live.into();
                     }
                 }

@@ -10,12 +10,12 @@ use duologue_schema::{
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::name_map::SESSION;
 use super::plan::{CONNECTION, LineKind, LineState, body, outcome_value};
 use super::player::{COMPARED, Player};
 use super::report::Difference;
 use crate::classify::{id_key, request_of};
 use crate::format::Side;
+use crate::id_paths::SESSION;
 
 impl Player {
     /// Receives a line of the live side.

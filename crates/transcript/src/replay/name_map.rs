@@ -12,41 +12,31 @@ use super::plan::CONNECTION;
 use super::secret_env::SecretEnv;
 use crate::classify::id_key;
 use crate::format::Redacted;
-use crate::id_paths::{VariableField, WHOLE, field_at, field_of};
+use crate::id_paths::{IdKind, VariableField, field_at, field_of};
 use crate::redact::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, escaped, scan};
 use crate::redact::placeholders::{HOME, SECRET, TIME, TMP};
 
-/// The member with the id of a session.
-pub(super) const SESSION: &str = "sessionId";
-/// The members with other ids. Ids are known by their member, since they may be any text.
-const IDS: [&str; 6] = [SESSION, "terminalId", "toolCallId", "messageId", "elicitationId", "compactionId"];
-/// An id from a short list that a peer offered. Only a live agent may choose another one.
-pub(super) const OPTION: &str = "optionId";
 /// The member with the id of a JSON-RPC request.
 const REQUEST: &str = "requestId";
 
-/// Returns the name under which the id at a path is mapped, if there is one. `path` starts at the message.
-pub(super) fn id_at<'p>(path: &[&'p str]) -> Option<&'p str> {
+/// Returns the kind of the id at a path, if there is one. `path` starts at the message.
+pub(super) fn id_at(path: &[&str]) -> Option<IdKind> {
     let between_agents = field_at(path).and_then(VariableField::id);
-    between_agents.or_else(|| path.last().copied().filter(|member| is_id(member)))
-}
-
-fn is_id(member: &str) -> bool {
-    IDS.contains(&member) || member == OPTION
+    between_agents.or_else(|| path.last().copied().and_then(IdKind::of_acp_member))
 }
 
 /// A recorded name and its live name.
 #[derive(Debug, PartialEq)]
 pub(super) enum NamePair {
-    Id { member: String, recorded: String, live: String },
+    Id { kind: IdKind, recorded: String, live: String },
     Folder { recorded: String, live: String },
 }
 
 /// Live names by recorded name, and the reverse for sessions.
 #[derive(Debug, Default)]
 pub(super) struct NameMap {
-    /// Live ids by lane, member and recorded id.
-    ids: HashMap<(usize, String, String), String>,
+    /// Live ids by lane, kind and recorded id.
+    ids: HashMap<(usize, IdKind, String), String>,
     /// Recorded sessions by live session.
     sessions: HashMap<String, String>,
     /// The folders of each lane.
@@ -63,8 +53,8 @@ pub(super) struct NameMap {
 }
 
 /// Returns the lane in which an id is known. Sessions and ids between agents mean the same on the whole connection.
-fn scope(lane: usize, member: &str) -> usize {
-    if member == SESSION || WHOLE.contains(&member) { CONNECTION } else { lane }
+fn scope(lane: usize, kind: IdKind) -> usize {
+    if kind == IdKind::Session || kind.is_whole() { CONNECTION } else { lane }
 }
 
 impl NameMap {
@@ -84,12 +74,12 @@ impl NameMap {
 
     pub(super) fn learn(&mut self, lane: usize, pair: NamePair) {
         match pair {
-            NamePair::Id { member, recorded, live } => {
+            NamePair::Id { kind, recorded, live } => {
                 self.differ |= recorded != live;
-                if member == SESSION {
+                if kind == IdKind::Session {
                     self.sessions.insert(live.clone(), recorded.clone());
                 }
-                self.ids.insert((scope(lane, &member), member, recorded), live);
+                self.ids.insert((scope(lane, kind), kind, recorded), live);
             }
             NamePair::Folder { recorded, live } => {
                 self.differ |= recorded != live;
@@ -106,8 +96,8 @@ impl NameMap {
     }
 
     /// Returns the live id, if known.
-    pub(super) fn id(&self, lane: usize, member: &str, recorded: &str) -> Option<&str> {
-        self.ids.get(&(scope(lane, member), member.into(), recorded.into())).map(String::as_str)
+    pub(super) fn id(&self, lane: usize, kind: IdKind, recorded: &str) -> Option<&str> {
+        self.ids.get(&(scope(lane, kind), kind, recorded.into())).map(String::as_str)
     }
 
     /// Returns the recorded session of a live one. Most have the same name.
@@ -145,10 +135,10 @@ impl NameMap {
         }
         let mut ids = AgentIds(Vec::new());
         scan(line, &mut ids);
-        for (member, recorded) in ids.0 {
-            if self.id(lane, member, &recorded).is_none() {
+        for (kind, recorded) in ids.0 {
+            if self.id(lane, kind, &recorded).is_none() {
                 let live = recorded.clone();
-                self.learn(lane, NamePair::Id { member: member.into(), recorded, live });
+                self.learn(lane, NamePair::Id { kind, recorded, live });
             }
         }
     }
@@ -180,14 +170,14 @@ impl NameMap {
 /// Texts of which each line with ids between agents contains one.
 const KEPT: [&str; 4] = [r#""envelope""#, r#""agentId""#, r#""message_id""#, r#""session_id""#];
 
-/// The ids between agents in a line, with the name under which they are mapped.
-struct AgentIds(Vec<(&'static str, String)>);
+/// The ids between agents in a line.
+struct AgentIds(Vec<(IdKind, String)>);
 
 impl<'a> JsonVisitor<'a> for AgentIds {
     fn name(&mut self, _: &[PathStep<'a>], _: &DecodedString<'a>) {}
     fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>) {
-        if let Some(member) = field_of(frames).and_then(VariableField::id) {
-            self.0.push((member, string.read().text.into_owned()));
+        if let Some(kind) = field_of(frames).and_then(VariableField::id) {
+            self.0.push((kind, string.read().text.into_owned()));
         }
     }
 }
@@ -242,8 +232,8 @@ impl<'a> JsonVisitor<'a> for Rewriting<'_> {
             return;
         }
         let between_agents = place.and_then(VariableField::id);
-        if let Some(member) = between_agents.or(Some(member).filter(|member| is_id(member))) {
-            let live = self.names.id(self.lane, member, &spelled.text);
+        if let Some(kind) = between_agents.or_else(|| IdKind::of_acp_member(member)) {
+            let live = self.names.id(self.lane, kind, &spelled.text);
             if let Some(live) = live.filter(|live| *live != spelled.text) {
                 self.edits.replace(whole, escaped(live));
             }
@@ -279,7 +269,7 @@ mod tests {
         names.learn(1, NamePair::Folder { recorded: "/home/me/p".into(), live: "/x \"y\"".into() });
         names.learn(
             1,
-            NamePair::Id { member: "terminalId".into(), recorded: "[terminal-1]".into(), live: "t9".into() },
+            NamePair::Id { kind: IdKind::Terminal, recorded: "[terminal-1]".into(), live: "t9".into() },
         );
         names.learn_request(false, "7", "\"live\"");
         names

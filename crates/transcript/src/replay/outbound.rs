@@ -7,12 +7,13 @@ use duologue_schema::{Error as WireError, ErrorCode};
 
 use super::Timing;
 use super::inbound::answer;
-use super::name_map::{NamePair, SESSION};
+use super::name_map::NamePair;
 use super::plan::{CONNECTION, LineKind, LineState};
 use super::player::{Player, PlayerAction};
 use super::report::Difference;
 use crate::classify::id_key;
 use crate::format::{RecordEvent, Side};
+use crate::id_paths::IdKind;
 
 /// The lines that the lanes allow now.
 #[derive(Default)]
@@ -391,8 +392,8 @@ impl Player {
         let Some(name) = self.plan.lanes.get(number).cloned().flatten().filter(|_| first && answer) else {
             return;
         };
-        if self.names.id(number, SESSION, &name).is_none() {
-            let pair = NamePair::Id { member: SESSION.into(), recorded: name.clone(), live: name };
+        if self.names.id(number, IdKind::Session, &name).is_none() {
+            let pair = NamePair::Id { kind: IdKind::Session, recorded: name.clone(), live: name };
             self.names.learn(number, pair);
         }
     }
