@@ -1,7 +1,7 @@
 //! Errors of transcripts.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::transcript::Transcript;
@@ -95,6 +95,14 @@ impl Error {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::DiskFull { path },
             io::ErrorKind::FileTooLarge => Error::FileSizeLimit { path },
             _ => Error::File { path, error: Arc::new(error) },
+        }
+    }
+
+    /// Adds the path to an error of an input that is a file.
+    pub(crate) fn in_file(self, path: &Path) -> Self {
+        match self {
+            Error::Io(error) => Error::File { path: path.into(), error },
+            error => error,
         }
     }
 }

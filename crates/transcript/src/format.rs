@@ -274,33 +274,6 @@ impl RecordedLine {
     }
 }
 
-/// The form of a line in its record.
-enum LineBody<'a> {
-    /// A JSON object without white space around it, unchanged.
-    Frame(&'a str),
-    /// Other text.
-    Text(&'a str),
-    /// Bytes that are not UTF-8.
-    Bytes(&'a [u8]),
-}
-
-impl<'a> LineBody<'a> {
-    fn of(bytes: &'a [u8]) -> Self {
-        match std::str::from_utf8(bytes) {
-            // A raw value does not include white space around it, so that would be lost.
-            Ok(text)
-                if text.starts_with('{')
-                    && text.ends_with('}')
-                    && serde_json::from_str::<&RawValue>(text).is_ok() =>
-            {
-                LineBody::Frame(text)
-            }
-            Ok(text) => LineBody::Text(text),
-            Err(_) => LineBody::Bytes(bytes),
-        }
-    }
-}
-
 /// Appends the record of a line that is known to be a JSON object. A recorder does this for nearly every
 /// line, and does not parse it again.
 pub(crate) fn write_frame(out: &mut Vec<u8>, at: Duration, from: Side, frame: &[u8]) {
@@ -316,13 +289,18 @@ pub(crate) fn write_frame(out: &mut Vec<u8>, at: Duration, from: Side, frame: &[
 pub(crate) fn write_line(out: &mut Vec<u8>, at: Duration, from: Side, bytes: &[u8], end: LineEnd) {
     begin(out, at);
     member(out, "from", &from);
-    match LineBody::of(bytes) {
-        LineBody::Frame(text) => {
+    match std::str::from_utf8(bytes) {
+        // A raw value does not include white space around it, so that would be lost.
+        Ok(text)
+            if text.starts_with('{')
+                && text.ends_with('}')
+                && serde_json::from_str::<&RawValue>(text).is_ok() =>
+        {
             out.extend_from_slice(b",\"frame\":");
-            out.extend_from_slice(text.as_bytes());
+            out.extend_from_slice(bytes);
         }
-        LineBody::Text(text) => member(out, "text", text),
-        LineBody::Bytes(bytes) => member(out, "b64", &STANDARD.encode(bytes)),
+        Ok(text) => member(out, "text", text),
+        Err(_) => member(out, "b64", &STANDARD.encode(bytes)),
     }
     if end != LineEnd::Lf {
         member(out, "end", end.as_str());
@@ -339,6 +317,13 @@ fn begin(out: &mut Vec<u8>, at: Duration) {
     use std::io::Write as _;
     // Writing to memory cannot fail.
     let _ = write!(out, "{{\"at\":{}", micros(at));
+}
+
+/// Appends the record of an event that is not a line.
+fn write_event<T: Serialize + ?Sized>(out: &mut Vec<u8>, at: Duration, name: &str, value: &T) {
+    begin(out, at);
+    member(out, name, value);
+    out.extend_from_slice(b"}\n");
 }
 
 fn member<T: Serialize + ?Sized>(out: &mut Vec<u8>, name: &str, value: &T) {
@@ -368,24 +353,18 @@ impl Record {
     /// Appends the record as a line of JSON, including the line feed.
     pub fn write(&self, out: &mut Vec<u8>) {
         match &self.event {
+            RecordEvent::Line(line) => write_line(out, self.at, line.from, line.bytes(), line.end),
+            RecordEvent::Stderr(text) => write_event(out, self.at, "stderr", text),
+            RecordEvent::Eof(side) => write_event(out, self.at, "eof", side),
+            RecordEvent::Exit(exit) => write_event(out, self.at, "exit", exit),
+            RecordEvent::Dropped { lines, bytes } => {
+                write_event(out, self.at, "dropped", &Dropped { lines: *lines, bytes: *bytes });
+            }
             RecordEvent::Unknown(json) => {
                 out.extend_from_slice(json.get().as_bytes());
                 out.push(b'\n');
-                return;
             }
-            RecordEvent::Line(line) => return write_line(out, self.at, line.from, line.bytes(), line.end),
-            _ => begin(out, self.at),
         }
-        match &self.event {
-            RecordEvent::Stderr(text) => member(out, "stderr", text),
-            RecordEvent::Eof(side) => member(out, "eof", side),
-            RecordEvent::Exit(exit) => member(out, "exit", exit),
-            RecordEvent::Dropped { lines, bytes } => {
-                member(out, "dropped", &Dropped { lines: *lines, bytes: *bytes })
-            }
-            RecordEvent::Line(_) | RecordEvent::Unknown(_) => {}
-        }
-        out.extend_from_slice(b"}\n");
     }
 
     /// Parses a record.

@@ -52,27 +52,9 @@ impl<R: BufRead> LineReader<R> {
         &mut self,
         read: impl FnOnce(&str) -> std::result::Result<T, String>,
     ) -> Result<Option<T>> {
-        loop {
-            self.bytes.clear();
-            self.bytes.shrink_to(64 * 1024);
-            if self.next == InputState::RestOfLine {
-                // One more byte, to detect a line that goes on after the last allowed byte.
-                let skipped = (&mut self.input).take(SKIPPED + 1).skip_until(b'\n')?;
-                self.next = if skipped as u64 > SKIPPED { InputState::Nothing } else { InputState::Line };
-            }
-            if self.next == InputState::Nothing {
-                return Ok(None);
-            }
-            if (&mut self.input).take(Transcript::LINE_BYTES + 1).read_until(b'\n', &mut self.bytes)? == 0 {
-                return Ok(None);
-            }
-            self.line += 1;
-            let is_whole = self.bytes.ends_with(b"\n");
-            if !is_whole && self.bytes.len() as u64 > Transcript::LINE_BYTES {
-                self.next = InputState::RestOfLine;
-                return Err(Error::LineTooLong { line: self.line });
-            }
-            let line = self.bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(&self.bytes).trim_ascii();
+        while let Some(bytes) = self.raw()? {
+            let is_whole = bytes.ends_with(b"\n");
+            let line = bytes.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(bytes).trim_ascii();
             if line.is_empty() {
                 continue;
             }
@@ -83,6 +65,29 @@ impl<R: BufRead> LineReader<R> {
             }
             return read.map(Some).map_err(|reason| Error::Damaged { line: self.line, reason });
         }
+        Ok(None)
+    }
+
+    /// Reads the next line with its end, which the last one may lack.
+    pub(crate) fn raw(&mut self) -> Result<Option<&[u8]>> {
+        self.bytes.clear();
+        self.bytes.shrink_to(64 * 1024);
+        if self.next == InputState::RestOfLine {
+            // One more byte, to detect a line that goes on after the last allowed byte.
+            let skipped = (&mut self.input).take(SKIPPED + 1).skip_until(b'\n')?;
+            self.next = if skipped as u64 > SKIPPED { InputState::Nothing } else { InputState::Line };
+        }
+        if self.next == InputState::Nothing
+            || (&mut self.input).take(Transcript::LINE_BYTES + 1).read_until(b'\n', &mut self.bytes)? == 0
+        {
+            return Ok(None);
+        }
+        self.line += 1;
+        if !self.bytes.ends_with(b"\n") && self.bytes.len() as u64 > Transcript::LINE_BYTES {
+            self.next = InputState::RestOfLine;
+            return Err(Error::LineTooLong { line: self.line });
+        }
+        Ok(Some(&self.bytes))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io::BufRead;
 
 use crate::error::{Error, Result};
-use crate::format::{Header, Record, VERSION};
+use crate::format::{FORMAT, Header, Record, VERSION};
 use crate::line_reader::LineReader;
 
 /// Reads a transcript of any length record by record.
@@ -32,12 +32,17 @@ impl<R: BufRead> Reader<R> {
             Err(Error::Damaged { reason, .. }) => return Err(Error::NoHeader { reason }),
             line => line?.unwrap_or_default(),
         };
-        let header: Header = serde_json::from_str(&line).map_err(|error| no_header(&line, &error))?;
+        // A later version may have other members.
+        if let Ok(Marks { format, version }) = serde_json::from_str(&line)
+            && format == FORMAT
+            && version > VERSION
+        {
+            return Err(Error::Version { found: version, known: VERSION });
+        }
+        let header: Header =
+            serde_json::from_str(&line).map_err(|error| Error::NoHeader { reason: error.to_string() })?;
         if !header.is_known() {
             return Err(Error::NoHeader { reason: "its `format` is not `acp-transcript`".into() });
-        }
-        if header.version() > VERSION {
-            return Err(Error::Version { found: header.version(), known: VERSION });
         }
         Ok(Reader { lines, header })
     }
@@ -61,19 +66,11 @@ impl<R: BufRead> Reader<R> {
     }
 }
 
-/// Detects a header of a later version, which may have other members.
-fn no_header(line: &str, error: &serde_json::Error) -> Error {
-    #[derive(serde::Deserialize)]
-    struct Marks {
-        format: String,
-        version: u32,
-    }
-    match serde_json::from_str::<Marks>(line) {
-        Ok(Marks { format, version }) if format == crate::format::FORMAT && version > VERSION => {
-            Error::Version { found: version, known: VERSION }
-        }
-        _ => Error::NoHeader { reason: error.to_string() },
-    }
+/// The members of the header in each version.
+#[derive(serde::Deserialize)]
+struct Marks {
+    format: String,
+    version: u32,
 }
 
 impl<R: BufRead> Iterator for Reader<R> {

@@ -38,10 +38,7 @@ impl Transcript {
     pub fn load(path: impl AsRef<Path>) -> Result<Self> {
         let path = path.as_ref();
         let file = File::open(path).map_err(|error| Error::file(path, error))?;
-        Self::read(BufReader::new(file)).map_err(|error| match error {
-            Error::Io(error) => Error::File { path: path.into(), error },
-            error => error,
-        })
+        Self::read(BufReader::new(file)).map_err(|error| error.in_file(path))
     }
 
     /// Reads a transcript to its end.

@@ -2,14 +2,14 @@
 //! crash cut short. Code that depends on the operating system is in this file.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, BufRead, BufReader, ErrorKind, Read as _};
+use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::error::{Error, Result};
 use crate::format::{Header, Record};
+use crate::line_reader::LineReader;
 use crate::reader::Reader;
-use crate::transcript::Transcript;
 
 /// The first bytes of each header. They distinguish a transcript that was cut within them from other files.
 const START: &[u8] = br#"{"format":"acp-transcript""#;
@@ -99,41 +99,31 @@ impl TranscriptFile {
         if !target.is_regular {
             return Err(refused("only a file can be appended to"));
         }
-        let mut input = BufReader::new(&target.file);
-        let (mut header, mut whole) = (None, 0);
-        let (mut line, mut last) = (Vec::new(), Vec::new());
-        let (mut lacks_its_end, mut lines) = (false, 0);
-        loop {
-            line.clear();
-            let longest = Transcript::LINE_BYTES + 1;
-            let count = (&mut input).take(longest).read_until(b'\n', &mut line).map_err(failed)? as u64;
-            if count == 0 {
-                break;
-            }
-            lines += 1;
-            if count == longest {
-                return Err(Error::LineTooLong { line: lines });
-            }
+        let mut lines = LineReader::new(BufReader::new(&target.file));
+        let (mut header, mut whole, mut last, mut lacks_its_end) = (None, 0, Vec::new(), false);
+        while let Some(line) = lines.raw().map_err(|error| error.in_file(path))? {
             if !line.ends_with(b"\n") {
                 // A whole record may lack only its line feed.
                 lacks_its_end = match header {
-                    None => Reader::new(line.as_slice()).is_ok(),
-                    Some(_) => record(&line).is_some(),
+                    None => Reader::new(line).is_ok(),
+                    Some(_) => record(line).is_some(),
                 };
+                if !lacks_its_end && header.is_none() && !line.starts_with(START) && !START.starts_with(line)
+                {
+                    return Err(Error::NoHeader {
+                        reason: "the file is not a transcript and was not changed".into(),
+                    });
+                }
                 if !lacks_its_end {
                     break;
                 }
             }
             if header.is_none() {
-                header = Some(Reader::new(line.as_slice())?.header().clone());
+                header = Some(Reader::new(line)?.header().clone());
             }
-            whole += count;
-            std::mem::swap(&mut line, &mut last);
-        }
-        if header.is_none() && !line.starts_with(START) && !START.starts_with(&line) {
-            return Err(Error::NoHeader {
-                reason: "the file is not a transcript and was not changed".into(),
-            });
+            whole += line.len() as u64;
+            last.clear();
+            last.extend_from_slice(line);
         }
         let at = record(&last).map(|record| record.at).unwrap_or_default();
         if at > LONGEST {

@@ -7,7 +7,8 @@ use duologue_rpc::ResponseOutcome;
 use duologue_schema::SessionId;
 use serde::de::IgnoredAny;
 
-use super::json_scan::{Edits, escaped};
+use super::json_scan::{DecodedString, Edits, escaped};
+use super::placeholder_ids::SessionNumber;
 use super::redaction::Redaction;
 use super::redactor::Redactor;
 use super::split_text;
@@ -80,95 +81,77 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
 
     // All messages come first, in order, since they contain the ids and folders. Then come texts in pieces, and the
     // lines of stderr and noise, which may mention an id before the connection does.
-    let mut changes: Vec<_> = entries
-        .iter()
-        .zip(&chunks)
-        .map(|(entry, chunk)| {
-            if noise(entry).is_some() {
-                return (None, Edits::default());
-            }
-            let makes = made_by(&entries, entry);
-            redactor.edits(
-                entry.line,
-                makes.as_ref().map(SessionId::as_str),
-                chunk.as_ref().map(|chunk| chunk.whole()).as_ref(),
-            )
-        })
-        .collect();
+    let mut changes: Vec<(SessionNumber, Edits)> = records.iter().map(|_| Default::default()).collect();
+    for (record, (_, edits)) in records.iter().zip(&mut changes) {
+        // A log line may be JSON.
+        if let RecordEvent::Stderr(text) = &record.event {
+            redaction.secrets.search(text.as_bytes(), edits);
+        }
+    }
+    for (entry, chunk) in entries.iter().zip(&chunks).filter(|(entry, _)| noise(entry).is_none()) {
+        let makes = made_by(&entries, entry);
+        let spare = chunk.as_ref().map(DecodedString::whole);
+        if let Some(change) = changes.get_mut(entry.record) {
+            *change = redactor.edits(entry.line, makes.as_ref().map(SessionId::as_str), spare.as_ref());
+        }
+    }
     for message in &messages {
-        let places: Vec<_> =
-            message.iter().filter_map(|place| Some((*place, chunks.get(*place)?.as_ref()?))).collect();
-        let scope = message.first().and_then(|place| changes.get(*place)).and_then(|(scope, _)| *scope);
-        let texts: Vec<_> = places.iter().map(|(_, chunk)| chunk.text.as_ref()).collect();
+        let record = |place: &usize| entries.get(*place).map(|entry| entry.record);
+        let pieces: Vec<_> = message
+            .iter()
+            .filter_map(|place| Some((record(place)?, chunks.get(*place)?.as_ref()?)))
+            .collect();
+        let scope = message.first().and_then(|place| changes.get(record(place)?)?.0);
+        let texts: Vec<_> = pieces.iter().map(|(_, chunk)| chunk.text.as_ref()).collect();
         let rules = |text: &[u8], edits: &mut Edits| {
             redactor.rules(scope, text, |span, with| edits.replace(span, with))
         };
         split_text::redact(&texts, "", rules, |piece, span, with| {
-            if let Some((place, chunk)) = places.get(piece)
-                && let Some((_, edits)) = changes.get_mut(*place)
+            if let Some((record, chunk)) = pieces.get(piece)
+                && let Some((_, edits)) = changes.get_mut(*record)
             {
                 edits.replace(chunk.span(span), escaped(&with.unwrap_or_default()));
             }
         });
     }
-    let rules = |text: &[u8], edits: &mut Edits| {
-        redactor.rules(None, text, |span, with| edits.replace(span, with));
-    };
-    for side in [Side::Client, Side::Agent] {
-        let of_side = entries.iter().enumerate().filter(|(_, entry)| entry.from() == side);
-        let (places, texts): (Vec<_>, Vec<_>) =
-            of_side.filter_map(|(place, entry)| Some((place, noise(entry)?))).unzip();
+    let noise = entries.iter().filter_map(|entry| Some((entry.record, Some(entry.from()), noise(entry)?)));
+    let stderr = records.iter().enumerate().filter_map(|(place, record)| match &record.event {
+        RecordEvent::Stderr(text) => Some((place, None, text.as_str())),
+        _ => None,
+    });
+    let lines: Vec<_> = noise.chain(stderr).collect();
+    for stream in [Some(Side::Client), Some(Side::Agent), None] {
+        let of_stream = lines.iter().filter(|(_, from, _)| *from == stream);
+        let (places, texts): (Vec<_>, Vec<_>) = of_stream.map(|(place, _, text)| (*place, *text)).unzip();
+        let rules = |text: &[u8], edits: &mut Edits| {
+            redactor.rules(None, text, |span, with| edits.replace(span, with));
+        };
         split_text::redact_lines(&texts, rules, |piece, span, with| {
             if let Some((_, edits)) = places.get(piece).and_then(|place| changes.get_mut(*place)) {
                 edits.replace(span, with);
             }
         });
     }
-    let (stderr, texts): (Vec<_>, Vec<_>) = records
-        .iter()
-        .enumerate()
-        .filter_map(|(place, record)| match &record.event {
-            RecordEvent::Stderr(text) => Some((place, text.as_str())),
-            _ => None,
-        })
-        .unzip();
-    let mut errors: Vec<Edits> = texts.iter().map(|_| Edits::default()).collect();
-    for (text, edits) in texts.iter().zip(&mut errors) {
-        // A log line may be JSON.
-        redaction.secrets.search(text.as_bytes(), edits);
-    }
-    split_text::redact_lines(&texts, rules, |piece, span, with| {
-        if let Some(edits) = errors.get_mut(piece) {
-            edits.replace(span, with);
-        }
-    });
 
     let mut redacted: Vec<Record> = records.to_vec();
-    for (entry, (_, edits)) in entries.iter().zip(changes) {
-        if let Some(record) = redacted.get_mut(entry.record)
-            && !edits.is_empty()
-        {
-            let bytes = edits.apply(entry.line.bytes());
-            record.event =
-                RecordEvent::Line(RecordedLine::new(entry.line.from, bytes).ending(entry.line.end));
+    for (record, (_, edits)) in redacted.iter_mut().zip(changes) {
+        match &mut record.event {
+            RecordEvent::Line(line) if !edits.is_empty() => {
+                let bytes = edits.apply(line.bytes());
+                *line = RecordedLine::new(line.from, bytes).ending(line.end);
+            }
+            RecordEvent::Stderr(text) => {
+                *text = String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned();
+            }
+            RecordEvent::Unknown(json) => {
+                let changed = redactor.unknown(json.get()).apply(json.get().as_bytes());
+                if let Ok(changed) = serde_json::from_slice(&changed) {
+                    *json = changed;
+                }
+            }
+            _ => {}
         }
-    }
-    for ((place, text), edits) in stderr.into_iter().zip(texts).zip(errors) {
-        if let Some(record) = redacted.get_mut(place) {
-            record.event =
-                RecordEvent::Stderr(String::from_utf8_lossy(&edits.apply(text.as_bytes())).into_owned());
-        }
-    }
-    for record in &mut redacted {
-        if let RecordEvent::Unknown(json) = &mut record.event
-            && let Ok(changed) =
-                serde_json::from_slice(&redactor.unknown(json.get()).apply(json.get().as_bytes()))
-        {
-            *json = changed;
-        }
-    }
-    if !redaction.keep_pace {
-        for record in &mut redacted {
+        if !redaction.keep_pace {
             record.at = Duration::ZERO;
         }
     }

@@ -219,13 +219,17 @@ impl ScriptBuilder {
 
     /// Joins a chunk to the step before it, if only their texts differ.
     fn join(&mut self, section: usize, from: Side, kind: &StepKind) -> bool {
-        let Some(chunk) = TextChunk::of(kind) else { return false };
+        if !matches!(kind, StepKind::Notification { .. }) {
+            return false;
+        }
+        let mut frame = kind.clone();
+        let Some(chunk) = text_of(&mut frame).map(std::mem::take) else { return false };
         let last = self.sections.get_mut(section).and_then(|section| section.steps.last_mut());
         let Some(last) = last.filter(|step| step.from == Some(from)) else { return false };
         let Some(mut text) = text_of(&mut last.kind).map(std::mem::take) else { return false };
-        let joins = chunk.frame == last.kind;
+        let joins = frame == last.kind;
         if joins {
-            text.push_str(&chunk.text);
+            text.push_str(&chunk);
         }
         if let Some(last_text) = text_of(&mut last.kind) {
             *last_text = text;
@@ -242,23 +246,6 @@ fn numbered(method: &str, number: u32) -> String {
 /// The updates that stream a text.
 const CHUNKS: [&str; 4] =
     ["user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "compaction_summary_chunk"];
-
-/// The text of a chunk, and its notification without the text.
-struct TextChunk {
-    text: String,
-    frame: StepKind,
-}
-
-impl TextChunk {
-    fn of(kind: &StepKind) -> Option<Self> {
-        let mut frame = match kind {
-            StepKind::Notification { .. } => kind.clone(),
-            _ => return None,
-        };
-        let text = std::mem::take(text_of(&mut frame)?);
-        Some(TextChunk { text, frame })
-    }
-}
 
 /// Returns the text of a chunk.
 fn text_of(kind: &mut StepKind) -> Option<&mut String> {

@@ -62,22 +62,22 @@ impl ConversationEvent {
                 (!rejected).then_some(ConversationEvent::Restart)
             }
             (ParsedLine::Request { method, params, .. }, Side::Client) => {
-                match ClientRequest::decode(method, *params) {
-                    Some(Ok(ClientRequest::Prompt(request))) => Some(ConversationEvent::Prompt(request)),
+                match ClientRequest::decode(method, *params)?.ok()? {
+                    ClientRequest::Prompt(request) => Some(ConversationEvent::Prompt(request)),
                     _ => None,
                 }
             }
             (ParsedLine::Request { method, params, .. }, Side::Agent) => {
-                match AgentRequest::decode(method, *params) {
-                    Some(Ok(AgentRequest::RequestPermission(request))) => {
+                match AgentRequest::decode(method, *params)?.ok()? {
+                    AgentRequest::RequestPermission(request) => {
                         Some(ConversationEvent::Permission(Box::new(request)))
                     }
                     _ => None,
                 }
             }
             (ParsedLine::Notification { method, params }, Side::Agent) => {
-                match AgentNotification::decode(method, *params) {
-                    Some(Ok(AgentNotification::SessionUpdate(notification))) => {
+                match AgentNotification::decode(method, *params)?.ok()? {
+                    AgentNotification::SessionUpdate(notification) => {
                         Some(ConversationEvent::Update(Box::new(notification.update)))
                     }
                     _ => None,
