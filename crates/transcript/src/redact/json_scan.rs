@@ -18,6 +18,16 @@ pub(crate) struct PathStep<'a> {
     pub(crate) index: usize,
 }
 
+/// Returns the last member of a path; `None` for an element of a list.
+pub(crate) fn member<'f>(frames: &'f [PathStep<'_>]) -> Option<&'f str> {
+    frames.last()?.member.as_deref()
+}
+
+/// Returns the member that contains the last object or list of a path.
+pub(crate) fn outer_member<'f>(frames: &'f [PathStep<'_>]) -> Option<&'f str> {
+    frames.split_last().and_then(|(_, outer)| member(outer))
+}
+
 /// A string without its quotes, as it is spelled.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct QuotedString<'a> {
@@ -46,7 +56,7 @@ impl<'a> QuotedString<'a> {
 /// Receives the parts of a line in order. `frames` is the path from the root.
 pub(crate) trait JsonVisitor<'a> {
     /// Called for the name of a member; the last step is its object.
-    fn name(&mut self, frames: &[PathStep<'a>], name: &DecodedString<'a>);
+    fn name(&mut self, _frames: &[PathStep<'a>], _name: &DecodedString<'a>) {}
     /// Called for a string value.
     fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>);
     /// Called for a number, `true`, `false` or `null`, with its span.

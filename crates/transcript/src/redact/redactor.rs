@@ -8,7 +8,9 @@ use duologue_schema::{CancelRequestNotification, Notification as _};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, escaped, scan};
+use super::json_scan::{
+    DecodedString, Edits, JsonVisitor, PathStep, QuotedString, escaped, member, outer_member, scan,
+};
 use super::placeholder_ids::{IdPlaceholders, SessionNumber, is_uuid};
 use super::placeholders::{SIGNATURE, TIME, VERSION};
 use super::redaction::{Redaction, find_times};
@@ -303,10 +305,6 @@ struct RedactVisitor<'r> {
 }
 
 impl RedactVisitor<'_> {
-    fn scope(&self) -> SessionNumber {
-        self.ids.scope
-    }
-
     /// Returns the replacement by JSON path of a value.
     fn placed(&self, frames: &[PathStep<'_>]) -> Option<&String> {
         if self.places.is_empty() {
@@ -350,8 +348,7 @@ impl RedactVisitor<'_> {
             VariableField::Id(IdKind::Correlation) => IdKind::Other,
             VariableField::Id(kind) => kind,
         };
-        let scope = self.scope();
-        ids.then(|| self.redactor.names.name(scope, kind, text))
+        ids.then(|| self.redactor.names.name(self.ids.scope, kind, text))
     }
 
     /// Returns the placeholder of an id, if a member of this name contains one.
@@ -362,16 +359,37 @@ impl RedactVisitor<'_> {
         match name {
             "id" if frames.len() == 1 => self.ids.id.clone(),
             "requestId" => self.request(token).map(str::to_owned),
-            _ => {
-                let kind = IdKind::of_member(name)?;
-                let scope = self.scope();
-                Some(self.redactor.names.name(scope, kind, text))
-            }
+            _ => Some(self.redactor.names.name(self.ids.scope, IdKind::of_member(name)?, text)),
         }
     }
 
+    /// Returns the replacement of a string that is known by its place in the message.
+    fn by_place(&mut self, frames: &[PathStep<'_>], token: &str, text: &str) -> Option<String> {
+        if let Some(with) = self.between_agents(frames, text) {
+            return Some(with);
+        }
+        if let Some(name) = member(frames) {
+            if let Some(id) = self.id(frames, name, token, text) {
+                return Some(id);
+            }
+            if self.redactor.redaction.versions && name == "version" && of_program(frames) {
+                return Some(VERSION.into());
+            }
+        }
+        self.hides(frames).then(|| SECRET.into())
+    }
+
+    /// Returns the placeholder of a string that is a known id or a UUID.
+    fn id_anywhere(&mut self, text: &str) -> Option<String> {
+        if !self.redactor.redaction.ids {
+            return None;
+        }
+        let (scope, names) = (self.ids.scope, &mut self.redactor.names);
+        names.anywhere(scope, text).or_else(|| is_uuid(text).then(|| names.name(scope, IdKind::Other, text)))
+    }
+
     fn rules(&mut self, string: &DecodedString<'_>) {
-        let scope = self.scope();
+        let scope = self.ids.scope;
         let edits = &mut *self.edits;
         let named = |word: &str| self.redactor.names.anywhere(scope, word);
         self.redactor.plain_rules(scope, string.text.as_bytes(), named, |part, with| {
@@ -391,41 +409,14 @@ impl<'a> JsonVisitor<'a> for RedactVisitor<'_> {
         let whole = string.whole();
         if let Some(with) = self.placed(frames).cloned() {
             self.edits.replace(whole.start - 1..whole.end + 1, with);
-            return;
-        }
-        if let Some(with) = self.between_agents(frames, &string.text) {
+        } else if let Some(with) = self.by_place(frames, &token, &string.text) {
             self.edits.replace(whole, with);
-            return;
-        }
-        if let Some(name) = frames.last().and_then(|frame| frame.member.as_deref()) {
-            if let Some(id) = self.id(frames, name, &token, &string.text) {
-                self.edits.replace(whole, id);
-                return;
-            }
-            if self.redactor.redaction.versions && name == "version" && of_program(frames) {
-                self.edits.replace(whole, VERSION);
-                return;
+        } else if self.spare != Some(&whole) {
+            match self.id_anywhere(&string.text) {
+                Some(id) => self.edits.replace(whole, id),
+                None => self.rules(&string),
             }
         }
-        if self.hides(frames) {
-            self.edits.replace(whole.start - 1..whole.end + 1, format!("\"{SECRET}\""));
-            return;
-        }
-        if self.spare == Some(&whole) {
-            return;
-        }
-        if self.redactor.redaction.ids {
-            let scope = self.scope();
-            let mut id = self.redactor.names.anywhere(scope, &string.text);
-            if id.is_none() && is_uuid(&string.text) {
-                id = Some(self.redactor.names.name(scope, IdKind::Other, &string.text));
-            }
-            if let Some(id) = id {
-                self.edits.replace(whole, id);
-                return;
-            }
-        }
-        self.rules(&string);
     }
 
     fn scalar(&mut self, frames: &[PathStep<'a>], token: &'a str, span: Range<usize>) {
@@ -438,7 +429,7 @@ impl<'a> JsonVisitor<'a> for RedactVisitor<'_> {
             self.edits.replace(span, "0");
             return;
         }
-        let Some(name) = frames.last().and_then(|frame| frame.member.as_deref()) else { return };
+        let Some(name) = member(frames) else { return };
         let Ok(number) = token.parse::<f64>() else { return };
         // Only the ids of JSON-RPC may be numbers.
         if matches!(name, "id" | "requestId") {
@@ -484,6 +475,5 @@ fn names_duration(name: &str) -> bool {
 
 /// Returns true within the description that a side gives of its program.
 fn of_program(frames: &[PathStep<'_>]) -> bool {
-    let parent = frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref());
-    matches!(parent, Some("agentInfo" | "clientInfo" | "serverInfo"))
+    matches!(outer_member(frames), Some("agentInfo" | "clientInfo" | "serverInfo"))
 }

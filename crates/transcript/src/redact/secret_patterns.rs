@@ -461,7 +461,7 @@ mod tests {
 
     #[test]
     fn every_shape_compiles() {
-        assert_eq!(PATTERNS.each.len(), PREFIXED.len() + SURROUNDED.len());
+        assert_eq!(PATTERNS.each.len(), all(PREFIXED).count() + all(SURROUNDED).count());
         assert_eq!(PATTERNS.set.len(), PATTERNS.each.len());
         assert!(SUSPICIOUS.is_some());
     }

@@ -7,7 +7,9 @@ use duologue_schema::{AuthenticateRequest, Request as _};
 use regex::bytes::Regex;
 use serde::Deserialize;
 
-use super::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, scan};
+use super::json_scan::{
+    DecodedString, Edits, JsonVisitor, PathStep, QuotedString, member, outer_member, scan,
+};
 use super::secret_patterns::{self, SECRET, Secrecy};
 use crate::error::{Error, Result};
 
@@ -187,10 +189,8 @@ impl<'a> SecretSearch<'_, 'a> {
         if outer.is_some() && describes(name) {
             return None;
         }
-        let in_meta =
-            || frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref()) == Some("_meta");
         let own = match name {
-            "auth" if in_meta() => Some(Secrecy::Surely),
+            "auth" if outer_member(frames) == Some("_meta") => Some(Secrecy::Surely),
             _ => self.header_or_other(name),
         };
         own.max(outer)
@@ -209,13 +209,13 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_, 'a> {
         let Some((_, frames)) = frames.split_last() else {
             return self.open.push(OpenContainer::default());
         };
-        let open = match frames.last().and_then(|frame| frame.member.as_deref()) {
+        let open = match member(frames) {
             Some(name) => {
                 let headers = matches!(name, "headers" | "httpHeaders" | "http_headers");
                 let private = (headers || matches!(name, "env" | "environment")) && of_mcp_server(frames);
                 // The schema of a password contains no password.
-                let in_schema = frames.iter().rev().nth(1).and_then(|frame| frame.member.as_deref());
-                let secrecy = self.named(frames, name).filter(|_| in_schema != Some("properties"));
+                let in_schema = outer_member(frames) == Some("properties");
+                let secrecy = self.named(frames, name).filter(|_| !in_schema);
                 OpenContainer { private, headers, secrecy, ..OpenContainer::default() }
             }
             // An element of a list.
@@ -307,7 +307,7 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_, 'a> {
         if !token.starts_with(|char: char| char == '-' || char.is_ascii_digit()) {
             return;
         }
-        let secrecy = match frames.last().and_then(|frame| frame.member.as_deref()) {
+        let secrecy = match member(frames) {
             Some(name) => self.named(frames, name),
             None if self.login => login_secret(frames, "").then_some(Secrecy::Always),
             None => self.open.last().and_then(|open| open.secrecy.max(open.next)),

@@ -16,7 +16,6 @@ use crate::classify::{ParsedLine, TranscriptEntry};
 pub(crate) fn chunk(line: &str) -> Option<DecodedString<'_>> {
     struct Find<'a>(Option<QuotedString<'a>>);
     impl<'a> JsonVisitor<'a> for Find<'a> {
-        fn name(&mut self, _: &[PathStep<'a>], _: &DecodedString<'a>) {}
         fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>) {
             let place = ["params", "update", "content", "text"];
             if frames.len() == place.len()

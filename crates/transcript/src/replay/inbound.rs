@@ -143,7 +143,7 @@ impl Player {
             .lanes
             .get(lane)
             .into_iter()
-            .flat_map(|lane| lane.gates.iter().copied())
+            .flat_map(|lane| lane.ahead.gates.iter().copied())
             .take_while(|at| *at < to)
             .filter(|at| self.plan.is_waiting(*at) && self.answer_of(*at).is_some_and(|answer| answer < to))
             .collect();
@@ -190,11 +190,12 @@ impl Player {
         };
         let cancels = withdrawn.is_some() || method == CancelNotification::METHOD;
         let Some(from) = open.or(Some(0).filter(|_| !cancels)) else { return };
-        let key = (lane, method.to_owned());
         let (mut first, mut equal, mut next) = (None, None, from);
         for _ in 0..COMPARED {
-            let expected = self.expected_notifications.get_mut(&key);
-            let Some(at) = expected.and_then(|expected| expected.next(next, None, &self.plan)) else { break };
+            let expected = self.expected_notifications.get_mut(method);
+            let Some(at) = expected.and_then(|expected| expected.next(next, Some(lane), &self.plan)) else {
+                break;
+            };
             first.get_or_insert(at);
             if cancels || self.compare(at, lane, &live).is_equal() {
                 equal = Some(at);
@@ -269,7 +270,7 @@ impl Player {
         if self.plays == Side::Client {
             return;
         }
-        let gates = self.lanes.get(CONNECTION).map(|lane| &lane.gates).into_iter().flatten().copied();
+        let gates = self.lanes.get(CONNECTION).map(|lane| &lane.ahead.gates).into_iter().flatten().copied();
         let is_noise = |at: &usize| self.plan.get(*at).is_some_and(|line| line.kind == LineKind::NotAMessage);
         let next = gates.into_iter().filter(|at| self.plan.is_waiting(*at)).find(is_noise);
         let mut answered = false;
@@ -280,7 +281,7 @@ impl Player {
                 {
                     answered = true;
                     self.accept_request(at, id.token());
-                    self.awaited_replies.insert(answer);
+                    self.await_reply(answer);
                 }
                 self.mark_received(at, now);
             }

@@ -13,11 +13,10 @@ use super::secret_env::SecretEnv;
 use crate::classify::id_key;
 use crate::format::Redacted;
 use crate::id_paths::{IdKind, VariableField, field_at, field_of};
-use crate::redact::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, escaped, scan};
+use crate::redact::json_scan::{
+    DecodedString, Edits, JsonVisitor, PathStep, QuotedString, escaped, member, scan,
+};
 use crate::redact::placeholders::{HOME, SECRET, TIME, TMP};
-
-/// The member with the id of a JSON-RPC request.
-const REQUEST: &str = "requestId";
 
 /// Returns the kind of the id at a path, if there is one. `path` starts at the message.
 pub(super) fn id_at(path: &[&str]) -> Option<IdKind> {
@@ -174,7 +173,6 @@ const KEPT: [&str; 4] = [r#""envelope""#, r#""agentId""#, r#""message_id""#, r#"
 struct AgentIds(Vec<(IdKind, String)>);
 
 impl<'a> JsonVisitor<'a> for AgentIds {
-    fn name(&mut self, _: &[PathStep<'a>], _: &DecodedString<'a>) {}
     fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>) {
         if let Some(kind) = field_of(frames).and_then(VariableField::id) {
             self.0.push((kind, string.read().text.into_owned()));
@@ -194,11 +192,11 @@ struct Rewriting<'n> {
 impl Rewriting<'_> {
     /// Returns the live token of a JSON-RPC id: of the line itself, or of the request that `requestId` names.
     fn request_id(&self, frames: &[PathStep<'_>], token: &str) -> Option<&str> {
-        let member = frames.last()?.member.as_deref()?;
-        if frames.len() == 1 && member == "id" {
+        let name = member(frames)?;
+        if frames.len() == 1 && name == "id" {
             return self.id;
         }
-        if frames.len() == 2 && member == REQUEST {
+        if frames.len() == 2 && name == "requestId" {
             // A cancel names one of our requests; any other line names one of theirs.
             return self.names.requests.get(&(self.withdraws, id_key(token))).map(String::as_str);
         }
@@ -223,7 +221,6 @@ impl<'a> JsonVisitor<'a> for Rewriting<'_> {
             self.edits.replace(whole.start.saturating_sub(1)..whole.end + 1, id);
             return;
         }
-        let member = frames.last().and_then(|frame| frame.member.as_deref()).unwrap_or_default();
         let place = field_of(frames);
         if place == Some(VariableField::Time) && spelled.text == TIME {
             // The original time is unknown, and the receiver has to parse one.
@@ -232,7 +229,7 @@ impl<'a> JsonVisitor<'a> for Rewriting<'_> {
             return;
         }
         let between_agents = place.and_then(VariableField::id);
-        if let Some(kind) = between_agents.or_else(|| IdKind::of_acp_member(member)) {
+        if let Some(kind) = between_agents.or_else(|| IdKind::of_acp_member(member(frames)?)) {
             let live = self.names.id(self.lane, kind, &spelled.text);
             if let Some(live) = live.filter(|live| *live != spelled.text) {
                 self.edits.replace(whole, escaped(live));

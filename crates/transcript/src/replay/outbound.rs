@@ -9,7 +9,7 @@ use super::Timing;
 use super::inbound::answer;
 use super::name_map::NamePair;
 use super::plan::{CONNECTION, LineKind, LineState};
-use super::player::{Player, PlayerAction};
+use super::player::{LinesAhead, Player, PlayerAction};
 use super::report::Difference;
 use crate::classify::id_key;
 use crate::format::{RecordEvent, Side};
@@ -33,7 +33,6 @@ impl Player {
             return PlayerAction::Send(line);
         }
         loop {
-            self.drop_finished();
             let Outlook { best, lost, wake } = self.outlook(now);
             if self.plays == Side::Client && self.ended {
                 return self.finish_early();
@@ -121,7 +120,7 @@ impl Player {
     /// Returns the action when no line can be sent now.
     fn idle_action(&mut self, now: Duration, wake: Option<Duration>) -> Option<PlayerAction> {
         if self.plays == Side::Agent {
-            return Some(if self.ended || (self.closed && self.ours.is_empty()) {
+            return Some(if self.ended || (self.closed && self.ahead.ours.is_empty()) {
                 PlayerAction::Done
             } else {
                 PlayerAction::Wait(wake)
@@ -174,17 +173,15 @@ impl Player {
                 self.give_up(gate);
             }
         }
-        let unsaid = self.ours.len();
+        let unsaid = self.ahead.ours.len();
         if unsaid > 0 {
             let what = format!("the agent ended before {unsaid} more recorded lines of the client");
             self.differences.push(Difference::Other { what, diff: String::new() });
         }
         for lane in &mut self.lanes {
-            lane.ours.clear();
-            lane.gates.clear();
+            lane.ahead = LinesAhead::default();
         }
-        self.ours.clear();
-        self.gates.clear();
+        self.ahead = LinesAhead::default();
         if std::mem::replace(&mut self.closed, true) { PlayerAction::Done } else { PlayerAction::Close }
     }
 
@@ -193,43 +190,26 @@ impl Player {
         self.last_received_in(self.lane_of(gate)).saturating_add(self.settings.patience)
     }
 
-    /// Drops finished lines from the front of each lane.
-    fn drop_finished(&mut self) {
-        let plan = &self.plan;
-        while self.awaited_replies.first().is_some_and(|at| !plan.is_waiting(*at)) {
-            self.awaited_replies.pop_first();
-        }
-        for lane in &self.active {
-            let Some(lane) = self.lanes.get_mut(*lane) else { continue };
-            while lane.ours.front().is_some_and(|at| !plan.is_waiting(*at)) {
-                lane.ours.pop_front();
-            }
-            while lane.gates.front().is_some_and(|at| !plan.is_waiting(*at)) {
-                lane.gates.pop_front();
-            }
-        }
-    }
-
     fn head(&self, lane: usize) -> Option<usize> {
-        self.lanes.get(lane)?.ours.front().copied()
+        self.lanes.get(lane)?.ahead.ours.first().copied()
     }
 
     fn first_gate(&self, lane: usize) -> Option<usize> {
-        self.lanes.get(lane)?.gates.front().copied()
+        self.lanes.get(lane)?.ahead.gates.first().copied()
     }
 
     /// Returns the line that has to come before this one can be sent.
     fn blocked_by(&self, at: usize) -> Option<usize> {
         let line = self.plan.get(at)?;
         let before = |lane: usize| self.first_gate(lane).filter(|gate| *gate < at);
-        let anywhere = || self.gates.first().copied().filter(|gate| *gate < at);
+        let anywhere = || self.ahead.gates.first().copied().filter(|gate| *gate < at);
         let awaits_close = self.plays == Side::Agent && !self.ended;
         if let Some(closed) = self.plan.client_closed.filter(|closed| awaits_close && *closed <= at) {
             return Some(closed);
         }
         if matches!(line.kind, LineKind::Eof | LineKind::Exit(_)) {
             // The end comes after all other lines.
-            return anywhere().or_else(|| self.ours.first().copied().filter(|other| *other < at));
+            return anywhere().or_else(|| self.ahead.ours.first().copied().filter(|other| *other < at));
         }
         if self.plays == Side::Client {
             // A client may depend on any line before: its sessions begin after earlier responses, and a line of the connection
@@ -253,7 +233,7 @@ impl Player {
     /// Returns true if this line or a later one of ours in the connection's lane is a response that can be sent.
     fn answers_wait_behind(&self, at: usize) -> bool {
         let limit = self.first_gate(CONNECTION).unwrap_or(usize::MAX);
-        self.awaited_replies.range(at..limit).any(|answer| self.plan.is_waiting(*answer))
+        self.awaited_replies.range(at..limit).next().is_some()
     }
 
     /// Returns the time at which an unblocked line is sent.

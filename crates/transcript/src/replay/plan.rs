@@ -28,6 +28,12 @@ pub(super) struct PlannedLine {
     pub(super) state: LineState,
 }
 
+impl PlannedLine {
+    fn new(record: usize, at: Duration, lane: usize, ours: bool, kind: LineKind) -> Self {
+        PlannedLine { record, at, lane, ours, kind, state: LineState::Waiting }
+    }
+}
+
 #[derive(Debug, PartialEq)]
 pub(super) enum LineKind {
     /// A request. `id` is its JSON token, `answer` the line of its response.
@@ -86,14 +92,7 @@ impl ReplayPlan {
         let mut now = Duration::ZERO;
         for (index, record) in records.iter().enumerate() {
             now = record.at;
-            let planned = |lane, ours, kind| PlannedLine {
-                record: index,
-                at: now,
-                lane,
-                ours,
-                kind,
-                state: LineState::Waiting,
-            };
+            let planned = |lane, ours, kind| PlannedLine::new(index, now, lane, ours, kind);
             match &record.event {
                 RecordEvent::Line(line) => {
                     let Some((place, entry)) = parsed.next_if(|(_, entry)| entry.record == index) else {
@@ -120,15 +119,14 @@ impl ReplayPlan {
                     lines.extend(unanswered.lost(None, now));
                     client_closed.get_or_insert(lines.len());
                 }
-                RecordEvent::Eof(Side::Agent) => {
+                event @ (RecordEvent::Eof(Side::Agent) | RecordEvent::Exit(_)) => {
                     lines.extend(unanswered.lost(None, now));
                     agent_died |= client_closed.is_none();
-                    lines.push(planned(CONNECTION, plays == Side::Agent, LineKind::Eof));
-                }
-                RecordEvent::Exit(exit) => {
-                    lines.extend(unanswered.lost(None, now));
-                    agent_died |= client_closed.is_none();
-                    lines.push(planned(CONNECTION, plays == Side::Agent, LineKind::Exit(*exit)));
+                    let kind = match event {
+                        RecordEvent::Exit(exit) => LineKind::Exit(*exit),
+                        _ => LineKind::Eof,
+                    };
+                    lines.push(planned(CONNECTION, plays == Side::Agent, kind));
                 }
                 RecordEvent::Dropped { .. } => unanswered.gap(),
                 RecordEvent::Unknown(_) => {}
@@ -141,15 +139,7 @@ impl ReplayPlan {
         }
         if transcript.is_cut() && !ends && plays == Side::Agent {
             // The rest is unknown, so the agent ends here.
-            let (record, kind) = (records.len(), LineKind::Eof);
-            lines.push(PlannedLine {
-                record,
-                at: now,
-                lane: CONNECTION,
-                ours: true,
-                kind,
-                state: LineState::Waiting,
-            });
+            lines.push(PlannedLine::new(records.len(), now, CONNECTION, true, LineKind::Eof));
             agent_died = true;
         }
         link(&mut lines, &entries);
@@ -251,7 +241,7 @@ impl Unanswered {
         lost.sort_by_key(|(_, (place, _))| *place);
         let lines = lost.into_iter().map(|(lane, (place, record))| {
             let kind = LineKind::Response { request: Some(place), lost: true };
-            PlannedLine { record, at, lane, ours: true, kind, state: LineState::Waiting }
+            PlannedLine::new(record, at, lane, true, kind)
         });
         lines.collect()
     }

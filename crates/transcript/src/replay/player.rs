@@ -32,13 +32,26 @@ pub(super) enum PlayerAction {
     Done,
 }
 
+/// Recorded lines that have not happened, in order.
+#[derive(Debug, Default)]
+pub(super) struct LinesAhead {
+    /// The lines that we send.
+    pub(super) ours: BTreeSet<usize>,
+    /// The lines of the other side that have to come before ours.
+    pub(super) gates: BTreeSet<usize>,
+}
+
+impl LinesAhead {
+    fn remove(&mut self, at: usize) {
+        self.ours.remove(&at);
+        self.gates.remove(&at);
+    }
+}
+
 /// The progress of a lane.
 #[derive(Debug, Default)]
 pub(super) struct LaneProgress {
-    /// Our lines that have not been sent, in order.
-    pub(super) ours: VecDeque<usize>,
-    /// Lines of the other side that have to come before ours, in order.
-    pub(super) gates: VecDeque<usize>,
+    pub(super) ahead: LinesAhead,
     /// The recorded and the live time of the last event.
     pub(super) anchor: Option<(Duration, Duration)>,
     /// The time of the last live line, or of the line that it may answer.
@@ -101,12 +114,10 @@ pub(super) struct Player {
     pub(super) names: NameMap,
     /// Requests of the other side that have not come, by method.
     pub(super) expected: HashMap<String, WaitingLines>,
-    /// Notifications of the other side that have not come, by lane and method.
-    pub(super) expected_notifications: HashMap<(usize, String), WaitingLines>,
-    /// Our lines that have not been sent, in all lanes.
-    pub(super) ours: BTreeSet<usize>,
-    /// Lines of the other side that have to come before ours, in all lanes.
-    pub(super) gates: BTreeSet<usize>,
+    /// Notifications of the other side that have not come, by method.
+    pub(super) expected_notifications: HashMap<String, WaitingLines>,
+    /// The lines in all lanes.
+    pub(super) ahead: LinesAhead,
     /// The lanes that may have changed since they were last found blocked.
     pub(super) active: BTreeSet<usize>,
     /// The first line and the number of each lane in which a played client has sent nothing yet.
@@ -136,45 +147,44 @@ impl Player {
         let plan = ReplayPlan::new(&transcript, plays);
         let mut lanes: Vec<LaneProgress> = plan.lanes.iter().map(|_| LaneProgress::default()).collect();
         let mut expected: HashMap<String, WaitingLines> = HashMap::new();
-        let mut expected_notifications: HashMap<(usize, String), WaitingLines> = HashMap::new();
-        let (mut ours, mut all_gates) = (BTreeSet::new(), BTreeSet::new());
+        let mut expected_notifications: HashMap<String, WaitingLines> = HashMap::new();
+        let mut ahead = LinesAhead::default();
         for (at, planned) in plan.lines.iter().enumerate() {
             let Some(lane) = lanes.get_mut(planned.lane) else { continue };
             if planned.ours {
-                lane.ours.push_back(at);
-                ours.insert(at);
+                lane.ahead.ours.insert(at);
+                ahead.ours.insert(at);
                 continue;
             }
-            if let LineKind::Notification { method, .. } = &planned.kind {
-                expected_notifications
-                    .entry((planned.lane, method.clone()))
-                    .or_default()
-                    .push(at, planned.lane);
-            }
             let gates = match &planned.kind {
-                LineKind::Request { method, .. } => {
-                    expected.entry(method.clone()).or_default().push(at, planned.lane);
-                    true
-                }
+                LineKind::Request { .. } => true,
                 LineKind::Response { request, .. } => request.is_some(),
                 // Agents split their text differently in each run, see `UpdateAmounts`.
                 LineKind::Notification { late, .. } => plays == Side::Agent && !late,
                 LineKind::NotAMessage => plays == Side::Agent,
                 LineKind::Eof | LineKind::Exit(_) => false,
             };
+            match &planned.kind {
+                LineKind::Request { method, .. } => {
+                    expected.entry(method.clone()).or_default().push(at, planned.lane);
+                }
+                LineKind::Notification { method, .. } => {
+                    expected_notifications.entry(method.clone()).or_default().push(at, planned.lane);
+                }
+                _ => {}
+            }
             if gates {
-                lane.gates.push_back(at);
-                all_gates.insert(at);
+                lane.ahead.gates.insert(at);
+                ahead.gates.insert(at);
             } else if let (Side::Client, LineKind::Notification { .. }) = (plays, &planned.kind) {
                 lane.amounts.expect(at);
             }
         }
         let mut names = NameMap::new(transcript.header().redacted);
-        if let Some((recorded, live)) = settings
-            .cwd
-            .as_ref()
-            .and_then(|live| Some((transcript.cwd()?, live.to_string_lossy().into_owned())))
+        if let Some(live) = &settings.cwd
+            && let Some(recorded) = transcript.cwd()
         {
+            let live = live.to_string_lossy().into_owned();
             names.learn(CONNECTION, NamePair::Folder { recorded, live });
         }
         let active = (0..lanes.len()).collect();
@@ -187,8 +197,7 @@ impl Player {
             names,
             expected,
             expected_notifications,
-            ours,
-            gates: all_gates,
+            ahead,
             active,
             not_begun: BTreeSet::new(),
             received_requests: HashMap::new(),
@@ -208,9 +217,11 @@ impl Player {
 
     pub(super) fn set_state(&mut self, at: usize, state: LineState) {
         self.plan.set(at, state);
-        self.ours.remove(&at);
-        self.gates.remove(&at);
-        self.active.insert(self.lane_of(at));
+        let number = self.lane_of(at);
+        self.ahead.remove(at);
+        self.lanes.get_mut(number).into_iter().for_each(|lane| lane.ahead.remove(at));
+        self.awaited_replies.remove(&at);
+        self.active.insert(number);
     }
 
     pub(super) fn differences(&mut self) -> Vec<Difference> {
@@ -250,6 +261,13 @@ impl Player {
         let lane = self.lane_of(at);
         self.lanes.get_mut(lane).into_iter().for_each(|lane| _ = lane.unanswered.insert(at));
         if let (CONNECTION, Some(answer)) = (lane, self.answer_of(at)) {
+            self.await_reply(answer);
+        }
+    }
+
+    /// Notes that the other side waits for a response of ours.
+    pub(super) fn await_reply(&mut self, answer: usize) {
+        if self.plan.is_waiting(answer) {
             self.awaited_replies.insert(answer);
         }
     }
@@ -356,8 +374,9 @@ impl Player {
         // The header is the first line of the file.
         let line = planned.record + 2;
         match &planned.kind {
-            LineKind::Request { method, .. } => format!("the {method}{session} of line {line}"),
-            LineKind::Notification { method, .. } => format!("the {method}{session} of line {line}"),
+            LineKind::Request { method, .. } | LineKind::Notification { method, .. } => {
+                format!("the {method}{session} of line {line}")
+            }
             LineKind::Response { request, .. } => match request {
                 Some(request) => format!("the answer of line {line} to {}", self.describe(*request)),
                 None => format!("the answer of line {line}"),

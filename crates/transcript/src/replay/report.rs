@@ -39,18 +39,13 @@ pub enum Difference {
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let diff = match self {
-            Difference::Unexpected { what, diff } => {
-                f.write_str(what)?;
-                diff
-            }
-            Difference::Other { what, diff } => {
-                write!(f, "not as recorded: {what}")?;
-                diff
-            }
-            Difference::Missing { what } => return write!(f, "missing: {what}"),
-            Difference::Gap { what } => return f.write_str(what),
+        let (before, what, diff) = match self {
+            Difference::Unexpected { what, diff } => ("", what, diff.as_str()),
+            Difference::Other { what, diff } => ("not as recorded: ", what, diff.as_str()),
+            Difference::Missing { what } => ("missing: ", what, ""),
+            Difference::Gap { what } => ("", what, ""),
         };
+        write!(f, "{before}{what}")?;
         for line in diff.lines() {
             write!(f, "\n    {line}")?;
         }

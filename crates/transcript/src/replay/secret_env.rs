@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use crate::redact::json_scan::{Edits, PathStep};
+use crate::redact::json_scan::{Edits, PathStep, member};
 use crate::redact::placeholders::SECRET;
 
 /// Finds such variables in a line: `"env": [{"name": "…", "value": "[secret]"}]`.
@@ -32,15 +32,14 @@ impl SecretEnv {
     }
 
     pub(super) fn string(&mut self, frames: &[PathStep<'_>], text: &str) {
-        let value = frames.last().is_some_and(|frame| frame.member.as_deref() == Some("value"));
-        if text == SECRET && value && is_variable(frames) {
-            self.list.iter_mut().next_back().into_iter().for_each(|(_, secret)| *secret = true);
+        if text == SECRET && member(frames) == Some("value") && is_variable(frames) {
+            self.list.last_mut().into_iter().for_each(|(_, secret)| *secret = true);
         }
     }
 
     pub(super) fn close(&mut self, frames: &[PathStep<'_>], end: usize) {
         if is_variable(frames) {
-            self.list.iter_mut().next_back().into_iter().for_each(|(span, _)| span.end = end);
+            self.list.last_mut().into_iter().for_each(|(span, _)| span.end = end);
         } else if is_list(frames) {
             let list = std::mem::take(&mut self.list);
             // A comma is removed with the variable after it. The first variables take the comma after them.
