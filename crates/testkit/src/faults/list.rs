@@ -7,48 +7,109 @@ use std::time::Duration;
 use super::process::CrashSignal;
 use super::value::{at, number, or, size, time};
 
-/// A combination of faults for one agent, such as `noise,fragment=7`.
-///
-/// [`help`] describes all of them.
-#[derive(Clone, Debug, Default)]
-pub struct Faults {
-    /// The specification of each fault.
-    given: Vec<String>,
-    /// The seed of random choices.
-    pub(super) seed: u64,
-    pub(super) slow: Option<Duration>,
-    pub(super) fragment: Option<FragmentSize>,
-    pub(super) coalesce: bool,
-    pub(super) noise: bool,
-    pub(super) bom: bool,
-    pub(super) crlf: bool,
-    pub(super) surrogates: bool,
-    pub(super) unknown: bool,
-    pub(super) stray: bool,
-    pub(super) twice: bool,
-    pub(super) early: Option<usize>,
-    pub(super) late: Option<usize>,
-    pub(super) strangers: Option<usize>,
+/// Declares each fault: its field, the reader of its value, its name, the syntax of the value, and its effect.
+/// A value in brackets is optional; its default is at the end of the effect.
+macro_rules! faults {
+    ($($(#[$doc:meta])* $field:ident: $type:ty = $read:expr, $name:literal $value:literal $about:literal;)*) => {
+        /// A combination of faults for one agent, such as `noise,fragment=7`.
+        ///
+        /// [`help`] describes all of them.
+        #[derive(Clone, Debug, Default)]
+        pub struct Faults {
+            /// The specification of each fault.
+            given: Vec<String>,
+            /// The seed of random choices.
+            pub(super) seed: u64,
+            $($(#[$doc])* pub(super) $field: $type,)*
+        }
+
+        /// All faults.
+        const TABLE: &[FaultRow] = &[$(FaultRow {
+            name: $name,
+            value: $value,
+            about: $about,
+            set: |faults, text| {
+                let read: fn(&str) -> Result<$type, String> = $read;
+                faults.$field = read(text)?;
+                Ok(())
+            },
+        },)*];
+    };
+}
+
+faults! {
+    slow: Option<Duration> = |text| or(text, SLOW, time),
+        "slow" "[=TIME]" "waits before each frame (50ms)";
+    fragment: Option<FragmentSize> = |text| or(text, FragmentSize::Random, fragment),
+        "fragment" "[=BYTES]" "writes lines in pieces, through the middle of characters too (1 to 16 bytes at random)";
+    coalesce: bool = none,
+        "coalesce" "" "writes notifications together with the next answer or request, at once";
+    noise: bool = none,
+        "noise" "" "writes what is no message: a banner, colours, log lines, blank lines, bytes that are no UTF-8";
+    bom: bool = none,
+        "bom" "" "begins each line with a byte order mark";
+    crlf: bool = none,
+        "crlf" "" "ends each line with CR LF";
+    surrogates: bool = none,
+        "surrogates" "" "ends the text of each update in half a surrogate pair";
+    unknown: bool = none,
+        "unknown" "" "adds fields nobody knows to each message, and an update of an unknown kind to each turn";
+    stray: bool = none,
+        "stray" "" "answers requests that nobody made, before each answer";
+    twice: bool = none,
+        "twice" "" "answers each request twice: again at once, and once more after the next frame";
+    early: Option<usize> = |text| or(text, 5, number),
+        "early" "[=N]" "sends N updates of a new session before the answer that names it (5)";
+    late: Option<usize> = |text| or(text, 5, number),
+        "late" "[=N]" "sends N updates of a turn after its answer (5)";
+    strangers: Option<usize> = |text| or(text, 1000, number),
+        "strangers" "[=N]" "sends N updates of as many sessions that nobody opened, in each turn (1000)";
     /// The number of updates, and the bytes of text in each.
-    pub(super) flood: Option<(usize, usize)>,
-    pub(super) big: Option<usize>,
-    pub(super) deep: Option<usize>,
-    pub(super) endless: Option<usize>,
-    pub(super) permissions: Option<usize>,
-    pub(super) same_id: bool,
-    pub(super) endless_load: bool,
+    flood: Option<(usize, usize)> = |text| or(text, (10_000, 1024), flood),
+        "flood" "[=NxBYTES]" "sends N updates with BYTES of text each, in each turn (10000x1KiB)";
+    big: Option<usize> = |text| or(text, 16 << 20, size),
+        "big" "[=BYTES]" "sends an update whose line has BYTES without its end, in each turn (16MiB)";
+    deep: Option<usize> = |text| or(text, 1000, number),
+        "deep" "[=LEVELS]" "sends an update with so many arrays inside each other, in each turn (1000)";
+    endless: Option<usize> = |text| or(text, 1 << 30, size),
+        "endless" "[=BYTES]" "in a turn, writes BYTES of a line that never ends, then nothing more (1GiB)";
+    permissions: Option<usize> = |text| or(text, 100, number),
+        "permissions" "[=N]" "asks for N permissions at once in each turn, and ends it when all are answered (100)";
+    same_id: bool = none,
+        "same-id" "" "asks for two permissions with one id in each turn, and ends it when both are answered";
+    endless_load: bool = none,
+        "endless-load" "" "replays for ever at `session/load`, an update each millisecond";
     /// The number of bytes, and the frame after which they are written.
-    pub(super) stderr: Option<(usize, usize)>,
-    pub(super) hang: Option<usize>,
-    pub(super) deaf: Option<usize>,
-    pub(super) close_stdout: Option<usize>,
-    pub(super) torn: Option<usize>,
-    pub(super) exit: Option<(u8, usize)>,
-    pub(super) crash: Option<(CrashSignal, usize)>,
-    pub(super) straggler: bool,
-    pub(super) wrapper: Option<WrapperMode>,
-    pub(super) ignore_eof: bool,
-    pub(super) ignore_term: bool,
+    stderr: Option<(usize, usize)> = stderr,
+        "stderr" "=BYTES[@FRAME]" "writes BYTES to stderr, and waits until they are taken (before anything else)";
+    hang: Option<usize> = frame,
+        "hang" "=FRAME" "says nothing more after FRAME, and does not leave";
+    deaf: Option<usize> = frame,
+        "deaf" "=FRAME" "reads nothing more after FRAME, and does not leave";
+    close_stdout: Option<usize> = frame,
+        "close-stdout" "=FRAME" "closes its stdout after FRAME, and reads on";
+    torn: Option<usize> = first_frame,
+        "torn" "=FRAME" "writes half of FRAME and ends with code 1";
+    exit: Option<(u8, usize)> = exit,
+        "exit" "=[CODE@]FRAME" "says why on stderr and ends with CODE after FRAME (1)";
+    crash: Option<(CrashSignal, usize)> = crash,
+        "crash" "=[SIGNAL@]FRAME" "dies after FRAME by KILL, SEGV, ABRT or TERM (KILL)";
+    straggler: bool = |text| on_unix(none(text)?),
+        "straggler" "" "starts a child that keeps stdout open for ten minutes";
+    wrapper: Option<WrapperMode> = wrapper,
+        "wrapper" "[=setsid]" "runs the agent as a child, as npx does; with setsid out of reach of signals to the group";
+    ignore_eof: bool = none,
+        "ignore-eof" "" "does not leave when its stdin ends";
+    ignore_term: bool = |text| on_unix(none(text)?),
+        "ignore-term" "" "does not leave at SIGTERM";
+}
+
+struct FaultRow {
+    name: &'static str,
+    /// The syntax of the value.
+    value: &'static str,
+    about: &'static str,
+    set: fn(&mut Faults, &str) -> Result<(), String>,
 }
 
 /// The length of the fragments of a line.
@@ -66,166 +127,6 @@ pub(super) enum WrapperMode {
     /// In a session of its own, where no signal to the group reaches it.
     Session,
 }
-
-struct FaultRow {
-    name: &'static str,
-    /// The syntax of the value.
-    value: &'static str,
-    about: &'static str,
-    set: fn(&mut Faults, &str) -> Result<(), String>,
-}
-
-const fn row(
-    name: &'static str,
-    value: &'static str,
-    about: &'static str,
-    set: fn(&mut Faults, &str) -> Result<(), String>,
-) -> FaultRow {
-    FaultRow { name, value, about, set }
-}
-
-/// Sets a field to what its value reads as.
-macro_rules! set {
-    ($field:ident, $read:expr) => {
-        |faults, text| {
-            let read: fn(&str) -> Result<_, String> = $read;
-            faults.$field = read(text)?;
-            Ok(())
-        }
-    };
-}
-
-/// All faults. A value in brackets is optional; its default is at the end of the description.
-const TABLE: &[FaultRow] = &[
-    row("slow", "[=TIME]", "waits before each frame (50ms)", set!(slow, |text| or(text, SLOW, time))),
-    row(
-        "fragment",
-        "[=BYTES]",
-        "writes lines in pieces, through the middle of characters too (1 to 16 bytes at random)",
-        set!(fragment, |text| or(text, FragmentSize::Random, |text| Ok(FragmentSize::Of(one_or_more(
-            size(text)?
-        )?)))),
-    ),
-    row(
-        "coalesce",
-        "",
-        "writes notifications together with the next answer or request, at once",
-        set!(coalesce, none),
-    ),
-    row(
-        "noise",
-        "",
-        "writes what is no message: a banner, colours, log lines, blank lines, bytes that are no UTF-8",
-        set!(noise, none),
-    ),
-    row("bom", "", "begins each line with a byte order mark", set!(bom, none)),
-    row("crlf", "", "ends each line with CR LF", set!(crlf, none)),
-    row("surrogates", "", "ends the text of each update in half a surrogate pair", set!(surrogates, none)),
-    row(
-        "unknown",
-        "",
-        "adds fields nobody knows to each message, and an update of an unknown kind to each turn",
-        set!(unknown, none),
-    ),
-    row("stray", "", "answers requests that nobody made, before each answer", set!(stray, none)),
-    row(
-        "twice",
-        "",
-        "answers each request twice: again at once, and once more after the next frame",
-        set!(twice, none),
-    ),
-    row(
-        "early",
-        "[=N]",
-        "sends N updates of a new session before the answer that names it (5)",
-        set!(early, |text| or(text, 5, number)),
-    ),
-    row(
-        "late",
-        "[=N]",
-        "sends N updates of a turn after its answer (5)",
-        set!(late, |text| or(text, 5, number)),
-    ),
-    row(
-        "strangers",
-        "[=N]",
-        "sends N updates of as many sessions that nobody opened, in each turn (1000)",
-        set!(strangers, |text| or(text, 1000, number)),
-    ),
-    row(
-        "flood",
-        "[=NxBYTES]",
-        "sends N updates with BYTES of text each, in each turn (10000x1KiB)",
-        set!(flood, |text| or(text, (10_000, 1024), flood)),
-    ),
-    row(
-        "big",
-        "[=BYTES]",
-        "sends an update whose line has BYTES without its end, in each turn (16MiB)",
-        set!(big, |text| or(text, 16 << 20, size)),
-    ),
-    row(
-        "deep",
-        "[=LEVELS]",
-        "sends an update with so many arrays inside each other, in each turn (1000)",
-        set!(deep, |text| or(text, 1000, number)),
-    ),
-    row(
-        "endless",
-        "[=BYTES]",
-        "in a turn, writes BYTES of a line that never ends, then nothing more (1GiB)",
-        set!(endless, |text| or(text, 1 << 30, size)),
-    ),
-    row(
-        "permissions",
-        "[=N]",
-        "asks for N permissions at once in each turn, and ends it when all are answered (100)",
-        set!(permissions, |text| or(text, 100, number)),
-    ),
-    row(
-        "same-id",
-        "",
-        "asks for two permissions with one id in each turn, and ends it when both are answered",
-        set!(same_id, none),
-    ),
-    row(
-        "endless-load",
-        "",
-        "replays for ever at `session/load`, an update each millisecond",
-        set!(endless_load, none),
-    ),
-    row(
-        "stderr",
-        "=BYTES[@FRAME]",
-        "writes BYTES to stderr, and waits until they are taken (before anything else)",
-        set!(stderr, stderr),
-    ),
-    row("hang", "=FRAME", "says nothing more after FRAME, and does not leave", set!(hang, frame)),
-    row("deaf", "=FRAME", "reads nothing more after FRAME, and does not leave", set!(deaf, frame)),
-    row("close-stdout", "=FRAME", "closes its stdout after FRAME, and reads on", set!(close_stdout, frame)),
-    row("torn", "=FRAME", "writes half of FRAME and ends with code 1", set!(torn, first_frame)),
-    row("exit", "=[CODE@]FRAME", "says why on stderr and ends with CODE after FRAME (1)", set!(exit, exit)),
-    row(
-        "crash",
-        "=[SIGNAL@]FRAME",
-        "dies after FRAME by KILL, SEGV, ABRT or TERM (KILL)",
-        set!(crash, crash),
-    ),
-    row(
-        "straggler",
-        "",
-        "starts a child that keeps stdout open for ten minutes",
-        set!(straggler, |text| on_unix(none(text)?)),
-    ),
-    row(
-        "wrapper",
-        "[=setsid]",
-        "runs the agent as a child, as npx does; with setsid out of reach of signals to the group",
-        set!(wrapper, wrapper),
-    ),
-    row("ignore-eof", "", "does not leave when its stdin ends", set!(ignore_eof, none)),
-    row("ignore-term", "", "does not leave at SIGTERM", set!(ignore_term, |text| on_unix(none(text)?))),
-];
 
 /// Faults that act on the agent's process and not on its messages.
 const PROCESS_FAULTS: &[&str] =
@@ -345,8 +246,11 @@ fn on_unix<T>(value: T) -> Result<T, String> {
     if cfg!(unix) { Ok(value) } else { Err("this system cannot do that".into()) }
 }
 
-fn one_or_more(size: usize) -> Result<usize, String> {
-    if size == 0 { Err("a piece has a byte or more".into()) } else { Ok(size) }
+fn fragment(text: &str) -> Result<FragmentSize, String> {
+    match size(text)? {
+        0 => Err("a piece has a byte or more".into()),
+        bytes => Ok(FragmentSize::Of(bytes)),
+    }
 }
 
 fn frame(text: &str) -> Result<Option<usize>, String> {
