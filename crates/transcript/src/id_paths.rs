@@ -31,20 +31,22 @@ pub(crate) enum IdKind {
 }
 
 impl IdKind {
-    /// The kinds whose placeholders contain only their number within a session.
-    pub(crate) const PLAIN: [IdKind; 8] = [
-        IdKind::Session,
-        IdKind::Message,
-        IdKind::ToolCall,
-        IdKind::Terminal,
-        IdKind::Elicitation,
-        IdKind::Compaction,
-        IdKind::Agent,
-        IdKind::Other,
+    /// The word in the placeholders of each kind that has its own. The flag is set for kinds whose ids mean the same on
+    /// the whole connection: their placeholders contain the session in which they appeared first, so that each session
+    /// counts its own.
+    pub(crate) const PLACEHOLDERS: [(IdKind, &str, bool); 11] = [
+        (IdKind::Session, "session", false),
+        (IdKind::Message, "message", false),
+        (IdKind::ToolCall, "tool-call", false),
+        (IdKind::Terminal, "terminal", false),
+        (IdKind::Elicitation, "elicitation", false),
+        (IdKind::Compaction, "compaction", false),
+        (IdKind::Agent, "agent", false),
+        (IdKind::Other, "id", false),
+        (IdKind::Envelope, "envelope", true),
+        (IdKind::Dialogue, "dialogue", true),
+        (IdKind::DialogueMessage, "message", true),
     ];
-    /// The kinds whose ids mean the same on the whole connection. Their placeholders contain the session in which
-    /// they appeared first, so that each session counts its own.
-    pub(crate) const WHOLE: [IdKind; 3] = [IdKind::Envelope, IdKind::Dialogue, IdKind::DialogueMessage];
 
     /// Returns the kind of id in a member of this name: `parentToolCallId` is the id of a tool call.
     pub(crate) fn of_member(name: &str) -> Option<IdKind> {
@@ -76,23 +78,12 @@ impl IdKind {
 
     /// Returns true if an id means the same in all sessions.
     pub(crate) fn is_whole(self) -> bool {
-        self == IdKind::Agent || IdKind::WHOLE.contains(&self)
+        self == IdKind::Agent || IdKind::PLACEHOLDERS.iter().any(|(kind, _, whole)| *kind == self && *whole)
     }
 
     /// Returns the word in the placeholders of this kind.
     pub(crate) fn name(self) -> &'static str {
-        match self {
-            IdKind::Session => "session",
-            IdKind::Message | IdKind::DialogueMessage => "message",
-            IdKind::ToolCall => "tool-call",
-            IdKind::Terminal => "terminal",
-            IdKind::Elicitation => "elicitation",
-            IdKind::Compaction => "compaction",
-            IdKind::Envelope => "envelope",
-            IdKind::Agent => "agent",
-            IdKind::Dialogue => "dialogue",
-            IdKind::Correlation | IdKind::Option | IdKind::Other => "id",
-        }
+        IdKind::PLACEHOLDERS.iter().find(|(kind, ..)| *kind == self).map_or("id", |(_, word, _)| word)
     }
 }
 

@@ -101,6 +101,8 @@ struct Forwarder<'a> {
     lines: LineSplitter,
     /// The side that writes; `None` for stderr.
     side: Option<Side>,
+    /// True if the input has ended or failed. If the output fails, the side may go on.
+    ended: bool,
 }
 
 /// Records the forwarded part of an unfinished line, also if the future is dropped.
@@ -114,7 +116,8 @@ impl Drop for Forwarder<'_> {
 impl<'a> Forwarder<'a> {
     fn new(recorder: &'a Recorder, side: Option<Side>) -> Self {
         // The carriage return does not count.
-        Forwarder { recorder, lines: LineSplitter::new(Limits::default().frame_bytes + 1), side }
+        let lines = LineSplitter::new(Limits::default().frame_bytes + 1);
+        Forwarder { recorder, lines, side, ended: false }
     }
 
     async fn run(
@@ -123,47 +126,47 @@ impl<'a> Forwarder<'a> {
         mut to: impl AsyncWrite + Unpin,
     ) -> io::Result<()> {
         let recorder = self.recorder;
-        let read = self.pass(&mut from, &mut to).await;
         let side = self.side;
+        let passed = self.pass(&mut from, &mut to).await;
+        let ended = self.ended;
         drop(self);
-        if let (Some(side), Err(ForwardError::Reading(_)) | Ok(())) = (side, &read) {
+        if let (Some(side), true) = (side, ended) {
             recorder.eof(side);
         }
         recorder.ahead().await;
         // The reader may have left already.
         let _ = to.shutdown().await;
-        read.map_err(|(ForwardError::Reading(error) | ForwardError::Writing(error))| error)
+        passed
     }
 
+    /// Forwards until the input ends, or one of both fails.
     async fn pass(
         &mut self,
         from: &mut (impl AsyncRead + Unpin),
         to: &mut (impl AsyncWrite + Unpin),
-    ) -> Result<(), ForwardError> {
+    ) -> io::Result<()> {
         let (recorder, side) = (self.recorder, self.side);
         let mut buffer = vec![0; CHUNK];
         loop {
             let bytes = match from.read(&mut buffer).await {
-                Ok(0) => return Ok(()),
+                Ok(0) => {
+                    self.ended = true;
+                    return Ok(());
+                }
                 Ok(count) => buffer.get(..count).unwrap_or_default(),
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
-                Err(error) => return Err(ForwardError::Reading(error)),
+                Err(error) => {
+                    self.ended = true;
+                    return Err(error);
+                }
             };
             if self.lines.feed(bytes, |piece| record(recorder, side, &piece)) {
                 recorder.ahead().await;
             }
-            to.write_all(bytes).await.map_err(ForwardError::Writing)?;
-            to.flush().await.map_err(ForwardError::Writing)?;
+            to.write_all(bytes).await?;
+            to.flush().await?;
         }
     }
-}
-
-/// The reason for which a direction ended early.
-enum ForwardError {
-    /// The input cannot be read.
-    Reading(io::Error),
-    /// The output cannot be written. The side that writes may go on.
-    Writing(io::Error),
 }
 
 fn record(recorder: &Recorder, side: Option<Side>, piece: &SplitLine<'_>) {

@@ -20,8 +20,11 @@ pub(crate) const VERSION: &str = "[version]";
 static SECRETS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&regex::escape(SECRET)).ok());
 
 static EVERYTHING: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    let ids = IdKind::PLAIN.map(IdKind::name).join("|");
-    let whole = IdKind::WHOLE.map(IdKind::name).join("|");
+    let of_ids = |whole| {
+        let kinds = IdKind::PLACEHOLDERS.iter().filter(|(_, _, of_whole)| *of_whole == whole);
+        kinds.map(|(_, word, _)| *word).collect::<Vec<_>>().join("|")
+    };
+    let (ids, whole) = (of_ids(false), of_ids(true));
     let words = [SECRET, HOME, TMP, TIME, SIGNATURE, CWD, VERSION].map(regex::escape).join("|");
     Regex::new(&format!(
         r"{words}|\[cwd-[0-9]+\]|\[(?:{ids})-[0-9]+\]|\[(?:session-[0-9]+\.)?(?:request|{whole})-[0-9]+\]"

@@ -53,32 +53,28 @@ impl RenderOptions {
     /// Makes each chunk of a message a step of its own. By default, adjacent chunks of a session that
     /// differ only in their text are one step.
     #[must_use]
-    pub fn single_chunks(mut self, yes: bool) -> Self {
-        self.single_chunks = yes;
-        self
+    pub fn single_chunks(self, single_chunks: bool) -> Self {
+        RenderOptions { single_chunks, ..self }
     }
 
     /// Adds the time of each step, in seconds since the start of the recording.
     #[must_use]
-    pub fn times(mut self, yes: bool) -> Self {
-        self.times = yes;
-        self
+    pub fn times(self, times: bool) -> Self {
+        RenderOptions { times, ..self }
     }
 
     /// Includes stderr and the end of the process, which is the default. Logs of real agents differ
     /// in every run.
     #[must_use]
-    pub fn process(mut self, yes: bool) -> Self {
-        self.process = yes;
-        self
+    pub fn process(self, process: bool) -> Self {
+        RenderOptions { process, ..self }
     }
 
     /// Limits the bytes of one text or one piece of raw JSON; the default is 4,096. A longer one is
     /// cut and followed by its length and a digest, so that a change is still visible.
     #[must_use]
-    pub fn text_bytes(mut self, bytes: usize) -> Self {
-        self.text_bytes = bytes;
-        self
+    pub fn text_bytes(self, text_bytes: usize) -> Self {
+        RenderOptions { text_bytes, ..self }
     }
 
     /// Returns the script of a transcript.

@@ -6,15 +6,9 @@ use std::ops::Range;
 
 use crate::path_index::{PathIndex, spellings};
 
-/// A recorded folder, and the live one that stands in its place.
+/// A recorded folder in each spelling, and the live one that stands in its place.
 #[derive(Clone, Debug)]
-pub(super) struct MappedFolder {
-    recorded: String,
-    /// Both folders in each spelling.
-    spellings: Vec<(String, String)>,
-    /// The live one in a URI.
-    encoded: String,
-}
+pub(super) struct MappedFolder(Vec<(String, LiveFolder)>);
 
 impl MappedFolder {
     /// Returns `None` for a relative path and for a root: no text tells a path in it from any other.
@@ -28,53 +22,50 @@ impl MappedFolder {
         let live = spellings(&live);
         let [_, _, slashes, _] = &live;
         let [_, encoded, _, _] = spellings(slashes);
-        let mut both: Vec<(String, String)> = Vec::new();
-        for (recorded, live) in spellings(&recorded).into_iter().zip(live) {
-            if both.iter().all(|(known, _)| *known != recorded) {
-                both.push((recorded, live));
+        let mut both: Vec<(String, LiveFolder)> = Vec::new();
+        for (spelling, live) in spellings(&recorded).into_iter().zip(live) {
+            if both.iter().all(|(known, _)| *known != spelling) {
+                let recorded_len = recorded.len();
+                both.push((spelling, LiveFolder { recorded_len, live, encoded: encoded.clone() }));
             }
         }
         if recorded.starts_with('[') {
             // A placeholder is spelled in one way.
             both.truncate(1);
         }
-        Some(MappedFolder { recorded, spellings: both, encoded })
+        Some(MappedFolder(both))
     }
 }
 
 /// The live folder of a recorded spelling.
 #[derive(Clone, Debug)]
 struct LiveFolder {
-    /// The lane that learned it first.
-    lane: usize,
     recorded_len: usize,
     live: String,
     /// The live folder in a URI.
     encoded: String,
 }
 
-/// Live folders by each recorded spelling.
+/// Live folders by each recorded spelling, with the lane that learned each first.
 #[derive(Debug, Default)]
 pub(super) struct FolderIndex {
-    paths: PathIndex<LiveFolder>,
+    paths: PathIndex<(usize, LiveFolder)>,
 }
 
 impl FolderIndex {
     /// Adds a folder, unless another lane has added it before.
     pub(super) fn add(&mut self, lane: usize, folder: &MappedFolder) {
-        for (recorded, live) in &folder.spellings {
-            let recorded_len = folder.recorded.len();
-            let new = LiveFolder { lane, recorded_len, live: live.clone(), encoded: folder.encoded.clone() };
-            let known = self.paths.get_or_insert_with(recorded, || new.clone());
-            if known.lane == lane {
-                *known = new;
+        for (recorded, live) in &folder.0 {
+            let known = self.paths.get_or_insert_with(recorded, || (lane, live.clone()));
+            if known.0 == lane {
+                known.1 = live.clone();
             }
         }
     }
 
     /// Appends the places where folders stand in a text. `rank` orders them among those of other indexes.
     fn find<'f>(&'f self, rank: u8, text: &str, found: &mut Vec<FoundFolder<'f>>) {
-        self.paths.find(text.as_bytes(), |span, folder| {
+        self.paths.find(text.as_bytes(), |span, (_, folder)| {
             let uri = text.get(..span.start).is_some_and(|before| before.ends_with("://"));
             let goes_on = text.get(span.end..).is_some_and(|after| after.starts_with(['/', '\\']));
             let live = if uri { &folder.encoded } else { &folder.live };

@@ -130,6 +130,10 @@ impl Player {
         self.differences.push(Difference::Unexpected { what: message, diff });
     }
 
+    fn report_unexpected(&mut self, what: String) {
+        self.differences.push(Difference::Unexpected { what, diff: String::new() });
+    }
+
     /// Queues a response that is not in the recording.
     fn answer(&mut self, id: &RequestId, outcome: &str) {
         self.unrecorded_replies.push_back(answer(id.token(), outcome));
@@ -213,7 +217,7 @@ impl Player {
             self.mark_received(at, now);
         } else if !(cancels && self.received_since(lane, method, from)) {
             let what = format!("not in the recording: {method}");
-            self.differences.push(Difference::Unexpected { what, diff: String::new() });
+            self.report_unexpected(what);
         }
     }
 
@@ -231,7 +235,7 @@ impl Player {
     fn response(&mut self, id: &str, outcome: &ResponseOutcome<'_>, now: Duration) {
         let Some(request) = self.open_requests.remove(&id_key(id)) else {
             let what = format!("a response with the id {id}, which no open request has");
-            self.differences.push(Difference::Unexpected { what, diff: String::new() });
+            self.report_unexpected(what);
             return;
         };
         let lane = self.lane_of(request);
@@ -242,7 +246,7 @@ impl Player {
         let Some(at) = self.answer_of(request) else {
             if self.plays == Side::Client {
                 let what = format!("{} has a response, but none in the recording", self.describe(request));
-                self.differences.push(Difference::Unexpected { what, diff: String::new() });
+                self.report_unexpected(what);
             }
             return;
         };
@@ -288,7 +292,7 @@ impl Player {
             None => {
                 let text = String::from_utf8_lossy(line);
                 let what = format!("a line that is not a message ({malformed}): {}", shortened(&text));
-                self.differences.push(Difference::Unexpected { what, diff: String::new() });
+                self.report_unexpected(what);
             }
         }
         if let (Malformed::Request(id, error), false) = (malformed, answered) {

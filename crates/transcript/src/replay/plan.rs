@@ -1,6 +1,6 @@
 //! The lines of a recording, prepared for a replay: who sends each, and to which request it belongs.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
 use duologue_rpc::{Malformed, RpcMessage};
@@ -8,7 +8,7 @@ use duologue_schema::{CancelNotification, CancelRequestNotification, Notificatio
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use crate::classify::{ParsedLine, TranscriptEntry, entries, id_key, request_of};
+use crate::classify::{ParsedLine, TranscriptEntry, entries, id_key};
 use crate::format::{ProcessExit, Record, RecordEvent, Side};
 use crate::transcript::Transcript;
 
@@ -100,7 +100,7 @@ impl ReplayPlan {
                     };
                     let lane = lanes.number(entry);
                     let ours = line.from == plays;
-                    let kind = open.kind(place, entry, ours);
+                    let kind = open.kind(place, &entries, entry, ours);
                     if let (false, LineKind::Request { answer, .. }) = (ours, &kind) {
                         // A client that waits for a lost response sends nothing more.
                         lines.extend(unanswered.lost(Some(lane), now));
@@ -265,10 +265,9 @@ impl Lanes {
     }
 }
 
-/// Requests without a response, while reading the recording.
+/// The malformed requests and the prompts without a response, while reading the recording.
 #[derive(Default)]
 struct Open {
-    ids: HashSet<(Side, String)>,
     /// Malformed requests with an id, by entry.
     malformed: HashMap<(Side, String), usize>,
     /// The number of running prompts of each session.
@@ -276,20 +275,27 @@ struct Open {
 }
 
 impl Open {
-    fn kind(&mut self, place: usize, entry: &TranscriptEntry<'_>, ours: bool) -> LineKind {
+    fn kind(
+        &mut self,
+        place: usize,
+        entries: &[TranscriptEntry<'_>],
+        entry: &TranscriptEntry<'_>,
+        ours: bool,
+    ) -> LineKind {
         let session = entry.session.as_ref().map_or("", |id| id.as_str());
         let is_prompt = entry.method() == Some(PromptRequest::METHOD);
         match &entry.parsed {
             ParsedLine::Request { id, method, answer, .. } => {
-                self.ids.insert((entry.from(), id_key(id.token())));
                 if is_prompt {
                     *self.prompts.entry(session.into()).or_default() += 1;
                 }
                 LineKind::Request { id: id.token().into(), method: method.to_string(), answer: *answer }
             }
-            ParsedLine::Notification { method, params } => {
+            ParsedLine::Notification { method, .. } => {
                 let late = if method == CancelRequestNotification::METHOD {
-                    request_of(*params).is_none_or(|id| !self.ids.contains(&(entry.from(), id)))
+                    let request = entry.withdraws.and_then(|request| entries.get(request));
+                    let answered = |request: &TranscriptEntry<'_>| matches!(request.parsed, ParsedLine::Request { answer: Some(answer), .. } if answer < place);
+                    request.is_none_or(answered)
                 } else {
                     method == CancelNotification::METHOD
                         && self.prompts.get(session).is_none_or(|it| *it == 0)
@@ -304,8 +310,7 @@ impl Open {
                 }
                 LineKind::Response { request, lost: false }
             }
-            ParsedLine::Response { id, request, .. } => {
-                self.ids.remove(&(entry.from().other(), id_key(id.get())));
+            ParsedLine::Response { request, .. } => {
                 if let (true, Some(running)) = (is_prompt, self.prompts.get_mut(session)) {
                     *running = running.saturating_sub(1);
                 }

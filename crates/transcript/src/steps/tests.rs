@@ -1,0 +1,111 @@
+//! Redaction, folds and replays take a number of steps that is linear in their input.
+
+use std::time::Duration;
+
+use duologue_rpc::Transport;
+
+use super::assert_linear;
+use crate::{Header, Record, RecordEvent, RecordedLine, Replay, Side, Transcript};
+
+fn line(from: Side, text: String) -> Record {
+    Record::new(Duration::ZERO, RecordEvent::Line(RecordedLine::new(from, text.into_bytes())))
+}
+
+fn new_session(number: usize) -> [Record; 2] {
+    let params = format!(r#"{{"cwd":"/home/me/project-{number}","mcpServers":[]}}"#);
+    let new = format!(r#"{{"jsonrpc":"2.0","id":"n{number}","method":"session/new","params":{params}}}"#);
+    let made = format!(r#"{{"jsonrpc":"2.0","id":"n{number}","result":{{"sessionId":"s{number}"}}}}"#);
+    [line(Side::Client, new), line(Side::Agent, made)]
+}
+
+fn turn(session: usize, number: usize) -> [Record; 3] {
+    let text = format!(r#"{{"type":"text","text":"/home/me/project-{session}/{number}"}}"#);
+    let params = format!(r#"{{"sessionId":"s{session}","prompt":[{text}]}}"#);
+    let prompt = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"session/prompt","params":{params}}}"#);
+    let update = format!(r#"{{"sessionUpdate":"agent_message_chunk","content":{text}}}"#);
+    let params = format!(r#"{{"sessionId":"s{session}","update":{update}}}"#);
+    let update = format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{params}}}"#);
+    let end = format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{"stopReason":"end_turn"}}}}"#);
+    [line(Side::Client, prompt), line(Side::Agent, update), line(Side::Agent, end)]
+}
+
+fn transcript(records: impl Iterator<Item = Record>) -> Transcript {
+    Transcript::new(Header::new("a test"), records.collect())
+}
+
+/// Sessions one after the other, with a turn each.
+fn sessions(count: usize) -> Transcript {
+    transcript((0..count).flat_map(|number| new_session(number).into_iter().chain(turn(number, number))))
+}
+
+/// Sessions that are all open while each has a turn.
+fn open_sessions(count: usize) -> Transcript {
+    let turns = (0..count).flat_map(|number| turn(number, number));
+    transcript((0..count).flat_map(new_session).chain(turns))
+}
+
+/// Plays the client of a recording against its agent.
+fn replay(transcript: Transcript) {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+    let (client, agent) = Transport::memory();
+    let (served, driven) = runtime.block_on(async {
+        tokio::join!(Replay::new(transcript.clone()).serve(agent), Replay::new(transcript).drive(client))
+    });
+    assert!(served.expect("an agent").differences.is_empty());
+    assert!(driven.expect("a client").differences.is_empty());
+}
+
+#[test]
+fn redacting_sessions_is_linear() {
+    assert_linear(20, |count| drop(sessions(count).redacted()));
+    assert_linear(20, |count| drop(open_sessions(count).redacted()));
+}
+
+#[test]
+fn redacting_stderr_beside_many_sessions_is_linear() {
+    assert_linear(20, |count| {
+        let log = |number| RecordEvent::Stderr(format!("in /home/me/project-{number}"));
+        let stderr = (0..count).map(|number| Record::new(Duration::ZERO, log(number)));
+        drop(transcript((0..count).flat_map(new_session).chain(stderr)).redacted());
+    });
+}
+
+#[test]
+fn redacting_messages_is_linear() {
+    for kinds in [&["agent_message_chunk"][..], &["agent_message_chunk", "agent_message_clear"]] {
+        assert_linear(50, |count| {
+            let updates = (0..count).flat_map(|number| kinds.iter().map(move |kind| (number, kind)));
+            let updates = updates.map(|(number, kind)| {
+                let content = r#"{"type":"text","text":"in /tmp"}"#;
+                let update =
+                    format!(r#"{{"sessionUpdate":"{kind}","messageId":"m{number}","content":{content}}}"#);
+                let params = format!(r#"{{"sessionId":"s0","update":{update}}}"#);
+                line(
+                    Side::Agent,
+                    format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{params}}}"#),
+                )
+            });
+            drop(transcript(new_session(0).into_iter().chain(updates)).redacted());
+        });
+    }
+}
+
+#[test]
+fn folding_sessions_is_linear() {
+    assert_linear(20, |count| drop(sessions(count).conversations()));
+    assert_linear(20, |count| drop(open_sessions(count).fold()));
+}
+
+#[test]
+fn replaying_sessions_is_linear() {
+    assert_linear(20, |count| replay(sessions(count)));
+    assert_linear(20, |count| replay(open_sessions(count)));
+}
+
+#[test]
+fn replaying_turns_is_linear() {
+    // More than the number of requests that are compared with one.
+    assert_linear(300, |count| {
+        replay(transcript(new_session(0).into_iter().chain((0..count).flat_map(|number| turn(0, number)))));
+    });
+}
