@@ -98,6 +98,11 @@ impl Error {
         }
     }
 
+    /// Rejects a redaction pattern.
+    pub(crate) fn pattern(pattern: &str, reason: impl ToString) -> Self {
+        Error::Pattern { pattern: pattern.into(), reason: reason.to_string() }
+    }
+
     /// Adds the path to an error of an input that is a file.
     pub(crate) fn in_file(self, path: &Path) -> Self {
         match self {

@@ -1,6 +1,5 @@
 //! Paths that replays and comparisons of transcripts ignore.
 
-use duologue_rpc::RpcMessage;
 use serde_json::{Map, Value};
 use serde_json_path::JsonPath;
 
@@ -37,10 +36,9 @@ impl IgnoredPaths {
     ///
     /// [`Error::BadPath`] if the path is invalid.
     pub fn add(&mut self, path: &str) -> Result<()> {
-        let parsed =
-            if path.starts_with('$') { JsonPath::parse(path) } else { JsonPath::parse(&dotted(path)) };
-        let parsed =
-            parsed.map_err(|error| Error::BadPath { path: path.into(), reason: error.to_string() })?;
+        let json_path = if path.starts_with('$') { path.to_owned() } else { dotted(path) };
+        let parsed = JsonPath::parse(&json_path)
+            .map_err(|error| Error::BadPath { path: path.into(), reason: error.to_string() })?;
         self.0.push((path.to_owned(), parsed));
         Ok(())
     }
@@ -106,8 +104,7 @@ impl Transcript {
 
 /// Returns a line as JSON, if it is an object.
 fn message(line: &RecordedLine) -> Option<Value> {
-    let repaired = RpcMessage::repair(line.bytes());
-    let value: Value = serde_json::from_slice(repaired.as_deref().unwrap_or(line.bytes())).ok()?;
+    let value: Value = serde_json::from_slice(line.readable()).ok()?;
     value.is_object().then_some(value)
 }
 

@@ -189,7 +189,7 @@ impl Recorder {
     /// Starts the thread. The header must have been written.
     fn start(queue: RecordQueue, target: TranscriptFile, secrets: Option<Secrets>) -> Result<Self> {
         let (queue, path) = (Arc::new(queue), target.path.clone());
-        let writer = RecordWriter { queue: queue.clone(), target, secrets };
+        let writer = RecordWriter::new(queue.clone(), target, secrets);
         std::thread::Builder::new()
             .name("duologue-record".into())
             .spawn(move || writer.run())

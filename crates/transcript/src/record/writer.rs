@@ -14,29 +14,14 @@ use crate::redact::{Secrets, StreamSecrets};
 const WRITE: usize = 256 * 1024;
 
 pub(super) struct RecordWriter {
-    pub(super) queue: Arc<RecordQueue>,
-    pub(super) target: TranscriptFile,
+    queue: Arc<RecordQueue>,
+    target: TranscriptFile,
     /// The secrets to remove, if any.
-    pub(super) secrets: Option<Secrets>,
-}
-
-/// The state of each stream of lines, since a private key may span several lines.
-#[derive(Default)]
-struct StreamRedactors {
-    stderr: StreamSecrets,
-    client: StreamSecrets,
-    agent: StreamSecrets,
-}
-
-impl StreamRedactors {
-    fn of(&mut self, what: &QueuedEvent) -> Option<&mut StreamSecrets> {
-        match what {
-            QueuedEvent::Stderr => Some(&mut self.stderr),
-            QueuedEvent::Line { from: Side::Client, .. } => Some(&mut self.client),
-            QueuedEvent::Line { from: Side::Agent, .. } => Some(&mut self.agent),
-            _ => None,
-        }
-    }
+    secrets: Option<Secrets>,
+    /// The state of each stream of lines, since a private key may span several lines.
+    streams: [StreamSecrets; 3],
+    /// Records that have not been written.
+    text: Vec<u8>,
 }
 
 /// Notifies waiting callers that the thread has stopped, also after a panic.
@@ -52,6 +37,10 @@ impl Drop for ExitGuard<'_> {
 }
 
 impl RecordWriter {
+    pub(super) fn new(queue: Arc<RecordQueue>, target: TranscriptFile, secrets: Option<Secrets>) -> Self {
+        RecordWriter { queue, target, secrets, streams: Default::default(), text: Vec::new() }
+    }
+
     /// Writes until the queue is closed and empty, or writing fails.
     pub(super) fn run(self) {
         let queue = self.queue.clone();
@@ -68,8 +57,7 @@ impl RecordWriter {
     }
 
     fn write_all(&mut self) -> Result<()> {
-        let (mut batch, mut text, mut streams) =
-            (RecordBatch::default(), Vec::new(), StreamRedactors::default());
+        let mut batch = RecordBatch::default();
         loop {
             match self.queue.next(&mut batch) {
                 WriterTask::Leave => return Ok(()),
@@ -77,39 +65,42 @@ impl RecordWriter {
                     self.target.sync()?;
                     self.queue.synced();
                 }
-                WriterTask::Write => self.write(&batch, &mut text, &mut streams)?,
+                WriterTask::Write => self.write(&batch)?,
             }
             batch.clear();
         }
     }
 
     /// Writes a batch in pieces, so that waiting callers see progress.
-    fn write(
-        &mut self,
-        batch: &RecordBatch,
-        text: &mut Vec<u8>,
-        streams: &mut StreamRedactors,
-    ) -> Result<()> {
+    fn write(&mut self, batch: &RecordBatch) -> Result<()> {
         let (mut items, mut size) = (0, 0);
         let mut rest = batch.bytes.as_slice();
         for (index, item) in batch.items.iter().enumerate() {
             let (bytes, after) = rest.split_at_checked(item.len).unwrap_or((rest, &[]));
             rest = after;
-            self.format(item, bytes, text, streams);
+            self.format(item, bytes);
             (items, size) = (items + 1, size + item.size());
-            if text.len() >= WRITE || index + 1 == batch.items.len() {
-                self.target.append(text)?;
-                text.clear();
-                text.shrink_to(2 * WRITE);
+            if self.text.len() >= WRITE || index + 1 == batch.items.len() {
+                self.target.append(&self.text)?;
+                self.text.clear();
+                self.text.shrink_to(2 * WRITE);
                 self.queue.written(std::mem::take(&mut items), std::mem::take(&mut size));
             }
         }
         Ok(())
     }
 
-    fn format(&self, item: &QueuedRecord, bytes: &[u8], text: &mut Vec<u8>, streams: &mut StreamRedactors) {
+    fn format(&mut self, item: &QueuedRecord, bytes: &[u8]) {
+        let [stderr, client, agent] = &mut self.streams;
+        let stream = match item.what {
+            QueuedEvent::Stderr => Some(stderr),
+            QueuedEvent::Line { from: Side::Client, .. } => Some(client),
+            QueuedEvent::Line { from: Side::Agent, .. } => Some(agent),
+            _ => None,
+        };
+        let text = &mut self.text;
         let clean = match &self.secrets {
-            Some(secrets) if !bytes.is_empty() => match streams.of(&item.what) {
+            Some(secrets) if !bytes.is_empty() => match stream {
                 Some(lines) => lines.redact(secrets, bytes),
                 None => secrets.redact(bytes),
             },

@@ -30,9 +30,7 @@ impl IdPlaceholders {
 
     /// Gives a session its reserved number, unless it has one.
     pub(crate) fn bind_session(&mut self, id: &str, number: u64) {
-        if !self.sessions.contains_key(id) {
-            self.sessions.insert(id.into(), number);
-        }
+        self.sessions.entry(id.into()).or_insert(number);
     }
 
     /// Returns the number of a session.

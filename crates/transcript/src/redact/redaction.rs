@@ -147,8 +147,8 @@ impl Redaction {
     ///
     /// [`Error::Pattern`].
     pub fn pattern(mut self, pattern: &str, replacement: &str) -> Result<Self> {
-        let bad = |error: regex::Error| Error::Pattern { pattern: pattern.into(), reason: error.to_string() };
-        self.patterns.push((Regex::new(pattern).map_err(bad)?, replacement.into()));
+        let regex = Regex::new(pattern).map_err(|error| Error::pattern(pattern, error))?;
+        self.patterns.push((regex, replacement.into()));
         Ok(self)
     }
 
@@ -159,11 +159,8 @@ impl Redaction {
     ///
     /// [`Error::Pattern`].
     pub fn json_path(mut self, path: &str, replacement: impl Into<Value>) -> Result<Self> {
-        let bad = |error: serde_json_path::ParseError| Error::Pattern {
-            pattern: path.into(),
-            reason: error.to_string(),
-        };
-        self.places.push((JsonPath::parse(path).map_err(bad)?, replacement.into()));
+        let parsed = JsonPath::parse(path).map_err(|error| Error::pattern(path, error))?;
+        self.places.push((parsed, replacement.into()));
         Ok(self)
     }
 

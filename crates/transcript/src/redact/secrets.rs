@@ -48,10 +48,9 @@ impl Secrets {
     ///
     /// [`Error::Pattern`] if it is not a regular expression, or matches the empty text.
     pub fn pattern(mut self, pattern: &str) -> Result<Self> {
-        let bad = |reason| Error::Pattern { pattern: pattern.into(), reason };
-        let regex = Regex::new(pattern).map_err(|error| bad(error.to_string()))?;
+        let regex = Regex::new(pattern).map_err(|error| Error::pattern(pattern, error))?;
         if regex.is_match(b"") {
-            return Err(bad("it matches the empty text".into()));
+            return Err(Error::pattern(pattern, "it matches the empty text"));
         }
         self.custom.push(regex);
         Ok(self)

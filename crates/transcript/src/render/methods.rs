@@ -102,12 +102,8 @@ fn line(step: &ScriptStep, options: RenderOptions) -> ScriptLine {
             };
             line.add(format_args!("({reason})"));
         }
-        StepKind::Stderr { text } => {
-            line.output(text);
-        }
-        StepKind::Eof => {
-            line.add("end of output");
-        }
+        StepKind::Stderr { text } => _ = line.output(text),
+        StepKind::Eof => _ = line.add("end of output"),
         StepKind::Exit(ProcessExit { code, signal }) => {
             line.add("the agent's process ended");
             if let Some(code) = code {
@@ -120,12 +116,8 @@ fn line(step: &ScriptStep, options: RenderOptions) -> ScriptLine {
         StepKind::Dropped { lines, bytes } => {
             line.add(format_args!("… {lines} lines ({bytes} bytes) were not recorded"));
         }
-        StepKind::Unknown { record } => {
-            line.add("unknown record").json(record.clone());
-        }
-        StepKind::Cut => {
-            line.add("the recording was cut short here");
-        }
+        StepKind::Unknown { record } => _ = line.add("unknown record").json(record.clone()),
+        StepKind::Cut => _ = line.add("the recording was cut short here"),
     }
     line
 }

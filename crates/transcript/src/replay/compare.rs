@@ -127,7 +127,9 @@ impl<'a> Comparison<'a> {
         let mut expected = live.clone();
         // In reverse, since surplus elements of a list are removed.
         for (path, recorded) in self.places.iter().rev() {
-            put(&mut expected, path, self.translated(path, recorded));
+            let mut recorded = recorded.clone();
+            self.translate(&mut path.iter().map(String::as_str).collect(), &mut recorded);
+            put(&mut expected, path, recorded);
         }
         text_diff(&format!("{expected:#}\n"), &format!("{live:#}\n"))
     }
@@ -220,13 +222,7 @@ impl<'a> Comparison<'a> {
         self.places.push((self.path.clone(), recorded.clone()));
     }
 
-    /// Returns a recorded value with live names, for a diff.
-    fn translated(&self, path: &[String], value: &Value) -> Value {
-        let mut value = value.clone();
-        self.translate(&mut path.iter().map(String::as_str).collect(), &mut value);
-        value
-    }
-
+    /// Gives a recorded value live names, for a diff.
     fn translate<'v>(&self, path: &mut Vec<&'v str>, value: &'v mut Value) {
         match value {
             Value::String(text) => match id_at(path) {
