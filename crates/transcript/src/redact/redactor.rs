@@ -368,15 +368,9 @@ impl RedactVisitor<'_> {
         if let Some(with) = self.between_agents(frames, text) {
             return Some(with);
         }
-        if let Some(name) = member(frames) {
-            if let Some(id) = self.id(frames, name, token, text) {
-                return Some(id);
-            }
-            if self.redactor.redaction.versions && name == "version" && of_program(frames) {
-                return Some(VERSION.into());
-            }
-        }
-        self.hides(frames).then(|| SECRET.into())
+        let name = member(frames)?;
+        let is_version = self.redactor.redaction.versions && name == "version" && of_program(frames);
+        self.id(frames, name, token, text).or_else(|| is_version.then(|| VERSION.into()))
     }
 
     /// Returns the placeholder of a string that is a known id or a UUID.
@@ -407,10 +401,14 @@ impl<'a> JsonVisitor<'a> for RedactVisitor<'_> {
         let token = string.token();
         let string = string.read();
         let whole = string.whole();
+        let quoted = whole.start - 1..whole.end + 1;
         if let Some(with) = self.placed(frames).cloned() {
-            self.edits.replace(whole.start - 1..whole.end + 1, with);
+            self.edits.replace(quoted, with);
         } else if let Some(with) = self.by_place(frames, &token, &string.text) {
             self.edits.replace(whole, with);
+        } else if self.hides(frames) {
+            // With its quotes, so that the text of a chunk is hidden too.
+            self.edits.replace(quoted, format!("\"{SECRET}\""));
         } else if self.spare != Some(&whole) {
             match self.id_anywhere(&string.text) {
                 Some(id) => self.edits.replace(whole, id),

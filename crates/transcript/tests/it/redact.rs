@@ -255,6 +255,12 @@ fn a_rule_holds_where_it_cannot_be_looked_up() {
         "#,
     );
     assert!(script(&given.redact(&redaction)).contains(r#""text":"[text]""#));
+    let given = transcript(
+        r#"
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"pin 4711"},"n":1e400}}}
+        "#,
+    );
+    assert!(script(&given.redact(&redaction)).contains(r#""text":"[secret]""#));
 }
 
 #[test]
