@@ -31,9 +31,8 @@ pub(crate) enum IdKind {
 }
 
 impl IdKind {
-    /// The word in the placeholders of each kind that has its own. The flag is set for kinds whose ids mean the same on
-    /// the whole connection: their placeholders contain the session in which they appeared first, so that each session
-    /// counts its own.
+    /// The word in the placeholders of each kind that has its own. The flag is set if they also contain the session in
+    /// which the id appeared first: these ids mean the same on the whole connection, and each session counts its own.
     pub(crate) const PLACEHOLDERS: [(IdKind, &str, bool); 11] = [
         (IdKind::Session, "session", false),
         (IdKind::Message, "message", false),
