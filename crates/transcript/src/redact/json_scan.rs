@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use duologue_rpc::{JsonScanner, JsonToken, JsonTokenKind};
+use duologue_rpc::{JsonScanner, JsonToken, JsonTokenKind, Limits};
 use serde_json::value::RawValue;
 
 use super::secret_patterns::SECRET;
@@ -65,15 +65,29 @@ pub(crate) trait JsonVisitor<'a> {
     fn open(&mut self, _frames: &[PathStep<'a>], _start: usize) {}
     /// Called at the end of the object or array of the last step.
     fn close(&mut self, _frames: &[PathStep<'a>], _end: usize) {}
+    /// Called for an object or array that is nested too deeply, with its span. Its content is not visited.
+    fn too_deep(&mut self, _span: Range<usize>) {}
 }
 
-/// Scans a line. Returns false without calling the visitor if it is not JSON.
+/// Scans a line. Returns false without calling the visitor if it is not JSON. Visits values as deep as a message
+/// may have them, so that the path of each is short.
 pub(crate) fn scan<'a>(line: &'a str, visitor: &mut impl JsonVisitor<'a>) -> bool {
     if serde_json::from_str::<&RawValue>(line).is_err() {
         return false;
     }
+    let deepest = Limits::default().depth;
+    let mut too_deep = None;
     let mut frames: Vec<PathStep<'a>> = Vec::new();
-    for JsonToken { kind, span } in JsonScanner::new(line.as_bytes()) {
+    let mut tokens = JsonScanner::new(line.as_bytes());
+    while let Some(JsonToken { kind, span }) = tokens.next() {
+        if tokens.depth() > deepest {
+            too_deep.get_or_insert(span.start);
+            continue;
+        }
+        if let Some(start) = too_deep.take() {
+            visitor.too_deep(start..span.end);
+            continue;
+        }
         let token = line.get(span.clone()).unwrap_or_default();
         match kind {
             JsonTokenKind::ObjectStart | JsonTokenKind::ArrayStart => {
@@ -261,6 +275,31 @@ mod tests {
         assert!(scan(r#" {"a":["x", {"b\u0021":"y\/z\"", "c":-1.5e3}, [], "q"],"d":null} "#, &mut listed));
         assert_eq!(listed.0, ["a:", "a.0=x", "b!:", "a.1.b!=y/z\"", "c:", "-1.5e3", "a.3=q", "d:", "null"]);
         assert!(!scan("{", &mut listed));
+    }
+
+    #[test]
+    fn values_below_the_limit_of_messages_are_not_visited() {
+        #[derive(Default)]
+        struct Deepest(usize, Vec<Range<usize>>);
+        impl<'a> JsonVisitor<'a> for Deepest {
+            fn string(&mut self, frames: &[PathStep<'a>], _: QuotedString<'a>) {
+                self.0 = self.0.max(frames.len());
+            }
+            fn open(&mut self, frames: &[PathStep<'a>], _: usize) {
+                self.0 = self.0.max(frames.len());
+            }
+            fn too_deep(&mut self, span: Range<usize>) {
+                self.1.push(span);
+            }
+        }
+        let deepest = Limits::default().depth;
+        let line = |depth| format!("{}\"x\"{},[],7]", "[".repeat(depth), "]".repeat(depth - 1));
+        let mut seen = Deepest::default();
+        assert!(scan(&line(deepest), &mut seen));
+        assert_eq!((seen.0, seen.1), (deepest, vec![]));
+        let mut seen = Deepest::default();
+        assert!(scan(&line(deepest + 2), &mut seen));
+        assert_eq!((seen.0, seen.1), (deepest, vec![deepest..deepest + 7]));
     }
 
     #[test]

@@ -452,6 +452,10 @@ impl<'a> JsonVisitor<'a> for RedactVisitor<'_> {
             self.edits.replace(start..end, with);
         }
     }
+
+    fn too_deep(&mut self, span: Range<usize>) {
+        self.edits.replace(span, format!("\"{SECRET}\""));
+    }
 }
 
 /// Smaller numbers are not seconds since 1970.

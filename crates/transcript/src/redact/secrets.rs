@@ -17,7 +17,8 @@ use crate::error::{Error, Result};
 const ROUNDS: usize = 16;
 
 /// The secrets to remove: keys with a known form, and values with a telling name of a member, variable or header.
-/// Such a name covers all values within an object or list. The environment and headers of MCP servers, the
+/// Such a name covers all values within an object or list. Where a line may contain a secret and is nested too deeply
+/// for a message, the deepest object or list is secret as a whole. The environment and headers of MCP servers, the
 /// parameters of `authenticate`, and matches of custom patterns are secret too.
 ///
 /// Each secret becomes `[secret]`; all other bytes stay. Secrets with JSON escapes (`\u0073k-…`) are found, as are
@@ -315,6 +316,10 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_, 'a> {
             self.edits.replace(span, format!("\"{SECRET}\""));
         }
     }
+
+    fn too_deep(&mut self, span: Range<usize>) {
+        self.edits.replace(span, format!("\"{SECRET}\""));
+    }
 }
 
 /// Returns true within the description of an MCP server.
@@ -430,6 +435,18 @@ mod tests {
             redact(r#"{"method":"authenticate","params":{"methodId":"m","code":4711,"list":[1]}}"#),
             r#"{"method":"authenticate","params":{"methodId":"m","code":"[secret]","list":["[secret]"]}}"#
         );
+    }
+
+    #[test]
+    fn what_is_nested_too_deeply_is_secret() {
+        // Searching the whole path of each word would take minutes.
+        let (depth, words) = (200_000, r#""-k","x","#.repeat(100_000));
+        let nested = |depth: usize, inner: &str| {
+            let (open, close) = ("[".repeat(depth), "]".repeat(depth));
+            format!(r#"{{"key":"","mcpServers":{open}{inner}{close}}}"#)
+        };
+        let redacted = redact(&nested(depth, &format!(r#"{words}"hunter2""#)));
+        assert_eq!(redacted, nested(duologue_rpc::Limits::default().depth - 1, r#""[secret]""#));
     }
 
     #[test]
