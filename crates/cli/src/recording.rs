@@ -8,6 +8,30 @@ use duologue_transcript::{Error as TranscriptError, Recorder, RecorderBuilder};
 use crate::error::Result;
 use crate::files;
 
+/// The part of a conversation that is not recorded.
+#[derive(clap::Args)]
+pub(crate) struct SecretArgs {
+    /// Redact keys, tokens and authorization headers before they reach the file; `false` keeps them
+    #[arg(
+        long,
+        value_name = "BOOL",
+        num_args = 0..=1,
+        require_equals = true,
+        default_value_t = true,
+        default_missing_value = "true",
+        action = clap::ArgAction::Set
+    )]
+    redact_secrets: bool,
+}
+
+impl SecretArgs {
+    /// Returns the settings of a recorder.
+    pub(crate) fn recorder(&self) -> RecorderBuilder {
+        let recorder = Recorder::builder().name(concat!("duologue ", env!("CARGO_PKG_VERSION")));
+        if self.redact_secrets { recorder } else { recorder.keep_secrets() }
+    }
+}
+
 /// Creates the file. An existing file is replaced only with `force`.
 pub(crate) fn create(recorder: RecorderBuilder, path: &Path, force: bool) -> Result<Recorder> {
     let begun = if force { recorder.replace(path) } else { recorder.create(path) };

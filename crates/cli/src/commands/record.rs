@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 use crate::commands::AgentArgs;
 use crate::error::Result;
 use crate::exit::{self, Exit};
-use crate::recording;
+use crate::recording::{self, SecretArgs};
 use crate::signals::Signals;
 use crate::{runtime, ui};
 
@@ -52,17 +52,8 @@ pub(crate) struct RecordArgs {
     /// Drop lines instead of delaying the conversation when the disk is slow
     #[arg(long)]
     lossy: bool,
-    /// Redact keys, tokens and authorization headers before they reach the file; `false` keeps them
-    #[arg(
-        long,
-        value_name = "BOOL",
-        num_args = 0..=1,
-        require_equals = true,
-        default_value_t = true,
-        default_missing_value = "true",
-        action = clap::ArgAction::Set
-    )]
-    redact_secrets: bool,
+    #[command(flatten)]
+    secrets: SecretArgs,
     #[command(flatten)]
     agent: AgentArgs,
 }
@@ -125,14 +116,9 @@ async fn record(args: &RecordArgs) -> Result<Exit> {
 
 impl RecordArgs {
     fn open(&self) -> Result<Recorder> {
-        let mut recorder = Recorder::builder()
-            .name(concat!("duologue ", env!("CARGO_PKG_VERSION")))
-            .program(self.agent.words());
+        let mut recorder = self.secrets.recorder().program(self.agent.words());
         if self.lossy {
             recorder = recorder.lossy();
-        }
-        if !self.redact_secrets {
-            recorder = recorder.keep_secrets();
         }
         recording::create(recorder, &self.output, self.force)
     }

@@ -1,20 +1,18 @@
 //! `duologue replay`.
 
-use std::fs::File;
-use std::io::{BufWriter, Write};
+use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use duologue_client::{AgentProcess, Command};
 use duologue_rpc::{Stdio, Transport};
-use duologue_transcript::{Record, RecordEvent, Replay, ReplayReport, Timing, Transcript, printable};
+use duologue_transcript::{Recorder, Replay, ReplayReport, Timing, Transcript, printable};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 use crate::commands::{AgentArgs, IgnoreArgs};
 use crate::error::Result;
 use crate::exit::{Exit, agent_code};
-use crate::files;
+use crate::recording::{self, SecretArgs};
 use crate::runtime;
 use crate::signals::Signals;
 use crate::source::SourceArgs;
@@ -52,6 +50,8 @@ pub(crate) struct ReplayArgs {
     /// Replace the file if it exists
     #[arg(long, requires = "save")]
     force: bool,
+    #[command(flatten)]
+    secrets: SecretArgs,
     /// The folder that replaces the first recorded one; by default the current one if the
     /// recorded one does not exist
     #[arg(long, value_name = "DIR", requires = "agent")]
@@ -84,6 +84,8 @@ pub(crate) fn run(args: ReplayArgs) -> Result<Exit> {
     let damaged = source.print_damage();
     let transcript = source.transcript;
     let cwd = args.live_cwd(&transcript)?;
+    let program =
+        args.agent.given().map_or_else(|| transcript.header().program.clone(), |_| args.agent.words());
     let ignored = args.ignore.paths()?;
     IgnoreArgs::warn_of_unmatched(&ignored, &[&transcript])?;
     let mut replay = Replay::new(transcript)
@@ -94,11 +96,14 @@ pub(crate) fn run(args: ReplayArgs) -> Result<Exit> {
         replay = replay.cwd(cwd);
     }
     // Created before the first message: a conversation that cannot be saved is not started.
-    let file = args.file()?;
+    let recorder = args.recorder(program)?;
+    if let Some(recorder) = &recorder {
+        replay = replay.record(recorder.clone());
+    }
     let runtime = runtime::current_thread()?;
     let exit = match args.agent.given() {
-        None => runtime.block_on(serve(&args, replay, file)),
-        Some(command) => runtime.block_on(drive(&args, replay, command, file)),
+        None => runtime.block_on(serve(&args, replay, recorder)),
+        Some(command) => runtime.block_on(drive(&args, replay, command, recorder)),
     };
     // A blocked read of a terminal is not waited for.
     runtime.shutdown_background();
@@ -110,7 +115,7 @@ pub(crate) fn run(args: ReplayArgs) -> Result<Exit> {
 }
 
 /// Plays the agent.
-async fn serve(args: &ReplayArgs, mut replay: Replay, file: Option<File>) -> Result<Exit> {
+async fn serve(args: &ReplayArgs, mut replay: Replay, recorder: Option<Recorder>) -> Result<Exit> {
     let stdio = Stdio::take()?;
     if !args.no_stderr {
         replay = replay.on_stderr(|line| {
@@ -119,7 +124,7 @@ async fn serve(args: &ReplayArgs, mut replay: Replay, file: Option<File>) -> Res
         });
     }
     let report = replay.serve(stdio.transport).await?;
-    save(file, &report.live)?;
+    finish(recorder).await?;
     let found = args.print_report(&report, None)?;
     Ok(match report.exit.and_then(|exit| agent_code(&exit)) {
         _ if found => Exit::Found,
@@ -129,14 +134,25 @@ async fn serve(args: &ReplayArgs, mut replay: Replay, file: Option<File>) -> Res
 }
 
 /// Plays the client.
-async fn drive(args: &ReplayArgs, replay: Replay, command: Command, file: Option<File>) -> Result<Exit> {
+async fn drive(
+    args: &ReplayArgs,
+    replay: Replay,
+    command: Command,
+    recorder: Option<Recorder>,
+) -> Result<Exit> {
     let mut signals = Signals::listen()?;
-    let (process, pipes) = AgentProcess::start(command)?;
-    let stderr_records = Arc::new(Mutex::new(Vec::new()));
-    let kept = args.save.is_some().then(|| Arc::clone(&stderr_records));
-    let stderr_copy = tokio::spawn(show_stderr(pipes.stderr, kept));
+    let (process, pipes) = match AgentProcess::start(command) {
+        Ok(started) => started,
+        Err(error) => {
+            if let (Some(recorder), Some(path)) = (recorder, &args.save) {
+                recording::remove(recorder, path).await;
+            }
+            return Err(error.into());
+        }
+    };
+    let stderr_copy = tokio::spawn(show_stderr(pipes.stderr, recorder.clone()));
     let driven = replay.drive(Transport::new(pipes.stdout, pipes.stdin));
-    let mut report = tokio::select! {
+    let report = tokio::select! {
         report = driven => report?,
         signal = signals.next() => {
             process.kill();
@@ -146,25 +162,17 @@ async fn drive(args: &ReplayArgs, replay: Replay, command: Command, file: Option
     let status = process.end().await;
     // Child processes may hold the pipe open.
     let _ = tokio::time::timeout(Duration::from_millis(500), stderr_copy).await;
-    let mut records = report.live.records().to_vec();
-    if let Ok(mut stderr_records) = stderr_records.lock() {
-        records.append(&mut stderr_records);
+    if let (Some(recorder), Some(status)) = (&recorder, status) {
+        recorder.exit(status);
     }
-    records.sort_by_key(|record| record.at);
-    if let Some(status) = status {
-        let at = records.last().map(|record| record.at).unwrap_or_default();
-        records.push(Record::new(at, RecordEvent::Exit(status.into())));
-    }
-    report.live = Transcript::new(report.live.header().clone(), records);
-    save(file, &report.live)?;
+    finish(recorder).await?;
     let diff = report.diff();
     let found = args.print_report(&report, diff.as_deref())?;
     Ok(if found { Exit::Found } else { Exit::Ok })
 }
 
-/// Shows the agent's stderr, and records it if a file is given.
-async fn show_stderr(stderr: impl AsyncRead + Unpin, kept: Option<Arc<Mutex<Vec<Record>>>>) {
-    let started = Instant::now();
+/// Shows the agent's stderr, and records it if there is a recorder.
+async fn show_stderr(stderr: impl AsyncRead + Unpin, recorder: Option<Recorder>) {
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
     // An endless line is shown in parts.
@@ -172,16 +180,19 @@ async fn show_stderr(stderr: impl AsyncRead + Unpin, kept: Option<Arc<Mutex<Vec<
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end_matches(['\r', '\n']);
         let _ = writeln!(ui::stderr(), "{DIM}{}{DIM:#}", printable(text.trim_end()));
-        if let Some(Ok(mut kept)) = kept.as_ref().map(|kept| kept.lock()) {
-            kept.push(Record::new(started.elapsed(), RecordEvent::Stderr(text.into())));
+        if let Some(recorder) = &recorder {
+            recorder.room().await;
+            recorder.stderr(text.as_bytes());
         }
         line.clear();
     }
 }
 
-fn save(file: Option<File>, live: &Transcript) -> Result<()> {
-    let Some(file) = file else { return Ok(()) };
-    Ok(live.write(BufWriter::new(file))?)
+async fn finish(recorder: Option<Recorder>) -> Result<()> {
+    match recorder {
+        Some(recorder) => Ok(recorder.finish().await?),
+        None => Ok(()),
+    }
 }
 
 impl ReplayArgs {
@@ -198,13 +209,9 @@ impl ReplayArgs {
     }
 
     /// Creates the file for this conversation.
-    fn file(&self) -> Result<Option<File>> {
+    fn recorder(&self, program: Vec<String>) -> Result<Option<Recorder>> {
         let Some(path) = &self.save else { return Ok(None) };
-        let mut options = File::options();
-        // It contains prompts and files.
-        #[cfg(unix)]
-        std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-        files::create(&mut options, path, self.force).map(Some)
+        recording::create(self.secrets.recorder().program(program), path, self.force).map(Some)
     }
 
     /// Prints the differences. Returns true if there are any.

@@ -317,6 +317,61 @@ fn a_file_to_save_to_is_opened_before_the_first_message() {
     assert!(!ran.exists(), "no agent was started");
 }
 
+/// An agent that names a key in its answer and on stderr.
+const KEY: &str = "sk-abcdefghijklmnop1234";
+
+#[test]
+fn a_saved_conversation_is_as_private_as_a_recorded_one() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("turn.jsonl");
+    write(&path, TURN);
+    let agent = TURN.replace("end_turn", KEY).replace("loading", KEY);
+    write(&folder.path().join("agent.jsonl"), &agent);
+    let again = folder.path().join("again.jsonl");
+    let replay = |options: &[&str]| {
+        let agent = ["--", DUOLOGUE, "replay", "agent.jsonl"];
+        let output = run(
+            folder.path(),
+            &[&["replay", "turn.jsonl", "--save", "again.jsonl"], options, &agent].concat(),
+            "",
+        );
+        assert_eq!(output.status.code(), Some(1), "{}", shown(&output));
+        fs::read_to_string(&again).expect("a transcript")
+    };
+    fs::write(&again, "an old file that others may read").expect("a file");
+    let saved = replay(&["--force"]);
+    assert!(!saved.contains(KEY), "{saved}");
+    assert!(
+        saved.contains(r#""stopReason":"[secret]""#) && saved.contains(r#""stderr":"[secret]"#),
+        "{saved}"
+    );
+    assert!(saved.contains(r#""redacted":"secrets""#) && saved.contains(r#""exit""#), "{saved}");
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::PermissionsExt as _;
+        let mode = || fs::metadata(&again).expect("a file").permissions().mode() & 0o777;
+        assert_eq!(mode(), 0o600);
+        fs::rename(&again, folder.path().join("target.jsonl")).expect("a file");
+        std::os::unix::fs::symlink("target.jsonl", &again).expect("a link");
+        let args = ["replay", "turn.jsonl", "--save", "again.jsonl", "--force", "--", "cat"];
+        let output = run(folder.path(), &args, "");
+        assert_eq!(output.status.code(), Some(4), "a link is not followed: {}", shown(&output));
+        fs::remove_file(&again).expect("a link");
+    }
+    #[cfg(not(unix))]
+    fs::remove_file(&again).expect("a file");
+    assert!(replay(&["--redact-secrets=false"]).contains(KEY));
+}
+
+#[test]
+fn a_conversation_that_does_not_start_leaves_no_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&folder.path().join("turn.jsonl"), TURN);
+    let args = ["replay", "turn.jsonl", "--save", "again.jsonl", "--", "/no/such/agent"];
+    assert_eq!(run(folder.path(), &args, "").status.code(), Some(3));
+    assert!(!folder.path().join("again.jsonl").exists());
+}
+
 /// A delegation with its updates and its result. Both agents have other ids than the recorded ones.
 #[test]
 fn agents_that_talk_are_played_too() {

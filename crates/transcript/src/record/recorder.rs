@@ -8,7 +8,7 @@ use duologue_rpc::Tap;
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::format::{Header, ProcessExit, Redacted, Side};
+use crate::format::{Header, ProcessExit, RecordedLine, Redacted, Side};
 use crate::record::file::{ResumePoint, TranscriptFile};
 use crate::record::queue::{QueuedEvent, RecordQueue};
 use crate::record::tap::RecorderTap;
@@ -172,6 +172,11 @@ impl Recorder {
         if !self.handle.queue.lossy {
             let _ = self.flush().await;
         }
+    }
+
+    /// Records a line.
+    pub(crate) fn line(&self, line: &RecordedLine) {
+        self.push(QueuedEvent::Line { from: line.from, end: line.end, object: false }, line.bytes());
     }
 
     pub(super) fn is_full(&self) -> bool {

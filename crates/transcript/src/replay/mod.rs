@@ -22,6 +22,7 @@ use duologue_rpc::Transport;
 use crate::error::Result;
 use crate::format::{Header, Side};
 use crate::ignored_paths::IgnoredPaths;
+use crate::record::Recorder;
 use crate::transcript::Transcript;
 use player::Player;
 pub use report::{Difference, ReplayReport};
@@ -100,6 +101,7 @@ pub struct Replay {
     transcript: Transcript,
     settings: ReplaySettings,
     stderr: Option<OnStderr>,
+    recorder: Option<Recorder>,
 }
 
 /// A callback for the lines of stderr.
@@ -130,7 +132,7 @@ impl Replay {
             settle: SETTLE,
             cwd: None,
         };
-        Replay { transcript, settings, stderr: None }
+        Replay { transcript, settings, stderr: None, recorder: None }
     }
 
     /// Ignores a path, both during the replay and in [`ReplayReport::diff`]. [`IgnoredPaths::add`] describes the syntax.
@@ -182,6 +184,12 @@ impl Replay {
         self
     }
 
+    /// Also records the live conversation while it happens.
+    pub fn record(mut self, recorder: Recorder) -> Self {
+        self.recorder = Some(recorder);
+        self
+    }
+
     /// Plays the agent for a live client, until the client closes its output or the recorded agent ends.
     ///
     /// A request matches the next recorded one with the same method, session and params. The agent's lines are sent
@@ -224,8 +232,9 @@ impl Replay {
         let recording = self.transcript.clone();
         let ignored = self.settings.ignored.clone();
         let mut player = Player::new(self.transcript, self.settings, plays);
+        let recorded = recording.records();
         let records =
-            transport::play(&mut player, recording.records(), plays, transport, self.stderr).await?;
+            transport::play(&mut player, recorded, plays, transport, self.stderr, self.recorder).await?;
         Ok(ReplayReport {
             differences: player.differences(),
             unused: player.unused(),

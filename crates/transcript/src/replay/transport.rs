@@ -11,6 +11,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::player::{Player, PlayerAction};
 use crate::format::{LineEnd, Record, RecordEvent, RecordedLine, Side};
+use crate::record::Recorder;
 
 /// The number of unwritten bytes above which no further line is sent.
 const FULL: usize = 256 * 1024;
@@ -23,7 +24,36 @@ const FLOOD: usize = 64 << 20;
 
 /// Returns the memory that a record takes.
 fn weight(record: &Record) -> usize {
-    size_of::<Record>() + record.line().map_or(0, |line| line.bytes().len())
+    record.line().map_or(size_of::<Record>(), line_weight)
+}
+
+fn line_weight(line: &RecordedLine) -> usize {
+    size_of::<Record>() + line.bytes().len()
+}
+
+/// The live conversation, which may also be recorded to a file.
+#[derive(Default)]
+struct LiveRecords {
+    records: Vec<Record>,
+    recorder: Option<Recorder>,
+}
+
+impl LiveRecords {
+    fn push(&mut self, at: Duration, event: RecordEvent) {
+        match (&self.recorder, &event) {
+            (Some(recorder), RecordEvent::Line(line)) => recorder.line(line),
+            (Some(recorder), RecordEvent::Eof(side)) => recorder.eof(*side),
+            _ => {}
+        }
+        self.records.push(Record::new(at, event));
+    }
+
+    /// Waits while the queue of the file is full.
+    async fn room(&self) {
+        if let Some(recorder) = &self.recorder {
+            recorder.room().await;
+        }
+    }
 }
 
 /// Runs the replay. Returns the live conversation.
@@ -33,11 +63,12 @@ pub(super) async fn play(
     plays: Side,
     transport: Transport,
     mut stderr: Option<super::OnStderr>,
+    recorder: Option<Recorder>,
 ) -> io::Result<Vec<Record>> {
     let started = Instant::now();
     let (mut reader, writer) = transport.into_split();
     let mut writer = Some(writer);
-    let mut live = Vec::new();
+    let mut live = LiveRecords { recorder, ..LiveRecords::default() };
     let most = FLOOD + 4 * recording.iter().map(weight).sum::<usize>();
     let mut received = 0;
     let mut input = LineBuffer::new(Limits::default().frame_bytes);
@@ -46,6 +77,7 @@ pub(super) async fn play(
     let mut unflushed = false;
     let (mut ended, mut close) = (false, false);
     loop {
+        live.room().await;
         let now = started.elapsed();
         let mut wake = None;
         let mut done = false;
@@ -56,7 +88,7 @@ pub(super) async fn play(
                 PlayerAction::Send(bytes) => {
                     // Lines are not recorded after the reader has left.
                     if writer.is_some() && !close {
-                        live.push(Record::new(now, RecordEvent::Line(line(plays, &bytes))));
+                        live.push(now, RecordEvent::Line(line(plays, &bytes)));
                         output.extend_from_slice(&bytes);
                         unflushed = true;
                     }
@@ -68,7 +100,7 @@ pub(super) async fn play(
                 }
                 PlayerAction::Close => {
                     if !close {
-                        live.push(Record::new(now, RecordEvent::Eof(plays)));
+                        live.push(now, RecordEvent::Eof(plays));
                     }
                     close = true;
                 }
@@ -97,7 +129,7 @@ pub(super) async fn play(
             // A line without an end closes the conversation, as on every connection.
             Err(LineTooLong) if !ended => {
                 ended = true;
-                live.push(Record::new(now, RecordEvent::Eof(plays.other())));
+                live.push(now, RecordEvent::Eof(plays.other()));
                 player.end(now);
                 continue;
             }
@@ -110,7 +142,7 @@ pub(super) async fn play(
                 let _ = writer.shutdown().await;
             }
             if done {
-                return Ok(live);
+                return Ok(live.records);
             }
         }
         tokio::select! {
@@ -140,7 +172,7 @@ pub(super) async fn play(
                     if !rest.is_empty() {
                         receive(player, plays, rest, now, &mut live);
                     }
-                    live.push(Record::new(now, RecordEvent::Eof(plays.other())));
+                    live.push(now, RecordEvent::Eof(plays.other()));
                     player.end(now);
                 }
             },
@@ -151,12 +183,11 @@ pub(super) async fn play(
 }
 
 /// Passes a line of the other side to the player. Returns the memory that it takes.
-fn receive(player: &mut Player, plays: Side, bytes: &[u8], now: Duration, live: &mut Vec<Record>) -> usize {
+fn receive(player: &mut Player, plays: Side, bytes: &[u8], now: Duration, live: &mut LiveRecords) -> usize {
     let line = line(plays.other(), bytes);
     player.receive(line.readable(), now);
-    let record = Record::new(now, RecordEvent::Line(line));
-    let memory = weight(&record);
-    live.push(record);
+    let memory = line_weight(&line);
+    live.push(now, RecordEvent::Line(line));
     memory
 }
 
