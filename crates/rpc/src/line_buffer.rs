@@ -121,6 +121,7 @@ impl LineBuffer {
     }
 
     /// Removes the next complete line. Returns its range without the line end.
+    #[inline]
     fn next_range(&mut self) -> Result<Option<Range<usize>>, LineTooLong> {
         let unseen = self.bytes.get(self.scanned..self.end).unwrap_or_default();
         let Some(offset) = memchr::memchr(b'\n', unseen) else {
@@ -148,6 +149,7 @@ impl LineBuffer {
         self.bytes.get(line).unwrap_or_default()
     }
 
+    #[inline]
     fn trimmed(&self, line: Range<usize>) -> Range<usize> {
         match self.bytes.get(line.clone()) {
             Some([.., b'\r']) => line.start..line.end - 1,

@@ -1,11 +1,12 @@
 //! JSON that is kept as text.
 
-use crate::wire::schema_of;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
+
+use crate::wire::schema_of;
 
 /// One JSON value kept as the text it arrived in.
 ///

@@ -1,12 +1,13 @@
 //! The id of a JSON-RPC request.
 
-use crate::wire::schema_of;
 use std::fmt;
 use std::sync::Arc;
 
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
+
+use crate::wire::schema_of;
 
 /// The id of a JSON-RPC request, kept as its JSON token.
 ///

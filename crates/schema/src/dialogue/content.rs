@@ -1,7 +1,7 @@
 //! The content of a dialogue message.
 
 use duologue_schema_derive::wire;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{DialogueMessageId, ErrorContent};
 use crate::wire::schema_of;
@@ -64,7 +64,8 @@ impl From<ErrorContent> for DialogueContent {
 }
 
 /// One of the `belief_updates`: a [`Belief`], or a value of another form.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 #[non_exhaustive]
 pub enum BeliefUpdate {
     /// A belief.
@@ -87,15 +88,6 @@ impl BeliefUpdate {
 impl From<Belief> for BeliefUpdate {
     fn from(belief: Belief) -> Self {
         Self::Belief(belief)
-    }
-}
-
-impl Serialize for BeliefUpdate {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        match self {
-            Self::Belief(belief) => belief.serialize(serializer),
-            Self::Other(json) => json.serialize(serializer),
-        }
     }
 }
 

@@ -5,10 +5,10 @@
 use std::fmt;
 
 use duologue_schema_derive::wire;
-use serde::de::{Deserialize, Deserializer, Error as _};
-use serde::ser::{Serialize, SerializeMap, Serializer};
+use serde::de::Error as _;
+use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::wire::{Lenient, WriteFields, schema_of, write_object};
+use crate::wire::{Lenient, schema_of};
 
 /// One piece of content.
 ///
@@ -186,7 +186,8 @@ pub struct EmbeddedResource {
 }
 
 /// The contents of a resource: text or bytes. The key `text` tells which.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[serde(untagged)]
 #[non_exhaustive]
 pub enum EmbeddedResourceResource {
     /// Text.
@@ -228,21 +229,6 @@ impl From<TextResourceContents> for EmbeddedResourceResource {
 impl From<BlobResourceContents> for EmbeddedResourceResource {
     fn from(contents: BlobResourceContents) -> Self {
         Self::BlobResourceContents(contents)
-    }
-}
-
-impl WriteFields for EmbeddedResourceResource {
-    fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
-        match self {
-            Self::TextResourceContents(contents) => contents.write(map),
-            Self::BlobResourceContents(contents) => contents.write(map),
-        }
-    }
-}
-
-impl Serialize for EmbeddedResourceResource {
-    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-        write_object(self, s)
     }
 }
 

@@ -3,20 +3,8 @@
 use serde::de::{Deserialize, DeserializeOwned, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::{
-    AuthenticateRequest, AuthenticateResponse, CancelNotification, CancelRequestNotification,
-    CloseSessionRequest, CloseSessionResponse, CompleteElicitationNotification, CreateElicitationRequest,
-    CreateElicitationResponse, CreateTerminalRequest, CreateTerminalResponse, DeleteSessionRequest,
-    DeleteSessionResponse, Error, InitializeRequest, InitializeResponse, KillTerminalRequest,
-    KillTerminalResponse, ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, LoadSessionResponse,
-    LogoutRequest, LogoutResponse, NewSessionRequest, NewSessionResponse, Notification, PromptRequest,
-    PromptResponse, ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest,
-    ReleaseTerminalResponse, Request, RequestPermissionRequest, RequestPermissionResponse,
-    ResumeSessionRequest, ResumeSessionResponse, SessionNotification, SetSessionConfigOptionRequest,
-    SetSessionConfigOptionResponse, SetSessionModeRequest, SetSessionModeResponse, TerminalOutputRequest,
-    TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
-    WriteTextFileResponse,
-};
+use super::*;
+use crate::{Error, Notification, Request};
 
 /// The side that handles a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,9 +1,10 @@
 //! The paths of a work order, by name.
 
-use crate::wire::schema_of;
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
+
+use crate::wire::schema_of;
 
 /// Paths by name: `{name: path}` on the wire. They are relative to the root of the project.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
