@@ -104,8 +104,17 @@ impl LineBuffer {
     ///
     /// [`LineTooLong`] if the line is longer than the limit, complete or not.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
-        let line = self.next_range()?;
-        Ok(line.and_then(|line| self.bytes.get(line)))
+        let unseen = self.bytes.get(self.scanned..self.end).unwrap_or_default();
+        let Some(offset) = memchr::memchr(b'\n', unseen) else {
+            self.scanned = self.end;
+            let length = self.trimmed(self.start..self.end).len();
+            return if length > self.limit { Err(LineTooLong) } else { Ok(None) };
+        };
+        let line = self.start..self.scanned + offset;
+        self.start = line.end + 1;
+        self.scanned = self.start;
+        let line = self.trimmed(line);
+        if line.len() > self.limit { Err(LineTooLong) } else { Ok(self.bytes.get(line)) }
     }
 
     /// Removes the next complete line and returns it with its line end, if the difference between `\n` and `\r\n`
@@ -116,23 +125,8 @@ impl LineBuffer {
     /// As [`next_line`](Self::next_line).
     pub fn next_line_with_end(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
         let start = self.start;
-        let line = self.next_range()?;
-        Ok(line.and_then(|_| self.bytes.get(start..self.start)))
-    }
-
-    /// Removes the next complete line. Returns its range without the line end.
-    #[inline]
-    fn next_range(&mut self) -> Result<Option<Range<usize>>, LineTooLong> {
-        let unseen = self.bytes.get(self.scanned..self.end).unwrap_or_default();
-        let Some(offset) = memchr::memchr(b'\n', unseen) else {
-            self.scanned = self.end;
-            let length = self.trimmed(self.start..self.end).len();
-            return if length > self.limit { Err(LineTooLong) } else { Ok(None) };
-        };
-        let end = self.scanned + offset;
-        let line = self.trimmed(self.start..end);
-        (self.start, self.scanned) = (end + 1, end + 1);
-        if line.len() > self.limit { Err(LineTooLong) } else { Ok(Some(line)) }
+        let is_complete = self.next_line()?.is_some();
+        Ok(if is_complete { self.bytes.get(start..self.start) } else { None })
     }
 
     /// Removes and returns the bytes after the last line end, without a `\r` at their end.
@@ -149,7 +143,6 @@ impl LineBuffer {
         self.bytes.get(line).unwrap_or_default()
     }
 
-    #[inline]
     fn trimmed(&self, line: Range<usize>) -> Range<usize> {
         match self.bytes.get(line.clone()) {
             Some([.., b'\r']) => line.start..line.end - 1,

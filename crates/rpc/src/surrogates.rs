@@ -37,7 +37,6 @@ fn escaped_unit(line: &[u8], at: usize) -> Option<u16> {
 }
 
 /// Returns true if a line may contain half a surrogate pair. This is a cheap test before the repair.
-#[inline]
 pub(crate) fn has_surrogate_escape(line: &[u8]) -> bool {
     memchr::memchr_iter(b'\\', line).any(|at| matches!(line.get(at + 1..at + 3), Some(b"ud" | b"uD")))
 }
