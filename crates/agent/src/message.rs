@@ -2,7 +2,7 @@
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 
-use duologue_schema::{ContentBlock, ContentChunk, MessageClear, MessageId, SessionUpdate};
+use duologue_schema::{ContentBlock, ContentChunk, MessageClear, MessageId, SessionUpdate, append_content};
 
 use crate::client::ClearMode;
 use crate::error::{Error, Result};
@@ -247,11 +247,8 @@ impl MessageWriter {
 
     fn hold(&self, content: ContentBlock) -> Result<()> {
         self.turn.with_drafts(|drafts| match drafts.iter_mut().find(|draft| draft.id == self.id) {
-            Some(draft) => match (draft.content.last_mut(), &content) {
-                // Adjacent text becomes one chunk.
-                (Some(ContentBlock::Text(last)), ContentBlock::Text(text)) => last.text.push_str(&text.text),
-                _ => draft.content.push(content),
-            },
+            // Adjacent text becomes one chunk.
+            Some(draft) => append_content(&mut draft.content, &content),
             None => {
                 drafts.push(BufferedMessage { kind: self.kind, id: self.id.clone(), content: vec![content] })
             }

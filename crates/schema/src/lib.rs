@@ -31,6 +31,8 @@ mod v1;
 mod wire;
 pub mod work;
 
+#[doc(hidden)]
+pub use conversation::append_content;
 pub use conversation::{
     Compaction, Conversation, ConversationEntry, ConversationMessage, ConversationStats, MessageKind,
     OPEN_CALL_BYTES, OPEN_CALLS, Retention, SessionState,

@@ -116,7 +116,8 @@ impl Compaction {
 
 /// Appends `block`. Text joins the text before it unless their annotations differ, so that the
 /// boundaries of chunks leave no trace. Empty text adds nothing.
-pub(super) fn append(content: &mut Vec<ContentBlock>, block: &ContentBlock) {
+#[doc(hidden)]
+pub fn append_content(content: &mut Vec<ContentBlock>, block: &ContentBlock) {
     if let ContentBlock::Text(new) = block {
         if new.text.is_empty() {
             return;
@@ -135,7 +136,7 @@ pub(super) fn append(content: &mut Vec<ContentBlock>, block: &ContentBlock) {
 /// Returns the same content with adjacent texts joined.
 pub(super) fn joined(blocks: &[ContentBlock]) -> Vec<ContentBlock> {
     let mut content = Vec::with_capacity(blocks.len());
-    blocks.iter().for_each(|block| append(&mut content, block));
+    blocks.iter().for_each(|block| append_content(&mut content, block));
     content
 }
 

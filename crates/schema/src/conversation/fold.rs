@@ -2,7 +2,7 @@
 
 use duologue_schema_derive::wire;
 
-use super::entry::{append, joined, patch};
+use super::entry::{append_content, joined, patch};
 use super::open_calls::OpenCalls;
 use super::{
     Compaction, Conversation, ConversationEntry, ConversationMessage, Current, EntryKey, MessageKind,
@@ -51,7 +51,7 @@ impl Conversation {
             SessionUpdate::CompactionUpdate(update) => Some(self.update_compaction(update)),
             SessionUpdate::CompactionSummaryChunk(chunk) => {
                 Some(self.change_compaction(&chunk.compaction_id, |compaction| {
-                    append(&mut compaction.summary, &chunk.content);
+                    append_content(&mut compaction.summary, &chunk.content);
                 }))
             }
             SessionUpdate::Unknown(unknown) => self.unknown(unknown),
@@ -82,7 +82,7 @@ impl Conversation {
 
     fn chunk(&mut self, kind: MessageKind, chunk: &ContentChunk) -> usize {
         self.receive(kind, chunk.message_id.as_ref(), |message| {
-            append(&mut message.content, &chunk.content);
+            append_content(&mut message.content, &chunk.content);
             if chunk.meta.is_some() {
                 message.meta.clone_from(&chunk.meta);
             }

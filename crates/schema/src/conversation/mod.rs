@@ -7,7 +7,7 @@ mod state;
 
 use std::collections::HashMap;
 
-pub use self::entry::{Compaction, ConversationEntry, ConversationMessage, MessageKind};
+pub use self::entry::{Compaction, ConversationEntry, ConversationMessage, MessageKind, append_content};
 use self::open_calls::OpenCalls;
 pub use self::open_calls::{OPEN_CALL_BYTES, OPEN_CALLS};
 pub use self::state::SessionState;
