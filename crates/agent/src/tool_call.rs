@@ -11,7 +11,7 @@ use duologue_schema::{
 use serde_json::Value;
 
 use crate::calls::RemoteTerminal;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::turn::Turn;
 
 /// A tool call that has not been sent to the client yet.
@@ -130,6 +130,10 @@ impl ToolCallHandle {
 
     async fn change(&self, change: impl FnOnce(&ToolCall, ToolCallUpdate) -> ToolCallUpdate) -> Result<()> {
         self.turn.room().await?;
+        self.change_now(change)
+    }
+
+    fn change_now(&self, change: impl FnOnce(&ToolCall, ToolCallUpdate) -> ToolCallUpdate) -> Result<()> {
         // Sent under the lock, so that the stored call matches the last update.
         let mut call = self.call.lock_unpoisoned();
         let update = change(&call, ToolCallUpdate::new(self.id.clone()));
@@ -138,13 +142,22 @@ impl ToolCallHandle {
         Ok(())
     }
 
-    /// Sets the status.
+    /// Waits for space, but not after a cancel: the end of the call is sent then even if the output is full.
+    async fn room_to_end(&self) -> Result<()> {
+        match self.turn.room().await {
+            Err(Error::Cancelled) => Ok(()),
+            ready => ready,
+        }
+    }
+
+    /// Sets the status. After a cancel of the turn this does not wait.
     ///
     /// # Errors
     ///
-    /// As [`Turn::update`].
+    /// As [`Session::update`](crate::Session::update), and [`Error::TurnEnded`] after the response of the turn.
     pub async fn status(&self, status: ToolCallStatus) -> Result<()> {
-        self.update(|update| update.status(status)).await
+        self.room_to_end().await?;
+        self.change_now(|_, update| update.status(status))
     }
 
     /// Adds text or other content to the output of the tool.
@@ -180,12 +193,7 @@ impl ToolCallHandle {
     }
 
     async fn add(&self, content: ToolCallContent) -> Result<()> {
-        self.change(|call, update| {
-            let mut all = call.content.clone();
-            all.push(content);
-            update.content(all)
-        })
-        .await
+        self.change(|call, update| update.content(with(call, content))).await
     }
 
     /// Sets the output of the tool.
@@ -210,22 +218,35 @@ impl ToolCallHandle {
         self.turn.request_permission(ToolCallUpdate::from(call), options).await
     }
 
-    /// Sets the status to completed.
+    /// Sets the status to completed. After a cancel of the turn this does not wait.
     ///
     /// # Errors
     ///
-    /// As [`Turn::update`].
+    /// As [`status`](Self::status).
     pub async fn complete(self) -> Result<()> {
         self.status(ToolCallStatus::Completed).await
     }
 
-    /// Sets the status to failed and adds `why` to the content.
+    /// Sets the status to failed and adds `why` to the content. After a cancel of the turn this does not wait.
     ///
     /// # Errors
     ///
-    /// As [`Turn::update`].
+    /// As [`status`](Self::status).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits sends nothing: the two updates are sent together.
     pub async fn fail(self, why: impl Into<String>) -> Result<()> {
-        self.content(why.into()).await?;
-        self.status(ToolCallStatus::Failed).await
+        self.room_to_end().await?;
+        let why = ToolCallContent::from(ContentBlock::from(why.into()));
+        self.change_now(|call, update| update.content(with(call, why)))?;
+        self.change_now(|_, update| update.status(ToolCallStatus::Failed))
     }
+}
+
+/// Returns the content of a call with `more` appended.
+fn with(call: &ToolCall, more: ToolCallContent) -> Vec<ToolCallContent> {
+    let mut all = call.content.clone();
+    all.push(more);
+    all
 }
