@@ -178,15 +178,23 @@ impl Session {
     /// ```
     #[must_use]
     pub fn state<T: Default + Send + Sync + 'static>(&self) -> Arc<T> {
+        if let Some(state) = self.get_state() {
+            return state;
+        }
+        // Created and dropped without the lock, because `T` may use the state of the session.
+        let new = Arc::new(T::default());
         let mut states = self.inner.state.lock_unpoisoned();
-        let state = states.entry(TypeId::of::<T>()).or_insert_with(|| Arc::new(T::default()));
+        let state = states.entry(TypeId::of::<T>()).or_insert_with(|| new.clone()).clone();
+        drop(states);
         // The key is the type, so the downcast always succeeds.
-        Arc::downcast(state.clone()).unwrap_or_default()
+        Arc::downcast(state).unwrap_or(new)
     }
 
     /// Stores a `T` in the session, for state without a default.
     pub fn set_state<T: Send + Sync + 'static>(&self, state: T) {
-        self.inner.state.lock_unpoisoned().insert(TypeId::of::<T>(), Arc::new(state));
+        let replaced = self.inner.state.lock_unpoisoned().insert(TypeId::of::<T>(), Arc::new(state));
+        // Dropped without the lock, because it may use the state of the session.
+        drop(replaced);
     }
 
     /// Returns the `T` of the session, if there is one.
