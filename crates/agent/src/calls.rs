@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use duologue_rpc::{Closed, Error as RpcError, RequestHandle};
 use duologue_schema::{
     CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, ElicitationFormMode, ElicitationId, ElicitationMode, ElicitationSchema,
@@ -10,6 +11,7 @@ use duologue_schema::{
     TerminalId, TerminalOutputRequest, TerminalOutputResponse, ToolCallUpdate, WaitForTerminalExitRequest,
     WriteTextFileRequest,
 };
+use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 use crate::session::Session;
@@ -47,8 +49,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised `fs.readTextFile`, and the error of the
-    /// client.
+    /// [`Error::NotSupported`] unless the client advertised `fs.readTextFile`, and
+    /// the error of the client.
     pub async fn read_text_file(&self, path: impl Into<PathBuf>) -> Result<String> {
         self.read(ReadTextFileRequest::new(self.id().clone(), path.into())).await
     }
@@ -75,8 +77,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised `fs.writeTextFile`, and the error of the
-    /// client.
+    /// [`Error::NotSupported`] unless the client advertised `fs.writeTextFile`, and
+    /// the error of the client.
     pub async fn write_text_file(&self, path: impl Into<PathBuf>, content: impl Into<String>) -> Result<()> {
         self.client().require(|client| client.fs.write_text_file, "fs.writeTextFile")?;
         let request = WriteTextFileRequest::new(self.id().clone(), path.into(), content.into());
@@ -89,7 +91,13 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised `terminal`, and the error of the client.
+    /// [`Error::NotSupported`] unless the client advertised `terminal`, [`Error::RelativePath`], and the error of the
+    /// client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request. If the client starts the program all the same, its terminal is
+    /// released.
     pub async fn create_terminal(
         &self,
         command: impl Into<String>,
@@ -106,11 +114,28 @@ impl Session {
     /// # Errors
     ///
     /// As [`create_terminal`](Self::create_terminal).
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`create_terminal`](Self::create_terminal).
     pub async fn create_terminal_with(&self, mut request: CreateTerminalRequest) -> Result<RemoteTerminal> {
         self.client().require(|client| client.terminal, "terminal")?;
         request.session_id = self.id().clone();
-        let id = self.peer().request(&request).await?.terminal_id;
-        Ok(RemoteTerminal { session: self.clone(), id, released: false })
+        let (sender, receiver) = oneshot::channel();
+        let request = self.peer().request_into(&request, None, {
+            let session = self.clone();
+            move |response| {
+                // If the caller has gone, the terminal is dropped with the message, which releases it.
+                let _ = sender.send(response.map(|created| RemoteTerminal {
+                    session,
+                    id: created.terminal_id,
+                    released: false,
+                }));
+            }
+        })?;
+        let _withdraw = WithdrawTerminal(request);
+        let created = receiver.await.map_err(|_| RpcError::Closed(Closed::Local))?;
+        Ok(created?)
     }
 
     /// Requests that the user fills in a form. Never use it for secrets.
@@ -176,6 +201,15 @@ fn absolute(path: &Path) -> Result<()> {
         return Ok(());
     }
     Err(Error::invalid_params(format!("the path must be absolute: {}", path.display())))
+}
+
+/// Cancels the request for a terminal when it is dropped, unless the response has arrived.
+struct WithdrawTerminal(RequestHandle);
+
+impl Drop for WithdrawTerminal {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
 }
 
 /// A program in a terminal of the client. Dropping the handle releases the terminal.
