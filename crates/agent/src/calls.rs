@@ -49,7 +49,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised `fs.readTextFile`, and
+    /// [`Error::NotSupported`] unless the client advertised `fs.readTextFile`, [`Error::RelativePath`], and
     /// the error of the client.
     pub async fn read_text_file(&self, path: impl Into<PathBuf>) -> Result<String> {
         self.read(ReadTextFileRequest::new(self.id().clone(), path.into())).await
@@ -77,7 +77,7 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] unless the client advertised `fs.writeTextFile`, and
+    /// [`Error::NotSupported`] unless the client advertised `fs.writeTextFile`, [`Error::RelativePath`], and
     /// the error of the client.
     pub async fn write_text_file(&self, path: impl Into<PathBuf>, content: impl Into<String>) -> Result<()> {
         self.client().require(|client| client.fs.write_text_file, "fs.writeTextFile")?;
@@ -120,6 +120,7 @@ impl Session {
     /// As [`create_terminal`](Self::create_terminal).
     pub async fn create_terminal_with(&self, mut request: CreateTerminalRequest) -> Result<RemoteTerminal> {
         self.client().require(|client| client.terminal, "terminal")?;
+        request.cwd.as_deref().map_or(Ok(()), absolute)?;
         request.session_id = self.id().clone();
         let (sender, receiver) = oneshot::channel();
         let request = self.peer().request_into(&request, None, {
@@ -197,10 +198,7 @@ impl Session {
 }
 
 fn absolute(path: &Path) -> Result<()> {
-    if path.is_absolute() {
-        return Ok(());
-    }
-    Err(Error::invalid_params(format!("the path must be absolute: {}", path.display())))
+    if path.is_absolute() { Ok(()) } else { Err(Error::RelativePath { path: path.to_owned() }) }
 }
 
 /// Cancels the request for a terminal when it is dropped, unless the response has arrived.

@@ -1,6 +1,7 @@
 //! The errors of an agent.
 
 use std::borrow::Cow;
+use std::path::PathBuf;
 
 use duologue_schema::Error as WireError;
 
@@ -22,6 +23,12 @@ pub enum Error {
     NotSupported {
         /// The path of the capability in `initialize`.
         capability: &'static str,
+    },
+    /// The path of a request to the client is relative, but the protocol requires absolute paths. Nothing was sent.
+    #[error("{} is not an absolute path", path.display())]
+    RelativePath {
+        /// The path.
+        path: PathBuf,
     },
     /// The turn was cancelled.
     #[error("the turn was cancelled")]

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use duologue_agent::schema::{
     AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, CompactionStatus, CompactionUpdate,
-    CreateElicitationResponse, ElicitationSchema, InitializeRequest, Notice, NoticeSeverity,
-    SessionCapabilities, SessionCloseCapabilities, SessionConfigOption, SessionConfigSelectOption,
-    SessionDeleteCapabilities, SessionId, SessionModeId, SessionUpdate, ToolCallUpdate,
+    CreateElicitationResponse, CreateTerminalRequest, ElicitationSchema, InitializeRequest, Notice,
+    NoticeSeverity, SessionCapabilities, SessionCloseCapabilities, SessionConfigOption,
+    SessionConfigSelectOption, SessionDeleteCapabilities, SessionId, SessionModeId, SessionUpdate,
+    ToolCallUpdate,
 };
 use duologue_agent::{Agent, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
 use serde_json::{Value, json};
@@ -69,9 +70,20 @@ impl Agent for Conforming {
                 turn.set_answer_meta(meta.as_object().cloned().unwrap_or_default().into());
             }
             "relative" => {
-                for called in [turn.read_text_file("a").await.map(drop), turn.write_text_file("a", "").await]
-                {
-                    turn.message().push(format!("{called:?}")).await?;
+                let mut terminal = CreateTerminalRequest::new("", "true");
+                terminal.cwd = Some("a".into());
+                let calls = [
+                    turn.read_text_file("a").await.map(drop),
+                    turn.read_lines("a", 1, 1).await.map(drop),
+                    turn.write_text_file("a", "").await,
+                    turn.create_terminal_with(terminal).await.map(drop),
+                ];
+                for called in calls {
+                    assert!(
+                        matches!(&called, Err(Error::RelativePath { path }) if path == "a"),
+                        "{called:?}"
+                    );
+                    turn.message().push(called.unwrap_err().to_string()).await?;
                 }
             }
             "call" => turn.message().push(refused(turn).await).await?,
@@ -328,7 +340,8 @@ async fn options_that_are_on_or_off_are_shown_to_clients_that_take_them() {
 #[tokio::test(start_paused = true)]
 async fn relative_paths_are_refused() {
     in_time(async {
-        let (mut client, _) = client_of(json!({"fs": {"readTextFile": true, "writeTextFile": true}})).await;
+        let (mut client, _) =
+            client_of(json!({"fs": {"readTextFile": true, "writeTextFile": true}, "terminal": true})).await;
         for (method, params) in [
             ("session/new", json!({"cwd": "a", "mcpServers": []})),
             ("session/new", json!({"cwd": "/", "additionalDirectories": ["a"], "mcpServers": []})),
@@ -340,10 +353,8 @@ async fn relative_paths_are_refused() {
         }
         let session = client.new_session().await;
         let prompt = client.prompt(&session, "relative").await;
-        for _ in 0..2 {
-            let said = client.expect("session/update").await;
-            let text = said["params"]["update"]["content"]["text"].as_str().expect("text");
-            assert!(text.contains("the path must be absolute: a"), "{text}");
+        for _ in 0..4 {
+            expect_text(&mut client, "a is not an absolute path").await;
         }
         expect_answer(&mut client, prompt).await;
     })
