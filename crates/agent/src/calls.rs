@@ -245,11 +245,7 @@ impl RemoteTerminal {
     /// As [`output`](Self::output).
     pub async fn wait_for_exit(&self) -> Result<TerminalExitStatus> {
         let request = WaitForTerminalExitRequest::new(self.session.id().clone(), self.id.clone());
-        let response = self.session.peer().request(&request).await?;
-        let mut status = TerminalExitStatus::default();
-        status.exit_code = response.exit_code;
-        status.signal = response.signal;
-        Ok(status)
+        Ok(self.session.peer().request(&request).await?.into())
     }
 
     /// Ends the program. Its output can still be requested.

@@ -21,10 +21,15 @@ pub struct ClientHandle {
 }
 
 struct ClientState {
-    initialize: OnceLock<InitializeRequest>,
+    initialize: OnceLock<Introduction>,
     none: ClientCapabilities,
-    supports_clear: OnceLock<bool>,
     clear_policy: ClearPolicy,
+}
+
+/// The `initialize` request of the client.
+struct Introduction {
+    request: InitializeRequest,
+    supports_clear: bool,
 }
 
 impl std::fmt::Debug for ClientHandle {
@@ -35,23 +40,19 @@ impl std::fmt::Debug for ClientHandle {
 
 impl ClientHandle {
     pub(crate) fn new(peer: Peer, agent: PeerAgent, clear_policy: ClearPolicy) -> Self {
-        let state = ClientState {
-            initialize: OnceLock::new(),
-            none: ClientCapabilities::default(),
-            supports_clear: OnceLock::new(),
-            clear_policy,
-        };
+        let state =
+            ClientState { initialize: OnceLock::new(), none: ClientCapabilities::default(), clear_policy };
         ClientHandle { peer, agent, state: Arc::new(state) }
     }
 
     /// Stores the client's `initialize` request. Returns false if there was one before.
-    pub(crate) fn set_initialize_request(&self, initialize: InitializeRequest) -> bool {
-        let supports_clear = initialize.client_capabilities.has_message_clear();
-        let first = self.state.initialize.set(initialize).is_ok();
-        if first {
-            let _ = self.state.supports_clear.set(supports_clear);
-        }
-        first
+    pub(crate) fn set_initialize_request(&self, request: InitializeRequest) -> bool {
+        let supports_clear = request.client_capabilities.has_message_clear();
+        self.state.initialize.set(Introduction { request, supports_clear }).is_ok()
+    }
+
+    fn initialize_request(&self) -> Option<&InitializeRequest> {
+        self.state.initialize.get().map(|introduction| &introduction.request)
     }
 
     pub(crate) fn is_initialized(&self) -> bool {
@@ -61,13 +62,13 @@ impl ClientHandle {
     /// Returns the capabilities of the client.
     #[must_use]
     pub fn capabilities(&self) -> &ClientCapabilities {
-        self.state.initialize.get().map_or(&self.state.none, |initialize| &initialize.client_capabilities)
+        self.initialize_request().map_or(&self.state.none, |request| &request.client_capabilities)
     }
 
     /// Returns the name and version of the client, if it sent them.
     #[must_use]
     pub fn info(&self) -> Option<&Implementation> {
-        self.state.initialize.get()?.client_info.as_ref()
+        self.initialize_request()?.client_info.as_ref()
     }
 
     /// Returns the connection, for extension methods and [`flush`](Peer::flush).
@@ -88,7 +89,7 @@ impl ClientHandle {
     pub(crate) fn clearing(&self) -> ClearMode {
         match self.state.clear_policy {
             ClearPolicy::Always => ClearMode::Send,
-            _ if self.state.supports_clear.get() == Some(&true) => ClearMode::Send,
+            _ if self.state.initialize.get().is_some_and(|client| client.supports_clear) => ClearMode::Send,
             ClearPolicy::Separator => ClearMode::Separate,
             ClearPolicy::Hold => ClearMode::Hold,
         }

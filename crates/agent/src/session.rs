@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex};
 
 use duologue_exchange::{PeerAgent, PendingSession};
 use duologue_rpc::{CancellationToken, Limits, Lock, NotificationBuffer, Peer, Responder};
-use duologue_schema::{McpServer, Meta, NewSessionResponse, SessionId, SessionNotification, SessionUpdate};
+use duologue_schema::{
+    McpServer, Meta, NewSessionResponse, SessionId, SessionNotification, SessionUpdate, serialized_len,
+};
 use tokio::sync::{oneshot, watch};
 
 use crate::client::ClientHandle;
@@ -250,13 +252,12 @@ impl Session {
         let PreOpenBuffer::Buffering { updates, bytes, .. } = &mut *pre_open else {
             return Ok(send(self.peer())?);
         };
-        let more = serde_json::to_string(&update.update)?.len();
-        if *bytes + more > Limits::EARLY_BYTES {
+        let Some(more) = serialized_len(&update.update, Limits::EARLY_BYTES - *bytes) else {
             return Err(Error::other(format!(
                 "update limit reached ({} bytes before the session is open); send them in its first turn",
                 Limits::EARLY_BYTES
             )));
-        }
+        };
         *bytes += more;
         updates.push(update.clone());
         Ok(true)
