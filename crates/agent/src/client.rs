@@ -80,8 +80,13 @@ impl ClientHandle {
     /// Returns the agent on the client's side, outside of sessions, for `ping` and `discover`. Use
     /// [`Session::peer_agent`](crate::Session::peer_agent) for queries and delegations.
     #[must_use]
-    #[cfg_attr(not(feature = "exchange"), doc(hidden))]
+    #[cfg(feature = "exchange")]
     pub fn peer_agent(&self) -> &PeerAgent {
+        self.other_agent()
+    }
+
+    /// Returns the agent on the client's side, which supports nothing without the feature `exchange`.
+    pub(crate) fn other_agent(&self) -> &PeerAgent {
         &self.agent
     }
 

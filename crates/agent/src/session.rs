@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
-use duologue_exchange::{PeerAgent, PendingSession};
+use duologue_exchange::PendingSession;
 use duologue_rpc::{CancellationToken, Limits, Lock, NotificationBuffer, Peer, Responder};
 use duologue_schema::{
     McpServer, Meta, NewSessionResponse, SessionId, SessionNotification, SessionUpdate, serialized_len,
@@ -100,7 +100,7 @@ impl Session {
         hold_updates: bool,
     ) -> Self {
         let pre_open = if hold_updates {
-            let pending_session = client.peer_agent().pending_session(id.clone());
+            let pending_session = client.other_agent().pending_session(id.clone());
             PreOpenBuffer::Buffering { updates: Vec::new(), bytes: 0, pending_session }
         } else {
             PreOpenBuffer::Open
@@ -162,8 +162,8 @@ impl Session {
     /// updates. Queries and delegations are not buffered, because that response would wait for theirs. Some
     /// clients reject them before the response with an unknown session, so send them in the first turn.
     #[must_use]
-    #[cfg_attr(not(feature = "exchange"), doc(hidden))]
-    pub fn peer_agent(&self) -> PeerAgent {
+    #[cfg(feature = "exchange")]
+    pub fn peer_agent(&self) -> duologue_exchange::PeerAgent {
         self.inner.client.peer_agent().in_session(self.inner.id.clone())
     }
 

@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_exchange::{ExchangeService, PeerAgent};
+use duologue_exchange::ExchangeService;
 use duologue_rpc::{Error as RpcError, Peer, RequestHandle};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthMethodId, AuthenticateRequest, CancelNotification,
@@ -64,6 +64,7 @@ pub(crate) struct ConnectionInner {
     request_timeout: Option<Duration>,
     runtime: Handle,
     pub(crate) router: Arc<Router>,
+    #[cfg(feature = "exchange")]
     exchange: Arc<ExchangeService>,
     pub(crate) turn_ended: Notify,
 }
@@ -84,14 +85,24 @@ impl ConnectionInner {
     ) -> Self {
         exchange.set_peer_capabilities(initialize_response.agent_capabilities.meta.as_ref());
         let (runtime, turn_ended) = (Handle::current(), Notify::new());
-        ConnectionInner { link, initialize_response, request_timeout, runtime, router, exchange, turn_ended }
+        ConnectionInner {
+            link,
+            initialize_response,
+            request_timeout,
+            runtime,
+            router,
+            #[cfg(feature = "exchange")]
+            exchange,
+            turn_ended,
+        }
     }
 
     pub(crate) fn peer(&self) -> &Peer {
         &self.link.peer
     }
 
-    pub(crate) fn peer_agent(&self) -> &PeerAgent {
+    #[cfg(feature = "exchange")]
+    pub(crate) fn peer_agent(&self) -> &duologue_exchange::PeerAgent {
         self.exchange.peer_agent()
     }
 
@@ -210,8 +221,8 @@ impl Connection {
     /// Returns the agent as a peer, outside of sessions, for `ping` and `discover`. Use
     /// [`Session::peer_agent`] for queries and delegations. It does not keep the connection open.
     #[must_use]
-    #[cfg_attr(not(feature = "exchange"), doc(hidden))]
-    pub fn peer_agent(&self) -> &PeerAgent {
+    #[cfg(feature = "exchange")]
+    pub fn peer_agent(&self) -> &duologue_exchange::PeerAgent {
         self.inner.peer_agent()
     }
 

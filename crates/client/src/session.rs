@@ -5,7 +5,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use duologue_exchange::PeerAgent;
 use duologue_rpc::{Error as RpcError, Queue};
 use duologue_schema::{
     CloseSessionRequest, ConfigOptionUpdate, Conversation, CurrentModeUpdate, LoadSessionRequest,
@@ -236,8 +235,8 @@ impl Session {
     /// Its calls fail with a typed error if the agent does not support envelopes. It keeps the session
     /// registered, so that messages of the agent in it are accepted, but not the connection open.
     #[must_use]
-    #[cfg_attr(not(feature = "exchange"), doc(hidden))]
-    pub fn peer_agent(&self) -> PeerAgent {
+    #[cfg(feature = "exchange")]
+    pub fn peer_agent(&self) -> duologue_exchange::PeerAgent {
         self.connection.peer_agent().in_guarded_session(self.entry.id.clone(), self.entry.clone())
     }
 
