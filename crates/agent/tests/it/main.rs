@@ -1,5 +1,6 @@
 //! Tests of an agent whose client is scripted.
 
 mod conformance;
+mod handles;
 mod order;
 mod sessions;
