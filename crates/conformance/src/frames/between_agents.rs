@@ -10,8 +10,9 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::Problem;
-use super::typed::{member, round_trip};
+use super::path::member;
+use super::problems::Problems;
+use super::typed::round_trip;
 
 /// Returns the row of a method between agents.
 pub(super) fn row(method: &str) -> Option<&'static MethodRow> {
@@ -22,7 +23,7 @@ pub(super) fn row(method: &str) -> Option<&'static MethodRow> {
 }
 
 /// Validates the params of a method between agents. Returns true if encoding restores them.
-pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) -> bool {
+pub(super) fn params(method: &str, params: &Value, problems: &mut Problems) -> bool {
     let path = "$.params";
     match method {
         DialogueRequest::METHOD => {
@@ -39,14 +40,14 @@ pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) 
 }
 
 /// Validates the result of a method between agents. Returns true if encoding restores it.
-pub(super) fn result(method: &str, result: &Value, problems: &mut Vec<Problem>) -> bool {
+pub(super) fn result(method: &str, result: &Value, problems: &mut Problems) -> bool {
     let path = "$.result";
     match method {
         DialogueRequest::METHOD => {
             let lossless = typed::<DialogueResponse>(result, path, problems);
             let says = |key| result.get(key).is_some_and(|value| !value.is_null());
             if says("receipt") == says("error") {
-                problems.push(Problem::error(path, "holds either a receipt or an error"));
+                problems.error(path, "holds either a receipt or an error");
             }
             message(result, "error", path, problems) && lossless
         }
@@ -60,7 +61,7 @@ pub(super) fn result(method: &str, result: &Value, problems: &mut Vec<Problem>) 
 }
 
 /// Validates the envelope in the data of an error, if there is one.
-pub(super) fn error(error: &Value, problems: &mut Vec<Problem>) -> bool {
+pub(super) fn error(error: &Value, problems: &mut Problems) -> bool {
     match error.get("data") {
         Some(data) if data.get("envelope").is_some() => {
             carried::<EnvelopeResult>(data, &EnvelopeKind::Error, "$.error.data", problems)
@@ -79,7 +80,7 @@ fn carried<C: Serialize + DeserializeOwned>(
     carrier: &Value,
     expected: &EnvelopeKind,
     path: &str,
-    problems: &mut Vec<Problem>,
+    problems: &mut Problems,
 ) -> bool {
     let mut shell = carrier.clone();
     let mut sent = Value::Null;
@@ -94,14 +95,11 @@ fn carried<C: Serialize + DeserializeOwned>(
     let path = member(path, "envelope");
     let before = problems.len();
     if envelope.get("v").and_then(Value::as_u64).is_some_and(|v| v != u64::from(VERSION)) {
-        problems.push(Problem::error(
-            member(&path, "v"),
-            format!("must be {VERSION}, the version that is spoken"),
-        ));
+        problems.error(member(&path, "v"), format!("must be {VERSION}, the version that is spoken"));
     }
     let kind = envelope.get("kind").and_then(Value::as_str);
     if kind.is_some_and(|kind| *expected != *kind) {
-        problems.push(Problem::error(member(&path, "kind"), format!("must be {:?} here", expected.as_str())));
+        problems.error(member(&path, "kind"), format!("must be {:?} here", expected.as_str()));
     }
     // The payload of another kind has an unknown type.
     if problems.len() > before {
@@ -113,17 +111,17 @@ fn carried<C: Serialize + DeserializeOwned>(
 }
 
 /// Reports members that the params must have and a result may leave out.
-fn required_members(params: &Value, kind: &EnvelopeKind, path: &str, problems: &mut Vec<Problem>) {
+fn required_members(params: &Value, kind: &EnvelopeKind, path: &str, problems: &mut Problems) {
     let lacks = |value: &Value, key| value.is_object() && value.get(key).is_none_or(Value::is_null);
     if kind.needs_session() && lacks(params, "sessionId") {
-        problems.push(Problem::error(path, "missing field `sessionId`"));
+        problems.error(path, "missing field `sessionId`");
     }
     if kind.needs_ref() && params.get("envelope").is_some_and(|envelope| lacks(envelope, "ref")) {
-        problems.push(Problem::error(member(path, "envelope"), "missing field `ref`"));
+        problems.error(member(path, "envelope"), "missing field `ref`");
     }
 }
 
-fn payload_of(kind: &EnvelopeKind, payload: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
+fn payload_of(kind: &EnvelopeKind, payload: &Value, path: &str, problems: &mut Problems) -> bool {
     kind.visit(PayloadCheck { payload, path, problems }).unwrap_or(true)
 }
 
@@ -131,7 +129,7 @@ fn payload_of(kind: &EnvelopeKind, payload: &Value, path: &str, problems: &mut V
 struct PayloadCheck<'a> {
     payload: &'a Value,
     path: &'a str,
-    problems: &'a mut Vec<Problem>,
+    problems: &'a mut Problems,
 }
 
 impl PayloadVisitor for PayloadCheck<'_> {
@@ -143,24 +141,23 @@ impl PayloadVisitor for PayloadCheck<'_> {
 }
 
 /// Validates the message of a dialogue in the member `key` of `carrier`.
-fn message(carrier: &Value, key: &str, path: &str, problems: &mut Vec<Problem>) -> bool {
+fn message(carrier: &Value, key: &str, path: &str, problems: &mut Problems) -> bool {
     let Some(sent) = carrier.get(key).filter(|message| !message.is_null()) else { return true };
     let path = member(path, key);
     let lossless = typed::<DialogueMessage>(sent, &path, problems);
     if let Ok(message) = serde_json::from_value::<DialogueMessage>(sent.clone())
         && let Err(fault) = message.check()
     {
-        problems.push(Problem::error(member(&path, fault.field), fault.reason));
+        problems.error(member(&path, fault.field), fault.reason);
     }
     lossless
 }
 
 /// Decodes and encodes a value. These types write members that agents may leave out, which loses nothing and is
 /// no problem.
-fn typed<T: Serialize + DeserializeOwned>(value: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
-    let mut found = Vec::new();
+fn typed<T: Serialize + DeserializeOwned>(value: &Value, path: &str, problems: &mut Problems) -> bool {
+    let mut found = Problems::without_additions();
     round_trip(value, path, &mut found, |json| Some(T::deserialize(json)));
-    found.retain(|problem| !problem.is_addition);
     let lossless = found.is_empty();
     problems.extend(found);
     lossless

@@ -2,56 +2,54 @@
 
 use serde_json::{Number, Value};
 
-use super::Problem;
-use super::typed::member;
+use super::path::JsonPath;
+use super::problems::Problems;
 
 /// Compares a received value with the encoding of its type, without regard to the order of members. Each
 /// difference is a warning at its path.
-pub(super) fn same(sent: &Value, written: &Value, path: &str, problems: &mut Vec<Problem>) -> bool {
+pub(super) fn same(sent: &Value, written: &Value, path: &str, problems: &mut Problems) -> bool {
     let before = problems.len();
-    differences(sent, written, path, problems);
+    differences(sent, written, &JsonPath::Base(path), problems);
     problems.len() == before
 }
 
-fn differences(sent: &Value, written: &Value, path: &str, problems: &mut Vec<Problem>) {
+fn differences(sent: &Value, written: &Value, path: &JsonPath<'_>, problems: &mut Problems) {
     match (sent, written) {
         (Value::Object(sent), Value::Object(written)) => {
             for (key, value) in sent {
-                let path = member(path, key);
+                let path = JsonPath::Member(path, key);
                 match written.get(key) {
                     Some(written) => differences(value, written, &path, problems),
                     // A known member may be left out as its default; an unknown one looks the same here.
                     None if is_default_like(value) => {
-                        problems.push(Problem::warning(path, format!("is {value} and reads as left out")));
+                        problems.warning(path, format_args!("is {value} and reads as left out"));
                     }
-                    None => problems.push(Problem::warning(
+                    None => problems.warning(
                         path,
                         "is ignored: no such member is known, or it has not the form it should have",
-                    )),
+                    ),
                 }
             }
-            let added = written.keys().filter(|key| !sent.contains_key(*key));
-            problems.extend(added.map(|key| {
-                let value = written.get(key).unwrap_or(&Value::Null);
-                Problem::addition(member(path, key), value)
-            }));
+            for (key, value) in written.iter().filter(|(key, _)| !sent.contains_key(*key)) {
+                problems.addition(JsonPath::Member(path, key), value);
+            }
         }
         (Value::Array(sent), Value::Array(written)) if sent.len() == written.len() => {
             for (place, (sent, written)) in sent.iter().zip(written).enumerate() {
-                differences(sent, written, &format!("{path}[{place}]"), problems);
+                differences(sent, written, &JsonPath::Item(path, place), problems);
             }
         }
-        (Value::Array(sent), Value::Array(written)) => problems.push(Problem::warning(
+        (Value::Array(sent), Value::Array(written)) => problems.warning(
             path,
-            format!(
+            format_args!(
                 "{} of {} items are read; the others have not the form they should have",
                 written.len(),
                 sent.len()
             ),
-        )),
+        ),
         (Value::Number(sent), Value::Number(written)) if equal(sent, written) => {}
         _ if sent == written => {}
-        _ => problems.push(Problem::warning(path, format!("reads as {}", short(written)))),
+        _ => problems.warning(path, format_args!("reads as {}", short(written))),
     }
 }
 

@@ -4,58 +4,52 @@ use std::collections::HashSet;
 
 use duologue_rpc::{JsonScanner, JsonTokenKind};
 
-use super::Problem;
-use super::typed::member;
+use super::path::JsonPath;
+use super::problems::Problems;
 
 /// An object or array that is not closed yet.
-struct OpenContainer {
-    path: String,
-    /// The members so far, and the path of the current one; `None` for an array.
-    members: Option<(HashSet<String>, String)>,
-    /// The index of the current item of an array.
-    index: usize,
+enum OpenContainer {
+    /// An object, with its members so far and the current one.
+    Object(HashSet<String>, String),
+    /// An array, with the index of the current item.
+    Array(usize),
 }
 
-impl OpenContainer {
-    /// Returns the path of the current value.
-    fn value_path(&self) -> String {
-        match &self.members {
-            Some((_, path)) => path.clone(),
-            None => format!("{}[{}]", self.path, self.index),
+/// Warns of each duplicate member in a valid JSON text.
+pub(super) fn warn(text: &str, problems: &mut Problems) {
+    let mut open: Vec<OpenContainer> = Vec::new();
+    for token in JsonScanner::new(text.as_bytes()) {
+        match token.kind {
+            JsonTokenKind::ObjectStart => open.push(OpenContainer::Object(HashSet::new(), String::new())),
+            JsonTokenKind::ArrayStart => open.push(OpenContainer::Array(0)),
+            JsonTokenKind::ObjectEnd | JsonTokenKind::ArrayEnd => drop(open.pop()),
+            JsonTokenKind::Comma => {
+                if let Some(OpenContainer::Array(index)) = open.last_mut() {
+                    *index += 1;
+                }
+            }
+            JsonTokenKind::Key => {
+                let Some(OpenContainer::Object(keys, current)) = open.last_mut() else { continue };
+                let key = text.get(token.span).and_then(|key| serde_json::from_str::<String>(key).ok());
+                *current = key.unwrap_or_default();
+                if !keys.insert(current.clone()) {
+                    warn_of(&JsonPath::Base("$"), &open, problems);
+                }
+            }
+            _ => {}
         }
     }
 }
 
-/// Warns of each duplicate member in a valid JSON text.
-pub(super) fn warn(text: &str, problems: &mut Vec<Problem>) {
-    let mut open: Vec<OpenContainer> = Vec::new();
-    for token in JsonScanner::new(text.as_bytes()) {
-        match token.kind {
-            JsonTokenKind::ObjectStart | JsonTokenKind::ArrayStart => {
-                let path = open.last().map_or_else(|| "$".to_owned(), OpenContainer::value_path);
-                let is_object = token.kind == JsonTokenKind::ObjectStart;
-                let members = is_object.then(|| (HashSet::new(), String::new()));
-                open.push(OpenContainer { path, members, index: 0 });
-            }
-            JsonTokenKind::ObjectEnd | JsonTokenKind::ArrayEnd => drop(open.pop()),
-            JsonTokenKind::Comma => {
-                if let Some(container) = open.last_mut() {
-                    container.index += 1;
-                }
-            }
-            JsonTokenKind::Key => {
-                let Some(OpenContainer { path, members: Some((keys, current)), .. }) = open.last_mut() else {
-                    continue;
-                };
-                let key = text.get(token.span).and_then(|key| serde_json::from_str::<String>(key).ok());
-                let key = key.unwrap_or_default();
-                *current = member(path, &key);
-                if !keys.insert(key) {
-                    let problem = "is a duplicate; parsers differ in the one they use";
-                    problems.push(Problem::warning(current.clone(), problem));
-                }
-            }
-            _ => {}
+/// Warns of the current member of the innermost of these containers, the first of which is at `path`.
+fn warn_of(path: &JsonPath<'_>, open: &[OpenContainer], problems: &mut Problems) {
+    match open.split_first() {
+        None => problems.warning(path, "is a duplicate; parsers differ in the one they use"),
+        Some((OpenContainer::Object(_, current), inner)) => {
+            warn_of(&JsonPath::Member(path, current), inner, problems);
+        }
+        Some((OpenContainer::Array(index), inner)) => {
+            warn_of(&JsonPath::Item(path, *index), inner, problems);
         }
     }
 }

@@ -10,11 +10,13 @@ use duologue_schema::{
 use duologue_transcript::{ParsedLine, Redacted, Side, TranscriptEntry};
 use serde_json::{Map, Value};
 
+use super::path::{JsonPath, member};
+use super::problems::Problems;
 use super::{Problem, duplicate_keys, row, typed};
 
 /// Returns true if decoding and encoding the frame gives the same JSON, and the problems.
 pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, Vec<Problem>) {
-    let mut problems = Vec::new();
+    let mut problems = Problems::default();
     match &entry.parsed {
         ParsedLine::Blank => return (true, vec![Problem::warning("$", "a blank line")]),
         ParsedLine::Noise(malformed) => {
@@ -33,14 +35,12 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
         ParsedLine::Notification { .. } => &["jsonrpc", "method", "params"],
         _ => &["jsonrpc", "id", "result", "error"],
     };
-    let strays = frame.keys().filter(|key| !known.contains(&key.as_str()));
-    problems.extend(
-        strays.map(|key| {
-            Problem::warning(typed::member("$", key), "is no part of such a message and is ignored")
-        }),
-    );
+    for key in frame.keys().filter(|key| !known.contains(&key.as_str())) {
+        let path = JsonPath::Base("$");
+        problems.warning(JsonPath::Member(&path, key), "is no part of such a message and is ignored");
+    }
     if frame.get("jsonrpc").and_then(Value::as_str) != Some("2.0") {
-        problems.push(Problem::error("$.jsonrpc", "must be \"2.0\""));
+        problems.error("$.jsonrpc", "must be \"2.0\"");
     }
     let mut lossless = problems.is_empty();
     match &entry.parsed {
@@ -51,12 +51,14 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
             }
             if frame.get("params").is_some_and(Value::is_null) {
                 lossless = false;
-                problems.push(Problem::warning("$.params", "is null and reads as left out"));
+                problems.warning("$.params", "is null and reads as left out");
             }
             let params = frame.get("params").filter(|params| !params.is_null());
             let nothing = Value::Object(Map::new());
             lossless &= typed::params(method, params.unwrap_or(&nothing), &mut problems);
-            problems.extend(relative_paths(method, params.unwrap_or(&nothing), redacted));
+            for problem in relative_paths(method, params.unwrap_or(&nothing), redacted) {
+                problems.push(problem);
+            }
         }
         ParsedLine::Response { method, outcome, .. } => match outcome {
             ResponseOutcome::Result(_) => {
@@ -65,7 +67,7 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
                 lossless &= typed::result(requested, entry.from().other(), result, &mut problems);
                 if frame.contains_key("error") {
                     lossless = false;
-                    problems.push(Problem::warning("$.error", "stands beside a result and is ignored"));
+                    problems.warning("$.error", "stands beside a result and is ignored");
                 }
             }
             ResponseOutcome::Error(_) => {
@@ -74,22 +76,22 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
                 lossless &= typed::error(requested, error, &mut problems);
                 if frame.contains_key("result") {
                     lossless = false;
-                    problems.push(Problem::warning("$.result", "stands beside an error and is ignored"));
+                    problems.warning("$.result", "stands beside an error and is ignored");
                 }
             }
             ResponseOutcome::Missing(_) => {
                 lossless = false;
-                problems.push(Problem::error("$", "an answer without a result or an error"));
+                problems.error("$", "an answer without a result or an error");
             }
             ResponseOutcome::Unreadable(error) => {
                 lossless = false;
-                problems.push(Problem::error("$", format!("an answer that cannot be read: {error}")));
+                problems.error("$", format!("an answer that cannot be read: {error}"));
             }
             _ => {}
         },
         _ => {}
     }
-    (lossless, problems)
+    (lossless, problems.into_vec())
 }
 
 /// Parses the frame. The problem of an unreadable text names the position.
@@ -145,7 +147,7 @@ fn relative_paths(method: &str, params: &Value, redacted: Redacted) -> Vec<Probl
         if redacted == Redacted::Everything && path.starts_with('[') {
             return None;
         }
-        Some(Problem::error(typed::member("$.params", key), path_fault(Path::new(path))?))
+        Some(Problem::error(member("$.params", key), path_fault(Path::new(path))?))
     };
     keys.iter().filter_map(fault).collect()
 }

@@ -5,6 +5,8 @@ mod compare;
 mod duplicate_keys;
 mod frame;
 mod ids;
+mod path;
+mod problems;
 mod typed;
 
 use duologue_rpc::ResponseOutcome;
@@ -13,6 +15,8 @@ use duologue_transcript::{ParsedLine, Side, Transcript, TranscriptEntry};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
+
+use self::problems::Problems;
 
 /// The validation of one frame.
 #[derive(Clone, Debug, Serialize)]
@@ -32,7 +36,7 @@ pub struct FrameReport {
     /// True if decoding and encoding the frame gives the same JSON. Parts without a type, such as extensions, are
     /// kept as they are. Members that agents may leave out of messages to each other may be written.
     pub lossless: bool,
-    /// The errors and warnings.
+    /// The errors and warnings. After 100 warnings the last one is the number of the others.
     pub problems: Vec<Problem>,
 }
 
@@ -61,9 +65,6 @@ pub struct Problem {
     pub path: String,
     /// The description.
     pub problem: String,
-    /// Set if a member was left out and reads as its default.
-    #[serde(skip)]
-    is_addition: bool,
 }
 
 /// The weight of a [`Problem`].
@@ -79,19 +80,12 @@ pub enum ProblemLevel {
 
 impl Problem {
     fn error(path: impl Into<String>, problem: impl Into<String>) -> Self {
-        Problem { level: ProblemLevel::Error, path: path.into(), problem: problem.into(), is_addition: false }
-    }
-
-    fn addition(path: impl Into<String>, reads_as: &Value) -> Self {
-        Problem {
-            is_addition: true,
-            ..Problem::warning(path, format!("was left out and reads as {reads_as}"))
-        }
+        Problem { level: ProblemLevel::Error, path: path.into(), problem: problem.into() }
     }
 
     fn warning(path: impl Into<String>, problem: impl Into<String>) -> Self {
         let (path, problem) = (path.into(), problem.into());
-        Problem { level: ProblemLevel::Warning, path, problem, is_addition: false }
+        Problem { level: ProblemLevel::Warning, path, problem }
     }
 }
 
@@ -140,7 +134,7 @@ pub fn validate(transcript: &Transcript, lines: &[u64]) -> Vec<FrameReport> {
 
 /// Returns the first part of the params or the result that has not its type.
 pub(crate) fn first_type_error(entry: &TranscriptEntry<'_>) -> Option<Problem> {
-    let mut problems = Vec::new();
+    let mut problems = Problems::default();
     let value = |raw: Option<&RawValue>| match raw {
         Some(raw) => serde_json::from_str(raw.get()).ok(),
         None => Some(Value::Object(Map::new())),
@@ -154,7 +148,7 @@ pub(crate) fn first_type_error(entry: &TranscriptEntry<'_>) -> Option<Problem> {
         }
         _ => return None,
     };
-    problems.into_iter().find(|problem| problem.level == ProblemLevel::Error)
+    problems.first_error()
 }
 
 fn kind(entry: &TranscriptEntry<'_>) -> FrameKind {

@@ -10,10 +10,12 @@ use serde_json::Value;
 use serde_json::de::StrRead;
 use serde_path_to_error::{Path, Segment, Track};
 
-use super::{Problem, between_agents, compare, row};
+use super::path::member;
+use super::problems::Problems;
+use super::{between_agents, compare, row};
 
 /// Validates the params of a method. Returns true if encoding restores them.
-pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) -> bool {
+pub(super) fn params(method: &str, params: &Value, problems: &mut Problems) -> bool {
     let path = "$.params";
     if between_agents::row(method).is_some() {
         return between_agents::params(method, params, problems);
@@ -40,7 +42,7 @@ pub(super) fn params(method: &str, params: &Value, problems: &mut Vec<Problem>) 
 }
 
 /// Validates the result of a request that `asker` sent. Returns true if encoding restores it.
-pub(super) fn result(method: &str, requester: Side, result: &Value, problems: &mut Vec<Problem>) -> bool {
+pub(super) fn result(method: &str, requester: Side, result: &Value, problems: &mut Problems) -> bool {
     if between_agents::row(method).is_some() {
         return between_agents::result(method, result, problems);
     }
@@ -51,16 +53,16 @@ pub(super) fn result(method: &str, requester: Side, result: &Value, problems: &m
 }
 
 /// Warns of an update of an unknown kind, which is kept unchanged.
-fn unknown_update(params: &Value, problems: &mut Vec<Problem>) {
+fn unknown_update(params: &Value, problems: &mut Problems) {
     let update = params.get("update").and_then(|update| serde_json::from_value(update.clone()).ok());
     if let Some(SessionUpdate::Unknown(unknown)) = update {
         let problem = format!("is {:?}, which is unknown and kept as it is", unknown.tag());
-        problems.push(Problem::warning("$.params.update.sessionUpdate", problem));
+        problems.warning("$.params.update.sessionUpdate", problem);
     }
 }
 
 /// Validates an error response to `method`. Returns true if encoding restores it.
-pub(super) fn error(method: &str, error: &Value, problems: &mut Vec<Problem>) -> bool {
+pub(super) fn error(method: &str, error: &Value, problems: &mut Problems) -> bool {
     let lossless = round_trip(error, "$.error", problems, |json| Some(Error::deserialize(json)));
     if between_agents::row(method).is_some() {
         between_agents::error(error, problems) && lossless
@@ -77,7 +79,7 @@ type Json<'a> = serde_path_to_error::Deserializer<'a, 'a, &'a mut serde_json::De
 pub(super) fn round_trip<T: Serialize>(
     value: &Value,
     path: &str,
-    problems: &mut Vec<Problem>,
+    problems: &mut Problems,
     read: impl for<'a> FnOnce(Json<'a>) -> Option<Result<T, serde_json::Error>>,
 ) -> bool {
     // An error has a path only behind the tag of a union, so the tags come first.
@@ -93,17 +95,10 @@ pub(super) fn round_trip<T: Serialize>(
         Some(Err(error)) => {
             let reason = error.to_string();
             let reason = reason.split(" at line ").next().unwrap_or_default();
-            problems.push(Problem::error(below(path, &track.path()), reason));
+            problems.error(below(path, &track.path()), reason);
             false
         }
     }
-}
-
-/// Returns the path of a member.
-pub(super) fn member(path: &str, key: &str) -> String {
-    let plain = key.starts_with(|first: char| first.is_ascii_alphabetic() || first == '_')
-        && key.chars().all(|char| char.is_ascii_alphanumeric() || char == '_');
-    if plain { format!("{path}.{key}") } else { format!("{path}[{}]", Value::from(key)) }
 }
 
 /// Appends the path of an error to another path.
