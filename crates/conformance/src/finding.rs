@@ -114,13 +114,13 @@ pub(crate) struct Finding {
     pub(crate) shown: Vec<Record>,
     /// The checks that test a possible cause of this finding. If one of them fails, that one is the fault.
     pub(crate) causes: Vec<&'static str>,
-    /// Set on a skipped check that could not run, or was explained, because another check failed.
-    pub(crate) is_dependent: bool,
+    /// The failed check because of which a skipped one could not run, or was explained.
+    pub(crate) because: Option<&'static str>,
 }
 
 impl Finding {
     fn new(verdict: Verdict, saw: impl Into<String>) -> Self {
-        Finding { verdict, saw: saw.into(), shown: Vec::new(), causes: Vec::new(), is_dependent: false }
+        Finding { verdict, saw: saw.into(), shown: Vec::new(), causes: Vec::new(), because: None }
     }
 
     /// Names a check that tests a possible cause of this finding.
@@ -137,13 +137,13 @@ impl Finding {
         }
     }
 
-    /// Returns the reason for which other checks are skipped after this finding of `check`, if they are.
-    pub(crate) fn explains(&self, check: &str) -> Option<String> {
+    /// Returns the finding of the checks that are skipped after this finding of `check`, if they are.
+    pub(crate) fn explains(&self, check: &'static str) -> Option<Finding> {
         match self.verdict {
-            Verdict::Fail => Some(format!("because {check} failed")),
-            Verdict::Warn => Some(format!("because {check} ended with a warning")),
-            Verdict::Skipped if self.is_dependent => Some(self.saw.clone()),
-            Verdict::Skipped | Verdict::Pass => None,
+            Verdict::Fail => Some(skip_dependent(check, format!("because {check} failed"))),
+            Verdict::Warn => Some(skip_dependent(check, format!("because {check} ended with a warning"))),
+            Verdict::Skipped => self.because.map(|cause| skip_dependent(cause, &self.saw)),
+            Verdict::Pass => None,
         }
     }
 
@@ -170,9 +170,9 @@ pub(crate) fn skip(reason: impl Into<String>) -> Finding {
     Finding::new(Verdict::Skipped, reason)
 }
 
-/// Creates a skip that another check's failure causes; `reason` names that check.
-pub(crate) fn skip_dependent(reason: impl Into<String>) -> Finding {
-    Finding { is_dependent: true, ..skip(reason) }
+/// Creates a skip that the failure of `check` causes.
+pub(crate) fn skip_dependent(check: &'static str, reason: impl Into<String>) -> Finding {
+    Finding { because: Some(check), ..skip(reason) }
 }
 
 /// Returns the check that tests the responses to a method.

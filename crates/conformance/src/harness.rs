@@ -24,6 +24,9 @@ use crate::raw_process::{ProcessLog, RawProcess, ResponseFromAgent};
 /// The time to wait for a message that must not come.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
 
+/// The check that reports an agent that does not answer `initialize`.
+const INITIALIZE: &str = "initialize-answers";
+
 /// The options of a run.
 pub(crate) struct Settings {
     /// Makes the agent's command, once for each process.
@@ -63,11 +66,11 @@ struct Missing {
 }
 
 /// Stores the reason for which something is missing that many checks need, and returns the finding of these checks.
-fn absent(slot: &mut Option<Finding>, check: &str, otherwise: &str, finding: &Finding) -> Finding {
+fn absent(slot: &mut Option<Finding>, check: &'static str, otherwise: &str, finding: &Finding) -> Finding {
     let saw = &finding.saw;
     let skipped = match finding.verdict {
-        Verdict::Fail => skip_dependent(format!("because {check} failed: {saw}")),
-        _ if finding.is_dependent => finding.clone(),
+        Verdict::Fail => skip_dependent(check, format!("because {check} failed: {saw}")),
+        _ if finding.because.is_some() => finding.clone(),
         _ => skip(format!("{otherwise}: {saw}")),
     };
     slot.insert(skipped).clone()
@@ -178,7 +181,8 @@ impl Harness {
         match RawProcess::start((settings.command)(), &settings.cwd, settings.timeout, log) {
             Ok(mut process) => {
                 let probes = self.finding("unknown-extension");
-                process.answers_probes = probes.is_none_or(|finding| finding.explains("").is_none());
+                process.answers_probes =
+                    probes.is_none_or(|finding| finding.explains("unknown-extension").is_none());
                 self.logs.push(process.log().clone());
                 Ok(process)
             }
@@ -193,7 +197,7 @@ impl Harness {
     /// Starts an agent for one check and initializes it as `client`.
     pub(crate) async fn fresh(&mut self, client: TestClient) -> Result<Agent, Finding> {
         if let Some(reason) = &self.missing.agent {
-            return Err(skip_dependent(reason.clone()));
+            return Err(skip_dependent(INITIALIZE, reason.clone()));
         }
         let mut process = self.raw()?;
         let response = initialize(&mut process, &client.initialize_params(1)).await;
@@ -211,8 +215,8 @@ impl Harness {
     }
 
     fn without_agent(&mut self, saw: &str) -> Finding {
-        let reason = format!("because initialize-answers failed: {saw}");
-        skip_dependent(self.missing.agent.insert(reason).clone())
+        let reason = format!("because {INITIALIZE} failed: {saw}");
+        skip_dependent(INITIALIZE, self.missing.agent.insert(reason).clone())
     }
 
     /// Stores that prompts are not answered, and returns the finding of a check that needs a response to one.

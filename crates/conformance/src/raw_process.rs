@@ -158,7 +158,7 @@ pub(crate) struct RawProcess {
     methods: HashMap<String, String>,
     /// The number of sent lines that an agent may answer without an id.
     anonymous_allowed: usize,
-    /// The id of one response too many without a usable id, until a response with an id arrives.
+    /// The id of an unexpected response whose id names no request. A response with an id removes it.
     anonymous: Option<String>,
     next_id: u64,
     open: bool,
@@ -334,18 +334,25 @@ impl RawProcess {
         let is_unanswered = !self.answers_probes && check == Some("unknown-extension");
         let patience = if is_unanswered { QUIET.min(self.patience) } else { self.patience };
         let mut deadline = Instant::now() + patience;
+        let is_misspelled = |response: &&ResponseFromAgent| nearly_same_id(&response.id, id);
+        let mut misspelled = self.responses.values().find(is_misspelled).map(|response| response.id.clone());
         let finding = loop {
             if let Some(response) = self.responses.remove(&name) {
                 return Ok(response);
             }
-            if let Some(other) = self.responses.values().find(|response| nearly_same_id(&response.id, id)) {
-                break wrong_id(what, id, &other.id);
+            if let Some(other) = &misspelled {
+                break wrong_id(what, id, other);
             }
             if self.anonymous.is_some() && name != "null" {
                 deadline = deadline.min(Instant::now() + GRACE);
             }
             match self.next(deadline).await {
-                ReadOutcome::Message(message) => self.handle(message).await?,
+                ReadOutcome::Message(message) => {
+                    if let FromAgent::Response(response) = &message {
+                        misspelled = Some(response).filter(is_misspelled).map(|response| response.id.clone());
+                    }
+                    self.handle(message).await?;
+                }
                 ReadOutcome::Timeout => match self.anonymous.take() {
                     Some(other) if name != "null" => break wrong_id(what, id, &other),
                     _ => break fail(format!("no answer to {what} within {}", seconds(patience))),
@@ -544,12 +551,18 @@ pub(crate) fn id_name(token: &str) -> String {
 
 /// Returns true if two ids differ only in spelling: a rounded number, or a number as a string.
 pub(crate) fn nearly_same_id(one: &str, other: &str) -> bool {
-    let number = |token: &str| match serde_json::from_str(token) {
-        Ok(Value::Number(number)) => number.as_f64(),
-        Ok(Value::String(text)) => text.parse::<f64>().ok(),
-        _ => None,
+    numeric_id(one).is_some_and(|one| numeric_id(other) == Some(one))
+}
+
+/// Returns a key of the number in an id, also of one in a string. It is equal for all spellings of the number.
+pub(crate) fn numeric_id(token: &str) -> Option<u64> {
+    let number = match serde_json::from_str(token).ok()? {
+        Value::Number(number) => number.as_f64()?,
+        Value::String(text) => text.parse::<f64>().ok()?,
+        _ => return None,
     };
-    number(one).is_some_and(|one| number(other) == Some(one))
+    // The sum turns -0 into 0.
+    (!number.is_nan()).then(|| (number + 0.0).to_bits())
 }
 
 /// Returns the failure of a response that has not the id of its request.

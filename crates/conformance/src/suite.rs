@@ -9,7 +9,7 @@ use duologue_client::Command;
 
 use crate::checks::checks;
 use crate::error::{Error, Result};
-use crate::finding::{Check, Finding, Running, Severity, Verdict, skip_dependent};
+use crate::finding::{Check, Finding, Running, Severity, Verdict};
 use crate::harness::{Harness, Settings};
 use crate::report::{CheckResult, Report};
 
@@ -138,13 +138,15 @@ impl Suite {
         let mut results = Vec::with_capacity(self.chosen.len());
         for check in self.chosen {
             let start = Instant::now();
-            let finding = judge(&mut harness, check).await;
+            judge(&mut harness, check).await;
             if let Some(error) = harness.start_error.take() {
                 return Err(Error::Start(error));
             }
-            let result = CheckResult::new(check, finding, start.elapsed());
-            on_result(&result)?;
-            results.push(result);
+            if let Some(finding) = harness.finding(check.name) {
+                let result = CheckResult::new(check, finding.clone(), start.elapsed());
+                on_result(&result)?;
+                results.push(result);
+            }
         }
         let has_agent = harness.has_agent();
         harness.finish().await;
@@ -171,13 +173,13 @@ fn canonical(folder: &Path) -> io::Result<PathBuf> {
         .map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", folder.display())))
 }
 
-/// Runs a check and stores its finding. A check runs once; a second call returns the stored finding.
+/// Runs a check and stores its finding, unless it has run before.
 ///
 /// A failure becomes a skip if a check that tests its cause fails as well: one cause is one failure.
-fn judge<'a>(harness: &'a mut Harness, check: &'static Check) -> Pin<Box<dyn Future<Output = Finding> + 'a>> {
+fn judge<'a>(harness: &'a mut Harness, check: &'static Check) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
     Box::pin(async move {
-        if let Some(known) = harness.finding(check.name) {
-            return known.clone();
+        if harness.finding(check.name).is_some() {
+            return;
         }
         let marks = harness.marks();
         let run: Running<'_> = (check.run)(harness);
@@ -192,39 +194,38 @@ fn judge<'a>(harness: &'a mut Harness, check: &'static Check) -> Pin<Box<dyn Fut
             finding.shown = harness.since(&marks);
         }
         harness.close_sessions().await;
+        let (verdict, causes) = (finding.verdict, finding.causes.clone());
         // Stored before its causes are tested, so that two checks that name each other both end.
-        harness.store(check.name, finding.clone());
-        if matches!(finding.verdict, Verdict::Fail | Verdict::Warn)
-            && let Some(reason) = explained(harness, check.name, finding.verdict, &finding.causes).await
+        harness.store(check.name, finding);
+        if matches!(verdict, Verdict::Fail | Verdict::Warn)
+            && let Some(explanation) = explained(harness, check.name, verdict, &causes).await
         {
-            finding = skip_dependent(reason);
-            harness.store(check.name, finding.clone());
+            harness.store(check.name, explanation);
         }
-        finding
     })
 }
 
-/// Returns the reason to skip `name` if a selected check that tests one of its causes fails. A warning explains
+/// Returns the finding of a skip if a selected check that tests one of the causes of `name` fails. A warning explains
 /// only another warning.
 pub(crate) async fn explained(
     harness: &mut Harness,
     name: &str,
     verdict: Verdict,
     causes: &[&'static str],
-) -> Option<String> {
-    // Of two checks that name each other, the one that runs first is the failure.
-    let itself = harness.finding(name).and_then(|finding| finding.explains(name));
+) -> Option<Finding> {
     for cause in causes.iter().filter(|cause| **cause != name) {
         let check = checks().find(|check| check.name == *cause);
         let Some(check) = check.filter(|check| harness.chosen.contains(check.name)) else { continue };
-        let found = judge(harness, check).await;
+        judge(harness, check).await;
+        let Some(found) = harness.finding(check.name) else { continue };
         if found.verdict == Verdict::Warn && verdict != Verdict::Warn {
             continue;
         }
-        if let Some(reason) = found.explains(check.name)
-            && !itself.as_ref().is_some_and(|itself| reason.starts_with(itself))
+        // If two checks name each other as causes, the first one stays a failure and explains the second one.
+        if let Some(explanation) = found.explains(check.name)
+            && explanation.because != Some(name)
         {
-            return Some(reason);
+            return Some(explanation);
         }
     }
     None

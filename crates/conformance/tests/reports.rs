@@ -1,5 +1,7 @@
 //! The suite as an agent author uses it, and its three reports.
 
+use std::time::{Duration, Instant};
+
 use duologue_conformance::{Command, Error, Suite, Verdict, checks};
 
 /// An agent that answers every request with an error, in a shell.
@@ -70,4 +72,29 @@ fn names_of_checks_are_unique_and_groups_are_contiguous() {
     groups.sort_unstable();
     groups.dedup();
     assert_eq!(groups.len(), listed);
+}
+
+/// An agent that answers one request, and then that request again and again, with this id.
+#[cfg(unix)]
+fn repeating_agent(id: &str) -> Suite {
+    let script = format!(
+        r#"read -r line; echo '{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":1}}}}'
+        yes '{{"jsonrpc":"2.0","id":{id},"result":{{}}}}' | head -n 30000; cat > /dev/null"#
+    );
+    let suite = Suite::new(move || Command::new("sh").args(["-c", &script]));
+    suite.timeout(Duration::from_secs(1))
+}
+
+#[cfg(unix)]
+#[test]
+fn repeated_responses_are_examined_in_linear_time() {
+    for (id, checks, verdict) in
+        [("1", &["one-answer"][..], Verdict::Fail), ("null", &["one-answer", "answer-id"], Verdict::Skipped)]
+    {
+        let start = Instant::now();
+        let report = repeating_agent(id).only(checks).unwrap().run_blocking().unwrap();
+        let result = report.results().iter().find(|result| result.check().name() == "one-answer").unwrap();
+        assert_eq!(result.verdict(), verdict, "{}", report.to_text());
+        assert!(start.elapsed() < Duration::from_secs(30), "{id}: {:?}", start.elapsed());
+    }
 }

@@ -7,12 +7,10 @@ use duologue_schema::{AgentNotification, Notification as _, SessionNotification,
 use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries};
 use serde_json::Value;
 
-use crate::finding::{
-    Finding, Outcome, Verdict, check_of_responses, checks, fail, pass, skip, skip_dependent, warn,
-};
+use crate::finding::{Finding, Outcome, Verdict, check_of_responses, checks, fail, pass, skip, warn};
 use crate::frames::first_type_error;
 use crate::harness::{Harness, TestClient};
-use crate::raw_process::{id_name, nearly_same_id};
+use crate::raw_process::{id_name, numeric_id};
 
 checks! { "stream";
     "stdout-only-messages" => stdout_only_messages, Must, TRANSPORTS,
@@ -63,27 +61,36 @@ impl Fault {
     }
 }
 
+/// The violations in a log, found one at a time: a log has up to 250,000 lines.
+type Faults<'a> = Box<dyn Iterator<Item = Fault> + 'a>;
+
 /// Examines the log of each process, after a turn if possible. A violation whose cause another check has
 /// reported is skipped.
-async fn examine(harness: &mut Harness, find: fn(&[TranscriptEntry<'_>]) -> Vec<Fault>) -> Outcome {
+async fn examine(
+    harness: &mut Harness,
+    find: for<'a> fn(&'a [TranscriptEntry<'a>]) -> Faults<'a>,
+) -> Outcome {
     let _ = harness.after_turn().await;
     let (mut lines, mut reported) = (0, None);
+    // The lists of causes that explain a violation.
+    let mut explained = HashSet::new();
     for log in harness.logs().to_vec() {
         let records = log.since(0);
-        let faults = {
-            let entries = entries(&records);
-            lines += entries.iter().filter(|entry| entry.from() == Side::Agent).count();
-            find(&entries)
-        };
-        for fault in faults {
+        let entries = entries(&records);
+        lines += entries.iter().filter(|entry| entry.from() == Side::Agent).count();
+        for fault in find(&entries) {
+            if explained.contains(&fault.causes) {
+                continue;
+            }
             match crate::suite::explained(harness, "", Verdict::Fail, &fault.causes).await {
                 None => return Ok(shown(fault, &records)),
-                reason => reported = reported.or(reason),
+                explanation => reported = reported.or(explanation),
             }
+            explained.insert(fault.causes);
         }
     }
-    if let Some(reason) = reported {
-        return Ok(skip_dependent(reason));
+    if let Some(explanation) = reported {
+        return Ok(explanation);
     }
     Ok(match lines {
         0 => skip("the agent said nothing"),
@@ -106,11 +113,11 @@ fn shown(fault: Fault, records: &[Record]) -> Finding {
 }
 
 /// Examines each line of the agent.
-fn faults(
-    all: &[TranscriptEntry<'_>],
-    fault: impl FnMut(&TranscriptEntry<'_>) -> Option<Fault>,
-) -> Vec<Fault> {
-    of_agent(all).filter_map(fault).collect()
+fn faults<'a>(
+    all: &'a [TranscriptEntry<'a>],
+    fault: impl FnMut(&'a TranscriptEntry<'a>) -> Option<Fault> + 'a,
+) -> Faults<'a> {
+    Box::new(of_agent(all).filter_map(fault))
 }
 
 fn of_agent<'a>(all: &'a [TranscriptEntry<'a>]) -> impl Iterator<Item = &'a TranscriptEntry<'a>> {
@@ -160,41 +167,50 @@ async fn nothing_before_initialize(harness: &mut Harness) -> Outcome {
             }
             _ => None,
         });
-        Vec::from_iter(fault)
+        Box::new(fault.into_iter())
     })
     .await
 }
 
 async fn one_answer(harness: &mut Harness) -> Outcome {
     examine(harness, |all| {
-        faults(all, |entry| match &entry.parsed {
+        let requested: HashSet<_> = all
+            .iter()
+            .filter(|entry| entry.from() == Side::Client)
+            .filter_map(|entry| match &entry.parsed {
+                ParsedLine::Request { id, .. } => Some(id.token()),
+                _ => None,
+            })
+            .flat_map(request_keys)
+            .collect();
+        let mut answered = HashSet::new();
+        faults(all, move |entry| {
+            let ParsedLine::Response { request, id, outcome, .. } = &entry.parsed else { return None };
+            let is_duplicate = !answered.insert(id_name(id.get()));
             // Each unreadable line is answered with the id null.
-            ParsedLine::Response { request: None, id, outcome, .. }
-                if !(id.get() == "null" && matches!(outcome, ResponseOutcome::Error(_))) =>
-            {
-                let is_requested = all.iter().any(|other| {
-                    // The checks of ids report another spelling of an id.
-                    matches!(&other.parsed, ParsedLine::Request { id: requested, .. }
-                        if other.from() == Side::Client
-                            && (id_name(requested.token()) == id_name(id.get())
-                                || nearly_same_id(requested.token(), id.get())))
-                });
-                let is_duplicate = of_agent(all).any(|other| {
-                    other.record < entry.record
-                        && matches!(&other.parsed, ParsedLine::Response { id: other, .. } if id_name(other.get()) == id_name(id.get()))
-                });
-                let saw = match (is_requested, is_duplicate) {
-                    (true, true) => "a request is answered a second time".to_owned(),
-                    (false, _) => format!("a response to {}, which is the id of no request", id.get()),
-                    (true, false) => return None,
-                };
-                let causes = (id.get() == "null").then_some(ANONYMOUS);
-                Some(Fault::new(entry, saw).explained_by(causes.into_iter().flatten()))
+            let is_complaint = id.get() == "null" && matches!(outcome, ResponseOutcome::Error(_));
+            if request.is_some() || is_complaint {
+                return None;
             }
-            _ => None,
+            // The checks of ids report another spelling of an id.
+            let is_requested = request_keys(id.get()).any(|key| requested.contains(&key));
+            let saw = match (is_requested, is_duplicate) {
+                (true, true) => "a request is answered a second time".to_owned(),
+                (false, _) => format!("a response to {}, which is the id of no request", id.get()),
+                (true, false) => return None,
+            };
+            let causes = (id.get() == "null").then_some(ANONYMOUS);
+            Some(Fault::new(entry, saw).explained_by(causes.into_iter().flatten()))
         })
     })
     .await
+}
+
+/// Returns the keys of an id: its canonical form, and its number if it has one.
+fn request_keys(id: &str) -> impl Iterator<Item = String> {
+    // No canonical form begins like the key of a number.
+    let number = numeric_id(id).map(|number| format!("number {number}"));
+    [id_name(id)].into_iter().chain(number)
 }
 
 /// The checks that report a response without an id.
@@ -204,7 +220,7 @@ async fn request_ids_differ(harness: &mut Harness) -> Outcome {
     examine(harness, |all| {
         // The record until which each id is in use.
         let mut in_use = HashMap::new();
-        faults(all, |entry| {
+        faults(all, move |entry| {
             let ParsedLine::Request { id, answer, .. } = &entry.parsed else { return None };
             let until = answer.and_then(|at| all.get(at)).map_or(usize::MAX, |answer| answer.record);
             let before = in_use.insert(id_name(id.token()), until);
@@ -280,7 +296,7 @@ async fn updates_name_session(harness: &mut Harness) -> Outcome {
             })
             .filter_map(|entry| entry.session.as_ref().map(|session| session.as_str()))
             .collect();
-        faults(all, |entry| match (&entry.parsed, &entry.session) {
+        faults(all, move |entry| match (&entry.parsed, &entry.session) {
             (ParsedLine::Notification { method, .. }, session) if method == SessionNotification::METHOD => {
                 match session {
                     Some(session) if known.contains(session.as_str()) => None,

@@ -33,8 +33,8 @@ pub struct FrameReport {
     pub method: Option<String>,
     /// The kind of the frame.
     pub kind: FrameKind,
-    /// True if decoding and encoding the frame gives the same JSON. Parts without a type, such as extensions, are
-    /// kept as they are. Members that agents may leave out of messages to each other may be written.
+    /// True if decoding and encoding the frame gives the same JSON. Parts without a type, such as extensions, do not
+    /// change. A message between agents may gain members that its sender left out.
     pub lossless: bool,
     /// The errors and warnings. After 100 warnings the last one is the number of the others.
     pub problems: Vec<Problem>,
