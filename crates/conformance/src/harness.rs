@@ -171,6 +171,11 @@ impl Harness {
         self.missing.agent.is_none()
     }
 
+    /// Returns the reason for which no session or no turn could be had, if a check needed one.
+    pub(crate) fn untested(&self) -> Option<String> {
+        self.missing.session.as_ref().or(self.missing.turn.as_ref()).map(|finding| finding.saw.clone())
+    }
+
     /// Starts a process and sends nothing to it.
     pub(crate) fn raw(&mut self) -> Result<RawProcess, Finding> {
         let settings = &self.settings;

@@ -148,9 +148,9 @@ impl Suite {
                 results.push(result);
             }
         }
-        let has_agent = harness.has_agent();
+        let (has_agent, untested) = (harness.has_agent(), harness.untested());
         harness.finish().await;
-        Ok(Report { results, has_agent })
+        Ok(Report { results, has_agent, untested })
     }
 
     /// Runs the checks on a runtime of its own, for a test without an async runtime.

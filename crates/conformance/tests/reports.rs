@@ -18,7 +18,7 @@ fn refusing_agent() -> Command {
 fn a_failure_is_in_every_report() {
     let suite = Suite::new(refusing_agent).only(["initialize-answers", "unknown-method", "lines"]).unwrap();
     let report = suite.run_blocking().unwrap();
-    assert!(!report.passed() && !report.has_agent());
+    assert!(!report.passed());
     assert_eq!(report.results()[0].verdict(), Verdict::Fail);
     assert_eq!(report.summary().fail, 1);
 
@@ -97,4 +97,45 @@ fn repeated_responses_are_examined_in_linear_time() {
         assert_eq!(result.verdict(), verdict, "{}", report.to_text());
         assert!(start.elapsed() < Duration::from_secs(30), "{id}: {:?}", start.elapsed());
     }
+}
+
+/// An agent that answers `initialize` with this result, and all other requests with an error of this code.
+#[cfg(unix)]
+fn failing_agent(initialize: &str, code: i32) -> Suite {
+    let script = format!(
+        r#"while read -r line; do
+            id=${{line#*\"id\":}}; id=${{id%%,*}}
+            case $line in *'"initialize"'*) echo "{{\"jsonrpc\":\"2.0\",\"id\":$id,"'{initialize}}}';;
+            *) echo "{{\"jsonrpc\":\"2.0\",\"id\":$id,\"error\":{{\"code\":{code},\"message\":\"no\"}}}}";;
+            esac
+        done"#
+    );
+    Suite::new(move || Command::new("sh").args(["-c", &script]))
+}
+
+#[cfg(unix)]
+#[test]
+fn a_dead_agent_does_not_pass_even_if_all_checks_are_skipped() {
+    let dead = failing_agent(r#""error":{"code":-32603,"message":"dead"}"#, -32601);
+    let report = dead.only(["cancel"]).unwrap().run_blocking().unwrap();
+    assert_eq!(report.summary().fail, 0);
+    assert!(!report.passed());
+}
+
+#[cfg(unix)]
+#[test]
+#[should_panic(expected = "`Suite::login`")]
+fn an_agent_that_requires_a_login_is_not_tested_without_one() {
+    let locked =
+        failing_agent(r#""result":{"protocolVersion":1,"authMethods":[{"id":"key","name":"Key"}]}"#, -32000);
+    let report = locked.only(["session-new", "cancel"]).unwrap().run_blocking().unwrap();
+    assert_eq!(report.summary().fail, 0, "{}", report.to_text());
+    report.assert_passed();
+}
+
+#[cfg(unix)]
+#[test]
+fn checks_without_sessions_need_no_login() {
+    let locked = failing_agent(r#""result":{"protocolVersion":1}"#, -32000);
+    locked.only(["initialize-answers"]).unwrap().run_blocking().unwrap().assert_passed();
 }

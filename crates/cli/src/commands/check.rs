@@ -112,10 +112,11 @@ pub(crate) fn run(args: CheckArgs) -> Result<Exit> {
     if let Some(file) = args.junit {
         std::fs::write(file, report.to_junit())?;
     }
-    Ok(match (report.passed(), report.has_agent()) {
-        (false, _) => Exit::Found,
-        (true, false) => Exit::Agent,
-        (true, true) => Exit::Ok,
+    Ok(match (report.summary().fail, report.passed()) {
+        (1.., _) => Exit::Found,
+        // The agent never answered `initialize`.
+        (0, false) => Exit::Agent,
+        (0, true) => Exit::Ok,
     })
 }
 

@@ -27,7 +27,10 @@ const DATA_LINE: usize = 4_000;
 #[must_use = "a failed check is only a result: call `assert_passed`"]
 pub struct Report {
     pub(crate) results: Vec<CheckResult>,
+    /// Set if the agent answered `initialize` at least once.
     pub(crate) has_agent: bool,
+    /// The reason for which no session or no turn could be had, if a check needed one.
+    pub(crate) untested: Option<String>,
 }
 
 /// The result of one check.
@@ -61,16 +64,11 @@ impl Report {
         &self.results
     }
 
-    /// Returns true if no check failed. Warnings and skipped checks are no failures.
+    /// Returns true if the agent answered `initialize` and no check failed. Warnings and skipped checks are no
+    /// failures.
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.summary().fail == 0
-    }
-
-    /// Returns false if the agent never answered `initialize`, so that most checks were skipped.
-    #[must_use]
-    pub fn has_agent(&self) -> bool {
-        self.has_agent
+        self.has_agent && self.summary().fail == 0
     }
 
     /// Counts the results.
@@ -85,14 +83,23 @@ impl Report {
         }
     }
 
-    /// Panics if a check failed or the agent never answered `initialize`, for a test.
+    /// Panics if the agent does not conform or could not be tested.
     ///
     /// # Panics
     ///
-    /// Then, with the report as text.
+    /// If [`passed`](Self::passed) returns false, or if a check was skipped because the agent opened no session or
+    /// answered no prompt. The message contains the report as text.
     #[track_caller]
     pub fn assert_passed(&self) {
-        assert!(self.passed() && self.has_agent, "the agent does not conform:\n\n{}", self.to_text());
+        assert!(self.passed(), "the agent does not conform:\n\n{}", self.to_text());
+        if let Some(reason) = &self.untested {
+            panic!(
+                "the agent could not be tested: {reason}\n\
+                 If it requires a login, set the method with `Suite::login`; if it rejects the prompt, set another one \
+                 with `Suite::prompt`.\n\n{}",
+                self.to_text()
+            );
+        }
     }
 
     /// Returns the report as text, without colours.
