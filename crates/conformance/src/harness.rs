@@ -46,6 +46,10 @@ pub(crate) struct Harness {
     /// The log of each process, in the order in which they were started.
     logs: Vec<ProcessLog>,
     missing: Missing,
+    /// True if a process has answered `initialize`.
+    has_agent: bool,
+    /// The failure of the agent's later process that did not answer `initialize`, until a check reports it.
+    lost_agent: Option<Finding>,
     /// The error of a process that could not be started.
     pub(crate) start_error: Option<duologue_client::Error>,
     /// Set once the agent left a `session/close` without a response; none is sent after that.
@@ -128,6 +132,8 @@ impl Harness {
             shared: None,
             logs: Vec::new(),
             missing: Missing::default(),
+            has_agent: false,
+            lost_agent: None,
             start_error: None,
             ignores_close: false,
             ending: JoinSet::new(),
@@ -168,7 +174,13 @@ impl Harness {
 
     /// Returns false if the agent did not answer `initialize`, so that nothing could be checked.
     pub(crate) fn has_agent(&self) -> bool {
-        self.missing.agent.is_none()
+        self.has_agent || self.finding(INITIALIZE).is_some_and(|finding| finding.verdict == Verdict::Pass)
+    }
+
+    /// Returns the failure of a later process that did not answer `initialize`. It is a failure of the check that
+    /// needed the process, whatever the check tests.
+    pub(crate) fn take_lost_agent(&mut self) -> Option<Finding> {
+        self.lost_agent.take()
     }
 
     /// Returns the reason for which no session or no turn could be had, if a check needed one.
@@ -207,20 +219,24 @@ impl Harness {
         let mut process = self.raw()?;
         let response = initialize(&mut process, &client.initialize_params(1)).await;
         match response.map(|response| response.outcome) {
-            Ok(Ok(initialized)) => Ok(Agent {
-                process,
-                settings: self.settings.clone(),
-                initialized,
-                turn: None,
-                logged_in: false,
-            }),
+            Ok(Ok(initialized)) => {
+                self.has_agent = true;
+                let settings = self.settings.clone();
+                Ok(Agent { process, settings, initialized, turn: None, logged_in: false })
+            }
             Ok(Err(error)) => Err(self.without_agent(&error.to_string())),
             Err(finding) => Err(self.without_agent(&finding.saw)),
         }
     }
 
     fn without_agent(&mut self, saw: &str) -> Finding {
-        let reason = format!("because {INITIALIZE} failed: {saw}");
+        let reason = if self.has_agent() {
+            let saw = format!("a later process of the agent did not answer `initialize`: {saw}");
+            self.lost_agent = Some(fail(&saw));
+            format!("because {saw}")
+        } else {
+            format!("because {INITIALIZE} failed: {saw}")
+        };
         skip_dependent(INITIALIZE, self.missing.agent.insert(reason).clone())
     }
 
@@ -370,7 +386,7 @@ impl Agent {
         let Some(method) = self.settings.login.clone() else {
             let methods = self.initialized["authMethods"].as_array().map(Vec::as_slice).unwrap_or_default();
             let ids: Vec<_> = methods.iter().filter_map(|method| method["id"].as_str()).collect();
-            return Err(skip(format!("it asks for a login; choose one with --auth ({})", ids.join(", "))));
+            return Err(skip(format!("it requires a login; set its method ({})", ids.join(", "))));
         };
         let response = self.request(AuthenticateRequest::METHOD, json!({"methodId": method})).await?;
         self.logged_in = true;

@@ -184,7 +184,9 @@ fn judge<'a>(harness: &'a mut Harness, check: &'static Check) -> Pin<Box<dyn Fut
         let marks = harness.marks();
         let run: Running<'_> = (check.run)(harness);
         let mut finding = run.await.unwrap_or_else(|finding| finding);
-        if finding.verdict == Verdict::Fail {
+        if let Some(lost) = harness.take_lost_agent() {
+            finding = lost;
+        } else if finding.verdict == Verdict::Fail {
             harness.retire_shared();
             if check.severity == Severity::Should {
                 finding.verdict = Verdict::Warn;

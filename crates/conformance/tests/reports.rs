@@ -139,3 +139,28 @@ fn checks_without_sessions_need_no_login() {
     let locked = failing_agent(r#""result":{"protocolVersion":1}"#, -32000);
     locked.only(["initialize-answers"]).unwrap().run_blocking().unwrap().assert_passed();
 }
+
+#[cfg(unix)]
+#[test]
+fn a_later_process_that_does_not_answer_is_a_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let count = folder.path().join("count");
+    // Each process of the agent adds a line. Only the first one answers.
+    let script = format!(
+        r#"echo >> '{0}'; read -r line
+        if [ $(wc -l < '{0}') = 1 ]; then result='"result":{{"protocolVersion":1}}'
+        else result='"error":{{"code":-32603,"message":"no seats left"}}'; fi
+        echo "{{\"jsonrpc\":\"2.0\",\"id\":1,$result}}"; cat > /dev/null"#,
+        count.display()
+    );
+    let suite = Suite::new(move || Command::new("sh").args(["-c", &script]));
+    let report = suite.only(["handshake", "cancel"]).unwrap().run_blocking().unwrap();
+    assert_eq!(report.results()[0].verdict(), Verdict::Pass, "{}", report.to_text());
+    assert_eq!(report.summary().fail, 1, "{}", report.to_text());
+    let failed = report.results().iter().find(|result| result.verdict() == Verdict::Fail).unwrap();
+    assert!(
+        failed.saw().contains("a later process") && failed.saw().contains("no seats left"),
+        "{}",
+        failed.saw()
+    );
+}
