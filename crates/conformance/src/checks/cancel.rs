@@ -40,7 +40,7 @@ async fn cancel_ends_turn(harness: &mut Harness) -> Outcome {
     let (agent, opened) = harness.session().await?;
     let (sent, response) = match cancelled_turn(agent, &opened).await? {
         Cancelled::TooLate => {
-            return Ok(skip("the turn was over before it could be cancelled; give a longer --prompt"));
+            return Ok(skip("the turn was over before it could be cancelled; set a longer prompt"));
         }
         Cancelled::Answered(sent, response) => (sent, response),
     };
@@ -86,7 +86,7 @@ fn verdict(response: &ResponseFromAgent, after: Duration) -> Finding {
     match &response.outcome {
         Ok(result) if result["stopReason"] == "cancelled" => pass("cancelled"),
         Ok(_) if after < CROSSED => {
-            skip("the turn ended by itself at the moment it was cancelled; give a longer --prompt")
+            skip("the turn ended by itself at the moment it was cancelled; set a longer prompt")
         }
         Ok(result) => fail(format!(
             "answered with {} {} after the cancel",
@@ -123,7 +123,7 @@ async fn turn_after_cancel(harness: &mut Harness) -> Outcome {
     let first =
         cancelled_turn(agent, &opened).await.map_err(|_| skip("the cancelled turn is never answered"))?;
     if matches!(first, Cancelled::TooLate) {
-        return Ok(skip("the turn was over before it could be cancelled; give a longer --prompt"));
+        return Ok(skip("the turn was over before it could be cancelled; set a longer prompt"));
     }
     match agent.turn(&opened.id).await?.response.outcome {
         Ok(result) if result["stopReason"] == "cancelled" => {
@@ -180,7 +180,7 @@ async fn permission_cancelled(harness: &mut Harness) -> Outcome {
             }
         }
         if agent.has_response(&id) {
-            return Ok(skip("it does not ask for permission; give a --prompt that makes it"));
+            return Ok(skip("it does not ask for permission; set a prompt that makes it do so"));
         }
     };
     agent.cancel(&opened.id).await?;

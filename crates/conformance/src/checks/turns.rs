@@ -44,7 +44,7 @@ async fn prompt_answered(harness: &mut Harness) -> Outcome {
             Ok(pass(result["stopReason"].as_str().unwrap_or_default()))
         }
         Ok(result) => Ok(fail(format!("the answer has no stop reason: {result}"))),
-        Err(error) => Ok(warn(format!("the prompt is answered with {error}; choose another with --prompt"))),
+        Err(error) => Ok(warn(format!("the prompt is answered with {error}; set another prompt"))),
     }
 }
 
