@@ -40,8 +40,8 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "TEXT", default_value = "Say hello.")]
     prompt: String,
     /// Log in by this method if the agent requires it
-    #[arg(long, value_name = "METHOD")]
-    auth: Option<String>,
+    #[arg(long, alias = "auth", value_name = "METHOD")]
+    login: Option<String>,
     #[command(flatten)]
     agent: AgentArgs,
 }
@@ -86,7 +86,7 @@ pub(crate) fn run(args: CheckArgs) -> Result<Exit> {
         }
     };
     suite = suite.working_dir(folder);
-    if let Some(method) = args.auth {
+    if let Some(method) = args.login {
         suite = suite.login(method);
     }
     let runtime = runtime::current_thread()?;

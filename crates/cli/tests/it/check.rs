@@ -100,17 +100,22 @@ fn the_tool_agent_passes_and_its_permission_is_requested() {
 
 #[test]
 fn the_notebook_agent_passes_with_a_suitable_prompt() {
-    let output = duologue(&["check", "--auth", "just-ask", "--", &example("notebook-agent")]);
+    let output = duologue(&["check", "--login", "just-ask", "--", &example("notebook-agent")]);
     let text = String::from_utf8_lossy(&output.stdout);
     assert!(text.contains("✓ load-replays "), "{text}");
     assert!(text.contains(", 0 failed, 0 with a warning, "), "{text}");
+
+    // An earlier name of the option, which stays.
+    let agent = example("notebook-agent");
+    let (_, text) = check(&["--auth", "just-ask", "--only", "session-new", "--", &agent]);
+    assert!(text.contains("✓ session-new "), "{text}");
 
     let (code, text) = check(&["--only", "session-new", "prompt-answered", "--", &example("notebook-agent")]);
     assert_eq!(code, Some(0));
     insta::assert_snapshot!(text, @r"
     turns
-      – session-new                it asks for a login; choose one with --auth (just-ask)
-      – prompt-answered            there is no session: it asks for a login; choose one with --auth (just-ask)
+      – session-new                it requires a login; set its method (just-ask)
+      – prompt-answered            there is no session: it requires a login; set its method (just-ask)
 
     0 passed, 0 failed, 0 with a warning, 2 skipped
     ");
