@@ -64,7 +64,7 @@ pub(crate) fn run(args: MockArgs) -> Result<Exit> {
     if faults.has_wrapper() && !args.wrapped {
         return wrap();
     }
-    let mut mock = MockAgent::new().pace(Duration::from_millis(args.pace));
+    let mut mock = MockAgent::new().exit_at_crash().pace(Duration::from_millis(args.pace));
     if let Some(scenario) = args.scenario {
         mock = mock.scenario(scenario);
     }

@@ -18,6 +18,7 @@ use duologue_agent::{
 };
 
 use super::dialogues::DialogueResponder;
+use super::edge_cases::Crash;
 use super::envelopes::{self, EnvelopeResponder};
 use super::scenario::Scenario;
 use super::scenario_turn::ScenarioTurn;
@@ -37,10 +38,12 @@ impl Request for Echo {
 
 /// An agent without a model: deterministic, and able to show every feature of the protocol.
 ///
-/// Prompt it with the name of a [`Scenario`].
+/// Prompt it with the name of a [`Scenario`]. In the scenario `crash` it closes its connection in the middle of a
+/// message.
 pub struct MockAgent {
     scenario: Option<Scenario>,
     pace: Duration,
+    crash: Crash,
     logged_in: AtomicBool,
     sessions: AtomicU32,
     store: SessionStore,
@@ -59,6 +62,7 @@ impl MockAgent {
         MockAgent {
             scenario: None,
             pace: Duration::ZERO,
+            crash: Crash::Disconnect,
             logged_in: AtomicBool::new(false),
             sessions: AtomicU32::new(0),
             store: SessionStore::default(),
@@ -76,6 +80,15 @@ impl MockAgent {
     #[must_use]
     pub fn pace(mut self, pace: Duration) -> Self {
         self.pace = pace;
+        self
+    }
+
+    /// Ends the process at a crash, as an agent does that has the process to itself. Without this the agent closes its
+    /// connection.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn exit_at_crash(mut self) -> Self {
+        self.crash = Crash::Exit;
         self
     }
 
@@ -107,7 +120,7 @@ impl MockAgent {
             Dialogues::new(EnvelopeResponder::URI).map_err(Error::other)?.handler(DialogueResponder);
         let exchange = Exchange::new()
             .agent_id(EnvelopeResponder::ID)
-            .envelope_handler(EnvelopeResponder { pace: self.pace })
+            .envelope_handler(EnvelopeResponder { pace: self.pace, crash: self.crash })
             .work(envelopes::work)
             .dialogue(dialogues);
         Ok(Server::new(self).exchange(exchange).extensions(extensions))
@@ -297,7 +310,7 @@ impl Agent for MockAgent {
     }
 
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
-        let scenario_turn = ScenarioTurn { turn, pace: self.pace };
+        let scenario_turn = ScenarioTurn { turn, pace: self.pace, crash: self.crash };
         let text = prompt.text();
         self.store.add_prompt(turn.id(), text.trim());
         match self.scenario.or_else(|| Scenario::of_prompt(&text)) {

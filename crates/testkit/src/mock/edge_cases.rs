@@ -2,6 +2,7 @@
 
 use std::io::Write as _;
 
+use duologue_agent::rpc::Peer;
 use duologue_agent::schema::{
     Error as WireError, Json, PlanEntry, PlanEntryPriority, PlanEntryStatus, RequestPermissionOutcome,
     SessionInfoUpdate,
@@ -90,11 +91,29 @@ pub(super) async fn crash(turn: &ScenarioTurn<'_>) -> Result<()> {
     turn.send("Something is about to happen.").await?;
     // The message has to arrive before the process ends.
     turn.client().peer().flush().await?;
-    end()
+    turn.crash.happen(turn.client().peer()).await;
+    Ok(())
 }
 
-/// Ends the process with exit code 7.
-pub(super) fn end() -> ! {
-    let _ = writeln!(std::io::stderr(), "mock: crashing as asked");
-    std::process::exit(7)
+/// The effect of a crash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Crash {
+    /// Closes the connection.
+    Disconnect,
+    /// Ends the process with exit code 7.
+    Exit,
+}
+
+impl Crash {
+    /// Ends the agent. It does not return.
+    pub(super) async fn happen(self, peer: &Peer) {
+        if self == Crash::Exit {
+            let _ = writeln!(std::io::stderr(), "mock: crashing as asked");
+            std::process::exit(7);
+        }
+        // The end of the output comes first, since closing answers the open requests.
+        peer.finish();
+        peer.close();
+        std::future::pending().await
+    }
 }

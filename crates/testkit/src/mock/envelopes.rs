@@ -13,7 +13,7 @@ use duologue_agent::exchange::envelope::{
 use duologue_agent::exchange::work::{Artifact, Recommendation, WorkInput, WorkOutput};
 use serde_json::{Value, json};
 
-use super::edge_cases::{self, ATTACK};
+use super::edge_cases::{ATTACK, Crash};
 
 /// The domains of the queries that it answers, with their subdomains.
 const DOMAINS: [&str; 2] = ["family.calendar", "work.build"];
@@ -25,6 +25,7 @@ const LONG: Duration = Duration::from_secs(60);
 /// Answers the envelopes of the client.
 pub(super) struct EnvelopeResponder {
     pub(super) pace: Duration,
+    pub(super) crash: Crash,
 }
 
 impl EnvelopeResponder {
@@ -53,7 +54,7 @@ impl EnvelopeHandler for EnvelopeResponder {
                 let deadline = query.deadline_ms.unwrap_or(Query::DEADLINE_MS);
                 tokio::time::sleep(Duration::from_millis(deadline.saturating_add(1_000))).await;
             }
-            "crash" => edge_cases::end(),
+            "crash" => self.crash.happen(query.peer.rpc()).await,
             "hostile" => {
                 let attack = format!("An answer with {ATTACK} in it.");
                 return Ok(QueryResponse::new(attack).data(Value::from(ATTACK)));
@@ -108,7 +109,7 @@ impl EnvelopeHandler for EnvelopeResponder {
                 ("crash", 2) => {
                     // The progress has to arrive before the process ends.
                     let _ = task.peer.rpc().flush().await;
-                    edge_cases::end();
+                    self.crash.happen(task.peer.rpc()).await;
                 }
                 ("fail", 2) => {
                     let fault = EnvelopeError::internal("the mock was asked to fail");

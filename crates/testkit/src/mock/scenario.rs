@@ -71,7 +71,7 @@ scenarios! {
     MaxTurnRequests "max-turn-requests" "Stops because the model was asked too often",
     Error "error" "Answers the prompt with an error",
     Stderr "stderr" "Writes to stderr and goes on",
-    Crash "crash" "Writes to stderr and ends with exit code 7, in the middle of a message",
+    Crash "crash" "Ends in the middle of a message: as a program with exit code 7 and a line on stderr",
 }
 
 impl Scenario {

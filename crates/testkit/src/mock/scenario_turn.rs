@@ -7,10 +7,13 @@ use std::time::Duration;
 use duologue_agent::schema::SessionUpdate;
 use duologue_agent::{Error, MessageWriter, NewToolCall, Result, Turn};
 
-/// A running turn and its pace.
+use super::edge_cases::Crash;
+
+/// A running turn and the settings of the agent for it.
 pub(super) struct ScenarioTurn<'a> {
     pub(super) turn: &'a Turn,
     pub(super) pace: Duration,
+    pub(super) crash: Crash,
 }
 
 impl Deref for ScenarioTurn<'_> {
