@@ -43,8 +43,16 @@ impl MessageFaults {
         self.out.begin().await
     }
 
+    /// Passes on a line of the agent, without its end. A line that is no message stays as it is.
+    pub(super) async fn pass_line(&mut self, line: &[u8]) -> io::Result<()> {
+        match serde_json::from_slice::<Value>(line) {
+            Ok(frame) if frame.is_object() => self.pass(frame).await,
+            _ => self.out.noise(line).await,
+        }
+    }
+
     /// Passes on one message of the agent.
-    pub(super) async fn pass(&mut self, frame: Value) -> io::Result<()> {
+    async fn pass(&mut self, frame: Value) -> io::Result<()> {
         if frame.get("method").is_some() {
             return self.send(frame).await;
         }
@@ -178,9 +186,9 @@ impl MessageFaults {
         Ok(())
     }
 
-    /// Writes the buffered messages after the last one.
+    /// Ends the output after the last message.
     pub(super) async fn finish(&mut self) -> io::Result<()> {
-        self.out.flush_buffer().await
+        self.out.close().await
     }
 
     pub(super) fn is_loading(&self) -> bool {

@@ -13,8 +13,8 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use super::list::{Faults, FragmentSize};
 use super::process::{self, AfterFrame};
 
-/// The pause between two fragments, so that they are not read as one.
-const FRAGMENT_PAUSE: Duration = Duration::from_micros(100);
+/// The time between two fragments to another process, so that they are not read as one.
+const FRAGMENT_TIME: Duration = Duration::from_micros(100);
 /// The bytes that are buffered at most before they are written.
 const MAX_BUFFERED: usize = 16 << 20;
 /// Marks half a surrogate pair until the line is encoded, since a string cannot hold one.
@@ -36,11 +36,21 @@ const NOISE: &[&[u8]] = &[
     b"cut in the middle of a character: \xe2\x82",
 ];
 
+/// The pause between two fragments of a line, in which the client reads the first one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FragmentPause {
+    /// The client is another process: the thread sleeps. A timer of the runtime would wait ten times as long.
+    Sleep,
+    /// The client is in this process: its task runs, also on a runtime of one thread.
+    Yield,
+}
+
 /// The agent's output, with the faults that damage it.
 pub(super) struct FaultyOutput {
     /// `None` after it was closed.
     pipe: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     faults: Arc<Faults>,
+    fragment_pause: FragmentPause,
     rng: Rng,
     /// The number of written frames.
     count: usize,
@@ -53,10 +63,11 @@ impl FaultyOutput {
     pub(super) fn new(
         pipe: Box<dyn AsyncWrite + Send + Unpin>,
         faults: Arc<Faults>,
+        fragment_pause: FragmentPause,
         deaf: CancellationToken,
     ) -> Self {
         let rng = Rng::with_seed(faults.seed);
-        FaultyOutput { pipe: Some(pipe), faults, rng, count: 0, buffered: Vec::new(), deaf }
+        FaultyOutput { pipe: Some(pipe), faults, fragment_pause, rng, count: 0, buffered: Vec::new(), deaf }
     }
 
     /// Writes the noise before the first frame.
@@ -120,15 +131,17 @@ impl FaultyOutput {
         pending().await
     }
 
-    /// Writes the buffered notifications at the end.
-    pub(super) async fn flush_buffer(&mut self) -> io::Result<()> {
-        let Some(pipe) = &mut self.pipe else { return Ok(()) };
+    /// Writes the buffered notifications and closes the output.
+    pub(super) async fn close(&mut self) -> io::Result<()> {
+        let Some(mut pipe) = self.pipe.take() else { return Ok(()) };
         pipe.write_all(&self.buffered).await?;
         self.buffered.clear();
-        pipe.flush().await
+        // Half a connection in memory does not close when it is dropped.
+        pipe.shutdown().await
     }
 
-    async fn noise(&mut self, line: &[u8]) -> io::Result<()> {
+    /// Writes a line that is no message.
+    pub(super) async fn noise(&mut self, line: &[u8]) -> io::Result<()> {
         self.write(&[line, b"\n"].concat(), true).await
     }
 
@@ -153,8 +166,10 @@ impl FaultyOutput {
                     let (piece, after) = rest.split_at(length.min(rest.len()));
                     pipe.write_all(piece).await?;
                     pipe.flush().await?;
-                    // A timer of the runtime would wait ten times as long.
-                    std::thread::sleep(FRAGMENT_PAUSE);
+                    match self.fragment_pause {
+                        FragmentPause::Sleep => std::thread::sleep(FRAGMENT_TIME),
+                        FragmentPause::Yield => tokio::task::yield_now().await,
+                    }
                     rest = after;
                 }
             }
@@ -171,11 +186,7 @@ impl FaultyOutput {
                 self.deaf.cancel();
                 Ok(())
             }
-            AfterFrame::CloseStdout => {
-                self.flush_buffer().await?;
-                self.pipe = None;
-                Ok(())
-            }
+            AfterFrame::CloseStdout => self.close().await,
         }
     }
 }

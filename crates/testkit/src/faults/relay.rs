@@ -15,7 +15,7 @@ use tokio::sync::Notify;
 
 use super::list::Faults;
 use super::messages::MessageFaults;
-use super::output::FaultyOutput;
+use super::output::{FaultyOutput, FragmentPause};
 use super::process;
 use crate::mock::MockAgent;
 
@@ -49,7 +49,7 @@ pub async fn serve_stdio(mock: MockAgent, faults: Faults) -> Result<(), FaultErr
     let (agent, server_end) = Transport::memory();
     let server = mock.server()?;
     let served = tokio::spawn(async move { server.serve(server_end).await });
-    let relayed = relay(agent, transport, faults).await;
+    let relayed = relay(agent, transport, faults, FragmentPause::Sleep).await;
     if ignores_eof {
         pending::<()>().await;
     }
@@ -87,20 +87,28 @@ impl Faults {
     pub fn apply(self, agent: Transport) -> Result<Transport, super::InvalidFault> {
         self.expect_stream()?;
         let (client, client_end) = Transport::memory();
-        tokio::spawn(relay(agent, client_end, self));
+        tokio::spawn(async move {
+            match relay(agent, client_end, self, FragmentPause::Yield).await {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
+                    process::log(&format!("the agent's messages cannot be passed on: {error}"));
+                }
+                // The agent has ended, or the client is gone.
+                _ => {}
+            }
+        });
         Ok(client)
     }
 }
 
 /// Passes messages in both directions until the agent has closed its output. It does not read with `LineBuffer` of
 /// `duologue_rpc`, since it passes on lines of any length: their limit is for the agent and the client to check.
-async fn relay(agent: Transport, client: Transport, faults: Faults) -> io::Result<()> {
+async fn relay(agent: Transport, client: Transport, faults: Faults, pause: FragmentPause) -> io::Result<()> {
     let (from_client, to_client) = client.into_split();
     let (from_agent, to_agent) = agent.into_split();
     let faults = Arc::new(faults);
     let deaf = CancellationToken::new();
     let requests = Arc::new(RequestTracker::default());
-    let output = FaultyOutput::new(to_client, faults.clone(), deaf.clone());
+    let output = FaultyOutput::new(to_client, faults.clone(), pause, deaf.clone());
     let mut messages = MessageFaults::new(faults, requests.clone(), output);
     messages.begin().await?;
     tokio::spawn(pass_to_agent(from_client, to_agent, requests.clone(), deaf));
@@ -113,11 +121,11 @@ async fn pass_to_client(
     messages: &mut MessageFaults,
     requests: &RequestTracker,
 ) -> io::Result<()> {
-    let mut lines = BufReader::new(from_agent).lines();
+    let mut lines = BufReader::new(from_agent).split(b'\n');
     loop {
         tokio::select! {
-            line = lines.next_line() => match line? {
-                Some(line) => messages.pass(serde_json::from_str(&line)?).await?,
+            line = lines.next_segment() => match line? {
+                Some(line) => messages.pass_line(&line).await?,
                 None => return messages.finish().await,
             },
             () = requests.answered.notified() => messages.release().await?,
