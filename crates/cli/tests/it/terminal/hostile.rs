@@ -144,6 +144,7 @@ fn no_payload_is_obeyed_wherever_it_stands() {
     updates_are_shown(folder.path());
     listed_sessions_are_shown(folder.path());
     transcripts_are_shown(folder.path());
+    checks_are_reported(folder.path());
     let places = talk().len() / count;
     println!(
         "measured: 0 of {count} payloads in {places} kinds of updates, and in questions, lists, errors, noise and \
@@ -227,6 +228,23 @@ fn transcripts_are_shown(folder: &Path) {
         let output = terminal.bytes();
         assert_eq!(obeyed(&output), None, "{args:?}");
         assert!(output.contains("p7:"), "{args:?}: {output}");
+    }
+}
+
+/// The agent's name and its lines that are no messages, in the results of checks.
+fn checks_are_reported(folder: &Path) {
+    let agent = agent(folder, &talk(), &ends()[0]);
+    let checks = ["--only", "initialize-answers", "stdout-only-messages", "--timeout", "2"];
+    for args in [&["check"][..], &["check", "--json"]] {
+        let mut terminal =
+            Terminal::start(60, 100, &[args, &checks, &["--", "sh", "-c", &agent]].concat(), &[]);
+        assert_eq!(terminal.end(), 1, "{}", terminal.screen());
+        let output = terminal.bytes();
+        assert!(output.contains("p0:") && output.contains("stdout-only-messages"), "{args:?}: {output}");
+        if args.contains(&"--json") {
+            check("check --json", &output);
+        }
+        assert_eq!(obeyed(&output), None, "{args:?}");
     }
 }
 
