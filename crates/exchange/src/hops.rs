@@ -20,8 +20,9 @@ tokio::task_local! {
 /// handler.
 ///
 /// A query, a delegation or a work order that a handler makes has one hop more than the call that
-/// the handler serves. Calls in the handler's own task are counted automatically. A task that the
-/// handler spawns inherits the number with [`scope`](Self::scope). Both sides reject a call above
+/// the handler serves. Calls in the handler's own task, and calls through the `peer` that came with the
+/// call, are counted automatically. For calls to another agent, a task that the handler spawns
+/// inherits the number with [`scope`](Self::scope). Both sides reject a call above
 /// [`Exchange::max_hops`](crate::Exchange::max_hops).
 ///
 /// ```

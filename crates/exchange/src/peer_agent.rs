@@ -32,6 +32,8 @@ use crate::pending_session::PendingSessions;
 pub struct PeerAgent {
     pub(crate) link: Arc<Link>,
     session: Option<SessionId>,
+    /// The hops that calls through this handle have at least: it came with a call.
+    hops: Hops,
     /// Keeps the session registered on our side.
     _session: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -72,13 +74,13 @@ impl std::fmt::Debug for PeerAgent {
 
 impl PeerAgent {
     pub(crate) fn new(link: Arc<Link>) -> Self {
-        PeerAgent { link, session: None, _session: None }
+        PeerAgent { link, session: None, hops: Hops::default(), _session: None }
     }
 
     /// Returns a handle that sends in a session.
     #[must_use]
     pub fn in_session(&self, session: impl Into<SessionId>) -> Self {
-        PeerAgent { link: self.link.clone(), session: Some(session.into()), _session: None }
+        PeerAgent { link: self.link.clone(), session: Some(session.into()), hops: self.hops, _session: None }
     }
 
     /// Returns a handle that sends in a session and owns `guard`, for an SDK. The session stays
@@ -166,12 +168,22 @@ impl PeerAgent {
         Envelope::new(id, self.link.own.clone(), to, now_ms(), payload)
     }
 
-    /// Creates the params of a call with its hops: those of the call that is being handled here, or
-    /// `made` if that is more.
+    /// Returns a handle for the handler of a call with these hops.
+    pub(crate) fn for_handler(self, hops: Hops) -> Self {
+        PeerAgent { hops: hops.next(), ..self }
+    }
+
+    /// Creates the params of a call with its hops.
     pub(crate) fn counted<P: Payload>(&self, envelope: Envelope<P>, made: Hops) -> Result<EnvelopeParams<P>> {
         let mut carried = self.carried(envelope);
-        made.max(Hops::current()).write_to(&mut carried.meta, self.link.max_hops)?;
+        self.write_hops(made, &mut carried.meta)?;
         Ok(carried)
+    }
+
+    /// Writes the hops of a call: `made`, those of the call that is being handled here, or those of
+    /// the call that this handle came with, whichever are the most.
+    pub(crate) fn write_hops(&self, made: Hops, meta: &mut Option<Meta>) -> Result<()> {
+        made.max(Hops::current()).max(self.hops).write_to(meta, self.link.max_hops)
     }
 
     pub(crate) fn carried<P: Payload>(&self, envelope: Envelope<P>) -> EnvelopeParams<P> {

@@ -54,8 +54,11 @@ pub(crate) fn read_unopened<P: Payload>(
         Some(session) => peer.in_session(session),
         None => peer.clone(),
     };
-    let hops = if are_counted(&P::KIND) { Hops::of(meta.as_ref()) } else { Hops::default() };
-    Ok(Received::new(envelope, sender, hops))
+    if !are_counted(&P::KIND) {
+        return Ok(Received::new(envelope, sender, Hops::default()));
+    }
+    let hops = Hops::of(meta.as_ref());
+    Ok(Received::new(envelope, sender.for_handler(hops), hops))
 }
 
 fn parse(method: &str, params: Option<&RawValue>) -> Result<EnvelopeParams, Box<InvalidEnvelope>> {

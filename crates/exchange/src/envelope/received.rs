@@ -15,7 +15,8 @@ use crate::peer_agent::PeerAgent;
 pub struct Received<P> {
     /// The envelope.
     pub envelope: Envelope<P>,
-    /// A handle on the sender, in the session of the message.
+    /// A handle on the sender, in the session of the message. Calls through it are counted as calls
+    /// of this handler, in every task. See [`Hops`].
     pub peer: PeerAgent,
     pub(crate) hops: Hops,
 }

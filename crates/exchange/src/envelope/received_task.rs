@@ -25,7 +25,8 @@ pub const PROGRESS: &str = "task.progress";
 pub struct ReceivedTask {
     /// The envelope of the delegation.
     pub envelope: Arc<Envelope<Delegate>>,
-    /// A handle on the delegating agent, in the session of the task.
+    /// A handle on the delegating agent, in the session of the task. Calls through it are counted as
+    /// calls of this handler, in every task.
     pub peer: PeerAgent,
     hops: Hops,
     cancellation: CancellationToken,

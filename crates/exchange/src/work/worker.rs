@@ -113,7 +113,7 @@ impl PeerAgent {
         }
         let mut params = WorkParams::new(input);
         params.session_id = self.session().cloned();
-        hops.max(Hops::current()).write_to(&mut params.meta, self.link.max_hops)?;
+        self.write_hops(hops, &mut params.meta)?;
         match self.rpc().request(&params).await {
             Ok(WorkResult { output, .. }) => Ok(output),
             Err(RpcError::Response(error)) => Err(Error::Response(from_wire(&error))),

@@ -32,6 +32,8 @@ enum Way {
     HandlersTask,
     TaskOfTheCall,
     ScopedTask,
+    /// A task that knows only the handle that came with the call.
+    SpawnedTask,
 }
 
 impl Circle {
@@ -69,6 +71,10 @@ impl EnvelopeHandler for Circle {
                 let later = async move { peer.query("And you?").await };
                 tokio::spawn(Hops::current().scope(later)).await.unwrap()
             }
+            Way::SpawnedTask => {
+                let peer = query.peer.clone();
+                tokio::spawn(async move { peer.query("And you?").await }).await.unwrap()
+            }
         };
         answer.map_err(|error| self.failed(error))
     }
@@ -77,6 +83,10 @@ impl EnvelopeHandler for Circle {
         self.is_reached(task.hops());
         let delegation = match self.way {
             Way::TaskOfTheCall => tokio::spawn(task.peer.delegate("You do it.").into_future()).await.unwrap(),
+            Way::SpawnedTask => {
+                let peer = task.peer.clone();
+                tokio::spawn(async move { peer.delegate("You do it.").await }).await.unwrap()
+            }
             _ => task.peer.delegate("You do it.").await,
         };
         let delegation = delegation.map_err(|error| self.failed(error))?;
@@ -120,7 +130,7 @@ fn check(circle: &Circle, outermost: &Error, limit: u32) {
 
 #[tokio::test]
 async fn agents_that_query_each_other_stop() {
-    for way in [Way::HandlersTask, Way::TaskOfTheCall, Way::ScopedTask] {
+    for way in [Way::HandlersTask, Way::TaskOfTheCall, Way::ScopedTask, Way::SpawnedTask] {
         let circle = Circle { way, ..Circle::default() };
         let error = two(&circle, HOPS).query("Who knows?").await.unwrap_err();
         check(&circle, &error, HOPS);
@@ -129,7 +139,7 @@ async fn agents_that_query_each_other_stop() {
 
 #[tokio::test]
 async fn agents_that_delegate_to_each_other_stop() {
-    for way in [Way::HandlersTask, Way::TaskOfTheCall] {
+    for way in [Way::HandlersTask, Way::TaskOfTheCall, Way::SpawnedTask] {
         let circle = Circle { way, ..Circle::default() };
         let task = two(&circle, HOPS).delegate("Do it.").await.unwrap();
         check(&circle, &task.result().await.unwrap_err(), HOPS);
