@@ -15,7 +15,7 @@ use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
 use crate::error::{Error, Result};
-use crate::limits::CANCEL_PATIENCE;
+use crate::limits::{CANCEL_PATIENCE, CLOSE_STEP};
 use crate::listing::Listing;
 use crate::process::ProcessHandle;
 use crate::router::{Router, SessionEntry};
@@ -369,7 +369,7 @@ impl Connection {
         let Some(process) = &self.inner.link.process else {
             self.peer().finish();
             // Responses can still arrive for a while.
-            let _ = tokio::time::timeout(Duration::from_secs(2), self.peer().closed()).await;
+            let _ = tokio::time::timeout(CLOSE_STEP, self.peer().closed()).await;
             self.peer().close();
             self.peer().closed().await;
             return None;

@@ -18,6 +18,7 @@ pub mod limits;
 mod listing;
 #[cfg(feature = "local-host")]
 mod local;
+mod output_tail;
 mod process;
 mod prompt;
 mod router;

@@ -15,13 +15,10 @@ use crate::child::{AgentProcess, Pipes, ProcessGroup, graceful_shutdown, reap};
 use crate::command::Command;
 use crate::error::{AgentExited, Result};
 use crate::limits::STDERR_TAIL;
+use crate::output_tail::{LAST_OUTPUT, LAST_ROUNDS, OutputTail};
 
 /// The most chunks of stderr that wait for their writer.
 const SHOWN_CHUNKS: usize = 64;
-/// The silence after which the pipes of an exited process count as ended.
-const LAST_OUTPUT: Duration = Duration::from_millis(150);
-/// The most rounds of `LAST_OUTPUT` in which pipes are read that are not silent. Another process writes to them.
-const LAST_ROUNDS: u32 = 4;
 
 /// Owns the process until it has exited.
 pub(crate) struct Supervisor {
@@ -37,7 +34,7 @@ pub(crate) struct ProcessHandle {
 }
 
 struct Shared {
-    stderr: Tail,
+    stderr: Mutex<OutputTail>,
     stderr_done: watch::Sender<bool>,
     /// `Some` after the exit; the status may be unknown.
     exit: watch::Sender<Option<Option<ExitStatus>>>,
@@ -47,7 +44,7 @@ struct Shared {
 
 impl ProcessHandle {
     pub(crate) fn stderr(&self) -> String {
-        self.shared.stderr.text()
+        self.shared.stderr.lock_unpoisoned().text().0
     }
 
     /// Begins the shutdown: end of input, SIGTERM, SIGKILL.
@@ -89,7 +86,7 @@ pub(crate) fn spawn(mut command: Command) -> Result<(Transport, ProcessHandle, S
     let shown = command.take_stderr();
     let (AgentProcess { child, group }, Pipes { stdin, stdout, stderr }) = AgentProcess::start(command)?;
     let shared = Arc::new(Shared {
-        stderr: Tail::default(),
+        stderr: Mutex::new(OutputTail::new(STDERR_TAIL)),
         stderr_done: watch::Sender::new(false),
         exit: watch::Sender::new(None),
         close: Notify::new(),
@@ -98,7 +95,7 @@ pub(crate) fn spawn(mut command: Command) -> Result<(Transport, ProcessHandle, S
     tokio::spawn({
         let shared = shared.clone();
         async move {
-            shared.stderr.drain(stderr, shown).await;
+            drain(&shared.stderr, stderr, shown).await;
             shared.stderr_done.send_replace(true);
         }
     });
@@ -159,38 +156,21 @@ async fn closing(shared: &Shared, peer: &Peer) {
     }
 }
 
-/// The last bytes of stderr, which is always read to its end.
-#[derive(Default)]
-struct Tail(Mutex<Vec<u8>>);
-
-impl Tail {
-    async fn drain(&self, mut pipe: impl AsyncRead + Unpin, shown: Option<Box<dyn Write + Send>>) {
-        let mut chunk = vec![0; 8 * 1024];
-        let shown = shown.map(copy_to);
-        while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
-            let new = chunk.get(..count).unwrap_or_default();
-            let mut kept = self.0.lock_unpoisoned();
-            kept.extend_from_slice(new);
-            // Chunks that a slow writer does not accept are skipped, so that nothing waits for it.
-            let _ = shown.as_ref().map(|shown| shown.try_send(new.to_vec()));
-            // Trimming at twice the size keeps the copying linear.
-            if kept.len() > 2 * STDERR_TAIL {
-                let surplus = kept.len() - STDERR_TAIL;
-                kept.drain(..surplus);
-            }
-        }
+/// Reads stderr to its end and keeps its last bytes.
+async fn drain(
+    tail: &Mutex<OutputTail>,
+    mut pipe: impl AsyncRead + Unpin,
+    shown: Option<Box<dyn Write + Send>>,
+) {
+    let mut chunk = vec![0; 8 * 1024];
+    let shown = shown.map(copy_to);
+    while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
+        let new = chunk.get(..count).unwrap_or_default();
+        tail.lock_unpoisoned().push(new);
+        // Chunks that a slow writer does not accept are skipped, so that nothing waits for it.
+        let _ = shown.as_ref().map(|shown| shown.try_send(new.to_vec()));
     }
-
-    fn text(&self) -> String {
-        let kept = self.0.lock_unpoisoned();
-        let start = kept.len().saturating_sub(STDERR_TAIL);
-        let mut text = String::from_utf8_lossy(kept.get(start..).unwrap_or_default()).into_owned();
-        // Bytes that are not UTF-8 become three times as long.
-        let surplus = text.len().saturating_sub(STDERR_TAIL);
-        let cut = (surplus..=text.len()).find(|&index| text.is_char_boundary(index));
-        text.drain(..cut.unwrap_or_default());
-        text
-    }
+    tail.lock_unpoisoned().finish();
 }
 
 /// Starts a thread that writes chunks until the sender is dropped.

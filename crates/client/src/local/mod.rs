@@ -7,7 +7,6 @@ mod permissions;
 mod program;
 mod read;
 mod system;
-mod tail;
 mod terminals;
 mod write;
 

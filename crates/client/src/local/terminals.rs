@@ -4,7 +4,6 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::Duration;
 
 use duologue_rpc::Lock;
 use duologue_schema::{Error as WireError, TerminalExitStatus, TerminalId, TerminalOutputResponse};
@@ -14,14 +13,9 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use super::folders::SessionKey;
 use super::program::Program;
 use super::system;
-use super::tail::OutputTail;
 use crate::host::{ConnectionId, HostResult};
 use crate::limits::{MOST_TERMINAL_OUTPUT, REAP, TERMINAL_OUTPUT};
-
-/// The silence after which the output of an exited program counts as ended.
-const LAST_OUTPUT: Duration = Duration::from_millis(150);
-/// The time after which the output of an exited program ends in any case. Reading a full pipe takes less.
-const LAST_OUTPUTS: Duration = Duration::from_millis(600);
+use crate::output_tail::{LAST_OUTPUT, LAST_ROUNDS, OutputTail};
 
 /// The terminals of a host. Dropping the table kills their programs.
 #[derive(Debug)]
@@ -169,7 +163,8 @@ impl LocalTerminal {
                 more = self.take(read, &chunk);
             }
         };
-        let _ = tokio::time::timeout(LAST_OUTPUTS, rest).await;
+        // Reading a full pipe takes less.
+        let _ = tokio::time::timeout(LAST_OUTPUT * LAST_ROUNDS, rest).await;
         drop(output);
         self.output().finish();
         self.exit.send_replace(Some(system::exit_status(status)));

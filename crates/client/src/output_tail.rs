@@ -1,11 +1,17 @@
 //! Keeps the end of a program's output as text.
 
 use std::collections::VecDeque;
+use std::time::Duration;
+
+/// The silence after which the output of an exited program counts as ended.
+pub(crate) const LAST_OUTPUT: Duration = Duration::from_millis(150);
+/// The most rounds of [`LAST_OUTPUT`] in which output that is not silent is read. Another process writes it.
+pub(crate) const LAST_ROUNDS: u32 = 4;
 
 /// Keeps the last characters of a stream of bytes, at most `limit` bytes. Invalid UTF-8 becomes U+FFFD,
 /// independent of the pieces in which the stream arrives.
 #[derive(Debug)]
-pub(super) struct OutputTail {
+pub(crate) struct OutputTail {
     limit: usize,
     /// Whole characters. The capacity never exceeds the limit, because an agent can have many programs.
     text: VecDeque<u8>,
@@ -15,12 +21,12 @@ pub(super) struct OutputTail {
 }
 
 impl OutputTail {
-    pub(super) fn new(limit: usize) -> Self {
+    pub(crate) fn new(limit: usize) -> Self {
         OutputTail { limit, text: VecDeque::new(), partial: Vec::new(), truncated: false }
     }
 
     /// Appends the next bytes.
-    pub(super) fn push(&mut self, bytes: &[u8]) {
+    pub(crate) fn push(&mut self, bytes: &[u8]) {
         let mut input = std::mem::take(&mut self.partial);
         input.extend_from_slice(bytes);
         let mut text = String::with_capacity(input.len());
@@ -39,14 +45,14 @@ impl OutputTail {
     }
 
     /// Ends the stream. An incomplete character becomes U+FFFD.
-    pub(super) fn finish(&mut self) {
+    pub(crate) fn finish(&mut self) {
         if !std::mem::take(&mut self.partial).is_empty() {
             self.keep("\u{fffd}");
         }
     }
 
     /// Returns the text, and true if some text was dropped.
-    pub(super) fn text(&self) -> (String, bool) {
+    pub(crate) fn text(&self) -> (String, bool) {
         let (front, back) = self.text.as_slices();
         // Only whole characters are added and removed.
         (String::from_utf8_lossy(&[front, back].concat()).into_owned(), self.truncated)
