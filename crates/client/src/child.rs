@@ -81,13 +81,16 @@ impl AgentProcess {
         self.child.id()
     }
 
-    /// Waits until the program exits by itself. Processes that it started can continue.
+    /// Waits until the program exits by itself. Processes of its group can continue until this is dropped. If there are
+    /// none, later calls and the drop send no signals, because the id of the group can be reused.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future has no effect.
     pub async fn wait(&mut self) -> Option<ExitStatus> {
-        self.child.wait().await.ok()
+        let status = self.child.wait().await.ok();
+        self.group.forget_if_empty();
+        status
     }
 
     /// Sends SIGTERM to the process group. Has no effect on systems without signals.
@@ -173,6 +176,17 @@ impl ProcessGroup {
         self.id = None;
     }
 
+    /// Forgets the group if its leader was reaped and no other process is in it.
+    #[cfg(unix)]
+    fn forget_if_empty(&mut self) {
+        if self
+            .id
+            .is_some_and(|id| rustix::process::test_kill_process_group(id) == Err(rustix::io::Errno::SRCH))
+        {
+            self.forget();
+        }
+    }
+
     // On other systems only the process itself is ended, by `reap`.
     #[cfg(not(unix))]
     pub(crate) fn of(_: &Child) -> Self {
@@ -184,6 +198,8 @@ impl ProcessGroup {
     pub(crate) fn kill(&self) {}
     #[cfg(not(unix))]
     pub(crate) fn forget(&mut self) {}
+    #[cfg(not(unix))]
+    fn forget_if_empty(&mut self) {}
 }
 
 impl Drop for ProcessGroup {
@@ -207,6 +223,18 @@ mod tests {
     use tokio::time::{Instant, sleep};
 
     use super::*;
+
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn a_group_is_forgotten_when_it_is_empty() {
+        for (script, is_empty) in [("exit 0", true), ("sleep 60 & exit 0", false)] {
+            let mut command = std::process::Command::new("sh");
+            command.args(["-c", script]);
+            let (mut process, _pipes) = AgentProcess::start(command).expect("a shell");
+            assert!(process.wait().await.is_some_and(|status| status.success()));
+            assert_eq!(process.group.id.is_none(), is_empty, "{script}");
+        }
+    }
 
     /// A process that exits in time is not signalled. Another one is signalled once, at the right time.
     #[tokio::test(start_paused = true)]
