@@ -18,7 +18,7 @@ use crate::error::{Error, Result};
 use crate::limits::{CANCEL_PATIENCE, CLOSE_STEP};
 use crate::listing::Listing;
 use crate::process::ProcessHandle;
-use crate::router::{Router, SessionEntry};
+use crate::router::{ReplayTicket, Router, SessionEntry};
 use crate::session::{Session, SessionBuilder, SessionReplay, absolute};
 
 /// A connection to an agent that has responded to `initialize`. Cheap to clone.
@@ -138,6 +138,21 @@ impl ConnectionInner {
         self.runtime.spawn(patience);
     }
 
+    /// Ends an abandoned replay after a timeout if the agent does not respond to its load.
+    pub(crate) fn abandon_replay(&self, entry: &Arc<SessionEntry>, ticket: ReplayTicket) {
+        if !entry.is_replaying(ticket.number) {
+            return;
+        }
+        let (entry, router) = (Arc::downgrade(entry), self.router.clone());
+        // A replay can be dropped on a thread without a runtime.
+        self.runtime.spawn(async move {
+            tokio::time::sleep(CANCEL_PATIENCE).await;
+            if let Some(entry) = entry.upgrade() {
+                router.end_replay(&entry, ticket, Err(Error::CancelIgnored { after: CANCEL_PATIENCE }));
+            }
+        });
+    }
+
     pub(crate) fn send_cancel(&self, entry: &SessionEntry) {
         let _ = self.peer().notify_now(&CancelNotification::new(entry.id.clone()));
     }
@@ -147,18 +162,16 @@ impl ConnectionInner {
         self.call_then(request, |_| {}).await
     }
 
-    /// [`call`](Self::call) with a function that runs on the reader before later messages are read. A change
-    /// of a session's state must not undo a later update.
+    /// [`call`](Self::call) with a function that runs on the reader before later messages are read, even if the future
+    /// was dropped. An error is passed as `None`. A change of a session's state must not undo a later update.
     pub(crate) async fn call_then<R: Request>(
         &self,
         request: &R,
-        then: impl FnOnce(&R::Result) + Send + 'static,
+        then: impl FnOnce(Option<&R::Result>) + Send + 'static,
     ) -> Result<R::Result> {
         let (sender, receiver) = oneshot::channel();
         let request = self.peer().request_into(request, None, move |answer| {
-            if let Ok(result) = &answer {
-                then(result);
-            }
+            then(answer.as_ref().ok());
             let _ = sender.send(answer);
         })?;
         let _withdraw = WithdrawOnDrop(request);
@@ -322,10 +335,13 @@ impl Connection {
         self.inner.require(offered, "sessionCapabilities.delete")?;
         let id = id.into();
         let entry = self.inner.router.entry(&id).map(|entry| (entry.restored(), entry));
-        self.inner.call(&DeleteSessionRequest::new(id)).await?;
-        if let Some((restored, entry)) = entry {
-            self.inner.router.forget(&entry, restored);
-        }
+        let router = self.inner.router.clone();
+        let deleted = move |response: Option<&_>| {
+            if let (Some(_), Some((restored, entry))) = (response, entry) {
+                router.forget(&entry, restored);
+            }
+        };
+        self.inner.call_then(&DeleteSessionRequest::new(id), deleted).await?;
         Ok(())
     }
 

@@ -14,6 +14,7 @@ mod connection;
 mod error;
 mod fair;
 mod host;
+mod idle_updates;
 pub mod limits;
 mod listing;
 #[cfg(feature = "local-host")]

@@ -14,12 +14,9 @@ use duologue_schema::{
 };
 
 use crate::error::Result;
-use crate::limits::{KEPT_BYTES, KEPT_BYTES_TOGETHER, KEPT_UPDATES, OPEN_CALL_BYTES_TOGETHER, STATE_BYTES};
+use crate::idle_updates::IdleUpdates;
+use crate::limits::{KEPT_BYTES, KEPT_UPDATES, OPEN_CALL_BYTES_TOGETHER, STATE_BYTES};
 use crate::turn_events::TurnEvent;
-
-/// The limits of updates that wait for a listener.
-const KEPT: EvictionLimits =
-    EvictionLimits { items: KEPT_UPDATES, bytes: KEPT_BYTES, shared_bytes: KEPT_BYTES_TOGETHER };
 
 /// The limits of updates for sessions that are being created.
 const EARLY: EvictionLimits =
@@ -89,10 +86,21 @@ impl ConnectionShared {
 
 /// A `session/load` without a response.
 struct RunningReplay {
+    number: u64,
     sink: QueueSender<TurnEvent<LoadSessionResponse>>,
     /// The conversation before the replay, which a failed load restores.
     before: Box<Conversation>,
 }
+
+/// A `session/load` that was begun.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReplayTicket {
+    pub(crate) number: u64,
+    reopened: Reopened,
+}
+
+/// The argument for [`Router::forget`] if a restore opened a closed session. Its failure closes the session again.
+pub(crate) type Reopened = Option<u64>;
 
 /// A request to the user, with its response for a cancelled turn.
 struct Question {
@@ -108,12 +116,6 @@ struct RunningTurn {
     detached: bool,
 }
 
-/// Updates between turns.
-enum IdleUpdates {
-    Kept(EvictingQueue<SessionUpdate>),
-    Sent(QueueSender<SessionUpdate>),
-}
-
 impl SessionEntry {
     fn new(id: SessionId, retention: Retention, shared: &Arc<ConnectionShared>) -> Arc<Self> {
         Arc::new(SessionEntry {
@@ -124,7 +126,7 @@ impl SessionEntry {
                 call_bytes: 0,
                 turn: None,
                 replay: None,
-                between: IdleUpdates::Kept(EvictingQueue::new(KEPT, &shared.kept)),
+                between: IdleUpdates::kept(&shared.kept),
                 questions: BTreeMap::new(),
                 last_number: 0,
                 shared: shared.clone(),
@@ -269,21 +271,30 @@ impl SessionEntry {
         self.lock().turn.as_ref().map(|turn| turn.number)
     }
 
-    /// Begins a replay with an empty conversation. Returns false while a turn or another replay runs.
-    pub(crate) fn begin_replay(&self, sink: QueueSender<TurnEvent<LoadSessionResponse>>) -> bool {
+    /// Begins a replay with an empty conversation and returns its number. Returns `None` while a turn or another
+    /// replay runs.
+    fn begin_replay(&self, sink: QueueSender<TurnEvent<LoadSessionResponse>>) -> Option<u64> {
         let mut inner = self.lock();
         if inner.replay.is_some() || inner.turn.is_some() {
-            return false;
+            return None;
         }
+        inner.last_number += 1;
+        let number = inner.last_number;
         let fresh = Conversation::retaining(inner.conversation.retention());
         let before = Box::new(std::mem::replace(&mut inner.conversation, fresh));
-        inner.replay = Some(RunningReplay { sink, before });
-        true
+        inner.replay = Some(RunningReplay { number, sink, before });
+        Some(number)
     }
 
-    pub(crate) fn end_replay(&self, answer: Result<LoadSessionResponse>) {
+    /// Returns true if this replay is running.
+    pub(crate) fn is_replaying(&self, number: u64) -> bool {
+        self.lock().replay.as_ref().is_some_and(|replay| replay.number == number)
+    }
+
+    fn end_replay(&self, number: u64, answer: Result<LoadSessionResponse>) {
         let mut inner = self.lock();
-        let Some(RunningReplay { sink, before }) = inner.replay.take() else { return };
+        let replay = inner.replay.take_if(|replay| replay.number == number);
+        let Some(RunningReplay { sink, before, .. }) = replay else { return };
         match &answer {
             Ok(response) => {
                 inner.begin_state(response.modes.as_ref(), response.config_options.as_deref());
@@ -298,15 +309,7 @@ impl SessionEntry {
 
     /// Sends the kept updates, and later updates between turns, to `sink`.
     pub(crate) fn listen(&self, sink: QueueSender<SessionUpdate>) {
-        let mut inner = self.lock();
-        match std::mem::replace(&mut inner.between, IdleUpdates::Sent(sink.clone())) {
-            IdleUpdates::Kept(mut kept) => {
-                while let Some((update, bytes)) = kept.pop() {
-                    let _ = sink.push(update, bytes);
-                }
-            }
-            IdleUpdates::Sent(previous) => previous.finish(),
-        }
+        self.lock().between.listen(sink);
     }
 
     /// Fills in absent fields from earlier updates of the tool call. Returns false if nothing was added.
@@ -414,21 +417,8 @@ impl EntryState {
     }
 
     fn between(&mut self, update: SessionUpdate, bytes: usize) {
-        let update = match &self.between {
-            IdleUpdates::Sent(sink) => match sink.push(update, bytes) {
-                Ok(()) => return,
-                // The listener was dropped. Keep updates for the next one.
-                Err(update) => {
-                    self.between = IdleUpdates::Kept(EvictingQueue::new(KEPT, &self.shared.kept));
-                    update
-                }
-            },
-            IdleUpdates::Kept(_) => update,
-        };
-        if let IdleUpdates::Kept(kept) = &mut self.between {
-            let evicted = kept.push(update, bytes);
-            self.shared.dropped.fetch_add(evicted, Relaxed);
-        }
+        let evicted = self.between.push(update, bytes, &self.shared.kept);
+        self.shared.dropped.fetch_add(evicted, Relaxed);
     }
 }
 
@@ -490,13 +480,13 @@ impl Sessions {
     }
 
     /// Marks a session as open, unless another session has its id now.
-    fn open(&mut self, entry: &Arc<SessionEntry>) {
-        if let Some(known) = self.slots.get_mut(&entry.id)
-            && known.entry.as_ptr() == Arc::as_ptr(entry)
-        {
-            known.closed = false;
-            entry.restored.fetch_add(1, Relaxed);
+    fn open(&mut self, entry: &Arc<SessionEntry>) -> Reopened {
+        let known = self.slots.get_mut(&entry.id)?;
+        if known.entry.as_ptr() != Arc::as_ptr(entry) {
+            return None;
         }
+        let restored = entry.restored.fetch_add(1, Relaxed) + 1;
+        std::mem::take(&mut known.closed).then_some(restored)
     }
 }
 
@@ -580,13 +570,20 @@ impl Router {
     }
 
     /// Registers a session whose id is known in advance, for `session/resume`.
-    pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> Arc<SessionEntry> {
+    pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> (Arc<SessionEntry>, Reopened) {
         (self.started)(id, folders);
         let mut sessions = self.lock();
         let entry = self.find(&mut sessions, id);
-        sessions.open(&entry);
+        let reopened = sessions.open(&entry);
         drop(sessions);
-        entry
+        (entry, reopened)
+    }
+
+    /// Closes a session again if its restore has opened it and failed.
+    pub(crate) fn restore_failed(&self, entry: &Arc<SessionEntry>, reopened: Reopened) {
+        if let Some(restored) = reopened {
+            self.forget(entry, restored);
+        }
     }
 
     /// Registers a session for `session/load`. Returns `None` without an effect while a turn or another replay runs.
@@ -595,15 +592,26 @@ impl Router {
         id: &SessionId,
         folders: &[PathBuf],
         sink: QueueSender<TurnEvent<LoadSessionResponse>>,
-    ) -> Option<Arc<SessionEntry>> {
+    ) -> Option<(Arc<SessionEntry>, ReplayTicket)> {
         let entry = self.find(&mut self.lock(), id);
-        if !entry.begin_replay(sink) {
-            return None;
-        }
+        let number = entry.begin_replay(sink)?;
         // The request has not been sent, so the host knows the folders before any request of the session.
         (self.started)(id, folders);
-        self.lock().open(&entry);
-        Some(entry)
+        let reopened = self.lock().open(&entry);
+        Some((entry, ReplayTicket { number, reopened }))
+    }
+
+    /// Ends a replay with its response or an error, unless it has ended.
+    pub(crate) fn end_replay(
+        &self,
+        entry: &Arc<SessionEntry>,
+        ticket: ReplayTicket,
+        answer: Result<LoadSessionResponse>,
+    ) {
+        if answer.is_err() {
+            self.restore_failed(entry, ticket.reopened);
+        }
+        entry.end_replay(ticket.number, answer);
     }
 
     /// Returns the session with this id if it has handles, or a new one that is not open yet.
@@ -639,13 +647,14 @@ mod tests {
     use duologue_schema::OPEN_CALL_BYTES;
 
     use super::*;
+    use crate::limits::KEPT_BYTES_TOGETHER;
 
     /// A weak pointer keeps the memory of its target, 1.6 KiB per session, for the life of the connection.
     #[test]
     fn a_session_without_handles_is_removed() {
         let router = Router::new(false, Box::new(|_, _| {}));
         let id = SessionId::from("a");
-        let (first, again) = (router.register(&id, &[]), router.register(&id, &[]));
+        let ((first, _), (again, _)) = (router.register(&id, &[]), router.register(&id, &[]));
         drop(first);
         assert!(router.knows(&id));
         router.forget(&again, again.restored());
@@ -677,7 +686,7 @@ mod tests {
     fn the_kept_updates_of_all_sessions_are_limited() {
         let router = Router::new(false, Box::new(|_, _| {}));
         let ids: Vec<SessionId> = (0..40).map(|number| SessionId::from(number.to_string())).collect();
-        let sessions: Vec<_> = ids.iter().map(|id| router.register(id, &[])).collect();
+        let sessions: Vec<_> = ids.iter().map(|id| router.register(id, &[]).0).collect();
         for id in ids.iter().cycle().take(80) {
             router.update(id.as_str(), SessionUpdate::agent_message("x"), KEPT_BYTES / 2);
         }
@@ -701,7 +710,7 @@ mod tests {
     fn the_open_calls_of_all_sessions_are_bounded() {
         let router = Router::new(false, Box::new(|_, _| {}));
         let ids: Vec<SessionId> = (0..100).map(|number| SessionId::from(number.to_string())).collect();
-        let mut sessions: Vec<_> = ids.iter().map(|id| router.register(id, &[])).collect();
+        let mut sessions: Vec<_> = ids.iter().map(|id| router.register(id, &[]).0).collect();
         ids.iter().for_each(|id| announce(&router, id, OPEN_CALL_BYTES / 2));
         let total = || router.shared.call_bytes.load(Relaxed);
         assert!(total() <= OPEN_CALL_BYTES_TOGETHER);
@@ -721,7 +730,7 @@ mod tests {
     fn a_long_update_or_response_leaves_the_state_unchanged() {
         let router = Router::new(false, Box::new(|_, _| {}));
         let id = SessionId::from("a");
-        let entry = router.register(&id, &[]);
+        let (entry, _) = router.register(&id, &[]);
         let titled = |title: &str| duologue_schema::SessionInfoUpdate::new().title(title).into();
         router.update("a", titled("first"), STATE_BYTES);
         router.update("a", titled("second"), STATE_BYTES + 1);
@@ -741,9 +750,9 @@ mod tests {
     fn a_restored_session_reuses_the_entry_with_handles() {
         let router = Router::new(false, Box::new(|_, _| {}));
         let id = SessionId::from("a");
-        let closed = router.register(&id, &[]);
+        let (closed, _) = router.register(&id, &[]);
         router.forget(&closed, closed.restored());
-        let restored = router.register(&id, &[]);
+        let (restored, _) = router.register(&id, &[]);
         assert!(Arc::ptr_eq(&closed, &restored) && router.knows(&id));
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
 use duologue_rpc::{Error as RpcError, Queue};
@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 use crate::connection::{Connection, ConnectionInner, WithdrawOnDrop};
 use crate::error::{Error, Result};
 use crate::prompt::PromptBuilder;
-use crate::router::{SessionEntry, TurnRefused};
+use crate::router::{ReplayTicket, SessionEntry, TurnRefused};
 use crate::turn::Turn;
 use crate::turn_events::TurnEvents;
 
@@ -100,12 +100,9 @@ impl SessionBuilder {
                 // This runs on the reader, so the session is registered before later messages are read.
                 let Some(inner) = inner.upgrade() else { return };
                 let entry = inner.router.opened(response.as_ref().ok(), &folders);
-                if let Err(Ok(Some(entry))) = sender.send(response.map(|_| entry)) {
-                    // The caller has gone, so nothing will use the session.
-                    if inner.agent().session_capabilities.close.is_some() {
-                        drop(inner.peer().request(&CloseSessionRequest::new(entry.id.clone())).detach());
-                    }
-                }
+                // If the caller has gone, the session is dropped with the message, which closes it.
+                let connection = Arc::downgrade(&inner);
+                let _ = sender.send(response.map(|_| UnclaimedSession { connection, entry }));
             }
         });
         let _withdraw = match sent {
@@ -116,8 +113,10 @@ impl SessionBuilder {
             }
         };
         match inner.limited(NewSessionRequest::METHOD, receiver).await? {
-            Ok(Some(entry)) => Ok(Session { connection: inner, entry }),
-            Ok(None) => Err(Error::from(RpcError::Closed(duologue_rpc::Closed::Local))),
+            Ok(mut unclaimed) => match unclaimed.entry.take() {
+                Some(entry) => Ok(Session { connection: inner, entry }),
+                None => Err(Error::from(RpcError::Closed(duologue_rpc::Closed::Local))),
+            },
             Err(error) => Err(Error::from(error).with_login(inner.auth_methods())),
         }
     }
@@ -139,25 +138,22 @@ impl SessionBuilder {
         request.meta = self.meta;
         let (sink, queue) = inner.peer().queue();
         let stream = sink.id();
-        let entry = inner.router.register_replay(&request.session_id, &folders, sink).ok_or(Error::Busy)?;
+        let (entry, ticket) =
+            inner.router.register_replay(&request.session_id, &folders, sink).ok_or(Error::Busy)?;
         let sent = inner.peer().request_into(&request, Some(stream), {
-            let entry = entry.clone();
-            move |response| {
-                entry.end_replay(response.map_err(Error::from));
-            }
+            let (router, entry) = (inner.router.clone(), entry.clone());
+            move |response| router.end_replay(&entry, ticket, response.map_err(Error::from))
         });
-        let withdraw = match sent {
+        let request = match sent {
             Ok(request) => WithdrawOnDrop(request),
             Err(error) => {
-                entry.end_replay(Err(Error::from(error.clone())));
+                inner.router.end_replay(&entry, ticket, Err(Error::from(error.clone())));
                 return Err(error.into());
             }
         };
-        Ok(SessionReplay {
-            session: Session { connection: inner, entry },
-            events: TurnEvents::new(queue),
-            _withdraw: withdraw,
-        })
+        let session = Session { connection: inner, entry };
+        let abandon = AbandonOnDrop { _request: request, session: session.clone(), ticket };
+        Ok(SessionReplay { session, events: TurnEvents::new(queue), _abandon: abandon })
     }
 
     /// Restores a session without a replay. Needs an agent that advertises `sessionCapabilities.resume`.
@@ -173,15 +169,16 @@ impl SessionBuilder {
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
         request.mcp_servers = self.mcp_servers;
-        let entry = inner.router.register(&request.session_id, &folders);
-        let restored = entry.clone();
-        let answer = inner.call_then(&request, move |response| {
-            restored.begin_state(response.modes.as_ref(), response.config_options.as_deref());
+        let (entry, reopened) = inner.router.register(&request.session_id, &folders);
+        let (router, restored) = (inner.router.clone(), entry.clone());
+        let answer = inner.call_then(&request, move |response| match response {
+            Some(response) => {
+                restored.begin_state(response.modes.as_ref(), response.config_options.as_deref())
+            }
+            None => router.restore_failed(&restored, reopened),
         });
-        match answer.await {
-            Ok(_) => Ok(Session { connection: inner, entry }),
-            Err(error) => Err(error),
-        }
+        answer.await?;
+        Ok(Session { connection: inner, entry })
     }
 
     /// Checks the request and returns the folders of the session.
@@ -203,6 +200,22 @@ impl SessionBuilder {
             }
         }
         Ok(folders)
+    }
+}
+
+/// A new session between the reader and its caller. Dropping it closes the session.
+struct UnclaimedSession {
+    connection: Weak<ConnectionInner>,
+    entry: Option<Arc<SessionEntry>>,
+}
+
+impl Drop for UnclaimedSession {
+    fn drop(&mut self) {
+        if let (Some(entry), Some(connection)) = (self.entry.take(), self.connection.upgrade())
+            && connection.agent().session_capabilities.close.is_some()
+        {
+            drop(connection.peer().request(&CloseSessionRequest::new(entry.id.clone())).detach());
+        }
     }
 }
 
@@ -342,8 +355,10 @@ impl Session {
         self.connection.require(self.entry.has_modes(), "modes")?;
         let (entry, mode) = (self.entry.clone(), mode.into());
         let request = SetSessionModeRequest::new(self.entry.id.clone(), mode.clone());
-        let switched = move |_: &_| {
-            entry.change_state(&CurrentModeUpdate::new(mode).into());
+        let switched = move |response: Option<&_>| {
+            if response.is_some() {
+                entry.change_state(&CurrentModeUpdate::new(mode).into());
+            }
         };
         self.connection.call_then(&request, switched).await?;
         Ok(())
@@ -363,7 +378,9 @@ impl Session {
         let request = SetSessionConfigOptionRequest::new(self.entry.id.clone(), option.into(), value.into());
         let entry = self.entry.clone();
         let answer = self.connection.call_then(&request, move |response| {
-            entry.change_state(&ConfigOptionUpdate::new(response.config_options.clone()).into());
+            if let Some(response) = response {
+                entry.change_state(&ConfigOptionUpdate::new(response.config_options.clone()).into());
+            }
         });
         Ok(answer.await?.config_options)
     }
@@ -379,9 +396,14 @@ impl Session {
         self.connection.require(offered, "sessionCapabilities.close")?;
         // The agent ends the turn as if it were cancelled, so it is cancelled here too.
         self.cancel();
-        let restored = self.entry.restored();
-        self.connection.call(&CloseSessionRequest::new(self.entry.id.clone())).await?;
-        self.connection.router.forget(&self.entry, restored);
+        let (router, entry) = (self.connection.router.clone(), self.entry.clone());
+        let restored = entry.restored();
+        let closed = move |response: Option<&_>| {
+            if response.is_some() {
+                router.forget(&entry, restored);
+            }
+        };
+        self.connection.call_then(&CloseSessionRequest::new(self.entry.id.clone()), closed).await?;
         Ok(())
     }
 
@@ -426,13 +448,27 @@ impl Stream for Updates {
 }
 
 /// The replay of a session: a stream of its updates with the session as outcome. Dropping it before its
-/// end cancels the request.
+/// end cancels the request. If the agent does not respond within 10 seconds, the session can be used again.
 #[must_use = "await the outcome of the replay to get the session"]
 #[derive(Debug)]
 pub struct SessionReplay {
     session: Session,
     events: TurnEvents<LoadSessionResponse>,
-    _withdraw: WithdrawOnDrop,
+    _abandon: AbandonOnDrop,
+}
+
+/// Cancels a load when it is dropped, and ends it after a timeout if the agent ignores that.
+#[derive(Debug)]
+struct AbandonOnDrop {
+    _request: WithdrawOnDrop,
+    session: Session,
+    ticket: ReplayTicket,
+}
+
+impl Drop for AbandonOnDrop {
+    fn drop(&mut self) {
+        self.session.connection.abandon_replay(&self.session.entry, self.ticket);
+    }
 }
 
 impl SessionReplay {
