@@ -27,7 +27,8 @@ pub const KEPT_BYTES: usize = MIB;
 /// The most bytes of kept updates of all sessions. Above it, a session that receives an update evicts its own oldest
 /// ones, even if another session has more.
 pub const KEPT_BYTES_TOGETHER: usize = 16 * MIB;
-/// Limit on the bytes of one update or list in the [state](crate::SessionState) of its session.
+/// Limit on the bytes of one update or list in the [state](crate::SessionState) of its session. A client that
+/// [keeps conversations](crate::Client::keep_conversations) has no such limit.
 pub const STATE_BYTES: usize = MIB;
 #[doc(hidden)]
 pub use duologue_schema::{OPEN_CALL_BYTES, OPEN_CALLS};

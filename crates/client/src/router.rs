@@ -167,7 +167,8 @@ impl SessionEntry {
 
     /// Applies a change that the response to a request of ours confirms, unless it is over the limit.
     pub(crate) fn change_state(&self, change: &SessionUpdate) {
-        if fits(change) {
+        let has_no_limit = self.lock().keeps_entries();
+        if has_no_limit || fits(change) {
             self.lock().conversation.apply(change);
         }
     }
@@ -401,8 +402,9 @@ impl EntryState {
         modes: Option<&SessionModeState>,
         config_options: Option<&[SessionConfigOption]>,
     ) {
-        let modes = modes.filter(fits).cloned();
-        let options = config_options.filter(fits).map(<[_]>::to_vec);
+        let has_no_limit = self.keeps_entries();
+        let modes = modes.filter(|modes| has_no_limit || fits(modes)).cloned();
+        let options = config_options.filter(|options| has_no_limit || fits(options)).map(<[_]>::to_vec);
         self.conversation.begin(modes, options.unwrap_or_default());
     }
 
@@ -744,6 +746,25 @@ mod tests {
         assert_eq!(entry.state().modes, Some(modes(9)));
         entry.begin_state(Some(&modes(STATE_BYTES)), None);
         assert_eq!(entry.state().modes, None);
+    }
+
+    /// A conversation has no limit, so neither has its state.
+    #[test]
+    fn the_state_of_a_conversation_has_no_limit() {
+        let router = Router::new(true, Box::new(|_, _| {}));
+        let (entry, _) = router.register(&SessionId::from("a"), &[]);
+        let long = "x".repeat(STATE_BYTES);
+        let titled = duologue_schema::SessionInfoUpdate::new().title(long.clone());
+        router.update("a", titled.into(), STATE_BYTES + 100);
+        assert_eq!(entry.state().title.as_ref(), Some(&long));
+        let mode = duologue_schema::SessionMode::new("a", long);
+        let modes = SessionModeState::new("a", vec![mode]);
+        entry.begin_state(Some(&modes), None);
+        assert_eq!(entry.state().modes, Some(modes));
+        let option = SessionConfigOption::boolean("a", "x".repeat(STATE_BYTES), true);
+        let options = duologue_schema::ConfigOptionUpdate::new(vec![option.clone()]);
+        entry.change_state(&options.into());
+        assert_eq!(entry.state().config_options, [option]);
     }
 
     #[test]

@@ -333,7 +333,8 @@ impl Session {
     }
 
     /// Returns the current modes, options, commands, plan, usage and title. Modes and options are present from
-    /// the start. Agents send the others shortly after the session was created. Values over 1 MiB are not kept.
+    /// the start. Agents send the others shortly after the session was created. Values over 1 MiB are only kept by a
+    /// client that [keeps conversations](crate::Client::keep_conversations).
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.entry.state()

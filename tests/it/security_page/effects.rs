@@ -46,7 +46,11 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ("limits::KEPT_UPDATES", "the oldest update without a listener is evicted and counted"),
     ("limits::KEPT_BYTES", "the same"),
     ("limits::KEPT_BYTES_TOGETHER", "over all sessions: the session of the latest update evicts its oldest"),
-    ("limits::STATE_BYTES", "a longer update or list is delivered, and `Session::state` stays unchanged"),
+    (
+        "limits::STATE_BYTES",
+        "a longer update or list is delivered, and `Session::state` stays unchanged; \
+         `Client::keep_conversations` removes the limit",
+    ),
     ("limits::OPEN_CALLS", "the least recently updated call is evicted, and the user gets more questions"),
     ("limits::OPEN_CALL_BYTES", "the same"),
     (
