@@ -173,10 +173,10 @@ impl SessionEntry {
         }
     }
 
-    /// Returns the conversation, if its entries are kept.
-    pub(crate) fn conversation(&self) -> Option<Conversation> {
+    /// Passes the conversation to `read`, if its entries are kept.
+    pub(crate) fn with_conversation<T>(&self, read: impl FnOnce(&Conversation) -> T) -> Option<T> {
         let inner = self.lock();
-        inner.keeps_entries().then(|| inner.conversation.clone())
+        inner.keeps_entries().then(|| read(&inner.conversation))
     }
 
     fn update(&self, update: SessionUpdate, bytes: usize) {

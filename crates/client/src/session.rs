@@ -342,9 +342,20 @@ impl Session {
 
     /// Returns the conversation so far, if the client keeps conversations
     /// (see [`Client::keep_conversations`](crate::Client::keep_conversations)).
+    ///
+    /// This copies the whole conversation, and updates of the session wait meanwhile. To follow a conversation, read it
+    /// with [`with_conversation`](Self::with_conversation).
     #[must_use]
     pub fn conversation(&self) -> Option<Conversation> {
-        self.entry.conversation()
+        self.with_conversation(Conversation::clone)
+    }
+
+    /// Passes the conversation so far to `read` and returns the result, if the client keeps conversations.
+    ///
+    /// The updates of all sessions wait meanwhile, so `read` must be short. It must not use the session, which would
+    /// deadlock.
+    pub fn with_conversation<T>(&self, read: impl FnOnce(&Conversation) -> T) -> Option<T> {
+        self.entry.with_conversation(read)
     }
 
     /// Switches to one of the modes in [`state`](Self::state).
