@@ -351,7 +351,7 @@ impl Connection {
         self.inner.link.stderr()
     }
 
-    /// Returns the number of dropped updates: those of unknown sessions, and those evicted between turns.
+    /// Returns the number of dropped updates: invalid ones, those of unknown sessions, and those evicted between turns.
     #[must_use]
     pub fn dropped_updates(&self) -> u64 {
         self.inner.router.dropped()

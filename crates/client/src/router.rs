@@ -638,6 +638,11 @@ impl Router {
         }
     }
 
+    /// Counts an update that could not be decoded.
+    pub(crate) fn count_invalid(&self) {
+        self.shared.dropped.fetch_add(1, Relaxed);
+    }
+
     /// Returns the number of dropped updates since the start of the connection.
     pub(crate) fn dropped(&self) -> u64 {
         self.shared.dropped.load(Relaxed)

@@ -261,7 +261,10 @@ impl<H: Host> Service for ClientService<H> {
             }
             Some(Err(error)) => {
                 // An invalid update is dropped, but the turn continues.
-                tracing::warn!(method = notification.method, %error, "dropped an invalid notification of the agent");
+                tracing::debug!(method = notification.method, %error, "dropped an invalid notification of the agent");
+                if notification.method == SessionNotification::METHOD {
+                    self.router.count_invalid();
+                }
             }
             None => {
                 let taken = self.exchange.notification(notification)

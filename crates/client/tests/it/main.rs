@@ -1,6 +1,7 @@
 //! Tests of a client whose agent is scripted, and of `LocalHost`.
 
 mod conformance;
+mod handles;
 mod loads;
 mod local_host;
 mod user;
