@@ -5,6 +5,7 @@ use std::io;
 use duologue_client::Error as ClientError;
 use duologue_client::exchange::Error as Exchanged;
 use duologue_rpc::Error as RpcError;
+use duologue_transcript::Error as TranscriptError;
 
 use crate::exit::Exit;
 
@@ -57,6 +58,7 @@ impl Error {
             Error::Login(_) => Exit::Found,
             Error::NotAdvertised(_) => Exit::NotAdvertised,
             Error::Serve(_) | Error::Start(_) => Exit::Agent,
+            Error::Transcript(TranscriptError::Flood { .. }) => Exit::Agent,
             Error::Transcript(_) | Error::Io(_) => Exit::File,
             Error::Usage(_) => Exit::Usage,
         }

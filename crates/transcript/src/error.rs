@@ -4,6 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::format::Side;
 use crate::transcript::Transcript;
 
 /// The result of functions of this crate.
@@ -37,6 +38,14 @@ pub enum Error {
     /// An input or output that is not a file cannot be read or written.
     #[error("the transcript cannot be read or written: {0}")]
     Io(Arc<io::Error>),
+    /// The live side of a [`Replay`](crate::Replay) has sent much more than the recording contains.
+    #[error("the {} has sent more than {} MiB, the limit for this recording", side.name(), limit >> 20)]
+    Flood {
+        /// The live side.
+        side: Side,
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// The first line is not the header of a transcript.
     #[error(
         "not a transcript: the first line should be its header ({reason}); for other logs see Transcript::import"

@@ -294,8 +294,8 @@ fn an_agent_that_floods_is_no_conversation() {
     write(&folder.path().join("turn.jsonl"), TURN);
     let output = run(folder.path(), &["replay", "turn.jsonl", "--", "yes"], "");
     let said = shown(&output);
-    assert!(said.contains("the agent has sent more than 64 MiB"), "{said}");
-    assert_eq!(output.status.code(), Some(4));
+    assert!(said.contains("error: the agent has sent more than 64 MiB"), "{said}");
+    assert_eq!(output.status.code(), Some(3));
 }
 
 #[test]

@@ -199,8 +199,8 @@ impl Replay {
     ///
     /// # Errors
     ///
-    /// [`Error::Io`](crate::Error::Io) if the transport cannot be used, or if the live side sends 64 MiB more than four
-    /// times the size of the recording.
+    /// [`Error::Io`](crate::Error::Io) if the transport cannot be used, and [`Error::Flood`](crate::Error::Flood) if the
+    /// live side sends 64 MiB more than four times the size of the recording.
     ///
     /// # Panics
     ///

@@ -10,6 +10,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::time::{Instant, sleep_until};
 
 use super::player::{Player, PlayerAction};
+use crate::error::{Error, Result};
 use crate::format::{LineEnd, Record, RecordEvent, RecordedLine, Side};
 use crate::record::Recorder;
 
@@ -64,7 +65,7 @@ pub(super) async fn play(
     transport: Transport,
     mut stderr: Option<super::OnStderr>,
     recorder: Option<Recorder>,
-) -> io::Result<Vec<Record>> {
+) -> Result<Vec<Record>> {
     let started = Instant::now();
     let (mut reader, writer) = transport.into_split();
     let mut writer = Some(writer);
@@ -119,10 +120,7 @@ pub(super) async fn play(
             Ok(Some(bytes)) => {
                 received += receive(player, plays, bytes, now, &mut live);
                 if received > most {
-                    let (who, mib) = (plays.other().name(), most >> 20);
-                    let flood =
-                        format!("the {who} has sent more than {mib} MiB, the limit for this recording");
-                    return Err(io::Error::other(flood));
+                    return Err(Error::Flood { side: plays.other(), limit: most });
                 }
                 continue;
             }
@@ -164,7 +162,7 @@ pub(super) async fn play(
                     Ok(0) => ended = true,
                     Ok(count) => input.filled(count),
                     // A broken pipe is the end of the input.
-                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
+                    Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error.into()),
                     Err(_) => ended = true,
                 }
                 if ended {
