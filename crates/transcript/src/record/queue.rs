@@ -157,8 +157,7 @@ impl RecordQueue {
         let is_line = matches!(what, QueuedEvent::Line { .. } | QueuedEvent::Stderr);
         let waiting = self.unwritten.load(Relaxed);
         if self.lossy && is_line && waiting > 0 && waiting + bytes.len() + OVERHEAD > self.limit {
-            state.missing.0 += 1;
-            state.missing.1 += bytes.len() as u64;
+            state.drop_line(bytes.len());
             return;
         }
         state.last = state.last.max(self.zero + at.saturating_duration_since(self.start));
@@ -170,6 +169,14 @@ impl RecordQueue {
             (state.idle, state.gathering) = (false, false);
             drop(guard);
             self.work.notify_one();
+        }
+    }
+
+    /// Counts a line that is not recorded.
+    pub(super) fn drop_line(&self, bytes: usize) {
+        let mut state = self.state.lock_unpoisoned();
+        if !state.closing && !state.left {
+            state.drop_line(bytes);
         }
     }
 
@@ -299,6 +306,11 @@ impl RecordQueue {
 }
 
 impl QueueState {
+    fn drop_line(&mut self, bytes: usize) {
+        self.missing.0 += 1;
+        self.missing.1 += bytes as u64;
+    }
+
     /// Adds an entry for the dropped lines.
     fn note_missing(&mut self) -> usize {
         let (lines, bytes) = std::mem::take(&mut self.missing);

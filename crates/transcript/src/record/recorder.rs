@@ -100,9 +100,15 @@ impl Recorder {
         Arc::new(RecorderTap { recorder: self.clone(), ours })
     }
 
-    /// Records a line of the agent's stderr, without its end.
+    /// Records a line of the agent's stderr, without its end. If the queue is full, a
+    /// [`Dropped`](crate::RecordEvent::Dropped) record counts the line instead; await [`room`](Self::room) before to
+    /// have each line.
     pub fn stderr(&self, line: &[u8]) {
-        self.push(QueuedEvent::Stderr, line);
+        if self.is_full() {
+            self.handle.queue.drop_line(line.len());
+        } else {
+            self.push(QueuedEvent::Stderr, line);
+        }
     }
 
     /// Records that a side closed its output.
@@ -115,8 +121,7 @@ impl Recorder {
         self.push(QueuedEvent::Exit(exit.into()), &[]);
     }
 
-    /// Waits while the queue is full. Taps and proxies do this themselves; a caller that records a lot of stderr has
-    /// to. A lossy recorder never waits.
+    /// Waits while the queue is full. Taps and proxies do this themselves. A lossy recorder never waits.
     pub async fn room(&self) {
         if self.is_full() {
             self.handle.queue.room().await;

@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use duologue_rpc::Transport;
 use duologue_transcript::{
-    Error, LineEnd, ProcessExit, RecordEvent, Recorder, Redacted, Secrets, Side, Transcript, forward, proxy,
+    Error, LineEnd, ProcessExit, RecordEvent, Recorder, RecorderBuilder, Redacted, Secrets, Side, Transcript,
+    forward, proxy,
 };
 use proptest::prelude::*;
 use tempfile::TempDir;
@@ -325,9 +326,19 @@ async fn a_lossy_recorder_leaves_lines_out_and_says_how_many() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_count_of_dropped_lines_is_flushed_too() {
+    count_is_flushed(Recorder::builder().lossy()).await;
+}
+
+/// The reader of an agent's stderr may neither wait for the disk nor fill the memory.
+#[tokio::test(flavor = "multi_thread")]
+async fn stderr_that_finds_no_room_is_counted() {
+    count_is_flushed(Recorder::builder()).await;
+}
+
+async fn count_is_flushed(recorder: RecorderBuilder) {
     let (folder, _) = folder();
     let (path, mut disk) = stopped_disk(&folder);
-    let recorder = Recorder::builder().lossy().queue_bytes(1).replace(path).expect("a file");
+    let recorder = recorder.queue_bytes(1).replace(path).expect("a file");
     // The thread hangs on what the pipe does not take, so that the next line finds no room.
     recorder.stderr(&[b'x'; 200_000]);
     tokio::time::sleep(A_WHILE).await;
