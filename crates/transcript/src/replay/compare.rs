@@ -1,5 +1,6 @@
 //! Comparison of live messages with recorded ones, except for ids and folders.
 
+use std::cell::Cell;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -123,7 +124,11 @@ impl<'a> Comparison<'a> {
     }
 
     /// Returns a diff of the JSON, line by line. Values that are equal except for their names do not appear in it.
-    pub(super) fn diff(&self, live: &Value) -> String {
+    /// Subtracts the compared bytes from `left`; if too few are left, the diff is empty.
+    pub(super) fn diff(&self, live: &Value, left: &Cell<usize>) -> String {
+        if left.get() == 0 {
+            return String::new();
+        }
         let mut expected = live.clone();
         // In reverse, since surplus elements of a list are removed.
         for (path, recorded) in self.places.iter().rev() {
@@ -131,7 +136,10 @@ impl<'a> Comparison<'a> {
             self.translate(&mut path.iter().map(String::as_str).collect(), &mut recorded);
             put(&mut expected, path, recorded);
         }
-        text_diff(&format!("{expected:#}\n"), &format!("{live:#}\n"))
+        let (expected, live) = (format!("{expected:#}\n"), format!("{live:#}\n"));
+        let rest = left.get().checked_sub(expected.len() + live.len());
+        left.set(rest.unwrap_or_default());
+        rest.map_or_else(String::new, |_| text_diff(&expected, &live))
     }
 
     fn values(&mut self, recorded: &Value, live: &Value) {
@@ -366,7 +374,11 @@ mod tests {
         let live = json!({"cwd": "/b", "list": [1, 3, 4], "more": {}, "extra": 1});
         let names = NameMap::default();
         let comparison = Comparison::new(&names, 1, Side::Client, None);
-        let diff = comparison.run(&IgnoredPaths::default(), &recorded, &live).diff(&live);
+        let comparison = comparison.run(&IgnoredPaths::default(), &recorded, &live);
+        let left = Cell::new(200);
+        let diff = comparison.diff(&live, &left);
+        assert!(left.get() > 0, "both texts are shorter");
+        assert_eq!(comparison.diff(&live, &left), "", "{left:?}");
         insta::assert_snapshot!(diff, @r#"
         --- recorded
         +++ live

@@ -105,7 +105,7 @@ impl Player {
         let (mut diff, mut place) = (String::new(), String::new());
         if let Some(at) = nearest {
             let comparison = self.compare(at, self.lane_of(at), live);
-            diff = comparison.diff(live);
+            diff = comparison.diff(live, &self.differences.diff_bytes);
             place = comparison.first().unwrap_or_default();
         }
         let was_recorded = self.expected.get(method).is_some_and(|expected| expected.any);
@@ -132,6 +132,11 @@ impl Player {
 
     fn report_unexpected(&mut self, what: String) {
         self.differences.push(Difference::Unexpected { what, diff: String::new() });
+    }
+
+    /// Returns true if responses that are not in the recording wait for the output.
+    pub(super) fn owes_replies(&self) -> bool {
+        !self.unrecorded_replies.is_empty()
     }
 
     /// Queues a response that is not in the recording.
@@ -212,7 +217,7 @@ impl Player {
             pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
             self.mark_received(at, now);
         } else if let Some(at) = first {
-            let diff = self.compare(at, lane, &live).diff(&live);
+            let diff = self.compare(at, lane, &live).diff(&live, &self.differences.diff_bytes);
             self.differences.push(Difference::Other { what: self.describe(at), diff });
             self.mark_received(at, now);
         } else if !(cancels && self.received_since(lane, method, from)) {
@@ -252,11 +257,13 @@ impl Player {
         };
         let live = outcome_value(outcome);
         let comparison = self.compare(at, lane, &live);
-        let (equal, diff, pairs) = (comparison.is_equal(), comparison.diff(&live), comparison.pairs);
         let recorded = self.content(at);
         let same_kind = recorded.get("error").is_some() == live.get("error").is_some();
         // The answers of an agent are compared at the end.
-        if !(equal || self.plays == Side::Client && same_kind) {
+        let differs = !(comparison.is_equal() || self.plays == Side::Client && same_kind);
+        let diff = differs.then(|| comparison.diff(&live, &self.differences.diff_bytes));
+        let pairs = comparison.pairs;
+        if let Some(diff) = diff {
             let what = format!("the answer to {}", self.describe(request));
             self.differences.push(Difference::Other { what, diff });
         }

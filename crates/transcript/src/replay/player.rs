@@ -10,7 +10,7 @@ use super::ReplaySettings;
 use super::compare::Comparison;
 use super::name_map::{NameMap, NamePair};
 use super::plan::{CONNECTION, LineKind, LineState, ReplayPlan, content};
-use super::report::Difference;
+use super::report::{Difference, DifferenceLog};
 use super::update_amounts::UpdateAmounts;
 use crate::classify::id_key;
 use crate::format::{ProcessExit, Side};
@@ -132,7 +132,7 @@ pub(super) struct Player {
     pub(super) open_requests: HashMap<String, usize>,
     /// Responses that are not in the recording.
     pub(super) unrecorded_replies: VecDeque<Vec<u8>>,
-    pub(super) differences: Vec<Difference>,
+    pub(super) differences: DifferenceLog,
     /// The recorded and the live time of the last event in any lane.
     pub(super) anchor: (Duration, Duration),
     pub(super) last_received: Duration,
@@ -205,7 +205,7 @@ impl Player {
             awaited_replies: BTreeSet::new(),
             open_requests: HashMap::new(),
             unrecorded_replies: VecDeque::new(),
-            differences: Vec::new(),
+            differences: DifferenceLog::default(),
             anchor: (Duration::ZERO, Duration::ZERO),
             last_received: Duration::ZERO,
             ended: false,
@@ -225,7 +225,7 @@ impl Player {
     }
 
     pub(super) fn differences(&mut self) -> Vec<Difference> {
-        std::mem::take(&mut self.differences)
+        self.differences.take()
     }
 
     /// Returns the end of the recorded agent's process, if the replay reached it.

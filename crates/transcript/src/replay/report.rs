@@ -1,5 +1,6 @@
 //! The result of a replay.
 
+use std::cell::Cell;
 use std::fmt;
 
 use super::compare::text_diff;
@@ -35,11 +36,56 @@ pub enum Difference {
         /// A description of the place and of the consequence.
         what: String,
     },
+    /// Further differences, which are only counted.
+    LeftOut {
+        /// The number of differences.
+        count: usize,
+    },
+}
+
+/// The number of differences that are kept. A live side that floods a replay causes one with each line.
+const KEPT: usize = 10_000;
+
+/// The number of bytes of JSON that diffs compare in a replay. Further differences have no diff.
+const DIFF_BYTES: usize = 64 << 20;
+
+/// The differences so far.
+#[derive(Debug)]
+pub(super) struct DifferenceLog {
+    kept: Vec<Difference>,
+    left_out: usize,
+    /// The bytes that diffs may still compare.
+    pub(super) diff_bytes: Cell<usize>,
+}
+
+impl Default for DifferenceLog {
+    fn default() -> Self {
+        DifferenceLog { kept: Vec::new(), left_out: 0, diff_bytes: Cell::new(DIFF_BYTES) }
+    }
+}
+
+impl DifferenceLog {
+    pub(super) fn push(&mut self, difference: Difference) {
+        if self.kept.len() < KEPT {
+            self.kept.push(difference);
+        } else {
+            self.left_out += 1;
+        }
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Difference> {
+        let mut all = std::mem::take(&mut self.kept);
+        if self.left_out > 0 {
+            all.push(Difference::LeftOut { count: std::mem::take(&mut self.left_out) });
+        }
+        all
+    }
 }
 
 impl fmt::Display for Difference {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (before, what, diff) = match self {
+            Difference::LeftOut { count } => return write!(f, "{count} more differences"),
             Difference::Unexpected { what, diff } => ("", what, diff.as_str()),
             Difference::Other { what, diff } => ("not as recorded: ", what, diff.as_str()),
             Difference::Missing { what } => ("missing: ", what, ""),

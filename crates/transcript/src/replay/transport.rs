@@ -115,8 +115,10 @@ pub(super) async fn play(
                 }
             }
         }
+        // A side that does not read the responses to its requests may not send more of them.
+        let reads = !player.owes_replies();
         // Lines are received one by one, so that what each of them causes comes before the next.
-        match input.next_line_with_end() {
+        match if reads { input.next_line_with_end() } else { Ok(None) } {
             Ok(Some(bytes)) => {
                 received += receive(player, plays, bytes, now, &mut live);
                 if received > most {
@@ -156,7 +158,7 @@ pub(super) async fn play(
                     writer = None;
                 }
             },
-            read = reader.read(input.space()), if !ended => {
+            read = reader.read(input.space()), if reads && !ended => {
                 let now = started.elapsed();
                 match read {
                     Ok(0) => ended = true,
@@ -216,4 +218,48 @@ fn line(from: Side, bytes: &[u8]) -> RecordedLine {
         line => (line, LineEnd::None),
     };
     RecordedLine::new(from, bytes).ending(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Header, Replay, Transcript};
+
+    #[tokio::test]
+    async fn a_client_that_reads_no_responses_cannot_send_on() {
+        const COUNT: usize = 50_000;
+        let (client, agent) = Transport::memory();
+        let replay = Replay::new(Transcript::new(Header::new("a test"), Vec::new()));
+        let replay = tokio::spawn(replay.serve(agent));
+        let (mut reader, mut writer) = client.into_split();
+        let (sent, seen) = tokio::sync::watch::channel(0);
+        let sender = tokio::spawn(async move {
+            for number in 1..=COUNT {
+                writer
+                    .write_all(b"{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"_x\"}\n")
+                    .await
+                    .expect("it reads");
+                let _ = sent.send(number);
+            }
+            writer.shutdown().await.expect("an end");
+        });
+        let mut before = usize::MAX;
+        while before != *seen.borrow() {
+            before = *seen.borrow();
+            for _ in 0..1000 {
+                tokio::task::yield_now().await;
+            }
+        }
+        assert!(before < COUNT, "the replay waits");
+        let reading = tokio::spawn(async move {
+            let mut responses = Vec::new();
+            reader.read_to_end(&mut responses).await.expect("an end");
+            responses.iter().filter(|byte| **byte == b'\n').count()
+        });
+        sender.await.expect("all is sent once the responses are read");
+        assert_eq!(reading.await.expect("responses"), COUNT);
+        let report = replay.await.expect("no panic").expect("a report");
+        let last = report.differences.last().map(ToString::to_string);
+        assert_eq!(last.as_deref(), Some("40000 more differences"));
+    }
 }
