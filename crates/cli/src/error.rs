@@ -45,9 +45,10 @@ pub(crate) enum Error {
 }
 
 impl Error {
-    /// Returns true if the reader of our output has closed it, as `head` does. That is no error.
-    pub(crate) fn is_broken_pipe(&self) -> bool {
-        matches!(self, Error::Io(error) if error.kind() == io::ErrorKind::BrokenPipe)
+    /// Returns true if the reader of our output has closed it, as `head` does. An error of a file has its name and no
+    /// number.
+    pub(crate) fn is_closed_output(&self) -> bool {
+        matches!(self, Error::Io(error) if error.kind() == io::ErrorKind::BrokenPipe && error.raw_os_error().is_some())
     }
 
     /// Maps the error to the exit code, for every command. `exit::HELP` documents the codes.

@@ -23,6 +23,8 @@ pub(crate) enum Exit {
     NotAdvertised,
     /// The run succeeded, but a request of the agent was refused by the user, by a rule or for lack of a user.
     Refused,
+    /// The reader of the output has closed it, so the result is unknown: the code of a program that SIGPIPE ends.
+    ClosedOutput,
     /// A signal ended the command: 128 plus its number.
     Signal(Signal),
     /// The exit code of the agent.
@@ -37,7 +39,7 @@ it answered with an error, requires a login, or did not end its turn; \
 3 the agent could not be started, died, did not answer in time or broke the protocol; \
 4 a file cannot be read or written; 5 the agent did not advertise what the command needs; \
 6 `run` refused the agent a permission, a file or a program, and nothing worse happened; \
-129, 130, 143 ended by a hang-up, Ctrl-C, SIGTERM. \
+129, 130, 143 ended by a hang-up, Ctrl-C, SIGTERM; 141 the reader of the output closed it. \
 `record` ends as the agent does, with its code or 128 and the number of its signal; \
 4 if the agent ended well and the recording is incomplete. \
 `replay` as an agent ends as the recorded agent did if that ended by itself; 1 if there was a difference.";
@@ -52,6 +54,7 @@ impl Exit {
             Exit::File => 4,
             Exit::NotAdvertised => 5,
             Exit::Refused => 6,
+            Exit::ClosedOutput => 141,
             Exit::Signal(signal) => signal.code(),
             Exit::AgentCode(code) => code,
         }

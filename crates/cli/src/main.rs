@@ -18,7 +18,7 @@ use std::process::ExitCode;
 fn main() -> ExitCode {
     match commands::run() {
         Ok(exit) => exit.into(),
-        Err(error) if error.is_broken_pipe() => exit::Exit::Ok.into(),
+        Err(error) if error.is_closed_output() => exit::Exit::ClosedOutput.into(),
         Err(error) => {
             ui::print_error(&error);
             error.exit().into()

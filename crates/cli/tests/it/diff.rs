@@ -149,3 +149,15 @@ fn colours_appear_on_request() {
     assert!(coloured("CLICOLOR_FORCE"));
     assert!(!coloured("NO_COLOR"));
 }
+
+/// The differences were not read, so the code must not promise that there are none.
+#[test]
+fn a_closed_output_is_no_success() {
+    let folder = folder();
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["diff", "a.jsonl", "other.jsonl"]).current_dir(folder.path()).stdout(writer);
+    let output = command.spawn().expect("it starts").wait_with_output().expect("it ends");
+    assert_eq!(output.status.code(), Some(141));
+}
