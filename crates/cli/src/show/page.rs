@@ -409,8 +409,13 @@ fn content(blocks: &[ContentBlock]) -> PrintableText {
     text
 }
 
-/// Returns the lines of a change with the unchanged lines around them.
+/// Returns the lines of a change with the unchanged lines around them, or all lines of texts that take too long to
+/// compare.
 fn lines(old: &str, new: &str) -> Vec<(char, PrintableText)> {
+    if !describe::diff_is_cheap(old, new) {
+        let all = |mark, text: &str| text.lines().map(|line| (mark, line.into())).collect::<Vec<_>>();
+        return [all('-', old), all('+', new)].concat();
+    }
     let diff = TextDiff::from_lines(old, new);
     let mut lines = Vec::new();
     for (index, group) in diff.grouped_ops(CONTEXT).iter().enumerate() {
@@ -562,5 +567,13 @@ mod tests {
             DIFFED_LINES.replace(0)
         };
         assert_eq!((lines(100), lines(200)), (100, 200));
+    }
+
+    #[test]
+    fn texts_that_take_too_long_to_compare_are_shown_as_they_are() {
+        let text = |word: &str| format!("{word}\nthe same\n");
+        let marks = |old: &str, new: &str| lines(old, new).iter().map(|(mark, _)| *mark).collect::<String>();
+        assert_eq!(marks(&text("old"), &text("new")), "-+ ");
+        assert_eq!(marks(&text(&"old".repeat(100_000)), &text("new")), "--++");
     }
 }

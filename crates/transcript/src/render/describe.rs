@@ -333,3 +333,12 @@ pub(super) fn write_usage(it: &mut ObjectLine<'_>) {
     it.number("used", "{}").number("size", "of {}");
     it.object("cost", |it| _ = it.number("amount", "{}").words(&["currency"]));
 }
+
+/// Limit on the bytes of two texts that are compared: a diff may take the square of their length.
+const LONGEST_DIFF: usize = 128 * 1024;
+
+/// Returns true if two texts are short enough for an exact diff.
+#[must_use]
+pub fn diff_is_cheap(old: &str, new: &str) -> bool {
+    old.len() + new.len() <= LONGEST_DIFF
+}

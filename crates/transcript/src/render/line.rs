@@ -140,7 +140,7 @@ impl ScriptLine {
 
     /// Puts the change from one text to another below.
     pub(super) fn change(&mut self, old: &str, new: &str) -> &mut Self {
-        if old.len() + new.len() > LONGEST_DIFF {
+        if !super::describe::diff_is_cheap(old, new) {
             return self.add(format_args!("[{}] -> [{}]", size(old), size(new)));
         }
         let diff = similar::TextDiff::from_lines(old, new);
@@ -182,9 +182,6 @@ impl fmt::Display for ScriptLine {
         self.below().try_for_each(|line| writeln!(f, "  {line}"))
     }
 }
-
-/// Limit on the bytes of two texts that are compared: a diff may take the square of their length.
-const LONGEST_DIFF: usize = 128 * 1024;
 
 /// Returns a line of text behind a mark. White space at its end is escaped, since editors remove it.
 fn gutter(mark: &str, text: &str) -> String {
