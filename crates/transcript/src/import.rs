@@ -53,13 +53,16 @@ struct LogState {
     /// The first date in the log, and the time of the last record.
     started: Option<SystemTime>,
     last: Duration,
+    /// True once an `at` was too small for a date, as in the records of a transcript: so are all later ones.
+    at_since_start: bool,
 }
 
 impl<R: BufRead> Importer<R> {
     /// Creates an importer for a log of the client, or one that names the sender of each line.
     #[must_use]
     pub fn new(input: R) -> Self {
-        let state = LogState { seen_by: Side::Client, started: None, last: Duration::ZERO };
+        let state =
+            LogState { seen_by: Side::Client, started: None, last: Duration::ZERO, at_since_start: false };
         Importer { lines: LineReader::new(input), state }
     }
 
@@ -110,7 +113,7 @@ impl LogState {
                 _ => Err(format!("no direction: none of {}", DIRECTION.join(", "))),
             };
         };
-        let at = TIME.iter().filter_map(member).find_map(|(name, raw)| time(name, raw));
+        let at = TIME.iter().filter_map(member).find_map(|(name, raw)| self.time(name, raw));
         let Some((name, raw)) =
             FRAME.iter().filter_map(member).find(|(_, raw)| raw.get().starts_with(['{', '[', '"']))
         else {
@@ -159,6 +162,19 @@ impl LogState {
             LogSource::Stderr => RecordEvent::Stderr(String::from_utf8_lossy(&bytes).into_owned()),
         };
         Ok(Record::new(self.clock(at), event))
+    }
+
+    /// Returns the time in a member.
+    fn time(&mut self, name: &str, raw: &RawValue) -> Option<LogTime> {
+        if name == "at"
+            && let Ok(number @ 0.0..) = serde_json::from_str::<f64>(raw.get())
+        {
+            self.at_since_start |= number < 1e11;
+            if self.at_since_start {
+                return Some(LogTime::Since(Duration::from_micros(number as u64)));
+            }
+        }
+        time(raw)
     }
 
     /// Returns the time of the next record.
@@ -233,17 +249,15 @@ enum LogTime {
     Date(SystemTime),
 }
 
-fn time(name: &str, raw: &RawValue) -> Option<LogTime> {
+fn time(raw: &RawValue) -> Option<LogTime> {
     if let Some(text) = string(raw) {
         return date(&text).map(LogTime::Date);
     }
     let number: f64 = serde_json::from_str(raw.get()).ok()?;
     let seconds = match number {
         ..0.0 => return None,
-        ..1e9 if name == "at" => return Some(LogTime::Since(Duration::from_micros(number as u64))),
         ..1e9 if raw.get().contains('.') => return Some(LogTime::Since(Duration::from_secs_f64(number))),
         ..1e9 => return Some(LogTime::Since(Duration::from_millis(number as u64))),
-        ..1e11 if name == "at" => return Some(LogTime::Since(Duration::from_micros(number as u64))),
         ..1e11 => number,
         ..1e14 => number / 1e3,
         ..1e17 => number / 1e6,
@@ -351,6 +365,18 @@ mod tests {
         {"at":9,"eof":"client"}
         {"at":9,"exit":{"code":0}}
         {"at":9,"from":"agent","frame":{}}
+        "#);
+    }
+
+    #[test]
+    fn records_of_days_keep_their_time() {
+        let log = r#"
+{"at":7,"from":"client","frame":{}}
+{"at":200000000000,"from":"agent","frame":{}}
+"#;
+        insta::assert_snapshot!(import(log, Side::Client), @r#"
+        {"at":7,"from":"client","frame":{}}
+        {"at":200000000000,"from":"agent","frame":{}}
         "#);
     }
 

@@ -145,8 +145,13 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
             }
             RecordEvent::Unknown(json) => {
                 let changed = redactor.unknown(json.get()).apply(json.get().as_bytes());
-                if let Ok(changed) = serde_json::from_slice(&changed) {
-                    *json = changed;
+                match serde_json::from_slice(&changed) {
+                    Ok(changed) => *json = changed,
+                    // What cannot be redacted goes.
+                    Err(_) => {
+                        let bytes = json.get().len() as u64;
+                        record.event = RecordEvent::Dropped { lines: 1, bytes };
+                    }
                 }
             }
             _ => {}

@@ -1,6 +1,7 @@
 //! Input and output of a replay. Lines are written as they were recorded, noise included, so it does not use a
 //! connection of `duologue_rpc`.
 
+use std::collections::VecDeque;
 use std::future::pending;
 use std::io;
 use std::time::Duration;
@@ -73,7 +74,7 @@ pub(super) async fn play(
     let most = FLOOD + 4 * recording.iter().map(weight).sum::<usize>();
     let mut received = 0;
     let mut input = LineBuffer::new(Limits::default().frame_bytes);
-    let mut output: Vec<u8> = Vec::new();
+    let mut output: VecDeque<u8> = VecDeque::new();
     // True if bytes are unwritten, or written but not flushed.
     let mut unflushed = false;
     let (mut ended, mut close) = (false, false);
@@ -90,7 +91,7 @@ pub(super) async fn play(
                     // Lines are not recorded after the reader has left.
                     if writer.is_some() && !close {
                         live.push(now, RecordEvent::Line(line(plays, &bytes)));
-                        output.extend_from_slice(&bytes);
+                        output.extend(bytes);
                         unflushed = true;
                     }
                 }
@@ -146,7 +147,7 @@ pub(super) async fn play(
             }
         }
         tokio::select! {
-            written = write(&mut writer, &output), if unflushed => match written {
+            written = write(&mut writer, output.as_slices().0), if unflushed => match written {
                 Ok(count) if count > 0 || output.is_empty() => {
                     unflushed = !output.is_empty();
                     output.drain(..count);
