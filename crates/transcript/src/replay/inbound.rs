@@ -148,14 +148,10 @@ impl Player {
     /// that belong to them are skipped.
     fn skip_to(&mut self, to: usize) {
         let lane = self.lane_of(to);
-        let passed: Vec<usize> = self
-            .lanes
-            .get(lane)
-            .into_iter()
-            .flat_map(|lane| lane.ahead.gates.iter().copied())
-            .take_while(|at| *at < to)
-            .filter(|at| self.plan.is_waiting(*at) && self.answer_of(*at).is_some_and(|answer| answer < to))
-            .collect();
+        let Some(waiting) = self.lanes.get(lane).map(|lane| &lane.by_answer) else { return };
+        let mut passed: Vec<usize> =
+            waiting.range(..to).map(|(_, request)| *request).inspect(counted).collect();
+        passed.sort_unstable();
         let Some(first) = passed.first().copied() else { return };
         for at in passed {
             let what = self.describe(at);
@@ -216,25 +212,20 @@ impl Player {
             let pairs = self.compare(at, lane, &live).pairs;
             pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
             self.mark_received(at, now);
+            if cancels {
+                let last = self.cancelled.entry((lane, method.to_owned())).or_default();
+                *last = at.max(*last);
+            }
         } else if let Some(at) = first {
             let diff = self.compare(at, lane, &live).diff(&live, &self.differences.diff_bytes);
             self.differences.push(Difference::Other { what: self.describe(at), diff });
             self.mark_received(at, now);
-        } else if !(cancels && self.received_since(lane, method, from)) {
+        } else if !(cancels
+            && self.cancelled.get(&(lane, method.to_owned())).is_some_and(|last| *last >= from))
+        {
             let what = format!("not in the recording: {method}");
             self.report_unexpected(what);
         }
-    }
-
-    /// Returns true if a notification of this method has come that was recorded at `from` or later.
-    fn received_since(&self, lane: usize, method: &str, from: usize) -> bool {
-        self.plan.lines_between(lane, from, usize::MAX).iter().filter_map(|at| self.plan.get(*at)).any(
-            |line| {
-                let same =
-                    matches!(&line.kind, LineKind::Notification { method: other, .. } if other == method);
-                same && !line.ours && line.state == LineState::Done
-            },
-        )
     }
 
     fn response(&mut self, id: &str, outcome: &ResponseOutcome<'_>, now: Duration) {
@@ -270,9 +261,9 @@ impl Player {
         pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
         if self.plays == Side::Client {
             // The agent will not send requests any more that it had sent before this answer.
-            let between = self.plan.lines_between(lane, request, at).to_vec();
-            let never = between.into_iter().filter(|at| self.is_their_request(*at));
-            never.collect::<Vec<_>>().into_iter().for_each(|at| self.give_up(at));
+            let waiting = self.lanes.get(lane).map(|lane| lane.requests.range(request..at).copied());
+            let never: Vec<_> = waiting.into_iter().flatten().inspect(counted).collect();
+            never.into_iter().for_each(|at| self.give_up(at));
         }
         self.mark_received(at, now);
     }
@@ -281,9 +272,7 @@ impl Player {
         if self.plays == Side::Client {
             return;
         }
-        let gates = self.lanes.get(CONNECTION).map(|lane| &lane.ahead.gates).into_iter().flatten().copied();
-        let is_noise = |at: &usize| self.plan.get(*at).is_some_and(|line| line.kind == LineKind::NotAMessage);
-        let next = gates.into_iter().filter(|at| self.plan.is_waiting(*at)).find(is_noise);
+        let next = self.noise.next(0, Some(CONNECTION), &self.plan);
         let mut answered = false;
         match next {
             Some(at) => {
@@ -311,6 +300,12 @@ impl Player {
 /// Returns the line of a response; `outcome` is its member `result` or `error`.
 pub(super) fn answer(id: &str, outcome: &str) -> Vec<u8> {
     format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{outcome}}}\n").into_bytes()
+}
+
+/// Counts a step of a loop, for tests.
+fn counted(_: &usize) {
+    #[cfg(test)]
+    crate::steps::count();
 }
 
 fn shortened(text: &str) -> String {

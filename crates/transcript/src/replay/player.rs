@@ -1,7 +1,7 @@
 //! The state machine of a replay: it receives live lines and returns actions. It has no clock, input or output, so
 //! tests can produce every order.
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -52,6 +52,10 @@ impl LinesAhead {
 #[derive(Debug, Default)]
 pub(super) struct LaneProgress {
     pub(super) ahead: LinesAhead,
+    /// Requests of the other side that have not come.
+    pub(super) requests: BTreeSet<usize>,
+    /// Those with a response, by its line.
+    pub(super) by_answer: BTreeMap<usize, usize>,
     /// The recorded and the live time of the last event.
     pub(super) anchor: Option<(Duration, Duration)>,
     /// The time of the last live line, or of the line that it may answer.
@@ -116,6 +120,10 @@ pub(super) struct Player {
     pub(super) expected: HashMap<String, WaitingLines>,
     /// Notifications of the other side that have not come, by method.
     pub(super) expected_notifications: HashMap<String, WaitingLines>,
+    /// Lines of the other side in the connection's lane that are not messages and have not come.
+    pub(super) noise: WaitingLines,
+    /// The last recorded cancel that has come, by lane and method.
+    pub(super) cancelled: HashMap<(usize, String), usize>,
     /// The lines in all lanes.
     pub(super) ahead: LinesAhead,
     /// The lanes that may have changed since they were last found blocked.
@@ -148,6 +156,7 @@ impl Player {
         let mut lanes: Vec<LaneProgress> = plan.lanes.iter().map(|_| LaneProgress::default()).collect();
         let mut expected: HashMap<String, WaitingLines> = HashMap::new();
         let mut expected_notifications: HashMap<String, WaitingLines> = HashMap::new();
+        let mut noise = WaitingLines::default();
         let mut ahead = LinesAhead::default();
         for (at, planned) in plan.lines.iter().enumerate() {
             let Some(lane) = lanes.get_mut(planned.lane) else { continue };
@@ -165,9 +174,12 @@ impl Player {
                 LineKind::Eof | LineKind::Exit(_) => false,
             };
             match &planned.kind {
-                LineKind::Request { method, .. } => {
+                LineKind::Request { method, answer, .. } => {
                     expected.entry(method.clone()).or_default().push(at, planned.lane);
+                    lane.requests.insert(at);
+                    lane.by_answer.extend(answer.map(|answer| (answer, at)));
                 }
+                LineKind::NotAMessage => noise.push(at, planned.lane),
                 LineKind::Notification { method, .. } => {
                     expected_notifications.entry(method.clone()).or_default().push(at, planned.lane);
                 }
@@ -197,6 +209,8 @@ impl Player {
             names,
             expected,
             expected_notifications,
+            noise,
+            cancelled: HashMap::new(),
             ahead,
             active,
             not_begun: BTreeSet::new(),
@@ -219,7 +233,12 @@ impl Player {
         self.plan.set(at, state);
         let number = self.lane_of(at);
         self.ahead.remove(at);
-        self.lanes.get_mut(number).into_iter().for_each(|lane| lane.ahead.remove(at));
+        let answer = self.answer_of(at);
+        if let Some(lane) = self.lanes.get_mut(number) {
+            lane.ahead.remove(at);
+            lane.requests.remove(&at);
+            answer.and_then(|answer| lane.by_answer.remove(&answer));
+        }
         self.awaited_replies.remove(&at);
         self.active.insert(number);
     }
@@ -357,14 +376,6 @@ impl Player {
             LineKind::Request { answer, .. } => answer,
             _ => None,
         }
-    }
-
-    pub(super) fn is_their_request(&self, at: usize) -> bool {
-        self.plan.get(at).is_some_and(|planned| {
-            !planned.ours
-                && planned.state == LineState::Waiting
-                && matches!(planned.kind, LineKind::Request { .. })
-        })
     }
 
     /// Describes a recorded line.

@@ -46,10 +46,15 @@ fn open_sessions(count: usize) -> Transcript {
 
 /// Plays the client of a recording against its agent.
 fn replay(transcript: Transcript) {
+    replay_against(transcript.clone(), transcript);
+}
+
+/// Plays the client of one recording against the agent of another.
+fn replay_against(agents: Transcript, clients: Transcript) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     let (client, agent) = Transport::memory();
     let (served, driven) = runtime.block_on(async {
-        tokio::join!(Replay::new(transcript.clone()).serve(agent), Replay::new(transcript).drive(client))
+        tokio::join!(Replay::new(agents).serve(agent), Replay::new(clients).drive(client))
     });
     assert!(served.expect("an agent").differences.is_empty());
     assert!(driven.expect("a client").differences.is_empty());
@@ -107,5 +112,59 @@ fn replaying_turns_is_linear() {
     // More than the number of requests that are compared with one.
     assert_linear(300, |count| {
         replay(transcript(new_session(0).into_iter().chain((0..count).flat_map(|number| turn(0, number)))));
+    });
+}
+
+/// Requests of the client that are all open at once, and their responses.
+fn open_requests(numbers: impl Iterator<Item = usize> + Clone) -> Vec<Record> {
+    let requests = numbers.clone().map(|number| {
+        let params = r#"{"sessionId":"s0"}"#;
+        let text = format!(r#"{{"jsonrpc":"2.0","id":{number},"method":"_x{number}","params":{params}}}"#);
+        line(Side::Client, text)
+    });
+    let response = |number| line(Side::Agent, format!(r#"{{"jsonrpc":"2.0","id":{number},"result":{{}}}}"#));
+    requests.chain(numbers.map(response)).collect()
+}
+
+#[test]
+fn replaying_open_requests_is_linear() {
+    let session = |requests| transcript(new_session(0).into_iter().chain(requests));
+    assert_linear(100, |count| replay(session(open_requests(0..count))));
+    // The client sends them in another order.
+    assert_linear(100, |count| {
+        replay_against(session(open_requests(0..count)), session(open_requests((0..count).rev())));
+    });
+}
+
+#[test]
+fn replaying_cancels_is_linear() {
+    let cancel = || {
+        let text = r#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s0"}}"#;
+        line(Side::Client, text.into())
+    };
+    assert_linear(100, |count| {
+        let [prompt, update, end] = turn(0, 0);
+        let updates = std::iter::repeat_n(update, count);
+        let recorded = std::iter::once(prompt.clone()).chain(updates).chain([cancel(), end.clone()]);
+        let cancels = std::iter::repeat_with(cancel).take(count);
+        let live = std::iter::once(prompt).chain(cancels).chain([end]);
+        replay_against(
+            transcript(new_session(0).into_iter().chain(recorded)),
+            transcript(new_session(0).into_iter().chain(live)),
+        );
+    });
+}
+
+#[test]
+fn replaying_noise_before_open_requests_is_linear() {
+    assert_linear(100, |count| {
+        let noise = (0..count).map(|number| line(Side::Client, format!("noise {number}")));
+        let requests = open_requests(0..count);
+        let first = requests.iter().take(count).cloned();
+        let last = requests.iter().skip(count).cloned();
+        let session = new_session(0);
+        let recorded = session.iter().cloned().chain(first).chain(noise.clone()).chain(last);
+        let live = session.iter().cloned().chain(noise).chain(requests.iter().cloned());
+        replay_against(transcript(recorded), transcript(live));
     });
 }
