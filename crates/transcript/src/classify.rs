@@ -186,8 +186,10 @@ pub(crate) fn request_of(params: Option<&RawValue>) -> Option<String> {
     serde_json::from_str::<Named<'_>>(params?.get()).ok().map(|named| id_key(named.request_id.get()))
 }
 
-/// Returns the form by which ids are compared: `"a\/b"` and `"a/b"` are the same id.
-pub(crate) fn id_key(token: &str) -> String {
+/// Returns the form by which the ids of JSON-RPC are compared in a recording: `"a\/b"` and `"a/b"` are the same id,
+/// `1` and `1.0` are not. `token` is the id as it is spelled.
+#[must_use]
+pub fn id_key(token: &str) -> String {
     let text = token.starts_with('"').then(|| serde_json::from_str::<String>(token));
     text.and_then(Result::ok)
         .map_or_else(|| token.to_owned(), |text| serde_json::Value::from(text).to_string())

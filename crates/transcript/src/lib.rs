@@ -24,6 +24,8 @@ mod replay;
 mod steps;
 mod transcript;
 
+#[doc(hidden)]
+pub use classify::id_key;
 pub use classify::{ParsedLine, TranscriptEntry, entries};
 pub use duologue_schema as schema;
 pub use duologue_schema::printable;
