@@ -242,6 +242,17 @@ impl RecordedLine {
         RecordedLine { from, bytes, repaired, end: LineEnd::Lf }
     }
 
+    /// Creates a line from the bytes of a stream, with the end that they have.
+    #[must_use]
+    pub fn from_wire(from: Side, bytes: &[u8]) -> Self {
+        let (line, end) = match bytes {
+            [line @ .., b'\r', b'\n'] => (line, LineEnd::CrLf),
+            [line @ .., b'\n'] => (line, LineEnd::Lf),
+            line => (line, LineEnd::None),
+        };
+        RecordedLine::new(from, line).ending(end)
+    }
+
     /// Returns the line with another end.
     #[must_use]
     pub fn ending(self, end: LineEnd) -> Self {
@@ -466,6 +477,15 @@ mod tests {
         assert!(
             matches!(Record::read(unknown), Ok(Record { event: RecordEvent::Unknown(json), .. }) if json.get() == unknown)
         );
+    }
+
+    #[test]
+    fn a_line_keeps_the_end_that_it_has_on_the_wire() {
+        for bytes in ["{}\n", "{}\r\n", "{}\r", "{}", "\n", "\r\n", ""] {
+            let line = RecordedLine::from_wire(Side::Agent, bytes.as_bytes());
+            assert_eq!(format!("{}{}", line.text().expect("UTF-8"), line.end.as_str()), bytes);
+            assert!(!line.bytes().ends_with(b"\n"));
+        }
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl LogState {
             }
             (None, _) => raw.get().as_bytes().to_vec(),
         };
-        self.record(at, who, bytes)
+        self.record(at, who, &bytes)
     }
 
     fn text(&mut self, text: &str) -> LineResult<Record> {
@@ -139,27 +139,26 @@ impl LogState {
             return Err("neither an object nor a direction and a frame".into());
         };
         let frame = frame.strip_prefix(':').unwrap_or(frame).trim_start();
-        self.record(at.map(LogTime::Date), who, frame.as_bytes().to_vec())
+        self.record(at.map(LogTime::Date), who, frame.as_bytes())
     }
 
-    fn record(&mut self, at: Option<LogTime>, who: LogSource, mut bytes: Vec<u8>) -> LineResult<Record> {
-        let mut end = LineEnd::Lf;
-        if bytes.last() == Some(&b'\n') {
-            bytes.pop();
-            if bytes.last() == Some(&b'\r') {
-                bytes.pop();
-                end = LineEnd::CrLf;
-            }
+    fn record(&mut self, at: Option<LogTime>, who: LogSource, bytes: &[u8]) -> LineResult<Record> {
+        let from = match who {
+            LogSource::Side(side) => side,
+            LogSource::Sender => self.seen_by,
+            LogSource::Receiver => self.seen_by.other(),
+            LogSource::Stderr => Side::Agent,
+        };
+        let mut line = RecordedLine::from_wire(from, bytes);
+        if line.end == LineEnd::None {
+            line.end = LineEnd::Lf;
         }
-        if bytes.contains(&b'\n') {
+        if line.bytes().contains(&b'\n') {
             return Err("the frame contains a line feed".into());
         }
-        let line = |from| RecordEvent::Line(RecordedLine::new(from, bytes.as_slice()).ending(end));
         let event = match who {
-            LogSource::Side(side) => line(side),
-            LogSource::Sender => line(self.seen_by),
-            LogSource::Receiver => line(self.seen_by.other()),
-            LogSource::Stderr => RecordEvent::Stderr(String::from_utf8_lossy(&bytes).into_owned()),
+            LogSource::Stderr => RecordEvent::Stderr(String::from_utf8_lossy(line.bytes()).into_owned()),
+            _ => RecordEvent::Line(line),
         };
         Ok(Record::new(self.clock(at), event))
     }

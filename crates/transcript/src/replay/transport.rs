@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::player::{Player, PlayerAction};
 use crate::error::{Error, Result};
-use crate::format::{LineEnd, Record, RecordEvent, RecordedLine, Side};
+use crate::format::{Record, RecordEvent, RecordedLine, Side};
 use crate::record::Recorder;
 
 /// The number of unwritten bytes above which no further line is sent.
@@ -90,7 +90,7 @@ pub(super) async fn play(
                 PlayerAction::Send(bytes) => {
                     // Lines are not recorded after the reader has left.
                     if writer.is_some() && !close {
-                        live.push(now, RecordEvent::Line(line(plays, &bytes)));
+                        live.push(now, RecordEvent::Line(RecordedLine::from_wire(plays, &bytes)));
                         output.extend(bytes);
                         unflushed = true;
                     }
@@ -185,7 +185,7 @@ pub(super) async fn play(
 
 /// Passes a line of the other side to the player. Returns the memory that it takes.
 fn receive(player: &mut Player, plays: Side, bytes: &[u8], now: Duration, live: &mut LiveRecords) -> usize {
-    let line = line(plays.other(), bytes);
+    let line = RecordedLine::from_wire(plays.other(), bytes);
     player.receive(line.readable(), now);
     let memory = line_weight(&line);
     live.push(now, RecordEvent::Line(line));
@@ -209,16 +209,6 @@ async fn until(wake: Option<Instant>) {
         Some(wake) => sleep_until(wake).await,
         None => pending().await,
     }
-}
-
-/// Splits off the end of a line.
-fn line(from: Side, bytes: &[u8]) -> RecordedLine {
-    let (bytes, end) = match bytes {
-        [line @ .., b'\r', b'\n'] => (line, LineEnd::CrLf),
-        [line @ .., b'\n'] => (line, LineEnd::Lf),
-        line => (line, LineEnd::None),
-    };
-    RecordedLine::new(from, bytes).ending(end)
 }
 
 #[cfg(test)]
