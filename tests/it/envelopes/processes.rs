@@ -1,6 +1,7 @@
 //! Every kind in both directions, over the pipes of a process.
 
 use duologue_client::{Client, Exchange};
+use duologue_exchange::envelope::PROGRESS;
 
 use super::walkthrough::{Twin, walkthrough};
 use duologue_test_support::in_time;
@@ -31,7 +32,10 @@ async fn every_kind_in_both_directions() {
         // Both have received the other's notifications, and the end of the tasks they delegated.
         let all = ["meta.twins.walkthrough (high)", "the rest is done"];
         let heard = |text: &str| {
-            let mut heard: Vec<String> = text.lines().map(str::to_owned).collect();
+            // The progress of a task without a handle is a notification for the handler. Here it arrives before or
+            // after the drop of the handle.
+            let lines = text.lines().filter(|line| !line.starts_with(PROGRESS));
+            let mut heard: Vec<String> = lines.map(str::to_owned).collect();
             heard.sort();
             heard
         };
