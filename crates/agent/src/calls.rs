@@ -79,6 +79,10 @@ impl Session {
     ///
     /// [`Error::NotSupported`] unless the client advertised `fs.writeTextFile`, [`Error::RelativePath`], and
     /// the error of the client.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request. The client may write the file all the same.
     pub async fn write_text_file(&self, path: impl Into<PathBuf>, content: impl Into<String>) -> Result<()> {
         self.client().require(|client| client.fs.write_text_file, "fs.writeTextFile")?;
         let request = WriteTextFileRequest::new(self.id().clone(), path.into(), content.into());
@@ -214,6 +218,10 @@ impl Drop for WithdrawTerminal {
 ///
 /// If the terminal is embedded in a tool call before its release (see
 /// [`ToolCallHandle::terminal`](crate::ToolCallHandle::terminal)), the client continues to show it.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a request cancels the request, but the client may have acted on it already. A release continues.
 #[derive(Debug)]
 pub struct RemoteTerminal {
     session: Session,
@@ -264,6 +272,10 @@ impl RemoteTerminal {
     /// # Errors
     ///
     /// As [`output`](Self::output).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the release.
     pub async fn release(mut self) -> Result<()> {
         self.released = true;
         // Detached, because the release is needed even if nobody waits for it.

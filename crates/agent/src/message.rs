@@ -188,6 +188,10 @@ impl MessageWriter {
     /// # Errors
     ///
     /// As [`Turn::update`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits clears nothing.
     pub async fn clear(&mut self) -> Result<()> {
         if self.empty {
             return Ok(());
@@ -211,6 +215,10 @@ impl MessageWriter {
     /// # Errors
     ///
     /// As [`Turn::update`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future can leave the message cleared or unchanged. The next `set` sends what is missing then.
     pub async fn set(&mut self, full: impl AsRef<str>) -> Result<()> {
         let full = full.as_ref();
         if let (Some(missing), false) = (self.pushed.rest_of(full), self.has_other_content) {
@@ -226,6 +234,10 @@ impl MessageWriter {
     /// # Errors
     ///
     /// As [`Turn::update`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits sends nothing. The end of the turn sends the message then.
     pub async fn finish(self) -> Result<()> {
         self.turn.room().await?;
         // Nothing awaits from here on, so a removed message cannot be lost by dropping this future.

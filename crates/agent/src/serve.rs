@@ -61,6 +61,10 @@ const ORPHAN_DELAY: Duration = Duration::from_millis(400);
 /// [`Error::Stdio`] if stdin and stdout cannot be taken, [`Error::Connection`] if the connection broke.
 /// A client that disconnects is not an error.
 ///
+/// # Cancel safety
+///
+/// Dropping the future ends the connection. Stdin and stdout cannot be taken again.
+///
 /// # Panics
 ///
 /// Panics outside a tokio runtime with I/O and time enabled.
@@ -153,6 +157,10 @@ impl<A: Agent> Server<A> {
     /// # Errors
     ///
     /// As [`serve_stdio`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`serve_stdio`].
     pub async fn serve_stdio(self) -> Result<()> {
         let Stdio { transport, end, .. } = Stdio::take().map_err(Error::Stdio)?;
         // The thread owns only this token. It outlives the connection and must not keep the tap alive.
@@ -179,6 +187,10 @@ impl<A: Agent> Server<A> {
     /// Serves one client over `transport`, see [`serve`].
     ///
     /// # Errors
+    ///
+    /// As [`serve`].
+    ///
+    /// # Cancel safety
     ///
     /// As [`serve`].
     pub async fn serve(self, transport: Transport) -> Result<()> {

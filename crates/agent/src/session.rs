@@ -17,6 +17,11 @@ use crate::client::ClientHandle;
 use crate::error::{Error, Result};
 
 /// A session with the client. Cheap to clone. Keep a clone to send updates between turns.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a method that sends updates sends nothing if it still waits. Dropping the future of a request to
+/// the client cancels the request, but the client may have acted on it already.
 #[derive(Clone)]
 pub struct Session {
     inner: Arc<Inner>,
@@ -214,6 +219,10 @@ impl Session {
     /// # Errors
     ///
     /// Fails if the connection has ended or the update exceeds the limit of a line.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits sends nothing.
     pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
         let update = update.into();
         if !self.inner.client.accepts(&update) {

@@ -14,7 +14,7 @@ use crate::calls::RemoteTerminal;
 use crate::error::{Error, Result};
 use crate::turn::Turn;
 
-/// A tool call that has not been sent to the client yet.
+/// A tool call that has not been sent to the client yet. Dropping the future that sends it sends nothing if it still waits.
 ///
 /// ```
 /// use duologue_agent::ToolKind;
@@ -99,6 +99,11 @@ impl NewToolCall {
 
 /// A tool call that was sent to the client. Call [`complete`](Self::complete) or [`fail`](Self::fail): a handle that is
 /// dropped leaves it open.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a method that sends updates sends nothing if it still waits. If it is [`complete`](Self::complete)
+/// or [`fail`](Self::fail), the tool call stays open.
 #[derive(Debug)]
 pub struct ToolCallHandle {
     turn: Turn,
@@ -210,6 +215,10 @@ impl ToolCallHandle {
     /// # Errors
     ///
     /// As [`Session::request_permission`](crate::Session::request_permission).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request.
     pub async fn request_permission(
         &self,
         options: Vec<PermissionOption>,
@@ -235,7 +244,7 @@ impl ToolCallHandle {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future while it waits sends nothing: the two updates are sent together.
+    /// Dropping the future while it waits sends nothing, because the two updates are sent together. The call stays open.
     pub async fn fail(self, why: impl Into<String>) -> Result<()> {
         self.room_to_end().await?;
         let why = ToolCallContent::from(ContentBlock::from(why.into()));

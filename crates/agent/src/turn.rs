@@ -12,7 +12,7 @@ use crate::session::Session;
 use crate::tool_call::NewToolCall;
 
 /// A running turn. It has all methods of its [`Session`]. Everything that it sends precedes the response
-/// of the turn.
+/// of the turn. The [cancel safety](Session#cancel-safety) is that of the session.
 #[derive(Clone)]
 pub struct Turn {
     inner: Arc<Inner>,
@@ -106,6 +106,10 @@ impl Turn {
     ///
     /// [`Error::Cancelled`] if the turn is cancelled while this waits, [`Error::TurnEnded`] after the
     /// response of the turn, and as [`Session::update`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits sends nothing.
     pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
         let update = update.into();
         if !self.client().accepts(&update) {

@@ -105,6 +105,10 @@ impl AgentProcess {
 
     /// Ends the process group. Drop stdin first. This waits two seconds, sends SIGTERM, waits two more seconds
     /// and sends SIGKILL. Returns `None` if the exit status is unknown.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future kills the process group at once.
     pub async fn end(mut self) -> Option<ExitStatus> {
         let status = graceful_shutdown(&mut self.child, &self.group).await;
         self.group.kill();

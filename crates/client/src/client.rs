@@ -221,6 +221,10 @@ impl<H: Host> Client<H> {
     /// [`Error::UnsupportedVersion`] if the agent does not support our version, [`Error::StartTimeout`] if
     /// it does not respond, and the error with which it responds.
     ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the connection.
+    ///
     /// # Panics
     ///
     /// Panics outside a tokio runtime with time enabled.

@@ -25,6 +25,10 @@ use crate::session::{Session, SessionBuilder, SessionReplay, absolute};
 ///
 /// Dropping the last handle, including those of sessions and turns, ends the agent: its input is closed,
 /// then it is signalled if it does not exit.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a request cancels the request, but the agent may have acted on it already.
 #[derive(Clone)]
 pub struct Connection {
     pub(crate) inner: Arc<ConnectionInner>,
@@ -279,6 +283,10 @@ impl Connection {
     /// # Errors
     ///
     /// As [`SessionBuilder::create`].
+    ///
+    /// # Cancel safety
+    ///
+    /// As [`SessionBuilder::create`].
     pub async fn new_session(&self, cwd: impl Into<PathBuf>) -> Result<Session> {
         self.session_in(cwd).create().await
     }
@@ -295,6 +303,10 @@ impl Connection {
     /// Restores a session without a replay.
     ///
     /// # Errors
+    ///
+    /// As [`SessionBuilder::resume`].
+    ///
+    /// # Cancel safety
     ///
     /// As [`SessionBuilder::resume`].
     pub async fn resume_session(&self, id: impl Into<SessionId>, cwd: impl Into<PathBuf>) -> Result<Session> {
@@ -330,6 +342,10 @@ impl Connection {
     /// # Errors
     ///
     /// [`Error::NotSupported`], and the error of the agent.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request. If the agent deletes the session all the same, it is closed here too.
     pub async fn delete_session(&self, id: impl Into<SessionId>) -> Result<()> {
         let offered = self.capabilities().session_capabilities.delete.is_some();
         self.inner.require(offered, "sessionCapabilities.delete")?;
@@ -381,6 +397,11 @@ impl Connection {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future does not stop the end of a process. Without a process the connection then stays open until the
+    /// agent closes it or the last handle is dropped.
     pub async fn close(&self) -> Option<ExitStatus> {
         let Some(process) = &self.inner.link.process else {
             self.peer().finish();
@@ -403,6 +424,10 @@ impl Connection {
     }
 
     /// Waits for the end of the connection and returns the reason.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
     pub async fn closed(&self) -> Error {
         Error::from(RpcError::Closed(self.peer().closed().await))
     }

@@ -51,6 +51,10 @@ impl Listing {
     /// # Errors
     ///
     /// The error with which the agent responds to a page.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request for the current page.
     pub async fn all(self) -> Result<Vec<SessionInfo>> {
         self.sessions.try_collect().await
     }

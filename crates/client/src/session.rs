@@ -79,7 +79,8 @@ impl SessionBuilder {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future cancels the request.
+    /// Dropping the future cancels the request. If the agent creates the session all the same, it is closed, if the agent
+    /// supports that.
     ///
     /// # Errors
     ///
@@ -161,6 +162,11 @@ impl SessionBuilder {
     /// # Errors
     ///
     /// As [`create`](Self::create).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request. The agent may restore the session all the same, which has an effect only if
+    /// there are other handles of the session.
     pub async fn resume(self, id: impl Into<SessionId>) -> Result<Session> {
         let folders = self.check()?;
         let inner = self.connection.inner;
@@ -224,6 +230,11 @@ pub(crate) fn absolute(path: &Path) -> Result<()> {
 }
 
 /// A session with the agent. Cheap to clone.
+///
+/// # Cancel safety
+///
+/// Dropping the future of a request cancels the request. If the agent has acted on it already, its effect on this handle is
+/// the same as without the drop.
 #[derive(Clone)]
 pub struct Session {
     connection: Arc<ConnectionInner>,
@@ -363,6 +374,10 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::NotSupported`] if the agent has no modes, and the error of the agent.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [the type](Self#cancel-safety).
     pub async fn set_mode(&self, mode: impl Into<SessionModeId>) -> Result<()> {
         self.connection.require(self.entry.has_modes(), "modes")?;
         let (entry, mode) = (self.entry.clone(), mode.into());
@@ -381,6 +396,10 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::NotSupported`] if the agent has no options, and the error of the agent.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [the type](Self#cancel-safety).
     pub async fn set_config_option(
         &self,
         option: impl Into<duologue_schema::SessionConfigId>,
@@ -403,6 +422,11 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::NotSupported`], and the error of the agent.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request, but the running turn stays cancelled. If the agent closes the session all the
+    /// same, it is closed here too.
     pub async fn close(&self) -> Result<()> {
         let offered = self.connection.agent().session_capabilities.close.is_some();
         self.connection.require(offered, "sessionCapabilities.close")?;
@@ -498,6 +522,10 @@ impl SessionReplay {
     /// # Errors
     ///
     /// The error of the agent, and [`Error::AuthRequired`] if the user has to log in first.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request, as dropping the replay does.
     pub async fn outcome(mut self) -> Result<Session> {
         match self.events.outcome().await {
             Ok(_) => Ok(self.session),

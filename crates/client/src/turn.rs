@@ -93,6 +93,10 @@ impl Turn {
     /// # Errors
     ///
     /// As [`outcome`](Turn::outcome).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the turn.
     pub async fn finish(mut self) -> Result<Reply> {
         let mut conversation = Conversation::default();
         while let Some(update) = self.next().await {
