@@ -147,7 +147,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
                 let changed = redactor.unknown(json.get()).apply(json.get().as_bytes());
                 match serde_json::from_slice(&changed) {
                     Ok(changed) => *json = changed,
-                    // What cannot be redacted goes.
+                    // Drops a record that cannot be redacted.
                     Err(_) => {
                         let bytes = json.get().len() as u64;
                         record.event = RecordEvent::Dropped { lines: 1, bytes };
