@@ -3,7 +3,7 @@
 mod checks;
 mod error;
 mod finding;
-mod frames;
+pub mod frames;
 mod harness;
 mod raw_process;
 mod report;
@@ -14,6 +14,7 @@ pub use duologue_client::Command;
 pub use checks::checks;
 pub use error::{Error, Result};
 pub use finding::{Check, Severity, Verdict};
-pub use frames::{FrameKind, FrameReport, Problem, ProblemLevel, validate};
-pub use report::{CheckResult, Report, Summary, TextReport};
+#[doc(hidden)]
+pub use report::TextReport;
+pub use report::{CheckResult, Report, Summary};
 pub use suite::Suite;

@@ -102,9 +102,19 @@ impl Suite {
 
     /// Runs the checks, one after the other.
     ///
+    /// The future is not `Send`: await it in the function of the test, since it cannot be spawned.
+    ///
     /// # Errors
     ///
     /// [`Error::Start`] if the agent's program cannot be started, [`Error::Io`] if the folder cannot be used.
+    ///
+    /// # Panics
+    ///
+    /// Outside a tokio runtime with I/O and time enabled.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future kills the agent's processes.
     pub async fn run(self) -> Result<Report> {
         self.run_with(|_| Ok(())).await
     }
@@ -114,10 +124,7 @@ impl Suite {
     /// # Errors
     ///
     /// As [`run`](Self::run), and any error that `on_result` returns.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future kills the agent's processes.
+    #[doc(hidden)]
     pub async fn run_with(self, mut on_result: impl FnMut(&CheckResult) -> io::Result<()>) -> Result<Report> {
         let mut temporary = None;
         let folder = match self.working_dir {
@@ -158,6 +165,10 @@ impl Suite {
     /// # Errors
     ///
     /// As [`run`](Self::run).
+    ///
+    /// # Panics
+    ///
+    /// Inside an async runtime, such as in a `#[tokio::test]`: await [`run`](Self::run) there.
     pub fn run_blocking(self) -> Result<Report> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let report = runtime.block_on(self.run());

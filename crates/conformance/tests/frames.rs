@@ -1,6 +1,6 @@
 //! The validation of frames that are expensive to validate.
 
-use duologue_conformance::{FrameReport, validate};
+use duologue_conformance::frames::{FrameReport, validate};
 use duologue_transcript::{Importer, Side, Transcript};
 
 /// Returns the report on the message that an agent sent.
@@ -8,7 +8,7 @@ fn report(message: &str) -> FrameReport {
     let log = format!("{{\"direction\":\"in\",\"message\":{message}}}\n");
     let mut importer = Importer::new(log.as_bytes()).seen_by(Side::Client);
     let records: Vec<_> = importer.by_ref().collect::<Result<_, _>>().unwrap();
-    validate(&Transcript::new(importer.header(), records), &[]).remove(0)
+    validate(&Transcript::new(importer.header(), records)).remove(0)
 }
 
 /// Returns the bytes of all problems.

@@ -22,6 +22,8 @@ fn a_failure_is_in_every_report() {
     assert_eq!(report.results()[0].verdict(), Verdict::Fail);
     assert_eq!(report.summary().fail, 1);
 
+    assert!(report.results()[0].records().iter().any(|record| record.line().is_some()));
+
     let text = report.to_text();
     assert!(text.contains("✗ initialize-answers") && text.contains("1 failed"), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");

@@ -105,7 +105,7 @@ pub(crate) fn run(args: CheckArgs) -> Result<Exit> {
         Err(signal) => return Ok(Exit::Signal(signal)),
     };
     if args.json {
-        json_row(&report.summary_row())?;
+        json_row(&serde_json::json!({"summary": report.summary()}))?;
     } else {
         text.summary(report.summary())?;
     }

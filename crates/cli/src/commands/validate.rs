@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use duologue_conformance::{FrameReport, validate};
+use duologue_conformance::frames::{FrameReport, validate_file};
 
 use crate::error::Result;
 use crate::exit::Exit;
@@ -27,7 +27,7 @@ pub(crate) struct ValidateArgs {
 
 pub(crate) fn run(args: ValidateArgs) -> Result<Exit> {
     let source = args.source.read()?;
-    let reports = validate(&source.transcript, &source.lines);
+    let reports = validate_file(&source.transcript, &source.lines);
     let mut out = ui::stdout().lock();
     for report in &reports {
         ui::json_line(&mut out, report)?;

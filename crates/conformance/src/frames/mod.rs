@@ -22,7 +22,7 @@ use self::problems::Problems;
 #[derive(Clone, Debug, Serialize)]
 #[non_exhaustive]
 pub struct FrameReport {
-    /// The line of the file.
+    /// The number of the line, counted from 1.
     pub line: u64,
     /// The side that sent the frame.
     pub from: Side,
@@ -90,23 +90,29 @@ impl Problem {
 }
 
 /// Validates every frame of a transcript against the protocol. Returns one report for each line of the conversation.
-///
-/// `lines[n]` is the line of the file from which record `n` was read. If it is missing, the number of the record,
-/// counted from 1, is used instead.
+/// [`FrameReport::line`] is the number of its record, counted from 1.
 ///
 /// ```
+/// use duologue_conformance::frames::validate;
 /// use duologue_transcript::{Importer, Side, Transcript};
 ///
 /// let log = r#"{"direction":"out","message":{"jsonrpc":"2.0","id":1,"method":"session/nwe","params":{}}}"#;
 /// let mut importer = Importer::new(log.as_bytes()).seen_by(Side::Client);
 /// let records: Vec<_> = importer.by_ref().collect::<Result<_, _>>()?;
-/// let reports = duologue_conformance::validate(&Transcript::new(importer.header(), records), &[]);
+/// let reports = validate(&Transcript::new(importer.header(), records));
 /// assert!(!reports[0].ok);
 /// assert_eq!(reports[0].problems[0].path, "$.method");
 /// # Ok::<(), duologue_transcript::Error>(())
 /// ```
 #[must_use]
-pub fn validate(transcript: &Transcript, lines: &[u64]) -> Vec<FrameReport> {
+pub fn validate(transcript: &Transcript) -> Vec<FrameReport> {
+    validate_file(transcript, &[])
+}
+
+/// [`validate`] for a transcript that was read from a file: record `n` is on the line `lines[n]`.
+#[doc(hidden)]
+#[must_use]
+pub fn validate_file(transcript: &Transcript, lines: &[u64]) -> Vec<FrameReport> {
     let entries = transcript.entries();
     let line =
         |entry: &TranscriptEntry<'_>| lines.get(entry.record).copied().unwrap_or(entry.record as u64 + 1);

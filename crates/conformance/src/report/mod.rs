@@ -119,14 +119,8 @@ impl Report {
     #[must_use]
     pub fn to_json_lines(&self) -> String {
         let rows = self.results.iter().map(|result| serde_json::to_string(result).unwrap_or_default());
-        let last = serde_json::to_string(&self.summary_row()).unwrap_or_default();
-        rows.chain([last]).map(|row| row + "\n").collect()
-    }
-
-    /// Returns the last row of the report in JSON.
-    #[must_use]
-    pub fn summary_row(&self) -> impl Serialize + use<> {
-        std::collections::BTreeMap::from([("summary", self.summary())])
+        let last = serde_json::json!({"summary": self.summary()});
+        rows.chain([last.to_string()]).map(|row| row + "\n").collect()
     }
 
     /// Returns the report as JUnit XML: a test suite for each group, a test case for each check.
@@ -159,6 +153,12 @@ impl CheckResult {
     #[must_use]
     pub fn saw(&self) -> &str {
         &self.saw
+    }
+
+    /// Returns the lines and events that show the observation; if no line shows it, everything during the check.
+    #[must_use]
+    pub fn records(&self) -> &[Record] {
+        &self.shown
     }
 
     /// Returns the time that the check took.
