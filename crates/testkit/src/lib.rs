@@ -7,9 +7,15 @@ mod mock;
 mod scripted;
 mod wire;
 
+// The command `duologue mock` uses these.
 #[cfg(feature = "mock")]
-pub use faults::{FaultError, Faults, InvalidFault, help as faults_help, serve_stdio};
+#[doc(hidden)]
+pub use faults::{FaultError, help as faults_help, serve_stdio};
 #[cfg(feature = "mock")]
-pub use mock::{MockAgent, Scenario};
-pub use scripted::{ScriptedPeer, message_chunk};
+pub use faults::{Faults, InvalidFault};
+#[cfg(feature = "mock")]
+pub use mock::{MockAgent, Scenario, UnknownScenario};
+pub use scripted::ScriptedPeer;
+#[doc(hidden)]
+pub use scripted::message_chunk;
 pub use wire::Wire;

@@ -2,7 +2,9 @@
 
 use duologue_rpc::Transport;
 use serde_json::{Value, json};
-use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader};
+
+use crate::wire::Wire;
 
 /// A client or an agent that a test plays, message by message. It validates nothing, so it can also break the
 /// protocol.
@@ -12,10 +14,12 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() {
-/// use duologue_testkit::{ScriptedPeer, Wire};
+/// use duologue_testkit::ScriptedPeer;
 /// use serde_json::json;
 ///
-/// let (mut agent, mut client) = Wire::Memory.scripted_pair();
+/// let (transport, mut agent) = ScriptedPeer::in_memory();
+/// // Instead of your own client, which connects to `transport`.
+/// let mut client = ScriptedPeer::over(transport);
 /// let session = async {
 ///     client.initialize(json!({})).await;
 ///     client.new_session().await
@@ -30,13 +34,30 @@ use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncWrite, AsyncWriteExt, BufReader
 #[allow(missing_debug_implementations, reason = "holds pipes")]
 pub struct ScriptedPeer {
     /// The messages of the other side.
-    pub reader: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
+    reader: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
     /// The output, until it is closed.
-    pub writer: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    writer: Option<Box<dyn AsyncWrite + Send + Unpin>>,
     next_id: u64,
 }
 
 impl ScriptedPeer {
+    /// Returns one end of a connection in memory, and a peer at the other end.
+    #[must_use]
+    pub fn in_memory() -> (Transport, Self) {
+        Wire::Memory.scripted()
+    }
+
+    /// Returns one end of a connection over two pipes of the operating system, and a peer at the other end.
+    ///
+    /// # Panics
+    ///
+    /// If the system has no more pipes, or outside a tokio runtime with I/O enabled.
+    #[cfg(unix)]
+    #[must_use]
+    pub fn over_pipes() -> (Transport, Self) {
+        Wire::Pipes.scripted()
+    }
+
     /// Creates a peer from the two halves of a connection.
     pub fn new(
         reader: impl AsyncRead + Send + Unpin + 'static,
@@ -51,6 +72,15 @@ impl ScriptedPeer {
     pub fn over(transport: Transport) -> Self {
         let (reader, writer) = transport.into_split();
         ScriptedPeer::new(reader, writer)
+    }
+
+    /// Returns the two halves of the connection, for a test that reads or writes parts of a line. A writer that was
+    /// closed is `None`.
+    #[must_use]
+    pub fn into_parts(
+        self,
+    ) -> (impl AsyncBufRead + Send + Unpin + 'static, Option<impl AsyncWrite + Send + Unpin + 'static>) {
+        (self.reader, self.writer)
     }
 
     /// Writes bytes unchanged.
@@ -191,7 +221,17 @@ impl ScriptedPeer {
 /// Returns the line of a chunk of an agent message, with its line end.
 #[must_use]
 pub fn message_chunk(session: &str, text: &str) -> String {
-    let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}});
+    format!("{}\n", chunk(session, text))
+}
+
+/// Returns the update with a chunk of an agent message.
+pub(crate) fn chunk(session: &str, text: &str) -> Value {
+    let content = json!({"type": "text", "text": text});
+    update(session, json!({"sessionUpdate": "agent_message_chunk", "content": content}))
+}
+
+/// Returns the notification of an update.
+pub(crate) fn update(session: &str, update: Value) -> Value {
     let params = json!({"sessionId": session, "update": update});
-    format!("{}\n", json!({"jsonrpc": "2.0", "method": "session/update", "params": params}))
+    json!({"jsonrpc": "2.0", "method": "session/update", "params": params})
 }

@@ -38,11 +38,13 @@ impl Wire {
         }
     }
 
-    /// Returns one end of a connection, and a peer that the test plays at the other end.
+    /// Returns one end of a connection, and a peer that the test plays at the other end. A test of this workspace runs
+    /// over both kinds of wire.
     ///
     /// # Panics
     ///
     /// As [`pair`](Self::pair).
+    #[doc(hidden)]
     #[must_use]
     pub fn scripted(self) -> (Transport, ScriptedPeer) {
         let (left, right) = self.pair();
@@ -54,6 +56,7 @@ impl Wire {
     /// # Panics
     ///
     /// As [`pair`](Self::pair).
+    #[doc(hidden)]
     #[must_use]
     pub fn scripted_pair(self) -> (ScriptedPeer, ScriptedPeer) {
         let (left, right) = self.pair();

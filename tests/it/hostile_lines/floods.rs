@@ -242,12 +242,14 @@ async fn a_client_takes_a_line_as_long_as_the_limit() {
         assert_eq!(turn.next().await.expect("an update").expect("no error").to_string().len(), room);
         script.send_chunk("s", "still there").await;
         assert_eq!(turn.next().await.expect("an update").expect("no error").to_string(), "still there");
+        let (_reader, writer) = script.into_parts();
+        let mut writer = writer.expect("a writer");
         let ((), next) = tokio::join!(
             async {
                 let line = message_chunk("s", &"w".repeat(room + 1));
                 // The client may be gone before the last byte.
                 use tokio::io::AsyncWriteExt;
-                let _ = script.writer.as_mut().expect("a writer").write_all(line.as_bytes()).await;
+                let _ = writer.write_all(line.as_bytes()).await;
             },
             turn.next()
         );

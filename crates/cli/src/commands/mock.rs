@@ -1,10 +1,11 @@
 //! `duologue mock`.
 
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::Write as _;
 use std::time::Duration;
 
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser as _};
-use duologue_testkit::{FaultError, Faults, MockAgent, Scenario};
+use duologue_testkit::{FaultError, Faults, InvalidFault, MockAgent, Scenario};
 
 use crate::error::{Error, Result};
 use crate::exit::{self, Exit};
@@ -23,12 +24,8 @@ use crate::{runtime, ui};
 ///
 /// With `--faults` it misbehaves, for the test of a client. `--faults noise,fragment=7` writes log lines between
 /// its messages and splits all output into fragments. `--faults crash=SEGV@12` dies after its twelfth message.
-/// `--faults list` describes all faults. The faults are logged to stderr. An agent that does not end when it should
-/// is ended ten minutes later.
-///
-/// FRAME in the list counts the written messages: 1 is the response to `initialize`, 2 that to `session/new`, 3 the
-/// commands of the session, 4 the first of a turn; 0 is before it reads or writes anything. `hang=0` never responds,
-/// `exit=3@5` ends with code 3 in a turn, `stderr=1MiB@2` fills stderr before one.
+/// `--faults list` describes all faults and their values, such as FRAME. The faults are logged to stderr. An agent
+/// that does not end when it should is ended ten minutes later.
 #[derive(clap::Args)]
 pub(crate) struct MockArgs {
     /// The scenario of every turn; without it the first word of each prompt selects one
@@ -60,7 +57,11 @@ pub(crate) fn run(args: MockArgs) -> Result<Exit> {
         write!(ui::stdout(), "{}", duologue_testkit::faults_help())?;
         return Ok(Exit::Ok);
     }
-    let mut faults = Faults::parse(&args.faults).map_err(|error| Error::Usage(error.to_string()))?;
+    // Without a fault there is nothing to parse.
+    let faults = match args.faults.as_slice() {
+        [] => Faults::default(),
+        specs => specs.join(",").parse::<Faults>().map_err(unknown_fault)?,
+    };
     if faults.has_wrapper() && !args.wrapped {
         return wrap();
     }
@@ -72,10 +73,8 @@ pub(crate) fn run(args: MockArgs) -> Result<Exit> {
     if args.faults.is_empty() {
         runtime.block_on(async { mock.server()?.serve_stdio().await })?;
     } else {
-        if let Some(seed) = args.seed {
-            faults = faults.seed(seed);
-        }
-        let served = runtime.block_on(duologue_testkit::serve_stdio(mock, faults));
+        let seed = args.seed.unwrap_or_else(|| RandomState::new().hash_one(()));
+        let served = runtime.block_on(duologue_testkit::serve_stdio(mock, faults.seed(seed)));
         // Pending reads and writes are not waited for.
         runtime.shutdown_background();
         served.map_err(|error| match error {
@@ -85,6 +84,11 @@ pub(crate) fn run(args: MockArgs) -> Result<Exit> {
         })?;
     }
     Ok(Exit::Ok)
+}
+
+/// Returns the error of a wrong fault, with the option that describes all faults.
+fn unknown_fault(error: InvalidFault) -> Error {
+    Error::Usage(format!("{error}; see `duologue mock --faults list`"))
 }
 
 /// Runs this program again as a child with the same stdin and stdout, and ends as the child does.

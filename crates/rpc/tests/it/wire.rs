@@ -133,8 +133,10 @@ async fn a_peer_that_reads_nothing_is_given_up() {
 /// Asks for far more than the output may hold, all at once, and reads one answer every eight seconds.
 async fn every_answer_arrives(service: impl Service) {
     const REQUESTS: u64 = 60;
-    let (peer, mut script) = hardly_fits_for(service);
-    let mut writer = script.writer.take().expect("a writer");
+    let (peer, script) = hardly_fits_for(service);
+    let (reader, writer) = script.into_parts();
+    let mut writer = writer.expect("a writer");
+    let mut script = ScriptedPeer::new(reader, tokio::io::sink());
     let asks = async {
         for id in 0..REQUESTS {
             let request = json!({"jsonrpc": "2.0", "id": id, "method": "_copy"});

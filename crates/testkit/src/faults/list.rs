@@ -11,9 +11,10 @@ use super::value::{at, number, or, size, time};
 /// A value in brackets is optional; its default is at the end of the effect.
 macro_rules! faults {
     ($($(#[$doc:meta])* $field:ident: $type:ty = $read:expr, $name:literal $value:literal $about:literal;)*) => {
-        /// A combination of faults for one agent, such as `noise,fragment=7`.
+        /// A combination of faults for one agent, such as `noise,fragment=7`, parsed with [`str::parse`].
         ///
-        /// [`help`] describes all of them.
+        /// `duologue mock --faults list` describes all of them. Random choices have the seed 0 if [`seed`](Self::seed)
+        /// sets no other one.
         #[derive(Clone, Debug, Default)]
         pub struct Faults {
             /// The specification of each fault.
@@ -41,11 +42,11 @@ faults! {
     slow: Option<Duration> = |text| or(text, SLOW, time),
         "slow" "[=TIME]" "waits before each frame (50ms)";
     fragment: Option<FragmentSize> = |text| or(text, FragmentSize::Random, fragment),
-        "fragment" "[=BYTES]" "writes lines in pieces, through the middle of characters too (1 to 16 bytes at random)";
+        "fragment" "[=BYTES]" "writes lines in fragments, which can split characters (1 to 16 bytes at random)";
     coalesce: bool = none,
-        "coalesce" "" "writes notifications together with the next answer or request, at once";
+        "coalesce" "" "writes notifications together with the next response or request, in one write";
     noise: bool = none,
-        "noise" "" "writes what is no message: a banner, colours, log lines, blank lines, bytes that are no UTF-8";
+        "noise" "" "writes lines that are no messages: a banner, colours, log lines, blank lines, invalid UTF-8";
     bom: bool = none,
         "bom" "" "begins each line with a byte order mark";
     crlf: bool = none,
@@ -53,55 +54,55 @@ faults! {
     surrogates: bool = none,
         "surrogates" "" "ends the text of each update in half a surrogate pair";
     unknown: bool = none,
-        "unknown" "" "adds fields nobody knows to each message, and an update of an unknown kind to each turn";
+        "unknown" "" "adds unknown fields to each message, and an update of an unknown kind to each turn";
     stray: bool = none,
-        "stray" "" "answers requests that nobody made, before each answer";
+        "stray" "" "sends responses to unknown requests, before each response";
     twice: bool = none,
-        "twice" "" "answers each request twice: again at once, and once more after the next frame";
+        "twice" "" "repeats each response: at once, and again after the next frame";
     early: Option<usize> = |text| or(text, 5, number),
-        "early" "[=N]" "sends N updates of a new session before the answer that names it (5)";
+        "early" "[=N]" "sends N updates of a new session before the response that creates it (5)";
     late: Option<usize> = |text| or(text, 5, number),
-        "late" "[=N]" "sends N updates of a turn after its answer (5)";
+        "late" "[=N]" "sends N updates of a turn after its response (5)";
     strangers: Option<usize> = |text| or(text, 1000, number),
-        "strangers" "[=N]" "sends N updates of as many sessions that nobody opened, in each turn (1000)";
+        "strangers" "[=N]" "sends N updates in each turn, each of another unknown session (1000)";
     /// The number of updates, and the bytes of text in each.
     flood: Option<(usize, usize)> = |text| or(text, (10_000, 1024), flood),
         "flood" "[=NxBYTES]" "sends N updates with BYTES of text each, in each turn (10000x1KiB)";
     big: Option<usize> = |text| or(text, 16 << 20, size),
-        "big" "[=BYTES]" "sends an update whose line has BYTES without its end, in each turn (16MiB)";
+        "big" "[=BYTES]" "sends an update in each turn whose line has BYTES without its end (16MiB)";
     deep: Option<usize> = |text| or(text, 1000, number),
-        "deep" "[=LEVELS]" "sends an update with so many arrays inside each other, in each turn (1000)";
+        "deep" "[=LEVELS]" "sends an update with LEVELS of nested arrays, in each turn (1000)";
     endless: Option<usize> = |text| or(text, 1 << 30, size),
-        "endless" "[=BYTES]" "in a turn, writes BYTES of a line that never ends, then nothing more (1GiB)";
+        "endless" "[=BYTES]" "writes BYTES of a line without an end in a turn, then nothing more (1GiB)";
     permissions: Option<usize> = |text| or(text, 100, number),
-        "permissions" "[=N]" "asks for N permissions at once in each turn, and ends it when all are answered (100)";
+        "permissions" "[=N]" "sends N permission requests at once in each turn, and ends it after all responses (100)";
     same_id: bool = none,
-        "same-id" "" "asks for two permissions with one id in each turn, and ends it when both are answered";
+        "same-id" "" "sends two permission requests with one id in each turn, and ends it after both responses";
     endless_load: bool = none,
-        "endless-load" "" "replays for ever at `session/load`, an update each millisecond";
+        "endless-load" "" "sends updates without end at `session/load`, one each millisecond";
     /// The number of bytes, and the frame after which they are written.
     stderr: Option<(usize, usize)> = stderr,
-        "stderr" "=BYTES[@FRAME]" "writes BYTES to stderr, and waits until they are taken (before anything else)";
+        "stderr" "=BYTES[@FRAME]" "writes BYTES to stderr, and waits until they are read (before anything else)";
     hang: Option<usize> = frame,
-        "hang" "=FRAME" "says nothing more after FRAME, and does not leave";
+        "hang" "=FRAME" "writes nothing more after FRAME, and does not exit";
     deaf: Option<usize> = frame,
-        "deaf" "=FRAME" "reads nothing more after FRAME, and does not leave";
+        "deaf" "=FRAME" "reads nothing more after FRAME, and does not exit";
     close_stdout: Option<usize> = frame,
-        "close-stdout" "=FRAME" "closes its stdout after FRAME, and reads on";
+        "close-stdout" "=FRAME" "closes its stdout after FRAME, and continues to read";
     torn: Option<usize> = first_frame,
-        "torn" "=FRAME" "writes half of FRAME and ends with code 1";
+        "torn" "=FRAME" "writes half of FRAME and exits with code 1";
     exit: Option<(u8, usize)> = exit,
-        "exit" "=[CODE@]FRAME" "says why on stderr and ends with CODE after FRAME (1)";
+        "exit" "=[CODE@]FRAME" "writes a line to stderr and exits with CODE after FRAME (1)";
     crash: Option<(CrashSignal, usize)> = crash,
-        "crash" "=[SIGNAL@]FRAME" "dies after FRAME by KILL, SEGV, ABRT or TERM (KILL)";
+        "crash" "=[SIGNAL@]FRAME" "is killed after FRAME by KILL, SEGV, ABRT or TERM (KILL)";
     straggler: bool = |text| on_unix(none(text)?),
         "straggler" "" "starts a child that keeps stdout open for ten minutes";
     wrapper: Option<WrapperMode> = wrapper,
-        "wrapper" "[=setsid]" "runs the agent as a child, as npx does; with setsid out of reach of signals to the group";
+        "wrapper" "[=setsid]" "runs the agent as a child, as npx does; with setsid in another process group";
     ignore_eof: bool = none,
-        "ignore-eof" "" "does not leave when its stdin ends";
+        "ignore-eof" "" "does not exit when its stdin ends";
     ignore_term: bool = |text| on_unix(none(text)?),
-        "ignore-term" "" "does not leave at SIGTERM";
+        "ignore-term" "" "does not exit at SIGTERM";
 }
 
 struct FaultRow {
@@ -138,31 +139,27 @@ const SLOW: Duration = Duration::from_millis(50);
 const EITHER: &[&[&str]] =
     &[&["fragment", "coalesce"], &["crash", "exit", "torn", "hang", "endless", "close-stdout"]];
 
-/// Returns a description of all faults, one a line, and of their values.
+/// Returns a description of all faults, one a line, and of their values. A star marks those that act on a process.
 #[must_use]
 pub fn help() -> String {
-    let line = |row: &FaultRow| format!("{:28}{}\n", format!("{}{}", row.name, row.value), row.about);
+    let line = |row: &FaultRow| {
+        let mark = if PROCESS_FAULTS.contains(&row.name) { '*' } else { ' ' };
+        format!("{:26}{mark} {}\n", format!("{}{}", row.name, row.value), row.about)
+    };
     let mut text: String = TABLE.iter().map(line).collect();
     text.push_str(
-        "\nFRAME counts the messages the agent writes: 1 is its answer to `initialize`, 2 that to `session/new`, \
-         3 the commands of the session, 4 the first of a turn; 0 is before it reads or writes anything. \
-         So hang=0 never answers, torn=2 breaks off in the answer to `session/new`, exit=3@5 and crash=SEGV@5 end \
-         it in a turn, stderr=1MiB@2 writes that before a turn.\n\
+        "\n* acts on the process of the agent. The other faults also apply to the stream of another agent, with the \
+         library `duologue-testkit`.\n\
+         FRAME counts the messages that the agent writes: 1 is the response to `initialize`, 2 the response to \
+         `session/new`, 3 the commands of the session, 4 the first message of a turn; 0 is before it reads or writes \
+         anything. So hang=0 never responds, torn=2 ends in the middle of the response to `session/new`, exit=3@5 and \
+         crash=SEGV@5 end it in a turn, stderr=1MiB@2 writes to stderr before a turn.\n\
          Sizes are written as 4096, 64KiB, 16MiB: big=64KiB, flood=1000x1KiB. Times as 50ms, 2s: slow=50ms.\n",
     );
     text
 }
 
 impl Faults {
-    /// Parses lists such as `slow=50ms,noise,crash=SEGV@12`. The seed of random choices is random.
-    ///
-    /// # Errors
-    ///
-    /// [`InvalidFault`] for an unknown name, a wrong value, or faults that exclude each other.
-    pub fn parse(specs: &[impl AsRef<str>]) -> Result<Self, InvalidFault> {
-        Faults::read(specs).map_err(InvalidFault)
-    }
-
     /// Sets the seed of random choices. Equal seeds make equal choices.
     #[must_use]
     pub fn seed(mut self, seed: u64) -> Self {
@@ -171,6 +168,7 @@ impl Faults {
     }
 
     /// Returns true if the agent has to run as the child of a wrapper process, which the caller starts.
+    #[doc(hidden)]
     #[must_use]
     pub fn has_wrapper(&self) -> bool {
         self.wrapper.is_some()
@@ -180,19 +178,20 @@ impl Faults {
     pub(super) fn expect_stream(&self) -> Result<(), InvalidFault> {
         match PROCESS_FAULTS.iter().find(|name| self.has(name)) {
             Some(name) => Err(InvalidFault(format!(
-                "the fault {name} acts on a process: run the agent with `duologue mock --faults`"
+                "the fault {name} acts on the process of an agent and not on a stream; the command `duologue mock` has it"
             ))),
             None => Ok(()),
         }
     }
 
-    fn read(specs: &[impl AsRef<str>]) -> Result<Self, String> {
-        let mut faults = Faults { seed: fastrand::u64(..), ..Faults::default() };
-        for fault in specs.iter().flat_map(|spec| spec.as_ref().split(',')).map(str::trim) {
+    fn read(spec: &str) -> Result<Self, String> {
+        let mut faults = Faults::default();
+        for fault in spec.split(',').map(str::trim) {
             let (name, value) = fault.split_once('=').unwrap_or((fault, ""));
-            let row = TABLE.iter().find(|row| row.name == name).ok_or_else(|| {
-                format!("there is no fault {name:?}: `duologue mock --faults list` shows all there are")
-            })?;
+            let row = TABLE
+                .iter()
+                .find(|row| row.name == name)
+                .ok_or_else(|| format!("there is no fault {name:?}; {}", known_names()))?;
             if faults.has(name) {
                 return Err(format!("the fault {name} is given twice"));
             }
@@ -222,8 +221,9 @@ impl Faults {
 impl FromStr for Faults {
     type Err = InvalidFault;
 
+    /// Parses a list such as `slow=50ms,noise,crash=SEGV@12`.
     fn from_str(spec: &str) -> Result<Self, InvalidFault> {
-        Faults::parse(&[spec])
+        Faults::read(spec).map_err(InvalidFault)
     }
 }
 
@@ -237,6 +237,12 @@ impl fmt::Display for Faults {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{0}")]
 pub struct InvalidFault(String);
+
+/// Returns the names of all faults, for an error message.
+fn known_names() -> String {
+    let names: Vec<&str> = TABLE.iter().map(|row| row.name).collect();
+    format!("the faults are {}", names.join(", "))
+}
 
 fn none(text: &str) -> Result<bool, String> {
     if text.is_empty() { Ok(true) } else { Err("it takes no value".into()) }
@@ -301,7 +307,7 @@ mod tests {
     use super::*;
 
     fn read(spec: &str) -> Result<Faults, String> {
-        Faults::read(&[spec.to_owned()])
+        Faults::read(spec)
     }
 
     #[test]
@@ -330,9 +336,26 @@ mod tests {
     }
 
     #[test]
+    fn random_choices_have_the_same_seed_in_each_run() {
+        assert_eq!(read("noise").unwrap().seed, read("noise").unwrap().seed);
+    }
+
+    #[test]
+    fn the_help_marks_the_faults_that_no_stream_has() {
+        let help = help();
+        for row in TABLE {
+            let value = if row.value.starts_with('=') { "=1" } else { "" };
+            let is_rejected = read(&format!("{}{value}", row.name)).unwrap().expect_stream().is_err();
+            let line =
+                help.lines().find(|line| line.starts_with(&format!("{}{}", row.name, row.value))).unwrap();
+            assert_eq!(line.contains("* "), is_rejected, "{line}");
+        }
+    }
+
+    #[test]
     fn invalid_faults_are_rejected() {
         for (spec, complaint) in [
-            ("quick", "there is no fault \"quick\": `duologue mock --faults list` shows all there are"),
+            ("quick", "there is no fault \"quick\"; the faults are slow, fragment, "),
             ("", "there is no fault \"\""),
             ("noise,noise", "the fault noise is given twice"),
             ("hang=3,crash=4", "the faults hang and crash exclude each other: choose one"),
@@ -357,8 +380,7 @@ mod tests {
 
     #[test]
     fn values_are_parsed() {
-        let specs = ["slow=2s, fragment=7".to_owned(), "crash=SEGV@12,stderr=1_000KiB@3,flood=3x2MiB".into()];
-        let faults = Faults::read(&specs).unwrap();
+        let faults = read("slow=2s, fragment=7,crash=SEGV@12,stderr=1_000KiB@3,flood=3x2MiB").unwrap();
         assert_eq!(faults.slow, Some(Duration::from_secs(2)));
         assert!(matches!(faults.fragment, Some(FragmentSize::Of(7))));
         assert_eq!(faults.crash, Some((CrashSignal::Segv, 12)));

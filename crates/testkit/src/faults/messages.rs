@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use super::list::Faults;
 use super::output::FaultyOutput;
 use super::relay::{RequestTracker, TrackedRequest};
+use crate::scripted::{chunk, update};
 
 /// Passes on the agent's messages and adds those of the faults.
 pub(super) struct MessageFaults {
@@ -81,7 +82,7 @@ impl MessageFaults {
     }
 
     async fn update(&mut self, session: &str, text: &str) -> io::Result<()> {
-        self.out.frame(update(session, text)).await
+        self.out.frame(chunk(session, text)).await
     }
 
     async fn answer(&mut self, frame: Value) -> io::Result<()> {
@@ -112,25 +113,25 @@ impl MessageFaults {
     async fn turn(&mut self, frame: Value, session: &str) -> io::Result<()> {
         self.turns += 1;
         if self.faults.unknown {
-            let update = json!({ "sessionUpdate": "duologue_mock_unknown", "glow": 11 });
-            self.out.frame(notification(session, update)).await?;
+            let unknown = json!({ "sessionUpdate": "duologue_mock_unknown", "glow": 11 });
+            self.out.frame(update(session, unknown)).await?;
         }
         for number in 1..=self.faults.strangers.unwrap_or(0) {
             self.update(&format!("stranger-{}-{number}", self.turns), "Hello?").await?;
         }
         if let Some((count, bytes)) = self.faults.flood {
-            let line = update(session, &"x".repeat(bytes)).to_string();
+            let line = chunk(session, &"x".repeat(bytes)).to_string();
             for _ in 0..count {
                 self.out.line(&line, true).await?;
             }
         }
         if let Some(bytes) = self.faults.big {
-            let around = update(session, "").to_string().len();
-            let line = update(session, &"x".repeat(bytes.saturating_sub(around))).to_string();
+            let around = chunk(session, "").to_string().len();
+            let line = chunk(session, &"x".repeat(bytes.saturating_sub(around))).to_string();
             self.out.line(&line, true).await?;
         }
         if let Some(levels) = self.faults.deep {
-            let line = update(session, "deep").to_string();
+            let line = chunk(session, "deep").to_string();
             let nested =
                 format!("\"_meta\":{{\"deep\":{}{}}},\"jsonrpc\"", "[".repeat(levels), "]".repeat(levels));
             self.out.line(&line.replacen("\"jsonrpc\"", &nested, 1), true).await?;
@@ -202,13 +203,4 @@ impl MessageFaults {
             None => Ok(()),
         }
     }
-}
-
-fn notification(session: &str, update: Value) -> Value {
-    json!({ "jsonrpc": "2.0", "method": "session/update", "params": { "sessionId": session, "update": update } })
-}
-
-fn update(session: &str, text: &str) -> Value {
-    let content = json!({ "type": "text", "text": text });
-    notification(session, json!({ "sessionUpdate": "agent_message_chunk", "content": content }))
 }

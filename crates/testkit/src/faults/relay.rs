@@ -23,6 +23,7 @@ use crate::mock::MockAgent;
 const REPLAY_PACE: Duration = Duration::from_millis(1);
 
 /// An error of an agent with faults.
+#[doc(hidden)]
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FaultError {
@@ -34,12 +35,13 @@ pub enum FaultError {
     Io(#[from] io::Error),
 }
 
-/// Serves a mock agent with these faults over stdin and stdout.
+/// Serves a mock agent with these faults over stdin and stdout, for the command `duologue mock`.
 ///
 /// # Errors
 ///
 /// An error of the agent, of its pipes or of a system call that a fault needs. A client that closes its end is no
 /// error.
+#[doc(hidden)]
 pub async fn serve_stdio(mock: MockAgent, faults: Faults) -> Result<(), FaultError> {
     process::log(&format!("faults {faults}, seed {}", faults.seed));
     process::prepare(&faults)?;

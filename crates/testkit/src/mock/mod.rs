@@ -13,4 +13,4 @@ mod session_store;
 mod settings;
 
 pub use agent::MockAgent;
-pub use scenario::Scenario;
+pub use scenario::{Scenario, UnknownScenario};

@@ -38,39 +38,39 @@ macro_rules! scenarios {
 }
 
 scenarios! {
-    Hello "hello" "A thought, a draft that is taken back, and the answer in its place",
-    Clear "clear" "Every way to take words back: with an id, without one, a thought, before a tool call",
+    Hello "hello" "A thought, a draft that is cleared, and the final message",
+    Clear "clear" "Cleared messages: with an id, without an id, a thought, before a tool call",
     Thoughts "thoughts" "Thoughts between messages",
-    Plan "plan" "A plan that is worked off",
-    Tools "tools" "Tool calls of every kind and status, with text, diffs, places, input and output",
-    Permission "permission" "A tool call that asks for permission, with all four kinds of answers",
-    Files "files" "Writes and reads a file through the editor, after asking",
-    Terminal "terminal" "Runs programs in the editor's terminals, after asking",
-    Elicitation "elicitation" "Asks the user: a form with a field of every type, then a link to open",
+    Plan "plan" "A plan whose entries are completed one by one",
+    Tools "tools" "Tool calls of every kind and status, with text, diffs, locations, input and output",
+    Permission "permission" "A tool call that requests a permission, with options of all four kinds",
+    Files "files" "Writes and reads a file through the client, after a permission request",
+    Terminal "terminal" "Runs programs in the client's terminals, after a permission request",
+    Elicitation "elicitation" "Elicitations: a form with a field of every type, then a link to open",
     Modes "modes" "Switches the mode",
     Options "options" "Changes config options of every kind",
     Commands "commands" "Replaces the slash commands",
-    Usage "usage" "Tells tokens and money used",
-    Info "info" "Retitles the session",
-    Compaction "compaction" "Compacts its context: once with a summary, once in vain",
+    Usage "usage" "Reports the tokens and the cost",
+    Info "info" "Changes the title of the session",
+    Compaction "compaction" "Compacts its context: once with a summary, once with an error",
     Notices "notices" "Notices of every severity",
     Content "content" "Every kind of content: text, image, sound, link, embedded text and bytes",
-    Unknown "unknown" "Updates, content, kinds and fields nobody knows",
-    Extension "extension" "Asks and notifies with methods beyond the protocol",
-    PeerAgent "colleague" "Turns to the client as to another agent, if the client says that it is one",
+    Unknown "unknown" "Unknown updates, content, kinds and fields",
+    Extension "extension" "Requests and notifications of extension methods",
+    PeerAgent "colleague" "Sends envelopes to the client, if the client advertises them",
     Markdown "markdown" "A long answer in Markdown",
     Unicode "unicode" "Wide, joined and combining characters",
-    Hostile "hostile" "Escape sequences and characters that reorder text, wherever text can be",
+    Hostile "hostile" "Escape sequences and characters that reorder text, in every text",
     Slow "slow" "A word a second",
     Long "long" "Three hundred lines",
-    Sessions "sessions" "Lists, loads, resumes, closes and deletes: says which sessions there are",
-    Login "login" "Wants a login first (start the mock with it, and `session/new` wants it too)",
-    Cancel "cancel" "Works until it is cancelled, a minute at most",
+    Sessions "sessions" "Names the sessions that can be listed, loaded, resumed, closed and deleted",
+    Login "login" "Requires a login (as the scenario of every turn, `session/new` requires it too)",
+    Cancel "cancel" "Runs until it is cancelled, at most a minute",
     Refusal "refusal" "Stops because the model refused",
-    MaxTokens "max-tokens" "Stops because the answer got too long",
-    MaxTurnRequests "max-turn-requests" "Stops because the model was asked too often",
-    Error "error" "Answers the prompt with an error",
-    Stderr "stderr" "Writes to stderr and goes on",
+    MaxTokens "max-tokens" "Stops because the message is too long",
+    MaxTurnRequests "max-turn-requests" "Stops because of too many requests to the model",
+    Error "error" "Responds to the prompt with an error",
+    Stderr "stderr" "Writes to stderr and continues",
     Crash "crash" "Ends in the middle of a message: as a program with exit code 7 and a line on stderr",
 }
 
@@ -108,5 +108,5 @@ impl FromStr for Scenario {
 
 /// The error of a name that no [`Scenario`] has.
 #[derive(Clone, Debug, thiserror::Error)]
-#[error("there is no scenario {0:?}; `Scenario::ALL` has all of them")]
+#[error("there is no scenario {0:?}; `Scenario::ALL` contains all of them")]
 pub struct UnknownScenario(String);
