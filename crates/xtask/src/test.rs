@@ -2,18 +2,57 @@
 
 use crate::interop::Result;
 
-/// A crate without its `duologue-` prefix, and the modules of `tests/it` that exercise it.
-const CRATES: [(&str, &[&str]); 9] = [
-    ("schema", &["hostile_lines::", "order_rules::"]),
-    ("rpc", &["hostile_lines::", "order_rules::", "simulation::"]),
-    ("agent", &["hostile_lines::", "order_rules::", "processes::", "simulation::"]),
-    ("client", &["hostile_lines::", "order_rules::", "processes::", "simulation::"]),
-    ("exchange", &["envelopes::", "exchange_dialogue::"]),
-    ("transcript", &["processes::replays::"]),
-    ("testkit", &[]),
-    ("conformance", &[]),
+/// The modules of another package's test program that exercise a crate.
+struct SharedTests {
+    package: &'static str,
+    program: &'static str,
+    /// All tests of the program if empty.
+    modules: &'static [&'static str],
+}
+
+/// Returns tests of several crates, in `tests/it`.
+const fn it(modules: &'static [&'static str]) -> SharedTests {
+    SharedTests { package: "duologue-tests", program: "it", modules }
+}
+
+/// Returns reliability scenarios, in `tests/reliability`.
+const fn reliability(modules: &'static [&'static str]) -> SharedTests {
+    SharedTests { package: "duologue-tests", program: "reliability", modules }
+}
+
+/// Returns tests of the command.
+const fn command(modules: &'static [&'static str]) -> SharedTests {
+    SharedTests { package: "duologue-cli", program: "it", modules }
+}
+
+/// A crate without its `duologue-` prefix, and the tests of other packages that exercise it.
+const CRATES: [(&str, &[SharedTests]); 9] = [
+    ("schema", &[it(&["hostile_lines::", "order_rules::"])]),
+    ("rpc", &[it(&["hostile_lines::", "order_rules::", "simulation::"]), reliability(&[])]),
+    (
+        "agent",
+        &[
+            it(&["hostile_lines::", "order_rules::", "processes::", "simulation::"]),
+            reliability(&["agent::"]),
+        ],
+    ),
+    (
+        "client",
+        &[
+            it(&["hostile_lines::", "order_rules::", "processes::", "simulation::"]),
+            reliability(&["client::"]),
+        ],
+    ),
+    ("exchange", &[it(&["envelopes::", "exchange_dialogue::"])]),
+    ("transcript", &[it(&["processes::replays::"]), command(&["record::", "replay::"])]),
+    ("testkit", &[command(&["faults::", "mock::"])]),
+    ("conformance", &[command(&["check::", "validate::"]), CHECK_FAULTS]),
     ("cli", &[]),
 ];
+
+/// An agent with a fault for each check.
+const CHECK_FAULTS: SharedTests =
+    SharedTests { package: "duologue-cli", program: "check_faults", modules: &[] };
 
 /// Runs the tests of one crate; with a filter only those whose names contain it.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -23,21 +62,45 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         _ => return Err("cargo xtask test CRATE [FILTER]".into()),
     };
     let name = name.strip_prefix("duologue-").unwrap_or(name);
-    let Some((_, modules)) = CRATES.iter().find(|(known, _)| *known == name) else {
+    let Some((_, shared)) = CRATES.iter().find(|(known, _)| *known == name) else {
         let all: Vec<&str> = CRATES.iter().map(|(name, _)| *name).collect();
         return Err(format!("no crate `{name}`; there are {}", all.join(", ")).into());
     };
     let mut own = crate::target::cargo();
-    own.args(["test", "-p", &format!("duologue-{name}")]).args(filter);
+    own.args(["test", "-p", &format!("duologue-{name}"), "--all-features"]).args(filter);
     crate::ci::passes(&mut own)?;
-    if modules.is_empty() {
-        return Ok(());
+    for tests in *shared {
+        let mut cargo = crate::target::cargo();
+        cargo.args(["test", "-p", tests.package, "--test", tests.program, "--"]);
+        match filter {
+            Some(filter) => cargo.arg(filter),
+            None => cargo.args(tests.modules),
+        };
+        crate::ci::passes(&mut cargo)?;
     }
-    let mut shared = crate::target::cargo();
-    shared.args(["test", "-p", "duologue-tests", "--test", "it", "--"]);
-    match filter {
-        Some(filter) => shared.arg(filter),
-        None => shared.args(*modules),
-    };
-    crate::ci::passes(&mut shared)
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+
+    #[test]
+    fn each_named_module_exists() {
+        for tests in CRATES.iter().flat_map(|(_, shared)| *shared) {
+            let folder = match tests.package {
+                "duologue-cli" => "crates/cli/tests",
+                _ => "tests",
+            };
+            let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder).join(tests.program);
+            assert!(folder.is_dir(), "{}", folder.display());
+            for module in tests.modules {
+                // `processes::replays::` is the file `processes/replays.rs`.
+                let file = format!("{}.rs", module.trim_end_matches("::").replace("::", "/"));
+                assert!(folder.join(&file).is_file(), "{file}");
+            }
+        }
+    }
 }
