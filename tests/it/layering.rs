@@ -36,7 +36,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
 /// The dependencies of the crates' tests beyond the allowed ones: a peer of the other side to talk to.
 const ALLOWED_IN_TESTS: [&str; 3] = ["duologue-agent", "duologue-client", "duologue-test-support"];
 
-/// Packages above the map: no package depends on them, and they may use all others.
+/// Packages above the map: no package of the map depends on them, and they may use all others.
 const ABOVE: [&str; 6] = [
     "duologue-test-support",
     "duologue-tests",

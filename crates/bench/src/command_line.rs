@@ -1,5 +1,4 @@
-//! The command line of the benchmark. `cargo xtask bench` includes this file too, to find mistakes before it builds
-//! anything.
+//! The command line of the benchmark. `cargo xtask bench` parses it too, to find mistakes before it builds anything.
 
 use super::workloads::{WORKLOADS, Workload};
 

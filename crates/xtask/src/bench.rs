@@ -1,32 +1,23 @@
 //! `cargo xtask bench [--quick | --rust] [--rounds N] [WORKLOAD..]`: builds the programs of `crates/bench`, installs those
-//! on the official SDKs, and has them play. Without a workload it writes `BENCHMARKS.md`; with `--quick` it plays small,
-//! with `--quick` or `--rust` with the official Rust crate alone, and none of these writes.
+//! on the official SDKs, and runs the benchmark. Without options it writes `BENCHMARKS.md`. `--quick` runs small workloads,
+//! `--quick` and `--rust` use the official Rust crate alone; with an option or a workload it writes nothing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use duologue_bench::command_line::{self, CommandLine};
+
 use crate::interop::install::{BUILD, npm, once, python, rust, ts};
 use crate::interop::{InteropPaths, Result, finish};
-use command_line::CommandLine;
 
-/// The command line of the runner, parsed here too so that mistakes are found before anything is built.
-#[path = "../../bench/src/command_line.rs"]
-#[allow(unreachable_pub, reason = "a file of crates/bench")]
-mod command_line;
-#[path = "../../bench/src/play.rs"]
-#[allow(unreachable_pub, dead_code, reason = "a file of crates/bench")]
-mod play;
-#[path = "../../bench/src/workloads.rs"]
-#[allow(unreachable_pub, dead_code, reason = "a file of crates/bench")]
-mod workloads;
-
-/// Playing everything with everybody takes its time.
+/// The time limit of a run with all programs and workloads.
 const PLAY: Duration = Duration::from_secs(4 * 3600);
 
-/// Does it.
+/// Builds and installs the programs, and runs the benchmark.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(args: &[String]) -> Result<()> {
+    // Parsed before anything is built. The runner parses it again.
     let options = CommandLine::read(args)?;
     if options.help {
         println!("{}", command_line::usage());
@@ -53,7 +44,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     finish(runner.arg("--").args(args), PLAY)
 }
 
-/// Says what takes so long.
+/// Prints the name of a step that takes long.
 #[expect(clippy::print_stderr, reason = "this is a program")]
 fn step(what: &str) {
     eprintln!("{what}");
