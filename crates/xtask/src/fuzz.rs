@@ -179,7 +179,7 @@ fn build(paths: &Paths, sanitizer: Sanitizer) -> Result<PathBuf> {
     Err(format!("cargo fuzz left no programs in {}", folder.display()).into())
 }
 
-/// The longest input of a target, in bytes. One that does much with each byte shows in few what it shows in many.
+/// Returns the longest input of a target, in bytes. It is short for a target that does much work with each byte.
 fn longest(target: &str) -> usize {
     match target {
         "paths" => 64,

@@ -1,8 +1,7 @@
-//! `cargo xtask instructions [--write | PATH..]`: what one item of each hot path costs, in instructions and allocations.
+//! `cargo xtask instructions [--write | PATH..]`: the cost of one item of each hot path, in instructions and allocations.
 //!
-//! Time on a busy machine says little about a change of a few percent; how many instructions callgrind counts says it
-//! in one run. They depend on the compiler and on the C library, so the baseline names both, and nothing is compared
-//! where they are others.
+//! The time on a busy machine hides a change of a few percent. The instructions that callgrind counts show it in one run.
+//! They depend on the compiler and on the C library. The baseline names both, and with others nothing is compared.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,11 +14,11 @@ use super::interop::Result;
 /// rewritten: otherwise the gain could be lost again unseen.
 const MOST: f64 = 1.05;
 
-/// By how much the allocations of one item may differ from the baseline's. They are not whole numbers everywhere: what
-/// grows allocates once for many items.
+/// The largest allowed difference from the baseline's allocations of one item. They are not always whole numbers, since
+/// a buffer that grows allocates once for many items.
 const ALLOCATIONS: f64 = 0.1;
 
-/// Which functions callgrind counts in: `duologue_microbench::counted`, however it is mangled.
+/// The functions in which callgrind counts: `duologue_microbench::counted`, however it is mangled.
 const COUNTED: &str = "*duologue_microbench*counted*";
 
 /// Counts, and compares with the baseline or with `--write` replaces it. With names it is those paths alone.
@@ -90,9 +89,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     Err(format!(
         "more than {:.0} % of the instructions or {ALLOCATIONS} allocations off the baseline, or not in it:\n{}\n\
-         The command under a path shows which functions its instructions are in; with `--tree=caller` also who calls\n\
-         them, so who allocates is above `__rust_alloc`.\n\
-         If it has to be so: `cargo xtask instructions --write`, which takes no path and rewrites the whole baseline,\n\
+         The command under a path shows the functions of its instructions; with `--tree=caller` also their callers, so\n\
+         that the functions that allocate are above `__rust_alloc`.\n\
+         If the cost is intended: `cargo xtask instructions --write`, which takes no path and rewrites the whole baseline,\n\
          and commit crates/microbench/instructions.txt with the change.",
         (MOST - 1.0) * 100.0,
         changed.join("\n")
@@ -111,7 +110,7 @@ fn unknown<'a>(wanted: &[&'a String], names: &[&str]) -> Option<&'a str> {
     wanted.iter().map(|wanted| wanted.as_str()).find(|wanted| !names.iter().any(|name| is_of(name, wanted)))
 }
 
-/// Says so, and which there are: those of the same group, or else the groups.
+/// Returns the error for an unknown path. It lists the paths of the same group, or else the groups.
 fn no_path(wanted: &str, names: &[&str]) -> String {
     let group = |name: &str| name.split('/').next().unwrap_or_default().to_owned();
     let mut others: Vec<String> =
@@ -141,7 +140,7 @@ fn in_sources(folder: &Path, wanted: &str) -> Result<bool> {
     Ok(false)
 }
 
-/// By how many percent the instructions differ.
+/// Returns the difference of the instructions in percent.
 fn percent(before: &Cost, now: &Cost) -> f64 {
     (now.instructions / before.instructions - 1.0) * 100.0
 }
@@ -192,14 +191,14 @@ impl Baseline {
     }
 }
 
-/// Before the line of the file that says what it was compiled with.
+/// The begin of the line of the file that names the compiler and the C library.
 const TOOLCHAIN: &str = "# Of ";
 
 impl fmt::Display for Baseline {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(
             f,
-            "# What one item of each hot path costs. Written by `cargo xtask instructions --write`."
+            "# The cost of one item of each hot path. Written by `cargo xtask instructions --write`."
         )?;
         writeln!(f, "{TOOLCHAIN}{}", self.toolchain)?;
         writeln!(f, "# {:30} {:>12} {:>12}", "path", "instructions", "allocations")?;
@@ -224,7 +223,7 @@ fn toolchain() -> Result<String> {
     Ok(format!("{version}, {host}, {}", libc.trim()))
 }
 
-/// Builds the programs that go the paths, and says where they are.
+/// Builds the programs that run the paths, and returns their folder.
 fn build() -> Result<PathBuf> {
     let mut cargo = crate::target::cargo();
     cargo.args(["build", "--release", "--package", "duologue-microbench", "--bins"]);

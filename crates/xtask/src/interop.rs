@@ -1,6 +1,6 @@
 //! `cargo xtask interop`: our client against agents on the official SDKs, and their clients against our agent,
-//! over the whole stable surface. `interop/surface.json` says what both sides send and expect; every program
-//! reports what it saw, one line a method or variant, and a cell counts only when both sides reported it. What agents
+//! over the whole stable surface. `interop/surface.json` lists the messages of both sides; every program
+//! reports those that it received, one line a method or variant, and a cell counts only when both sides reported it. What agents
 //! say to each other has a table of its own.
 
 pub(crate) mod agent;
@@ -257,7 +257,7 @@ impl Pairing {
     }
 }
 
-/// Prints the matrix and its notes, and fails when a cell is not what it should be.
+/// Prints the matrix and its notes. Fails if a cell differs from the expected one.
 fn show(rows: &[String], pairings: &[Pairing], surface: &Value, checks: Vec<Result<String>>) -> Result<()> {
     let mut matrix = Matrix::default();
     let heads: Vec<_> =

@@ -5,7 +5,7 @@
 use std::error::Error;
 use std::process::Command;
 
-/// Schedules of each shuttle model when nobody says how many.
+/// The schedules of each shuttle model without `--runs`.
 const SCHEDULES: &str = "100000";
 
 pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {

@@ -1,7 +1,7 @@
 //! `cargo xtask reliability [--quick] [REQUIREMENT..]`: how hard it is to break, in numbers.
 //!
 //! A requirement is a number that has to be reached. All but a few are tests of the workspace, which this command runs at the
-//! scale that the requirement asks for. The scenarios among them, in `tests/reliability`, are played with a program on our
+//! scale that the requirement demands. The scenarios among them, in `tests/reliability`, are played with a program on our
 //! SDK and with the same program on the official Rust SDK, one after the other on the same machine. A full run replaces its
 //! rows of `tests/RELIABILITY.md`.
 

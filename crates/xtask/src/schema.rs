@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::path::Path;
 
-/// Writes the generated files, or with `--check` says which are out of date.
+/// Writes the generated files. With `--check` it lists those that are out of date.
 pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
     let check = match args {
         [] => false,

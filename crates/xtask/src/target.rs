@@ -10,7 +10,7 @@ pub(crate) fn folder() -> PathBuf {
     std::path::absolute(&folder).unwrap_or(folder)
 }
 
-/// The cargo that runs this, building into that folder whatever a user's configuration says.
+/// Returns the cargo that runs this program. It builds into that folder, whatever the user's configuration is.
 pub(crate) fn cargo() -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
     cargo.env("CARGO_TARGET_DIR", folder());

@@ -101,7 +101,7 @@ async fn listen(
     }
 }
 
-/// Says hello and then all kinds of things.
+/// Answers `initialize`, and then sends messages of all kinds.
 async fn speak<W: AsyncWrite + Unpin>(
     mut writer: W,
     mut known: watch::Receiver<Option<String>>,

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// A host that reports every call of the agent, and answers as the surface says.
+/// A host that reports every call of the agent, and responds as the surface demands.
 #[derive(Clone)]
 struct Played {
     surface: Arc<Surface>,
@@ -291,7 +291,7 @@ impl<'a> Run<'a> {
         Ok(json!({"stopReason": outcome.stop_reason}))
     }
 
-    /// A prompt that is taken back as a request. A turn cancels as the protocol says, so this is the peer's work.
+    /// Cancels a prompt with `$/cancel_request`. A turn sends `session/cancel` instead, so this uses the peer.
     async fn withdrawn(&self, session: &Session, text: &str) -> Result<Value> {
         let mut updates = session.updates();
         let prompt =

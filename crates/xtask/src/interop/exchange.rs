@@ -81,7 +81,7 @@ const ROWS: &[(&str, By)] = &[
     ("work, unknown recommendation", By::Ours),
 ];
 
-/// Runs the two pairs and prints what came of them; fails when a cell is not what it should be.
+/// Runs the two pairs and prints the results. Fails if a cell differs from the expected one.
 pub(super) fn run(paths: &InteropPaths) -> Result<()> {
     let (mut columns, mut matrix) = (Vec::new(), Matrix::default());
     for [client, agent] in [[OURS, "ts"], ["ts", OURS]] {

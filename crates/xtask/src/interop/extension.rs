@@ -4,7 +4,7 @@ use duologue_schema::{Notification, Request};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The client asks; the agent says the same again.
+/// A request of the client, which the agent answers with its params.
 #[derive(Clone, Serialize, Deserialize)]
 pub(crate) struct Echo {
     pub(crate) text: String,
@@ -16,7 +16,7 @@ impl Request for Echo {
     type Result = Echo;
 }
 
-/// The client tells.
+/// A notification of the client.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct NoteNotification {
     pub(crate) word: String,
@@ -26,7 +26,7 @@ impl Notification for NoteNotification {
     const METHOD: &'static str = "_interop/note";
 }
 
-/// The agent asks.
+/// A request of the agent.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct AskRequest {
     pub(crate) question: String,
@@ -44,7 +44,7 @@ pub(crate) struct AskResponse {
     pub(crate) answer: String,
 }
 
-/// The agent tells.
+/// A notification of the agent.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct TellNotification {
     pub(crate) word: String,

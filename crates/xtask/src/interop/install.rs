@@ -111,7 +111,7 @@ pub(super) fn python_example(paths: &InteropPaths) -> Result<String> {
     Ok(format!("{} {}", dir.join("venv/bin/python").display(), examples.join("examples/agent.py").display()))
 }
 
-/// Builds the `duologue` command and says where it is.
+/// Builds the `duologue` command and returns its path.
 pub(super) fn duologue() -> Result<PathBuf> {
     let mut cargo = crate::target::cargo();
     finish(cargo.args(["build", "--quiet", "--package", "duologue-cli"]), LIMIT)?;

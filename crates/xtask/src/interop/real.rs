@@ -161,7 +161,7 @@ async fn drive(place: &RunFolder, name: &str, argument: &str, existing: bool, po
     Ok(format!("{version}: initialize, session/new, 3 turns, {updates} updates, {calls} tool calls"))
 }
 
-/// Lends its files, and allows what an agent asks to do, this once.
+/// Serves its files, and allows each permission request once.
 struct Editor;
 
 impl Host for Editor {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 const INSTANCES: u64 = 200;
 
-/// Runs the three checks and says what they found; fails on the first few things that are wrong.
+/// Runs the three checks and prints their results. An error lists the first differences.
 pub(super) fn check(paths: &InteropPaths) -> Result<String> {
     let ts = std::path::absolute(paths.target.join("ts"))?;
     let their_file = ts.join("node_modules/@agentclientprotocol/sdk/schema/v1/schema.json");

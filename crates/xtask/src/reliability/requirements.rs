@@ -18,7 +18,7 @@ pub(super) enum RequirementOutcome {
     Met,
     /// The subject did not reach it.
     Short,
-    /// The harness could not find out, which says nothing about the subject.
+    /// The harness failed, so there is no result for the subject.
     NotPlayed,
 }
 
@@ -46,14 +46,14 @@ pub(super) enum Procedure {
 #[derive(Clone, Copy)]
 pub(super) struct ScenarioTest(&'static str);
 
-/// A test that says what it measured on a line that begins with `measured: `.
+/// A test that prints its figures on a line that begins with `measured: `.
 #[derive(Clone, Copy)]
 pub(super) struct Test {
     pub(super) package: &'static str,
     /// The test target, or none for the library's own tests.
     pub(super) target: Option<&'static str>,
     pub(super) name: &'static str,
-    /// Repetitions that the requirement wants.
+    /// The repetitions that the requirement demands.
     pub(super) runs: u64,
 }
 
@@ -136,7 +136,7 @@ impl ScenarioTest {
         cargo
     }
 
-    /// Plays it in full size or small, with our programs or those in the folder of a subject.
+    /// Runs it in full size or small, with our programs or those in the folder of a subject.
     pub(super) fn play(self, full: bool, subject: Option<&Path>) -> Result<RequirementFigures> {
         let mut cargo = ScenarioTest::cargo();
         cargo.args([self.0, "--", "--exact", "--nocapture"]);
@@ -155,7 +155,7 @@ impl ScenarioTest {
     }
 }
 
-/// Returns true if a test has failed, in whatever way, by cargo's own words. It says others when none was built.
+/// Returns true if cargo reports that a test has failed. If no test was built, it reports something else.
 fn has_failed(stderr: &str) -> bool {
     stderr.contains("test failed")
 }
@@ -170,12 +170,12 @@ const NOT_PLAYED: &str = "not played: ";
 /// Measures of one command that a cell holds.
 const SHOWN: usize = 5;
 
-/// Runs a command of this program and takes what it measured.
+/// Runs a command of this program and returns its figures.
 pub(super) fn subcommand(args: &[&str]) -> Result<RequirementFigures> {
     measured(Command::new(std::env::current_exe()?).args(args), |_| true)
 }
 
-/// Runs a command and returns its measures. If it fails and no measure says why, `was_played` decides from its stderr
+/// Runs a command and returns its measures. If it fails and no measure explains it, `was_played` decides from its stderr
 /// whether the requirement was not reached or not played.
 fn measured(command: &mut Command, was_played: impl Fn(&str) -> bool) -> Result<RequirementFigures> {
     let output = command.output()?;
@@ -195,7 +195,7 @@ fn measured(command: &mut Command, was_played: impl Fn(&str) -> bool) -> Result<
     }))
 }
 
-/// Returns the figures of measures. `None` if a command failed and none of its measures says why.
+/// Returns the figures of measures. `None` if a command failed and none of its measures explains it.
 fn figures(measures: &[&str], success: bool) -> Option<RequirementFigures> {
     let is = |prefix| measures.iter().any(|line| line.starts_with(prefix));
     let outcome = match (success, is(NOT_PLAYED), is(SHORT)) {

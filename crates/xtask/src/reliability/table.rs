@@ -68,7 +68,7 @@ impl fmt::Display for RequirementRow {
     }
 }
 
-/// Writes the row into the page, in the place of the one it replaces; a `quick` one says that it is.
+/// Writes the row into the page in place of the previous one. A row of a `quick` run is marked.
 pub(super) fn replace(row: &RequirementRow, quick: bool) -> Result<()> {
     let path = page();
     let page = fs::read_to_string(&path)?;

@@ -78,7 +78,7 @@ pub(super) async fn cancelled(peer: &PeerAgent) -> Result<()> {
     same(delegation.cancel("enough").await?.accepted, false)
 }
 
-/// Two tasks are all it takes, and an urgent one above that.
+/// Accepts two tasks, and an urgent one beyond them.
 pub(super) async fn overloaded(peer: &PeerAgent) -> Result<()> {
     let mut waiting = vec![task(peer, "wait").await?, task(peer, "wait").await?];
     same(peer.ping().await?.active_tasks, 2)?;

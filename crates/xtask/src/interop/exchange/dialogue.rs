@@ -1,4 +1,4 @@
-//! Dialogues with a peer that signs and verifies without our code: what our side answers, and what it says.
+//! Dialogues with a peer that signs and verifies without our code: the responses and the requests of our side.
 
 use super::walkthrough::{HEARD, same};
 use crate::interop::Result;
@@ -45,7 +45,7 @@ fn request(task: &str) -> DialogueContent {
         .parameters(parameters)
 }
 
-/// Asks, is answered with a signed message, and says goodbye.
+/// Sends a request, receives a signed response, and ends the dialogue.
 pub(super) async fn signed(peer: &PeerAgent) -> Result<()> {
     let dialogue = peer.dialogue(THEIRS)?;
     let asked = request("greet");

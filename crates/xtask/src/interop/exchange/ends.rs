@@ -5,7 +5,7 @@ use crate::interop::Result;
 use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
 use duologue_client::{Client, Command};
 
-/// Asks when it is prompted.
+/// Sends its requests in a turn.
 struct Prompted;
 
 impl Agent for Prompted {
@@ -24,7 +24,7 @@ pub(crate) async fn agent() -> Result<()> {
     Ok(Server::new(Prompted).exchange(answers::exchange()?).serve_stdio().await?)
 }
 
-/// Our client, with the agent whose command follows. It asks, and then has the agent ask.
+/// Runs our client with the agent of this command. It sends requests, and then prompts the agent to send some.
 #[tokio::main]
 pub(crate) async fn client(command: &[String]) -> Result<()> {
     let [program, args @ ..] = command else { return Ok(()) };

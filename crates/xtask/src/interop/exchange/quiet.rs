@@ -1,4 +1,4 @@
-//! An agent that says nothing of envelopes: the example of the official Python SDK. It is sent none.
+//! An agent that does not advertise envelopes: the example of the official Python SDK. It receives none.
 
 use super::answers;
 use crate::interop::{InteropPaths, Result, install};

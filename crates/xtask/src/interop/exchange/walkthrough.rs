@@ -148,7 +148,7 @@ async fn notify(peer: &PeerAgent) -> Result<()> {
     }
 }
 
-/// Drops a question, and asks how many were withdrawn until it is one.
+/// Drops a query, and polls the number of withdrawn queries until it is one.
 async fn withdrawn(peer: &PeerAgent) -> Result<()> {
     let asked = tokio::time::timeout(Duration::from_millis(50), peer.query("forever").into_future()).await;
     same(asked.is_err(), true)?;

@@ -1,4 +1,4 @@
-//! Work orders with a peer that has none of our code: what our side does, and what it orders.
+//! Work orders with a peer that has none of our code: those that our side receives, and those that it sends.
 
 use super::walkthrough::same;
 use crate::interop::Result;
@@ -10,7 +10,7 @@ use duologue_agent::exchange::work::{
 use duologue_schema::Members;
 use std::path::Path;
 
-/// Does an order as the other side does it.
+/// Completes an order as the other side does.
 pub(super) async fn work(input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
     if input.task.action == "fail" {
         return Ok(WorkOutput::new(false, "not done", [], Recommendation::Retry));
