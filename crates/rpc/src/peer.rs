@@ -134,7 +134,10 @@ impl Peer {
         // The request is registered before its frame is sent, because a peer in the same process may
         // respond during the push.
         let id = self.shared.pending.register(stream, deliver)?;
-        let sent = Frame::request(id, method, params)
+        let registered = self.shared.pending.forget_on_drop(id);
+        let frame = Frame::request(id, method, params);
+        std::mem::forget(registered);
+        let sent = frame
             .map_err(|error| Error::Encode { method: method.into(), error: Arc::new(error) })
             .and_then(|frame| self.shared.send(frame));
         match sent {

@@ -62,6 +62,17 @@ impl Pending {
         request.is_some()
     }
 
+    /// Returns a guard that removes a request, for the time in which user code may panic.
+    pub(crate) fn forget_on_drop(&self, id: u64) -> impl Drop {
+        struct Registered<'a>(&'a Pending, u64);
+        impl Drop for Registered<'_> {
+            fn drop(&mut self) {
+                self.0.forget(self.1);
+            }
+        }
+        Registered(self, id)
+    }
+
     /// Marks a request as withdrawn, and as unwanted unless `wanted` is true. Returns true if the peer has to be
     /// notified: the request has no response yet and was not withdrawn before.
     pub(crate) fn withdraw(&self, id: u64, wanted: bool) -> bool {

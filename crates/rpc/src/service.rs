@@ -229,14 +229,16 @@ impl Responder {
         instead: impl FnOnce(String) -> Error,
         mut following: Vec<Frame>,
     ) {
-        if std::mem::replace(&mut self.answered, true) {
+        if self.answered {
             return;
         }
+        // Encoded first: if `Serialize` panics, the drop of this responder answers.
         let frame = self.frame(&answer).or_else(|why| {
             tracing::error!(id = %self.id, "{why}");
             let frame = self.frame::<()>(&Err(instead(why)));
             frame.or_else(|why| Frame::error(&self.id, &Error::internal(why)))
         });
+        self.answered = true;
         // Free the id before the peer can see the response, because it may reuse the id at once.
         self.shared.in_flight.lock_unpoisoned().remove(&self.id);
         let Ok(frame) = frame else { return };

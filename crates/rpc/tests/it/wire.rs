@@ -23,6 +23,7 @@ in_time_tests!(
     an_answer_without_a_result_is_null,
     an_answer_without_a_result_may_come_late,
     an_id_that_was_never_ours_is_refused,
+    a_value_that_panics_when_it_is_encoded_costs_its_message,
     large_requests_are_bounded_by_their_bytes_and_small_ones_pass,
 );
 
@@ -67,6 +68,51 @@ impl Service for Nothing {
     }
 
     fn notification(&self, _: Incoming<'_>) {}
+}
+
+/// A value that cannot be encoded.
+#[derive(serde::Deserialize)]
+struct Unencodable;
+
+impl serde::Serialize for Unencodable {
+    fn serialize<S: serde::Serializer>(&self, _: S) -> Result<S::Ok, S::Error> {
+        panic!("as intended");
+    }
+}
+
+impl duologue_schema::Request for Unencodable {
+    const METHOD: &'static str = "_unencodable";
+    type Result = Value;
+}
+
+/// Answers `_at_once` on the reader and everything else in a task, with a value that cannot be encoded.
+struct AnswersUnencodable;
+
+impl Service for AnswersUnencodable {
+    fn request(&self, request: Incoming<'_>, responder: Responder) {
+        match request.method {
+            "_at_once" => responder.respond(Ok(Unencodable)),
+            _ => responder.spawn(async { Ok(Unencodable) }),
+        }
+    }
+
+    fn notification(&self, _: Incoming<'_>) {}
+}
+
+async fn a_value_that_panics_when_it_is_encoded_costs_its_message() {
+    let (transport, mut script) = Wire::Memory.scripted();
+    let mut limits = Limits::default();
+    limits.in_flight = 2;
+    let peer = PeerBuilder::new(transport).limits(limits).start(|_| AnswersUnencodable);
+    for method in ["_at_once", "_in_a_task", "_at_once", "_in_a_task"] {
+        let answer = script.request(method, json!({})).await;
+        assert_eq!(answer["error"]["code"], -32603, "{answer}");
+        assert_ne!(answer["error"]["message"], "request limit reached", "{answer}");
+    }
+
+    let request = std::panic::AssertUnwindSafe(|| drop(peer.request(&Unencodable)));
+    assert!(std::panic::catch_unwind(request).is_err());
+    assert_eq!(peer.pending_requests(), 0);
 }
 
 async fn six_large_answers_reach_a_peer_that_reads() {
