@@ -81,7 +81,8 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Restores a session and replays its conversation as updates before it returns. The session is new
     /// and has the old id: its [`state`](Session::state) is empty, and a running turn of the old session
-    /// is cancelled. Advertise it with `load_session`.
+    /// is cancelled. Later requests for the session wait until this has returned, and fail if it
+    /// fails. Advertise it with `load_session`.
     fn load_session(&self, session: &Session) -> impl Future<Output = Result<SessionSetup>> + Send {
         let _ = session;
         unhandled::<duologue_schema::LoadSessionRequest, _>()

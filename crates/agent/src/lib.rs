@@ -18,6 +18,7 @@ mod message;
 mod serve;
 mod service;
 mod session;
+mod session_table;
 mod tool_call;
 mod turn;
 mod updates;

@@ -3,12 +3,11 @@
 //! The reader calls this code. Steps that must keep the order of the wire run at once: taking the slot for
 //! a turn, taking a ticket of a session, a cancellation. The rest runs in a task of its own.
 
-use std::collections::HashMap;
 use std::path::Path;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use duologue_exchange::{ExchangeConnector, ExchangeService};
-use duologue_rpc::{Closed, Extensions, Incoming, Limits, Lock, Peer, Responder, Service};
+use duologue_rpc::{Closed, Extensions, Incoming, Limits, Peer, Responder, Service};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
     CloseSessionResponse, ContentBlock, DeleteSessionResponse, Error as WireError, InitializeRequest,
@@ -23,6 +22,7 @@ use crate::client::ClientHandle;
 use crate::error::{Error, Result};
 use crate::message::ClearPolicy;
 use crate::session::{QueueTicket, Reservation, Session, SessionMemory, SessionParams};
+use crate::session_table::SessionTable;
 use crate::turn::Turn;
 
 /// Creates the [`SessionParams`] from a request that creates or restores a session.
@@ -44,13 +44,10 @@ pub(crate) struct AgentService<A> {
     extensions: Extensions,
 }
 
-/// The open sessions. The exchange shares the map.
-type Sessions = Arc<Mutex<HashMap<SessionId, Session>>>;
-
 struct Shared<A> {
     agent: A,
     client: ClientHandle,
-    sessions: Sessions,
+    sessions: SessionTable,
     memory: SessionMemory,
     /// The capabilities that were sent to the client. Its requests are checked against them.
     advertised: AgentCapabilities,
@@ -64,14 +61,12 @@ impl<A: Agent> AgentService<A> {
         extensions: Extensions,
         clear_policy: ClearPolicy,
     ) -> Self {
-        let sessions = Sessions::default();
+        let sessions = SessionTable::default();
         let mut advertised = agent.capabilities();
         exchange.advertise(&mut advertised.meta);
         let known = sessions.clone();
         // Handlers keep the id for longer than the message is counted, so its length is limited.
-        let knows = move |id: &SessionId| {
-            id.as_str().len() <= Limits::ID_BYTES && known.lock_unpoisoned().contains_key(id)
-        };
+        let knows = move |id: &SessionId| id.as_str().len() <= Limits::ID_BYTES && known.contains(id);
         let exchange = exchange.start(peer, knows);
         let client = ClientHandle::new(peer.clone(), exchange.peer_agent().clone(), clear_policy);
         AgentService {
@@ -147,7 +142,7 @@ impl<A: Agent> AgentService<A> {
             }),
             ClientRequest::DeleteSession(request) => answer(responder, async move {
                 shared.agent.delete_session(&request.session_id).await?;
-                let deleted = shared.sessions.lock_unpoisoned().remove(&request.session_id);
+                let deleted = shared.sessions.remove(&request.session_id);
                 if let Some(session) = deleted {
                     session.cancel_turn();
                 }
@@ -159,7 +154,7 @@ impl<A: Agent> AgentService<A> {
                     async move {
                         session.turn_ended().await;
                         shared.agent.close_session(&session).await?;
-                        shared.forget(&session);
+                        shared.sessions.forget(&session);
                         drop(closing);
                         Ok(CloseSessionResponse::default())
                     }
@@ -204,7 +199,7 @@ impl<A: Agent> Service for AgentService<A> {
     fn notification(&self, notification: Incoming<'_>) {
         match ClientNotification::decode(notification.method, notification.params) {
             Some(Ok(ClientNotification::Cancel(cancel))) => {
-                let session = self.shared.sessions.lock_unpoisoned().get(&cancel.session_id).cloned();
+                let session = self.shared.sessions.get(&cancel.session_id);
                 if let Some(session) = session {
                     session.cancel_turn();
                 }
@@ -280,7 +275,7 @@ impl<A: Agent> Shared<A> {
         }
         let session = Session::new(id.clone(), params, self.client.clone(), true);
         // Registered first, so that the client can use the id as soon as it receives it.
-        let registration = self.register(session.clone());
+        let registration = self.sessions.register(session.clone());
         let setup = self.agent.new_session(&session).await?;
         registration.keep();
         let mut response = NewSessionResponse::new(id);
@@ -291,7 +286,7 @@ impl<A: Agent> Shared<A> {
     }
 
     /// Handles `session/load` and `session/resume`. The session is registered while the agent restores it,
-    /// so that the agent can replay, and stays registered on success.
+    /// so that the agent can replay, and stays registered on success. Requests for the session wait for that.
     fn restore<R, F>(
         self: Arc<Self>,
         id: SessionId,
@@ -306,27 +301,26 @@ impl<A: Agent> Shared<A> {
             return refuse(responder, error.into_wire());
         }
         let session = Session::new(id, params, self.client.clone(), false);
-        let registration = self.register(session.clone());
-        if let Some(previous) = &registration.previous {
-            previous.cancel_turn();
+        let registration = self.sessions.register(session.clone());
+        if let Some(replaced) = &registration.replaced {
+            replaced.cancel_turn();
         }
+        let ticket = session.queue_ticket();
         let work = work(self, session);
-        answer(responder, async move {
-            if let Some(previous) = &registration.previous {
-                // The last updates of the old turn must precede the replay.
-                previous.turn_ended().await;
-            }
-            let restored = work.await?;
-            registration.keep();
-            Ok(restored)
+        responder.spawn_with(move |responder| async move {
+            let work = async {
+                if let Some(replaced) = &registration.replaced {
+                    // The last updates of the old turn must precede the replay.
+                    replaced.turn_ended().await;
+                }
+                let restored = work.await.map_err(Error::into_wire)?;
+                registration.keep();
+                Ok(restored)
+            };
+            responder.answer_with(work).await;
+            // The next request of the session begins after this response.
+            drop(ticket);
         });
-    }
-
-    /// Registers a session. Unless the registration is kept, dropping it restores the previous session of
-    /// this id.
-    fn register(self: &Arc<Self>, session: Session) -> Registration<A> {
-        let previous = self.sessions.lock_unpoisoned().insert(session.id().clone(), session.clone());
-        Registration { shared: self.clone(), session, previous, kept: false }
     }
 
     fn in_session<R, F>(
@@ -351,14 +345,6 @@ impl<A: Agent> Shared<A> {
             // The next request of the session begins after this response.
             drop(ticket);
         });
-    }
-
-    /// Removes a session, unless another session was restored with its id.
-    fn forget(&self, session: &Session) {
-        let mut sessions = self.sessions.lock_unpoisoned();
-        if sessions.get(session.id()).is_some_and(|known| known.is(session)) {
-            sessions.remove(session.id());
-        }
     }
 
     /// Waits until a request is first in the queue of its session. Fails if an earlier request closed the
@@ -393,12 +379,13 @@ impl<A: Agent> Shared<A> {
             let mut running = running;
             let turn = &running.turn;
             let work = async {
-                ticket.wait_turn().await;
+                let waited = self.wait_for_turn(turn.session(), &mut ticket).await;
                 drop(ticket);
                 if waits && turn.is_cancelled() {
                     // The prompt was cancelled in the queue. One that did not wait is passed to the agent.
                     return Ok(StopReason::Cancelled);
                 }
+                waited?;
                 // Boxed, because each layer around it would be larger than the state of the agent's future.
                 Box::pin(self.agent.prompt(turn, prompt)).await
             };
@@ -419,7 +406,7 @@ impl<A: Agent> Shared<A> {
     }
 
     fn session(&self, id: &SessionId) -> Option<Session> {
-        self.sessions.lock_unpoisoned().get(id).cloned()
+        self.sessions.get(id)
     }
 
     /// Removes the parts of a setup that the client does not support.
@@ -464,35 +451,6 @@ impl<A: Agent> Shared<A> {
             }
         }
         Ok(())
-    }
-}
-
-/// The registration of a session that is created or restored. Dropping it without `keep` undoes it.
-struct Registration<A> {
-    shared: Arc<Shared<A>>,
-    session: Session,
-    previous: Option<Session>,
-    kept: bool,
-}
-
-impl<A> Registration<A> {
-    fn keep(mut self) {
-        self.kept = true;
-    }
-}
-
-impl<A> Drop for Registration<A> {
-    fn drop(&mut self) {
-        let mut sessions = self.shared.sessions.lock_unpoisoned();
-        let id = self.session.id();
-        // Another session may have been restored with this id.
-        if self.kept || !sessions.get(id).is_some_and(|known| known.is(&self.session)) {
-            return;
-        }
-        match self.previous.take() {
-            Some(previous) => sessions.insert(id.clone(), previous),
-            None => sessions.remove(id),
-        };
     }
 }
 

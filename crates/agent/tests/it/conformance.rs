@@ -323,6 +323,50 @@ async fn a_load_that_fails_gives_the_session_back() {
     .await;
 }
 
+/// The session that was open before is given back, in whichever order the loads end.
+#[tokio::test(start_paused = true)]
+async fn two_loads_that_fail_leave_what_was_there() {
+    in_time(async {
+        for was_open in [false, true] {
+            let (mut client, _) = client_of(json!({})).await;
+            let session = if was_open { client.new_session().await } else { "s".to_owned() };
+            let first = client.send_request("session/load", load(&session, "fails")).await;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            let second = client.send_request("session/load", load(&session, "fails")).await;
+            for id in [first, second] {
+                assert_eq!(expect_answer(&mut client, id).await["error"]["code"], -32603);
+            }
+            if was_open {
+                assert_eq!(kinds(&mut client, &session, "show").await, ["agent_message_chunk"]);
+            } else {
+                let prompt = client.prompt(&session, "show").await;
+                assert_eq!(expect_answer(&mut client, prompt).await["error"]["code"], -32002);
+            }
+        }
+    })
+    .await;
+}
+
+/// No turn runs in a session whose load may still fail.
+#[tokio::test(start_paused = true)]
+async fn a_prompt_waits_for_the_load_of_its_session() {
+    in_time(async {
+        let (mut client, _) = client_of(json!({})).await;
+        let failing = client.send_request("session/load", load("s", "fails")).await;
+        let prompt = client.prompt("s", "show").await;
+        assert_eq!(expect_answer(&mut client, failing).await["error"]["code"], -32603);
+        assert_eq!(expect_answer(&mut client, prompt).await["error"]["code"], -32002);
+
+        let restored = client.send_request("session/load", load("s", "tmp")).await;
+        let prompt = client.prompt("s", "show").await;
+        expect_text(&mut client, "replayed").await;
+        expect_answer(&mut client, restored).await;
+        assert_eq!(client.expect("session/update").await["params"]["sessionId"], "s");
+        expect_answer(&mut client, prompt).await;
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn options_that_are_on_or_off_are_shown_to_clients_that_take_them() {
     in_time(async {

@@ -1,0 +1,123 @@
+//! The open sessions of a connection, by their ids.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use duologue_rpc::Lock;
+use duologue_schema::SessionId;
+
+use crate::session::Session;
+
+/// The registered sessions. The exchange shares the table.
+#[derive(Clone, Default)]
+pub(crate) struct SessionTable(Arc<Mutex<Sessions>>);
+
+#[derive(Default)]
+struct Sessions {
+    /// The session to which messages with an id belong.
+    current: HashMap<SessionId, Session>,
+    /// The sessions that a restore has replaced, oldest first: the open one, and others that are
+    /// being restored. A restore that fails gives the last of them back.
+    replaced: HashMap<SessionId, Vec<Session>>,
+}
+
+impl SessionTable {
+    pub(crate) fn contains(&self, id: &SessionId) -> bool {
+        self.0.lock_unpoisoned().current.contains_key(id)
+    }
+
+    pub(crate) fn get(&self, id: &SessionId) -> Option<Session> {
+        self.0.lock_unpoisoned().current.get(id).cloned()
+    }
+
+    /// Removes all sessions of an id. Returns the current one.
+    pub(crate) fn remove(&self, id: &SessionId) -> Option<Session> {
+        let mut sessions = self.0.lock_unpoisoned();
+        sessions.replaced.remove(id);
+        sessions.current.remove(id)
+    }
+
+    /// Removes a session, unless another one was restored with its id.
+    pub(crate) fn forget(&self, session: &Session) {
+        let mut sessions = self.0.lock_unpoisoned();
+        if sessions.is_current(session) {
+            sessions.replaced.remove(session.id());
+            sessions.current.remove(session.id());
+        }
+    }
+
+    /// Registers a session that is being created or restored. Unless the registration is kept,
+    /// dropping it gives the replaced session back.
+    pub(crate) fn register(&self, session: Session) -> Registration {
+        let mut sessions = self.0.lock_unpoisoned();
+        let replaced = sessions.current.insert(session.id().clone(), session.clone());
+        if let Some(replaced) = &replaced {
+            sessions.replaced.entry(session.id().clone()).or_default().push(replaced.clone());
+        }
+        Registration { table: self.clone(), session, replaced, is_kept: false }
+    }
+}
+
+impl Sessions {
+    fn is_current(&self, session: &Session) -> bool {
+        self.current.get(session.id()).is_some_and(|current| current.is(session))
+    }
+
+    /// Removes the sessions that this one has replaced.
+    fn keep(&mut self, session: &Session) {
+        let id = session.id();
+        if self.is_current(session) {
+            self.replaced.remove(id);
+        } else if let Some(replaced) = self.replaced.get_mut(id)
+            && let Some(place) = replaced.iter().position(|other| other.is(session))
+        {
+            replaced.drain(..place);
+        }
+    }
+
+    /// Removes a session whose restore has failed.
+    fn undo(&mut self, session: &Session) {
+        let id = session.id();
+        let is_current = self.is_current(session);
+        let Some(replaced) = self.replaced.get_mut(id) else {
+            if is_current {
+                self.current.remove(id);
+            }
+            return;
+        };
+        if !is_current {
+            replaced.retain(|other| !other.is(session));
+        } else if let Some(previous) = replaced.pop() {
+            self.current.insert(id.clone(), previous);
+        }
+        if replaced.is_empty() {
+            self.replaced.remove(id);
+        }
+    }
+}
+
+/// The registration of a session that is created or restored. Dropping it without `keep` undoes it.
+pub(crate) struct Registration {
+    table: SessionTable,
+    session: Session,
+    /// The session that was current before.
+    pub(crate) replaced: Option<Session>,
+    is_kept: bool,
+}
+
+impl Registration {
+    pub(crate) fn keep(mut self) {
+        self.is_kept = true;
+    }
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        let mut sessions = self.table.0.lock_unpoisoned();
+        if self.is_kept {
+            sessions.keep(&self.session);
+        } else {
+            sessions.undo(&self.session);
+        }
+    }
+}
