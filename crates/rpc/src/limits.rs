@@ -42,7 +42,8 @@ pub struct Limits {
     ///
     /// Responses of handlers wait at half of it. The reader pauses while this much of the output is responses, so a
     /// slow peer is served at its own speed. At four times as much the connection ends at once. Only requests and
-    /// notifications of this side can reach that.
+    /// notifications of this side can reach that, so four times this has to exceed the longest of them. Values below
+    /// `output_bytes` count as that.
     pub output_bytes_hard: usize,
     /// The most consecutive unreadable lines that are answered with an error.
     pub parse_errors_in_a_row: u32,
@@ -68,13 +69,15 @@ impl Limits {
 }
 
 impl Limits {
-    /// Replaces values that would overflow a deadline, or stop all output, by the nearest ones that do not.
+    /// Replaces values that would overflow a deadline, stop all output, or end the connection at a
+    /// length for which senders do not wait, by the nearest ones that do not.
     pub(crate) fn clamped(self) -> Self {
         const LONGEST: Duration = Duration::from_secs(365 * 24 * 60 * 60);
         Limits {
             stall_timeout: self.stall_timeout.min(LONGEST),
             cancel_grace: self.cancel_grace.min(LONGEST),
             output_bytes: self.output_bytes.max(1),
+            output_bytes_hard: self.output_bytes_hard.max(self.output_bytes).max(1),
             ..self
         }
     }

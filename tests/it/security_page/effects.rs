@@ -76,7 +76,7 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ("limits::MOST_TERMINAL_OUTPUT", "the highest number that it gets"),
     (
         "RecorderBuilder::QUEUE_BYTES",
-        "the wire waits for the disk, or lines are dropped (`lossy`); `RecorderBuilder::queue_bytes`",
+        "the wire waits for the disk, or lines are dropped (`lossy`, or `Recorder::stderr` without waiting) and counted; `RecorderBuilder::queue_bytes`",
     ),
     ("Transcript::LINE_BYTES", "the line is skipped; reading stops if its end is further than 1 GiB away"),
     ("DialogueLimits::window", "the first early message is delivered, with a gap before it"),
