@@ -15,8 +15,8 @@ use crate::turn::Turn;
 /// An agent. Only [`prompt`](Agent::prompt) has to be implemented.
 ///
 /// The methods run concurrently, each request in a task of its own. Put mutable state behind a lock or
-/// into [`Session::state`]. Requests that change the same session run one after the other, in the order
-/// of the wire.
+/// into [`Session::state`]. Requests that change the same session (modes, options, restores and closes) run
+/// one after the other, in the order of the wire. They do not wait for a running turn.
 ///
 /// The crate handles what the protocol requires of every agent: version negotiation, cancellation, the
 /// order of updates and responses, and checks of paths and capabilities.
@@ -59,7 +59,8 @@ pub trait Agent: Send + Sync + 'static {
         std::future::ready(Ok(uuid::Uuid::new_v4().to_string().into()))
     }
 
-    /// Sets up a new session. Updates that are sent here reach the client after the response that names
+    /// Sets up a new session. The client does not know it yet, so send requests to the client in the first
+    /// turn. Updates that are sent here reach the client after the response that names
     /// the session. Return [`Error::auth_required`] to request a login.
     fn new_session(&self, session: &Session) -> impl Future<Output = Result<SessionSetup>> + Send {
         let _ = session;
@@ -118,14 +119,14 @@ pub trait Agent: Send + Sync + 'static {
     }
 
     /// Switches the mode. Advertise modes by returning them from [`new_session`](Agent::new_session). The
-    /// id is not compared with them.
+    /// crate does not check the id.
     fn set_mode(&self, session: &Session, mode: SessionModeId) -> impl Future<Output = Result<()>> + Send {
         let _ = (session, mode);
         unhandled::<duologue_schema::SetSessionModeRequest, _>()
     }
 
     /// Sets one option and returns all options. Advertise options by returning them from
-    /// [`new_session`](Agent::new_session). The id and the value are not compared with them.
+    /// [`new_session`](Agent::new_session). The crate does not check the id and the value.
     fn set_config_option(
         &self,
         session: &Session,

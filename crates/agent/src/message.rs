@@ -140,7 +140,7 @@ impl MessageWriter {
     }
 
     /// Sets the id, for an agent that stores its messages. Each message needs its own id: set it before
-    /// the first push, and set another one after a clear that changed it.
+    /// the first push. After a clear, set a new one if [`id`](Self::id) has changed.
     #[must_use]
     pub fn with_id(mut self, id: impl Into<MessageId>) -> Self {
         self.id = id.into();

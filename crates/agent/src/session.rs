@@ -164,8 +164,9 @@ impl Session {
     ///
     /// Its calls fail with a typed error if the client does not support envelopes. Notifications that are sent
     /// while the session is created are buffered. They follow the response that names the session, and its
-    /// updates. Queries and delegations are not buffered, because that response would wait for theirs. Some
-    /// clients reject them before the response with an unknown session, so send them in the first turn.
+    /// updates. Queries and delegations are not buffered: the response to `session/new` would wait for
+    /// the responses to them. Some clients reject them then with an unknown session, so send them in the first
+    /// turn.
     #[must_use]
     #[cfg(feature = "exchange")]
     pub fn peer_agent(&self) -> duologue_exchange::PeerAgent {

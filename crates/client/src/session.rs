@@ -128,7 +128,7 @@ impl SessionBuilder {
     /// # Errors
     ///
     /// [`Error::NotSupported`], [`Error::RelativePath`], [`Error::Connection`], and [`Error::Busy`] while
-    /// the same session runs a turn or is loaded. The replay returns the error of the agent.
+    /// the same session runs a turn or is being loaded. The replay returns the error of the agent.
     pub fn load(self, id: impl Into<SessionId>) -> Result<SessionReplay> {
         let folders = self.check()?;
         let inner = self.connection.inner;

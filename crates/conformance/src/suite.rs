@@ -81,7 +81,7 @@ impl Suite {
     }
 
     /// Sets the text of the prompts. A prompt that makes the agent stream text for a while and request a permission
-    /// exercises most checks.
+    /// exercises most checks. Its turn has to end by itself within the timeout.
     #[must_use]
     pub fn prompt(mut self, text: impl Into<String>) -> Self {
         self.prompt = text.into();

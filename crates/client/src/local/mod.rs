@@ -52,8 +52,8 @@ use terminals::TerminalTable;
 /// ```
 ///
 /// A host can serve several connections. At the end of a connection it ends its terminals and forgets its sessions and
-/// its *always* answers. If several connections have a session with the same id, a call for it must run in the task of
-/// the request. An editor can replace single methods with [`Client::on`](crate::Client::on). In this example it
+/// its *always* answers. If several connections have a session with the same id, an editor that wraps this host
+/// must call it in the task of the request, not in a task of its own. An editor can replace single methods with [`Client::on`](crate::Client::on). In this example it
 /// responds with unsaved text if there is some:
 ///
 /// ```no_run
