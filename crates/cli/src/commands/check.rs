@@ -1,5 +1,6 @@
 //! `duologue check`.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -105,7 +106,7 @@ pub(crate) fn run(args: CheckArgs) -> Result<Exit> {
         Err(signal) => return Ok(Exit::Signal(signal)),
     };
     if args.json {
-        json_row(&serde_json::json!({"summary": report.summary()}))?;
+        json_row(&BTreeMap::from([("summary", report.summary())]))?;
     } else {
         text.summary(report.summary())?;
     }
