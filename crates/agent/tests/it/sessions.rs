@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use duologue_test_support::{ScriptedPeer, Wire, in_time_tests};
 
-in_time_tests!(the_memory_of_all_sessions_is_bounded);
+in_time_tests!(the_memory_of_all_sessions_is_bounded, a_session_that_is_loaded_again_frees_the_old_one);
 
 struct Keeper;
 
@@ -64,6 +64,18 @@ async fn the_memory_of_all_sessions_is_bounded() {
         let made = large(&mut client, method, "another").await;
         assert!(made["error"].is_null(), "{method}");
         session = json!("another");
+    }
+    client.close().await;
+    serving.await.expect("no panic").expect("served");
+}
+
+async fn a_session_that_is_loaded_again_frees_the_old_one() {
+    let (transport, mut client) = Wire::Pipes.scripted();
+    let serving = tokio::spawn(serve(Keeper, transport));
+    client.initialize(json!({})).await;
+    for number in 0..10 {
+        let loaded = large(&mut client, "session/load", "the same").await;
+        assert!(loaded["error"].is_null(), "{number}: {}", loaded["error"]);
     }
     client.close().await;
     serving.await.expect("no panic").expect("served");
