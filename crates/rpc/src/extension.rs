@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use duologue_schema::{Error as WireError, Notification, Request};
+use duologue_schema::{Error as WireError, Meta, Notification, Request};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::peer::Peer;
-use crate::service::{Incoming, Responder};
+use crate::service::{Incoming, RequestContext, Responder};
 
 #[cfg(feature = "jsonrpsee")]
 mod jsonrpsee;
@@ -37,7 +37,28 @@ type OnNotification = Arc<dyn Fn(Option<&RawValue>, &Peer) + Send + Sync>;
 ///     type Result = i64;
 /// }
 ///
-/// let extensions = Extensions::new().on_request(|add: Add, _peer| async move { Ok(add.a + add.b) });
+/// let extensions = Extensions::new().on_request(|add: Add, _| async move { Ok(add.a + add.b) });
+/// # let _ = extensions;
+/// ```
+///
+/// State that the handlers share is captured in an `Arc`, and cloned for each call:
+///
+/// ```
+/// # use std::sync::Arc;
+/// # use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+/// # use duologue_rpc::Extensions;
+/// # use duologue_schema::Request;
+/// # #[derive(serde::Serialize, serde::Deserialize)]
+/// # struct Add { a: i64 }
+/// # impl Request for Add {
+/// #     const METHOD: &'static str = "_example/add";
+/// #     type Result = i64;
+/// # }
+/// let sum = Arc::new(AtomicI64::new(0));
+/// let extensions = Extensions::new().on_request(move |add: Add, _| {
+///     let sum = sum.clone();
+///     async move { Ok(sum.fetch_add(add.a, Relaxed) + add.a) }
+/// });
 /// # let _ = extensions;
 /// ```
 ///
@@ -67,8 +88,8 @@ impl Extensions {
         Extensions::default()
     }
 
-    /// Answers each request of type `R` with the output of `handler`, which also gets the peer that sent
-    /// the request.
+    /// Answers each request of type `R` with the output of `handler`. The [`RequestContext`] has the peer that
+    /// sent the request, its `_meta` and its cancellation.
     ///
     /// Requests whose params do not match `R` are answered with `-32602` (invalid params). A handler
     /// replaces an earlier one for the same method, also one from `merge`.
@@ -76,14 +97,14 @@ impl Extensions {
     pub fn on_request<R, F, Answer>(mut self, handler: F) -> Self
     where
         R: Request,
-        F: Fn(R, Peer) -> Answer + Send + Sync + 'static,
+        F: Fn(R, RequestContext) -> Answer + Send + Sync + 'static,
         Answer: Future<Output = Result<R::Result, WireError>> + Send + 'static,
     {
         self.requests.insert(
             R::METHOD,
             Arc::new(move |params, responder| match params_of(params) {
                 Ok(request) => {
-                    let answer = handler(request, responder.peer());
+                    let answer = handler(request, responder.context(R::METHOD, meta_of(params)));
                     responder.spawn(answer);
                 }
                 Err(error) => {
@@ -138,6 +159,19 @@ impl Extensions {
         }
         handler.is_some()
     }
+}
+
+/// Returns the `_meta` of the params of an extension method, which its type may not have.
+fn meta_of(params: Option<&RawValue>) -> Option<Meta> {
+    #[derive(serde::Deserialize)]
+    struct WithMeta {
+        #[serde(rename = "_meta")]
+        meta: Meta,
+    }
+    let params = params?.get();
+    // Most params have none, and the search is cheaper than a second pass of the parser.
+    let params = params.contains("\"_meta\"").then(|| serde_json::from_str::<WithMeta>(params))?;
+    params.ok().map(|params| params.meta)
 }
 
 /// Decodes the params of an extension method. Absent params are read as an empty object.
@@ -204,6 +238,35 @@ mod tests {
         let unknown = peer.call::<_, Value>("_test/sub", &json!({})).await.unwrap_err();
         assert_eq!(unknown.as_response().unwrap().code.0, -32601);
         assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn a_handler_has_the_context_of_its_request() {
+        let (sender, mut contexts) = tokio::sync::mpsc::unbounded_channel();
+        let peer = connected(Extensions::new().on_request(move |_: Add, context| {
+            let sender = sender.clone();
+            async move {
+                let _ = sender.send(context.clone());
+                context.cancelled().await;
+                Ok(0)
+            }
+        }));
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        for (params, trace) in [
+            (json!({"a": 1, "b": 2, "_meta": {"traceparent": parent}}), Some(parent)),
+            (json!({"a": 1, "b": 2, "_meta": 3}), None),
+            (json!({"a": 1, "b": 2, "note": {"_meta": {"traceparent": parent}}}), None),
+        ] {
+            let call = peer.call::<_, i64>("_test/add", &params);
+            let context = contexts.recv().await.unwrap();
+            assert_eq!((context.method(), context.is_cancelled()), ("_test/add", false));
+            assert_eq!(Some(context.id().token()), call.id().map(|id| id.to_string()).as_deref());
+            assert_eq!(context.trace_context().map(|trace| trace.traceparent().to_owned()).as_deref(), trace);
+            let token = context.cancellation();
+            call.cancel();
+            assert_eq!(call.await.unwrap(), 0);
+            assert!(context.is_cancelled() && token.is_cancelled());
+        }
     }
 
     #[cfg(feature = "jsonrpsee")]

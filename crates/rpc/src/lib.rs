@@ -56,7 +56,7 @@ pub use message::{Malformed, ResponseOutcome, RpcMessage};
 pub use peer::{Peer, RequestHandle, ResponseFuture};
 pub use pending_table::PendingTable;
 pub use queue::{Queue, QueueId, QueueSender};
-pub use service::{Incoming, NotificationBuffer, Responder, Service, with_cancel_grace};
+pub use service::{Incoming, NotificationBuffer, RequestContext, Responder, Service, with_cancel_grace};
 pub use stats::Stats;
 pub use stdio::{InputEndReason, InputWatch, Stdio};
 #[doc(hidden)]

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::sync::Arc;
 
-use duologue_schema::{Error, Notification, RequestId};
+use duologue_schema::{Error, Meta, Notification, RequestId, TraceContext};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
@@ -63,6 +63,77 @@ pub trait Service: Send + Sync + 'static {
     }
 }
 
+/// The request that a handler works on: its id, its `_meta` and its cancellation. Cheap to clone.
+#[derive(Clone)]
+pub struct RequestContext {
+    peer: Peer,
+    id: RequestId,
+    method: &'static str,
+    meta: Option<Meta>,
+    cancellation: CancellationToken,
+}
+
+impl std::fmt::Debug for RequestContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let mut fields = f.debug_struct("RequestContext");
+        fields.field("id", &self.id).field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+impl RequestContext {
+    /// Returns the peer that sent the request.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Returns the JSON-RPC id of the request.
+    #[must_use]
+    pub fn id(&self) -> &RequestId {
+        &self.id
+    }
+
+    /// Returns the name of the method.
+    #[must_use]
+    pub fn method(&self) -> &'static str {
+        self.method
+    }
+
+    /// Returns the `_meta` of the params.
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        self.meta.as_ref()
+    }
+
+    /// Returns the trace context in the `_meta`, to pass it on in the `_meta` of another message.
+    #[must_use]
+    pub fn trace_context(&self) -> Option<TraceContext> {
+        self.meta()?.trace_context()
+    }
+
+    /// Returns true if the peer withdrew the request or the connection ends.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancellation.is_cancelled()
+    }
+
+    /// Waits until the peer withdraws the request or the connection ends. The handler has
+    /// [`Limits::cancel_grace`](crate::Limits::cancel_grace) to return then.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    pub async fn cancelled(&self) {
+        self.cancellation.cancelled().await;
+    }
+
+    /// Returns a token that is cancelled with the request.
+    #[must_use]
+    pub fn cancellation(&self) -> CancellationToken {
+        self.cancellation.child_token()
+    }
+}
+
 /// Sends the response to one request. Exactly one response is sent, even if the responder is dropped.
 pub struct Responder {
     shared: Arc<ConnectionState>,
@@ -98,6 +169,13 @@ impl Responder {
     #[must_use]
     pub fn cancellation(&self) -> &CancellationToken {
         &self.cancellation
+    }
+
+    /// Returns the context of the request for its handler. `method` and `meta` are those of the request.
+    #[must_use]
+    pub fn context(&self, method: &'static str, meta: Option<Meta>) -> RequestContext {
+        let (id, cancellation) = (self.id.clone(), self.cancellation.clone());
+        RequestContext { peer: self.peer(), id, method, meta, cancellation }
     }
 
     /// Counts bytes that the service adds to the request from earlier messages, until the response is sent.

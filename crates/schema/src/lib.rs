@@ -27,6 +27,7 @@ mod path;
 mod printable;
 mod request_id;
 mod serialized_len;
+mod trace_context;
 mod v1;
 mod wire;
 pub mod work;
@@ -53,5 +54,6 @@ pub use printable::printable;
 pub use request_id::RequestId;
 #[doc(hidden)]
 pub use serialized_len::serialized_len;
+pub use trace_context::TraceContext;
 pub use v1::*;
 pub use wire::Unknown;

@@ -65,6 +65,19 @@ impl Meta {
         self
     }
 
+    /// Removes `key`, if it is present.
+    pub fn remove(&mut self, key: &str) -> &mut Self {
+        let mut pairs = self.pairs().0;
+        let before = pairs.len();
+        pairs.retain(|(name, _)| name != key);
+        if pairs.len() < before
+            && let Ok(json) = wire::object(&pairs)
+        {
+            self.0 = json;
+        }
+        self
+    }
+
     /// Returns true if there are no members.
     #[must_use]
     pub fn is_empty(&self) -> bool {
