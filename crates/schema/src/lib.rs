@@ -10,6 +10,7 @@
 //!   ACP.
 //! - The names of methods are in one table; see [`Request`], [`ClientRequest`] and [`AgentRequest`].
 
+mod attachment;
 mod conversation;
 pub mod dialogue;
 pub mod envelope;
@@ -32,6 +33,7 @@ mod v1;
 mod wire;
 pub mod work;
 
+pub use attachment::{Attachment, AttachmentError};
 #[doc(hidden)]
 pub use conversation::append_content;
 pub use conversation::{

@@ -13,6 +13,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ids::ids;
 use crate::wire::{ReadFields, lenient, read_struct, required};
+pub use crate::{Attachment, AttachmentError};
 use crate::{Json, Meta, Notification, Request, SessionId};
 
 pub use fault::{EnvelopeError, EnvelopeErrorCode};
@@ -158,6 +159,11 @@ pub trait Payload: Serialize + DeserializeOwned + PartialEq + fmt::Debug + Send 
     const KIND: EnvelopeKind;
     /// The method that carries envelopes of this kind.
     const METHOD: &'static str;
+
+    /// Returns the attachments. Some kinds have none.
+    fn attached(&self) -> &[Attachment] {
+        &[]
+    }
 }
 
 /// A payload of a request.

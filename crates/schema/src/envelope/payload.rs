@@ -2,7 +2,7 @@
 
 use duologue_schema_derive::wire;
 
-use super::EnvelopeError;
+use super::{Attachment, EnvelopeError};
 use crate::{Json, Members};
 
 /// The members beside the payload that a method requires.
@@ -16,13 +16,19 @@ enum Need {
 ///
 /// A line of `requests` reads: type of the payload, kind, required members, type of the response,
 /// definition of the result in the JSON Schema. A line of `notifications` reads: type of the payload,
-/// definition of the params in the JSON Schema, variant of the kind, kind, required members.
+/// definition of the params in the JSON Schema, variant of the kind, kind, required members. A payload
+/// with attachments names their field last.
 macro_rules! kinds {
     (
         requests {
-            $($request:ident $request_kind:literal [$($request_need:ident)*] -> $response:ident $result:literal,)*
+            $(
+                $request:ident $request_kind:literal [$($request_need:ident)*]
+                -> $response:ident $result:literal $($request_parts:ident)?,
+            )*
         }
-        notifications { $($other:ident $params:literal $variant:ident $kind:literal [$($need:ident)*],)* }
+        notifications {
+            $($other:ident $params:literal $variant:ident $kind:literal [$($need:ident)*] $($parts:ident)?,)*
+        }
     ) => {
         /// The kind of an envelope.
         #[wire(open, definition = "Kind")]
@@ -66,6 +72,9 @@ macro_rules! kinds {
             impl super::Payload for $request {
                 const KIND: EnvelopeKind = EnvelopeKind::$request;
                 const METHOD: &'static str = concat!("_session/", $request_kind);
+                $(fn attached(&self) -> &[Attachment] {
+                    &self.$request_parts
+                })?
             }
             impl super::RequestPayload for $request {
                 type Response = $response;
@@ -75,6 +84,9 @@ macro_rules! kinds {
             impl super::Payload for $other {
                 const KIND: EnvelopeKind = EnvelopeKind::$variant;
                 const METHOD: &'static str = concat!("_session/", $kind);
+                $(fn attached(&self) -> &[Attachment] {
+                    &self.$parts
+                })?
             }
             impl super::NotificationPayload for $other {}
         )*
@@ -122,17 +134,17 @@ pub trait PayloadVisitor {
 kinds! {
     requests {
         Ping "ping" [] -> Pong "PongResult",
-        Query "query" [Session] -> QueryResponse "ResponseResult",
-        Delegate "delegate" [Session] -> Ack "AckResult",
+        Query "query" [Session] -> QueryResponse "ResponseResult" attachments,
+        Delegate "delegate" [Session] -> Ack "AckResult" attachments,
         Cancel "cancel" [Session Ref] -> Ack "AckResult",
         Discover "discover" [] -> Capabilities "CapabilitiesResult",
     }
     notifications {
-        DelegationOutcome "OutcomeParams" Result "result" [Session Ref],
-        Notify "NotifyParams" Notify "notify" [Session],
+        DelegationOutcome "OutcomeParams" Result "result" [Session Ref] attachments,
+        Notify "NotifyParams" Notify "notify" [Session] attachments,
         EnvelopeError "FaultParams" Error "error" [],
         Pong "PongParams" Pong "pong" [Ref],
-        QueryResponse "ResponseParams" Response "response" [Ref],
+        QueryResponse "ResponseParams" Response "response" [Ref] attachments,
         Ack "AckParams" Ack "ack" [Ref],
         Capabilities "CapabilitiesParams" Capabilities "capabilities" [Ref],
     }
@@ -202,6 +214,9 @@ pub struct Query {
     pub max_tokens: u64,
     /// The deadline in milliseconds. Absent means [`Query::DEADLINE_MS`].
     pub deadline_ms: Option<u64>,
+    /// Images, sounds and documents that belong to the question.
+    #[wire(default)]
+    pub attachments: Vec<Attachment>,
 }
 
 impl Query {
@@ -223,6 +238,9 @@ pub struct QueryResponse {
     /// True if the answer is incomplete.
     #[wire(default, always)]
     pub truncated: bool,
+    /// Images, sounds and documents that belong to the answer.
+    #[wire(default)]
+    pub attachments: Vec<Attachment>,
 }
 
 /// A task. The receiver accepts it with an `ack` and ends it later with a `result`.
@@ -240,6 +258,9 @@ pub struct Delegate {
     pub report_back: Option<bool>,
     /// The deadline in milliseconds. Absent means no limit.
     pub deadline_ms: Option<u64>,
+    /// Images, sounds and documents that belong to the task.
+    #[wire(default)]
+    pub attachments: Vec<Attachment>,
 }
 
 impl Delegate {
@@ -288,6 +309,9 @@ pub struct DelegationOutcome {
     /// The error, or `null`; see [`fault`](Self::fault).
     #[wire(always)]
     pub error: Option<Json>,
+    /// Images, sounds and documents that the task produced.
+    #[wire(default)]
+    pub attachments: Vec<Attachment>,
 }
 
 impl DelegationOutcome {
@@ -321,6 +345,9 @@ pub struct Notify {
     /// The importance.
     #[wire(default, always)]
     pub importance: Importance,
+    /// Images, sounds and documents that belong to the notification.
+    #[wire(default)]
+    pub attachments: Vec<Attachment>,
 }
 
 /// The importance of a notification.

@@ -9,7 +9,7 @@ use super::extension_schemas::ExtensionSchema;
 use super::nullable;
 use super::registry::{Definition, define};
 use crate::envelope::{
-    AgentId, AgentStatus, Envelope, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams,
+    AgentId, AgentStatus, Attachment, Envelope, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams,
     EnvelopeResult, Importance, METHODS, OutcomeStatus, Payload, Priority, VERSION,
 };
 use crate::{Json, SessionId};
@@ -26,6 +26,7 @@ fn definitions() -> Vec<Definition> {
     let mut all = define![
         AgentId,
         AgentStatus,
+        Attachment,
         Envelope<Json>,
         EnvelopeErrorCode,
         EnvelopeId,

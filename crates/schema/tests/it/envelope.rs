@@ -341,3 +341,50 @@ fn a_raw_envelope_changes_no_byte_of_its_payload() {
     assert_eq!(serde_json::to_string(&envelope).unwrap(), text);
     assert_eq!(envelope.payload.get(), r#"{ "x" : 1e2 }"#);
 }
+
+#[test]
+fn attachments_of_a_payload() {
+    let image = Attachment::with_bytes("image/png", [0x89, b'P']).name("a.png").metadata([("width", 2)]);
+    let notes = Attachment::with_text("text/markdown", "# Hi");
+    let payload_of =
+        |attachments: Vec<Attachment>| payload(&envelope(Query::new("q").attachments(attachments)));
+    assert_snapshot!(payload_of(vec![image, notes]), @r##"{"question":"q","max_tokens":0,"attachments":[{"mime_type":"image/png","data":"iVA=","name":"a.png","metadata":{"width":2}},{"mime_type":"text/markdown","text":"# Hi"}]}"##);
+    let counts = [
+        Query::new("q").attachments([Attachment::new("a/b")]).attached().len(),
+        QueryResponse::new("s").attachments([Attachment::new("a/b")]).attached().len(),
+        Delegate::new("t").attachments([Attachment::new("a/b")]).attached().len(),
+        DelegationOutcome::new(OutcomeStatus::Failed).attachments([Attachment::new("a/b")]).attached().len(),
+        Notify::new("t").attachments([Attachment::new("a/b")]).attached().len(),
+        Ping::new().attached().len(),
+    ];
+    assert_eq!(counts, [1, 1, 1, 1, 1, 0]);
+    assert_snapshot!(table("QueryEnvelope", &[
+        r#"{"question":"q","attachments":null}"#,
+        r#"{"question":"q","attachments":[{"mime_type":"a/b","name":null,"metadata":null,"later":1.50}]}"#,
+        r#"{"question":"q","attachments":[{"text":"no type"}]}"#,
+        r#"{"question":"q","attachments":{}}"#,
+    ]), @r#"
+    {"question":"q","attachments":null}
+      -> {"question":"q","max_tokens":0}
+    {"question":"q","attachments":[{"mime_type":"a/b","name":null,"metadata":null,"later":1.50}]}
+      -> {"question":"q","max_tokens":0,"attachments":[{"mime_type":"a/b","later":1.50}]}
+    {"question":"q","attachments":[{"text":"no type"}]}
+      -> error: missing field `mime_type`
+    {"question":"q","attachments":{}}
+      -> error: invalid type: map, expected a sequence
+    "#);
+}
+
+#[test]
+fn base64_of_an_attachment_has_several_spellings() {
+    let bytes = |data: &str| Attachment::new("a/b").data(data).bytes().map(|bytes| bytes.into_owned());
+    let expected = vec![0xfb, 0xff, 0xfe, 0x00];
+    for data in ["+//+AA==", "+//+AA", "-__-AA==", "-__-AA"] {
+        assert_eq!(bytes(data).as_ref(), Ok(&expected), "{data}");
+    }
+    assert_eq!(bytes(""), Ok(Vec::new()));
+    let error = bytes("+_").unwrap_err().to_string();
+    assert!(error.starts_with("the data of the attachment is not base64: "), "{error}");
+    assert!(Attachment::new("a/b").bytes().unwrap().is_empty());
+    assert_eq!(Attachment::with_text("a/b", "text").name("n").metadata([("key", 12)]).wire_size(), 13);
+}

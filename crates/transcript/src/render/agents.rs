@@ -124,6 +124,15 @@ fn payload(it: &mut ObjectLine<'_>, kind: &str) {
         "error" => fault(it),
         _ => {}
     }
+    attachments(it);
+}
+
+/// Writes images, sounds and documents, one a line. The size replaces long base64.
+fn attachments(it: &mut ObjectLine<'_>) {
+    it.list("attachments", |it| {
+        it.add("attachment").words(&["mime_type"]).quoted(&["name"]).text("text").data("data");
+        it.object("metadata", |_| {});
+    });
 }
 
 const WITHIN: &str = "within {} ms";
