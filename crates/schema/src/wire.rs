@@ -98,6 +98,13 @@ impl Unknown {
         &self.json
     }
 
+    /// Returns the text of a member.
+    pub(crate) fn text(&self, member: &str) -> Option<String> {
+        let pairs: Pairs<'_> = serde_json::from_str(self.json.get()).ok()?;
+        let (_, value) = pairs.0.iter().rfind(|(key, _)| key == member)?;
+        serde_json::from_str(value.get()).ok()
+    }
+
     pub(crate) fn new<E: serde::de::Error>(tag: &str, entries: &Entries) -> Result<Self, E> {
         Ok(Unknown { tag: tag.into(), json: object(entries).map_err(E::custom)? })
     }

@@ -2,6 +2,7 @@
 //!
 //! See [Authentication](https://agentclientprotocol.com/protocol/v1/authentication).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use duologue_schema_derive::wire;
@@ -19,6 +20,36 @@ pub enum AuthMethod {
 }
 
 impl AuthMethod {
+    /// Returns the id of the method. Only a method of an unknown kind can lack one.
+    #[must_use]
+    pub fn id(&self) -> Option<AuthMethodId> {
+        match self {
+            AuthMethod::Terminal(method) => Some(method.id.clone()),
+            AuthMethod::Agent(method) => Some(method.id.clone()),
+            AuthMethod::Unknown(unknown) => unknown.text("id").map(AuthMethodId::new),
+        }
+    }
+
+    /// Returns the name to show to the user. Only a method of an unknown kind can lack one.
+    #[must_use]
+    pub fn name(&self) -> Option<Cow<'_, str>> {
+        match self {
+            AuthMethod::Terminal(method) => Some(Cow::Borrowed(&method.name)),
+            AuthMethod::Agent(method) => Some(Cow::Borrowed(&method.name)),
+            AuthMethod::Unknown(unknown) => unknown.text("name").map(Cow::Owned),
+        }
+    }
+
+    /// Returns the description to show to the user.
+    #[must_use]
+    pub fn description(&self) -> Option<Cow<'_, str>> {
+        match self {
+            AuthMethod::Terminal(method) => method.description.as_deref().map(Cow::Borrowed),
+            AuthMethod::Agent(method) => method.description.as_deref().map(Cow::Borrowed),
+            AuthMethod::Unknown(unknown) => unknown.text("description").map(Cow::Owned),
+        }
+    }
+
     /// Returns the method in the form that `authenticate` accepts.
     ///
     /// A method of an unknown kind counts as such if it has an id and a name. A terminal login does

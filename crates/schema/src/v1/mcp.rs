@@ -2,6 +2,7 @@
 //!
 //! See [MCP servers](https://agentclientprotocol.com/protocol/v1/session-setup#mcp-servers).
 
+use std::borrow::Cow;
 use std::path::PathBuf;
 
 use duologue_schema_derive::wire;
@@ -18,6 +19,19 @@ pub enum McpServer {
     /// A program that the agent runs. Every agent supports it.
     #[wire(untagged, alias = "stdio")]
     Stdio(Box<McpServerStdio>),
+}
+
+impl McpServer {
+    /// Returns the name to show to the user. Only a server of an unknown `type` can lack one.
+    #[must_use]
+    pub fn name(&self) -> Option<Cow<'_, str>> {
+        match self {
+            McpServer::Http(server) => Some(Cow::Borrowed(&server.name)),
+            McpServer::Sse(server) => Some(Cow::Borrowed(&server.name)),
+            McpServer::Stdio(server) => Some(Cow::Borrowed(&server.name)),
+            McpServer::Unknown(unknown) => unknown.text("name").map(Cow::Owned),
+        }
+    }
 }
 
 /// An MCP server reached by HTTP.

@@ -442,3 +442,26 @@ fn a_repeated_tag_is_an_error() {
     );
     assert!(serde_json::from_str::<ContentBlock>(r#"{"type":null,"type":"text","text":"a"}"#).is_ok());
 }
+
+#[test]
+fn logins_and_servers_of_every_kind_have_names() {
+    for (login, id, description) in [
+        (r#"{"id":"a","name":"A","description":"d"}"#, Some("a"), Some("d")),
+        (r#"{"type":"terminal","id":"t","name":"A","description":"d"}"#, Some("t"), Some("d")),
+        (r#"{"type":"env_var","id":"e","name":"A","vars":[]}"#, Some("e"), None),
+        (r#"{"type":"env_var","id":7,"name":"A","description":"d"}"#, None, Some("d")),
+    ] {
+        let login: AuthMethod = read(login);
+        assert_eq!(login.id(), id.map(AuthMethodId::from), "{login:?}");
+        assert_eq!(login.name().as_deref(), Some("A"), "{login:?}");
+        assert_eq!(login.description().as_deref(), description, "{login:?}");
+    }
+    for server in [
+        r#"{"name":"A","command":"/bin/a","args":[],"env":[]}"#,
+        r#"{"type":"http","name":"A","url":"http://localhost","headers":[]}"#,
+        r#"{"type":"sse","name":"A","url":"http://localhost","headers":[]}"#,
+        r#"{"type":"acp","name":"A","serverId":"1"}"#,
+    ] {
+        assert_eq!(read::<McpServer>(server).name().as_deref(), Some("A"), "{server}");
+    }
+}
