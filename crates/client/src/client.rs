@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_exchange::{Exchange, ExchangeConnector, ExchangeService};
-use duologue_rpc::{Extensions, Limits, Tap, Transport};
+use duologue_rpc::{Closed, Error as RpcError, Extensions, Limits, Tap, Transport};
 use duologue_schema::{
-    AgentRequest, DuologueCapabilities, Error as WireError, Implementation, InitializeRequest,
-    ProtocolVersion, Request, SessionId,
+    AgentRequest, ClientCapabilities, DuologueCapabilities, Error as WireError, Implementation,
+    InitializeRequest, Meta, ProtocolVersion, Request, SessionId,
 };
 
 use crate::command::Command;
@@ -21,6 +21,9 @@ use crate::limits::{HOST_BYTES, START_TIMEOUT};
 use crate::process::{self, ProcessHandle};
 use crate::router::Router;
 use crate::service::{ClientService, Closures, RejectedHook};
+
+/// A change of the advertised capabilities.
+type Advertise = Box<dyn FnOnce(ClientCapabilities) -> ClientCapabilities + Send + Sync>;
 
 /// A client with its host and its settings, before it has an agent.
 ///
@@ -40,7 +43,9 @@ use crate::service::{ClientService, Closures, RejectedHook};
 pub struct Client<H = ()> {
     host: H,
     info: Option<Implementation>,
+    meta: Option<Meta>,
     closures: Closures,
+    advertise: Vec<Advertise>,
     rejected: Option<RejectedHook>,
     exchange: Option<Exchange>,
     extensions: Extensions,
@@ -59,7 +64,9 @@ impl<H: Host> Client<H> {
         Client {
             host,
             info: None,
+            meta: None,
             closures: Closures::default(),
+            advertise: Vec::new(),
             rejected: None,
             exchange: None,
             extensions: Extensions::default(),
@@ -79,6 +86,47 @@ impl<H: Host> Client<H> {
         self
     }
 
+    /// Sets the `_meta` of `initialize`.
+    pub fn meta(mut self, meta: Meta) -> Self {
+        self.meta = Some(meta);
+        self
+    }
+
+    /// Changes the capabilities that `initialize` advertises.
+    ///
+    /// `change` gets the capabilities of the [`Host`] with those of the closures of [`on`](Self::on). Later calls get the
+    /// result of earlier ones. An editor with a `LocalHost` uses this to advertise the rest of its user interface:
+    ///
+    /// ```
+    /// use duologue_client::Client;
+    /// use duologue_client::schema::{
+    ///     AuthCapabilities, BooleanConfigOptionCapabilities, ClientSessionCapabilities, CompactionCapabilities,
+    ///     NoticeCapabilities, SessionConfigOptionsCapabilities,
+    /// };
+    ///
+    /// let client = Client::new(()).advertise(|capabilities| {
+    ///     let boolean = BooleanConfigOptionCapabilities::new();
+    ///     let session = ClientSessionCapabilities::new()
+    ///         .config_options(SessionConfigOptionsCapabilities::new().boolean(boolean))
+    ///         .notices(NoticeCapabilities::new())
+    ///         .compaction(CompactionCapabilities::new());
+    ///     let mut capabilities = capabilities.session(session).auth(AuthCapabilities::new().terminal(true));
+    ///     capabilities.meta.get_or_insert_default().insert("example.com/theme", "dark");
+    ///     capabilities
+    /// });
+    /// # let _ = client;
+    /// ```
+    ///
+    /// Requests for a capability that `change` removes are rejected. The key `duologue` of `_meta` is written afterwards,
+    /// see [`without_message_clear`](Self::without_message_clear).
+    pub fn advertise(
+        mut self,
+        change: impl FnOnce(ClientCapabilities) -> ClientCapabilities + Send + Sync + 'static,
+    ) -> Self {
+        self.advertise.push(Box::new(change));
+        self
+    }
+
     /// Handles one method with a closure instead of the host, and advertises it. The type of the params
     /// selects the method, which can be an extension method.
     ///
@@ -92,7 +140,12 @@ impl<H: Host> Client<H> {
     /// # let _ = client;
     /// ```
     ///
-    /// `terminal` is only advertised if all five terminal methods have closures, or by the [`Host`].
+    /// | a closure for | advertises |
+    /// | --- | --- |
+    /// | `fs/read_text_file`, `fs/write_text_file` | `fs.readTextFile`, `fs.writeTextFile` |
+    /// | all five terminal methods | `terminal` |
+    /// | `elicitation/create` | `elicitation.form` and `elicitation.url`, unless the host advertises elicitation |
+    /// | `session/request_permission`, an extension method | nothing; see [`advertise`](Self::advertise) |
     pub fn on<R, F, Fut>(mut self, answer: F) -> Self
     where
         R: Request,
@@ -209,7 +262,7 @@ impl<H: Host> Client<H> {
     /// Panics outside a tokio runtime with I/O and time enabled.
     pub async fn spawn(self, command: impl Into<Command>) -> Result<Connection> {
         let (transport, process, supervisor) = process::spawn(command.into())?;
-        let (starting, request) = self.start(transport, Some(process));
+        let (starting, request) = self.start(transport, Some(process))?;
         supervisor.watch(starting.link.peer.clone());
         starting.initialize(request).await
     }
@@ -229,13 +282,18 @@ impl<H: Host> Client<H> {
     ///
     /// Panics outside a tokio runtime with time enabled.
     pub async fn connect(self, transport: Transport) -> Result<Connection> {
-        let (starting, request) = self.start(transport, None);
+        let (starting, request) = self.start(transport, None)?;
         starting.initialize(request).await
     }
 
-    fn start(self, transport: Transport, process: Option<ProcessHandle>) -> (Starting, InitializeRequest) {
+    fn start(
+        self,
+        transport: Transport,
+        process: Option<ProcessHandle>,
+    ) -> Result<(Starting, InitializeRequest)> {
         let mut capabilities = self.host.capabilities();
         self.closures.advertise(&mut capabilities);
+        let mut capabilities = self.advertise.into_iter().fold(capabilities, |so_far, change| change(so_far));
         let mut duologue = DuologueCapabilities::of(capabilities.meta.as_ref());
         duologue.message_clear = self.message_clear;
         duologue.write_to(&mut capabilities.meta);
@@ -244,6 +302,7 @@ impl<H: Host> Client<H> {
         let mut request = InitializeRequest::new(ProtocolVersion::LATEST);
         request.client_capabilities = capabilities.clone();
         request.client_info = self.info;
+        request.meta = self.meta;
 
         let id = ConnectionId::new();
         let host = Arc::new(self.host);
@@ -285,7 +344,8 @@ impl<H: Host> Client<H> {
                 connection: id,
             }
         });
-        let exchange = started.expect("the service is made before the connection starts");
+        // `PeerBuilder::start` has called the closure.
+        let Some(exchange) = started else { return Err(Error::from(RpcError::Closed(Closed::Local))) };
         let starting = Starting {
             link: AgentLink { peer, process },
             router,
@@ -293,7 +353,7 @@ impl<H: Host> Client<H> {
             timeout: self.start_timeout,
             request_timeout: self.request_timeout,
         };
-        (starting, request)
+        Ok((starting, request))
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of a client whose agent is scripted, and of `LocalHost`.
 
+mod advertise;
 mod conformance;
 mod handles;
 mod loads;
