@@ -19,6 +19,7 @@ pub mod limits;
 mod listing;
 #[cfg(feature = "local-host")]
 mod local;
+mod open_state;
 mod output_tail;
 mod process;
 mod prompt;

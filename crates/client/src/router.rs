@@ -16,6 +16,7 @@ use duologue_schema::{
 use crate::error::Result;
 use crate::idle_updates::IdleUpdates;
 use crate::limits::{KEPT_BYTES, KEPT_UPDATES, OPEN_CALL_BYTES_TOGETHER, STATE_BYTES};
+use crate::open_state::{OpenState, RestoreTicket};
 use crate::turn_events::TurnEvent;
 
 /// The limits of updates for sessions that are being created.
@@ -33,7 +34,7 @@ pub(crate) type PromptTurnEvent = TurnEvent<PromptResponse>;
 /// A session of the client.
 pub(crate) struct SessionEntry {
     pub(crate) id: SessionId,
-    /// The number of loads and resumes. A close or delete must not end a session that was restored after it.
+    /// The number of loads and resumes, see [`OpenState`].
     restored: AtomicU64,
     inner: Mutex<EntryState>,
     shared: Arc<ConnectionShared>,
@@ -96,11 +97,8 @@ struct RunningReplay {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReplayTicket {
     pub(crate) number: u64,
-    reopened: Reopened,
+    restore: RestoreTicket,
 }
-
-/// The argument for [`Router::forget`] if a restore opened a closed session. Its failure closes the session again.
-pub(crate) type Reopened = Option<u64>;
 
 /// A request to the user, with its response for a cancelled turn.
 struct Question {
@@ -459,13 +457,12 @@ struct Sessions {
 /// The slot of a session id.
 struct SessionSlot {
     entry: Weak<SessionEntry>,
-    /// True if the session was closed. Its updates are dropped then.
-    closed: bool,
+    open: OpenState,
 }
 
 impl SessionSlot {
-    fn of(entry: &Arc<SessionEntry>) -> Self {
-        SessionSlot { entry: Arc::downgrade(entry), closed: false }
+    fn is_open(&self) -> bool {
+        self.open.is_open()
     }
 }
 
@@ -478,17 +475,22 @@ impl Default for Sessions {
 
 impl Sessions {
     fn entry(&self, id: &str) -> Option<Arc<SessionEntry>> {
-        self.slots.get(id).filter(|known| !known.closed)?.entry.upgrade()
+        self.slots.get(id).filter(|known| known.is_open())?.entry.upgrade()
     }
 
-    /// Marks a session as open, unless another session has its id now.
-    fn open(&mut self, entry: &Arc<SessionEntry>) -> Reopened {
+    /// Returns the state of a session, unless another session has its id now.
+    fn open_state(&mut self, entry: &Arc<SessionEntry>) -> Option<&mut OpenState> {
         let known = self.slots.get_mut(&entry.id)?;
-        if known.entry.as_ptr() != Arc::as_ptr(entry) {
-            return None;
+        (known.entry.as_ptr() == Arc::as_ptr(entry)).then_some(&mut known.open)
+    }
+
+    /// Opens a session until its restore has a response.
+    fn begin_restore(&mut self, entry: &Arc<SessionEntry>) -> RestoreTicket {
+        let ticket = RestoreTicket { number: entry.restored.fetch_add(1, Relaxed) + 1 };
+        if let Some(open) = self.open_state(entry) {
+            open.begin_restore(ticket);
         }
-        let restored = entry.restored.fetch_add(1, Relaxed) + 1;
-        std::mem::take(&mut known.closed).then_some(restored)
+        ticket
     }
 }
 
@@ -509,7 +511,7 @@ impl Router {
     /// Returns true if requests may name this session: it is open, or a session is being created. The length of the id
     /// is limited, because a terminal, for example, keeps the id for longer than the request is counted.
     pub(crate) fn knows(&self, id: &SessionId) -> bool {
-        let known = |slot: &SessionSlot| !slot.closed && slot.entry.strong_count() > 0;
+        let known = |slot: &SessionSlot| slot.is_open() && slot.entry.strong_count() > 0;
         let sessions = self.lock();
         id.as_str().len() <= Limits::ID_BYTES
             && (sessions.opening > 0 || sessions.slots.get(id).is_some_and(known))
@@ -562,7 +564,8 @@ impl Router {
                     sessions.early.push((id, update), bytes);
                 }
             }
-            sessions.slots.insert(entry.id.clone(), SessionSlot::of(entry));
+            let slot = SessionSlot { entry: Arc::downgrade(entry), open: OpenState::opened() };
+            sessions.slots.insert(entry.id.clone(), slot);
         }
         if sessions.opening == 0 {
             self.shared.dropped.fetch_add(sessions.early.len() as u64, Relaxed);
@@ -572,19 +575,19 @@ impl Router {
     }
 
     /// Registers a session whose id is known in advance, for `session/resume`.
-    pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> (Arc<SessionEntry>, Reopened) {
+    pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> (Arc<SessionEntry>, RestoreTicket) {
         (self.started)(id, folders);
         let mut sessions = self.lock();
         let entry = self.find(&mut sessions, id);
-        let reopened = sessions.open(&entry);
+        let restore = sessions.begin_restore(&entry);
         drop(sessions);
-        (entry, reopened)
+        (entry, restore)
     }
 
-    /// Closes a session again if its restore has opened it and failed.
-    pub(crate) fn restore_failed(&self, entry: &Arc<SessionEntry>, reopened: Reopened) {
-        if let Some(restored) = reopened {
-            self.forget(entry, restored);
+    /// Ends a restore, unless it has ended.
+    pub(crate) fn end_restore(&self, entry: &Arc<SessionEntry>, restore: RestoreTicket, is_restored: bool) {
+        if let Some(open) = self.lock().open_state(entry) {
+            open.end_restore(restore, is_restored);
         }
     }
 
@@ -599,8 +602,8 @@ impl Router {
         let number = entry.begin_replay(sink)?;
         // The request has not been sent, so the host knows the folders before any request of the session.
         (self.started)(id, folders);
-        let reopened = self.lock().open(&entry);
-        Some((entry, ReplayTicket { number, reopened }))
+        let restore = self.lock().begin_restore(&entry);
+        Some((entry, ReplayTicket { number, restore }))
     }
 
     /// Ends a replay with its response or an error, unless it has ended.
@@ -610,9 +613,7 @@ impl Router {
         ticket: ReplayTicket,
         answer: Result<LoadSessionResponse>,
     ) {
-        if answer.is_err() {
-            self.restore_failed(entry, ticket.reopened);
-        }
+        self.end_restore(entry, ticket.restore, answer.is_ok());
         entry.end_replay(ticket.number, answer);
     }
 
@@ -623,18 +624,16 @@ impl Router {
             return entry;
         }
         let entry = SessionEntry::new(id.clone(), self.retention, &self.shared);
-        sessions.slots.insert(id.clone(), SessionSlot { closed: true, ..SessionSlot::of(&entry) });
+        let slot = SessionSlot { entry: Arc::downgrade(&entry), open: OpenState::default() };
+        sessions.slots.insert(id.clone(), slot);
         entry
     }
 
-    /// Closes a session, unless another session has its id or it was restored meanwhile.
+    /// Closes a session, unless another session has its id or it was restored after the close was sent. `restored` is the
+    /// number of restores before the close.
     pub(crate) fn forget(&self, entry: &Arc<SessionEntry>, restored: u64) {
-        let mut sessions = self.lock();
-        if let Some(known) = sessions.slots.get_mut(&entry.id)
-            && known.entry.as_ptr() == Arc::as_ptr(entry)
-            && entry.restored() == restored
-        {
-            known.closed = true;
+        if let Some(open) = self.lock().open_state(entry) {
+            open.close(restored);
         }
     }
 
@@ -656,12 +655,19 @@ mod tests {
     use super::*;
     use crate::limits::KEPT_BYTES_TOGETHER;
 
+    /// Returns a session that was restored.
+    fn restored(router: &Router, id: &SessionId) -> Arc<SessionEntry> {
+        let (entry, restore) = router.register(id, &[]);
+        router.end_restore(&entry, restore, true);
+        entry
+    }
+
     /// A weak pointer keeps the memory of its target, 1.6 KiB per session, for the life of the connection.
     #[test]
     fn a_session_without_handles_is_removed() {
         let router = Router::new(false, Box::new(|_, _| {}));
         let id = SessionId::from("a");
-        let ((first, _), (again, _)) = (router.register(&id, &[]), router.register(&id, &[]));
+        let (first, again) = (restored(&router, &id), restored(&router, &id));
         drop(first);
         assert!(router.knows(&id));
         router.forget(&again, again.restored());
@@ -776,9 +782,9 @@ mod tests {
     fn a_restored_session_reuses_the_entry_with_handles() {
         let router = Router::new(false, Box::new(|_, _| {}));
         let id = SessionId::from("a");
-        let (closed, _) = router.register(&id, &[]);
+        let closed = restored(&router, &id);
         router.forget(&closed, closed.restored());
-        let (restored, _) = router.register(&id, &[]);
+        let restored = restored(&router, &id);
         assert!(Arc::ptr_eq(&closed, &restored) && router.knows(&id));
     }
 }

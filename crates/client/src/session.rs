@@ -17,8 +17,9 @@ use tokio::sync::oneshot;
 
 use crate::connection::{Connection, ConnectionInner, WithdrawOnDrop};
 use crate::error::{Error, Result};
+use crate::open_state::RestoreTicket;
 use crate::prompt::PromptBuilder;
-use crate::router::{ReplayTicket, SessionEntry, TurnRefused};
+use crate::router::{ReplayTicket, Router, SessionEntry, TurnRefused};
 use crate::turn::Turn;
 use crate::turn_events::TurnEvents;
 
@@ -175,13 +176,13 @@ impl SessionBuilder {
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
         request.mcp_servers = self.mcp_servers;
-        let (entry, reopened) = inner.router.register(&request.session_id, &folders);
-        let (router, restored) = (inner.router.clone(), entry.clone());
-        let answer = inner.call_then(&request, move |response| match response {
-            Some(response) => {
-                restored.begin_state(response.modes.as_ref(), response.config_options.as_deref())
+        let (entry, restore) = inner.router.register(&request.session_id, &folders);
+        let restore = RunningRestore { router: inner.router.clone(), entry: entry.clone(), ticket: restore };
+        let answer = inner.call_then(&request, move |response| {
+            if let Some(response) = response {
+                restore.entry.begin_state(response.modes.as_ref(), response.config_options.as_deref());
+                restore.router.end_restore(&restore.entry, restore.ticket, true);
             }
-            None => router.restore_failed(&restored, reopened),
         });
         answer.await?;
         Ok(Session { connection: inner, entry })
@@ -206,6 +207,19 @@ impl SessionBuilder {
             }
         }
         Ok(folders)
+    }
+}
+
+/// A `session/resume` without a response. Dropping it ends the restore as failed, unless it has succeeded.
+struct RunningRestore {
+    router: Arc<Router>,
+    entry: Arc<SessionEntry>,
+    ticket: RestoreTicket,
+}
+
+impl Drop for RunningRestore {
+    fn drop(&mut self) {
+        self.router.end_restore(&self.entry, self.ticket, false);
     }
 }
 

@@ -11,6 +11,7 @@ use duologue_test_support::{ScriptedPeer, Wire, client_of, in_time_tests};
 in_time_tests!(
     a_failed_restore_leaves_a_closed_session_closed,
     a_restore_that_succeeds_late_opens_the_session,
+    restores_that_overlap_and_fail_leave_a_closed_session_closed,
     a_session_is_closed_with_the_response,
     a_close_without_its_caller_closes_the_session,
     a_new_session_that_was_not_taken_is_closed,
@@ -86,6 +87,22 @@ async fn a_restore_that_succeeds_late_opens_the_session() {
     assert!(matches!(first, Err(Error::Response(_))), "{first:?}");
     second.expect("resumed");
     assert!(!drops_updates(&agent, &mut script).await);
+}
+
+async fn restores_that_overlap_and_fail_leave_a_closed_session_closed() {
+    let (agent, mut script, session) = client().await;
+    close(&session, &mut script).await;
+    let (first, second, ()) =
+        tokio::join!(agent.resume_session("s", "/tmp"), agent.resume_session("s", "/tmp"), async {
+            let requests = [script.expect("session/resume").await, script.expect("session/resume").await];
+            for request in &requests {
+                // Open until the last of them has failed.
+                assert!(!drops_updates(&agent, &mut script).await);
+                refuse(&mut script, request).await;
+            }
+        });
+    assert!(first.is_err() && second.is_err(), "{first:?} {second:?}");
+    assert!(drops_updates(&agent, &mut script).await);
 }
 
 /// The updates that arrive with the response belong to a closed session.
