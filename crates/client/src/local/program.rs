@@ -76,7 +76,8 @@ pub(super) async fn start(
     let thread = std::thread::Builder::new().name("terminal".into()).stack_size(STACK_BYTES).spawn(thread);
     // The thread is not joined, because the program may outlive the request.
     drop(thread.map_err(failed)?);
-    let started = started.await.map_err(|_| WireError::internal("the host failed"))?;
+    let started =
+        started.await.map_err(|_| WireError::internal("the client failed to handle this request"))?;
     let (process, exit, output) = started?;
     let output = Box::new(system::reader(output).map_err(failed)?);
     Ok(Program { process, exit, output })
@@ -145,4 +146,51 @@ fn spawn(request: &CreateTerminalRequest, cwd: &Path) -> HostResult<(Child, Pipe
 fn is_line(request: &CreateTerminalRequest, cwd: &Path) -> bool {
     let line = |character: char| character.is_whitespace() || "|&;<>()$`\"'*?~#=%!{}[]".contains(character);
     request.args.is_empty() && request.command.contains(line) && !cwd.join(&request.command).is_file()
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::time::Duration;
+
+    use futures::FutureExt;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+
+    /// Returns true if a process has this text in its command line.
+    #[cfg(target_os = "linux")]
+    fn is_running(text: &str) -> bool {
+        let processes = std::fs::read_dir("/proc").expect("processes").flatten();
+        processes
+            .filter_map(|process| std::fs::read(process.path().join("cmdline")).ok())
+            .any(|line| line.windows(text.len()).any(|part| part == text.as_bytes()))
+    }
+
+    /// The request is dropped while its program starts, so no terminal owns the program.
+    #[cfg(target_os = "linux")]
+    #[tokio::test]
+    async fn a_program_whose_request_is_dropped_is_killed_with_its_group() {
+        let mut dropped = 0;
+        for round in 0..20 {
+            let room = Arc::new(Semaphore::new(1));
+            let permit = Arc::new(room.clone().try_acquire_owned().expect("room"));
+            let marker = format!("1000.{}{round}", std::process::id());
+            let line = format!("sleep {marker} & sleep {marker}");
+            let mut starting = Box::pin(start(CreateTerminalRequest::new("s", line), "/".into(), permit));
+            // On a busy machine the program may have started already. Then the guard is dropped with it.
+            dropped += u32::from((&mut starting).now_or_never().is_none());
+            drop(starting);
+            // The permit returns when the program was reaped.
+            let permit = tokio::time::timeout(Duration::from_secs(20), room.acquire()).await;
+            drop(permit.expect("the program still runs").expect("room"));
+            let killed = async {
+                while is_running(&marker) {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+            };
+            let killed = tokio::time::timeout(Duration::from_secs(20), killed).await;
+            killed.expect("a process of its group still runs");
+        }
+        assert!(dropped > 0, "no request was dropped while its program started");
+    }
 }
