@@ -108,7 +108,7 @@ impl<H: Host> ClientService<H> {
                     ElicitationMode::Url(_) => self.capabilities.has_url_elicitation(),
                     _ => false,
                 };
-                let fault = || WireError::invalid_params("this mode of elicitation was not advertised");
+                let fault = || WireError::invalid_params("this client cannot show this kind of question");
                 return (!is_accepted).then(fault);
             }
         };

@@ -138,9 +138,8 @@ impl AllowedFolders {
     fn areas(&self, of: &SessionKey) -> Result<Vec<Area>, WireError> {
         let folders = self.of(of);
         let folders = folders.ok_or_else(|| {
-            WireError::invalid_params(
-                "this session has not started: its session/new has no answer yet, or session_started did not reach the host",
-            )
+            WireError::invalid_params("this session has not started")
+                .data("session/new has no response yet, or Host::session_started was not forwarded")
         })?;
         let mut areas = Vec::new();
         for root in &self.roots {

@@ -346,7 +346,7 @@ impl Threads {
             drop(permit);
             result
         };
-        let failed = |_| WireError::internal("the host failed");
+        let failed = |_| WireError::internal("the client failed to handle this request");
         let mut task = tokio::task::spawn_blocking(work);
         let result = tokio::select! {
             biased;

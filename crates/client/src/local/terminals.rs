@@ -50,7 +50,8 @@ impl TerminalTable {
     pub(super) fn reserve(&self) -> HostResult<Arc<OwnedSemaphorePermit>> {
         self.room.clone().try_acquire_owned().map(Arc::new).map_err(|_| {
             let most = self.most;
-            WireError::internal(format!("terminal limit reached ({most} open, max_terminals); release some"))
+            WireError::internal(format!("too many terminals are open ({most}); release one first"))
+                .data("the limit is LocalHost::max_terminals")
         })
     }
 

@@ -176,7 +176,7 @@ async fn a_host_serves_one_connection_after_the_other() {
             assert_eq!(asked.load(SeqCst), number, "an answer held for too long, or not at all");
             agent.ask("terminal/create", json!({"command": "sleep 60"})).await.expect("a terminal");
             let one_more = agent.ask("terminal/create", json!({"command": "true"})).await;
-            one_more.expect_err("refused").says(INTERNAL, "terminal limit reached (1 open, max_terminals)");
+            one_more.expect_err("refused").says(INTERNAL, "too many terminals are open (1)");
             agent.connection.close().await;
         }
     })

@@ -58,7 +58,9 @@ async fn a_flood_from_outside_the_group_holds_nothing_up() {
     in_time(async {
         let desk = Desk::new();
         let mut agent = Agent::of(desk.host().max_terminals(1), desk.root()).await;
-        let terminal = agent.sh("setsid sh -c 'echo $$ >pid; exec yes' & sleep 0.2; exit 3").await;
+        let terminal = agent
+            .sh("setsid sh -c 'echo $$ >pid; exec yes' & until [ -s pid ]; do sleep 0.05; done; exit 3")
+            .await;
         let began = Instant::now();
         assert_eq!(agent.exit(&terminal).await, json!({"exitCode": 3}));
         assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
@@ -429,7 +431,7 @@ async fn there_are_so_many_terminals_and_no_more() {
         let mut open = vec![agent.start(sleep()).await, agent.start(json!({"command": "true"})).await];
         for _ in 0..20 {
             let refused = agent.ask("terminal/create", sleep()).await.expect_err("refused");
-            refused.says(INTERNAL, "release some");
+            refused.says(INTERNAL, "release one first");
             agent.ask("terminal/release", open.remove(0)).await.expect("released");
             open.push(agent.start(sleep()).await);
         }
