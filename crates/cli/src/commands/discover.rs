@@ -26,8 +26,16 @@ pub(crate) fn run(args: DiscoverArgs) -> Result<Exit> {
             ("name", one_line(&capabilities.agent_name)),
             ("model", capabilities.model.as_deref().map(one_line).unwrap_or_default()),
             ("domains", names(&capabilities.domains)),
+            ("version", capabilities.version.as_deref().map(one_line).unwrap_or_default()),
+            ("provider", capabilities.provider.as_deref().map(one_line).unwrap_or_default()),
             ("channels", names(&capabilities.channels)),
+            ("topics", names(&capabilities.topics)),
             ("tools", names(&capabilities.tools)),
+            (
+                "can",
+                names(&capabilities.capabilities.iter().map(|it| it.name().to_owned()).collect::<Vec<_>>()),
+            ),
+            ("MIME", names(&capabilities.mime_types)),
             ("tasks", format!("{} at once", capabilities.max_concurrent_tasks)),
         ];
         let rows = rows.iter().filter(|(_, value)| !value.is_empty());

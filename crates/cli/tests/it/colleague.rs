@@ -18,7 +18,7 @@ impl EnvelopeHandler for Editor {
     }
 
     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
-        Ok(QueryResponse::new(format!("{} characters were asked.", query.question.len())))
+        Ok(QueryResponse::new(format!("{} characters were asked.", query.question.as_str().len())))
     }
 }
 

@@ -62,14 +62,14 @@ fn discovers() {
     name      duologue-mock
     model     none
     domains   family.calendar, work.build
-    channels  work.build
+    topics    work.build
     tools     echo
     tasks     2 at once
     --- stderr
     --- 0
     ");
     insta::assert_snapshot!(shown(&mut mock(&["discover", "--json"])), @r#"
-    {"kind":"capabilities","payload":{"agent_name":"duologue-mock","domains":["family.calendar","work.build"],"channels":["work.build"],"tools":["echo"],"max_concurrent_tasks":2,"model":"none"}}
+    {"kind":"capabilities","payload":{"agent_name":"duologue-mock","domains":["family.calendar","work.build"],"channels":[],"tools":["echo"],"max_concurrent_tasks":2,"model":"none","topics":["work.build"]}}
     --- stderr
     --- 0
     "#);

@@ -103,10 +103,16 @@ impl DelegateBuilder {
         self
     }
 
-    /// Marks the task as urgent, which allows the one slot that is reserved for urgent tasks.
-    pub fn urgent(mut self) -> Self {
-        self.delegate = self.delegate.priority(Priority::Urgent);
+    /// Sets the priority; [`Priority::Normal`] by default.
+    pub fn priority(mut self, priority: Priority) -> Self {
+        self.delegate = self.delegate.priority(priority);
         self
+    }
+
+    /// Sets the priority [`Priority::Urgent`]: the task may use the one slot that is reserved for
+    /// urgent tasks, and other work may be interrupted for it.
+    pub fn urgent(self) -> Self {
+        self.priority(Priority::Urgent)
     }
 
     /// Sets if a result is sent; `true` by default.

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use duologue_rpc::CancellationToken;
 use duologue_schema::Json;
-use duologue_schema::envelope::{Delegate, Envelope, EnvelopeError, EnvelopeErrorCode, Notify, Priority};
+use duologue_schema::envelope::{Delegate, Envelope, EnvelopeError, EnvelopeErrorCode, Notify};
 
 use super::Received;
 use super::received::ReplyAddress;
@@ -49,10 +49,60 @@ impl ReceivedTask {
         self.hops
     }
 
-    /// Returns true if the task may use the slot for urgent tasks.
+    /// Returns true if the priority is urgent or critical. The task may then use the slot for urgent
+    /// tasks, and interrupt other work if needed.
     #[must_use]
     pub fn is_urgent(&self) -> bool {
-        self.priority == Priority::Urgent
+        self.priority.is_urgent()
+    }
+
+    /// Waits until an urgent task runs beside this one on the connection. The handler may then pause
+    /// until [`resumed`](Self::resumed), or end the task as `partial`. An urgent task is never
+    /// interrupted.
+    ///
+    /// ```
+    /// # use duologue_exchange::envelope::ReceivedTask;
+    /// # async fn next_step(step: u32) {}
+    /// async fn work(task: &ReceivedTask) {
+    ///     for step in 0..100 {
+    ///         if task.is_interrupted() {
+    ///             task.resumed().await;
+    ///         }
+    ///         next_step(step).await;
+    ///     }
+    /// }
+    /// ```
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn interrupted(&self) {
+        self.urgent_tasks(|running| running > 0).await;
+    }
+
+    /// Returns true if an urgent task runs beside this one; see [`interrupted`](Self::interrupted).
+    #[must_use]
+    pub fn is_interrupted(&self) -> bool {
+        !self.is_urgent() && *self.peer.link.envelopes.urgent.borrow() > 0
+    }
+
+    /// Waits until no urgent task runs on the connection any more.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future changes nothing.
+    pub async fn resumed(&self) {
+        if !self.is_urgent() {
+            self.urgent_tasks(|running| running == 0).await;
+        }
+    }
+
+    /// Waits for a number of running urgent tasks. An urgent task counts itself, so it waits forever.
+    async fn urgent_tasks(&self, wanted: impl Fn(u32) -> bool) {
+        let mut running = self.peer.link.envelopes.urgent.subscribe();
+        if self.is_urgent() || running.wait_for(|running| wanted(*running)).await.is_err() {
+            std::future::pending().await
+        }
     }
 
     /// Waits until the task must stop: the other agent has cancelled it, its deadline has passed,

@@ -7,7 +7,7 @@ use duologue_rpc::RequestHandle;
 use duologue_schema::Request;
 use duologue_schema::envelope::{
     Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, EnvelopeResult,
-    Payload, Ping, Pong, Query, QueryResponse, RequestPayload,
+    Payload, Ping, Pong, Query, QueryResponse, Question, RequestPayload,
 };
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -36,7 +36,8 @@ impl PeerAgent {
         self.ask(self.envelope(Ping::new()), SHORT).await.map(|reply| reply.payload)
     }
 
-    /// Creates a query, which is sent when it is awaited. Dropping the future withdraws it.
+    /// Creates a query, which is sent when it is awaited. Dropping the future withdraws it. The
+    /// question is a text, or structured data: `peer.query(json!({ "free_on": "Friday" }))`.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.in"));
@@ -74,7 +75,7 @@ impl PeerAgent {
     ///
     /// Dropping the future withdraws the query. A response that arrives later is dropped and
     /// counted.
-    pub fn query(&self, question: impl Into<String>) -> QueryBuilder {
+    pub fn query(&self, question: impl Into<Question>) -> QueryBuilder {
         QueryBuilder { peer: self.clone(), query: Query::new(question), hops: Hops::current() }
     }
 

@@ -4,6 +4,7 @@ use std::sync::Mutex;
 
 use duologue_rpc::CancellationToken;
 use duologue_rpc::Lock as _;
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::machine::{EnvelopeAction, EnvelopeActions, EnvelopeMachine};
@@ -15,13 +16,16 @@ pub(crate) struct EnvelopeState {
     pub(crate) started: Instant,
     /// Cancelled when the connection has ended.
     pub(crate) ended: CancellationToken,
+    /// The number of urgent tasks that run. It is not part of the machine, because a change wakes
+    /// handlers.
+    pub(crate) urgent: watch::Sender<u32>,
     machine: Mutex<EnvelopeMachine>,
 }
 
 impl EnvelopeState {
     pub(crate) fn new(started: Instant) -> Self {
         let machine = Mutex::new(EnvelopeMachine::new(started));
-        EnvelopeState { started, ended: CancellationToken::new(), machine }
+        EnvelopeState { started, ended: CancellationToken::new(), urgent: watch::Sender::new(0), machine }
     }
 
     /// Reads or changes the state under the lock. `change` sends nothing, wakes nobody and calls no

@@ -61,7 +61,7 @@ pub(crate) fn delegate(
     };
     match admission {
         Admission::Admitted => {
-            let slot = Slot { link, id, taken: true };
+            let slot = Slot::new(link, id, task.is_urgent());
             let handler = handler.clone();
             responder.spawn_with(|responder| run(slot, handler, task, decided, responder));
         }
@@ -249,11 +249,20 @@ pub(crate) async fn guarded<F: Future>(
 struct Slot {
     link: Arc<Link>,
     id: EnvelopeId,
+    urgent: bool,
     /// False once the slot has been freed. Another task may own it after that.
     taken: bool,
 }
 
 impl Slot {
+    /// Creates the owner of a slot that was admitted.
+    fn new(link: Arc<Link>, id: EnvelopeId, urgent: bool) -> Self {
+        if urgent {
+            link.envelopes.urgent.send_modify(|running| *running += 1);
+        }
+        Slot { link, id, urgent, taken: true }
+    }
+
     fn refuse(mut self) {
         self.taken = false;
         self.link.envelopes.with(|machine| machine.tasks.refuse(&self.id));
@@ -264,6 +273,9 @@ impl Drop for Slot {
     fn drop(&mut self) {
         if self.taken {
             self.link.envelopes.with(|machine| machine.tasks.finish(&self.id));
+        }
+        if self.urgent {
+            self.link.envelopes.urgent.send_modify(|running| *running -= 1);
         }
     }
 }

@@ -8,3 +8,4 @@ mod lines;
 mod load;
 mod notifications;
 mod pair;
+mod priorities;

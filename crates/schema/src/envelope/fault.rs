@@ -50,6 +50,8 @@ pub enum EnvelopeErrorCode {
     NotFound,
     /// The call passed through too many handlers. Agents may be calling each other in a cycle.
     TooManyHops,
+    /// The id of the message is that of another message with a different content.
+    Conflict,
 }
 
 impl EnvelopeErrorCode {
@@ -65,6 +67,7 @@ impl EnvelopeErrorCode {
             Self::Timeout => ErrorCode(-31006),
             Self::Unreachable => ErrorCode(-31007),
             Self::TooManyHops => ErrorCode(-31008),
+            Self::Conflict => ErrorCode(-31013),
             Self::KindMismatch | Self::InvalidParameter => ErrorCode::INVALID_PARAMS,
             Self::NotFound => ErrorCode::RESOURCE_NOT_FOUND,
             Self::Cancelled => ErrorCode::REQUEST_CANCELLED,
@@ -87,6 +90,7 @@ impl EnvelopeErrorCode {
             ErrorCode(-31006) => Self::Timeout,
             ErrorCode(-31007) => Self::Unreachable,
             ErrorCode(-31008) => Self::TooManyHops,
+            ErrorCode(-31013) => Self::Conflict,
             _ => Self::Internal,
         }
     }

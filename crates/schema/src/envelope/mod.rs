@@ -3,8 +3,11 @@
 //! Envelopes are not part of ACP. Their methods start with `_`, which ACP reserves for extensions. A
 //! peer advertises envelopes in `initialize`, with [`DuologueCapabilities`](crate::DuologueCapabilities).
 
+mod card;
 mod fault;
 mod payload;
+mod question;
+mod task;
 
 use std::fmt;
 
@@ -16,6 +19,7 @@ use crate::wire::{ReadFields, lenient, read_struct, required};
 pub use crate::{Attachment, AttachmentError};
 use crate::{Json, Meta, Notification, Request, SessionId};
 
+pub use card::{AgentCapability, DescribedCapability, Pricing, PricingModel};
 pub use fault::{EnvelopeError, EnvelopeErrorCode};
 #[cfg(feature = "schemars")]
 pub(crate) use payload::definitions;
@@ -23,12 +27,14 @@ pub use payload::{
     Ack, AgentStatus, Cancel, Capabilities, Delegate, DelegationOutcome, Discover, EnvelopeKind, Importance,
     METHODS, Notify, OutcomeStatus, PayloadVisitor, Ping, Pong, Priority, Query, QueryResponse,
 };
+pub use question::Question;
+pub use task::{OutputChunk, TaskState, TaskStatus};
 
 /// The version of envelopes that this crate supports: the member `v`.
 pub const VERSION: u32 = 1;
 
 ids! {
-    /// The id of an envelope, a UUID that the sender creates.
+    /// The id of an envelope, unique for its sender. This crate creates UUIDs, and others may use any text.
     EnvelopeId,
     /// The id of an agent: hexadecimal digits, configured or random.
     AgentId,

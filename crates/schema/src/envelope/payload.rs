@@ -2,7 +2,7 @@
 
 use duologue_schema_derive::wire;
 
-use super::{Attachment, EnvelopeError};
+use super::{AgentCapability, Attachment, EnvelopeError, Pricing, Question};
 use crate::{Json, Members};
 
 /// The members beside the payload that a method requires.
@@ -205,8 +205,8 @@ pub enum AgentStatus {
 /// A question with an immediate answer.
 #[wire(snake)]
 pub struct Query {
-    /// The question in natural language.
-    pub question: String,
+    /// The question: natural language or structured data.
+    pub question: Question,
     /// The domain, such as `family.calendar`.
     pub domain: Option<String>,
     /// The desired length of the answer in tokens. 0 means no limit. It is not enforced.
@@ -251,7 +251,7 @@ pub struct Delegate {
     /// The context of the task.
     #[wire(default, always)]
     pub context: Members,
-    /// The priority. An urgent task may use the slot that is reserved for urgent tasks.
+    /// The priority. An urgent or critical task may use the slot that is reserved for such tasks.
     #[wire(default, always)]
     pub priority: Priority,
     /// False if the sender does not need the `result`; see [`wants_report`](Self::wants_report).
@@ -276,11 +276,40 @@ impl Delegate {
 #[wire(open)]
 #[derive(Default)]
 pub enum Priority {
-    /// The task takes a free slot or is rejected.
+    /// Level 1.
+    Low,
+    /// Level 4, the default. The task takes a free slot or is rejected.
     #[default]
     Normal,
-    /// The task may also take the one slot above the limit.
+    /// Level 4, another name of the default.
+    Medium,
+    /// Level 6.
+    High,
+    /// Level 8. The task may take the one slot above the limit, and interrupt other work if needed.
     Urgent,
+    /// Level 9. It may do the same as an urgent task.
+    Critical,
+}
+
+impl Priority {
+    /// Returns the level from 0 to 9. An unknown priority counts as normal.
+    #[must_use]
+    pub fn level(&self) -> u8 {
+        match self {
+            Priority::Low => 1,
+            Priority::Normal | Priority::Medium | Priority::Unknown(_) => 4,
+            Priority::High => 6,
+            Priority::Urgent => 8,
+            Priority::Critical => 9,
+        }
+    }
+
+    /// Returns true for [`Urgent`](Self::Urgent) and [`Critical`](Self::Critical). Such a task may take the
+    /// slot above the limit, and interrupt other work if needed.
+    #[must_use]
+    pub fn is_urgent(&self) -> bool {
+        self.level() >= Priority::Urgent.level()
+    }
 }
 
 /// The answer to `delegate` and `cancel`.
@@ -383,7 +412,7 @@ pub struct Capabilities {
     /// The domains of the agent, such as `family.calendar`. It may answer queries about others.
     #[wire(default, always)]
     pub domains: Vec<String>,
-    /// The topics of the notifications that the agent sends.
+    /// The media through which the agent can reach people, such as `imessage`.
     #[wire(default, always)]
     pub channels: Vec<String>,
     /// The names of the tools of the agent.
@@ -395,4 +424,21 @@ pub struct Capabilities {
     /// The language model, or `null` if the agent does not tell.
     #[wire(always)]
     pub model: Option<String>,
+    /// The topics of the notifications that the agent sends, such as `work.build`.
+    #[wire(default)]
+    pub topics: Vec<String>,
+    /// The capabilities of the agent.
+    #[wire(default)]
+    pub capabilities: Vec<AgentCapability>,
+    /// The provider of the agent, such as a company.
+    pub provider: Option<String>,
+    /// The version of the agent.
+    pub version: Option<String>,
+    /// The MIME types that the agent can handle.
+    #[wire(default)]
+    pub mime_types: Vec<String>,
+    /// The average time of a response in milliseconds.
+    pub average_response_ms: Option<u64>,
+    /// The price of the agent's work.
+    pub pricing: Option<Pricing>,
 }

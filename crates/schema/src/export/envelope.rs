@@ -9,8 +9,9 @@ use super::extension_schemas::ExtensionSchema;
 use super::nullable;
 use super::registry::{Definition, define};
 use crate::envelope::{
-    AgentId, AgentStatus, Attachment, Envelope, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams,
-    EnvelopeResult, Importance, METHODS, OutcomeStatus, Payload, Priority, VERSION,
+    AgentCapability, AgentId, AgentStatus, Attachment, DescribedCapability, Envelope, EnvelopeErrorCode,
+    EnvelopeId, EnvelopeKind, EnvelopeParams, EnvelopeResult, Importance, METHODS, OutcomeStatus,
+    OutputChunk, Payload, Pricing, PricingModel, Priority, TaskState, TaskStatus, VERSION,
 };
 use crate::{Json, SessionId};
 
@@ -24,17 +25,24 @@ pub(super) const SCHEME: ExtensionSchema = ExtensionSchema {
 
 fn definitions() -> Vec<Definition> {
     let mut all = define![
+        AgentCapability,
         AgentId,
         AgentStatus,
         Attachment,
+        DescribedCapability,
         Envelope<Json>,
         EnvelopeErrorCode,
         EnvelopeId,
         EnvelopeKind,
         Importance,
         OutcomeStatus,
+        OutputChunk,
+        Pricing,
+        PricingModel,
         Priority,
         SessionId,
+        TaskState,
+        TaskStatus,
     ];
     all.extend(crate::envelope::definitions());
     // Two requests may have the same response.

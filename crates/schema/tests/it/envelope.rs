@@ -72,11 +72,12 @@ fn answers() {
     assert_snapshot!(write(&envelope(refusal).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"ack","ref":"e0","payload":{"accepted":false,"reason":"no paint","error":{"code":"overloaded","message":"no room for another task","retryable":true}}}"#);
     let capabilities = Capabilities::new("painter")
         .domains(["work.paint".to_owned()])
-        .channels(["work.paint.progress".to_owned()])
+        .channels(["imessage".to_owned()])
+        .topics(["work.paint.progress".to_owned()])
         .tools(["brush".to_owned()])
         .max_concurrent_tasks(2)
         .model("small");
-    assert_snapshot!(write(&envelope(capabilities).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"capabilities","ref":"e0","payload":{"agent_name":"painter","domains":["work.paint"],"channels":["work.paint.progress"],"tools":["brush"],"max_concurrent_tasks":2,"model":"small"}}"#);
+    assert_snapshot!(write(&envelope(capabilities).reference("e0")), @r#"{"v":1,"id":"e1","from":"a1","to":"b2","ts":1700000000000,"kind":"capabilities","ref":"e0","payload":{"agent_name":"painter","domains":["work.paint"],"channels":["imessage"],"tools":["brush"],"max_concurrent_tasks":2,"model":"small","topics":["work.paint.progress"]}}"#);
 }
 
 #[test]
@@ -231,7 +232,7 @@ fn unknown_members_of_a_payload_are_kept() {
     {"mood":1}
       -> error: missing field `question`
     {"question":7}
-      -> error: invalid type: integer `7`, expected a string
+      -> error: `question` must be a text, an object or an array
     {"question":"Who?","deadline_ms":-1}
       -> error: invalid value: integer `-1`, expected u64
     {"question":"Who?","domain":null,"deadline_ms":null}
@@ -325,6 +326,8 @@ fn every_fault_has_a_number_and_the_number_leads_back() {
         InvalidParameter,
         NotFound,
         Unreachable,
+        TooManyHops,
+        Conflict,
     ] {
         assert_eq!(EnvelopeErrorCode::from_rpc(code.rpc_code()), code);
     }
@@ -387,4 +390,79 @@ fn base64_of_an_attachment_has_several_spellings() {
     assert!(error.starts_with("the data of the attachment is not base64: "), "{error}");
     assert!(Attachment::new("a/b").bytes().unwrap().is_empty());
     assert_eq!(Attachment::with_text("a/b", "text").name("n").metadata([("key", 12)]).wire_size(), 13);
+}
+
+#[test]
+fn a_question_is_text_or_data() {
+    assert_snapshot!(table("QueryEnvelope", &[
+        r#"{"question":{"free_on":"Friday","n":1.50}}"#,
+        r#"{"question":["Ada","Bo"]}"#,
+        r#"{"question":"\u0041da"}"#,
+        r#"{"question":null}"#,
+        r#"{"question":true}"#,
+    ]), @r#"
+    {"question":{"free_on":"Friday","n":1.50}}
+      -> {"question":{"free_on":"Friday","n":1.50},"max_tokens":0}
+    {"question":["Ada","Bo"]}
+      -> {"question":["Ada","Bo"],"max_tokens":0}
+    {"question":"\u0041da"}
+      -> {"question":"Ada","max_tokens":0}
+    {"question":null}
+      -> error: `question` must be a text, an object or an array
+    {"question":true}
+      -> error: `question` must be a text, an object or an array
+    "#);
+    for question in [Question::from("Who?"), "Who?".to_owned().into(), json!("Who?").into()] {
+        assert!(question == "Who?" && question.data().is_none() && question.to_string() == "Who?");
+    }
+    let data = Question::from(json!({"a": [1]}));
+    assert!(data != r#"{"a":[1]}"#, "data is no text");
+    assert_eq!(
+        (data.as_str(), data.data().map(ToString::to_string)),
+        (r#"{"a":[1]}"#, Some(r#"{"a":[1]}"#.into()))
+    );
+    assert_eq!(Question::from(duologue_schema::Json::from(json!("text"))), Question::Text("text".into()));
+}
+
+#[test]
+fn priorities_have_levels() {
+    let levels = ["low", "normal", "medium", "high", "urgent", "critical", "later"].map(|name| {
+        let task: Delegate = serde_json::from_value(json!({"task": "t", "priority": name})).unwrap();
+        assert_eq!(task.priority.as_str(), name, "it is written back");
+        (task.priority.level(), task.priority.is_urgent())
+    });
+    let expected = [(1, false), (4, false), (4, false), (6, false), (8, true), (9, true), (4, false)];
+    assert_eq!(levels, expected);
+}
+
+#[test]
+fn a_card_of_an_agent() {
+    assert_snapshot!(table("CapabilitiesEnvelope", &[
+        r#"{"agent_name":"n","topics":["a.b"],"capabilities":["paint",{"name":"read","description":"d","schema":{"type":"string"},"later":1.50},{"name":"only"}],"provider":"P","version":"1.2","mime_types":["image/png"],"average_response_ms":900,"pricing":{"model":"per_request","rate":0.25,"currency":"EUR","later":[]}}"#,
+        r#"{"agent_name":"n","topics":null,"capabilities":null,"provider":null,"mime_types":null,"pricing":{"model":"barter","rate":null}}"#,
+        r#"{"agent_name":"n","capabilities":[{"description":"no name"}]}"#,
+        r#"{"agent_name":"n","capabilities":[7]}"#,
+    ]), @r#"
+    {"agent_name":"n","topics":["a.b"],"capabilities":["paint",{"name":"read","description":"d","schema":{"type":"string"},"later":1.50},{"name":"only"}],"provider":"P","version":"1.2","mime_types":["image/png"],"average_response_ms":900,"pricing":{"model":"per_request","rate":0.25,"currency":"EUR","later":[]}}
+      -> {"agent_name":"n","domains":[],"channels":[],"tools":[],"max_concurrent_tasks":0,"model":null,"topics":["a.b"],"capabilities":["paint",{"name":"read","description":"d","schema":{"type":"string"},"later":1.50},{"name":"only"}],"provider":"P","version":"1.2","mime_types":["image/png"],"average_response_ms":900,"pricing":{"model":"per_request","rate":0.25,"currency":"EUR","later":[]}}
+    {"agent_name":"n","topics":null,"capabilities":null,"provider":null,"mime_types":null,"pricing":{"model":"barter","rate":null}}
+      -> {"agent_name":"n","domains":[],"channels":[],"tools":[],"max_concurrent_tasks":0,"model":null,"pricing":{"model":"barter"}}
+    {"agent_name":"n","capabilities":[{"description":"no name"}]}
+      -> error: missing field `name`
+    {"agent_name":"n","capabilities":[7]}
+      -> error: a capability must be a name or an object
+    "#);
+}
+
+#[test]
+fn task_states_and_chunks() {
+    let finals = TaskState::Completed;
+    assert!(finals.is_final() && !TaskState::Cancelling.is_final() && !TaskState::from("later").is_final());
+    let status =
+        TaskStatus::new("d1", TaskState::Expired).updated_ms(5).error(EnvelopeError::internal("late"));
+    assert_snapshot!(serde_json::to_string(&status).unwrap(), @r#"{"task":"d1","state":"expired","updated_ms":5,"error":{"code":"internal","message":"late","retryable":true}}"#);
+    let chunk = OutputChunk::new(0).chunk("Once");
+    assert_snapshot!(serde_json::to_string(&chunk).unwrap(), @r#"{"chunk":"Once","position":0,"complete":false}"#);
+    assert_eq!(chunk.text().as_deref(), Some("Once"));
+    assert_eq!(OutputChunk::new(1).chunk(json!({"a": 1})).complete(true).text(), None);
 }

@@ -39,7 +39,7 @@ impl EnvelopeHandler for EnvelopeResponder {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("duologue-mock")
             .domains(DOMAINS.map(str::to_owned))
-            .channels(["work.build".to_owned()])
+            .topics(["work.build".to_owned()])
             .tools(["echo".to_owned()])
             .max_concurrent_tasks(2_u32)
             .model("none")
@@ -49,7 +49,7 @@ impl EnvelopeHandler for EnvelopeResponder {
         if let Some(domain) = query.domain.as_deref().filter(|domain| !is_known_domain(domain)) {
             return Err(EnvelopeError::unknown_domain(domain));
         }
-        match first_word(&query.question) {
+        match first_word(query.question.as_str()) {
             "slow" => {
                 let deadline = query.deadline_ms.unwrap_or(Query::DEADLINE_MS);
                 tokio::time::sleep(Duration::from_millis(deadline.saturating_add(1_000))).await;

@@ -88,7 +88,7 @@ fn payload(it: &mut ObjectLine<'_>, kind: &str) {
             it.amount("active_tasks", "{} tasks").amount("uptime_secs", "{} s up");
         }
         "query" => {
-            it.words(&["domain"]).quoted(&["question"]);
+            it.words(&["domain"]).quoted(&["question"]).raw("question");
             it.amount("max_tokens", "{} tokens at most").number("deadline_ms", WITHIN);
         }
         "response" => {
@@ -115,11 +115,13 @@ fn payload(it: &mut ObjectLine<'_>, kind: &str) {
         }
         "cancel" => _ = it.text("reason"),
         "capabilities" => {
-            it.words(&["model"]).quoted(&["agent_name"]);
-            it.amount("max_concurrent_tasks", "{} tasks at once");
-            for key in ["domains", "channels", "tools"] {
+            it.words(&["model"]).quoted(&["agent_name"]).words(&["version"]).quoted(&["provider"]);
+            it.amount("max_concurrent_tasks", "{} tasks at once")
+                .number("average_response_ms", "{} ms on average");
+            for key in ["domains", "channels", "topics", "tools", "mime_types"] {
                 word_list_below(it, key, key);
             }
+            it.raw("capabilities").raw("pricing");
         }
         "error" => fault(it),
         _ => {}

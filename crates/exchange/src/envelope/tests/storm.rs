@@ -76,7 +76,7 @@ impl EnvelopeHandler for Worker {
     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         let pause = self.rng.lock_unpoisoned().u64(0..200);
         tokio::time::sleep(Duration::from_millis(pause)).await;
-        Ok(QueryResponse::new(&*query.question))
+        Ok(QueryResponse::new(query.question.as_str()))
     }
 
     async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {

@@ -1,11 +1,12 @@
 //! `ping`, `query` and `discover`, in both directions.
 
 use duologue_agent::exchange::envelope::{
-    Capabilities, EnvelopeError, EnvelopeHandler, Query, QueryResponse, Received,
+    Capabilities, EnvelopeError, EnvelopeHandler, Members, Query, QueryResponse, Received,
 };
 use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
 use duologue_client::exchange::Error;
 use duologue_client::{Client, Exchange, Transport};
+use serde_json::json;
 
 /// Answers every question with its name and the question.
 struct Named(&'static str);
@@ -56,4 +57,26 @@ async fn nothing_is_sent_to_a_side_that_does_not_speak_envelopes() {
     let agent = Client::new(()).exchange(Exchange::new()).connect(ours).await.unwrap();
     let refused = agent.peer_agent().ping().await.unwrap_err();
     assert!(matches!(refused, Error::NotSupported { scheme: "envelope", .. }), "{refused}");
+}
+
+/// Answers structured questions about a person.
+struct Register;
+
+impl EnvelopeHandler for Register {
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+        let person: Option<String> =
+            query.question.data().and_then(|data| data.parse::<Members>().ok()?.get("person"));
+        Ok(QueryResponse::new(match person {
+            Some(person) => format!("{person} is known"),
+            None => format!("text: {}", query.question),
+        }))
+    }
+}
+
+#[tokio::test]
+async fn a_question_may_be_structured() {
+    let (peer, _) = Exchange::new().in_memory(Exchange::new().envelope_handler(Register));
+    assert_eq!(peer.query(json!({ "person": "Ada" })).await.unwrap().summary, "Ada is known");
+    assert_eq!(peer.query(json!("Ada")).await.unwrap().summary, "text: Ada");
+    assert_eq!(peer.query("Ada").await.unwrap().summary, "text: Ada");
 }

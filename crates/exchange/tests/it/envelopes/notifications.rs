@@ -211,7 +211,7 @@ struct Flood;
 impl EnvelopeHandler for Flood {
     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
         let fault = |error: duologue_client::exchange::Error| error.fault();
-        match query.question.parse::<u32>() {
+        match query.question.as_str().parse::<u32>() {
             Ok(many) => {
                 for number in 0..many {
                     query.peer.notify(format!("n.{number}"), json!(number)).await.map_err(fault)?;

@@ -39,7 +39,7 @@ impl EnvelopeHandler for Answers {
     fn capabilities(&self) -> Capabilities {
         Capabilities::new("duologue")
             .domains(vec!["family.calendar".to_owned()])
-            .channels(vec!["work.build".to_owned()])
+            .topics(vec!["work.build".to_owned()])
             .tools(vec!["clock".to_owned()])
             .max_concurrent_tasks(2_u32)
             .model("none")
