@@ -6,13 +6,14 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use duologue_agent::schema::{
-    AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodId, AvailableCommand, InitializeRequest,
+    AgentCapabilities, AuthMethod, AuthMethodAgent, AuthenticateRequest, AvailableCommand, InitializeRequest,
     ListSessionsRequest, ListSessionsResponse, RequestPermissionOutcome, SessionCapabilities, SessionId,
-    SessionInfo, SessionListCapabilities, SessionMode, SessionModeId, SessionModeState, SessionUpdate,
+    SessionInfo, SessionListCapabilities, SessionMode, SessionModeState, SessionUpdate,
+    SetSessionModeRequest,
 };
 use duologue_agent::{
-    Agent, Error, PermissionOption, PermissionOptionKind, Prompt, Result, Session, SessionSetup, StopReason,
-    Turn, serve_stdio,
+    Agent, Context, Error, PermissionOption, PermissionOptionKind, Prompt, Result, Session, SessionSetup,
+    StopReason, Turn, serve_stdio,
 };
 
 /// The notes of one session, and how they are shown.
@@ -51,19 +52,19 @@ impl Agent for Notebook {
         vec![AuthMethodAgent::new("just-ask", "Say please").into()]
     }
 
-    async fn authenticate(&self, _: AuthMethodId) -> Result<()> {
+    async fn authenticate(&self, _: &Context, _: AuthenticateRequest) -> Result<()> {
         self.logged_in.store(true, Relaxed);
         Ok(())
     }
 
-    async fn new_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         if !self.logged_in.load(Relaxed) {
             return Err(Error::auth_required());
         }
         self.set_up(session, Arc::default()).await
     }
 
-    async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn load_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         let known = locked(&self.sessions).get(session.id()).map(|(_, notes)| notes.clone());
         let notes = known.ok_or_else(|| Error::not_found("no such notebook"))?;
         // The replay: earlier messages, as updates, before the response.
@@ -75,7 +76,7 @@ impl Agent for Notebook {
         self.set_up(session, notes).await
     }
 
-    async fn list_sessions(&self, request: ListSessionsRequest) -> Result<ListSessionsResponse> {
+    async fn list_sessions(&self, _: &Context, request: ListSessionsRequest) -> Result<ListSessionsResponse> {
         if request.cursor.is_some() {
             return Err(Error::invalid_params("there is one page only"));
         }
@@ -84,18 +85,14 @@ impl Agent for Notebook {
         Ok(ListSessionsResponse::new(infos.collect::<Vec<_>>()))
     }
 
-    async fn set_mode(&self, session: &Session, mode: SessionModeId) -> Result<()> {
-        let notes = session.state::<Arc<Notes>>();
-        match mode.as_str() {
-            "plain" => notes.numbered.store(false, Relaxed),
-            "numbered" => notes.numbered.store(true, Relaxed),
-            _ => return Err(Error::invalid_params("there is no such mode")),
-        }
+    async fn set_mode(&self, _: &Context, session: &Session, request: SetSessionModeRequest) -> Result<()> {
+        let notes = session.state::<Notes>();
+        notes.numbered.store(request.mode_id == "numbered", Relaxed);
         Ok(())
     }
 
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
-        let notes = turn.state::<Arc<Notes>>();
+        let notes = turn.state::<Notes>();
         match prompt.text().trim() {
             "/clear" => {
                 let clear = turn.tool_call("Forget all notes").announce().await?;

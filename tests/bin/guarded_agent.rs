@@ -6,14 +6,16 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use duologue_agent::{Agent, Error, Prompt, Result, Server, Session, SessionSetup, StopReason, Turn, rpc};
+use duologue_agent::{
+    Agent, Context, Error, Prompt, Result, Server, Session, SessionSetup, StopReason, Turn, rpc,
+};
 use duologue_transcript::{Recorder, Side};
 
 struct Guarded;
 
 impl Agent for Guarded {
     /// Does what the folder's name says, for clients that cannot wait for a session.
-    async fn new_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         match session.cwd().to_str() {
             Some("/sleep") => sleep(),
             Some("/blocking") => tokio::task::spawn_blocking(sleep).await.map_err(Error::other)?,

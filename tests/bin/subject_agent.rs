@@ -7,14 +7,14 @@ use std::time::Duration;
 
 use duologue_agent::schema::{RequestPermissionOutcome, ToolCallUpdate};
 use duologue_agent::{
-    Agent, Error, PermissionOption, PermissionOptionKind, Prompt, Result, Session, SessionSetup, StopReason,
-    Turn, serve_stdio,
+    Agent, Context, Error, PermissionOption, PermissionOptionKind, Prompt, Result, Session, SessionSetup,
+    StopReason, Turn, serve_stdio,
 };
 
 struct Subject;
 
 impl Agent for Subject {
-    async fn new_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         assert!(!session.cwd().ends_with("panic"), "as I was told");
         Ok(SessionSetup::default())
     }

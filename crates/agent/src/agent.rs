@@ -1,13 +1,16 @@
 //! The trait an agent implements.
 
 use std::future::Future;
+use std::sync::Arc;
 
 use duologue_schema::{
-    AgentCapabilities, AuthMethod, AuthMethodId, ContentBlock, Error as WireError, Implementation,
-    InitializeRequest, ListSessionsRequest, ListSessionsResponse, Meta, Request, SessionConfigOption,
-    SessionId, SessionModeId, SessionModeState, SetSessionConfigOptionRequest, StopReason,
+    AgentCapabilities, AuthMethod, AuthenticateRequest, ContentBlock, DeleteSessionRequest,
+    Error as WireError, Implementation, InitializeRequest, InitializeResponse, ListSessionsRequest,
+    ListSessionsResponse, Request, SessionConfigOption, SessionId, SessionModeState,
+    SetSessionConfigOptionRequest, SetSessionModeRequest, StopReason,
 };
 
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::session::Session;
 use crate::turn::Turn;
@@ -23,6 +26,11 @@ use crate::turn::Turn;
 ///
 /// Methods for optional features respond with `-32601` by default. A client calls them only if
 /// [`capabilities`](Agent::capabilities) advertises them.
+///
+/// A method gets the [`Context`] of its request, then the session, then the params. A method without params has all of
+/// them in the session and in [`Context::meta`]. [`Context::set_answer_meta`] sets the `_meta` of the response.
+///
+/// An [`Arc`] of an agent is an agent, so that other tasks can share it.
 ///
 /// ```
 /// use duologue_agent::{Agent, Prompt, Result, StopReason, Turn};
@@ -54,6 +62,22 @@ pub trait Agent: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Completes the response to `initialize`, which contains the results of [`capabilities`](Agent::capabilities),
+    /// [`info`](Agent::info) and [`auth_methods`](Agent::auth_methods). It is the place for a `_meta`, and for
+    /// capabilities that depend on the client. It runs on the reader: it must not block.
+    ///
+    /// # Errors
+    ///
+    /// The client receives the error and is not connected. It may send `initialize` again.
+    fn initialize(
+        &self,
+        request: &InitializeRequest,
+        response: InitializeResponse,
+    ) -> Result<InitializeResponse> {
+        let _ = request;
+        Ok(response)
+    }
+
     /// Returns the id of the next session, a random UUID by default.
     fn new_session_id(&self) -> impl Future<Output = Result<SessionId>> + Send {
         std::future::ready(Ok(uuid::Uuid::new_v4().to_string().into()))
@@ -62,8 +86,12 @@ pub trait Agent: Send + Sync + 'static {
     /// Sets up a new session. The client does not know it yet, so send requests to the client in the first
     /// turn. Updates that are sent here reach the client after the response that names
     /// the session. Return [`Error::auth_required`] to request a login.
-    fn new_session(&self, session: &Session) -> impl Future<Output = Result<SessionSetup>> + Send {
-        let _ = session;
+    fn new_session(
+        &self,
+        context: &Context,
+        session: &Session,
+    ) -> impl Future<Output = Result<SessionSetup>> + Send {
+        let _ = (context, session);
         std::future::ready(Ok(SessionSetup::default()))
     }
 
@@ -84,68 +112,130 @@ pub trait Agent: Send + Sync + 'static {
     /// and has the old id: its [`state`](Session::state) is empty, and a running turn of the old session
     /// is cancelled. Later requests for the session wait until this has returned, and fail if it
     /// fails. Advertise it with `load_session`.
-    fn load_session(&self, session: &Session) -> impl Future<Output = Result<SessionSetup>> + Send {
-        let _ = session;
+    fn load_session(
+        &self,
+        context: &Context,
+        session: &Session,
+    ) -> impl Future<Output = Result<SessionSetup>> + Send {
+        let _ = (context, session);
         unhandled::<duologue_schema::LoadSessionRequest, _>()
     }
 
     /// Restores a session without a replay. Advertise it with `session_capabilities.resume`.
-    fn resume_session(&self, session: &Session) -> impl Future<Output = Result<SessionSetup>> + Send {
-        let _ = session;
+    fn resume_session(
+        &self,
+        context: &Context,
+        session: &Session,
+    ) -> impl Future<Output = Result<SessionSetup>> + Send {
+        let _ = (context, session);
         unhandled::<duologue_schema::ResumeSessionRequest, _>()
     }
 
     /// Returns one page of the known sessions. Advertise it with `session_capabilities.list`.
     fn list_sessions(
         &self,
+        context: &Context,
         request: ListSessionsRequest,
     ) -> impl Future<Output = Result<ListSessionsResponse>> + Send {
-        let _ = request;
+        let _ = (context, request);
         unhandled::<ListSessionsRequest, _>()
     }
 
     /// Frees the resources of a session after its turn has ended. Advertise it with
     /// `session_capabilities.close`.
-    fn close_session(&self, session: &Session) -> impl Future<Output = Result<()>> + Send {
-        let _ = session;
+    fn close_session(&self, context: &Context, session: &Session) -> impl Future<Output = Result<()>> + Send {
+        let _ = (context, session);
         unhandled::<duologue_schema::CloseSessionRequest, _>()
     }
 
     /// Removes a session from the list. An unknown session is not an error. Advertise it with
     /// `session_capabilities.delete`.
-    fn delete_session(&self, id: &SessionId) -> impl Future<Output = Result<()>> + Send {
-        let _ = id;
-        unhandled::<duologue_schema::DeleteSessionRequest, _>()
+    fn delete_session(
+        &self,
+        context: &Context,
+        request: DeleteSessionRequest,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = (context, request);
+        unhandled::<DeleteSessionRequest, _>()
     }
 
     /// Switches the mode. Advertise modes by returning them from [`new_session`](Agent::new_session). The
     /// crate does not check the id.
-    fn set_mode(&self, session: &Session, mode: SessionModeId) -> impl Future<Output = Result<()>> + Send {
-        let _ = (session, mode);
-        unhandled::<duologue_schema::SetSessionModeRequest, _>()
+    fn set_mode(
+        &self,
+        context: &Context,
+        session: &Session,
+        request: SetSessionModeRequest,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = (context, session, request);
+        unhandled::<SetSessionModeRequest, _>()
     }
 
     /// Sets one option and returns all options. Advertise options by returning them from
     /// [`new_session`](Agent::new_session). The crate does not check the id and the value.
     fn set_config_option(
         &self,
+        context: &Context,
         session: &Session,
         request: SetSessionConfigOptionRequest,
     ) -> impl Future<Output = Result<Vec<SessionConfigOption>>> + Send {
-        let _ = (session, request);
+        let _ = (context, session, request);
         unhandled::<SetSessionConfigOptionRequest, _>()
     }
 
     /// Logs in with one of [`auth_methods`](Agent::auth_methods).
-    fn authenticate(&self, method: AuthMethodId) -> impl Future<Output = Result<()>> + Send {
-        let _ = method;
-        unhandled::<duologue_schema::AuthenticateRequest, _>()
+    fn authenticate(
+        &self,
+        context: &Context,
+        request: AuthenticateRequest,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = (context, request);
+        unhandled::<AuthenticateRequest, _>()
     }
 
     /// Logs out. Advertise it with `auth.logout`.
-    fn logout(&self) -> impl Future<Output = Result<()>> + Send {
+    fn logout(&self, context: &Context) -> impl Future<Output = Result<()>> + Send {
+        let _ = context;
         unhandled::<duologue_schema::LogoutRequest, _>()
     }
+}
+
+/// Passes every method on.
+macro_rules! passed_on {
+    (
+        $(fn $now:ident($($now_arg:ident: $now_type:ty),*) -> $now_out:ty;)*
+        $(async fn $later:ident($($arg:ident: $type:ty),*) -> $out:ty;)*
+    ) => {
+        impl<A: Agent> Agent for Arc<A> {
+            $(fn $now(&self, $($now_arg: $now_type),*) -> $now_out {
+                A::$now(self, $($now_arg),*)
+            })*
+            $(fn $later(&self, $($arg: $type),*) -> impl Future<Output = Result<$out>> + Send {
+                A::$later(self, $($arg),*)
+            })*
+        }
+    };
+}
+
+passed_on! {
+    fn capabilities() -> AgentCapabilities;
+    fn info() -> Option<Implementation>;
+    fn auth_methods(client: &InitializeRequest) -> Vec<AuthMethod>;
+    fn initialize(request: &InitializeRequest, response: InitializeResponse) -> Result<InitializeResponse>;
+    async fn new_session_id() -> SessionId;
+    async fn new_session(context: &Context, session: &Session) -> SessionSetup;
+    async fn prompt(turn: &Turn, prompt: Prompt) -> StopReason;
+    async fn load_session(context: &Context, session: &Session) -> SessionSetup;
+    async fn resume_session(context: &Context, session: &Session) -> SessionSetup;
+    async fn list_sessions(context: &Context, request: ListSessionsRequest) -> ListSessionsResponse;
+    async fn close_session(context: &Context, session: &Session) -> ();
+    async fn delete_session(context: &Context, request: DeleteSessionRequest) -> ();
+    async fn set_mode(context: &Context, session: &Session, request: SetSessionModeRequest) -> ();
+    async fn set_config_option(
+        context: &Context, session: &Session, request: SetSessionConfigOptionRequest
+    ) -> Vec<SessionConfigOption>;
+    async fn authenticate(context: &Context, request: AuthenticateRequest) -> ();
+    async fn logout(context: &Context) -> ();
 }
 
 fn unhandled<R: Request, T: Send>() -> impl Future<Output = Result<T>> + Send {
@@ -160,8 +250,6 @@ pub struct SessionSetup {
     pub modes: Option<SessionModeState>,
     /// All configuration options. Boolean options are removed for clients that cannot show them.
     pub config_options: Option<Vec<SessionConfigOption>>,
-    /// The `_meta` of the response.
-    pub meta: Option<Meta>,
 }
 
 impl SessionSetup {
@@ -186,22 +274,15 @@ impl SessionSetup {
     }
 }
 
-/// The prompt of the user: blocks of content, mostly text.
+/// The prompt of the user: blocks of content, mostly text. [`Turn::meta`] has the `_meta` of the request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Prompt {
     blocks: Vec<ContentBlock>,
-    meta: Option<Meta>,
 }
 
 impl Prompt {
-    pub(crate) fn new(blocks: Vec<ContentBlock>, meta: Option<Meta>) -> Self {
-        Prompt { blocks, meta }
-    }
-
-    /// Returns the `_meta` of the request, which can contain a trace context.
-    #[must_use]
-    pub fn meta(&self) -> Option<&Meta> {
-        self.meta.as_ref()
+    pub(crate) fn new(blocks: Vec<ContentBlock>) -> Self {
+        Prompt { blocks }
     }
 
     /// Returns the concatenated text of all text blocks.

@@ -13,6 +13,7 @@
 mod agent;
 mod calls;
 mod client;
+mod context;
 mod error;
 mod message;
 mod serve;
@@ -26,6 +27,7 @@ mod updates;
 pub use agent::{Agent, Prompt, SessionSetup};
 pub use calls::RemoteTerminal;
 pub use client::ClientHandle;
+pub use context::Context;
 #[cfg(feature = "exchange")]
 pub use duologue_exchange as exchange;
 #[cfg(feature = "exchange")]

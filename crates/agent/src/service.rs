@@ -4,21 +4,22 @@
 //! a turn, taking a ticket of a session, a cancellation. The rest runs in a task of its own.
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use duologue_exchange::{ExchangeConnector, ExchangeService};
 use duologue_rpc::{Closed, Extensions, Incoming, Limits, Peer, Responder, Service};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
     CloseSessionResponse, ContentBlock, DeleteSessionResponse, Error as WireError, InitializeRequest,
-    InitializeResponse, LoadSessionResponse, LogoutResponse, McpServer, NewSessionResponse, PromptRequest,
-    PromptResponse, ProtocolVersion, ResumeSessionResponse, SessionId, SetSessionConfigOptionResponse,
-    SetSessionModeResponse, StopReason, path_fault,
+    InitializeResponse, LoadSessionResponse, LogoutResponse, McpServer, Meta, NewSessionResponse,
+    PromptRequest, PromptResponse, ProtocolVersion, ResumeSessionResponse, SessionId,
+    SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, path_fault,
 };
 use serde::Serialize;
 
 use crate::agent::{Agent, Prompt, SessionSetup};
 use crate::client::ClientHandle;
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::ClearPolicy;
 use crate::session::{QueueTicket, Reservation, Session, SessionMemory, SessionParams};
@@ -38,6 +39,15 @@ macro_rules! params {
     };
 }
 
+/// Adds the `_meta` that the handler has set to a response.
+macro_rules! answered {
+    ($response:expr, $context:ident) => {{
+        let mut response = $response;
+        response.meta = $context.answer_meta();
+        Ok(response)
+    }};
+}
+
 pub(crate) struct AgentService<A> {
     shared: Arc<Shared<A>>,
     exchange: ExchangeService,
@@ -49,8 +59,10 @@ struct Shared<A> {
     client: ClientHandle,
     sessions: SessionTable,
     memory: SessionMemory,
-    /// The capabilities that were sent to the client. Its requests are checked against them.
-    advertised: AgentCapabilities,
+    /// The capabilities of the agent and of its exchange.
+    capabilities: AgentCapabilities,
+    /// The capabilities in the response to `initialize`.
+    advertised: OnceLock<AgentCapabilities>,
 }
 
 impl<A: Agent> AgentService<A> {
@@ -62,8 +74,8 @@ impl<A: Agent> AgentService<A> {
         clear_policy: ClearPolicy,
     ) -> Self {
         let sessions = SessionTable::default();
-        let mut advertised = agent.capabilities();
-        exchange.advertise(&mut advertised.meta);
+        let mut capabilities = agent.capabilities();
+        exchange.advertise(&mut capabilities.meta);
         let known = sessions.clone();
         // Handlers keep the id for longer than the message is counted, so its length is limited.
         let knows = move |id: &SessionId| id.as_str().len() <= Limits::ID_BYTES && known.contains(id);
@@ -75,7 +87,8 @@ impl<A: Agent> AgentService<A> {
                 client,
                 sessions,
                 memory: SessionMemory::default(),
-                advertised,
+                capabilities,
+                advertised: OnceLock::new(),
             }),
             exchange,
             extensions,
@@ -98,82 +111,109 @@ impl<A: Agent> AgentService<A> {
         if !shared.client.is_initialized() && !matches!(request, ClientRequest::Initialize(_)) {
             return refuse(responder, WireError::invalid_request("initialize first"));
         }
+        let method = request.method();
+        let context = |responder: &Responder, meta: &Option<Meta>| {
+            Context::new(self.shared.client.clone(), responder.context(method, meta.clone()))
+        };
         match request {
             ClientRequest::Initialize(initialize) => responder.respond(shared.initialize(initialize)),
-            ClientRequest::Authenticate(request) => answer(responder, async move {
-                shared.agent.authenticate(request.method_id).await?;
-                Ok(AuthenticateResponse::default())
-            }),
-            ClientRequest::Logout(_) => answer(responder, async move {
-                shared.agent.logout().await?;
-                Ok(LogoutResponse::default())
-            }),
+            ClientRequest::Authenticate(request) => {
+                let context = context(&responder, &request.meta);
+                answer(responder, async move {
+                    shared.agent.authenticate(&context, request).await?;
+                    answered!(AuthenticateResponse::new(), context)
+                });
+            }
+            ClientRequest::Logout(request) => {
+                let context = context(&responder, &request.meta);
+                answer(responder, async move {
+                    shared.agent.logout(&context).await?;
+                    answered!(LogoutResponse::new(), context)
+                });
+            }
             ClientRequest::NewSession(request) => {
                 let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
-                shared.new_session(params!(request, reservation), responder);
+                let context = context(&responder, &request.meta);
+                shared.new_session(context, params!(request, reservation), responder);
             }
             ClientRequest::LoadSession(request) => {
                 let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
+                let context = context(&responder, &request.meta);
                 let params = params!(request, reservation);
                 shared.restore(request.session_id, params, responder, |shared, session| async move {
-                    let setup = shared.shown(shared.agent.load_session(&session).await?);
-                    let mut response = LoadSessionResponse::default();
+                    let setup = shared.shown(shared.agent.load_session(&context, &session).await?);
+                    let mut response = LoadSessionResponse::new();
                     (response.modes, response.config_options) = (setup.modes, setup.config_options);
-                    response.meta = setup.meta;
-                    Ok(response)
+                    answered!(response, context)
                 });
             }
             ClientRequest::ResumeSession(request) => {
                 let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
+                let context = context(&responder, &request.meta);
                 let params = params!(request, reservation);
                 shared.restore(request.session_id, params, responder, |shared, session| async move {
-                    let setup = shared.shown(shared.agent.resume_session(&session).await?);
-                    let mut response = ResumeSessionResponse::default();
+                    let setup = shared.shown(shared.agent.resume_session(&context, &session).await?);
+                    let mut response = ResumeSessionResponse::new();
                     (response.modes, response.config_options) = (setup.modes, setup.config_options);
-                    response.meta = setup.meta;
+                    answered!(response, context)
+                });
+            }
+            ClientRequest::ListSessions(request) => {
+                let context = context(&responder, &request.meta);
+                answer(responder, async move {
+                    if let Some(cwd) = &request.cwd {
+                        check_path(cwd, "cwd")?;
+                    }
+                    let mut response = shared.agent.list_sessions(&context, request).await?;
+                    response.meta = context.answer_meta().or(response.meta);
                     Ok(response)
                 });
             }
-            ClientRequest::ListSessions(request) => answer(responder, async move {
-                if let Some(cwd) = &request.cwd {
-                    check_path(cwd, "cwd")?;
-                }
-                shared.agent.list_sessions(request).await
-            }),
-            ClientRequest::DeleteSession(request) => answer(responder, async move {
-                shared.agent.delete_session(&request.session_id).await?;
-                let deleted = shared.sessions.remove(&request.session_id);
-                if let Some(session) = deleted {
-                    session.cancel_turn();
-                }
-                Ok(DeleteSessionResponse::default())
-            }),
+            ClientRequest::DeleteSession(request) => {
+                let context = context(&responder, &request.meta);
+                answer(responder, async move {
+                    let id = request.session_id.clone();
+                    shared.agent.delete_session(&context, request).await?;
+                    if let Some(session) = shared.sessions.remove(&id) {
+                        session.cancel_turn();
+                    }
+                    answered!(DeleteSessionResponse::new(), context)
+                });
+            }
             ClientRequest::CloseSession(request) => {
+                let context = context(&responder, &request.meta);
                 shared.in_session(request.session_id, responder, |shared, session| {
                     let closing = session.begin_close();
                     async move {
                         session.turn_ended().await;
-                        shared.agent.close_session(&session).await?;
+                        shared.agent.close_session(&context, &session).await?;
                         shared.sessions.forget(&session);
                         drop(closing);
-                        Ok(CloseSessionResponse::default())
+                        answered!(CloseSessionResponse::new(), context)
                     }
                 });
             }
             ClientRequest::SetSessionMode(request) => {
-                shared.in_session(request.session_id, responder, |shared, session| async move {
-                    shared.agent.set_mode(&session, request.mode_id).await?;
-                    Ok(SetSessionModeResponse::default())
+                let context = context(&responder, &request.meta);
+                let id = request.session_id.clone();
+                shared.in_session(id, responder, |shared, session| async move {
+                    shared.agent.set_mode(&context, &session, request).await?;
+                    answered!(SetSessionModeResponse::new(), context)
                 });
             }
             ClientRequest::SetSessionConfigOption(request) => {
+                let context = context(&responder, &request.meta);
                 let id = request.session_id.clone();
                 shared.in_session(id, responder, |shared, session| async move {
-                    let options = shared.agent.set_config_option(&session, request).await?;
-                    Ok(SetSessionConfigOptionResponse::new(shared.client.shown_options(options)))
+                    let options = shared.agent.set_config_option(&context, &session, request).await?;
+                    let options = shared.client.shown_options(options);
+                    answered!(SetSessionConfigOptionResponse::new(options), context)
                 });
             }
-            ClientRequest::Prompt(request) => shared.prompt(request, responder),
+            ClientRequest::Prompt(request) => {
+                let context = context(&responder, &request.meta);
+                shared.prompt(context, request, responder);
+            }
         }
     }
 }
@@ -227,18 +267,25 @@ impl<A: Agent> Shared<A> {
         // There is one version so far. The response contains it in any case, and a client that does not
         // support it closes the connection.
         let mut response = InitializeResponse::new(ProtocolVersion::V1);
-        response.agent_capabilities = self.advertised.clone();
+        response.agent_capabilities = self.capabilities.clone();
         response.agent_info = self.agent.info();
         response.auth_methods = self.agent.auth_methods(&initialize);
+        response = self.agent.initialize(&initialize, response).map_err(Error::into_wire)?;
         if !initialize.client_capabilities.auth.terminal {
             // The protocol allows terminal logins only for clients that advertise them.
             response.auth_methods.retain(|method| !matches!(method, AuthMethod::Terminal(_)));
         }
         if self.client.set_initialize_request(initialize) {
+            let _ = self.advertised.set(response.agent_capabilities.clone());
             Ok(response)
         } else {
             Err(WireError::invalid_request("initialized already"))
         }
+    }
+
+    /// Returns the capabilities that were sent to the client. Its requests are checked against them.
+    fn advertised(&self) -> &AgentCapabilities {
+        self.advertised.get().unwrap_or(&self.capabilities)
     }
 
     /// Reserves memory for another session, or rejects the request.
@@ -253,14 +300,14 @@ impl<A: Agent> Shared<A> {
         None
     }
 
-    fn new_session(self: Arc<Self>, params: SessionParams, responder: Responder) {
+    fn new_session(self: Arc<Self>, context: Context, params: SessionParams, responder: Responder) {
         if let Err(error) = self.check(&params) {
             return refuse(responder, error.into_wire());
         }
         responder.spawn_with(move |reply| async move {
             let grace = reply.peer().limits().cancel_grace;
-            let made =
-                duologue_rpc::with_cancel_grace(reply.cancellation(), grace, self.make_session(params));
+            let made = self.make_session(&context, params);
+            let made = duologue_rpc::with_cancel_grace(reply.cancellation(), grace, made);
             match made.await.unwrap_or_else(|| Err(WireError::request_cancelled().into())) {
                 Ok((session, response)) => session.open(reply, response),
                 Err(error) => reply.respond::<NewSessionResponse>(Err(error.into_wire())),
@@ -268,7 +315,11 @@ impl<A: Agent> Shared<A> {
         });
     }
 
-    async fn make_session(self: Arc<Self>, params: SessionParams) -> Result<(Session, NewSessionResponse)> {
+    async fn make_session(
+        &self,
+        context: &Context,
+        params: SessionParams,
+    ) -> Result<(Session, NewSessionResponse)> {
         let id = self.agent.new_session_id().await?;
         if self.session(&id).is_some() {
             return Err(Error::other("the agent returned the id of an open session; ids must be unique"));
@@ -276,12 +327,12 @@ impl<A: Agent> Shared<A> {
         let session = Session::new(id.clone(), params, self.client.clone(), true);
         // Registered first, so that the client can use the id as soon as it receives it.
         let registration = self.sessions.register(session.clone());
-        let setup = self.agent.new_session(&session).await?;
+        let setup = self.agent.new_session(context, &session).await?;
         registration.keep();
         let mut response = NewSessionResponse::new(id);
         let setup = self.shown(setup);
         (response.modes, response.config_options) = (setup.modes, setup.config_options);
-        response.meta = setup.meta;
+        response.meta = context.answer_meta();
         Ok((session, response))
     }
 
@@ -357,22 +408,21 @@ impl<A: Agent> Shared<A> {
         }
     }
 
-    fn prompt(self: Arc<Self>, request: PromptRequest, responder: Responder) {
+    fn prompt(self: Arc<Self>, context: Context, request: PromptRequest, responder: Responder) {
         let Some(session) = self.session(&request.session_id) else {
             return refuse(responder, unknown_session());
         };
         if let Err(error) = self.check_blocks(&request.prompt) {
             return refuse(responder, error);
         }
-        let cancellation = responder.cancellation().clone();
-        if let Err(why) = session.begin_turn(cancellation.clone()) {
+        if let Err(why) = session.begin_turn(responder.cancellation().clone()) {
             return refuse(responder, WireError::invalid_request(why));
         }
         let mut ticket = session.queue_ticket();
         let waits = ticket.must_wait();
-        let running = RunningTurn { turn: Turn::new(session, cancellation), over: false };
+        let running = RunningTurn { turn: Turn::new(session, context), over: false };
         let grace = responder.peer().limits().cancel_grace;
-        let prompt = Prompt::new(request.prompt, request.meta);
+        let prompt = Prompt::new(request.prompt);
         responder.spawn_with(move |reply| async move {
             // In this order, so that a panic frees the slot for a turn before it sends the response.
             let reply = reply;
@@ -389,13 +439,13 @@ impl<A: Agent> Shared<A> {
                 // Boxed, because each layer around it would be larger than the state of the agent's future.
                 Box::pin(self.agent.prompt(turn, prompt)).await
             };
-            let outcome = duologue_rpc::with_cancel_grace(&turn.cancellation(), grace, work).await;
+            let outcome = duologue_rpc::with_cancel_grace(reply.cancellation(), grace, work).await;
             let outcome = match outcome {
                 _ if turn.is_cancelled() => Ok(StopReason::Cancelled),
                 Some(outcome) => outcome,
                 None => Ok(StopReason::Cancelled),
             };
-            let meta = turn.answer_meta();
+            let meta = turn.context().answer_meta();
             let answer = outcome.map_err(Error::into_wire).map(|reason| {
                 let mut response = PromptResponse::new(reason);
                 response.meta = meta;
@@ -421,7 +471,7 @@ impl<A: Agent> Shared<A> {
             .additional_directories
             .iter()
             .try_for_each(|path| check_path(path, "additionalDirectories"))?;
-        let mcp = &self.advertised.mcp_capabilities;
+        let mcp = &self.advertised().mcp_capabilities;
         for server in &params.mcp_servers {
             let (offered, transport) = match server {
                 McpServer::Http(_) => (mcp.http, "http"),
@@ -437,7 +487,7 @@ impl<A: Agent> Shared<A> {
     }
 
     fn check_blocks(&self, blocks: &[ContentBlock]) -> Result<(), WireError> {
-        let offered = &self.advertised.prompt_capabilities;
+        let offered = &self.advertised().prompt_capabilities;
         for block in blocks {
             let (is_accepted, kind) = match block {
                 ContentBlock::Text(_) | ContentBlock::ResourceLink(_) => (true, "text"),

@@ -1,7 +1,6 @@
 //! Sessions: their parameters, their state and updates outside of turns.
 
 use std::any::{Any, TypeId};
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -31,7 +30,8 @@ struct Inner {
     id: SessionId,
     params: SessionParams,
     client: ClientHandle,
-    state: Mutex<HashMap<TypeId, Arc<dyn Any + Send + Sync>>>,
+    /// The state by its type, the newest last.
+    state: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     pre_open: Mutex<PreOpenBuffer>,
     turn: watch::Sender<Option<CancellationToken>>,
     /// The number of running `session/close` requests. No turn can begin while there are any.
@@ -173,7 +173,8 @@ impl Session {
         self.inner.client.peer_agent().in_session(self.inner.id.clone())
     }
 
-    /// Returns the `T` of the session. The first call creates it with `T::default()`.
+    /// Returns the `T` of the session. The first call creates it with `T::default()`, unless
+    /// [`set_state`](Self::set_state) stored a `T` or an `Arc<T>`.
     ///
     /// ```
     /// # use std::sync::atomic::{AtomicU32, Ordering};
@@ -192,15 +193,22 @@ impl Session {
         // Created and dropped without the lock, because `T` may use the state of the session.
         let new = Arc::new(T::default());
         let mut states = self.inner.state.lock_unpoisoned();
-        let state = states.entry(TypeId::of::<T>()).or_insert_with(|| new.clone()).clone();
-        drop(states);
-        // The key is the type, so the downcast always succeeds.
-        Arc::downcast(state).unwrap_or(new)
+        if let Some(state) = find_state(&states) {
+            return state;
+        }
+        states.push(new.clone());
+        new
     }
 
-    /// Stores a `T` in the session, for state without a default.
+    /// Stores a `T` in the session, for state without a default. An `Arc<T>` is returned as a `T` too, so that other
+    /// tasks can share it.
     pub fn set_state<T: Send + Sync + 'static>(&self, state: T) {
-        let replaced = self.inner.state.lock_unpoisoned().insert(TypeId::of::<T>(), Arc::new(state));
+        let state: Arc<dyn Any + Send + Sync> = Arc::new(state);
+        let mut states = self.inner.state.lock_unpoisoned();
+        let before = states.iter().position(|other| (**other).type_id() == TypeId::of::<T>());
+        let replaced = before.map(|index| states.remove(index));
+        states.push(state);
+        drop(states);
         // Dropped without the lock, because it may use the state of the session.
         drop(replaced);
     }
@@ -208,8 +216,7 @@ impl Session {
     /// Returns the `T` of the session, if there is one.
     #[must_use]
     pub fn get_state<T: Send + Sync + 'static>(&self) -> Option<Arc<T>> {
-        let state = self.inner.state.lock_unpoisoned().get(&TypeId::of::<T>())?.clone();
-        Arc::downcast(state).ok()
+        find_state(&self.inner.state.lock_unpoisoned())
     }
 
     /// Sends an update. Waits while the client is slow to read.
@@ -356,6 +363,14 @@ impl Session {
         let (done, next) = oneshot::channel();
         QueueTicket { before: self.inner.last_ticket.lock_unpoisoned().replace(next), _done: done }
     }
+}
+
+/// Returns the newest state that is a `T` or an `Arc<T>`.
+fn find_state<T: Send + Sync + 'static>(states: &[Arc<dyn Any + Send + Sync>]) -> Option<Arc<T>> {
+    states.iter().rev().find_map(|state| match state.downcast_ref::<Arc<T>>() {
+        Some(shared) => Some(shared.clone()),
+        None => state.clone().downcast().ok(),
+    })
 }
 
 /// Prevents new turns while a session is closed, see [`Session::begin_close`].

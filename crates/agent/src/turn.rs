@@ -4,8 +4,11 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use duologue_rpc::{CancellationToken, Lock};
-use duologue_schema::{MessageId, Meta, SessionNotification, SessionUpdate, ToolCallId};
+use duologue_schema::{
+    MessageId, Meta, RequestId, SessionNotification, SessionUpdate, ToolCallId, TraceContext,
+};
 
+use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{BufferedMessage, ChunkKind, MessageWriter};
 use crate::session::Session;
@@ -20,11 +23,10 @@ pub struct Turn {
 
 struct Inner {
     session: Session,
-    cancellation: CancellationToken,
+    context: Context,
     /// The buffered messages, or `None` after the response. Locked while an update of the turn is sent,
     /// so that no update can follow the response.
     drafts: Mutex<Option<Vec<BufferedMessage>>>,
-    answer_meta: Mutex<Option<Meta>>,
 }
 
 impl std::fmt::Debug for Turn {
@@ -42,15 +44,36 @@ impl Deref for Turn {
 }
 
 impl Turn {
-    pub(crate) fn new(session: Session, cancellation: CancellationToken) -> Self {
-        let (drafts, answer_meta) = (Mutex::new(Some(Vec::new())), Mutex::default());
-        Turn { inner: Arc::new(Inner { session, cancellation, drafts, answer_meta }) }
+    pub(crate) fn new(session: Session, context: Context) -> Self {
+        Turn { inner: Arc::new(Inner { session, context, drafts: Mutex::new(Some(Vec::new())) }) }
+    }
+
+    pub(crate) fn context(&self) -> &Context {
+        &self.inner.context
     }
 
     /// Returns the session of the turn.
     #[must_use]
     pub fn session(&self) -> &Session {
         &self.inner.session
+    }
+
+    /// Returns the JSON-RPC id of the prompt.
+    #[must_use]
+    pub fn request_id(&self) -> &RequestId {
+        self.context().request_id()
+    }
+
+    /// Returns the `_meta` of the prompt. That of the session is `turn.session().meta()`.
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        self.context().meta()
+    }
+
+    /// Returns the trace context of the prompt, to pass it on in the `_meta` of another message.
+    #[must_use]
+    pub fn trace_context(&self) -> Option<TraceContext> {
+        self.context().trace_context()
     }
 
     /// Begins a message of the agent with a new id.
@@ -73,7 +96,7 @@ impl Turn {
     /// Returns true if the client cancelled the turn.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.inner.cancellation.is_cancelled()
+        self.context().is_cancelled()
     }
 
     /// Waits until the client cancels the turn.
@@ -82,22 +105,18 @@ impl Turn {
     ///
     /// Dropping the future has no effect.
     pub async fn cancelled(&self) {
-        self.inner.cancellation.cancelled().await;
+        self.context().cancelled().await;
     }
 
     /// Returns a token that is cancelled with the turn.
     #[must_use]
     pub fn cancellation(&self) -> CancellationToken {
-        self.inner.cancellation.child_token()
+        self.context().cancellation()
     }
 
-    /// Adds `_meta` to the response of the turn.
+    /// Sets the `_meta` of the response of the turn.
     pub fn set_answer_meta(&self, meta: Meta) {
-        *self.inner.answer_meta.lock_unpoisoned() = Some(meta);
-    }
-
-    pub(crate) fn answer_meta(&self) -> Option<Meta> {
-        self.inner.answer_meta.lock_unpoisoned().take()
+        self.context().set_answer_meta(meta);
     }
 
     /// Sends an update in this turn. Waits while the client is slow to read.

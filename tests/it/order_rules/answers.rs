@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::time::Duration;
 
-use duologue_agent::{Agent, Prompt, Server, Session, SessionSetup, StopReason, Turn};
+use duologue_agent::{Agent, Context, Prompt, Server, Session, SessionSetup, StopReason, Turn};
 use duologue_client::Client;
 use duologue_rpc::{Closed, Error, Incoming, Limits, PeerBuilder, Responder, Service};
 use duologue_schema::{AgentCapabilities, METHODS, MethodSide};
@@ -232,7 +232,7 @@ impl Agent for Leaving {
         AgentCapabilities::default().load_session(true)
     }
 
-    async fn new_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, session: &Session) -> duologue_agent::Result<SessionSetup> {
         if session.cwd().ends_with("hang") {
             let _guard = OnDrop(self.0.clone());
             let _ = self.0.send("begun");
@@ -241,7 +241,7 @@ impl Agent for Leaving {
         Ok(SessionSetup::new())
     }
 
-    async fn load_session(&self, _: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn load_session(&self, _: &Context, _: &Session) -> duologue_agent::Result<SessionSetup> {
         let _ = self.0.send("begun");
         std::future::pending().await
     }
@@ -365,7 +365,7 @@ impl Agent for Closing {
         AgentCapabilities::default().session_capabilities(sessions)
     }
 
-    async fn close_session(&self, _: &Session) -> duologue_agent::Result<()> {
+    async fn close_session(&self, _: &Context, _: &Session) -> duologue_agent::Result<()> {
         Ok(())
     }
 

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
 
-use duologue_agent::schema::{SessionMode, SessionModeId, SessionModeState};
+use duologue_agent::schema::{SessionMode, SessionModeState, SetSessionModeRequest};
 use duologue_agent::{
-    Agent, PermissionOption, PermissionOptionKind, Prompt, Server, Session, SessionSetup, StopReason, Turn,
+    Agent, Context, PermissionOption, PermissionOptionKind, Prompt, Server, Session, SessionSetup,
+    StopReason, Turn,
 };
 use duologue_client::{Client, Host, HostResult};
 use duologue_rpc::{Direction, Tap, TappedFrame};
@@ -61,11 +62,16 @@ impl Default for Worker {
 }
 
 impl Agent for Worker {
-    async fn new_session(&self, _: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, _: &Session) -> duologue_agent::Result<SessionSetup> {
         Ok(SessionSetup::new().modes(SessionModeState::new("m", vec![SessionMode::new("m", "M")])))
     }
 
-    async fn set_mode(&self, _: &Session, _: SessionModeId) -> duologue_agent::Result<()> {
+    async fn set_mode(
+        &self,
+        _: &Context,
+        _: &Session,
+        _: SetSessionModeRequest,
+    ) -> duologue_agent::Result<()> {
         self.release.acquire().await.expect("open").forget();
         Ok(())
     }

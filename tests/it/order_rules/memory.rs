@@ -5,7 +5,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
-use duologue_agent::{Agent, Prompt, Server, Session, SessionSetup, StopReason, Turn};
+use duologue_agent::{Agent, Context, Prompt, Server, Session, SessionSetup, StopReason, Turn};
 use duologue_client::limits::STATE_BYTES;
 use duologue_client::schema::SessionInfoUpdate;
 use duologue_client::{Client, Connection, Error as ClientError, SessionUpdate};
@@ -319,7 +319,7 @@ impl Talker {
 }
 
 impl Agent for Talker {
-    async fn new_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, session: &Session) -> duologue_agent::Result<SessionSetup> {
         let length = if session.cwd().ends_with("much") { Limits::EARLY_BYTES / 200 } else { 40 };
         for number in 0..200 {
             let text = format!("{number} {}", "h".repeat(length));

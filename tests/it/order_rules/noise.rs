@@ -1,7 +1,7 @@
 //! Noise and errors between peers that mean well: no storm comes of them, and no error tells the other
 //! side anything but what is wrong.
 
-use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn};
+use duologue_agent::{Agent, Context, Prompt, Session, SessionSetup, StopReason, Turn};
 use duologue_client::{Client, Host, HostResult};
 use duologue_rpc::{Incoming, PeerBuilder, Responder, Service, Transport};
 use duologue_schema::{
@@ -117,7 +117,7 @@ async fn an_echo_makes_no_storm() {
 struct Leaky;
 
 impl Agent for Leaky {
-    async fn new_session(&self, _: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, _: &Session) -> duologue_agent::Result<SessionSetup> {
         panic!("the password is SENTINEL")
     }
 

@@ -4,8 +4,8 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_agent::schema::{SessionMode, SessionModeId, SessionModeState};
-use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn};
+use duologue_agent::schema::{SessionMode, SessionModeState, SetSessionModeRequest};
+use duologue_agent::{Agent, Context, Prompt, Session, SessionSetup, StopReason, Turn};
 use duologue_client::Client;
 use duologue_schema::{METHODS, MethodSide};
 use serde_json::{Value, json};
@@ -33,13 +33,18 @@ impl Slow {
 }
 
 impl Agent for Slow {
-    async fn new_session(&self, _: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, _: &Session) -> duologue_agent::Result<SessionSetup> {
         let modes = ["slow", "quick"].map(|mode| SessionMode::new(mode, mode)).to_vec();
         Ok(SessionSetup::new().modes(SessionModeState::new("quick", modes)))
     }
 
-    async fn set_mode(&self, _: &Session, mode: SessionModeId) -> duologue_agent::Result<()> {
-        let mode = mode.to_string();
+    async fn set_mode(
+        &self,
+        _: &Context,
+        _: &Session,
+        request: SetSessionModeRequest,
+    ) -> duologue_agent::Result<()> {
+        let mode = request.mode_id.to_string();
         self.did(format!("begins {mode}"));
         if mode == "slow" {
             tokio::time::sleep(Duration::from_millis(3)).await;

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use duologue_agent::{Agent, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn};
+use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn};
 use duologue_client::{Host, HostResult};
 use duologue_rpc::{Direction, Tap, TappedFrame};
 use duologue_schema::{
     AgentCapabilities, ClientCapabilities, CloseSessionRequest, FileSystemCapabilities, LoadSessionRequest,
     NewSessionRequest, PermissionOption, PermissionOptionKind, PromptRequest, ReadTextFileRequest,
     ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionCapabilities,
-    SessionCloseCapabilities, SessionModeId, SessionUpdate, ToolCallUpdate,
+    SessionCloseCapabilities, SessionUpdate, SetSessionModeRequest, ToolCallUpdate,
 };
 use fastrand::Rng;
 use serde_json::Value;
@@ -81,7 +81,7 @@ impl Agent for Scripted {
         AgentCapabilities::default().load_session(true).session_capabilities(sessions)
     }
 
-    async fn new_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         self.refuses::<NewSessionRequest>()?;
         let mut rng = self.rng();
         // Early ones, which the client must not see before it knows the session.
@@ -150,7 +150,7 @@ impl Agent for Scripted {
         Ok(StopReason::EndTurn)
     }
 
-    async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn load_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         self.refuses::<LoadSessionRequest>()?;
         let mut rng = self.rng();
         for number in 0..rng.u64(0..5) {
@@ -160,13 +160,13 @@ impl Agent for Scripted {
         Ok(SessionSetup::new())
     }
 
-    async fn close_session(&self, _: &Session) -> Result<()> {
+    async fn close_session(&self, _: &Context, _: &Session) -> Result<()> {
         self.refuses::<CloseSessionRequest>()?;
         random_delays(self.rng(), 3).await;
         Ok(())
     }
 
-    async fn set_mode(&self, _: &Session, _: SessionModeId) -> Result<()> {
+    async fn set_mode(&self, _: &Context, _: &Session, _: SetSessionModeRequest) -> Result<()> {
         random_delays(self.rng(), 3).await;
         Ok(())
     }

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use duologue_agent::schema::{
     AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, CompactionStatus, CompactionUpdate,
-    CreateElicitationResponse, CreateTerminalRequest, ElicitationSchema, InitializeRequest, Notice,
-    NoticeSeverity, SessionCapabilities, SessionCloseCapabilities, SessionConfigOption,
-    SessionConfigSelectOption, SessionDeleteCapabilities, SessionId, SessionModeId, SessionUpdate,
-    ToolCallUpdate,
+    CreateElicitationResponse, CreateTerminalRequest, DeleteSessionRequest, ElicitationSchema,
+    InitializeRequest, Notice, NoticeSeverity, SessionCapabilities, SessionCloseCapabilities,
+    SessionConfigOption, SessionConfigSelectOption, SessionDeleteCapabilities, SessionId, SessionUpdate,
+    SetSessionModeRequest, ToolCallUpdate,
 };
-use duologue_agent::{Agent, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
+use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
 use serde_json::{Value, json};
 
 use duologue_test_support::{ScriptedPeer, Wire, in_time};
@@ -26,19 +26,19 @@ impl Agent for Conforming {
         AgentCapabilities::default().load_session(true).session_capabilities(sessions)
     }
 
-    async fn new_session(&self, _: &Session) -> Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, _: &Session) -> Result<SessionSetup> {
         let models = vec![SessionConfigSelectOption::new("small", "Small")];
         let model = SessionConfigOption::select("model", "Model", "small", models);
         let verbose = SessionConfigOption::boolean("verbose", "Verbose", false);
         Ok(SessionSetup::new().config_options(vec![model, verbose]))
     }
 
-    async fn set_mode(&self, session: &Session, mode: SessionModeId) -> Result<()> {
+    async fn set_mode(&self, _: &Context, session: &Session, request: SetSessionModeRequest) -> Result<()> {
         tokio::time::sleep(Duration::from_millis(300)).await;
-        session.mode_changed(mode).await
+        session.mode_changed(request.mode_id).await
     }
 
-    async fn close_session(&self, _: &Session) -> Result<()> {
+    async fn close_session(&self, _: &Context, _: &Session) -> Result<()> {
         tokio::time::sleep(Duration::from_secs(1)).await;
         Ok(())
     }
@@ -49,7 +49,7 @@ impl Agent for Conforming {
     }
 
     /// Fails after ten seconds in a folder named `fails`.
-    async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn load_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         if session.cwd().ends_with("fails") {
             tokio::time::sleep(Duration::from_secs(10)).await;
             return Err(Error::other("no such conversation"));
@@ -58,7 +58,7 @@ impl Agent for Conforming {
         Ok(SessionSetup::new())
     }
 
-    async fn delete_session(&self, _: &SessionId) -> Result<()> {
+    async fn delete_session(&self, _: &Context, _: DeleteSessionRequest) -> Result<()> {
         Ok(())
     }
 

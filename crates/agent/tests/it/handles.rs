@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_agent::schema::{Annotations, Role, TextContent};
@@ -212,4 +213,35 @@ async fn states_may_use_the_states_of_their_session() {
     client.prompt(&session, "states").await;
     let used = timeout(Duration::from_secs(10), reported.recv()).await;
     assert_eq!(used.expect("no deadlock").as_deref(), Some("used"));
+}
+
+/// State that is shared in an `Arc` is found by its own type, and the newest state counts.
+#[tokio::test(start_paused = true)]
+async fn shared_state_is_found_by_its_type() {
+    struct Shared;
+
+    impl Agent for Shared {
+        async fn prompt(&self, turn: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
+            #[derive(Default)]
+            struct Number(u32);
+            assert!(turn.get_state::<Number>().is_none());
+            let shared = Arc::new(Number(7));
+            turn.set_state(shared.clone());
+            assert!(Arc::ptr_eq(&turn.state::<Number>(), &shared));
+            assert_eq!(turn.state::<Arc<Number>>().0, 7);
+            turn.set_state(Number(8));
+            assert_eq!(turn.state::<Number>().0, 8);
+            turn.set_state(shared);
+            assert_eq!(turn.state::<Number>().0, 7);
+            Ok(StopReason::EndTurn)
+        }
+    }
+
+    let (transport, mut client) = Wire::Memory.scripted();
+    tokio::spawn(duologue_agent::serve(Shared, transport));
+    client.initialize(json!({})).await;
+    let session = client.new_session().await;
+    let prompt = client.prompt(&session, "").await;
+    let answer = client.next_message().await;
+    assert_eq!((&answer["id"], &answer["result"]["stopReason"]), (&json!(prompt), &json!("end_turn")));
 }

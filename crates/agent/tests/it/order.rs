@@ -7,8 +7,8 @@ use std::time::Duration;
 use duologue_agent::schema::{AgentCapabilities, SessionCapabilities, SessionCloseCapabilities};
 use duologue_agent::schema::{PlanEntry, PlanEntryPriority, PlanEntryStatus, SessionUpdate, ToolCallUpdate};
 use duologue_agent::{
-    Agent, Error, Limits, PermissionOption, PermissionOptionKind, Prompt, Server, Session, SessionSetup,
-    StopReason, ToolKind, Turn,
+    Agent, Context, Error, Limits, PermissionOption, PermissionOptionKind, Prompt, Server, Session,
+    SessionSetup, StopReason, ToolKind, Turn,
 };
 use duologue_exchange::Exchange;
 use duologue_rpc::{Direction, Tap, TappedFrame};
@@ -44,7 +44,7 @@ impl Agent for Doer {
         AgentCapabilities::default().load_session(true).session_capabilities(close)
     }
 
-    async fn new_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, session: &Session) -> duologue_agent::Result<SessionSetup> {
         if session.cwd().starts_with("/warned") {
             // It is kept, and is larger than a line may be: a warning is logged instead of it.
             session.update(SessionUpdate::agent_message("x".repeat(LINE_BYTES))).await?;
@@ -58,11 +58,11 @@ impl Agent for Doer {
         Ok(SessionSetup::new())
     }
 
-    async fn load_session(&self, _: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn load_session(&self, _: &Context, _: &Session) -> duologue_agent::Result<SessionSetup> {
         Ok(SessionSetup::new())
     }
 
-    async fn close_session(&self, session: &Session) -> duologue_agent::Result<()> {
+    async fn close_session(&self, _: &Context, session: &Session) -> duologue_agent::Result<()> {
         if session.cwd().ends_with("kept") {
             return Err(Error::other("it stays"));
         }

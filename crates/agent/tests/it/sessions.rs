@@ -1,7 +1,7 @@
 //! The bounded memory of an agent's sessions.
 
 use duologue_agent::schema::{AgentCapabilities, SessionCapabilities, SessionCloseCapabilities};
-use duologue_agent::{Agent, Prompt, Session, SessionSetup, StopReason, Turn, serve};
+use duologue_agent::{Agent, Context, Prompt, Session, SessionSetup, StopReason, Turn, serve};
 use serde_json::{Value, json};
 
 use duologue_test_support::{ScriptedPeer, Wire, in_time_tests};
@@ -16,11 +16,11 @@ impl Agent for Keeper {
         AgentCapabilities::default().load_session(true).session_capabilities(close)
     }
 
-    async fn load_session(&self, _: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn load_session(&self, _: &Context, _: &Session) -> duologue_agent::Result<SessionSetup> {
         Ok(SessionSetup::new())
     }
 
-    async fn close_session(&self, _: &Session) -> duologue_agent::Result<()> {
+    async fn close_session(&self, _: &Context, _: &Session) -> duologue_agent::Result<()> {
         Ok(())
     }
 

@@ -5,16 +5,16 @@ use std::time::Duration;
 
 use duologue_agent::exchange::dialogue::Dialogues;
 use duologue_agent::schema::{
-    AgentAuthCapabilities, AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodId, Implementation,
-    InitializeRequest, ListSessionsRequest, ListSessionsResponse, LogoutCapabilities, McpCapabilities,
-    PromptCapabilities, Request, SessionAdditionalDirectoriesCapabilities, SessionCapabilities,
-    SessionCloseCapabilities, SessionConfigOption, SessionDeleteCapabilities, SessionId,
-    SessionListCapabilities, SessionModeId, SessionModeState, SessionResumeCapabilities, SessionUpdate,
-    SetSessionConfigOptionRequest,
+    AgentAuthCapabilities, AgentCapabilities, AuthMethod, AuthMethodAgent, AuthenticateRequest,
+    DeleteSessionRequest, Implementation, InitializeRequest, ListSessionsRequest, ListSessionsResponse,
+    LogoutCapabilities, McpCapabilities, PromptCapabilities, Request,
+    SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
+    SessionConfigOption, SessionDeleteCapabilities, SessionId, SessionListCapabilities, SessionModeState,
+    SessionResumeCapabilities, SessionUpdate, SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use duologue_agent::{
-    Agent, Error, Exchange, Extensions, Prompt, Result, Server, Session, SessionSetup, StopReason, Transport,
-    Turn,
+    Agent, Context, Error, Exchange, Extensions, Prompt, Result, Server, Session, SessionSetup, StopReason,
+    Transport, Turn,
 };
 
 use super::dialogues::DialogueResponder;
@@ -230,15 +230,15 @@ impl Agent for MockAgent {
         vec![method.into()]
     }
 
-    async fn authenticate(&self, method: AuthMethodId) -> Result<()> {
-        if method != "mock-login" {
+    async fn authenticate(&self, _: &Context, request: AuthenticateRequest) -> Result<()> {
+        if request.method_id != "mock-login" {
             return Err(Error::invalid_params("there is no such login: it is mock-login"));
         }
         self.logged_in.store(true, Relaxed);
         Ok(())
     }
 
-    async fn logout(&self) -> Result<()> {
+    async fn logout(&self, _: &Context) -> Result<()> {
         self.logged_in.store(false, Relaxed);
         Ok(())
     }
@@ -247,7 +247,7 @@ impl Agent for MockAgent {
         Ok(format!("session-{}", self.sessions.fetch_add(1, Relaxed) + 1).into())
     }
 
-    async fn new_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         if self.scenario == Some(Scenario::Login) {
             self.check_login()?;
         }
@@ -255,20 +255,20 @@ impl Agent for MockAgent {
         self.set_up(session).await
     }
 
-    async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn load_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         for update in self.replay(session.id())? {
             session.update(update).await?;
         }
         self.set_up(session).await
     }
 
-    async fn resume_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn resume_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         self.replay(session.id())?;
         self.set_up(session).await
     }
 
     /// Returns one session a page, so that the client needs the cursor.
-    async fn list_sessions(&self, request: ListSessionsRequest) -> Result<ListSessionsResponse> {
+    async fn list_sessions(&self, _: &Context, request: ListSessionsRequest) -> Result<ListSessionsResponse> {
         let start = match request.cursor.as_deref().map(str::parse) {
             None => 0,
             Some(Ok(start)) => start,
@@ -281,25 +281,26 @@ impl Agent for MockAgent {
         Ok(response)
     }
 
-    async fn close_session(&self, _: &Session) -> Result<()> {
+    async fn close_session(&self, _: &Context, _: &Session) -> Result<()> {
         Ok(())
     }
 
-    async fn delete_session(&self, id: &SessionId) -> Result<()> {
-        self.store.remove(id);
+    async fn delete_session(&self, _: &Context, request: DeleteSessionRequest) -> Result<()> {
+        self.store.remove(&request.session_id);
         Ok(())
     }
 
-    async fn set_mode(&self, session: &Session, mode: SessionModeId) -> Result<()> {
-        if !modes().iter().any(|known| known.id == mode) {
+    async fn set_mode(&self, _: &Context, session: &Session, request: SetSessionModeRequest) -> Result<()> {
+        if !modes().iter().any(|known| known.id == request.mode_id) {
             return Err(Error::invalid_params("there is no such mode"));
         }
-        MockSettings::of(session).change(|settings| settings.mode = mode);
+        MockSettings::of(session).change(|settings| settings.mode = request.mode_id);
         Ok(())
     }
 
     async fn set_config_option(
         &self,
+        _: &Context,
         session: &Session,
         request: SetSessionConfigOptionRequest,
     ) -> Result<Vec<SessionConfigOption>> {

@@ -4,7 +4,9 @@
 use super::extension::{AskRequest, AskResponse, Echo, NoteNotification, TellNotification};
 use super::surface::Surface;
 use duologue_agent::schema::*;
-use duologue_agent::{Agent, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, Turn};
+use duologue_agent::{
+    Agent, Context, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, Turn,
+};
 use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -94,23 +96,23 @@ impl Agent for Interop {
         ]
     }
 
-    async fn authenticate(&self, method: AuthMethodId) -> Result<()> {
-        self.came("authenticate", json!({"methodId": method}));
+    async fn authenticate(&self, _: &Context, request: AuthenticateRequest) -> Result<()> {
+        self.came("authenticate", json!({"methodId": request.method_id}));
         Ok(())
     }
 
-    async fn logout(&self) -> Result<()> {
+    async fn logout(&self, _: &Context) -> Result<()> {
         self.came("logout", json!({}));
         Ok(())
     }
 
-    async fn new_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         self.surface.set("$SESSION", session.id().as_str());
         self.came("session/new", facts(session));
         Ok(setup("small", false))
     }
 
-    async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn load_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         self.came("session/load", facts(session));
         if session.id().as_str() == "missing" {
             return Err(schema_error(session));
@@ -120,12 +122,12 @@ impl Agent for Interop {
         Ok(setup("large", true))
     }
 
-    async fn resume_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn resume_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         self.came("session/resume", facts(session));
         Ok(setup("large", true))
     }
 
-    async fn list_sessions(&self, request: ListSessionsRequest) -> Result<ListSessionsResponse> {
+    async fn list_sessions(&self, _: &Context, request: ListSessionsRequest) -> Result<ListSessionsResponse> {
         self.came("session/list", json!(request));
         let (Some(cwd), None) = (request.cwd, request.cursor) else {
             return Ok(ListSessionsResponse::new(vec![]));
@@ -139,23 +141,24 @@ impl Agent for Interop {
         Ok(ListSessionsResponse::new(vec![session]).next_cursor("page-2"))
     }
 
-    async fn close_session(&self, session: &Session) -> Result<()> {
+    async fn close_session(&self, _: &Context, session: &Session) -> Result<()> {
         self.came("session/close", json!({"sessionId": session.id()}));
         Ok(())
     }
 
-    async fn delete_session(&self, id: &SessionId) -> Result<()> {
-        self.came("session/delete", json!({"sessionId": id}));
+    async fn delete_session(&self, _: &Context, request: DeleteSessionRequest) -> Result<()> {
+        self.came("session/delete", json!({"sessionId": request.session_id}));
         Ok(())
     }
 
-    async fn set_mode(&self, session: &Session, mode: SessionModeId) -> Result<()> {
-        self.came("session/set_mode", json!({"sessionId": session.id(), "modeId": mode}));
+    async fn set_mode(&self, _: &Context, session: &Session, request: SetSessionModeRequest) -> Result<()> {
+        self.came("session/set_mode", json!({"sessionId": session.id(), "modeId": request.mode_id}));
         Ok(())
     }
 
     async fn set_config_option(
         &self,
+        _: &Context,
         _session: &Session,
         request: SetSessionConfigOptionRequest,
     ) -> Result<Vec<SessionConfigOption>> {

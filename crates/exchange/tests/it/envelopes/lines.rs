@@ -1,7 +1,9 @@
 //! Errors for malformed envelopes, line by line.
 
 use duologue_agent::exchange::envelope::*;
-use duologue_agent::{Agent, Exchange, Limits, Prompt, Server, Session, SessionSetup, StopReason, Turn};
+use duologue_agent::{
+    Agent, Context, Exchange, Limits, Prompt, Server, Session, SessionSetup, StopReason, Turn,
+};
 use serde_json::{Value, json};
 
 use super::pair::{Heard, Quiet};
@@ -52,7 +54,7 @@ impl EnvelopeHandler for Clerk {
 struct Loads;
 
 impl Agent for Loads {
-    async fn load_session(&self, _: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn load_session(&self, _: &Context, _: &Session) -> duologue_agent::Result<SessionSetup> {
         Ok(SessionSetup::new())
     }
 

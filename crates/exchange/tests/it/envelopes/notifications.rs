@@ -344,7 +344,11 @@ async fn a_side_that_was_not_set_up_takes_only_what_is_its_own() {
 struct Eager;
 
 impl Agent for Eager {
-    async fn new_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn new_session(
+        &self,
+        _: &duologue_agent::Context,
+        session: &Session,
+    ) -> duologue_agent::Result<SessionSetup> {
         let peer = session.peer_agent();
         for number in 0..2 {
             peer.notify(format!("n.{number}"), json!(1)).await.map_err(duologue_agent::Error::other)?;

@@ -9,8 +9,8 @@ use duologue_agent::schema::{
     SessionListCapabilities, SessionResumeCapabilities, SessionUpdate,
 };
 use duologue_agent::{
-    Agent, PermissionOption, PermissionOptionKind, Prompt, Result, Server, Session, SessionSetup, StopReason,
-    Turn,
+    Agent, Context, PermissionOption, PermissionOptionKind, Prompt, Result, Server, Session, SessionSetup,
+    StopReason, Turn,
 };
 use duologue_client::exchange::envelope::{
     Capabilities, DelegationOutcome, EnvelopeError, EnvelopeHandler, OutcomeStatus, Query, QueryResponse,
@@ -56,17 +56,17 @@ impl Agent for Obedient {
         AgentCapabilities::new().load_session(true).session_capabilities(sessions)
     }
 
-    async fn load_session(&self, session: &Session) -> Result<SessionSetup> {
+    async fn load_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         session.update(SessionUpdate::user_message("as before")).await?;
         session.update(SessionUpdate::agent_message("Yes.")).await?;
         Ok(SessionSetup::new())
     }
 
-    async fn resume_session(&self, _: &Session) -> Result<SessionSetup> {
+    async fn resume_session(&self, _: &Context, _: &Session) -> Result<SessionSetup> {
         Ok(SessionSetup::new())
     }
 
-    async fn list_sessions(&self, _: ListSessionsRequest) -> Result<ListSessionsResponse> {
+    async fn list_sessions(&self, _: &Context, _: ListSessionsRequest) -> Result<ListSessionsResponse> {
         Ok(ListSessionsResponse::new(vec![SessionInfo::new("of-old", "/work/old")]))
     }
 

@@ -1,0 +1,184 @@
+//! The context that every method of an agent gets with its request.
+
+use std::sync::Arc;
+
+use duologue_agent::schema::{
+    AgentCapabilities, AuthenticateRequest, DeleteSessionRequest, InitializeRequest, InitializeResponse,
+    ListSessionsRequest, ListSessionsResponse, Meta, PromptCapabilities, SessionConfigOption,
+    SetSessionConfigOptionRequest, SetSessionModeRequest,
+};
+use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
+use serde_json::{Value, json};
+
+use duologue_test_support::{ScriptedPeer, Wire, in_time};
+
+/// Answers every request with its id, its `_meta` and the name of the client in the `_meta` of the response.
+struct Mirror;
+
+fn mirror(context: &Context) {
+    let client = context.client().info().map(|info| info.name.as_str());
+    context.set_answer_meta(Meta::from_iter([
+        ("id", json!(context.request_id())),
+        ("meta", json!(context.meta())),
+        ("client", json!(client)),
+        ("trace", json!(context.trace_context().map(|trace| trace.to_string()))),
+    ]));
+}
+
+impl Agent for Mirror {
+    fn initialize(
+        &self,
+        request: &InitializeRequest,
+        mut response: InitializeResponse,
+    ) -> Result<InitializeResponse> {
+        if request.client_info.is_none() {
+            return Err(Error::invalid_params("send your name"));
+        }
+        response.meta.clone_from(&request.meta);
+        response.agent_capabilities =
+            AgentCapabilities::new().prompt_capabilities(PromptCapabilities::new().image(true));
+        Ok(response)
+    }
+
+    async fn new_session(&self, context: &Context, _: &Session) -> Result<SessionSetup> {
+        mirror(context);
+        Ok(SessionSetup::new())
+    }
+
+    async fn load_session(&self, context: &Context, _: &Session) -> Result<SessionSetup> {
+        mirror(context);
+        Ok(SessionSetup::new())
+    }
+
+    async fn resume_session(&self, context: &Context, _: &Session) -> Result<SessionSetup> {
+        mirror(context);
+        Ok(SessionSetup::new())
+    }
+
+    async fn list_sessions(
+        &self,
+        context: &Context,
+        request: ListSessionsRequest,
+    ) -> Result<ListSessionsResponse> {
+        if request.cursor.is_none() {
+            mirror(context);
+        }
+        Ok(ListSessionsResponse::new([]).meta(Meta::from_iter([("of", "the response")])))
+    }
+
+    async fn close_session(&self, context: &Context, _: &Session) -> Result<()> {
+        mirror(context);
+        Ok(())
+    }
+
+    async fn delete_session(&self, context: &Context, _: DeleteSessionRequest) -> Result<()> {
+        mirror(context);
+        Ok(())
+    }
+
+    async fn set_mode(&self, context: &Context, _: &Session, _: SetSessionModeRequest) -> Result<()> {
+        mirror(context);
+        Ok(())
+    }
+
+    async fn set_config_option(
+        &self,
+        context: &Context,
+        _: &Session,
+        _: SetSessionConfigOptionRequest,
+    ) -> Result<Vec<SessionConfigOption>> {
+        mirror(context);
+        Ok(Vec::new())
+    }
+
+    /// Logs in with the key in the `_meta`. Waits for a cancellation without one.
+    async fn authenticate(&self, context: &Context, _: AuthenticateRequest) -> Result<()> {
+        if context.meta().is_none() {
+            context.cancelled().await;
+            assert!(context.is_cancelled() && context.cancellation().is_cancelled());
+            return Err(Error::other("withdrawn"));
+        }
+        mirror(context);
+        Ok(())
+    }
+
+    async fn logout(&self, context: &Context) -> Result<()> {
+        mirror(context);
+        Ok(())
+    }
+
+    async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
+        assert_eq!(prompt.blocks().len(), 1);
+        turn.set_answer_meta(Meta::from_iter([
+            ("id", json!(turn.request_id())),
+            ("meta", json!(turn.meta())),
+            ("client", json!("tests")),
+            ("trace", json!(turn.trace_context().map(|trace| trace.to_string()))),
+        ]));
+        Ok(StopReason::EndTurn)
+    }
+}
+
+const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// The agent is shared, so this tests the agent in an `Arc` as well.
+async fn connected() -> ScriptedPeer {
+    let (transport, mut client) = Wire::Memory.scripted();
+    tokio::spawn(serve(Arc::new(Mirror), transport));
+    let params = json!({"protocolVersion": 1, "_meta": {"of": "the client"}});
+    let refused = client.request("initialize", params.clone()).await;
+    assert_eq!(refused["error"]["message"], "send your name", "{refused}");
+    let mut params = params;
+    params["clientInfo"] = json!({"name": "tests", "version": "1"});
+    let answer = client.request("initialize", params).await;
+    assert_eq!(answer["result"]["_meta"], json!({"of": "the client"}), "{answer}");
+    client
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_method_gets_its_request_and_can_answer_with_meta() {
+    in_time(async {
+        let mut client = connected().await;
+        let place = json!({"sessionId": "s", "cwd": "/tmp", "mcpServers": []});
+        for (method, params) in [
+            ("authenticate", json!({"methodId": "key"})),
+            ("logout", json!({})),
+            ("session/new", place.clone()),
+            ("session/load", place.clone()),
+            ("session/resume", place),
+            ("session/list", json!({})),
+            ("session/set_mode", json!({"sessionId": "s", "modeId": "m"})),
+            ("session/set_config_option", json!({"sessionId": "s", "configId": "c", "value": "v"})),
+            // The capability for images is that of the response to `initialize`.
+            (
+                "session/prompt",
+                json!({"sessionId": "s", "prompt": [{"type": "image", "data": "", "mimeType": "image/png"}]}),
+            ),
+            ("session/close", json!({"sessionId": "s"})),
+            ("session/delete", json!({"sessionId": "s"})),
+        ] {
+            let mut params = params;
+            params["_meta"] = json!({"key": method, "traceparent": TRACE});
+            let answer = client.request(method, params.clone()).await;
+            let expected =
+                json!({"id": answer["id"], "meta": params["_meta"], "client": "tests", "trace": TRACE});
+            assert_eq!(answer["result"]["_meta"], expected, "{method}: {answer}");
+        }
+        let page = client.request("session/list", json!({"cursor": "2"})).await;
+        assert_eq!(page["result"]["_meta"], json!({"of": "the response"}));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_context_knows_that_its_request_was_withdrawn() {
+    in_time(async {
+        let mut client = connected().await;
+        let login = client.send_request("authenticate", json!({"methodId": "key"})).await;
+        client.notify("$/cancel_request", json!({"requestId": login})).await;
+        let answer = client.next_message().await;
+        assert_eq!((&answer["id"], &answer["error"]["message"]), (&json!(login), &json!("withdrawn")));
+        let _: Value = client.request("logout", json!({})).await;
+    })
+    .await;
+}
