@@ -4,7 +4,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
 
-use duologue_rpc::{Error as RpcError, Limits, NotificationBuffer};
+use duologue_rpc::{Error as RpcError, Limits, NotificationBuffer, Peer};
 use duologue_schema::SessionId;
 use duologue_schema::envelope::{EnvelopeParams, NotificationPayload};
 
@@ -13,7 +13,15 @@ use crate::error::{Error, Result};
 use crate::peer_agent::Link;
 use duologue_rpc::Lock as _;
 
-type Send = Box<dyn FnOnce(&mut NotificationBuffer) -> Result<(), RpcError> + std::marker::Send>;
+type Send = Box<dyn FnOnce(Output<'_>) -> Result<(), RpcError> + std::marker::Send>;
+
+/// The destination of a buffered notification.
+enum Output<'a> {
+    /// Behind the response that names the session.
+    Response(&'a mut NotificationBuffer),
+    /// The connection, after that response.
+    Connection(&'a Peer),
+}
 
 /// The buffered notifications, by session.
 #[derive(Default)]
@@ -59,7 +67,10 @@ impl PeerAgent {
             return Err(Error::TooEarly);
         }
         waiting.bytes += bytes;
-        waiting.notifications.push(Box::new(move |notifications| notifications.push(&message)));
+        waiting.notifications.push(Box::new(move |output| match output {
+            Output::Response(notifications) => notifications.push(&message),
+            Output::Connection(peer) => peer.notify_now(&message),
+        }));
         Ok(None)
     }
 }
@@ -69,16 +80,39 @@ impl PendingSession {
     /// after the response that names the session. Later notifications of the session are sent after
     /// that.
     pub fn done(self, mut notifications: NotificationBuffer, answer: impl FnOnce(NotificationBuffer)) {
-        // The lock is kept until everything is sent, so that no notification overtakes another.
-        let mut all = self.link.pending_sessions.0.lock_unpoisoned();
-        for send in all.remove(&self.session).unwrap_or_default().notifications {
-            if let Err(error) = send(&mut notifications) {
-                tracing::warn!(session = %self.session, %error, "a notification could not be sent");
-            }
+        // No lock is taken while they are sent, since a tap that sees them may send as well.
+        // Notifications are buffered until everything before them is sent, so none overtakes another.
+        for send in self.take() {
+            self.send(send, Output::Response(&mut notifications));
         }
         answer(notifications);
-        // `Drop` takes the lock.
-        drop(all);
+        while !self.is_finished() {
+            for send in self.take() {
+                self.send(send, Output::Connection(&self.link.peer));
+            }
+        }
+    }
+
+    /// Takes the buffered notifications.
+    fn take(&self) -> Vec<Send> {
+        let mut all = self.link.pending_sessions.0.lock_unpoisoned();
+        all.get_mut(&self.session).map(std::mem::take).unwrap_or_default().notifications
+    }
+
+    /// Stops to buffer if nothing is buffered. Returns false otherwise.
+    fn is_finished(&self) -> bool {
+        let mut all = self.link.pending_sessions.0.lock_unpoisoned();
+        let is_empty = all.get(&self.session).is_none_or(|waiting| waiting.notifications.is_empty());
+        if is_empty {
+            all.remove(&self.session);
+        }
+        is_empty
+    }
+
+    fn send(&self, send: Send, output: Output<'_>) {
+        if let Err(error) = send(output) {
+            tracing::warn!(session = %self.session, %error, "a notification could not be sent");
+        }
     }
 }
 

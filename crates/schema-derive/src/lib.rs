@@ -26,6 +26,7 @@ use syn::{Item, parse_macro_input};
 /// | `lenient` | an invalid value reads as absent, or as the `Default` of a required field |
 /// | `skip_invalid` | as `lenient`, and invalid items of a list are skipped |
 /// | `null_default` | `null` reads as the default |
+/// | `integer` | accepts every spelling of an integer, such as `1.0`, and names the key in errors |
 /// | `flatten` | the fields of the value are fields of the struct |
 ///
 /// On an **enum of names**: a string. An unknown name is kept in the variant `Unknown`.

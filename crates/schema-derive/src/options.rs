@@ -44,6 +44,7 @@ pub(crate) struct MemberOptions {
     pub(crate) lenient: bool,
     pub(crate) skip_invalid: bool,
     pub(crate) null_default: bool,
+    pub(crate) integer: bool,
     /// True if `null` reads as the default, with or without a hint in the schema.
     pub(crate) reads_null: bool,
     pub(crate) flatten: bool,
@@ -70,6 +71,7 @@ impl MemberOptions {
             "lenient" => self.lenient = true,
             "skip_invalid" => self.skip_invalid = true,
             "null_default" => self.null_default = true,
+            "integer" => self.integer = true,
             "flatten" => self.flatten = true,
             "untagged" => self.untagged = true,
             _ => return Err(meta.error("unknown option")),

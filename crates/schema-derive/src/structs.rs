@@ -93,6 +93,13 @@ impl Field {
     /// Returns the expression that reads the value from `map`.
     fn read(&self) -> TokenStream {
         let ty = &self.ty;
+        if self.options.integer {
+            let key = &self.key;
+            return match self.shape {
+                Shape::Plain => quote!(crate::wire::integer(map, #key)?),
+                Shape::Option(_) | Shape::Patch(_) => quote!(crate::wire::optional_integer(map, #key)?),
+            };
+        }
         if !self.options.lenient && !self.options.skip_invalid {
             return if self.options.reads_null {
                 quote!(map.next_value::<::std::option::Option<#ty>>()?.unwrap_or_default())

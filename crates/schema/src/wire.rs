@@ -330,6 +330,77 @@ pub(crate) fn required<T, E: serde::de::Error>(slot: Option<T>, key: &'static st
     slot.ok_or_else(|| E::missing_field(key))
 }
 
+/// Reads an integer in any spelling: JSON has one type of number, so `1.0` and `1e0` are the integer 1.
+pub(crate) fn integer<'de, A: MapAccess<'de>, T: TryFrom<i128>>(
+    map: &mut A,
+    key: &'static str,
+) -> Result<T, A::Error> {
+    let value = optional_integer(map, key)?;
+    value.ok_or_else(|| no_integer(key))
+}
+
+/// Creates the error for a field that is no integer. It quotes no value.
+fn no_integer<E: serde::de::Error>(key: &str) -> E {
+    E::custom(format_args!("field `{key}` must be an integer"))
+}
+
+/// Reads an integer as [`integer`] does, or `null`.
+pub(crate) fn optional_integer<'de, A: MapAccess<'de>, T: TryFrom<i128>>(
+    map: &mut A,
+    key: &'static str,
+) -> Result<Option<T>, A::Error> {
+    struct Seed<T>(&'static str, PhantomData<T>);
+    impl<T: TryFrom<i128>> Seed<T> {
+        fn convert<E: serde::de::Error>(&self, value: i128) -> Result<Option<T>, E> {
+            let error = |_| E::custom(format_args!("field `{}` is out of range", self.0));
+            T::try_from(value).map(Some).map_err(error)
+        }
+    }
+    impl<'de, T: TryFrom<i128>> DeserializeSeed<'de> for Seed<T> {
+        type Value = Option<T>;
+        fn deserialize<D: Deserializer<'de>>(self, d: D) -> Result<Option<T>, D::Error> {
+            d.deserialize_any(self)
+        }
+    }
+    impl<'de, T: TryFrom<i128>> Visitor<'de> for Seed<T> {
+        type Value = Option<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(f, "an integer as `{}`", self.0)
+        }
+        fn visit_unit<E>(self) -> Result<Option<T>, E> {
+            Ok(None)
+        }
+        fn visit_u64<E: serde::de::Error>(self, value: u64) -> Result<Option<T>, E> {
+            self.convert(value.into())
+        }
+        fn visit_i64<E: serde::de::Error>(self, value: i64) -> Result<Option<T>, E> {
+            self.convert(value.into())
+        }
+        fn visit_f64<E: serde::de::Error>(self, value: f64) -> Result<Option<T>, E> {
+            // Readers of JSON round some larger ones.
+            const LARGEST: f64 = 1e15;
+            if value.fract() == 0.0 && value.abs() <= LARGEST {
+                #[allow(clippy::cast_possible_truncation, reason = "an integer of at most 50 bits")]
+                return self.convert(value as i128);
+            }
+            Err(no_integer(self.0))
+        }
+        fn visit_bool<E: serde::de::Error>(self, _: bool) -> Result<Option<T>, E> {
+            Err(no_integer(self.0))
+        }
+        fn visit_str<E: serde::de::Error>(self, _: &str) -> Result<Option<T>, E> {
+            Err(no_integer(self.0))
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, _: A) -> Result<Option<T>, A::Error> {
+            Err(no_integer(self.0))
+        }
+        fn visit_map<A: MapAccess<'de>>(self, _: A) -> Result<Option<T>, A::Error> {
+            Err(no_integer(self.0))
+        }
+    }
+    map.next_value_seed(Seed(key, PhantomData))
+}
+
 /// The value of a lenient field.
 pub(crate) enum Loose<T> {
     Null,

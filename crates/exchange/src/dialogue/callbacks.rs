@@ -1,5 +1,4 @@
-//! Guards for user code that runs while a message is sent or received: key stores, parameter types,
-//! and a tap that sees a receipt.
+//! Guards for user code that runs while a message is sent or received: key stores and parameter types.
 //!
 //! Key stores and parameter types may read any dialogue, because no lock is taken around them.
 //! Sending or receiving there would wait for the message that waits for the callback, so it is an
@@ -29,7 +28,7 @@ pub(crate) fn call<T>(name: &'static str, callback: impl FnOnce() -> T) -> T {
     callback()
 }
 
-/// Returns true inside a callback, where this thread may have locks of dialogues.
+/// Returns true inside a callback, where the message that calls it is not finished.
 pub(crate) fn is_inside() -> bool {
     RUNNING.get().is_some()
 }

@@ -83,9 +83,10 @@ impl Dialogues {
         })
     }
 
-    /// Sets the keys. Outgoing messages are signed, and incoming ones must be.
-    pub fn keys(mut self, keys: Arc<impl KeyStore>) -> Self {
-        self.verifier = self.verifier.keys(keys);
+    /// Sets the keys. Outgoing messages are signed, and incoming ones must be. An [`Arc`] shares
+    /// them.
+    pub fn keys(mut self, keys: impl KeyStore) -> Self {
+        self.verifier = self.verifier.keys(Arc::new(keys));
         self
     }
 

@@ -70,9 +70,8 @@ pub enum Error {
         "dialogue limit reached ({0} on this connection); retry later or raise `DialogueLimits::dialogues`"
     )]
     TooMany(usize),
-    /// A callback tried to send or receive: a method of [`KeyStore`](super::KeyStore), a type in
-    /// [`Parameters`](super::Parameters), or a [`Tap`](duologue_rpc::Tap) that sees a receipt. A
-    /// message waits for the callback, so nothing was sent.
+    /// A callback tried to send or receive: a method of [`KeyStore`](super::KeyStore), or a type in
+    /// [`Parameters`](super::Parameters). A message waits for the callback, so nothing was sent.
     #[error("a dialogue cannot send or receive in {callback}, which must not block; spawn a task")]
     InCallback {
         /// The callback.

@@ -3,7 +3,7 @@
 
 use duologue_rpc::Lock as _;
 use std::collections::VecDeque;
-use std::panic::AssertUnwindSafe;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -91,6 +91,16 @@ pub(crate) struct InnerState {
     error_reports: usize,
     /// The share of this dialogue in the connection's count of waiting bytes.
     counted_bytes: usize,
+    /// While a receipt is sent: the actions that follow it.
+    after_receipt: Option<AfterReceipt>,
+}
+
+/// The work that waits for a receipt to be sent, so that nothing that results from a message
+/// overtakes its receipt.
+#[derive(Default)]
+struct AfterReceipt {
+    actions: Vec<DialogueAction>,
+    end: Option<Error>,
 }
 
 impl DialogueInner {
@@ -125,6 +135,7 @@ impl DialogueInner {
                 timer: false,
                 error_reports: 0,
                 counted_bytes: 0,
+                after_receipt: None,
             }),
             changed: Notify::new(),
             sending: Arc::default(),
@@ -156,7 +167,8 @@ impl DialogueInner {
 
     /// Handles a verified message; the reader calls it. Unless the message is rejected, `receipt`
     /// is called before the message takes effect, so that the receipt is sent before any message
-    /// that results from it.
+    /// that results from it. No lock is taken meanwhile, since a tap that sees the receipt may read
+    /// the dialogue.
     pub(crate) fn arrive(
         self: &Arc<Self>,
         received: VerifiedMessage,
@@ -178,25 +190,48 @@ impl DialogueInner {
             return Arrival::Refused(refused(Code::Overloaded, text));
         }
         let parent = received.parent_message_id.clone();
-        let (arrival, actions) = state.dialogue.arrive(received, awaited, self.dialogues.now());
+        let (arrival, mut actions) = state.dialogue.arrive(received, awaited, self.dialogues.now());
+        let (mut end, mut panic) = (None, None);
         if !matches!(arrival, Arrival::Refused(_)) {
-            // The lock is kept so that nothing overtakes the receipt.
-            callbacks::call("a Tap", || receipt(&arrival));
+            state.after_receipt = Some(AfterReceipt { actions, end: None });
+            drop(state);
+            panic = catch_unwind(AssertUnwindSafe(|| receipt(&arrival))).err();
+            state = self.state.lock_unpoisoned();
+            AfterReceipt { actions, end } = state.after_receipt.take().unwrap_or_default();
             if let Some((_, answered)) = state.in_flight.take_if(|(id, _)| parent.as_ref() == Some(id)) {
                 let _ = answered.send(());
             }
         }
         self.apply(&mut state, actions);
+        if let Some(reason) = end {
+            self.finish(&mut state, &reason);
+            self.forget(&mut state);
+            self.changed.notify_waiters();
+        }
         // A dialogue with a handle of ours is removed when the handle is dropped.
         if state.handled && state.dialogue.is_blank() {
             drop(state);
             self.leave();
+        } else {
+            drop(state);
+        }
+        if let Some(panic) = panic {
+            resume_unwind(panic);
         }
         arrival
     }
 
+    /// Returns true if the message is buffered until the messages before it arrive.
+    pub(crate) fn is_early(&self, id: &DialogueMessageId) -> bool {
+        self.state.lock_unpoisoned().dialogue.is_early(id)
+    }
+
     /// Executes the actions of the state machine.
     pub(crate) fn apply(self: &Arc<Self>, state: &mut InnerState, actions: Vec<DialogueAction>) {
+        if let Some(after) = &mut state.after_receipt {
+            after.actions.extend(actions);
+            return;
+        }
         let mut actions = VecDeque::from(actions);
         while let Some(action) = actions.pop_front() {
             match action {
@@ -260,6 +295,10 @@ impl DialogueInner {
     /// Ends the dialogue, after our termination or with its connection.
     pub(crate) fn end(&self, why: &Error) {
         let mut state = self.state.lock_unpoisoned();
+        if let Some(after) = &mut state.after_receipt {
+            after.end.get_or_insert_with(|| why.clone());
+            return;
+        }
         self.finish(&mut state, why);
         self.forget(&mut state);
         self.changed.notify_waiters();
@@ -367,6 +406,7 @@ impl DialogueInner {
         received: &VerifiedMessage,
         error: ErrorContent,
     ) {
+        self.dialogues.verifier.refuse(received, self.peer.link.dialogue_connection.id, &error);
         if received.message_type == MessageType::Error {
             return;
         }

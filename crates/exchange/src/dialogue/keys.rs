@@ -189,6 +189,20 @@ pub trait KeyStore: Send + Sync + 'static {
     fn knows(&self, owner: &AgentUri) -> bool;
 }
 
+impl<K: KeyStore + ?Sized> KeyStore for Arc<K> {
+    fn key(&self, id: &str) -> Option<Arc<Key>> {
+        (**self).key(id)
+    }
+
+    fn signing_key(&self, owner: &AgentUri, recipient: &AgentUri, now: SystemTime) -> Option<Arc<Key>> {
+        (**self).signing_key(owner, recipient, now)
+    }
+
+    fn knows(&self, owner: &AgentUri) -> bool {
+        (**self).knows(owner)
+    }
+}
+
 /// Keys in memory.
 ///
 /// An owner may have several keys, for different recipients or during a rotation. Distribute a new

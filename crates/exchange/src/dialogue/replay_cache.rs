@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use duologue_schema::dialogue::{AgentUri, DialogueMessageId};
+use duologue_schema::dialogue::{AgentUri, DialogueMessageId, ErrorContent};
 use jiff::{SignedDuration, Timestamp};
 
 use crate::limits::REPLAY_MESSAGES;
@@ -18,12 +18,15 @@ use crate::limits::REPLAY_MESSAGES;
 pub(super) type Digest = [u8; 32];
 
 /// The result of a lookup.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(super) enum ReplayCheck {
     /// The message is new, and has been added.
     New,
     /// The same message arrived before, on the same connection.
     Same,
+    /// The same message arrived before, on the same connection, and was rejected with this error
+    /// after its receipt.
+    Refused(Box<ErrorContent>),
     /// The same message arrived before, on another connection.
     Elsewhere,
     /// Another message with that id arrived before.
@@ -79,6 +82,8 @@ struct Entry {
     digest: Digest,
     sent: Timestamp,
     end: Option<Timestamp>,
+    /// The error of a message that was rejected after its receipt.
+    refused: Option<Box<ErrorContent>>,
 }
 
 impl ReplayCache {
@@ -97,7 +102,9 @@ impl ReplayCache {
         memory.expire(now);
         if let Some(entry) = memory.messages.get(&message.name) {
             return match entry.digest == message.digest {
-                true if entry.connection == message.connection => ReplayCheck::Same,
+                true if entry.connection == message.connection => {
+                    entry.refused.clone().map_or(ReplayCheck::Same, ReplayCheck::Refused)
+                }
                 true => ReplayCheck::Elsewhere,
                 false => ReplayCheck::Other,
             };
@@ -123,7 +130,15 @@ impl ReplayCache {
         ReplayCheck::New
     }
 
-    /// Removes a message that was rejected later.
+    /// Records that a message was rejected after its receipt.
+    pub(super) fn refuse(&mut self, source: &ReplayScope, name: &MessageKey, error: &ErrorContent) {
+        let entry = self.memories.get_mut(source).and_then(|memory| memory.messages.get_mut(name));
+        if let Some(entry) = entry {
+            entry.refused = Some(Box::new(error.clone()));
+        }
+    }
+
+    /// Removes a message that was rejected before it had a receipt.
     pub(super) fn forget(&mut self, source: &ReplayScope, name: &MessageKey) {
         if let Some(memory) = self.memories.get_mut(source) {
             memory.remove(name);
@@ -143,7 +158,7 @@ impl Memory {
         if let Some(end) = end {
             self.by_end.insert((end, name.clone()));
         }
-        let entry = Entry { connection: *connection, digest: *digest, sent: *sent, end };
+        let entry = Entry { connection: *connection, digest: *digest, sent: *sent, end, refused: None };
         self.messages.insert(name.clone(), entry);
     }
 
@@ -224,6 +239,20 @@ mod tests {
         assert_eq!(memory.see("m", 2, 5, None, 900_000), ReplayCheck::Other);
         memory.0.forget(&source(), &name("m"));
         assert_eq!(memory.see("m", 2, 5, None, 5), ReplayCheck::New);
+    }
+
+    #[test]
+    fn a_rejection_is_repeated_for_the_same_message_alone() {
+        let mut memory = One::new(10);
+        memory.see("m", 1, 0, None, 0);
+        memory.see("n", 1, 0, None, 0);
+        let error = ErrorContent::of(duologue_schema::dialogue::DialogueErrorCode::Conflict, "used");
+        memory.0.refuse(&source(), &name("m"), &error);
+        memory.0.refuse(&source(), &name("none"), &error);
+        memory.0.refuse(&ReplayScope::Connection(0), &name("n"), &error);
+        assert_eq!(memory.see("m", 1, 0, None, 0), ReplayCheck::Refused(Box::new(error)));
+        assert_eq!(memory.see("m", 2, 0, None, 0), ReplayCheck::Other);
+        assert_eq!(memory.see("n", 1, 0, None, 0), ReplayCheck::Same);
     }
 
     #[test]

@@ -79,9 +79,13 @@ fn take(
     let verified = match verdict {
         VerifyOutcome::New(verified) => verified,
         VerifyOutcome::Duplicate(again) => {
-            receipt(again);
+            let key = (peer.link.dialogue_connection.id, again.session_id.clone());
+            let inner = dialogues.registry.lock_unpoisoned().get(&key);
+            let is_early = inner.is_some_and(|inner| inner.is_early(&again.message_id));
+            receipt(if is_early { again.status(ReceiptStatus::Held) } else { again });
             return Ok(());
         }
+        VerifyOutcome::Refused(error) => return Err(about(error)),
     };
     let NewMessage { mut received, replay_key } = *verified;
     received.ends = left(&received).and_then(|left| dialogues.now().checked_add(left));

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Sha256;
 
 use super::canonical::{CanonicalError, Signable};
-use super::keys::{Algorithm, Key};
+use super::keys::{Key, SECRET_BYTES};
 use crate::limits::SIGNATURE_BYTES;
 
 /// The `typ` in the header of every signature, which prevents the reuse of signatures made for
@@ -103,20 +103,19 @@ fn signature(canonical: &str, key: &Key) -> String {
         "alg": key.algorithm().as_str(), "kid": key.id(), "typ": SIGNATURE_TYPE,
     });
     let header = URL_SAFE_NO_PAD.encode(header.to_string());
-    let mac = mac(&header, canonical, key).finalize().into_bytes();
+    let mac = mac(&header, canonical, &key.secret).finalize().into_bytes();
     format!("{header}..{}", URL_SAFE_NO_PAD.encode(mac))
 }
 
-fn mac(header: &str, canonical: &str, key: &Key) -> Hmac<Sha256> {
-    match key.algorithm() {
-        Algorithm::Hs256 => {
-            let mut mac = hmac_sha256(&key.secret);
-            mac.update(header.as_bytes());
-            mac.update(b".");
-            mac.update(URL_SAFE_NO_PAD.encode(canonical).as_bytes());
-            mac
-        }
-    }
+/// Computes the MAC of [`Algorithm::Hs256`](super::keys::Algorithm::Hs256), the only algorithm.
+fn mac(header: &str, canonical: &str, secret: &[u8]) -> Hmac<Sha256> {
+    #[cfg(test)]
+    tests::MACS.set(tests::MACS.get() + 1);
+    let mut mac = hmac_sha256(secret);
+    mac.update(header.as_bytes());
+    mac.update(b".");
+    mac.update(URL_SAFE_NO_PAD.encode(canonical).as_bytes());
+    mac
 }
 
 fn hmac_sha256(secret: &[u8]) -> Hmac<Sha256> {
@@ -141,6 +140,8 @@ impl<'a> ParsedSignature<'a> {
         let (header, mac) = signature.split_once("..")?;
         let text = String::from_utf8(URL_SAFE_NO_PAD.decode(header).ok()?).ok()?;
         // An unknown member of the header may be critical, so it is rejected.
+        // The derived reader takes an array too.
+        text.trim_ascii_start().starts_with('{').then_some(())?;
         let Header { alg, kid, typ } = serde_json::from_str(&text).ok()?;
         (typ == SIGNATURE_TYPE).then_some(())?;
         Some(ParsedSignature { header, mac: URL_SAFE_NO_PAD.decode(mac).ok()?, alg, kid })
@@ -151,15 +152,26 @@ impl<'a> ParsedSignature<'a> {
         self.alg == key.algorithm().as_str()
     }
 
-    /// Returns true if `key` made the signature of `canonical`. Takes constant time.
-    pub(super) fn is_by(&self, key: &Key, canonical: &str) -> bool {
-        mac(self.header, canonical, key).verify_slice(&self.mac).is_ok()
+    /// Returns true if `key` made the signature of `canonical`. Takes constant time, and the same
+    /// time without a key: otherwise the time would reveal the ids of the keys that exist.
+    pub(super) fn is_by(&self, key: Option<&Key>, canonical: &str) -> bool {
+        const NO_SECRET: &[u8] = &[0; SECRET_BYTES];
+        let secret = key.map_or(NO_SECRET, |key| &key.secret);
+        let is_equal = mac(self.header, canonical, secret).verify_slice(&self.mac).is_ok();
+        is_equal & key.is_some()
     }
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
+    use std::cell::Cell;
+
     use super::*;
+
+    thread_local! {
+        /// The number of MACs that this thread has computed.
+        pub(in crate::dialogue) static MACS: Cell<u32> = const { Cell::new(0) };
+    }
 
     fn hex(text: &str) -> Vec<u8> {
         let text: String = text.split_whitespace().collect();
@@ -214,7 +226,8 @@ mod tests {
             .unwrap();
         let key = Key::new("k", "agent://a", secret).unwrap();
         let payload = "{\"iss\":\"joe\",\r\n \"exp\":1300819380,\r\n \"http://example.com/is_root\":true}";
-        let mac = mac("eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9", payload, &key).finalize().into_bytes();
+        let header = "eyJ0eXAiOiJKV1QiLA0KICJhbGciOiJIUzI1NiJ9";
+        let mac = mac(header, payload, &key.secret).finalize().into_bytes();
         assert_eq!(URL_SAFE_NO_PAD.encode(mac), "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk");
     }
 
@@ -231,6 +244,8 @@ mod tests {
             r#"{"alg":"HS256","kid":"k"}"#,
             r#"{"alg":"HS256","kid":"k","typ":"JWT"}"#,
             r#"{"alg":"HS256","kid":7,"typ":"dialogue"}"#,
+            r#"["HS256","k","dialogue"]"#,
+            r#" ["HS256","k","dialogue"]"#,
             r#"{"alg":"HS256","kid":"k","kid":"l","typ":"dialogue"}"#,
             r#"{"alg":"HS256","kid":"k","typ":"dialogue","crit":["b64"],"b64":false}"#,
         ] {

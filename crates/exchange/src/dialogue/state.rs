@@ -203,8 +203,12 @@ impl DialogueState {
         {
             return Ok(Arrival::Refused(error));
         }
-        let buffered = self.early.keys().any(|place| place.id == id);
-        Ok(if buffered { Arrival::Buffered } else { Arrival::Delivered })
+        Ok(if self.is_early(&id) { Arrival::Buffered } else { Arrival::Delivered })
+    }
+
+    /// Returns true if the message is buffered until the messages before it arrive.
+    pub(crate) fn is_early(&self, id: &DialogueMessageId) -> bool {
+        self.early.keys().any(|place| place.id == *id)
     }
 
     /// Returns true if the window would overflow with these messages and bytes.

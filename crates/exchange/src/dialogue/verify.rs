@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use duologue_schema::Json;
-use duologue_schema::dialogue::{AgentUri, DialogueMessage, Receipt};
+use duologue_schema::dialogue::{AgentUri, DialogueMessage, ErrorContent, Receipt};
 use duologue_schema::params_fault;
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
@@ -44,6 +44,8 @@ pub(crate) enum VerifyOutcome {
     New(Box<NewMessage>),
     /// The same message was accepted before. Only the receipt is repeated.
     Duplicate(Receipt),
+    /// The same message was accepted before, and rejected later. The rejection is repeated.
+    Refused(Box<ErrorContent>),
 }
 
 /// A message that passed a [`Verifier`].
@@ -159,6 +161,7 @@ impl Verifier {
             ReplayCheck::Same => Ok(VerifyOutcome::Duplicate(
                 Receipt::new(message.message_id, message.session_id).duplicate(true),
             )),
+            ReplayCheck::Refused(error) => Ok(VerifyOutcome::Refused(error)),
             ReplayCheck::Elsewhere => Err(VerifyError::Elsewhere),
             ReplayCheck::Other => Err(VerifyError::Conflict),
             ReplayCheck::TooOld => Err(VerifyError::TooOld),
@@ -169,6 +172,16 @@ impl Verifier {
     /// message may be sent again, for example after `OVERLOADED`.
     pub(crate) fn forget(&self, replay_key: &ReplayKey) {
         self.seen.lock_unpoisoned().forget(&replay_key.source, &replay_key.name);
+    }
+
+    /// Records that a message was rejected after its receipt. A repetition of it is rejected too.
+    pub(crate) fn refuse(&self, message: &VerifiedMessage, connection: u64, error: &ErrorContent) {
+        let source = match message.key_id {
+            Some(_) => ReplayScope::Agent(message.sender_id.clone()),
+            None => ReplayScope::Connection(connection),
+        };
+        let name = (message.sender_id.clone(), message.message_id.clone());
+        self.seen.lock_unpoisoned().refuse(&source, &name, error);
     }
 
     /// Removes the entries of a connection that has ended.
@@ -201,6 +214,8 @@ impl Verifier {
         let claimed = signature.as_str().and_then(ParsedSignature::read).ok_or(VerifyError::SignatureForm)?;
         let kid = || claimed.kid.chars().take(128).collect::<String>();
         let key = callbacks::call("KeyStore::key", || keys.key(&claimed.kid));
+        // Before the checks of the key, so that all of these errors take the same time.
+        let is_genuine = claimed.is_by(key.as_deref(), &message.canonical);
         let key = key.ok_or_else(|| VerifyError::UnknownKey(kid()))?;
         if sender != Some(key.owner().as_str()) {
             return Err(VerifyError::Owner(kid()));
@@ -214,7 +229,7 @@ impl Verifier {
         if !key.is_valid(now, CLOCK_SKEW) {
             return Err(VerifyError::KeyTime(kid()));
         }
-        if !claimed.is_by(&key, &message.canonical) {
+        if !is_genuine {
             return Err(VerifyError::Forged(kid()));
         }
         Ok(Some(key.shared_id()))

@@ -5,6 +5,7 @@ use std::path::{Component, Path, PathBuf};
 
 use cap_std::ambient_authority;
 use cap_std::fs::Dir;
+use duologue_schema::printable;
 use duologue_schema::work::{Artifact, ArtifactOperation, WorkInput, WorkOutput};
 
 use super::folders::ProjectFolders;
@@ -30,6 +31,11 @@ use super::tree::{Changes, Staged};
 /// and some old files. A crash at that point leaves that state, together with files named
 /// `.duologue-*.tmp`. These contain the old content of updated files and the new content of the
 /// others.
+///
+/// Some artifacts are rejected although they are possible, since they are rarely meant; see
+/// [`ArtifactWriter`], which has the settings.
+///
+/// A temporary file that cannot be removed is logged with `tracing`.
 ///
 /// This function blocks on the disk; use `tokio::task::spawn_blocking` in asynchronous code.
 ///
@@ -59,23 +65,130 @@ pub fn apply_artifacts(
     input: &WorkInput,
     output: &WorkOutput,
 ) -> Result<Vec<PathBuf>, ApplyError> {
+    ArtifactWriter::new().apply(project_root, input, output)
+}
+
+/// Settings for writing artifacts. By default three kinds of artifacts are rejected:
+///
+/// - a path through a folder of version control (`.git`, `.hg`, `.svn`, `.jj` and others), since a
+///   hook or a setting there runs a program later,
+/// - a path with control characters or invisible ones, which looks like another path,
+/// - an update of a file that nobody may write.
+///
+/// ```
+/// use duologue_exchange::work::ArtifactWriter;
+/// # use duologue_schema::Members;
+/// # use duologue_schema::work::{Artifact, WorkContext, WorkInput, WorkOutput, Recommendation, WorkTask};
+///
+/// # let folder = tempfile::tempdir()?;
+/// # let project = folder.path();
+/// # let task = WorkTask::new("guard", Members::new());
+/// # let input = WorkInput::new(WorkContext::new("hooks", "feature", 1), [("feature_root", ".")], task);
+/// let hook = [Artifact::create(".git/hooks/pre-commit", "#!/bin/sh\n")];
+/// # let output = |artifacts: [Artifact; 1]| WorkOutput::new(true, "", artifacts, Recommendation::Proceed);
+/// # let output = output(hook);
+/// assert!(ArtifactWriter::new().apply(project, &input, &output).is_err());
+/// ArtifactWriter::new().allow_version_control(true).apply(project, &input, &output)?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[must_use = "call `apply`, or pass it to a workflow"]
+pub struct ArtifactWriter {
+    version_control: bool,
+    unprintable_names: bool,
+    read_only_files: bool,
+}
+
+impl ArtifactWriter {
+    /// Creates the default settings, those of [`apply_artifacts`].
+    pub fn new() -> Self {
+        ArtifactWriter::default()
+    }
+
+    /// Allows paths through the folders of version control.
+    pub fn allow_version_control(mut self, yes: bool) -> Self {
+        self.version_control = yes;
+        self
+    }
+
+    /// Allows control characters and invisible characters in paths.
+    pub fn allow_unprintable_names(mut self, yes: bool) -> Self {
+        self.unprintable_names = yes;
+        self
+    }
+
+    /// Allows updates of files that nobody may write. The new file is read-only too.
+    pub fn allow_read_only_files(mut self, yes: bool) -> Self {
+        self.read_only_files = yes;
+        self
+    }
+
+    /// Writes the artifacts; see [`apply_artifacts`].
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`apply_artifacts`].
+    pub fn apply(
+        &self,
+        project_root: impl AsRef<Path>,
+        input: &WorkInput,
+        output: &WorkOutput,
+    ) -> Result<Vec<PathBuf>, ApplyError> {
+        write_all(self, project_root.as_ref(), input, output)
+    }
+
+    /// Checks one name of a path.
+    fn check_name(&self, name: &str) -> Result<(), ArtifactError> {
+        if !self.version_control && is_version_control(name) {
+            return Err(ArtifactError::VersionControl { name: name.to_owned() });
+        }
+        let is_shown = |c: &char| !c.is_control() && printable(c.encode_utf8(&mut [0; 4])) == *c.to_string();
+        match name.chars().find(|c| !is_shown(c)) {
+            Some(character) if !self.unprintable_names => Err(ArtifactError::Unprintable { character }),
+            _ => Ok(()),
+        }
+    }
+}
+
+/// Returns true for the folder of a version control system, in every spelling that some file system
+/// takes for it.
+fn is_version_control(name: &str) -> bool {
+    const FOLDERS: [&str; 9] = [".git", ".hg", ".svn", ".bzr", ".jj", ".pijul", "_darcs", "CVS", "git~1"];
+    // Windows ignores the end of such names: `.git.`, `.git `, `.git::$INDEX_ALLOCATION`.
+    let stem = name.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
+    FOLDERS.iter().any(|folder| folder.eq_ignore_ascii_case(stem))
+}
+
+fn write_all(
+    writer: &ArtifactWriter,
+    path: &Path,
+    input: &WorkInput,
+    output: &WorkOutput,
+) -> Result<Vec<PathBuf>, ApplyError> {
     if output.artifacts.is_empty() {
         return Ok(Vec::new());
     }
     let named = input.paths.feature_root().ok_or(ApplyError::NoFeatureRoot)?;
     let about_root = |fault| ApplyError::FeatureRoot { path: named.to_owned(), fault };
-    let feature_root = folder(named).map_err(about_root)?;
-    let places = places(&feature_root, &output.artifacts)?;
+    let feature_root = folder(writer, named).map_err(about_root)?;
+    let places = places(writer, &feature_root, &output.artifacts)?;
 
-    let path = project_root.as_ref();
     let mut folders = Dir::open_ambient_dir(path, ambient_authority())
         .and_then(ProjectFolders::new)
         .map_err(|error| ApplyError::Project { path: path.to_owned(), error })?;
     folders.find(&feature_root).map_err(about_root)?;
 
-    let mut changes = Changes::new(folders);
+    let mut changes = Changes::new(folders, writer.read_only_files);
     match write(&output.artifacts, &places, &mut changes) {
-        Ok(()) => changes.keep(),
+        Ok(()) => {
+            let left = changes.keep();
+            if !left.is_empty() {
+                tracing::warn!(
+                    ?left,
+                    "temporary files of work orders could not be removed; remove them by hand"
+                );
+            }
+        }
         Err((index, fault)) => {
             let path = output.artifacts[index].path.clone();
             return Err(ApplyError::Artifact { index, path, fault, left: changes.undo() });
@@ -108,7 +221,11 @@ fn write(
 }
 
 /// Returns the path of each artifact from the project root, as names.
-fn places<'a>(feature_root: &[&'a str], artifacts: &'a [Artifact]) -> Result<Vec<Vec<&'a str>>, ApplyError> {
+fn places<'a>(
+    writer: &ArtifactWriter,
+    feature_root: &[&'a str],
+    artifacts: &'a [Artifact],
+) -> Result<Vec<Vec<&'a str>>, ApplyError> {
     let about = |index: usize, fault| {
         let path = artifacts[index].path.clone();
         ApplyError::Artifact { index, path, fault, left: Vec::new() }
@@ -118,7 +235,7 @@ fn places<'a>(feature_root: &[&'a str], artifacts: &'a [Artifact]) -> Result<Vec
         if let ArtifactOperation::Unknown(name) = &artifact.operation {
             return Err(about(index, ArtifactError::UnknownOperation(name.to_string())));
         }
-        let place = place(feature_root, &artifact.path).map_err(|fault| about(index, fault))?;
+        let place = place(writer, feature_root, &artifact.path).map_err(|fault| about(index, fault))?;
         places.push(place);
     }
     // In sorted order a path directly precedes those that start with it.
@@ -133,8 +250,12 @@ fn places<'a>(feature_root: &[&'a str], artifacts: &'a [Artifact]) -> Result<Vec
     Ok(places)
 }
 
-fn place<'a>(feature_root: &[&'a str], path: &'a str) -> Result<Vec<&'a str>, ArtifactError> {
-    let names = names(path)?;
+fn place<'a>(
+    writer: &ArtifactWriter,
+    feature_root: &[&'a str],
+    path: &'a str,
+) -> Result<Vec<&'a str>, ArtifactError> {
+    let names = names(writer, path)?;
     if matches!(path.rsplit('/').next(), Some("" | ".")) {
         return Err(ArtifactError::NotAFile);
     }
@@ -147,12 +268,12 @@ fn place<'a>(feature_root: &[&'a str], path: &'a str) -> Result<Vec<&'a str>, Ar
 }
 
 /// Returns the names in the path of a folder; `.` has none.
-fn folder(path: &str) -> Result<Vec<&str>, ArtifactError> {
-    if path.is_empty() { Err(ArtifactError::Empty) } else { names(path) }
+fn folder<'a>(writer: &ArtifactWriter, path: &'a str) -> Result<Vec<&'a str>, ArtifactError> {
+    if path.is_empty() { Err(ArtifactError::Empty) } else { names(writer, path) }
 }
 
 /// Returns the names in a path that does not lead up.
-fn names(path: &str) -> Result<Vec<&str>, ArtifactError> {
+fn names<'a>(writer: &ArtifactWriter, path: &'a str) -> Result<Vec<&'a str>, ArtifactError> {
     if path.is_empty() {
         return Err(ArtifactError::Empty);
     }
@@ -166,7 +287,10 @@ fn names(path: &str) -> Result<Vec<&str>, ArtifactError> {
     let mut names = Vec::new();
     for name in path.split('/').filter(|name| !matches!(*name, "" | ".")) {
         match Path::new(name).components().next() {
-            Some(Component::Normal(normal)) if normal == name => names.push(name),
+            Some(Component::Normal(normal)) if normal == name => {
+                writer.check_name(name)?;
+                names.push(name);
+            }
             Some(Component::ParentDir) => return Err(ArtifactError::LeadsUp),
             // The remaining prefixes name a drive.
             _ => return Err(ArtifactError::Absolute),
@@ -236,6 +360,25 @@ pub enum ArtifactError {
     /// The path contains a backslash or a NUL.
     #[error("has a backslash or a NUL; separate its parts by `/`")]
     BadCharacter,
+    /// The path leads through a folder of version control.
+    #[error(
+        "leads into {name:?}, which belongs to version control; `ArtifactWriter::allow_version_control` allows it"
+    )]
+    VersionControl {
+        /// The folder.
+        name: String,
+    },
+    /// The path contains a control character or an invisible one.
+    #[error(
+        "has the control or invisible character {character:?}; `ArtifactWriter::allow_unprintable_names` allows it"
+    )]
+    Unprintable {
+        /// The character.
+        character: char,
+    },
+    /// The file to update is read-only.
+    #[error("is read-only; change its mode first, or use `ArtifactWriter::allow_read_only_files`")]
+    ReadOnly,
     /// The path has too many names.
     #[error("has more than {MAX_DEPTH} names")]
     TooDeep,

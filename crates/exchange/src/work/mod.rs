@@ -8,7 +8,7 @@ mod tree;
 pub(crate) mod worker;
 mod workflow;
 
-pub use artifacts::{ApplyError, ArtifactError, apply_artifacts};
+pub use artifacts::{ApplyError, ArtifactError, ArtifactWriter, apply_artifacts};
 pub use duologue_schema::work::*;
 pub use worker::Worker;
 pub use workflow::{

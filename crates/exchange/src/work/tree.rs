@@ -14,11 +14,17 @@ use super::folders::{PROJECT, ProjectFolder, ProjectFolders};
 use super::system::{self, FileAccess};
 
 /// Checks that the operation is possible in this folder now. Returns the metadata of the old file.
-fn check_name(dir: &Dir, name: &str, operation: &ArtifactOperation) -> Result<Option<Metadata>, Fault> {
+fn check_name(
+    dir: &Dir,
+    name: &str,
+    operation: &ArtifactOperation,
+    read_only_files: bool,
+) -> Result<Option<Metadata>, Fault> {
     match (dir.symlink_metadata(name), operation) {
         (Ok(metadata), _) if metadata.is_symlink() => Err(Fault::Link { name: name.to_owned() }),
         (Ok(_), ArtifactOperation::Create) => Err(Fault::Exists),
         (Ok(metadata), _) if !metadata.is_file() => Err(Fault::NotAFile),
+        (Ok(metadata), _) if metadata.permissions().readonly() && !read_only_files => Err(Fault::ReadOnly),
         (Ok(metadata), _) => match system::special_bits(&metadata) {
             Some(mode) => Err(Fault::SpecialBits { mode }),
             None => Ok(Some(metadata)),
@@ -34,6 +40,8 @@ fn check_name(dir: &Dir, name: &str, operation: &ArtifactOperation) -> Result<Op
 /// The changes made so far, and the information to roll them back. Dropping it rolls them back.
 pub(super) struct Changes {
     folders: ProjectFolders,
+    /// True if files that nobody may write are updated.
+    read_only_files: bool,
     /// The created folders.
     made: Vec<(ProjectFolder, String)>,
     /// Temporary files, removed at the end.
@@ -52,14 +60,16 @@ struct Placed {
 }
 
 impl Changes {
-    pub(super) fn new(folders: ProjectFolders) -> Self {
-        Changes { folders, made: Vec::new(), scratch: Vec::new(), placed: Vec::new() }
+    pub(super) fn new(folders: ProjectFolders, read_only_files: bool) -> Self {
+        let (made, scratch, placed) = (Vec::new(), Vec::new(), Vec::new());
+        Changes { folders, read_only_files, made, scratch, placed }
     }
 
-    /// Keeps all changes.
-    pub(super) fn keep(mut self) {
+    /// Keeps all changes. Returns the temporary files that could not be removed.
+    pub(super) fn keep(mut self) -> Vec<String> {
         self.made.clear();
         self.placed.clear();
+        self.take_back()
     }
 
     /// Rolls back all changes. Returns those that failed.
@@ -100,7 +110,10 @@ impl Changes {
     pub(super) fn check(&mut self, place: &[&str], operation: &ArtifactOperation) -> Result<(), Fault> {
         let Some((name, way)) = place.split_last() else { return Err(Fault::NotAFile) };
         match self.folders.find(way)? {
-            Some(folder) => check_name(&*self.folders.open(folder)?, name, operation).map(drop),
+            Some(folder) => {
+                let dir = self.folders.open(folder)?;
+                check_name(&dir, name, operation, self.read_only_files).map(drop)
+            }
             None if *operation == ArtifactOperation::Update => Err(Fault::Missing),
             None => Ok(()),
         }
@@ -195,7 +208,7 @@ impl Staged {
             _ => changes.folders.find(way)?.ok_or(Fault::Missing)?,
         };
         let dir = changes.folders.open(folder)?;
-        let old = check_name(&dir, name, &artifact.operation)?;
+        let old = check_name(&dir, name, &artifact.operation, changes.read_only_files)?;
         let access = match &old {
             Some(old) => FileAccess::of(old),
             None => changes.usual_access(folder)?,
@@ -233,10 +246,11 @@ impl Staged {
         self.set_aside(&dir, &old)?;
         changes.placed.push(Placed { folder, name, path, old: Some(old.clone()) });
         // The file can no longer be replaced, but it may not be the one that was checked.
-        let found = check_name(&dir, &old, &ArtifactOperation::Update).map_err(|fault| match fault {
-            Fault::Link { .. } => Fault::Link { name: self.name.clone() },
-            other => other,
-        })?;
+        let found =
+            check_name(&dir, &old, &ArtifactOperation::Update, true).map_err(|fault| match fault {
+                Fault::Link { .. } => Fault::Link { name: self.name.clone() },
+                other => other,
+            })?;
         if found.as_ref().map(FileAccess::of) != self.old {
             return Err(Fault::Exchanged { name: self.name.clone() });
         }
@@ -251,7 +265,7 @@ impl Staged {
             Err(error) if error.kind() == ErrorKind::AlreadyExists => Err(Fault::Exists),
             // The file system does not support hard links.
             Err(_) => {
-                check_name(dir, &self.name, &ArtifactOperation::Create)?;
+                check_name(dir, &self.name, &ArtifactOperation::Create, true)?;
                 Ok(dir.rename(&self.beside, dir, &self.name)?)
             }
         }
@@ -293,7 +307,7 @@ mod tests {
 
     fn changes(project: &Path) -> Changes {
         let project = Dir::open_ambient_dir(project, ambient_authority()).unwrap();
-        Changes::new(ProjectFolders::new(project).unwrap())
+        Changes::new(ProjectFolders::new(project).unwrap(), false)
     }
 
     fn staged(artifacts: &[Artifact], changes: &mut Changes) -> Vec<Staged> {
@@ -412,7 +426,7 @@ mod tests {
         // The file that showed the usual access has been removed.
         assert_eq!(names(folder.path()).len(), 4 + 4);
         files.iter().for_each(|file| file.place(&mut changes).unwrap());
-        changes.keep();
+        assert_eq!(changes.keep(), Vec::<String>::new());
         assert_eq!((mode("secret"), mode("open"), mode("tool")), (0o600, 0o666, 0o755));
         assert_eq!(mode("made"), mode("usual"));
         assert_eq!(names(folder.path()), ["made", "open", "secret", "tool", "usual"]);
@@ -433,6 +447,22 @@ mod tests {
         assert!(matches!(&fault, Fault::Exchanged { name } if name == "a"), "{fault}");
         assert_eq!(changes.undo(), Vec::<String>::new());
         assert_eq!((fs::read_to_string(&path).unwrap().as_str(), names(folder.path()).len()), ("old", 1));
+    }
+
+    #[test]
+    fn temporary_files_that_stay_are_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut changes = changes(folder.path());
+        let files = staged(&[Artifact::create("a", "new")], &mut changes);
+        files[0].place(&mut changes).unwrap();
+        // A folder cannot be removed as a file.
+        let beside = files[0].beside.clone();
+        fs::remove_file(folder.path().join(&beside)).unwrap();
+        fs::create_dir(folder.path().join(&beside)).unwrap();
+        let left = changes.keep();
+        assert_eq!(left.len(), 1);
+        assert!(left[0].starts_with(&beside), "{left:?}");
+        assert_eq!(fs::read_to_string(folder.path().join("a")).unwrap(), "new");
     }
 
     #[test]

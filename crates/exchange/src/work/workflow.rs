@@ -9,7 +9,7 @@ use duologue_schema::work::{
     Recommendation, WorkContext, WorkInput, WorkNote, WorkOutput, WorkPaths, WorkTask,
 };
 
-use super::artifacts::{ApplyError, apply_artifacts};
+use super::artifacts::{ApplyError, ArtifactWriter};
 use super::notes;
 use super::worker::{ErasedWorker, Worker};
 
@@ -18,8 +18,10 @@ use super::worker::{ErasedWorker, Worker};
 /// The [`Recommendation`] of a step decides how the run continues. `proceed` continues with the
 /// next step. `retry` increments `iteration` and continues with the step named by
 /// [`WorkflowStep::back_to`], or repeats this one. `escalate` and unknown recommendations stop the
-/// run for a decision by the user, as does `retry` at the limit of `iteration`. A `success` of
-/// false changes nothing: only the recommendation counts.
+/// run for a decision by the user, as does `retry` at the limit of `iteration`. `proceed` means that
+/// the step succeeded, so together with a `success` of false it stops the run too.
+///
+/// The notes of all steps together are limited; see [`max_note_bytes`](Self::max_note_bytes).
 ///
 /// With [`apply_to`](Self::apply_to) the artifacts of each step are written before the next one
 /// begins, if the step succeeded and does not escalate. Other artifacts are available in the
@@ -53,6 +55,8 @@ use super::worker::{ErasedWorker, Worker};
 pub struct Workflow {
     steps: Vec<WorkflowStep>,
     max_iterations: u32,
+    max_note_bytes: usize,
+    artifacts: ArtifactWriter,
     project: Option<PathBuf>,
     prior_context: Vec<WorkNote>,
     on_step: Option<Callback<CompletedStep>>,
@@ -115,6 +119,8 @@ impl Default for Workflow {
         Workflow {
             steps: Vec::new(),
             max_iterations: Workflow::MAX_ITERATIONS,
+            max_note_bytes: Workflow::MAX_NOTE_BYTES,
+            artifacts: ArtifactWriter::new(),
             project: None,
             prior_context: Vec::new(),
             on_step: None,
@@ -134,6 +140,9 @@ impl Workflow {
     /// Default of the highest `iteration`.
     pub const MAX_ITERATIONS: u32 = 3;
 
+    /// Default of the maximum size of all notes, in bytes: 1 MiB.
+    pub const MAX_NOTE_BYTES: usize = 1 << 20;
+
     /// Creates a workflow without steps.
     pub fn new() -> Self {
         Workflow::default()
@@ -151,8 +160,22 @@ impl Workflow {
         self
     }
 
-    /// Writes the artifacts of each step below this folder; see [`apply_artifacts`]. By default
-    /// nothing is written.
+    /// Sets the maximum size of the notes of all steps, in bytes;
+    /// [`MAX_NOTE_BYTES`](Self::MAX_NOTE_BYTES) by default. Each order contains all of them. A step
+    /// whose notes exceed it stops the run for a decision by the user.
+    pub fn max_note_bytes(mut self, bytes: usize) -> Self {
+        self.max_note_bytes = bytes;
+        self
+    }
+
+    /// Sets the artifacts that are written; see [`ArtifactWriter`].
+    pub fn artifacts(mut self, writer: ArtifactWriter) -> Self {
+        self.artifacts = writer;
+        self
+    }
+
+    /// Writes the artifacts of each step below this folder; see
+    /// [`apply_artifacts`](super::apply_artifacts). By default nothing is written.
     pub fn apply_to(mut self, project_root: impl Into<PathBuf>) -> Self {
         self.project = Some(project_root.into());
         self
@@ -214,8 +237,15 @@ impl Workflow {
                     return Err(WorkflowError::WorkflowStep { action, iteration, fault, run: Box::new(run) });
                 }
             };
-            run.notes.extend(self.nameless(&output.notes));
-            let recommendation = output.recommendation.clone();
+            let notes = self.nameless(&output.notes);
+            let bytes = bytes_of(&run.notes).saturating_add(bytes_of(&notes));
+            if bytes > self.max_note_bytes {
+                run.completed.push(CompletedStep { action, iteration, output, written: Vec::new() });
+                let limit = self.max_note_bytes;
+                return Ok(self.escalated(run, EscalationReason::TooManyNotes { bytes, limit }));
+            }
+            run.notes.extend(notes);
+            let (success, recommendation) = (output.success, output.recommendation.clone());
             let written = self.write(input, &output).await;
             let mut done = CompletedStep { action: action.clone(), iteration, output, written: Vec::new() };
             match written {
@@ -232,7 +262,8 @@ impl Workflow {
             }
             run.completed.push(done);
             match recommendation {
-                Recommendation::Proceed => at += 1,
+                Recommendation::Proceed if success => at += 1,
+                Recommendation::Proceed => return Ok(self.escalated(run, EscalationReason::Contradiction)),
                 Recommendation::Retry if context.iteration < self.max_iterations => {
                     context.iteration += 1;
                     at = back[at];
@@ -259,8 +290,8 @@ impl Workflow {
         if !output.success || output.recommendation.escalates() {
             return Ok(Vec::new());
         }
-        let (path, output) = (project.clone(), output.clone());
-        let written = tokio::task::spawn_blocking(move || apply_artifacts(path, &input, &output));
+        let (writer, path, output) = (self.artifacts.clone(), project.clone(), output.clone());
+        let written = tokio::task::spawn_blocking(move || writer.apply(path, &input, &output));
         written.await.unwrap_or_else(|error| {
             Err(ApplyError::Project { path: project.clone(), error: std::io::Error::other(error) })
         })
@@ -283,6 +314,11 @@ impl Workflow {
         }
         run
     }
+}
+
+/// Returns the size of the notes as JSON.
+fn bytes_of(notes: &[WorkNote]) -> usize {
+    notes.iter().map(|note| note.as_json().get().len()).sum()
 }
 
 /// The result of a [`Workflow`].
@@ -333,6 +369,16 @@ pub enum EscalationReason {
     Unknown(String),
     /// The agent recommended a retry, but the limit is reached.
     TooManyIterations,
+    /// The agent recommended `proceed`, which means success, and reported a `success` of false.
+    Contradiction,
+    /// The notes exceed [`Workflow::max_note_bytes`]. Those of the last step are only in its
+    /// [`CompletedStep::output`], and its artifacts were not written.
+    TooManyNotes {
+        /// The size of all notes with those of the last step.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
 }
 
 /// Errors of a run.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use duologue_exchange::work::{ApplyError, ArtifactError as Fault, apply_artifacts};
+use duologue_exchange::work::{ApplyError, ArtifactError as Fault, ArtifactWriter, apply_artifacts};
 use duologue_schema::Members;
 use duologue_schema::work::{
     Artifact, Recommendation, WorkContext, WorkInput, WorkOutput, WorkPaths, WorkTask,
@@ -55,11 +55,17 @@ impl Project {
     }
 
     fn apply_to(&self, feature_root: &str, artifacts: &[Artifact]) -> Result<Vec<PathBuf>, ApplyError> {
-        apply_artifacts(
-            self.root(),
-            &input([(WorkPaths::FEATURE_ROOT, feature_root)].into()),
-            &output(artifacts),
-        )
+        self.apply_with(&ArtifactWriter::new(), feature_root, artifacts)
+    }
+
+    fn apply_with(
+        &self,
+        writer: &ArtifactWriter,
+        feature_root: &str,
+        artifacts: &[Artifact],
+    ) -> Result<Vec<PathBuf>, ApplyError> {
+        let input = input([(WorkPaths::FEATURE_ROOT, feature_root)].into());
+        writer.apply(self.root(), &input, &output(artifacts))
     }
 
     /// Every file, folder and link, what it is and what is in it.
@@ -310,11 +316,76 @@ fn other_names_of_a_file_keep_its_content() {
 #[test]
 fn an_update_keeps_the_permissions() {
     let project = Project::new();
+    let writer = ArtifactWriter::new().allow_read_only_files(true);
     for mode in [0o755, 0o600, 0o444] {
         fs::set_permissions(project.feature("old.md"), PermissionsExt::from_mode(mode)).unwrap();
-        project.apply(&[update("old.md")]).unwrap();
+        project.apply_with(&writer, "features/login", &[update("old.md")]).unwrap();
         assert_eq!(fs::metadata(project.feature("old.md")).unwrap().mode() & 0o777, mode);
     }
+}
+
+#[test]
+fn a_read_only_file_is_not_updated() {
+    let project = Project::new();
+    for mode in [0o444, 0o555, 0o400, 0o000] {
+        fs::set_permissions(project.feature("old.md"), PermissionsExt::from_mode(mode)).unwrap();
+        // The comparison of the files reads them.
+        if rustix::process::geteuid().is_root() || mode & 0o400 != 0 {
+            let (index, fault) = project.refuses(&[create("new.md"), update("old.md")]);
+            assert!(index == 1 && matches!(fault, Fault::ReadOnly), "{fault}");
+        }
+    }
+}
+
+#[test]
+fn version_control_is_out_of_reach() {
+    let project = Project::new();
+    let allow = ArtifactWriter::new().allow_version_control(true);
+    let is_rejected =
+        |fault: &Fault, folder: &str| matches!(fault, Fault::VersionControl { name } if name == folder);
+    for (path, folder) in [
+        (".git/hooks/pre-commit", ".git"),
+        ("deep/.git/config", ".git"),
+        (".GIT/config", ".GIT"),
+        // A file of this name points to the real folder.
+        ("sub/.git", ".git"),
+        (".git. /config", ".git. "),
+        (".git::$INDEX_ALLOCATION/config", ".git::$INDEX_ALLOCATION"),
+        ("GIT~1/config", "GIT~1"),
+        (".hg/hgrc", ".hg"),
+        (".svn/x", ".svn"),
+        (".jj/repo", ".jj"),
+        ("_darcs/prefs", "_darcs"),
+        ("cvs/Root", "cvs"),
+    ] {
+        let (index, fault) = project.refuses(&[create("fine.md"), create(path)]);
+        assert!(index == 1 && is_rejected(&fault, folder), "{path}: {fault}");
+        let other = Project::new();
+        other.apply_with(&allow, ".", &[create(path)]).unwrap();
+        assert!(other.root().join(path).exists(), "{path}");
+    }
+    let root = project.apply_to(".git/hooks", &[create("pre-commit")]).unwrap_err();
+    assert!(matches!(&root, ApplyError::FeatureRoot { fault, .. } if is_rejected(fault, ".git")), "{root}");
+    project.apply(&[create(".gitignore"), create("git/a"), create("my.git/a"), create(".github/a")]).unwrap();
+}
+
+#[test]
+fn names_are_printable() {
+    let project = Project::new();
+    let allow = ArtifactWriter::new().allow_unprintable_names(true);
+    for odd in
+        ['\n', '\r', '\t', '\u{1b}', '\u{7f}', '\u{85}', '\u{202e}', '\u{2066}', '\u{200b}', '\u{feff}']
+    {
+        let path = format!("a{odd}b/c.md");
+        let (index, fault) = project.refuses(&[create("fine.md"), create(&path)]);
+        assert!(
+            index == 1 && matches!(fault, Fault::Unprintable { character } if character == odd),
+            "{fault}"
+        );
+        assert!(!fault.to_string().contains(odd), "{fault}");
+        project.apply_with(&allow, "features/login", &[create(&path)]).unwrap();
+    }
+    project.apply(&[create("grüße.md"), create("\u{1f469}\u{200d}\u{1f4bb}.md"), create("a b.md")]).unwrap();
 }
 
 #[test]

@@ -12,7 +12,9 @@ use duologue_exchange::envelope::{
     Capabilities, DelegationOutcome, EnvelopeError, EnvelopeHandler, OutcomeStatus, PROGRESS, ReceivedTask,
 };
 use duologue_exchange::{Exchange, ExchangeConnector, ExchangeService, PeerAgent};
-use duologue_rpc::{Direction, Incoming, PeerBuilder, Responder, Service, Tap, TappedFrame, Transport};
+use duologue_rpc::{
+    Direction, Incoming, NotificationBuffer, PeerBuilder, Responder, Service, Tap, TappedFrame, Transport,
+};
 use duologue_schema::dialogue::{AgentUri, DialogueContent, MessageType};
 use futures::FutureExt;
 use serde::{Deserialize, Deserializer};
@@ -139,11 +141,11 @@ fn a_form_of_parameters_may_look_at_the_dialogue_and_not_speak_in_it() {
     });
 }
 
-/// Drops what it holds, and tries to send, when a receipt leaves.
+/// Reads the dialogue, sends in it, and drops what it holds, when a receipt leaves.
 #[derive(Default)]
 struct Dropper {
     held: Mutex<Option<(Dialogue, Answer)>>,
-    refused: Mutex<Vec<&'static str>>,
+    messages: Mutex<Option<usize>>,
 }
 
 type Answer = futures::future::BoxFuture<'static, Result<VerifiedMessage, Error>>;
@@ -155,10 +157,10 @@ impl Tap for Dropper {
             && line.contains("receipt")
             && let Some((dialogue, answer)) = self.held.lock().unwrap().take()
         {
-            match dialogue.inform("I am a tap.").into_future().now_or_never() {
-                Some(Err(Error::InCallback { callback })) => self.refused.lock().unwrap().push(callback),
-                other => panic!("it may wait for ever: {other:?}"),
-            }
+            *self.messages.lock().unwrap() = Some(dialogue.messages().len());
+            assert!(!dialogue.has_ended());
+            // It is sent, and its receipt has not come.
+            assert!(dialogue.inform("I am a tap.").into_future().now_or_never().is_none());
             drop((answer, dialogue));
         }
     }
@@ -189,7 +191,7 @@ impl DialogueHandler for Listener {
 }
 
 #[test]
-fn a_tap_may_drop_the_last_handle_of_the_dialogue_whose_receipt_it_is_shown() {
+fn a_tap_may_use_the_dialogue_whose_receipt_it_sees_and_drop_its_last_handle() {
     finishes(async {
         let (heard, mut hears) = tokio::sync::mpsc::unbounded_channel();
         let (dropper, permit) = (Arc::new(Dropper::default()), Arc::new(Semaphore::new(0)));
@@ -207,7 +209,57 @@ fn a_tap_may_drop_the_last_handle_of_the_dialogue_whose_receipt_it_is_shown() {
         permit.add_permits(1);
         assert_eq!(hears.recv().await, Some(MessageType::Update));
         assert_eq!(hears.recv().await, Some(MessageType::Response));
-        assert_eq!(*dropper.refused.lock().unwrap(), ["a Tap"]);
+        // The query and the update.
+        assert_eq!(*dropper.messages.lock().unwrap(), Some(2));
+    });
+}
+
+/// Sends a notification in the session that is being created, when its response leaves.
+#[derive(Default)]
+struct Announcer(OnceLock<PeerAgent>, Mutex<Vec<String>>);
+
+impl Tap for Announcer {
+    fn frame(&self, frame: TappedFrame<'_>) {
+        let line = String::from_utf8_lossy(frame.bytes).into_owned();
+        if frame.direction == Direction::Outgoing
+            && let Some(peer) = self.0.get()
+        {
+            if line.contains("_the/response") {
+                peer.notify("tap", json!(3)).into_future().now_or_never().unwrap().unwrap();
+            }
+            self.1.lock().unwrap().push(line);
+        }
+    }
+}
+
+#[derive(serde::Serialize, Deserialize)]
+struct Opened {}
+
+impl duologue_schema::Notification for Opened {
+    const METHOD: &'static str = "_the/response";
+}
+
+#[test]
+fn a_tap_may_send_in_the_session_whose_response_it_sees() {
+    finishes(async {
+        let announcer = Arc::new(Announcer::default());
+        let (ours, theirs) = Transport::memory();
+        let peer = end(PeerBuilder::new(ours).tap(announcer.clone()), Exchange::new().agent_id("same"));
+        let _them = end(PeerBuilder::new(theirs), Exchange::new().agent_id("same"));
+        let pending = peer.pending_session("memory");
+        peer.notify("early", json!(1)).await.unwrap();
+        assert!(announcer.0.set(peer.clone()).is_ok());
+        let rpc = peer.rpc().clone();
+        // The response, and behind it the early notification.
+        pending.done(NotificationBuffer::new(&rpc), |_| rpc.notify_now(&Opened {}).unwrap());
+        peer.notify("later", json!(4)).await.unwrap();
+        let lines = announcer.1.lock().unwrap();
+        let topics: Vec<&str> = ["_the/response", "\"tap\"", "\"later\""]
+            .into_iter()
+            .zip(&*lines)
+            .filter_map(|(topic, line)| line.contains(topic).then_some(topic))
+            .collect();
+        assert_eq!((topics.len(), lines.len()), (3, 3), "{lines:?}");
     });
 }
 

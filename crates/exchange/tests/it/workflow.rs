@@ -6,8 +6,8 @@ use std::sync::{Arc, Mutex};
 
 use duologue_exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_exchange::work::{
-    ApplyError, Artifact, ArtifactError, EscalationReason, Recommendation, RunEnd, WorkContext, WorkInput,
-    WorkNote, WorkOutput, Workflow, WorkflowError, WorkflowStep,
+    ApplyError, Artifact, ArtifactError, ArtifactWriter, EscalationReason, Recommendation, RunEnd,
+    WorkContext, WorkInput, WorkNote, WorkOutput, Workflow, WorkflowError, WorkflowStep,
 };
 use duologue_schema::Members;
 use proptest::prelude::*;
@@ -146,13 +146,68 @@ async fn the_limit_is_the_highest_iteration() {
 }
 
 #[tokio::test]
-async fn a_step_that_failed_is_a_step_like_any_other() {
+async fn a_step_that_failed_does_not_proceed() {
     let seen = Seen::default();
     let failed = WorkOutput::new(false, "No.", [], Recommendation::Proceed);
     let workflow = Workflow::new().step(answering("a", failed)).step(step("b", &seen, &[]));
     let run = workflow.run(context(), root()).await.unwrap();
-    assert_eq!((run.end, run.completed.len()), (RunEnd::Finished, 2));
-    assert!(!run.completed[0].output.success);
+    assert_eq!((run.end, run.completed.len()), (RunEnd::Escalated(EscalationReason::Contradiction), 1));
+    assert_eq!(told(&seen), []);
+    // It may be tried again, and a success may.
+    for success in [true, false] {
+        let again = WorkOutput::new(success, "", [], Recommendation::Retry);
+        let run = Workflow::new().step(answering("a", again)).run(context(), root()).await.unwrap();
+        assert_eq!(
+            (run.end, run.completed.len()),
+            (RunEnd::Escalated(EscalationReason::TooManyIterations), 3)
+        );
+    }
+}
+
+#[tokio::test]
+async fn notes_are_limited() {
+    let note = |length: usize| "x".repeat(length).into();
+    let output =
+        WorkOutput::new(true, "", [Artifact::create("a.md", "")], Recommendation::Retry).notes([note(8)]);
+    // Each note has quotation marks around it.
+    for (limit, completed) in [(9, 1), (10, 2), (29, 3), (30, 3)] {
+        let project = tempfile::tempdir().unwrap();
+        let workflow = Workflow::new()
+            .max_note_bytes(limit)
+            .artifacts(ArtifactWriter::new().allow_version_control(true))
+            .step(answering("a", output.clone()));
+        let run = workflow.run(context(), root()).await.unwrap();
+        let full = RunEnd::Escalated(EscalationReason::TooManyNotes { bytes: completed * 10, limit });
+        let end = if limit < 30 { full } else { RunEnd::Escalated(EscalationReason::TooManyIterations) };
+        assert_eq!((&run.end, run.completed.len(), run.notes.len()), (&end, completed, limit / 10));
+        assert_eq!(run.completed[completed - 1].output.notes, [note(8)]);
+        drop(project);
+    }
+    // Those of an earlier run count, and the files of a step that is too long are not written.
+    let project = tempfile::tempdir().unwrap();
+    let workflow = Workflow::new()
+        .max_note_bytes(19)
+        .prior_context([note(8)])
+        .apply_to(project.path())
+        .step(answering("a", output));
+    let run = workflow.run(context(), root()).await.unwrap();
+    assert!(matches!(run.end, RunEnd::Escalated(EscalationReason::TooManyNotes { bytes: 20, limit: 19 })));
+    assert!(!project.path().join("features").exists());
+}
+
+#[tokio::test]
+async fn a_workflow_has_the_settings_of_its_artifacts() {
+    let hook =
+        WorkOutput::new(true, "", [Artifact::create(".git/hooks/pre-commit", "")], Recommendation::Proceed);
+    for allowed in [false, true] {
+        let project = tempfile::tempdir().unwrap();
+        let workflow = Workflow::new()
+            .apply_to(project.path())
+            .artifacts(ArtifactWriter::new().allow_version_control(allowed))
+            .step(answering("a", hook.clone()));
+        assert_eq!(workflow.run(context(), [("feature_root", ".")]).await.is_ok(), allowed);
+        assert_eq!(project.path().join(".git").exists(), allowed);
+    }
 }
 
 #[tokio::test]

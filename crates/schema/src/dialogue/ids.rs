@@ -3,9 +3,11 @@
 //! Decoding accepts any text, so that a message with an invalid id can still be answered.
 //! [`DialogueMessage::check`](super::DialogueMessage::check) rejects such an id.
 
+use std::borrow::Cow;
 use std::fmt;
 
 use crate::ids::ids;
+use crate::printable;
 
 /// The greatest length of the id of a message or dialogue, in characters.
 pub const ID_CHARS: usize = 128;
@@ -29,7 +31,8 @@ pub(super) fn is_id(text: &str) -> bool {
 impl AgentUri {
     /// Parses a URI.
     ///
-    /// Two URIs name the same agent when their texts are equal; nothing is normalised.
+    /// Two URIs name the same agent when their texts are equal; nothing is normalised. Invisible
+    /// characters are rejected. Visible ones that look alike, as in different scripts, are not.
     ///
     /// ```
     /// use duologue_schema::dialogue::{AgentUri, AgentUriError};
@@ -64,7 +67,7 @@ impl AgentUri {
         if text.len() > URI_BYTES {
             return Err(AgentUriError::TooLong);
         }
-        let odd = |c: &char| c.is_control() || c.is_whitespace() || ['?', '#', '\\'].contains(c);
+        let odd = |c: &char| is_hidden(*c) || c.is_whitespace() || ['?', '#', '\\'].contains(c);
         if let Some(c) = rest.chars().find(odd) {
             return Err(AgentUriError::Character(c));
         }
@@ -92,6 +95,13 @@ impl AgentUri {
     fn parts(&self) -> impl Iterator<Item = &str> {
         self.as_str().strip_prefix(SCHEME).unwrap_or_default().splitn(3, '/')
     }
+}
+
+/// Returns true for characters that are not visible. With them two different names look the same.
+fn is_hidden(c: char) -> bool {
+    // `printable` keeps the joiners, which emoji and some scripts need. A name does not.
+    let is_joiner = matches!(c, '\u{200C}' | '\u{200D}');
+    is_joiner || c.is_control() || matches!(printable(c.encode_utf8(&mut [0; 4])), Cow::Owned(_))
 }
 
 const SCHEME: &str = "agent://";
@@ -140,6 +150,10 @@ mod tests {
             ("agent://a b", AgentUriError::Character(' ')),
             ("agent://a/b\n", AgentUriError::Character('\n')),
             ("agent://a/b?c", AgentUriError::Character('?')),
+            ("agent://a\u{200b}", AgentUriError::Character('\u{200b}')),
+            ("agent://a/\u{202e}b", AgentUriError::Character('\u{202e}')),
+            ("agent://a/b\u{200d}", AgentUriError::Character('\u{200d}')),
+            ("agent://a/b\u{feff}", AgentUriError::Character('\u{feff}')),
             (&long, AgentUriError::TooLong),
         ] {
             assert_eq!(AgentUri::parse(text), Err(fault), "{text}");

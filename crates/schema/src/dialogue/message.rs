@@ -38,6 +38,7 @@ pub struct DialogueMessage {
     /// The time of sending, as an ISO 8601 timestamp with an offset from UTC.
     pub timestamp: String,
     /// The position in the dialogue. Both agents count the same sequence from 1.
+    #[wire(integer)]
     pub interaction_step: u64,
     /// The type of the message.
     pub message_type: MessageType,
@@ -176,9 +177,12 @@ pub enum DialogueAct {
 /// Metadata of a message, for routing and expiry.
 #[wire(snake, definition = "Metadata")]
 pub struct DialogueMetadata {
-    /// The priority from 0 to 9.
+    /// The priority, from 0 to 9. Any other integer is kept as well, because the signature covers it;
+    /// see [`band`](Self::band).
+    #[wire(integer)]
     pub priority: Option<i64>,
     /// The lifetime in seconds from the `timestamp`. Absent means no limit.
+    #[wire(integer)]
     pub ttl: Option<u64>,
     /// An id shared by the messages of related dialogues, 1 to 128 characters.
     pub correlation_id: Option<String>,
@@ -190,13 +194,53 @@ pub struct DialogueMetadata {
     pub parent_message_id: Option<DialogueMessageId>,
 }
 
+impl DialogueMetadata {
+    /// Returns the band of the `priority`.
+    ///
+    /// ```
+    /// use duologue_schema::dialogue::{DialogueMetadata, PriorityBand};
+    ///
+    /// assert_eq!(DialogueMetadata::new().priority(10).band(), PriorityBand::Critical);
+    /// assert_eq!(DialogueMetadata::new().band(), PriorityBand::Medium);
+    /// ```
+    #[must_use]
+    pub fn band(&self) -> PriorityBand {
+        self.priority.map_or(PriorityBand::Medium, PriorityBand::from)
+    }
+}
+
+/// The four bands of priorities. Integers beyond 0 to 9 count as the nearest of these.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum PriorityBand {
+    /// 0 to 2.
+    Low,
+    /// 3 to 5, and a message without a priority.
+    #[default]
+    Medium,
+    /// 6 and 7.
+    High,
+    /// 8 and 9.
+    Critical,
+}
+
+impl From<i64> for PriorityBand {
+    fn from(priority: i64) -> Self {
+        match priority {
+            ..=2 => Self::Low,
+            3..=5 => Self::Medium,
+            6..=7 => Self::High,
+            8.. => Self::Critical,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::Json;
     use crate::dialogue::{Belief, BeliefUpdate, DialogueErrorCode, ErrorContent};
+    use crate::{Json, params_fault};
 
     fn message() -> DialogueMessage {
         DialogueMessage::new(
@@ -237,6 +281,59 @@ mod tests {
         ];
         for (field, message) in wrong {
             assert_eq!(message.check().unwrap_err().field, field);
+        }
+    }
+
+    #[test]
+    fn any_priority_belongs_to_a_band_and_is_kept() {
+        use PriorityBand::{Critical, High, Low, Medium};
+        let bands =
+            [(-1, Low), (0, Low), (2, Low), (3, Medium), (5, Medium), (6, High), (7, High), (8, Critical)];
+        for (priority, band) in bands.into_iter().chain([(9, Critical), (10, Critical), (i64::MIN, Low)]) {
+            let text = format!(r#"{{"priority":{priority}}}"#);
+            let metadata: DialogueMetadata = serde_json::from_str(&text).unwrap();
+            assert_eq!(metadata.band(), band, "{priority}");
+            assert_eq!(serde_json::to_string(&metadata).unwrap(), text);
+        }
+        assert_eq!(DialogueMetadata::new().band(), PriorityBand::default());
+    }
+
+    #[test]
+    fn integers_have_any_spelling() {
+        let read = |text: &str| serde_json::from_str::<DialogueMetadata>(text);
+        let read_ttl = |value: &str| read(&format!(r#"{{"ttl":{value}}}"#)).map(|metadata| metadata.ttl);
+        for (spelling, value) in [("60", 60), ("60.0", 60), ("6e1", 60), ("6.0E+1", 60), ("-0.0", 0)] {
+            assert_eq!(read_ttl(spelling).unwrap(), Some(value), "{spelling}");
+        }
+        assert_eq!(read_ttl("null").unwrap(), None);
+        assert_eq!(read_ttl("1.0e15").unwrap(), Some(1_000_000_000_000_000));
+        for (spelling, fault) in [
+            ("1.5", "must be an integer"),
+            ("1e300", "must be an integer"),
+            ("9007199254740991.0", "must be an integer"),
+            ("-1", "is out of range"),
+            ("-1.0", "is out of range"),
+            ("\"60\"", "must be an integer"),
+            ("true", "must be an integer"),
+            ("[60]", "must be an integer"),
+            ("{\"a\":1}", "must be an integer"),
+        ] {
+            let error = params_fault("a", &read_ttl(spelling).unwrap_err());
+            assert_eq!(error, format!("a: field `ttl` {fault}"), "{spelling}");
+        }
+        assert_eq!(read(r#"{"priority":-3.0}"#).unwrap().priority, Some(-3));
+        let step = |value: &str| {
+            let text = serde_json::to_string(&message()).unwrap();
+            serde_json::from_str::<DialogueMessage>(&text.replace("\"interaction_step\":1", value))
+        };
+        assert_eq!(step("\"interaction_step\":7.0").unwrap().interaction_step, 7);
+        for (value, fault) in [
+            ("\"interaction_step\":null", "field `interaction_step` must be an integer"),
+            ("\"interaction_step\":0.5", "field `interaction_step` must be an integer"),
+            ("\"step\":1", "missing field `interaction_step`"),
+        ] {
+            let error = step(value).unwrap_err().to_string();
+            assert!(error.contains(fault), "{value}: {error}");
         }
     }
 

@@ -19,7 +19,9 @@ use crate::{Json, MethodRow, MethodSide, Request, SessionId};
 pub use content::{Belief, BeliefUpdate, DialogueContent};
 pub use error::{DialogueErrorCode, ErrorContent};
 pub use ids::{AgentUri, AgentUriError, DialogueId, DialogueMessageId, ID_CHARS, URI_BYTES};
-pub use message::{DialogueAct, DialogueMessage, DialogueMetadata, InvalidField, LIST_ITEMS, MessageType};
+pub use message::{
+    DialogueAct, DialogueMessage, DialogueMetadata, InvalidField, LIST_ITEMS, MessageType, PriorityBand,
+};
 
 /// The params of `_session/dialogue`.
 #[wire]

@@ -205,6 +205,10 @@ pub(crate) fn decode<T: DeserializeOwned>(method: &str, params: Option<&RawValue
 #[must_use]
 pub fn params_fault(method: impl std::fmt::Display, error: &serde_json::Error) -> String {
     let text = error.to_string();
+    // Written for a field that must be an integer. Serde's own messages do not begin like this.
+    if text.starts_with("field `") {
+        return format!("{method}: {}", text.split(" at line ").next().unwrap_or_default());
+    }
     // Of all messages of serde, only `missing field` quotes nothing from the peer.
     match text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
         Some(field) => format!("{method}: missing field `{field}`"),

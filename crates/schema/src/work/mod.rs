@@ -75,6 +75,7 @@ pub struct WorkContext {
     /// The name of the workflow.
     pub workflow: String,
     /// The number of the attempt. It starts at 1, and each `retry` adds 1.
+    #[wire(integer)]
     pub iteration: u32,
 }
 
@@ -109,7 +110,8 @@ pub struct WorkOutput {
     /// Notes for the next steps. They do not name agents, because steps are independent of agents.
     #[wire(default, null_default)]
     pub notes: Vec<WorkNote>,
-    /// The recommendation for the workflow.
+    /// The recommendation for the workflow. `proceed` also states that the step succeeded, so it
+    /// contradicts a `success` of false.
     pub recommendation: Recommendation,
 }
 
@@ -151,7 +153,7 @@ pub enum ArtifactOperation {
 /// The recommendation of an agent for the workflow.
 #[wire(open)]
 pub enum Recommendation {
-    /// Continue with the next step.
+    /// The step succeeded: continue with the next one.
     Proceed,
     /// Retry the step.
     Retry,

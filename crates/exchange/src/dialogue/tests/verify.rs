@@ -13,6 +13,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
 
 use crate::dialogue::canonical::{CanonicalError, canonical};
+use crate::dialogue::signature::tests::MACS;
 use crate::dialogue::verify::{NewMessage, Verifier, VerifyOutcome};
 use crate::dialogue::verify_error::VerifyError;
 use crate::dialogue::{AllowList, AllowRule, Key, Keys, SignError, sign};
@@ -334,6 +335,59 @@ fn signed_messages_with_invalid_fields_are_rejected() {
     assert_eq!(code, DialogueErrorCode::InvalidParameter);
     assert!(answer.error_message.contains("missing field `interaction_step`"), "{answer:?}");
     assert_eq!(answer.failed_session_id, Some("s1".into()));
+}
+
+#[test]
+fn signed_integers_may_be_respelled() {
+    let seller = seller(&keys([key("k1")]));
+    let metadata = DialogueMetadata::new().ttl(60).priority(10);
+    let json = signed(&message("m1").metadata(metadata));
+    let respelled = json
+        .get()
+        .replace("\"interaction_step\":1", "\"interaction_step\":1.0")
+        .replace("\"ttl\":60", "\"ttl\":6e1")
+        .replace("\"priority\":10", "\"priority\":10.0");
+    assert_eq!(respelled.len(), json.get().len() + 5);
+    let respelled: Json = serde_json::from_str(&respelled).unwrap();
+    let NewMessage { received, .. } = taken(seller.verify(&respelled, 0, start()));
+    assert_eq!((received.interaction_step, received.metadata.ttl), (1, Some(60)));
+    assert_eq!(received.metadata.priority, Some(10));
+    // Both spellings are the same message.
+    assert!(matches!(seller.verify(&json, 0, start()), Ok(VerifyOutcome::Duplicate(_))));
+
+    let header = json!({ "alg": "HS256", "kid": "k1", "typ": "dialogue" });
+    let mut half = value(&message("m2"));
+    half["interaction_step"] = json!(1.5);
+    let error = seller.verify(&forge(&half, &header, &SECRET), 0, start()).unwrap_err();
+    assert!(error.to_string().contains("`interaction_step` must be an integer"), "{error}");
+}
+
+/// Otherwise the time tells a peer which key ids exist, and whose they are.
+#[test]
+fn every_signature_costs_one_mac() {
+    let other = Key::new("other", SELLER, [9; 32]).unwrap();
+    let bound = key("bound").with("agent://else.example").unwrap();
+    let late = key("late").not_before(start() + 3600 * SECOND);
+    let seller = seller(&keys([key("k1"), other, bound, late]));
+    for (kid, alg) in [
+        ("k1", "HS256"),
+        ("k1", "HS512"),
+        ("unknown", "HS256"),
+        ("other", "HS256"),
+        ("bound", "HS256"),
+        ("late", "HS256"),
+    ] {
+        let header = json!({ "alg": alg, "kid": kid, "typ": "dialogue" });
+        let forged = forge(&value(&message("m1")), &header, &[3; 32]);
+        let before = MACS.get();
+        let error = seller.verify(&forged, 0, start()).unwrap_err();
+        assert_eq!(error.code(), DialogueErrorCode::Unauthorized, "{kid}: {error}");
+        assert_eq!(MACS.get() - before, 1, "{kid} {alg}");
+    }
+    // The secret that stands for an unknown key signs nothing.
+    let header = json!({ "alg": "HS256", "kid": "unknown", "typ": "dialogue" });
+    let forged = forge(&value(&message("m1")), &header, &[0; 32]);
+    assert!(matches!(seller.verify(&forged, 0, start()), Err(VerifyError::UnknownKey(_))));
 }
 
 #[test]

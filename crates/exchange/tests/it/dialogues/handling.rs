@@ -404,6 +404,37 @@ async fn early_messages_are_buffered_and_a_gap_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_repetition_has_the_status_of_the_message() {
+    let listener = Listener::default();
+    let (mut buyer, session) = played(Dialogues::new(SELLER).unwrap().handler(listener.clone())).await;
+    say(&mut buyer, &session, 1, "inform", None).await;
+    // Step 2 is missing. Step 3 will turn out to be illegal, and step 4 not.
+    for (step, kind) in [(3, "accept"), (4, "inform")] {
+        for duplicate in [false, true] {
+            let receipt = &say(&mut buyer, &session, step, kind, None).await["receipt"];
+            assert_eq!(
+                (&receipt["status"], &receipt["duplicate"]),
+                (&json!("held"), &json!(duplicate)),
+                "{step}"
+            );
+        }
+    }
+    tokio::time::sleep(Duration::from_secs(6)).await;
+    let error = buyer.expect("_session/dialogue").await;
+    assert_eq!(error["params"]["message"]["content"]["failed_message_id"], "m3", "{error}");
+    // Its sender learns it again when it repeats the message.
+    for _ in 0..2 {
+        let error = &say(&mut buyer, &session, 3, "accept", None).await["error"]["content"];
+        assert_eq!(error["error_code"], "INVALID_PARAMETER", "{error}");
+        assert_eq!(error["failed_message_id"], "m3");
+        assert_eq!(error["details"]["allowed"][0], "request");
+        let receipt = &say(&mut buyer, &session, 4, "inform", None).await["receipt"];
+        assert_eq!((&receipt["status"], &receipt["duplicate"]), (&json!("delivered"), &json!(true)));
+    }
+    assert_eq!(listener.heard(), ["inform 1", "inform 4"]);
+}
+
+#[tokio::test(start_paused = true)]
 async fn early_messages_behind_a_full_inbox_are_kept() {
     struct Slow(Listener);
     impl DialogueHandler for Slow {
@@ -612,7 +643,7 @@ async fn an_error_repeats_nothing_of_a_message_that_cannot_be_read() {
         let answer = buyer.request("_session/dialogue", params).await;
         assert_eq!(
             answer["result"]["error"]["content"]["error_message"],
-            "not a dialogue message: message: the params do not fit"
+            "not a dialogue message: message: field `interaction_step` must be an integer"
         );
         let answer = buyer.request("_session/dialogue", json!({ "sessionId": ["hunter2"] })).await;
         assert!(answer["error"]["code"] == -32602 && !answer.to_string().contains("hunter2"), "{answer}");
