@@ -39,6 +39,9 @@ pub(crate) enum Error {
     /// A request that the agent does not support, and the capability that it would have to advertise.
     #[error("{0}")]
     NotAdvertised(String),
+    /// A mode, an option or a value that the agent does not offer, and those that it does.
+    #[error("{0}")]
+    NotOffered(String),
     /// A mistake on the command line.
     #[error("{0}")]
     Usage(String),
@@ -56,7 +59,7 @@ impl Error {
         match self {
             Error::Agent(error) => of_client(error),
             Error::Exchange(error) => of_exchange(error),
-            Error::Login(_) => Exit::Found,
+            Error::Login(_) | Error::NotOffered(_) => Exit::Found,
             Error::NotAdvertised(_) => Exit::NotAdvertised,
             Error::Serve(_) | Error::Start(_) => Exit::Agent,
             Error::Transcript(TranscriptError::Flood { .. }) => Exit::Agent,

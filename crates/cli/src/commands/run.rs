@@ -15,8 +15,12 @@ const KINDS: [&str; 10] =
 /// it starts the mock agent.
 ///
 /// On a terminal everything is shown as it happens, and a draft that the agent clears disappears. In a
-/// pipe only the agent's messages are printed, each when it is final. Ctrl-C cancels the turn; a second
-/// one exits.
+/// pipe only the agent's messages are printed, each when it is final. Esc or Ctrl-C cancels the turn; a second
+/// Ctrl-C exits.
+///
+/// At the prompt, Alt-Enter or a backslash at the end begins a new line, and a paste keeps its lines. Tab
+/// completes the agent's commands, and `:help` lists those of this program. The arrows go through the prompts
+/// of this run; no history is written to a file.
 ///
 /// The agent may read and write files in the folder, and run programs, which nothing confines. Its permission
 /// requests are put to you, or refused if there is no terminal. A request shows the kind, the
@@ -31,8 +35,9 @@ const KINDS: [&str; 10] =
 /// failed, or the session did not come about (then `sessionId` may be null); `write`, with the `path` and the
 /// `bytes` of a file; `terminal`, with the `command`, `args`, `env` and `cwd` of a program; `answer`, with the
 /// `toolCallId`, `title`, `kind` and `command` of a tool call, the chosen `option`, and `by`: `rule` or `nobody`.
-/// The last three have an `outcome`: `done`, `refused`, `failed` or `unfinished`
-/// for a write and a terminal, `allowed`, `rejected`, `cancelled` or `refused` for an answer.
+/// Those three have an `outcome`: `done`, `refused`, `failed` or `unfinished`
+/// for a write and a terminal, `allowed`, `rejected`, `cancelled` or `refused` for an answer. With --settings
+/// the line is `settings`, with the `modes` and `configOptions` of the session as the protocol has them.
 ///
 /// Exits with 0 if the agent ended its turn, 1 if it stopped for another reason (a limit, a refusal) or
 /// answered with an error, 3 if it died, 5 if it did not advertise a capability that an option needs, and 6 if you, a
@@ -60,6 +65,9 @@ pub(crate) struct RunArgs {
     /// List the agent's sessions
     #[arg(long, conflicts_with_all = ["prompt", "load", "resume", "json"])]
     pub(crate) list: bool,
+    /// List the session's modes and options: their ids, names and values, with a star at the current one
+    #[arg(long, conflicts_with_all = ["prompt", "list"])]
+    pub(crate) settings: bool,
     /// Load a session and show its conversation
     #[arg(long, value_name = "ID", conflicts_with = "resume")]
     pub(crate) load: Option<String>,

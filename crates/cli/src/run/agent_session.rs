@@ -12,7 +12,7 @@ use duologue_transcript::{Recorder, Side};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::input::{InputLine, UserInput};
+use super::input::{InputEvent, InputLine, Typing, UserInput};
 use super::output::SessionOutput;
 use super::rows::Span;
 use super::ui_queue::{Question, StderrLines, UiEvent, UiEvents, UiQueue};
@@ -50,6 +50,18 @@ pub(crate) enum WaitResult<T> {
     Line(Option<InputLine>),
     /// Ctrl-C.
     Interrupt,
+    /// Esc, during a turn.
+    Escape,
+}
+
+/// The input that a wait reacts to, besides answers and signals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Listen {
+    Nothing,
+    /// Esc.
+    Escape,
+    /// A prompt.
+    Prompt,
 }
 
 /// An agent and the user of this command, while both are connected.
@@ -92,7 +104,8 @@ impl AgentSession {
             }
             None => None,
         };
-        let (signals, input) = (Signals::listen()?, reads.then(UserInput::start));
+        let signals = Signals::listen()?;
+        let input = if reads { Some(UserInput::start(output.is_live())?) } else { None };
         let mut agent_session = AgentSession {
             output,
             recorder,
@@ -155,7 +168,7 @@ impl AgentSession {
         let mut ended = match outcome {
             Err(SessionEnd::Left(_)) => tokio::time::timeout(LEAVING, agent.close()).await.ok(),
             // A slow agent has as long as it needs, unless the user interrupts.
-            _ => match self.wait_for(agent.close(), false).await {
+            _ => match self.wait_for(agent.close(), Listen::Nothing).await {
                 Ok(WaitResult::Done(status)) => Some(status),
                 _ => None,
             },
@@ -278,9 +291,9 @@ impl AgentSession {
 
     /// Waits for `work`. An interrupt ends the session.
     pub(super) async fn uninterrupted<T>(&mut self, work: impl Future<Output = T>) -> Result<T, SessionEnd> {
-        match self.wait_for(work, false).await? {
+        match self.wait_for(work, Listen::Nothing).await? {
             WaitResult::Done(done) => Ok(done),
-            WaitResult::Line(_) | WaitResult::Interrupt => Err(SessionEnd::Left(Signal::Interrupt)),
+            _ => Err(SessionEnd::Left(Signal::Interrupt)),
         }
     }
 
@@ -322,52 +335,105 @@ impl AgentSession {
         Err(Error::Start(text).into())
     }
 
-    /// Waits for `work`. Meanwhile it shows the agent's questions and redraws the screen. With
-    /// `reading` it also waits for a line.
+    /// Waits for `work`. Meanwhile it shows the agent's questions and redraws the screen.
     ///
     /// Updates are shown before questions, in the order of the wire.
     pub(super) async fn wait_for<T>(
         &mut self,
         work: impl Future<Output = T>,
-        reading: bool,
+        listen: Listen,
     ) -> Result<WaitResult<T>, SessionEnd> {
         let mut work = pin!(work);
         loop {
-            let asking = self.open_question.is_some();
             let due = self.output.due();
-            if let Some(input) = &mut self.input {
-                input.listen(asking || reading);
-            }
+            let typing = match (&self.open_question, listen) {
+                (Some(_), _) => Typing::Answer,
+                (None, Listen::Prompt) => Typing::Prompt,
+                (None, _) => Typing::Nothing,
+            };
             tokio::select! {
                 biased;
                 signal = self.signals.next() => match signal {
+                    // With a half-typed prompt it begins a new one.
+                    Signal::Interrupt if typing == Typing::Prompt && self.clear_prompt()? => {}
                     Signal::Interrupt => return Ok(WaitResult::Interrupt),
                     signal => return Err(SessionEnd::Left(signal)),
                 },
                 done = &mut work => return Ok(WaitResult::Done(done)),
                 Some(event) = self.events.events.recv() => self.event(event)?,
-                () = withdrawn(&mut self.open_question), if asking => {
+                () = withdrawn(&mut self.open_question), if typing == Typing::Answer => {
                     self.open_question = None;
                     self.output.withdraw()?;
                     self.next_question()?;
+                    self.ask_again(listen)?;
                 }
-                line = line(&mut self.input, asking), if asking || reading => match (line?, self.open_question.take()) {
-                    (Some(line), Some(mut question)) => {
-                        if self.output.turn_page(&mut question.text, &line.text)? {
-                            self.open_question = Some(question);
-                            continue;
-                        }
-                        self.output.answered(&line.text)?;
-                        question.answer(line.text);
-                        self.next_question()?;
+                event = next_event(&mut self.input, typing) => match (event?, typing) {
+                    (InputEvent::Line(line), Typing::Answer) => {
+                        self.answer(&line)?;
+                        self.ask_again(listen)?;
                     }
+                    (InputEvent::Line(line), _) => return Ok(WaitResult::Line(Some(line))),
                     // The input has ended, so no question can be answered.
-                    (None, Some(_)) => return Err(SessionEnd::Left(Signal::Interrupt)),
-                    (line, None) => return Ok(WaitResult::Line(line)),
+                    (InputEvent::End, Typing::Answer) => return Err(SessionEnd::Left(Signal::Interrupt)),
+                    (InputEvent::End, Typing::Prompt) => return Ok(WaitResult::Line(None)),
+                    (InputEvent::End, Typing::Nothing) => {}
+                    (InputEvent::Changed, typing) => self.show_typed(typing)?,
+                    (InputEvent::TooLong, _) => {
+                        let text = "· the text is too long to be typed; put it into a file, and pass - as the prompt";
+                        self.output.note(vec![Span::new(BAD, text)])?;
+                    }
+                    (InputEvent::Redraw, typing) => {
+                        self.output.redraw()?;
+                        self.show_typed(typing)?;
+                    }
+                    (InputEvent::Escape, _) => {
+                        let shown = self.open_question.as_mut();
+                        let closes_page = match shown {
+                            Some(question) => self.output.turn_page(&mut question.text, "q", false)?,
+                            None => false,
+                        };
+                        if !closes_page && listen == Listen::Escape {
+                            return Ok(WaitResult::Escape);
+                        }
+                    }
                 },
                 () = at(due) => self.output.paint()?,
             }
         }
+    }
+
+    /// Answers the open question with a line, or turns its page.
+    fn answer(&mut self, line: &InputLine) -> Result<()> {
+        let Some(mut question) = self.open_question.take() else { return Ok(()) };
+        if self.output.turn_page(&mut question.text, &line.text, line.shown)? {
+            self.open_question = Some(question);
+            return Ok(());
+        }
+        self.output.answered(&line.text, line.shown)?;
+        question.answer(line.text.clone());
+        self.next_question()
+    }
+
+    /// Shows the prompt again after a question that came between.
+    fn ask_again(&mut self, listen: Listen) -> Result<()> {
+        if listen == Listen::Prompt && self.open_question.is_none() {
+            self.output.ask_prompt()?;
+            self.show_typed(Typing::Prompt)?;
+        }
+        Ok(())
+    }
+
+    /// Shows the edited line.
+    pub(super) fn show_typed(&mut self, typing: Typing) -> Result<()> {
+        let typed = self.input.as_ref().and_then(|input| input.typed(typing));
+        Ok(self.output.show_typed(typed)?)
+    }
+
+    /// Removes a half-typed prompt. Returns false if there is none.
+    fn clear_prompt(&mut self) -> Result<bool> {
+        let had_text = self.input.as_mut().is_some_and(|input| input.clear(Typing::Prompt));
+        self.show_typed(Typing::Prompt)?;
+        Ok(had_text)
     }
 
     fn event(&mut self, event: UiEvent) -> Result<()> {
@@ -405,6 +471,7 @@ impl AgentSession {
         }
         self.output.ask(&question.text, call)?;
         self.open_question = Some(question);
+        self.show_typed(Typing::Answer)?;
         Ok(())
     }
 
@@ -432,10 +499,11 @@ async fn withdrawn(question: &mut Option<Question>) {
     }
 }
 
-async fn line(input: &mut Option<UserInput>, is_answer: bool) -> std::io::Result<Option<InputLine>> {
+async fn next_event(input: &mut Option<UserInput>, typing: Typing) -> std::io::Result<InputEvent> {
     match input {
-        Some(input) => input.line(is_answer).await,
-        None => Ok(None),
+        Some(input) => input.next(typing).await,
+        None if typing == Typing::Nothing => std::future::pending().await,
+        None => Ok(InputEvent::End),
     }
 }
 

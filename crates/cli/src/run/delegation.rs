@@ -11,7 +11,7 @@ use duologue_client::exchange::envelope::{
 use duologue_schema::envelope::{Ack, EnvelopeKind, OutcomeStatus};
 use tokio::time::Instant;
 
-use super::agent_session::{SessionEnd, WaitResult, at};
+use super::agent_session::{Listen, SessionEnd, WaitResult, at};
 use super::envelope_command::{
     EnvelopeCommand, data, fault, format_duration, multi_line, one_line, to_error,
 };
@@ -65,7 +65,7 @@ impl EnvelopeCommand<'_> {
         let mut interrupted = false;
         let outcome = loop {
             let next = next(task, &mut self.notifications, late, &mut cancelling, until);
-            let reason = match self.agent_session.wait_for(next, false).await? {
+            let reason = match self.agent_session.wait_for(next, Listen::Nothing).await? {
                 WaitResult::Done(TaskEvent::Notification(notification)) => {
                     self.show_notification(notification)?;
                     continue;
@@ -105,7 +105,7 @@ impl EnvelopeCommand<'_> {
                     late = None;
                     "the user cancelled"
                 }
-                WaitResult::Line(_) => continue,
+                WaitResult::Line(_) | WaitResult::Escape => continue,
             };
             self.note(if interrupted { "cancelling; Ctrl-C again leaves" } else { "cancelling" })?;
             until = Some(Instant::now() + PATIENCE);

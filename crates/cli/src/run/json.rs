@@ -10,12 +10,16 @@
 //!   started, with the same outcomes;
 //! - `{"sessionId":…,"answer":{"toolCallId":…,"title":…,"kind":…,"command":…,"outcome":…,"option":…,"by":…}}`: the
 //!   answer to a question, with the outcome `allowed`, `rejected`, `cancelled` or `refused`; `by` is `rule` (with
-//!   the `rule`) or `nobody`. A form has a `message` in place of the tool call.
+//!   the `rule`) or `nobody`. A form has a `message` in place of the tool call;
+//! - `{"sessionId":…,"settings":{"modes":…,"configOptions":…}}`: the modes and options of the session, as the
+//!   protocol has them; only with `--settings`.
 
 use std::io;
 
 use duologue_client::Error;
-use duologue_schema::{PromptResponse, SessionId, SessionUpdate};
+use duologue_schema::{
+    PromptResponse, SessionConfigOption, SessionId, SessionModeState, SessionState, SessionUpdate,
+};
 use serde::Serialize;
 
 use super::audit::AuditEntry;
@@ -36,11 +40,23 @@ enum OutputBody<'a> {
     Update(&'a SessionUpdate),
     Outcome(&'a PromptResponse),
     Error(serde_json::Value),
+    #[serde(rename_all = "camelCase")]
+    Settings {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        modes: &'a Option<SessionModeState>,
+        config_options: &'a [SessionConfigOption],
+    },
 }
 
 /// Writes an update.
 pub(super) fn update(session: &SessionId, update: &SessionUpdate) -> io::Result<()> {
     write(Some(session), OutputBody::Update(update))
+}
+
+/// Writes the modes and options of the session.
+pub(super) fn settings(session: &SessionId, state: &SessionState) -> io::Result<()> {
+    let body = OutputBody::Settings { modes: &state.modes, config_options: &state.config_options };
+    write(Some(session), body)
 }
 
 /// Writes an entry of the audit trail.

@@ -4,17 +4,19 @@ use std::io::{self, IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use anstream::ColorChoice;
-use duologue_client::Error;
+use duologue_client::{Error, Session};
 use duologue_schema::{
     Conversation, PromptResponse, SessionId, SessionUpdate, StopReason, ToolCall, ToolCallId, ToolCallUpdate,
 };
 use tokio::time::Instant;
 
 use super::audit::AuditEntry;
+use super::input::TypedText;
 use super::json;
 use super::question::QuestionText;
 use super::rows::{Span, flat};
 use super::screen::{self, Screen, WindowSize};
+use super::settings;
 use crate::ui::{BAD, DIM, MARK, stderr};
 
 /// The shortest time between two drawings of the terminal.
@@ -141,6 +143,15 @@ impl SessionOutput {
         }
     }
 
+    /// Prints the modes and options of the session, one a line, as the result of the command.
+    pub(super) fn settings(&mut self, session: &Session) -> io::Result<()> {
+        if let SessionOutput::Json = self {
+            return json::settings(session.id(), &session.state());
+        }
+        self.leave()?;
+        settings::lines(&session.state()).iter().try_for_each(|line| print_line(line))
+    }
+
     /// Shows a note of this program.
     pub(super) fn note(&mut self, note: Vec<Span>) -> io::Result<()> {
         match self {
@@ -213,11 +224,32 @@ impl SessionOutput {
         }
     }
 
-    /// Turns a page of the question, if the user typed that.
-    pub(super) fn turn_page(&mut self, question: &mut QuestionText, typed: &str) -> io::Result<bool> {
+    /// Shows the line that the user edits behind the question.
+    pub(super) fn show_typed(&mut self, typed: Option<TypedText>) -> io::Result<()> {
+        self.on_terminal(|live| {
+            live.screen.show_typed(typed);
+            live.paint()
+        })
+    }
+
+    /// Draws everything again, below the output of another program.
+    pub(super) fn redraw(&mut self) -> io::Result<()> {
+        self.on_terminal(|live| {
+            live.screen.forget_drawn();
+            live.paint()
+        })
+    }
+
+    /// Turns a page of the question, if the user typed that. `shown` is true if the terminal echoed it.
+    pub(super) fn turn_page(
+        &mut self,
+        question: &mut QuestionText,
+        typed: &str,
+        shown: bool,
+    ) -> io::Result<bool> {
         match self {
             SessionOutput::Live(live) => {
-                let turned = live.screen.turn_page(typed);
+                let turned = live.screen.turn_page(typed, shown);
                 live.paint()?;
                 Ok(turned)
             }
@@ -242,10 +274,10 @@ impl SessionOutput {
         })
     }
 
-    /// Applies the line that answered the question.
-    pub(super) fn answered(&mut self, line: &str) -> io::Result<()> {
+    /// Applies the line that answered the question. `shown` is true if the terminal echoed it.
+    pub(super) fn answered(&mut self, line: &str, shown: bool) -> io::Result<()> {
         self.on_terminal(|live| {
-            live.screen.answered(line);
+            live.screen.answered(line, shown);
             live.paint()
         })
     }
@@ -305,6 +337,11 @@ fn write(bytes: &str) -> io::Result<()> {
     let mut stdout = io::stdout().lock();
     stdout.write_all(bytes.as_bytes())?;
     stdout.flush()
+}
+
+/// Prints a line of a result. A terminal gets it escaped.
+pub(super) fn print_line(line: &str) -> io::Result<()> {
+    writeln!(io::stdout(), "{}", Span::line(anstyle::Style::new(), line).as_str())
 }
 
 /// Returns the size of the window.

@@ -167,6 +167,46 @@ fn paint(cells: &[Cell], colours: bool) -> String {
     text
 }
 
+/// Breaks an edited text into rows of at most `width` columns, the first of which begins at the column
+/// `indent`. Returns the row and the column of the byte `cursor` too.
+pub(super) fn typed_rows(
+    text: &str,
+    cursor: usize,
+    indent: usize,
+    width: usize,
+) -> (Vec<String>, (usize, usize)) {
+    let (mut rows, mut row, mut column) = (Vec::new(), String::new(), indent);
+    let mut place = None;
+    for (at, char) in text.char_indices() {
+        let shown = match char {
+            '\n' => "".into(),
+            '\t' => TAB.into(),
+            _ => printable(char.encode_utf8(&mut [0; 4])).into_owned(),
+        };
+        let needed: usize = shown.chars().map(width_of).sum();
+        if column + needed > width && column > 0 {
+            rows.push(std::mem::take(&mut row));
+            column = 0;
+        }
+        if at == cursor {
+            place = Some((rows.len(), column));
+        }
+        row.push_str(&shown);
+        column += needed;
+        if char == '\n' {
+            rows.push(std::mem::take(&mut row));
+            column = 0;
+        }
+    }
+    if column >= width {
+        rows.push(std::mem::take(&mut row));
+        column = 0;
+    }
+    let place = place.unwrap_or((rows.len(), column));
+    rows.push(row);
+    (rows, place)
+}
+
 /// Returns the largest number of columns of a character. Characters that a terminal draws as one are
 /// counted one by one, so that a row may end early but never late.
 fn width_of(char: char) -> usize {
@@ -180,7 +220,7 @@ fn width_of(char: char) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Span, flat, wrap};
+    use super::{Span, flat, typed_rows, wrap};
 
     fn rows(text: &str, width: usize) -> Vec<String> {
         wrap(&[Span::plain(text)], 0, width, false).into_iter().map(|row| row.text).collect()
@@ -222,6 +262,18 @@ mod tests {
                 assert_eq!(all.last().map(|row| row.end), Some(flat(&spans).len()));
             }
         }
+    }
+
+    #[test]
+    fn an_edited_text_has_a_cursor() {
+        let typed = |text: &str, cursor| typed_rows(text, cursor, 2, 6);
+        assert_eq!(typed("abc", 3), (vec!["abc".to_owned()], (0, 5)));
+        assert_eq!(typed("abcd", 4), (vec!["abcd".to_owned(), String::new()], (1, 0)));
+        assert_eq!(typed("abcdef", 1).1, (0, 3));
+        assert_eq!(typed("abcdef", 4), (vec!["abcd".to_owned(), "ef".to_owned()], (1, 0)));
+        assert_eq!(typed("a\n\nb", 2), (["a", "", "b"].map(str::to_owned).into(), (1, 0)));
+        assert_eq!(typed("ab終機", 5), (["ab終", "機"].map(str::to_owned).into(), (1, 0)));
+        assert_eq!(typed("\u{1b}", 1), (["", "\\u{1b}", ""].map(str::to_owned).into(), (2, 0)));
     }
 
     /// Rows that have others below them never change while text streams in.

@@ -13,8 +13,10 @@ use std::fmt::Write as _;
 use duologue_schema::{Conversation, SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate};
 
 use super::blocks::{self, Repeat};
+use super::input::TypedText;
 use super::question::QuestionText;
-use super::rows::{Span, WrappedRow, between, flat, wrap};
+use super::rows::{Span, WrappedRow, between, flat, typed_rows, wrap};
+use crate::ui::DIM;
 
 /// The size of a terminal in columns and rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,12 +37,24 @@ pub(super) struct Screen {
     /// True if the turn has reported its usage.
     used: bool,
     next: usize,
-    /// The rows that can be drawn over. The cursor is behind the last of them.
+    /// The rows that can be drawn over.
     drawn: Vec<DrawnRow>,
-    /// The question below everything else, with the cursor behind it.
+    /// The place of the cursor. `None` if it is behind the last row.
+    cursor: Option<Cursor>,
+    /// The question below everything else.
     question: QuestionText,
+    /// The line that the user edits behind the question.
+    typed: Option<TypedText>,
     /// The tool call that the question describes.
     described_call: Option<ToolCallId>,
+}
+
+/// A place in the drawn rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Cursor {
+    /// The number of rows below it.
+    below: usize,
+    column: usize,
 }
 
 /// A row on the screen.
@@ -92,7 +106,9 @@ impl Screen {
             used: false,
             next: 0,
             drawn: Vec::new(),
+            cursor: None,
             question: QuestionText::default(),
+            typed: None,
             described_call: None,
         }
     }
@@ -151,6 +167,7 @@ impl Screen {
 
     fn forget_question(&mut self) {
         self.question.clear();
+        self.typed = None;
         let call = self.described_call.take();
         self.touch_call(call.as_ref());
     }
@@ -171,19 +188,28 @@ impl Screen {
         }
     }
 
-    /// Applies an answer that the terminal echoed.
-    pub(super) fn answered(&mut self, typed: &str) {
-        self.echoed(self.last_column(), typed);
+    /// Shows the line that the user edits.
+    pub(super) fn show_typed(&mut self, typed: Option<TypedText>) {
+        self.typed = typed;
+    }
+
+    /// Applies an answer. `shown` is true if the terminal echoed it.
+    pub(super) fn answered(&mut self, typed: &str, shown: bool) {
+        if shown {
+            self.echoed(self.last_column(), typed);
+        }
         self.forget_question();
     }
 
-    /// Turns a page of the question, if the line demands that. The terminal has echoed the line.
-    pub(super) fn turn_page(&mut self, typed: &str) -> bool {
+    /// Turns a page of the question, if the line demands that. `shown` is true if the terminal echoed
+    /// the line.
+    pub(super) fn turn_page(&mut self, typed: &str, shown: bool) -> bool {
         let column = self.last_column();
         let turned = self.question.turn_page(typed, self.size);
-        if turned {
+        if turned && shown {
             self.echoed(column, typed);
         }
+        self.typed = self.typed.take().map(|_| TypedText::default());
         turned
     }
 
@@ -225,23 +251,52 @@ impl Screen {
         self.go_below()
     }
 
+    /// Draws everything in reach again.
+    pub(super) fn forget_drawn(&mut self) {
+        self.drawn.clear();
+        self.cursor = None;
+    }
+
     fn go_below(&mut self) -> String {
-        let below = if self.drawn.is_empty() { "" } else { "\r\n" };
+        let mut out = self.move_to_last_row();
+        if !self.drawn.is_empty() {
+            out.push_str("\r\n");
+        }
         self.let_go();
-        below.into()
+        out
+    }
+
+    /// Returns the bytes that move the cursor to the last row.
+    fn move_to_last_row(&mut self) -> String {
+        match self.cursor.take() {
+            Some(Cursor { below: below @ 1.., .. }) => format!("\u{1b}[{below}B"),
+            _ => String::new(),
+        }
     }
 
     /// Returns the bytes that update the screen.
     pub(super) fn paint(&mut self) -> String {
         self.refresh();
-        let rows = self.rows();
+        let (rows, cursor) = self.rows();
         let same = self.drawn.iter().zip(&rows).take_while(|(drawn, row)| drawn.text == row.text).count();
-        let out = if same == rows.len() && same == self.drawn.len() {
-            String::new()
-        } else {
-            self.draw(&rows, same.min(rows.len().saturating_sub(1)))
-        };
-        self.drawn = rows;
+        let is_same = same == rows.len() && same == self.drawn.len();
+        if is_same && cursor == self.cursor {
+            return String::new();
+        }
+        let mut out = self.move_to_last_row();
+        if !is_same {
+            out.push_str(&self.draw(&rows, same.min(rows.len().saturating_sub(1))));
+        }
+        if let Some(Cursor { below, column }) = cursor {
+            let _ = match below {
+                0 => write!(out, "\r"),
+                below => write!(out, "\r\u{1b}[{below}A"),
+            };
+            if column > 0 {
+                let _ = write!(out, "\u{1b}[{column}C");
+            }
+        }
+        (self.drawn, self.cursor) = (rows, cursor);
         self.scroll();
         out
     }
@@ -269,8 +324,8 @@ impl Screen {
         out
     }
 
-    /// Returns the rows of all blocks that can be drawn.
-    fn rows(&self) -> Vec<DrawnRow> {
+    /// Returns the rows of all blocks that can be drawn, and the place of the cursor in them.
+    fn rows(&self) -> (Vec<DrawnRow>, Option<Cursor>) {
         // The last column stays free: after a write there, terminals disagree about the cursor.
         let width = self.size.width.saturating_sub(1).max(1);
         let wrap = |spans: &[Span], from| wrap(spans, from, width, self.colours);
@@ -281,7 +336,38 @@ impl Screen {
         }
         let question = self.question.rows(self.size, self.colours);
         rows.extend(question.into_iter().map(|text| DrawnRow { text, place: None }));
-        rows
+        let cursor = self.typed.as_ref().and_then(|typed| self.typed_rows(typed, width, &mut rows));
+        (rows, cursor)
+    }
+
+    /// Adds the edited line behind the last row, as much of it as the window has room for.
+    fn typed_rows(&self, typed: &TypedText, width: usize, rows: &mut Vec<DrawnRow>) -> Option<Cursor> {
+        let question = self.question.rows(self.size, false);
+        let indent = question.last()?.chars().count();
+        let room = self.size.height.saturating_sub(question.len()).max(1);
+        let (mut lines, (mut row, column)) = typed_rows(&typed.text, typed.cursor, indent, width);
+        let mut cursor = Cursor { below: 0, column };
+        if lines.len() <= room {
+            let first = lines.remove(0);
+            rows.last_mut()?.text.push_str(&first);
+        } else {
+            // The whole text has no room: the rows up to the cursor are below the question.
+            (lines, (row, cursor.column)) = typed_rows(&typed.text, typed.cursor, 0, width);
+            let first = (row + 1).saturating_sub(room.saturating_sub(1).max(1));
+            lines = lines.into_iter().skip(first).take(room.saturating_sub(1).max(1)).collect();
+            row = row - first + 1;
+        }
+        cursor.below = lines.len() - row;
+        let room = room.saturating_sub(lines.len() + 1);
+        rows.extend(lines.into_iter().map(|text| DrawnRow { text, place: None }));
+        if !typed.offered.is_empty() {
+            let words = [Span::line(DIM, &typed.offered.join("  "))];
+            let offered = wrap(&words, 0, width, self.colours).into_iter().take(room);
+            let before = rows.len();
+            rows.extend(offered.map(|row| DrawnRow { text: row.text, place: None }));
+            cursor.below += rows.len() - before;
+        }
+        Some(cursor)
     }
 
     /// Updates the changed blocks. One that changed where nothing can be drawn moves to the bottom.

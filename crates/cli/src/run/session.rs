@@ -4,23 +4,37 @@ use std::time::Duration;
 
 use duologue_client::{Client, Connection, Error as ClientError, LocalHost, Session, Updates};
 use duologue_schema::{
-    ConfigOptionUpdate, CurrentModeUpdate, PromptResponse, Request as _, ResumeSessionRequest,
-    SessionConfigKind, SessionConfigOptionValue, StopReason,
+    ConfigOptionUpdate, CurrentModeUpdate, PromptResponse, Request as _, ResumeSessionRequest, SessionState,
+    StopReason,
 };
 
-use super::agent_session::{AgentSession, SessionEnd, WaitResult, explain};
+use super::agent_session::{AgentSession, Listen, SessionEnd, WaitResult, explain};
 use super::audit::AuditEntry;
 use super::host::RunHost;
-use super::input::{self, InputLine};
-use super::output::SessionOutput;
+use super::input::{self, InputLine, Typing};
+use super::output::{SessionOutput, print_line};
 use super::permission::{DefaultAnswer, Rules};
 use super::rows::Span;
+use super::settings::{self, Setting};
 use super::ui_queue::UiQueue;
 use crate::commands::run::RunArgs;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::signals::Signal;
 use crate::ui::{BAD, DIM};
+
+/// The commands of this program at the prompt.
+const OWN_COMMANDS: [&str; 6] = [":help", ":settings", ":mode", ":option", "/exit", "/quit"];
+/// Longest name of a command of the agent that is completed.
+const LONGEST_COMMAND: usize = 100;
+const HELP: [&str; 6] = [
+    "· :settings lists the modes and options; :mode ID and :option NAME=VALUE set one",
+    "· /exit, /quit or Ctrl-D leaves; every other line is a prompt",
+    "· Alt-Enter, or a backslash at the end, begins a new line; a paste keeps its lines",
+    "· Tab completes commands; the arrows go through the prompts of this session",
+    "· Esc or Ctrl-C cancels the turn",
+    "· a prompt that begins with : needs a space before it",
+];
 
 /// Runs the command.
 pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
@@ -30,7 +44,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
     };
     let output = SessionOutput::new(args.json);
     let asks = output.can_ask() && input::is_interactive();
-    let reads = asks || (prompt.is_none() && !args.list);
+    let reads = asks || (prompt.is_none() && !args.list && !args.settings);
     let client = |ui: UiQueue| {
         let rejected = ui.clone();
         let client = Client::new(host(&args, ui, asks)?);
@@ -74,12 +88,15 @@ impl AgentSession {
                 let title = session.title.unwrap_or_default();
                 let updated = session.updated_at.unwrap_or_default();
                 let line = format!("{}\t{updated}\t{}\t{title}", session.session_id, session.cwd.display());
-                use std::io::Write as _;
-                writeln!(std::io::stdout(), "{}", Span::line(anstyle::Style::new(), &line).as_str())?;
+                print_line(&line)?;
             }
             return Ok(Exit::Ok);
         }
         let session = self.begin(args, agent).await?;
+        if args.settings {
+            self.output.settings(&session)?;
+            return Ok(Exit::Ok);
+        }
         match prompt {
             Some(prompt) => {
                 let mut updates = session.updates();
@@ -119,21 +136,10 @@ impl AgentSession {
         if let Some(modes) = state.modes {
             self.output.know(&CurrentModeUpdate::new(modes.current_mode_id).into());
         }
-        let options = state.config_options;
-        if let Some(mode) = &args.mode {
-            self.uninterrupted(session.set_mode(mode.as_str())).await??;
-        }
-        for (id, value) in &args.option {
-            let known = options.iter().find(|known| known.id == **id);
-            let value = match known.map(|known| &known.kind) {
-                Some(SessionConfigKind::Boolean(_)) => match value.as_str() {
-                    "on" | "true" | "yes" | "1" => true.into(),
-                    "off" | "false" | "no" | "0" => false.into(),
-                    _ => return Err(Error::Usage(format!("--option {id}: on or off, not {value}")).into()),
-                },
-                _ => SessionConfigOptionValue::from(value.as_str()),
-            };
-            self.uninterrupted(session.set_config_option(id.as_str(), value)).await??;
+        let mode = args.mode.iter().cloned().map(Setting::Mode);
+        let options = args.option.iter().cloned().map(|(id, value)| Setting::Option(id, value));
+        for setting in mode.chain(options) {
+            self.uninterrupted(setting.set(&session)).await??;
         }
         self.output.know(&ConfigOptionUpdate::new(session.state().config_options).into());
         Ok(session)
@@ -162,6 +168,7 @@ impl AgentSession {
             match prompt.trim() {
                 "" => {}
                 "/exit" | "/quit" => return Ok(worst),
+                command if !counts && prompt.starts_with(':') => self.own_command(command, session).await?,
                 _ => {
                     let outcome = self.turn(session, prompt, args).await?;
                     if counts {
@@ -171,12 +178,45 @@ impl AgentSession {
                         if agent.peer().is_closing() {
                             return Err(error.into());
                         }
-                        self.output
-                            .note(vec![Span::new(BAD, "error"), Span::plain(&format!(": {error}"))])?;
+                        self.note_error(&error)?;
                     }
                 }
             }
         }
+    }
+
+    /// Runs a command of this program.
+    async fn own_command(&mut self, line: &str, session: &Session) -> Result<(), SessionEnd> {
+        let (command, rest) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let rest = rest.trim();
+        let setting = match (command, rest, rest.split_once('=')) {
+            (":settings", "", _) => {
+                let lines = settings::lines(&session.state());
+                let none = ["the agent offers no modes and no options".to_owned()];
+                let lines = if lines.is_empty() { none.as_slice() } else { &lines };
+                for line in lines {
+                    self.output.note(vec![Span::line(DIM, &line.replace('\t', "  "))])?;
+                }
+                return Ok(());
+            }
+            (":mode", mode, _) if !mode.is_empty() => Setting::Mode(mode.to_owned()),
+            (":option", _, Some((id, value))) => Setting::Option(id.to_owned(), value.to_owned()),
+            _ => {
+                for line in HELP {
+                    self.output.note(vec![Span::new(DIM, line)])?;
+                }
+                return Ok(());
+            }
+        };
+        match self.uninterrupted(setting.set(session)).await? {
+            Ok(()) => {}
+            Err(error) => self.note_error(&error)?,
+        }
+        Ok(())
+    }
+
+    fn note_error(&mut self, error: &Error) -> Result<()> {
+        Ok(self.output.note(vec![Span::new(BAD, "error"), Span::plain(&format!(": {error}"))])?)
     }
 
     /// Waits for a prompt and shows the updates that arrive meanwhile. Returns `None` if the user
@@ -188,11 +228,18 @@ impl AgentSession {
     ) -> Result<Option<String>, SessionEnd> {
         if let Some(input) = &mut self.input {
             input.begin_prompt();
+            input.complete(words(&session.state()));
         }
         self.output.ask_prompt()?;
+        self.show_typed(Typing::Prompt)?;
         loop {
-            match self.wait_for(updates.next(), true).await? {
-                WaitResult::Done(Some(update)) => self.output.update(session.id(), &update?)?,
+            match self.wait_for(updates.next(), Listen::Prompt).await? {
+                WaitResult::Done(Some(update)) => {
+                    self.output.update(session.id(), &update?)?;
+                    if let Some(input) = &mut self.input {
+                        input.complete(words(&session.state()));
+                    }
+                }
                 WaitResult::Done(None) => return Err(session.connection().closed().await.into()),
                 WaitResult::Line(Some(InputLine { mut text, shown })) => {
                     self.output.prompted(&text, shown)?;
@@ -206,6 +253,7 @@ impl AgentSession {
                 }
                 WaitResult::Line(None) => return Ok(None),
                 WaitResult::Interrupt => return Err(SessionEnd::Left(Signal::Interrupt)),
+                WaitResult::Escape => {}
             }
         }
     }
@@ -233,12 +281,13 @@ impl AgentSession {
         {
             Err(error) => Err(error),
             Ok(mut turn) => loop {
-                match self.wait_for(turn.next(), false).await? {
+                match self.wait_for(turn.next(), Listen::Escape).await? {
                     WaitResult::Done(Some(Ok(update))) => self.output.update(session.id(), &update)?,
                     WaitResult::Done(Some(Err(error))) => break Err(error),
                     WaitResult::Done(None) => break turn.outcome().await,
                     WaitResult::Interrupt if cancelled => return Err(SessionEnd::Left(Signal::Interrupt)),
-                    WaitResult::Interrupt => {
+                    WaitResult::Escape if cancelled => {}
+                    WaitResult::Interrupt | WaitResult::Escape => {
                         cancelled = true;
                         turn.cancel();
                         self.output.note(vec![Span::new(DIM, "· cancelling; Ctrl-C again leaves")])?;
@@ -261,4 +310,16 @@ impl AgentSession {
             Ok(_) => Ok(Exit::Found),
         })
     }
+}
+
+/// Returns the words that Tab completes: the agent's commands and our own.
+fn words(state: &SessionState) -> Vec<String> {
+    let fits = |name: &&str| {
+        name.len() <= LONGEST_COMMAND
+            && !name.contains(|char: char| char.is_whitespace() || char.is_control())
+    };
+    let agents = state.commands.iter().map(|command| &*command.name).filter(fits);
+    let mut words: Vec<_> = agents.map(|name| format!("/{name}")).collect();
+    words.extend(OWN_COMMANDS.map(str::to_owned));
+    words
 }

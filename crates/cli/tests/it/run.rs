@@ -346,16 +346,47 @@ fn sets_modes_and_options() {
     ");
     insta::assert_snapshot!(show(run(&["modes", "--mode", "chaos"], "")), @"
     --- stderr
-    error: the agent responded with an error: there is no such mode (-32602)
+    error: the agent has no mode chaos; it offers: ask, plan, code
     --- 1
     ");
     let (code, _, stderr) = run(&["modes", "--option", "model"], "");
     assert!(code == 2 && stderr.contains("it takes NAME=VALUE"), "{code} {stderr}");
     insta::assert_snapshot!(show(run(&["modes", "--option", "verbose=enabled"], "")), @"
     --- stderr
-    error: --option verbose: on or off, not enabled
-    --- 2
+    error: the option verbose is on or off, not enabled
+    --- 1
     ");
+    insta::assert_snapshot!(show(run(&["modes", "--option", "model=tiny"], "")), @"
+    --- stderr
+    error: the option model has no value tiny; it offers: small*, large, huge
+    --- 1
+    ");
+    insta::assert_snapshot!(show(run(&["modes", "--option", "colour=red"], "")), @"
+    --- stderr
+    error: the agent has no option colour; it offers: model, effort, verbose
+    --- 1
+    ");
+}
+
+/// A listed mode, option or value can be set.
+#[test]
+fn lists_modes_and_options() {
+    insta::assert_snapshot!(show(run(&["--settings", "--mode", "plan"], "")), @"
+    mode	ask	Ask	Asks first
+    mode	plan*	Plan	Only plans
+    mode	code	Code	Just does it
+    option	model=small*, large, huge	Model	Which model pretends to think
+    option	effort=low*, high	Effort
+    option	verbose=on, off*	Verbose
+    --- stderr
+    --- 0
+    ");
+    let (code, stdout, _) = run(&["--settings", "--json"], "");
+    assert_eq!(code, 0);
+    let line: serde_json::Value = serde_json::from_str(&stdout).unwrap();
+    assert_eq!(line["sessionId"], "session-1");
+    assert_eq!(line["settings"]["modes"]["currentModeId"], "ask");
+    assert!(line["settings"]["configOptions"].as_array().is_some_and(|options| !options.is_empty()));
 }
 
 #[test]

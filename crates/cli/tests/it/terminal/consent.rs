@@ -136,6 +136,7 @@ fn a_long_change_can_be_paged_through_before_it_is_allowed() {
     assert_eq!(pages, 20);
     terminal.wait_for("[Enter: the question");
     insta::assert_snapshot!(terminal.screen(), @"
+    ○ Edit notes.txt  edit
     │ +new line 194
     │ +new line 195
     │ +new line 196

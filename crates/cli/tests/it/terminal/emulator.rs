@@ -149,6 +149,17 @@ impl Terminal {
         self.parser.screen_mut().set_size(rows, columns);
     }
 
+    /// Returns true if the program gets keys one by one, and not lines.
+    pub(crate) fn reads_keys(&self) -> bool {
+        !tcgetattr(&self.master).unwrap().local_modes.contains(LocalModes::ICANON)
+    }
+
+    /// Sends a signal to the program.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &id]).status().unwrap().success());
+    }
+
     /// Returns true if the terminal shows typed keys.
     pub(crate) fn echoes(&self) -> bool {
         tcgetattr(&self.master).unwrap().local_modes.contains(LocalModes::ECHO)

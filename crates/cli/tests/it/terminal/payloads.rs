@@ -51,7 +51,9 @@ pub(crate) fn payloads() -> Vec<String> {
 /// Finds the first character that a terminal obeys, reorders or hides, except in sequences that we draw with.
 /// Returns it with the text around it, or `None` if the output is safe.
 pub(crate) fn obeyed(output: &str) -> Option<String> {
-    let mut rest = output;
+    // The program turns the marks of pasted text on at its start, and off once.
+    let output = output.strip_prefix("\u{1b}[?2004h").unwrap_or(output).replacen("\u{1b}[?2004l", "", 1);
+    let mut rest = output.as_str();
     let mut last = "";
     while let Some(at) = rest.find(is_raw) {
         let (before, found) = rest.split_at(at);
@@ -92,7 +94,7 @@ fn ours(sequence: &str) -> Option<usize> {
     let params = sequence.strip_prefix('[')?;
     let drawn = ["K", "J", "?7l", "?7h"].contains(&params);
     let number = |params: &str| params.bytes().all(|byte| byte.is_ascii_digit() || byte == b';');
-    let moved = params.strip_suffix(['A', 'm']).is_some_and(number) && !params.contains(MARK);
+    let moved = params.strip_suffix(['A', 'B', 'C', 'm']).is_some_and(number) && !params.contains(MARK);
     (drawn || moved).then_some(length)
 }
 
