@@ -22,21 +22,18 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     let buffers = Arc::new(HashMap::from([(notes.clone(), "remember the milk")]));
 
     // A real editor asks the user here. This one takes the first answer, which is a yes.
-    let permissions = Permissions::new().ask(async |question| match question.options.first() {
+    let permissions = Permissions::new().ask(async |_, question| match question.options.first() {
         Some(option) => RequestPermissionOutcome::selected(option.option_id.clone()),
         None => RequestPermissionOutcome::Cancelled,
     });
     let host = Arc::new(LocalHost::new(&project).permissions(permissions));
-    let disk = host.clone();
-    let client = Client::new(host).on(move |request: ReadTextFileRequest| {
-        let (buffers, disk) = (buffers.clone(), disk.clone());
-        async move {
-            match buffers.get(&request.path) {
-                Some(text) => Ok(ReadTextFileResponse::new(request.lines_of(text))),
-                None => disk.read_text_file(request).await,
-            }
-        }
-    });
+    let client = Client::new(host.clone()).on_with(
+        (buffers, host),
+        async |(buffers, disk), context, request: ReadTextFileRequest| match buffers.get(&request.path) {
+            Some(text) => Ok(ReadTextFileResponse::new(request.lines_of(text))),
+            None => disk.read_text_file(&context, request).await,
+        },
+    );
 
     let agent = Command::new(std::env::current_exe()?.with_file_name("tool-agent"));
     let agent = client.spawn(agent).await?;

@@ -36,7 +36,7 @@ pub async fn main(allocations: Allocations) -> Result<()> {
 async fn connect(agent: &[String]) -> Result<Connection> {
     let (program, args) = agent.split_first().ok_or("an agent is missing after --")?;
     let file = "x".repeat(FILE_BYTES);
-    let client = Client::new(()).on(move |_: ReadTextFileRequest| {
+    let client = Client::new(()).on(move |_, _: ReadTextFileRequest| {
         let file = file.clone();
         async { Ok(ReadTextFileResponse::new(file)) }
     });

@@ -1,7 +1,6 @@
 //! Starts and initializes agents.
 
 use std::panic::AssertUnwindSafe;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,17 +8,18 @@ use duologue_exchange::{Exchange, ExchangeConnector, ExchangeService};
 use duologue_rpc::{Closed, Error as RpcError, Extensions, Limits, Tap, Transport};
 use duologue_schema::{
     AgentRequest, ClientCapabilities, DuologueCapabilities, Error as WireError, Implementation,
-    InitializeRequest, Meta, ProtocolVersion, Request, SessionId,
+    InitializeRequest, Meta, ProtocolVersion, Request,
 };
 
 use crate::command::Command;
 use crate::connection::{AgentLink, Connection, ConnectionInner};
+use crate::context::HostContext;
 use crate::error::{Error, Result};
 use crate::fair::FairSemaphore;
-use crate::host::{ConnectionId, Host, HostResult};
+use crate::host::{Host, HostResult};
 use crate::limits::{HOST_BYTES, START_TIMEOUT};
 use crate::process::{self, ProcessHandle};
-use crate::router::Router;
+use crate::router::{Router, SessionStartedHook};
 use crate::service::{ClientService, Closures, RejectedHook};
 
 /// A change of the advertised capabilities.
@@ -130,15 +130,19 @@ impl<H: Host> Client<H> {
     /// Handles one method with a closure instead of the host, and advertises it. The type of the params
     /// selects the method, which can be an extension method.
     ///
-    /// ```no_run
+    /// ```
     /// use duologue_client::Client;
     /// use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse};
     ///
-    /// let client = Client::new(()).on(async |request: ReadTextFileRequest| {
+    /// let client = Client::new(()).on(async |_, request: ReadTextFileRequest| {
     ///     Ok(ReadTextFileResponse::new(format!("unsaved text of {}", request.path.display())))
     /// });
     /// # let _ = client;
     /// ```
+    ///
+    /// An `async` closure that captures variables does not compile here ("async closure does not implement `Fn`").
+    /// [`on_with`](Self::on_with) passes state to the closure instead. A plain closure with an `async move` block also
+    /// works: `move |_, request| { let state = state.clone(); async move { … } }`.
     ///
     /// | a closure for | advertises |
     /// | --- | --- |
@@ -149,11 +153,41 @@ impl<H: Host> Client<H> {
     pub fn on<R, F, Fut>(mut self, answer: F) -> Self
     where
         R: Request,
-        F: Fn(R) -> Fut + Send + Sync + 'static,
+        F: Fn(HostContext, R) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = HostResult<R::Result>> + Send + 'static,
     {
         self.closures.insert(answer);
         self
+    }
+
+    /// Handles one method with a closure, as [`on`](Self::on), and passes it a clone of `state`: an `Arc`, the sender of a
+    /// channel, or a tuple of several.
+    ///
+    /// ```
+    /// use std::sync::Arc;
+    ///
+    /// use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse};
+    /// use duologue_client::{Client, Host, LocalHost};
+    ///
+    /// let disk = Arc::new(LocalHost::new("/home/me/project"));
+    /// let (reads, shown) = tokio::sync::mpsc::unbounded_channel();
+    /// let client = Client::new(disk.clone()).on_with(
+    ///     (disk, reads),
+    ///     async |(disk, reads), context, request: ReadTextFileRequest| {
+    ///         let _ = reads.send(request.path.clone());
+    ///         disk.read_text_file(&context, request).await
+    ///     },
+    /// );
+    /// # let _ = (client, shown);
+    /// ```
+    pub fn on_with<S, R, F, Fut>(self, state: S, answer: F) -> Self
+    where
+        S: Clone + Send + Sync + 'static,
+        R: Request,
+        F: Fn(S, HostContext, R) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = HostResult<R::Result>> + Send + 'static,
+    {
+        self.on(move |context, request| answer(state.clone(), context, request))
     }
 
     /// Calls `observe` with each request that the client rejects itself, and with its error. Reasons are a capability
@@ -162,7 +196,7 @@ impl<H: Host> Client<H> {
     /// It is called on the reader and must not block.
     pub fn on_rejected(
         mut self,
-        observe: impl Fn(&AgentRequest, &WireError) + Send + Sync + 'static,
+        observe: impl Fn(&HostContext, &AgentRequest, &WireError) + Send + Sync + 'static,
     ) -> Self {
         self.rejected = Some(Box::new(observe));
         self
@@ -304,19 +338,7 @@ impl<H: Host> Client<H> {
         request.client_info = self.info;
         request.meta = self.meta;
 
-        let id = ConnectionId::new();
         let host = Arc::new(self.host);
-        // Weak, because handles of the connection must not keep the host alive.
-        let weak = Arc::downgrade(&host);
-        let started = Box::new(move |session: &SessionId, folders: &[PathBuf]| {
-            let Some(host) = weak.upgrade() else { return };
-            // The reader is processing the response that opens the session. A panic must not cost the session.
-            let notify = AssertUnwindSafe(|| id.call(|| host.session_started(session, folders)));
-            if std::panic::catch_unwind(notify).is_err() {
-                tracing::error!("the host panicked in session_started");
-            }
-        });
-        let router = Arc::new(Router::new(self.keep_conversations, started));
         let mut connection = duologue_rpc::PeerBuilder::new(transport).limits(self.limits);
         if let Some(tap) = self.tap {
             connection = connection.tap(tap);
@@ -326,11 +348,14 @@ impl<H: Host> Client<H> {
                 process.explain(reason, peer.recent_noise()).await
             });
         }
-        let known = router.clone();
         let mut started = None;
         let peer = connection.start(|peer| {
+            let context = HostContext::of_connection(peer.clone());
+            let notify = session_started_hook(&host, context.clone());
+            let router = Arc::new(Router::new(self.keep_conversations, notify));
+            let known = router.clone();
             let exchange = Arc::new(exchange.start(peer, move |id| known.knows(id)));
-            started = Some(exchange.clone());
+            started = Some((context.clone(), router.clone(), exchange.clone()));
             ClientService {
                 host,
                 capabilities,
@@ -338,16 +363,18 @@ impl<H: Host> Client<H> {
                 rejected: self.rejected,
                 exchange,
                 extensions: self.extensions,
-                router: router.clone(),
+                router,
                 host_bytes: FairSemaphore::new(self.host_bytes),
-                peer: peer.clone(),
-                connection: id,
+                context,
             }
         });
         // `PeerBuilder::start` has called the closure.
-        let Some(exchange) = started else { return Err(Error::from(RpcError::Closed(Closed::Local))) };
+        let Some((context, router, exchange)) = started else {
+            return Err(Error::from(RpcError::Closed(Closed::Local)));
+        };
         let starting = Starting {
             link: AgentLink { peer, process },
+            context,
             router,
             exchange,
             timeout: self.start_timeout,
@@ -357,9 +384,24 @@ impl<H: Host> Client<H> {
     }
 }
 
+/// Returns a function that notifies the host of its sessions.
+fn session_started_hook<H: Host>(host: &Arc<H>, context: HostContext) -> SessionStartedHook {
+    // Weak, because handles of the connection must not keep the host alive.
+    let host = Arc::downgrade(host);
+    Box::new(move |session, folders| {
+        let Some(host) = host.upgrade() else { return };
+        // The reader is processing the response that opens the session. A panic must not cost the session.
+        let notify = AssertUnwindSafe(|| host.session_started(&context, session, folders));
+        if std::panic::catch_unwind(notify).is_err() {
+            tracing::error!("the host panicked in session_started");
+        }
+    })
+}
+
 /// A connection before the response to `initialize`. Dropping it ends the agent.
 struct Starting {
     link: AgentLink,
+    context: HostContext,
     router: Arc<Router>,
     exchange: Arc<ExchangeService>,
     timeout: Duration,
@@ -368,7 +410,7 @@ struct Starting {
 
 impl Starting {
     async fn initialize(self, request: InitializeRequest) -> Result<Connection> {
-        let Starting { link, router, exchange, timeout, request_timeout } = self;
+        let Starting { link, context, router, exchange, timeout, request_timeout } = self;
         let ours = request.protocol_version;
         // Detached, because the protocol does not allow to cancel `initialize`.
         let response = link.peer.request(&request).detach();
@@ -383,7 +425,7 @@ impl Starting {
         if response.protocol_version != ours {
             return Err(Error::UnsupportedVersion { agent: response.protocol_version, ours });
         }
-        let inner = ConnectionInner::new(link, response, router, exchange, request_timeout);
+        let inner = ConnectionInner::new(link, context, response, router, exchange, request_timeout);
         Ok(Connection { inner: Arc::new(inner) })
     }
 }

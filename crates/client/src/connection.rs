@@ -14,6 +14,7 @@ use duologue_schema::{
 use tokio::runtime::Handle;
 use tokio::sync::{Notify, oneshot};
 
+use crate::context::HostContext;
 use crate::error::{Error, Result};
 use crate::limits::{CANCEL_PATIENCE, CLOSE_STEP};
 use crate::listing::Listing;
@@ -64,6 +65,7 @@ impl Drop for AgentLink {
 
 pub(crate) struct ConnectionInner {
     pub(crate) link: AgentLink,
+    context: HostContext,
     initialize_response: InitializeResponse,
     request_timeout: Option<Duration>,
     runtime: Handle,
@@ -82,6 +84,7 @@ impl std::fmt::Debug for Connection {
 impl ConnectionInner {
     pub(crate) fn new(
         link: AgentLink,
+        context: HostContext,
         initialize_response: InitializeResponse,
         router: Arc<Router>,
         exchange: Arc<ExchangeService>,
@@ -91,6 +94,7 @@ impl ConnectionInner {
         let (runtime, turn_ended) = (Handle::current(), Notify::new());
         ConnectionInner {
             link,
+            context,
             initialize_response,
             request_timeout,
             runtime,
@@ -233,6 +237,13 @@ impl Connection {
     #[must_use]
     pub fn peer(&self) -> &Peer {
         self.inner.peer()
+    }
+
+    /// Returns the context for calls of the editor to a host of this connection, for example to show the output of a
+    /// terminal. It belongs to no request.
+    #[must_use]
+    pub fn host_context(&self) -> &HostContext {
+        &self.inner.context
     }
 
     /// Returns the agent as a peer, outside of sessions, for `ping` and `discover`. Use

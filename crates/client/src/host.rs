@@ -3,7 +3,6 @@
 use std::future::Future;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use duologue_schema::{
     ClientCapabilities, CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
@@ -14,44 +13,14 @@ use duologue_schema::{
     WriteTextFileRequest, WriteTextFileResponse,
 };
 
-tokio::task_local! {
-    static CONNECTION: ConnectionId;
-}
-
-/// The id of a connection in this program. With it a host distinguishes sessions of two agents that have the same id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub(crate) struct ConnectionId(u64);
-
-impl ConnectionId {
-    /// Returns a new id.
-    pub(crate) fn new() -> Self {
-        static NUMBER: AtomicU64 = AtomicU64::new(0);
-        ConnectionId(NUMBER.fetch_add(1, Relaxed))
-    }
-
-    /// Returns the connection of the current call to a host, or `None` outside of the tasks of such calls.
-    #[cfg(feature = "local-host")]
-    pub(crate) fn current() -> Option<Self> {
-        CONNECTION.try_with(|connection| *connection).ok()
-    }
-
-    /// Calls a host for this connection.
-    pub(crate) fn call<T>(self, host: impl FnOnce() -> T) -> T {
-        CONNECTION.sync_scope(self, host)
-    }
-
-    /// Runs a call to a host for this connection.
-    pub(crate) fn scope<F: Future>(self, call: F) -> impl Future<Output = F::Output> {
-        CONNECTION.scope(self, call)
-    }
-}
+use crate::context::HostContext;
 
 /// The result of the methods of a [`Host`]. The agent receives the error.
 pub type HostResult<T> = Result<T, WireError>;
 
 /// Handles the requests of the agent: permissions, files, terminals and elicitation.
 ///
-/// Every method rejects the request by default. The agent uses only what
+/// Every method rejects the request by default, and gets a [`HostContext`]. The agent uses only what
 /// [`capabilities`](Host::capabilities) advertises. `()` is a host that rejects everything. A closure can
 /// handle a single method, see [`Client::on`](crate::Client::on).
 ///
@@ -61,7 +30,7 @@ pub type HostResult<T> = Result<T, WireError>;
 /// requests to the user at once, other calls after one second.
 ///
 /// ```
-/// use duologue_client::{Host, HostResult};
+/// use duologue_client::{Host, HostContext, HostResult};
 /// use duologue_client::schema::{ClientCapabilities, FileSystemCapabilities, ReadTextFileRequest, ReadTextFileResponse};
 ///
 /// struct Buffers;
@@ -71,8 +40,13 @@ pub type HostResult<T> = Result<T, WireError>;
 ///         ClientCapabilities::default().fs(FileSystemCapabilities::default().read_text_file(true))
 ///     }
 ///
-///     async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
-///         Ok(ReadTextFileResponse::new(format!("what {} holds", request.path.display())))
+///     async fn read_text_file(
+///         &self,
+///         context: &HostContext,
+///         request: ReadTextFileRequest,
+///     ) -> HostResult<ReadTextFileResponse> {
+///         let text = format!("the text of {} for {:?}", request.path.display(), context.connection_id());
+///         Ok(ReadTextFileResponse::new(request.lines_of(&text)))
 ///     }
 /// }
 /// ```
@@ -87,8 +61,8 @@ pub trait Host: Send + Sync + 'static {
     /// before it responds to `session/new`. It must not block.
     ///
     /// A panic is logged, and the session continues.
-    fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
-        let _ = (session, folders);
+    fn session_started(&self, context: &HostContext, session: &SessionId, folders: &[PathBuf]) {
+        let _ = (context, session, folders);
     }
 
     /// Requests permission for a tool call. The default selects no option, which the agent has to treat as a
@@ -101,81 +75,90 @@ pub trait Host: Send + Sync + 'static {
     /// If the turn is cancelled, the client responds with `cancelled` and drops this call.
     fn request_permission(
         &self,
+        context: &HostContext,
         request: RequestPermissionRequest,
     ) -> impl Future<Output = HostResult<RequestPermissionOutcome>> + Send {
-        let _ = request;
+        let _ = (context, request);
         std::future::ready(Ok(RequestPermissionOutcome::Cancelled))
     }
 
     /// Reads a file, including unsaved changes. Advertise it with `fs.read_text_file`.
     fn read_text_file(
         &self,
+        context: &HostContext,
         request: ReadTextFileRequest,
     ) -> impl Future<Output = HostResult<ReadTextFileResponse>> + Send {
-        refuse(request)
+        refuse(context, request)
     }
 
     /// Writes a file. Creates it if it does not exist. Advertise it with `fs.write_text_file`.
     fn write_text_file(
         &self,
+        context: &HostContext,
         request: WriteTextFileRequest,
     ) -> impl Future<Output = HostResult<WriteTextFileResponse>> + Send {
-        refuse(request)
+        refuse(context, request)
     }
 
     /// Starts a program and returns at once. Advertise all five terminal methods with `terminal`.
     fn create_terminal(
         &self,
+        context: &HostContext,
         request: CreateTerminalRequest,
     ) -> impl Future<Output = HostResult<CreateTerminalResponse>> + Send {
-        refuse(request)
+        refuse(context, request)
     }
 
     /// Returns the output of a terminal's program so far.
     fn terminal_output(
         &self,
+        context: &HostContext,
         request: TerminalOutputRequest,
     ) -> impl Future<Output = HostResult<TerminalOutputResponse>> + Send {
-        refuse(request)
+        refuse(context, request)
     }
 
     /// Waits for the end of a terminal's program.
     fn wait_for_terminal_exit(
         &self,
+        context: &HostContext,
         request: WaitForTerminalExitRequest,
     ) -> impl Future<Output = HostResult<WaitForTerminalExitResponse>> + Send {
-        refuse(request)
+        refuse(context, request)
     }
 
     /// Ends a terminal's program. Its output can still be requested.
     fn kill_terminal(
         &self,
+        context: &HostContext,
         request: KillTerminalRequest,
     ) -> impl Future<Output = HostResult<KillTerminalResponse>> + Send {
-        refuse(request)
+        refuse(context, request)
     }
 
     /// Releases a terminal. Ends its program if it still runs.
     fn release_terminal(
         &self,
+        context: &HostContext,
         request: ReleaseTerminalRequest,
     ) -> impl Future<Output = HostResult<ReleaseTerminalResponse>> + Send {
-        refuse(request)
+        refuse(context, request)
     }
 
     /// Requests that the user fills in a form or opens a link. Advertise it with `elicitation.form` or
     /// `elicitation.url`. The client rejects other modes itself.
     fn create_elicitation(
         &self,
+        context: &HostContext,
         request: CreateElicitationRequest,
     ) -> impl Future<Output = HostResult<CreateElicitationResponse>> + Send {
-        refuse(request)
+        refuse(context, request)
     }
 
     /// Called when the user has finished at the link of an elicitation. It runs on the reader and must not
     /// block.
-    fn elicitation_complete(&self, notification: CompleteElicitationNotification) {
-        let _ = notification;
+    fn elicitation_complete(&self, context: &HostContext, notification: CompleteElicitationNotification) {
+        let _ = (context, notification);
     }
 
     /// Called at the end of the connection, to release its resources. Handlers of the connection may still run for a
@@ -183,7 +166,9 @@ pub trait Host: Send + Sync + 'static {
     ///
     /// A host that wraps another host has to forward the call. Otherwise the other host keeps the terminals of the
     /// connection running until it is dropped.
-    fn closed(&self) {}
+    fn closed(&self, context: &HostContext) {
+        let _ = context;
+    }
 }
 
 /// Implements methods of [`Host`] by those of the host `H`.
@@ -191,29 +176,31 @@ macro_rules! forward {
     ($($method:ident($request:ty),)*) => {$(
         fn $method(
             &self,
+            context: &HostContext,
             request: $request,
         ) -> impl Future<Output = HostResult<<$request as Request>::Result>> + Send {
-            H::$method(self, request)
+            H::$method(self, context, request)
         }
     )*};
 }
 
-/// A shared host. The editor keeps a handle to call it in a closure of [`Client::on`](crate::Client::on), or
+/// A shared host, for several connections. The editor keeps a handle to call it in a closure of [`Client::on`](crate::Client::on), or
 /// to show the output of a terminal.
 impl<H: Host> Host for Arc<H> {
     fn capabilities(&self) -> ClientCapabilities {
         H::capabilities(self)
     }
 
-    fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
-        H::session_started(self, session, folders);
+    fn session_started(&self, context: &HostContext, session: &SessionId, folders: &[PathBuf]) {
+        H::session_started(self, context, session, folders);
     }
 
     fn request_permission(
         &self,
+        context: &HostContext,
         request: RequestPermissionRequest,
     ) -> impl Future<Output = HostResult<RequestPermissionOutcome>> + Send {
-        H::request_permission(self, request)
+        H::request_permission(self, context, request)
     }
 
     forward! {
@@ -227,18 +214,18 @@ impl<H: Host> Host for Arc<H> {
         create_elicitation(CreateElicitationRequest),
     }
 
-    fn elicitation_complete(&self, notification: CompleteElicitationNotification) {
-        H::elicitation_complete(self, notification);
+    fn elicitation_complete(&self, context: &HostContext, notification: CompleteElicitationNotification) {
+        H::elicitation_complete(self, context, notification);
     }
 
-    fn closed(&self) {
-        H::closed(self);
+    fn closed(&self, context: &HostContext) {
+        H::closed(self, context);
     }
 }
 
 /// A host that rejects everything.
 impl Host for () {}
 
-fn refuse<R: Request>(_: R) -> impl Future<Output = HostResult<R::Result>> + Send {
+fn refuse<R: Request>(_: &HostContext, _: R) -> impl Future<Output = HostResult<R::Result>> + Send {
     std::future::ready(Err(WireError::method_not_found(R::METHOD)))
 }

@@ -11,6 +11,7 @@ mod child;
 mod client;
 mod command;
 mod connection;
+mod context;
 mod error;
 mod fair;
 mod host;
@@ -33,12 +34,13 @@ pub use child::{AgentProcess, Pipes};
 pub use client::Client;
 pub use command::Command;
 pub use connection::Connection;
+pub use context::{ConnectionId, HostContext};
 #[cfg(feature = "exchange")]
 pub use duologue_exchange as exchange;
 #[cfg(feature = "exchange")]
 pub use duologue_exchange::{Exchange, PeerAgent};
 pub use duologue_rpc as rpc;
-pub use duologue_rpc::{Extensions, Limits, Transport};
+pub use duologue_rpc::{Extensions, Limits, RequestContext, Transport};
 pub use duologue_schema as schema;
 pub use duologue_schema::{Conversation, SessionId, SessionState, SessionUpdate, StopReason};
 pub use error::{AgentExited, Error, Result};

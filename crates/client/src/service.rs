@@ -7,13 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_exchange::ExchangeService;
-use duologue_rpc::{
-    CancellationToken, Closed, Extensions, Incoming, Peer, Responder, Service, with_cancel_grace,
-};
+use duologue_rpc::{CancellationToken, Closed, Extensions, Incoming, Responder, Service, with_cancel_grace};
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode,
-    ElicitationUrlCapabilities, Error as WireError, KillTerminalRequest, Notification as _,
+    ElicitationUrlCapabilities, Error as WireError, KillTerminalRequest, Meta, Notification as _,
     ReadTextFileRequest, ReleaseTerminalRequest, Request, RequestPermissionOutcome,
     RequestPermissionResponse, SessionId, SessionNotification, SessionUpdate, TerminalOutputRequest,
     WaitForTerminalExitRequest, WriteTextFileRequest, path_fault,
@@ -21,11 +19,12 @@ use duologue_schema::{
 use serde::Serialize;
 use serde_json::value::RawValue;
 
+use crate::context::HostContext;
 use crate::fair::{FairSemaphore, Permit};
-use crate::host::{ConnectionId, Host, HostResult};
+use crate::host::{Host, HostResult};
 use crate::router::{AnswerCancelled, Router, SessionEntry};
 
-type Closure = Arc<dyn Fn(Option<&RawValue>, HostReply) + Send + Sync>;
+type Closure = Arc<dyn Fn(Option<&RawValue>, HostContext, HostReply) + Send + Sync>;
 
 /// The methods that closures handle instead of the host.
 #[derive(Clone, Default)]
@@ -35,14 +34,14 @@ impl Closures {
     pub(crate) fn insert<R, F, Fut>(&mut self, answer: F)
     where
         R: Request,
-        F: Fn(R) -> Fut + Send + Sync + 'static,
+        F: Fn(HostContext, R) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = HostResult<R::Result>> + Send + 'static,
     {
         self.0.insert(
             R::METHOD,
-            Arc::new(move |params, reply: HostReply| {
+            Arc::new(move |params, context, reply: HostReply| {
                 match serde_json::from_str::<R>(params.map_or("{}", RawValue::get)) {
-                    Ok(request) => reply.spawn(answer(request)),
+                    Ok(request) => reply.spawn(answer(context, request)),
                     Err(_) => reply.refuse(WireError::invalid_params("the params do not fit the method")),
                 }
             }),
@@ -72,7 +71,7 @@ impl Closures {
 }
 
 /// Observes requests that are rejected before the host sees them.
-pub(crate) type RejectedHook = Box<dyn Fn(&AgentRequest, &WireError) + Send + Sync>;
+pub(crate) type RejectedHook = Box<dyn Fn(&HostContext, &AgentRequest, &WireError) + Send + Sync>;
 
 pub(crate) struct ClientService<H> {
     pub(crate) host: Arc<H>,
@@ -84,8 +83,8 @@ pub(crate) struct ClientService<H> {
     pub(crate) router: Arc<Router>,
     /// Limits the bytes of running requests to the host and of their responses.
     pub(crate) host_bytes: FairSemaphore<SessionId>,
-    pub(crate) peer: Peer,
-    pub(crate) connection: ConnectionId,
+    /// The context of calls outside of requests.
+    pub(crate) context: HostContext,
 }
 
 impl<H: Host> ClientService<H> {
@@ -130,16 +129,16 @@ impl<H: Host> ClientService<H> {
         changed.then(|| serde_json::value::to_raw_value(question).ok()).flatten()
     }
 
-    fn dispatch(&self, request: AgentRequest, reply: HostReply) {
+    fn dispatch(&self, request: AgentRequest, context: HostContext, reply: HostReply) {
         let host = self.host.clone();
         macro_rules! call {
             ($method:ident, $request:ident) => {
-                reply.spawn(async move { host.$method($request).await })
+                reply.spawn(async move { host.$method(&context, $request).await })
             };
         }
         match request {
             AgentRequest::RequestPermission(request) => reply.spawn(async move {
-                Ok(RequestPermissionResponse::new(host.request_permission(request).await?))
+                Ok(RequestPermissionResponse::new(host.request_permission(&context, request).await?))
             }),
             AgentRequest::ReadTextFile(request) => call!(read_text_file, request),
             AgentRequest::WriteTextFile(request) => call!(write_text_file, request),
@@ -174,7 +173,6 @@ impl<H: Host> ClientService<H> {
         HostReply {
             responder,
             admission: self.admission(request, wire_bytes),
-            connection: self.connection,
             question: cancel.and_then(|cancel| Some((self.router.entry(session_of(request)?)?, cancel))),
         }
     }
@@ -183,7 +181,9 @@ impl<H: Host> ClientService<H> {
     /// output of a program, otherwise the length of the request. Requests that only wait or release need none.
     fn admission(&self, request: &AgentRequest, wire_bytes: usize) -> Option<Admission> {
         let bytes = match request {
-            AgentRequest::ReadTextFile(_) | AgentRequest::TerminalOutput(_) => self.peer.limits().frame_bytes,
+            AgentRequest::ReadTextFile(_) | AgentRequest::TerminalOutput(_) => {
+                self.context.peer().limits().frame_bytes
+            }
             AgentRequest::WriteTextFile(_)
             | AgentRequest::CreateTerminal(_)
             | AgentRequest::RequestPermission(_)
@@ -197,19 +197,31 @@ impl<H: Host> ClientService<H> {
     }
 }
 
+/// Evaluates an expression with the params of a request.
+macro_rules! with_params {
+    ($request:expr, $params:ident => $value:expr, CreateElicitation => $elicitation:expr) => {
+        match $request {
+            AgentRequest::RequestPermission($params) => $value,
+            AgentRequest::ReadTextFile($params) => $value,
+            AgentRequest::WriteTextFile($params) => $value,
+            AgentRequest::CreateTerminal($params) => $value,
+            AgentRequest::TerminalOutput($params) => $value,
+            AgentRequest::WaitForTerminalExit($params) => $value,
+            AgentRequest::KillTerminal($params) => $value,
+            AgentRequest::ReleaseTerminal($params) => $value,
+            AgentRequest::CreateElicitation($params) => $elicitation,
+        }
+    };
+}
+
 /// Returns the session of a request, if it has one.
 fn session_of(request: &AgentRequest) -> Option<&SessionId> {
-    Some(match request {
-        AgentRequest::RequestPermission(request) => &request.session_id,
-        AgentRequest::ReadTextFile(request) => &request.session_id,
-        AgentRequest::WriteTextFile(request) => &request.session_id,
-        AgentRequest::CreateTerminal(request) => &request.session_id,
-        AgentRequest::TerminalOutput(request) => &request.session_id,
-        AgentRequest::WaitForTerminalExit(request) => &request.session_id,
-        AgentRequest::KillTerminal(request) => &request.session_id,
-        AgentRequest::ReleaseTerminal(request) => &request.session_id,
-        AgentRequest::CreateElicitation(request) => return request.mode.session_id(),
-    })
+    with_params!(request, params => Some(&params.session_id), CreateElicitation => params.mode.session_id())
+}
+
+/// Returns the `_meta` of a request.
+fn meta_of(request: &AgentRequest) -> Option<&Meta> {
+    with_params!(request, params => params.meta.as_ref(), CreateElicitation => params.meta.as_ref())
 }
 
 impl<H: Host> Service for ClientService<H> {
@@ -217,9 +229,11 @@ impl<H: Host> Service for ClientService<H> {
         let refuse = |responder: Responder, error| responder.respond::<()>(Err(error));
         match AgentRequest::decode(incoming.method, incoming.params) {
             Some(Ok(mut request)) => {
+                let context = responder.context(request.method(), meta_of(&request).cloned());
+                let context = self.context.of_request(context);
                 if let Some(fault) = self.fault(&request) {
                     if let Some(observe) = &self.rejected {
-                        observe(&request, &fault);
+                        observe(&context, &request, &fault);
                     }
                     return refuse(responder, fault);
                 }
@@ -232,16 +246,20 @@ impl<H: Host> Service for ClientService<H> {
                 }
                 let reply = self.answer(&request, bytes, responder);
                 match self.closures.0.get(incoming.method) {
-                    Some(closure) => closure(completed.as_deref().or(incoming.params), reply),
-                    None => self.dispatch(request, reply),
+                    Some(closure) => closure(completed.as_deref().or(incoming.params), context, reply),
+                    None => self.dispatch(request, context, reply),
                 }
             }
             Some(Err(error)) => refuse(responder, error),
-            None => match self.closures.0.get(incoming.method) {
-                Some(closure) => closure(
-                    incoming.params,
-                    HostReply { responder, admission: None, connection: self.connection, question: None },
-                ),
+            None => match self.closures.0.get_key_value(incoming.method) {
+                Some((method, closure)) => {
+                    let context = self.context.of_request(responder.context(method, incoming.meta()));
+                    closure(
+                        incoming.params,
+                        context,
+                        HostReply { responder, admission: None, question: None },
+                    )
+                }
                 None => {
                     if let Err(responder) = self.extension(incoming, responder) {
                         responder.method_not_found(incoming.method);
@@ -257,7 +275,7 @@ impl<H: Host> Service for ClientService<H> {
                 self.router.update(update.session_id.as_str(), update.update, notification.wire_bytes);
             }
             Some(Ok(AgentNotification::CompleteElicitation(complete))) => {
-                self.connection.call(|| self.host.elicitation_complete(complete))
+                self.host.elicitation_complete(&self.context, complete);
             }
             Some(Err(error)) => {
                 // An invalid update is dropped, but the turn continues.
@@ -268,7 +286,7 @@ impl<H: Host> Service for ClientService<H> {
             }
             None => {
                 let taken = self.exchange.notification(notification)
-                    || self.extensions.notification(notification, &self.peer);
+                    || self.extensions.notification(notification, self.context.peer());
                 if !taken {
                     self.exchange.unknown_notification(notification);
                 }
@@ -288,7 +306,7 @@ impl<H: Host> Service for ClientService<H> {
 
     fn closed(&self, reason: &Closed) {
         self.exchange.closed(reason);
-        self.connection.call(|| self.host.closed());
+        self.host.closed(&self.context);
     }
 }
 
@@ -306,7 +324,6 @@ struct BorrowedUpdate<'a> {
 struct HostReply {
     responder: Responder,
     admission: Option<Admission>,
-    connection: ConnectionId,
     question: Option<(Arc<SessionEntry>, AnswerCancelled)>,
 }
 
@@ -337,9 +354,9 @@ impl HostReply {
         self,
         work: impl Future<Output = HostResult<R>> + Send + 'static,
     ) {
-        let HostReply { responder, admission, connection, question } = self;
+        let HostReply { responder, admission, question } = self;
         // Boxed, because a future that is moved into a task is copied for each layer around it.
-        let work = Box::pin(connection.scope(work));
+        let work = Box::pin(work);
         let Some((entry, cancel)) = question else {
             return responder.spawn_with(move |responder| async move {
                 let _permit = match admission {

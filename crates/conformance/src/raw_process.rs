@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_client::{AgentProcess, Host as _, HostResult, LocalHost};
+use duologue_client::{AgentProcess, Host as _, HostContext, HostResult, LocalHost};
 use duologue_rpc::{Lock, Malformed, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelNotification, CloseSessionRequest, Error as WireError, Notification as _, PromptRequest,
@@ -164,6 +164,7 @@ pub(crate) struct RawProcess {
     open: bool,
     /// Serves the files of the sessions' folder.
     host: LocalHost,
+    host_context: HostContext,
     folder: PathBuf,
     /// The sessions that it opened and that are not closed.
     sessions: Vec<String>,
@@ -199,6 +200,7 @@ impl RawProcess {
             next_id: 1,
             open: true,
             host: LocalHost::new(folder).without_terminals().max_read(FILE_BYTES),
+            host_context: HostContext::detached(),
             folder: folder.to_owned(),
             sessions: Vec::new(),
             cancelled: HashSet::new(),
@@ -481,14 +483,14 @@ impl RawProcess {
             ReadTextFileRequest::METHOD => match params::<ReadTextFileRequest>(incoming) {
                 Ok(request) => {
                     self.grant_folder(&request.session_id);
-                    self.host.read_text_file(request).await.map(|read| json!(read))
+                    self.host.read_text_file(&self.host_context, request).await.map(|read| json!(read))
                 }
                 Err(error) => Err(error),
             },
             WriteTextFileRequest::METHOD => match params::<WriteTextFileRequest>(incoming) {
                 Ok(request) => {
                     self.grant_folder(&request.session_id);
-                    self.host.write_text_file(request).await.map(|written| json!(written))
+                    self.host.write_text_file(&self.host_context, request).await.map(|written| json!(written))
                 }
                 Err(error) => Err(error),
             },
@@ -499,7 +501,7 @@ impl RawProcess {
 
     /// Grants a session access to the folder. Some checks open sessions in unusual ways, so this happens on use.
     fn grant_folder(&self, session: &SessionId) {
-        self.host.session_started(session, std::slice::from_ref(&self.folder));
+        self.host.session_started(&self.host_context, session, std::slice::from_ref(&self.folder));
     }
 
     pub(crate) async fn respond(&mut self, id: &str, response: HostResult<Value>) -> Result<(), Finding> {

@@ -41,7 +41,7 @@ fn joined(reads: u64) -> (Runtime, Session) {
         let (ours, theirs) = Transport::memory();
         tokio::spawn(serve(Reader { reads }, theirs));
         let text = "x".repeat(4096);
-        let client = Client::new(()).on(move |_: ReadTextFileRequest| {
+        let client = Client::new(()).on(move |_, _: ReadTextFileRequest| {
             let text = text.clone();
             async move { Ok(ReadTextFileResponse::new(text)) }
         });

@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use duologue_schema::{Error as WireError, Meta, Notification, Request};
+use duologue_schema::{Error as WireError, Notification, Request};
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::peer::Peer;
-use crate::service::{Incoming, RequestContext, Responder};
+use crate::service::{Incoming, RequestContext, Responder, meta_of};
 
 #[cfg(feature = "jsonrpsee")]
 mod jsonrpsee;
@@ -159,19 +159,6 @@ impl Extensions {
         }
         handler.is_some()
     }
-}
-
-/// Returns the `_meta` of the params of an extension method, which its type may not have.
-fn meta_of(params: Option<&RawValue>) -> Option<Meta> {
-    #[derive(serde::Deserialize)]
-    struct WithMeta {
-        #[serde(rename = "_meta")]
-        meta: Meta,
-    }
-    let params = params?.get();
-    // Most params have none, and the search is cheaper than a second pass of the parser.
-    let params = params.contains("\"_meta\"").then(|| serde_json::from_str::<WithMeta>(params))?;
-    params.ok().map(|params| params.meta)
 }
 
 /// Decodes the params of an extension method. Absent params are read as an empty object.

@@ -28,6 +28,27 @@ pub struct Incoming<'a> {
     pub wire_bytes: usize,
 }
 
+impl Incoming<'_> {
+    /// Parses the `_meta` of the params. Types of params have it already, so this is for methods of an unknown type.
+    #[must_use]
+    pub fn meta(&self) -> Option<Meta> {
+        meta_of(self.params)
+    }
+}
+
+/// Returns the `_meta` of the params of an extension method, which its type may not have.
+pub(crate) fn meta_of(params: Option<&RawValue>) -> Option<Meta> {
+    #[derive(serde::Deserialize)]
+    struct WithMeta {
+        #[serde(rename = "_meta")]
+        meta: Meta,
+    }
+    let params = params?.get();
+    // Most params have none, and the search is cheaper than a second pass of the parser.
+    let params = params.contains("\"_meta\"").then(|| serde_json::from_str::<WithMeta>(params))?;
+    params.ok().map(|params| params.meta)
+}
+
 /// Handles the messages of the peer in the order of the wire.
 ///
 /// The reader calls all methods, so they must return at once: decode, queue, or pass a request to

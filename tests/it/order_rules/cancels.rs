@@ -10,7 +10,7 @@ use duologue_agent::{
     Agent, Context, PermissionOption, PermissionOptionKind, Prompt, Server, Session, SessionSetup,
     StopReason, Turn,
 };
-use duologue_client::{Client, Host, HostResult};
+use duologue_client::{Client, Host, HostContext, HostResult};
 use duologue_rpc::{Direction, Tap, TappedFrame};
 use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest};
 use serde_json::{Value, json};
@@ -230,7 +230,11 @@ struct Screen {
 }
 
 impl Host for Screen {
-    async fn request_permission(&self, _: RequestPermissionRequest) -> HostResult<RequestPermissionOutcome> {
+    async fn request_permission(
+        &self,
+        _: &HostContext,
+        _: RequestPermissionRequest,
+    ) -> HostResult<RequestPermissionOutcome> {
         struct Shown<'a>(&'a Screen);
         impl Drop for Shown<'_> {
             fn drop(&mut self) {

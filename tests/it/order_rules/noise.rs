@@ -2,7 +2,7 @@
 //! side anything but what is wrong.
 
 use duologue_agent::{Agent, Context, Prompt, Session, SessionSetup, StopReason, Turn};
-use duologue_client::{Client, Host, HostResult};
+use duologue_client::{Client, Host, HostContext, HostResult};
 use duologue_rpc::{Incoming, PeerBuilder, Responder, Service, Transport};
 use duologue_schema::{
     AgentCapabilities, ClientCapabilities, CompleteElicitationNotification, ContentBlock,
@@ -245,31 +245,40 @@ impl Host for Clumsy {
         ClientCapabilities::default().fs(files)
     }
 
-    fn session_started(&self, _: &SessionId, _: &[std::path::PathBuf]) {
+    fn session_started(&self, _: &HostContext, _: &SessionId, _: &[std::path::PathBuf]) {
         panic!("over a session")
     }
 
-    async fn request_permission(&self, _: RequestPermissionRequest) -> HostResult<RequestPermissionOutcome> {
+    async fn request_permission(
+        &self,
+        _: &HostContext,
+        _: RequestPermissionRequest,
+    ) -> HostResult<RequestPermissionOutcome> {
         self.later().await
     }
 
-    async fn read_text_file(&self, _: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+    async fn read_text_file(
+        &self,
+        _: &HostContext,
+        _: ReadTextFileRequest,
+    ) -> HostResult<ReadTextFileResponse> {
         panic!("SENTINEL, at once")
     }
 
-    fn elicitation_complete(&self, _: CompleteElicitationNotification) {
+    fn elicitation_complete(&self, _: &HostContext, _: CompleteElicitationNotification) {
         panic!("on the reader")
     }
 
-    fn closed(&self) {
+    fn closed(&self, _: &HostContext) {
         panic!("over the end")
     }
 }
 
 async fn a_panicking_host_costs_one_request(wire: Wire) {
-    let closure = |_: WriteTextFileRequest| -> std::future::Ready<HostResult<WriteTextFileResponse>> {
-        panic!("SENTINEL, in a closure")
-    };
+    let closure =
+        |_: HostContext, _: WriteTextFileRequest| -> std::future::Ready<HostResult<WriteTextFileResponse>> {
+            panic!("SENTINEL, in a closure")
+        };
     let (agent, mut script) = client_of(wire, Client::new(Clumsy).on(closure), json!({})).await;
     for round in 0..20_u64 {
         let name = format!("s{round}");

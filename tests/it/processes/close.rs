@@ -139,7 +139,7 @@ async fn a_stuck_handler_of_ours_does_not_make_it_longer() {
     let asked = Arc::new(tokio::sync::Notify::new());
     let client = Client::new(Never).on({
         let asked = asked.clone();
-        move |_: duologue_schema::ReadTextFileRequest| {
+        move |_, _: duologue_schema::ReadTextFileRequest| {
             asked.notify_one();
             std::future::pending()
         }

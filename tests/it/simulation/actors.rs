@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn};
-use duologue_client::{Host, HostResult};
+use duologue_client::{Host, HostContext, HostResult};
 use duologue_rpc::{Direction, Tap, TappedFrame};
 use duologue_schema::{
     AgentCapabilities, ClientCapabilities, CloseSessionRequest, FileSystemCapabilities, LoadSessionRequest,
@@ -179,7 +179,11 @@ impl Host for User {
         ClientCapabilities::default().fs(FileSystemCapabilities::default().read_text_file(true))
     }
 
-    async fn request_permission(&self, _: RequestPermissionRequest) -> HostResult<RequestPermissionOutcome> {
+    async fn request_permission(
+        &self,
+        _: &HostContext,
+        _: RequestPermissionRequest,
+    ) -> HostResult<RequestPermissionOutcome> {
         let mut rng = self.0.lock().unwrap_or_else(PoisonError::into_inner).fork();
         random_delays(rng.fork(), 6).await;
         match rng.u8(0..6) {
@@ -190,7 +194,11 @@ impl Host for User {
         }
     }
 
-    async fn read_text_file(&self, _: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+    async fn read_text_file(
+        &self,
+        _: &HostContext,
+        _: ReadTextFileRequest,
+    ) -> HostResult<ReadTextFileResponse> {
         let rng = self.0.lock().unwrap_or_else(PoisonError::into_inner).fork();
         random_delays(rng, 4).await;
         Ok(ReadTextFileResponse::new("text"))

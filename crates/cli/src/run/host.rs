@@ -1,7 +1,7 @@
 //! The host of `duologue run`: serves the files and programs of the folder, and sends questions to
 //! the user.
 
-use duologue_client::{Host, HostResult, LocalHost};
+use duologue_client::{Host, HostContext, HostResult, LocalHost};
 use duologue_schema::{
     BooleanConfigOptionCapabilities, ClientCapabilities, ClientSessionCapabilities, CompactionCapabilities,
     CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
@@ -50,59 +50,86 @@ impl Host for RunHost {
         capabilities
     }
 
-    fn session_started(&self, session: &SessionId, folders: &[std::path::PathBuf]) {
-        self.local.session_started(session, folders);
+    fn session_started(&self, context: &HostContext, session: &SessionId, folders: &[std::path::PathBuf]) {
+        self.local.session_started(context, session, folders);
     }
 
     async fn request_permission(
         &self,
+        context: &HostContext,
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionOutcome> {
-        self.rules.answer(&self.local, request, &self.ui).await
+        self.rules.answer(&self.local, context, request, &self.ui).await
     }
 
-    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+    async fn read_text_file(
+        &self,
+        context: &HostContext,
+        request: ReadTextFileRequest,
+    ) -> HostResult<ReadTextFileResponse> {
         if !self.tools {
             return Err(WireError::method_not_found(ReadTextFileRequest::METHOD));
         }
-        self.local.read_text_file(request).await
+        self.local.read_text_file(context, request).await
     }
 
-    async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
+    async fn write_text_file(
+        &self,
+        context: &HostContext,
+        request: WriteTextFileRequest,
+    ) -> HostResult<WriteTextFileResponse> {
         let entry = self.ui.begin(AuditEntry::of_write(&request)).await;
-        let result = self.local.write_text_file(request).await;
+        let result = self.local.write_text_file(context, request).await;
         entry.done(&result).await;
         result
     }
 
-    async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
+    async fn create_terminal(
+        &self,
+        context: &HostContext,
+        request: CreateTerminalRequest,
+    ) -> HostResult<CreateTerminalResponse> {
         let entry = self.ui.begin(AuditEntry::of_terminal(&request)).await;
-        let result = self.local.create_terminal(request).await;
+        let result = self.local.create_terminal(context, request).await;
         entry.done(&result).await;
         result
     }
 
-    async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
-        self.local.terminal_output(request).await
+    async fn terminal_output(
+        &self,
+        context: &HostContext,
+        request: TerminalOutputRequest,
+    ) -> HostResult<TerminalOutputResponse> {
+        self.local.terminal_output(context, request).await
     }
 
     async fn wait_for_terminal_exit(
         &self,
+        context: &HostContext,
         request: WaitForTerminalExitRequest,
     ) -> HostResult<WaitForTerminalExitResponse> {
-        self.local.wait_for_terminal_exit(request).await
+        self.local.wait_for_terminal_exit(context, request).await
     }
 
-    async fn kill_terminal(&self, request: KillTerminalRequest) -> HostResult<KillTerminalResponse> {
-        self.local.kill_terminal(request).await
+    async fn kill_terminal(
+        &self,
+        context: &HostContext,
+        request: KillTerminalRequest,
+    ) -> HostResult<KillTerminalResponse> {
+        self.local.kill_terminal(context, request).await
     }
 
-    async fn release_terminal(&self, request: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
-        self.local.release_terminal(request).await
+    async fn release_terminal(
+        &self,
+        context: &HostContext,
+        request: ReleaseTerminalRequest,
+    ) -> HostResult<ReleaseTerminalResponse> {
+        self.local.release_terminal(context, request).await
     }
 
     async fn create_elicitation(
         &self,
+        _: &HostContext,
         request: CreateElicitationRequest,
     ) -> HostResult<CreateElicitationResponse> {
         if !self.asks {
@@ -114,11 +141,11 @@ impl Host for RunHost {
         Ok(response)
     }
 
-    fn elicitation_complete(&self, notification: CompleteElicitationNotification) {
-        self.local.elicitation_complete(notification);
+    fn elicitation_complete(&self, context: &HostContext, notification: CompleteElicitationNotification) {
+        self.local.elicitation_complete(context, notification);
     }
 
-    fn closed(&self) {
-        self.local.closed();
+    fn closed(&self, context: &HostContext) {
+        self.local.closed(context);
     }
 }

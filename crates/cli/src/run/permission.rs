@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 
-use duologue_client::{Host as _, HostResult, LocalHost, Permissions};
+use duologue_client::{Host as _, HostContext, HostResult, LocalHost, Permissions};
 use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest, ToolKind};
 
 use super::audit::{AuditEntry, Decider};
@@ -45,7 +45,7 @@ impl Rules {
     /// Returns the rules as a host has them.
     pub(super) fn permissions(&self, ui: UiQueue) -> Permissions {
         let otherwise = self.otherwise;
-        self.allowed.iter().cloned().fold(Permissions::new(), Permissions::allow).ask(move |request| {
+        self.allowed.iter().cloned().fold(Permissions::new(), Permissions::allow).ask(move |_, request| {
             let ui = ui.clone();
             async move {
                 let reached = |progress| {
@@ -69,12 +69,13 @@ impl Rules {
     pub(super) async fn answer(
         &self,
         local: &LocalHost,
+        context: &HostContext,
         request: RequestPermissionRequest,
         ui: &UiQueue,
     ) -> HostResult<RequestPermissionOutcome> {
         let entry = ui.begin(AuditEntry::of_permission(&request)).await;
         let answered = async {
-            let outcome = local.request_permission(request.clone()).await?;
+            let outcome = local.request_permission(context, request.clone()).await?;
             Ok((outcome, PROGRESS.with(Cell::get)))
         };
         let (outcome, progress) = PROGRESS.scope(Cell::new(Progress::NotAsked), answered).await?;

@@ -48,7 +48,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
     let client = |ui: UiQueue| {
         let rejected = ui.clone();
         let client = Client::new(host(&args, ui, asks)?);
-        Ok(client.on_rejected(move |request, error| {
+        Ok(client.on_rejected(move |_, request, error| {
             AuditEntry::of_rejected(request, error).into_iter().for_each(|entry| rejected.add(entry));
         }))
     };

@@ -289,7 +289,7 @@ async fn updates_for_sessions_nobody_opened_are_dropped_and_counted() {
 async fn asked(faults: &str) -> (usize, usize, StopReason) {
     let (count, open, most) = <[Arc<AtomicUsize>; 3]>::default().into();
     let counters = (count.clone(), most.clone());
-    let client = Client::new(()).on(move |_: RequestPermissionRequest| {
+    let client = Client::new(()).on(move |_, _: RequestPermissionRequest| {
         let (count, open, most) = (count.clone(), open.clone(), most.clone());
         async move {
             count.fetch_add(1, SeqCst);

@@ -14,7 +14,7 @@ use cap_std::fs::Dir;
 use duologue_rpc::Lock;
 use duologue_schema::{Error as WireError, SessionId};
 
-use crate::host::ConnectionId;
+use crate::context::{ConnectionId, HostContext};
 
 /// The roots of a host and the folders of its sessions.
 #[derive(Debug, Default)]
@@ -27,7 +27,14 @@ pub(super) struct AllowedFolders {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(super) struct SessionKey {
     pub(super) id: SessionId,
-    pub(super) connection: Option<ConnectionId>,
+    pub(super) connection: ConnectionId,
+}
+
+impl SessionKey {
+    /// Returns the key of the session that a call names.
+    pub(super) fn of(context: &HostContext, id: &SessionId) -> Self {
+        SessionKey { id: id.clone(), connection: context.connection_id() }
+    }
 }
 
 /// A root folder. Sessions cannot leave the roots.
@@ -100,32 +107,13 @@ impl AllowedFolders {
         self.sessions.lock_unpoisoned()
     }
 
-    pub(super) fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
-        let session = SessionKey { id: session.clone(), connection: ConnectionId::current() };
+    pub(super) fn session_started(&self, session: SessionKey, folders: &[PathBuf]) {
         self.sessions().insert(session, folders.to_owned());
     }
 
-    /// Forgets the sessions of a connection, or of all connections.
-    pub(super) fn forget(&self, connection: Option<ConnectionId>) {
-        self.sessions().retain(|session, _| connection.is_some() && session.connection != connection);
-    }
-
-    /// Returns the session that a call names. Its connection is that of the call's task, or the only one with such a
-    /// session.
-    pub(super) fn key(&self, id: &SessionId) -> Result<SessionKey, WireError> {
-        let key = SessionKey { id: id.clone(), connection: ConnectionId::current() };
-        if key.connection.is_some() {
-            return Ok(key);
-        }
-        let sessions = self.sessions();
-        let mut found = sessions.range(&key..).map(|(known, _)| known).take_while(|known| known.id == *id);
-        match (found.next(), found.next()) {
-            (None, _) => Ok(key),
-            (Some(known), None) => Ok(known.clone()),
-            _ => Err(WireError::internal(
-                "several connections have a session of this id; call the host in the task of the request",
-            )),
-        }
+    /// Forgets the sessions of a connection.
+    pub(super) fn forget(&self, connection: ConnectionId) {
+        self.sessions().retain(|session, _| session.connection != connection);
     }
 
     /// Returns the folders of a session that has started.

@@ -25,8 +25,9 @@ use duologue_schema::{
 };
 use tokio::time::Instant;
 
+use crate::context::{ConnectionId, HostContext};
 use crate::fair::{FairSemaphore, Permit};
-use crate::host::{ConnectionId, Host, HostResult};
+use crate::host::{Host, HostResult};
 use crate::limits::{FILE_THREADS, READ_BYTES, SCAN_BYTES, TERMINALS};
 use folders::{AllowedFolders, FileError, SessionKey};
 pub use permissions::Permissions;
@@ -51,10 +52,12 @@ use terminals::TerminalTable;
 /// # }
 /// ```
 ///
-/// A host can serve several connections. At the end of a connection it ends its terminals and forgets its sessions and
-/// its *always* answers. If several connections have a session with the same id, an editor that wraps this host
-/// must call it in the task of the request, not in a task of its own. An editor can replace single methods with [`Client::on`](crate::Client::on). In this example it
-/// responds with unsaved text if there is some:
+/// A host can serve several connections, at once or one after the other. The [`HostContext`] of a call names its
+/// connection, so sessions of two connections are distinct even if they have the same id. At the end of a connection the
+/// host ends its terminals and forgets its sessions and its *always* answers.
+///
+/// An editor can replace single methods with [`Client::on_with`](crate::Client::on_with). In this example it responds with
+/// unsaved text if there is some:
 ///
 /// ```no_run
 /// use std::path::{Path, PathBuf};
@@ -68,14 +71,10 @@ use terminals::TerminalTable;
 /// }
 ///
 /// let host = Arc::new(LocalHost::new("/home/me/project"));
-/// let disk = host.clone();
-/// let client = Client::new(host).on(move |request: ReadTextFileRequest| {
-///     let disk = disk.clone();
-///     async move {
-///         match unsaved(&request.path) {
-///             Some(text) => Ok(ReadTextFileResponse::new(request.lines_of(&text))),
-///             None => disk.read_text_file(request).await,
-///         }
+/// let client = Client::new(host.clone()).on_with(host, async |disk, context, request: ReadTextFileRequest| {
+///     match unsaved(&request.path) {
+///         Some(text) => Ok(ReadTextFileResponse::new(request.lines_of(&text))),
+///         None => disk.read_text_file(&context, request).await,
 ///     }
 /// });
 /// # let _ = client;
@@ -197,23 +196,27 @@ impl Host for LocalHost {
         ClientCapabilities::new().fs(files).terminal(self.terminals.is_some())
     }
 
-    fn session_started(&self, session: &SessionId, folders: &[PathBuf]) {
-        self.folders.session_started(session, folders);
+    fn session_started(&self, context: &HostContext, session: &SessionId, folders: &[PathBuf]) {
+        self.folders.session_started(SessionKey::of(context, session), folders);
     }
 
     async fn request_permission(
         &self,
+        context: &HostContext,
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionOutcome> {
-        let session = self.folders.key(&request.session_id).ok();
-        Ok(self.permissions.answer(request, session, &self.threads).await)
+        Ok(self.permissions.answer(context, request, &self.threads).await)
     }
 
-    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
-        let session = self.folders.key(&request.session_id)?;
+    async fn read_text_file(
+        &self,
+        context: &HostContext,
+        request: ReadTextFileRequest,
+    ) -> HostResult<ReadTextFileResponse> {
+        let session = SessionKey::of(context, &request.session_id);
         let folders = self.folders.clone();
         let (max_read, max_scan) = (self.max_read, self.max_scan);
-        let opened = self.threads.run(move || {
+        let opened = self.threads.run(context.connection_id(), move || {
             let ReadTextFileRequest { path, line, limit, .. } = request;
             folders.open(&session, &path, |dir, way| {
                 let extent = LineRange { line: line.unwrap_or(1), limit, max_read, max_scan };
@@ -227,30 +230,38 @@ impl Host for LocalHost {
                 Slice::Finished(text) => return Ok(ReadTextFileResponse::new(text)),
                 Slice::Unfinished(reading) => reading,
             };
-            slice = self.threads.run(move || reading.next()).await?;
+            slice = self.threads.run(context.connection_id(), move || reading.next()).await?;
         }
     }
 
-    async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
+    async fn write_text_file(
+        &self,
+        context: &HostContext,
+        request: WriteTextFileRequest,
+    ) -> HostResult<WriteTextFileResponse> {
         if !self.writes {
             return Err(WireError::method_not_found(WriteTextFileRequest::METHOD));
         }
-        let session = self.folders.key(&request.session_id)?;
+        let session = SessionKey::of(context, &request.session_id);
         let folders = self.folders.clone();
         let write = move || {
             let WriteTextFileRequest { path, content, .. } = request;
             folders.open(&session, &path, |dir, way| write::write(dir, way, &path, content.as_bytes()))
         };
-        self.threads.run(write).await?;
+        self.threads.run(context.connection_id(), write).await?;
         Ok(WriteTextFileResponse::new())
     }
 
-    async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
+    async fn create_terminal(
+        &self,
+        context: &HostContext,
+        request: CreateTerminalRequest,
+    ) -> HostResult<CreateTerminalResponse> {
         let terminals = self.terminals::<CreateTerminalRequest>()?;
-        let session = self.folders.key(&request.session_id)?;
+        let session = SessionKey::of(context, &request.session_id);
         let (folders, key, cwd) = (self.folders.clone(), session.clone(), request.cwd.clone());
         let room = terminals.reserve()?;
-        let cwd = self.threads.run(move || match cwd {
+        let cwd = self.threads.run(context.connection_id(), move || match cwd {
             None => folders.home(&key),
             Some(cwd) => folder(&folders, &key, &cwd).map(|()| cwd),
         });
@@ -265,37 +276,50 @@ impl Host for LocalHost {
         Ok(CreateTerminalResponse::new(terminal))
     }
 
-    async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
+    async fn terminal_output(
+        &self,
+        context: &HostContext,
+        request: TerminalOutputRequest,
+    ) -> HostResult<TerminalOutputResponse> {
         let terminals = self.terminals::<TerminalOutputRequest>()?;
-        Ok(terminals.get(&self.folders.key(&request.session_id)?, &request.terminal_id)?.so_far())
+        Ok(terminals.get(&SessionKey::of(context, &request.session_id), &request.terminal_id)?.so_far())
     }
 
     async fn wait_for_terminal_exit(
         &self,
+        context: &HostContext,
         request: WaitForTerminalExitRequest,
     ) -> HostResult<WaitForTerminalExitResponse> {
         let terminals = self.terminals::<WaitForTerminalExitRequest>()?;
         Ok(terminals
-            .get(&self.folders.key(&request.session_id)?, &request.terminal_id)?
+            .get(&SessionKey::of(context, &request.session_id), &request.terminal_id)?
             .exited()
             .await
             .into())
     }
 
-    async fn kill_terminal(&self, request: KillTerminalRequest) -> HostResult<KillTerminalResponse> {
+    async fn kill_terminal(
+        &self,
+        context: &HostContext,
+        request: KillTerminalRequest,
+    ) -> HostResult<KillTerminalResponse> {
         let terminals = self.terminals::<KillTerminalRequest>()?;
-        terminals.get(&self.folders.key(&request.session_id)?, &request.terminal_id)?.kill().await;
+        terminals.get(&SessionKey::of(context, &request.session_id), &request.terminal_id)?.kill().await;
         Ok(KillTerminalResponse::new())
     }
 
-    async fn release_terminal(&self, request: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
+    async fn release_terminal(
+        &self,
+        context: &HostContext,
+        request: ReleaseTerminalRequest,
+    ) -> HostResult<ReleaseTerminalResponse> {
         let terminals = self.terminals::<ReleaseTerminalRequest>()?;
-        terminals.take(&self.folders.key(&request.session_id)?, &request.terminal_id)?.kill().await;
+        terminals.take(&SessionKey::of(context, &request.session_id), &request.terminal_id)?.kill().await;
         Ok(ReleaseTerminalResponse::new())
     }
 
-    fn closed(&self) {
-        let connection = ConnectionId::current();
+    fn closed(&self, context: &HostContext) {
+        let connection = context.connection_id();
         self.folders.forget(connection);
         self.permissions.forget(connection);
         if let Some(terminals) = &self.terminals {
@@ -312,7 +336,7 @@ fn folder(folders: &AllowedFolders, session: &SessionKey, path: &Path) -> HostRe
 }
 
 /// The user of a thread: a host and its connection.
-type ThreadKey = (u64, Option<ConnectionId>);
+type ThreadKey = (u64, ConnectionId);
 
 /// Access of a host to the threads for files, which all hosts of the program share.
 #[derive(Debug)]
@@ -334,11 +358,12 @@ impl Threads {
     /// If the future is dropped, work that has begun continues on its thread.
     async fn run<T: Send + 'static>(
         &self,
+        connection: ConnectionId,
         work: impl FnOnce() -> HostResult<T> + Send + 'static,
     ) -> HostResult<T> {
         static SEMAPHORE: LazyLock<FairSemaphore<ThreadKey>> =
             LazyLock::new(|| FairSemaphore::new(FILE_THREADS));
-        let key = (self.host, ConnectionId::current());
+        let key = (self.host, connection);
         let permit = Arc::new(Mutex::new(SEMAPHORE.acquire(key, 1).await));
         let watch = Watch { permit: Arc::downgrade(&permit), begun: Instant::now() };
         let work = move || {
@@ -400,6 +425,7 @@ mod tests {
     /// Two hosts with stuck disks use all threads, until the threads count as stuck.
     #[tokio::test(start_paused = true)]
     async fn a_stuck_disk_costs_only_its_own_host() {
+        let connection = ConnectionId::new();
         let (mut stuck, mut disks) = (Vec::new(), Vec::new());
         for threads in [Arc::new(Threads::new()), Arc::new(Threads::new())] {
             // The third exceeds the share of the host.
@@ -412,11 +438,11 @@ mod tests {
                     let _ = answer.recv();
                     Ok(())
                 };
-                stuck.push(tokio::spawn(async move { threads.run(wait).await }));
+                stuck.push(tokio::spawn(async move { threads.run(connection, wait).await }));
             }
         }
         tokio::task::yield_now().await;
-        let mut healthy = tokio::spawn(async { Threads::new().run(|| Ok(())).await });
+        let mut healthy = tokio::spawn(async move { Threads::new().run(connection, || Ok(())).await });
         tokio::task::yield_now().await;
         tokio::time::advance(STUCK - Duration::from_millis(1)).await;
         tokio::task::yield_now().await;

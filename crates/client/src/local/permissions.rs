@@ -14,11 +14,12 @@ use duologue_schema::{
 
 use super::Threads;
 use super::folders::SessionKey;
-use crate::host::{ConnectionId, HostResult};
+use crate::context::{ConnectionId, HostContext};
+use crate::host::HostResult;
 use crate::limits::QUESTION_PATHS;
 
 type Answer = Pin<Box<dyn Future<Output = RequestPermissionOutcome> + Send>>;
-type Ask = Box<dyn Fn(RequestPermissionRequest) -> Answer + Send + Sync>;
+type Ask = Box<dyn Fn(HostContext, RequestPermissionRequest) -> Answer + Send + Sync>;
 
 /// The most links to missing files that are followed.
 const LINKS: u32 = 40;
@@ -55,7 +56,7 @@ const LINKS: u32 = 40;
 ///     .allow(ToolKind::Read)
 ///     .allow_in(ToolKind::Edit, "/home/me/project/src")
 ///     .deny_in("/home/me/project/.git")
-///     .ask(async |question| {
+///     .ask(async |_, question| {
 ///         // Show question.tool_call and question.options to the user.
 ///         match question.options.first() {
 ///             Some(option) => RequestPermissionOutcome::selected(option.option_id.clone()),
@@ -135,41 +136,68 @@ impl Permissions {
 
     /// Passes the other requests to the user. An option that the agent did not offer counts as `cancelled`.
     ///
-    /// If the turn is cancelled, the client responds and the future is dropped.
+    /// If the turn is cancelled, the client responds and the future is dropped. An `async` closure that captures
+    /// variables does not compile here; [`ask_with`](Self::ask_with) passes state to the closure.
     pub fn ask<F, Fut>(mut self, ask: F) -> Self
     where
-        F: Fn(RequestPermissionRequest) -> Fut + Send + Sync + 'static,
+        F: Fn(HostContext, RequestPermissionRequest) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = RequestPermissionOutcome> + Send + 'static,
     {
-        self.ask = Some(Box::new(move |request| Box::pin(ask(request))));
+        self.ask = Some(Box::new(move |context, request| Box::pin(ask(context, request))));
         self
     }
 
-    /// Forgets the *always* answers of a connection, or of all connections.
-    pub(super) fn forget(&self, connection: Option<ConnectionId>) {
-        let mut remembered = self.remembered.lock_unpoisoned();
-        remembered.retain(|subject, _| connection.is_some() && subject.session.connection != connection);
+    /// Passes the other requests to the user, as [`ask`](Self::ask), and passes a clone of `state` to the closure.
+    ///
+    /// ```
+    /// use duologue_client::Permissions;
+    /// use duologue_client::schema::RequestPermissionOutcome;
+    /// use tokio::sync::{mpsc, oneshot};
+    ///
+    /// // The user interface receives each question with a sender for its answer.
+    /// let (ui, questions) = mpsc::channel(1);
+    /// let permissions = Permissions::new().ask_with(ui, async |ui, _, question| {
+    ///     let (answer, answered) = oneshot::channel();
+    ///     let _ = ui.send((question, answer)).await;
+    ///     answered.await.unwrap_or(RequestPermissionOutcome::Cancelled)
+    /// });
+    /// # let _ = (permissions, questions);
+    /// ```
+    pub fn ask_with<S, F, Fut>(self, state: S, ask: F) -> Self
+    where
+        S: Clone + Send + Sync + 'static,
+        F: Fn(S, HostContext, RequestPermissionRequest) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = RequestPermissionOutcome> + Send + 'static,
+    {
+        self.ask(move |context, request| ask(state.clone(), context, request))
+    }
+
+    /// Forgets the *always* answers of a connection.
+    pub(super) fn forget(&self, connection: ConnectionId) {
+        self.remembered.lock_unpoisoned().retain(|subject, _| subject.session.connection != connection);
     }
 
     pub(super) async fn answer(
         &self,
+        context: &HostContext,
         request: RequestPermissionRequest,
-        session: Option<SessionKey>,
         threads: &Threads,
     ) -> RequestPermissionOutcome {
-        let Ok((ruled, files)) = self.look_up(&request.tool_call, threads).await else {
+        let connection = context.connection_id();
+        let Ok((ruled, files)) = self.look_up(&request.tool_call, threads, connection).await else {
             return request.outcome(false);
         };
         if let Some(allow) = ruled {
             return request.outcome(allow);
         }
-        let subject = session.and_then(|session| Subject::of(&request, session, files));
+        let session = SessionKey::of(context, &request.session_id);
+        let subject = Subject::of(&request, session, files);
         let remembered = || self.remembered.lock_unpoisoned();
         if let Some(allow) = subject.as_ref().and_then(|subject| remembered().get(subject).copied()) {
             return request.outcome(allow);
         }
         let Some(ask) = &self.ask else { return request.outcome(false) };
-        let outcome = ask(request.clone()).await;
+        let outcome = ask(context.clone(), request.clone()).await;
         let RequestPermissionOutcome::Selected(selected) = &outcome else {
             return RequestPermissionOutcome::Cancelled;
         };
@@ -198,6 +226,7 @@ impl Permissions {
         &self,
         call: &ToolCallUpdate,
         threads: &Threads,
+        connection: ConnectionId,
     ) -> HostResult<(Option<bool>, Option<Vec<File>>)> {
         let mut known = HashSet::new();
         let mut unknown = None;
@@ -214,7 +243,7 @@ impl Permissions {
         for paths in known.chunks(PATHS_AT_ONCE) {
             let paths = paths.to_vec();
             let look_up = move || Ok(paths.iter().map(|path| File::of(path)).collect::<Vec<_>>());
-            files.extend(threads.run(look_up).await?);
+            files.extend(threads.run(connection, look_up).await?);
         }
         files.sort();
         files.dedup();
@@ -223,7 +252,9 @@ impl Permissions {
         let (rules, kind) = (self.rules.clone(), call.kind.clone());
         let (ruled, files) = match rules.is_empty() {
             true => (None, files),
-            false => threads.run(move || Ok((ruled(&rules, kind.as_ref(), &files), files))).await?,
+            false => {
+                threads.run(connection, move || Ok((ruled(&rules, kind.as_ref(), &files), files))).await?
+            }
         };
         Ok((ruled, is_complete.then_some(files)))
     }

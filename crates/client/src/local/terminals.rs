@@ -13,7 +13,8 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
 use super::folders::SessionKey;
 use super::program::Program;
 use super::system;
-use crate::host::{ConnectionId, HostResult};
+use crate::context::ConnectionId;
+use crate::host::HostResult;
 use crate::limits::{MOST_TERMINAL_OUTPUT, REAP, TERMINAL_OUTPUT};
 use crate::output_tail::{LAST_OUTPUT, LAST_ROUNDS, OutputTail};
 
@@ -81,10 +82,15 @@ impl TerminalTable {
         id
     }
 
-    /// Kills the programs of a connection, or of all connections.
-    pub(super) fn close(&self, connection: Option<ConnectionId>) {
+    /// Kills the programs of a connection.
+    pub(super) fn close(&self, connection: ConnectionId) {
+        self.kill_where(|terminal| terminal.session.connection == connection);
+    }
+
+    /// Removes terminals and kills their programs.
+    fn kill_where(&self, is_killed: impl Fn(&LocalTerminal) -> bool) {
         self.table().retain(|_, terminal| {
-            let stays = connection.is_some() && terminal.session.connection != connection;
+            let stays = !is_killed(terminal);
             if !stays {
                 terminal.kill.notify_one();
             }
@@ -111,7 +117,7 @@ impl TerminalTable {
 
 impl Drop for TerminalTable {
     fn drop(&mut self) {
-        self.close(None);
+        self.kill_where(|_| true);
     }
 }
 

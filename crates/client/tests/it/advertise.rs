@@ -45,8 +45,8 @@ async fn closures_are_advertised_before_the_changes() {
     in_time(async {
         let client = || {
             Client::new(())
-                .on(async |_: ReadTextFileRequest| Ok(ReadTextFileResponse::new("text")))
-                .on(async |_: CreateElicitationRequest| Ok(CreateElicitationResponse::cancel()))
+                .on(async |_, _: ReadTextFileRequest| Ok(ReadTextFileResponse::new("text")))
+                .on(async |_, _: CreateElicitationRequest| Ok(CreateElicitationResponse::cancel()))
         };
         let (params, ..) = initialize(client().without_message_clear()).await;
         let expected = json!({"fs": {"readTextFile": true}, "elicitation": {"form": {}, "url": {}}});

@@ -8,7 +8,7 @@ use duologue_client::rpc::Error as RpcError;
 use duologue_client::schema::{
     RequestPermissionOutcome, RequestPermissionRequest, SelectedPermissionOutcome, StopReason,
 };
-use duologue_client::{Client, Connection, Error, Host, HostResult, Session, Turn};
+use duologue_client::{Client, Connection, Error, Host, HostContext, HostResult, Session, Turn};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -136,7 +136,11 @@ struct Clicks {
 }
 
 impl Host for Clicks {
-    async fn request_permission(&self, _: RequestPermissionRequest) -> HostResult<RequestPermissionOutcome> {
+    async fn request_permission(
+        &self,
+        _: &HostContext,
+        _: RequestPermissionRequest,
+    ) -> HostResult<RequestPermissionOutcome> {
         self.asked.fetch_add(1, SeqCst);
         let _ = self.click.clone().wait_for(|clicked| *clicked).await;
         Ok(RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new("yes")))

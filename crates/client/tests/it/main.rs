@@ -2,6 +2,7 @@
 
 mod advertise;
 mod conformance;
+mod context;
 mod handles;
 mod loads;
 mod local_host;

@@ -10,7 +10,9 @@ use duologue_client::schema::{
     ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse, ElicitationCapabilities,
     ElicitationFormCapabilities, RequestPermissionOutcome, RequestPermissionRequest,
 };
-use duologue_client::{Client, Connection, Error, Host, HostResult, Limits, Session, StopReason};
+use duologue_client::{
+    Client, Connection, Error, Host, HostContext, HostResult, Limits, Session, StopReason,
+};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
@@ -70,11 +72,19 @@ impl Host for Screen {
         ClientCapabilities::default().elicitation(form)
     }
 
-    async fn request_permission(&self, _: RequestPermissionRequest) -> HostResult<RequestPermissionOutcome> {
+    async fn request_permission(
+        &self,
+        _: &HostContext,
+        _: RequestPermissionRequest,
+    ) -> HostResult<RequestPermissionOutcome> {
         self.show().await
     }
 
-    async fn create_elicitation(&self, _: CreateElicitationRequest) -> HostResult<CreateElicitationResponse> {
+    async fn create_elicitation(
+        &self,
+        _: &HostContext,
+        _: CreateElicitationRequest,
+    ) -> HostResult<CreateElicitationResponse> {
         self.show().await
     }
 }

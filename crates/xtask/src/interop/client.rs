@@ -5,8 +5,8 @@ use super::extension::{AskRequest, AskResponse, Echo, NoteNotification, TellNoti
 use super::surface::{Surface, row_of};
 use duologue_client::schema::{self, *};
 use duologue_client::{
-    Client, Command, Connection, Error, Extensions, Host, HostResult, PromptBuilder, Result, Session,
-    SessionBuilder,
+    Client, Command, Connection, Error, Extensions, Host, HostContext, HostResult, PromptBuilder, Result,
+    Session, SessionBuilder,
 };
 use futures::TryStreamExt as _;
 use serde_json::{Value, json};
@@ -60,6 +60,7 @@ impl Host for Played {
 
     async fn request_permission(
         &self,
+        _: &HostContext,
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionOutcome> {
         let call = self.came("session/request_permission", &json!(request));
@@ -71,39 +72,65 @@ impl Host for Played {
         Ok(RequestPermissionOutcome::selected("yes"))
     }
 
-    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+    async fn read_text_file(
+        &self,
+        _: &HostContext,
+        request: ReadTextFileRequest,
+    ) -> HostResult<ReadTextFileResponse> {
         self.answer(&request)
     }
 
-    async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
+    async fn write_text_file(
+        &self,
+        _: &HostContext,
+        request: WriteTextFileRequest,
+    ) -> HostResult<WriteTextFileResponse> {
         self.answer(&request)
     }
 
-    async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
+    async fn create_terminal(
+        &self,
+        _: &HostContext,
+        request: CreateTerminalRequest,
+    ) -> HostResult<CreateTerminalResponse> {
         self.answer(&request)
     }
 
-    async fn terminal_output(&self, request: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
+    async fn terminal_output(
+        &self,
+        _: &HostContext,
+        request: TerminalOutputRequest,
+    ) -> HostResult<TerminalOutputResponse> {
         self.answer(&request)
     }
 
     async fn wait_for_terminal_exit(
         &self,
+        _: &HostContext,
         request: WaitForTerminalExitRequest,
     ) -> HostResult<WaitForTerminalExitResponse> {
         self.answer(&request)
     }
 
-    async fn kill_terminal(&self, request: KillTerminalRequest) -> HostResult<KillTerminalResponse> {
+    async fn kill_terminal(
+        &self,
+        _: &HostContext,
+        request: KillTerminalRequest,
+    ) -> HostResult<KillTerminalResponse> {
         self.answer(&request)
     }
 
-    async fn release_terminal(&self, request: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
+    async fn release_terminal(
+        &self,
+        _: &HostContext,
+        request: ReleaseTerminalRequest,
+    ) -> HostResult<ReleaseTerminalResponse> {
         self.answer(&request)
     }
 
     async fn create_elicitation(
         &self,
+        _: &HostContext,
         request: CreateElicitationRequest,
     ) -> HostResult<CreateElicitationResponse> {
         self.came("elicitation/create", &json!(request));
@@ -123,7 +150,7 @@ impl Host for Played {
         })
     }
 
-    fn elicitation_complete(&self, notification: CompleteElicitationNotification) {
+    fn elicitation_complete(&self, _: &HostContext, notification: CompleteElicitationNotification) {
         self.came("elicitation/complete", &json!(notification));
     }
 }

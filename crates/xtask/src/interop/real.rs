@@ -8,7 +8,7 @@ use duologue_client::schema::{
     ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, StopReason,
     ToolCallStatus, WriteTextFileRequest, WriteTextFileResponse,
 };
-use duologue_client::{Client, Command, Exchange, Host, HostResult};
+use duologue_client::{Client, Command, Exchange, Host, HostContext, HostResult};
 use serde_json::{Value, json};
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader};
@@ -171,6 +171,7 @@ impl Host for Editor {
 
     async fn request_permission(
         &self,
+        _: &HostContext,
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionOutcome> {
         let once = request.options.iter().find(|option| option.kind == PermissionOptionKind::AllowOnce);
@@ -178,12 +179,20 @@ impl Host for Editor {
         Ok(answer.unwrap_or(RequestPermissionOutcome::Cancelled))
     }
 
-    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+    async fn read_text_file(
+        &self,
+        _: &HostContext,
+        request: ReadTextFileRequest,
+    ) -> HostResult<ReadTextFileResponse> {
         let text = tokio::fs::read_to_string(&request.path).await;
         text.map(ReadTextFileResponse::new).map_err(|error| Error::resource_not_found(error.to_string()))
     }
 
-    async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
+    async fn write_text_file(
+        &self,
+        _: &HostContext,
+        request: WriteTextFileRequest,
+    ) -> HostResult<WriteTextFileResponse> {
         let done = tokio::fs::write(&request.path, &request.content).await;
         done.map(|()| WriteTextFileResponse::new()).map_err(|error| Error::internal(error.to_string()))
     }

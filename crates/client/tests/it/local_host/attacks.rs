@@ -75,7 +75,7 @@ async fn all_that_a_client_can_hold_at_once_is_bounded() {
     in_time(async {
         let desk = Desk::new();
         desk.put("large.txt", "x".repeat(8 * MIB));
-        let permissions = Permissions::new().ask(async |_| std::future::pending().await);
+        let permissions = Permissions::new().ask(async |_, _| std::future::pending().await);
         let mut agent = Agent::of(desk.host().permissions(permissions), desk.root()).await;
         while agent.sessions.len() < 20 {
             agent.open(desk.root(), &[]).await;
@@ -127,7 +127,7 @@ async fn short_questions_about_a_long_call_cost_a_bounded_amount_of_memory() {
     }
     in_time(async {
         let desk = Desk::new();
-        let permissions = Permissions::new().ask(async |_| std::future::pending().await);
+        let permissions = Permissions::new().ask(async |_, _| std::future::pending().await);
         let mut agent = Agent::of(desk.host().permissions(permissions), desk.root()).await;
         let call = json!({
             "sessionUpdate": "tool_call", "toolCallId": "c", "title": "t", "rawInput": "x".repeat(MIB - 2000),

@@ -196,7 +196,7 @@ async fn a_permission_request_has_the_whole_call() {
         let permissions = Permissions::new()
             .allow(ToolKind::Read)
             .deny_in("/p/.git")
-            .ask(move |question| {
+            .ask(move |_, question| {
                 seen.lock().expect("no panic").push(serde_json::to_value(question.tool_call).expect("json"));
                 async { RequestPermissionOutcome::selected("allow_always") }
             });
@@ -252,7 +252,7 @@ async fn a_permission_request_has_the_whole_call() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_closure_gets_the_whole_call_too() {
     in_time(async {
-        let client = Client::new(()).on(async |question: RequestPermissionRequest| {
+        let client = Client::new(()).on(async |_, question: RequestPermissionRequest| {
             let title = question.tool_call.title.unwrap_or_default();
             Ok(RequestPermissionResponse::new(RequestPermissionOutcome::selected(title)))
         });
@@ -268,7 +268,7 @@ async fn a_closure_gets_the_whole_call_too() {
 fn choosing(option: &'static str) -> (Permissions, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let count = asked.clone();
-    let permissions = Permissions::new().deny(ToolKind::Fetch).ask(move |_| {
+    let permissions = Permissions::new().deny(ToolKind::Fetch).ask(move |_, _| {
         count.fetch_add(1, SeqCst);
         async move { RequestPermissionOutcome::selected(option) }
     });
@@ -397,7 +397,7 @@ const WRONG: [Wrong; 12] = [
 
 /// Asks a user with whom this goes wrong.
 fn going_wrong(wrong: Wrong) -> Permissions {
-    Permissions::new().ask(move |_| async move {
+    Permissions::new().ask(move |_, _| async move {
         match wrong {
             Wrong::Says(answer) => RequestPermissionOutcome::selected(answer),
             Wrong::Panics => panic!("in the handler"),

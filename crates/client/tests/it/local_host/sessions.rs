@@ -1,13 +1,14 @@
 //! Which folders a session may use, and who answers when an editor answers single methods itself.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use duologue_client::schema::{
     ClientCapabilities, CreateTerminalRequest, CreateTerminalResponse, ReadTextFileRequest,
-    ReadTextFileResponse, TerminalOutputRequest, WriteTextFileRequest, WriteTextFileResponse,
+    ReadTextFileResponse, SessionId, TerminalOutputRequest, WriteTextFileRequest, WriteTextFileResponse,
 };
-use duologue_client::{Client, Host, HostResult, LocalHost, Permissions};
+use duologue_client::{Client, Host, HostContext, HostResult, LocalHost, Permissions};
 use serde_json::json;
 
 use super::desk::{Agent, Desk, INTERNAL, INVALID, NOT_FOUND, UNKNOWN, outcome};
@@ -106,16 +107,28 @@ impl Host for Forgetful {
         self.0.capabilities()
     }
 
-    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
-        self.0.read_text_file(request).await
+    async fn read_text_file(
+        &self,
+        context: &HostContext,
+        request: ReadTextFileRequest,
+    ) -> HostResult<ReadTextFileResponse> {
+        self.0.read_text_file(context, request).await
     }
 
-    async fn write_text_file(&self, request: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
-        self.0.write_text_file(request).await
+    async fn write_text_file(
+        &self,
+        context: &HostContext,
+        request: WriteTextFileRequest,
+    ) -> HostResult<WriteTextFileResponse> {
+        self.0.write_text_file(context, request).await
     }
 
-    async fn create_terminal(&self, request: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
-        self.0.create_terminal(request).await
+    async fn create_terminal(
+        &self,
+        context: &HostContext,
+        request: CreateTerminalRequest,
+    ) -> HostResult<CreateTerminalResponse> {
+        self.0.create_terminal(context, request).await
     }
 }
 
@@ -142,7 +155,7 @@ fn counted_permissions() -> (Permissions, Arc<AtomicUsize>) {
     let asked = Arc::new(AtomicUsize::new(0));
     let permissions = Permissions::new().ask({
         let asked = asked.clone();
-        move |question| {
+        move |_, question| {
             asked.fetch_add(1, SeqCst);
             std::future::ready(question.outcome(true))
         }
@@ -216,21 +229,59 @@ async fn connections_of_one_host_share_neither_folders_nor_answers_nor_terminals
     .await;
 }
 
+/// Wraps a host, and calls it in tasks of its own.
+struct Elsewhere(Arc<LocalHost>);
+
+impl Host for Elsewhere {
+    fn capabilities(&self) -> ClientCapabilities {
+        self.0.capabilities()
+    }
+
+    fn session_started(&self, context: &HostContext, session: &SessionId, folders: &[PathBuf]) {
+        let (host, context, session, folders) =
+            (self.0.clone(), context.clone(), session.clone(), folders.to_vec());
+        let thread = std::thread::spawn(move || host.session_started(&context, &session, &folders));
+        thread.join().expect("no panic");
+    }
+
+    async fn read_text_file(
+        &self,
+        context: &HostContext,
+        request: ReadTextFileRequest,
+    ) -> HostResult<ReadTextFileResponse> {
+        let (host, context) = (self.0.clone(), context.clone());
+        let read = tokio::spawn(async move { host.read_text_file(&context, request).await });
+        read.await.expect("no panic")
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wrapper_that_uses_tasks_of_its_own_keeps_the_connections_apart() {
+    in_time(async {
+        let desk = Desk::new();
+        let host = Arc::new(desk.host());
+        let mut inner = Agent::of(Elsewhere(host.clone()), desk.at("dir")).await;
+        let mut outer = Agent::of(Elsewhere(host), desk.root()).await;
+        let file = desk.at("file.txt");
+        inner.read(&file).await.expect_err("refused").says(INVALID, "outside");
+        assert_eq!(outer.read(&file).await.as_deref(), Ok("inside"));
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn an_editor_answers_from_its_buffers_and_keeps_the_rest() {
     in_time(async {
         let desk = Desk::new();
         let host = Arc::new(desk.host());
-        let (buffer, disk) = (desk.at("file.txt"), host.clone());
-        let client = Client::new(host.clone()).on(move |request: ReadTextFileRequest| {
-            let (unsaved, disk) = (request.path == buffer, disk.clone());
-            async move {
-                match unsaved {
-                    true => Ok(ReadTextFileResponse::new(request.lines_of("not\nsaved\n"))),
-                    false => disk.read_text_file(request).await,
-                }
-            }
-        });
+        let state = (desk.at("file.txt"), host.clone());
+        let client = Client::new(host.clone()).on_with(
+            state,
+            async |(buffer, disk), context, request: ReadTextFileRequest| match request.path == buffer {
+                true => Ok(ReadTextFileResponse::new(request.lines_of("not\nsaved\n"))),
+                false => disk.read_text_file(&context, request).await,
+            },
+        );
         let mut agent = Agent::with(client, desk.root()).await;
         for (way, line, expect) in [
             ("file.txt", 1, Ok("not\nsaved\n")),
@@ -253,8 +304,8 @@ async fn an_editor_answers_from_its_buffers_and_keeps_the_rest() {
         let output = agent.ask("terminal/output", terminal).await.expect("output");
         assert_eq!(output["output"], "written");
         // The editor sees it too.
-        let shown =
-            host.terminal_output(TerminalOutputRequest::new("s0", id.as_str())).await.expect("output");
+        let request = TerminalOutputRequest::new("s0", id.as_str());
+        let shown = host.terminal_output(agent.connection.host_context(), request).await.expect("output");
         assert_eq!(shown.output, "written");
     })
     .await;

@@ -263,6 +263,7 @@ async fn programs_end_with_the_connection() {
             let mut agent = Agent::of(host.clone(), desk.root()).await;
             let (_, pids) = family(&mut agent).await;
             let Agent { mut script, connection, sessions } = agent;
+            let context = connection.host_context().clone();
             if hang_up {
                 script.close().await;
                 connection.closed().await;
@@ -272,7 +273,7 @@ async fn programs_end_with_the_connection() {
                 drop((connection, sessions));
                 gone(&pids).await;
             }
-            let late = host.create_terminal(CreateTerminalRequest::new("s0", "true")).await;
+            let late = host.create_terminal(&context, CreateTerminalRequest::new("s0", "true")).await;
             assert!(late.is_err(), "a program without a connection");
         }
     })

@@ -24,7 +24,7 @@ use duologue_client::schema::{
     TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
     WriteTextFileResponse,
 };
-use duologue_client::{Client, Connection, Host, HostResult};
+use duologue_client::{Client, Connection, Host, HostContext, HostResult};
 use duologue_rpc::{Direction, Tap, TappedFrame, Transport};
 use duologue_transcript::{
     Header, Record, RecordEvent, RecordedLine, Replay, ReplayReport, Side, Transcript,
@@ -164,35 +164,60 @@ impl Host for Desk {
         ClientCapabilities::default().fs(files).terminal(true)
     }
 
-    async fn request_permission(&self, _: RequestPermissionRequest) -> HostResult<RequestPermissionOutcome> {
+    async fn request_permission(
+        &self,
+        _: &HostContext,
+        _: RequestPermissionRequest,
+    ) -> HostResult<RequestPermissionOutcome> {
         Ok(RequestPermissionOutcome::selected("yes"))
     }
 
-    async fn read_text_file(&self, request: ReadTextFileRequest) -> HostResult<ReadTextFileResponse> {
+    async fn read_text_file(
+        &self,
+        _: &HostContext,
+        request: ReadTextFileRequest,
+    ) -> HostResult<ReadTextFileResponse> {
         Ok(ReadTextFileResponse::new(format!("the text of {}", request.path.display())))
     }
 
-    async fn write_text_file(&self, _: WriteTextFileRequest) -> HostResult<WriteTextFileResponse> {
+    async fn write_text_file(
+        &self,
+        _: &HostContext,
+        _: WriteTextFileRequest,
+    ) -> HostResult<WriteTextFileResponse> {
         Ok(WriteTextFileResponse::default())
     }
 
-    async fn create_terminal(&self, _: CreateTerminalRequest) -> HostResult<CreateTerminalResponse> {
+    async fn create_terminal(
+        &self,
+        _: &HostContext,
+        _: CreateTerminalRequest,
+    ) -> HostResult<CreateTerminalResponse> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         Ok(CreateTerminalResponse::new(format!("pty-{}", NUMBER.fetch_add(1, Relaxed))))
     }
 
-    async fn terminal_output(&self, _: TerminalOutputRequest) -> HostResult<TerminalOutputResponse> {
+    async fn terminal_output(
+        &self,
+        _: &HostContext,
+        _: TerminalOutputRequest,
+    ) -> HostResult<TerminalOutputResponse> {
         Ok(TerminalOutputResponse::new("total 0", false))
     }
 
     async fn wait_for_terminal_exit(
         &self,
+        _: &HostContext,
         _: WaitForTerminalExitRequest,
     ) -> HostResult<WaitForTerminalExitResponse> {
         Ok(TerminalExitStatus::default().exit_code(0).into())
     }
 
-    async fn release_terminal(&self, _: ReleaseTerminalRequest) -> HostResult<ReleaseTerminalResponse> {
+    async fn release_terminal(
+        &self,
+        _: &HostContext,
+        _: ReleaseTerminalRequest,
+    ) -> HostResult<ReleaseTerminalResponse> {
         Ok(ReleaseTerminalResponse::default())
     }
 }
