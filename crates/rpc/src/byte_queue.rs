@@ -41,14 +41,14 @@ impl<T> ByteQueue<T> {
 
     /// Appends an item that counts as `bytes`.
     pub(crate) fn push(&mut self, item: T, bytes: usize) {
-        self.bytes += bytes;
+        self.bytes = self.bytes.saturating_add(bytes);
         self.items.push_back((item, bytes));
     }
 
     /// Removes the oldest item. Returns it with its bytes.
     pub(crate) fn pop(&mut self) -> Option<(T, usize)> {
         let (item, bytes) = self.items.pop_front()?;
-        self.bytes -= bytes;
+        self.bytes = self.bytes.saturating_sub(bytes);
         Some((item, bytes))
     }
 }
@@ -98,9 +98,15 @@ impl<T> EvictingQueue<T> {
         if bytes > self.limits.bytes {
             return 1;
         }
+        let mut evicted = 0;
+        while !self.can_count(bytes) {
+            if self.pop().is_none() {
+                return evicted + 1;
+            }
+            evicted += 1;
+        }
         self.queue.push(item, bytes);
         self.shared.fetch_add(bytes, Relaxed);
-        let mut evicted = 0;
         while self.exceeds_limit() && self.pop().is_some() {
             evicted += 1;
         }
@@ -126,6 +132,13 @@ impl<T> EvictingQueue<T> {
         self.queue.is_empty()
     }
 
+    /// Returns true if the sums remain numbers with these bytes. Other queues change the shared sum only by lengths
+    /// that are in memory, so it does not come near the limit between this check and the addition.
+    fn can_count(&self, bytes: usize) -> bool {
+        self.queue.bytes().checked_add(bytes).is_some()
+            && self.shared.load(Relaxed).checked_add(bytes).is_some()
+    }
+
     fn exceeds_limit(&self) -> bool {
         let EvictionLimits { items, bytes, shared_bytes } = self.limits;
         self.queue.len() > items || self.queue.bytes() > bytes || self.shared.load(Relaxed) > shared_bytes
@@ -146,6 +159,19 @@ mod tests {
 
     fn items(queue: &EvictingQueue<u32>) -> Vec<u32> {
         queue.queue.items.iter().map(|(item, _)| *item).collect()
+    }
+
+    #[test]
+    fn any_number_of_bytes_is_counted() {
+        let limits = EvictionLimits { items: 3, bytes: usize::MAX, shared_bytes: usize::MAX };
+        let shared = Arc::default();
+        let mut queue = EvictingQueue::new(limits, &shared);
+        assert_eq!(queue.push(1, usize::MAX), 0);
+        assert_eq!(queue.push(2, usize::MAX), 1);
+        assert_eq!(EvictingQueue::new(limits, &shared).push(3, 1), 1);
+        assert_eq!(items(&queue), [2]);
+        drop(queue);
+        assert_eq!(shared.load(Relaxed), 0);
     }
 
     #[test]
