@@ -14,7 +14,7 @@ use duologue_schema::{
     CancelNotification, CloseSessionRequest, Error as WireError, Notification as _, PromptRequest,
     ReadTextFileRequest, Request as _, RequestPermissionRequest, SessionId, WriteTextFileRequest,
 };
-use duologue_transcript::{LineEnd, Record, RecordEvent, RecordedLine, Side};
+use duologue_transcript::{LineEnd, Record, RecordEvent, RecordedLine, Side, id_key};
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
@@ -244,7 +244,7 @@ impl RawProcess {
             let line = logged_line(Side::Client, line);
             match line.message() {
                 Some(Ok(RpcMessage::Request { id, method, .. })) => {
-                    self.methods.insert(id_name(id.token()), method.into_owned());
+                    self.methods.insert(id_key(id.token()), method.into_owned());
                 }
                 // Some agents answer a cancel before its turn has ended.
                 Some(Ok(RpcMessage::Notification { method, .. })) if method == CancelNotification::METHOD => {
@@ -331,7 +331,7 @@ impl RawProcess {
     /// Waits for the response to a request, until the timeout. A response with another spelling of the id, or
     /// without an id, is a failure at once.
     pub(crate) async fn response(&mut self, id: &str, what: &str) -> Result<ResponseFromAgent, Finding> {
-        let name = id_name(id);
+        let name = id_key(id);
         let check = self.methods.get(&name).and_then(|method| check_of_responses(method));
         let is_unanswered = !self.answers_probes && check == Some("unknown-extension");
         let patience = if is_unanswered { QUIET.min(self.patience) } else { self.patience };
@@ -388,7 +388,7 @@ impl RawProcess {
 
     /// Returns true if a stored response has this id.
     pub(crate) fn has_response(&self, id: &str) -> bool {
-        self.responses.contains_key(&id_name(id))
+        self.responses.contains_key(&id_key(id))
     }
 
     /// Discards the stored responses.
@@ -397,7 +397,7 @@ impl RawProcess {
     }
 
     fn store_response(&mut self, response: ResponseFromAgent) {
-        self.responses.entry(id_name(&response.id)).or_insert(response);
+        self.responses.entry(id_key(&response.id)).or_insert(response);
     }
 
     /// Sends a request for an unknown method and waits for any response, as a sign that the agent still works.
@@ -544,11 +544,6 @@ pub(crate) fn request(id: &str, method: &str, params: &Value) -> Vec<u8> {
 /// Returns a notification as a line.
 pub(crate) fn notification(method: &str, params: &Value) -> Vec<u8> {
     format!("{{\"jsonrpc\":\"2.0\",\"method\":{},\"params\":{params}}}\n", json!(method)).into_bytes()
-}
-
-/// Returns an id in its canonical form, since a string can be written in more than one way.
-pub(crate) fn id_name(token: &str) -> String {
-    serde_json::from_str::<Value>(token).map_or_else(|_| token.to_owned(), |id| id.to_string())
 }
 
 /// Returns true if two ids differ only in spelling: a rounded number, or a number as a string.

@@ -4,13 +4,13 @@ use std::collections::{HashMap, HashSet};
 
 use duologue_rpc::{Malformed, ResponseOutcome};
 use duologue_schema::{AgentNotification, Notification as _, SessionNotification, SessionUpdate};
-use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries};
+use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries, id_key};
 use serde_json::Value;
 
 use crate::finding::{Finding, Outcome, Verdict, check_of_responses, checks, fail, pass, skip, warn};
 use crate::frames::first_type_error;
 use crate::harness::{Harness, TestClient};
-use crate::raw_process::{id_name, numeric_id};
+use crate::raw_process::numeric_id;
 
 checks! { "stream";
     "stdout-only-messages" => stdout_only_messages, Must, TRANSPORTS,
@@ -186,7 +186,7 @@ async fn one_answer(harness: &mut Harness) -> Outcome {
         let mut answered = HashSet::new();
         faults(all, move |entry| {
             let ParsedLine::Response { request, id, outcome, .. } = &entry.parsed else { return None };
-            let is_duplicate = !answered.insert(id_name(id.get()));
+            let is_duplicate = !answered.insert(id_key(id.get()));
             // Each unreadable line is answered with the id null.
             let is_complaint = id.get() == "null" && matches!(outcome, ResponseOutcome::Error(_));
             if request.is_some() || is_complaint {
@@ -210,7 +210,7 @@ async fn one_answer(harness: &mut Harness) -> Outcome {
 fn request_keys(id: &str) -> impl Iterator<Item = String> {
     // No canonical form begins like the key of a number.
     let number = numeric_id(id).map(|number| format!("number {number}"));
-    [id_name(id)].into_iter().chain(number)
+    [id_key(id)].into_iter().chain(number)
 }
 
 /// The checks that report a response without an id.
@@ -223,7 +223,7 @@ async fn request_ids_differ(harness: &mut Harness) -> Outcome {
         faults(all, move |entry| {
             let ParsedLine::Request { id, answer, .. } = &entry.parsed else { return None };
             let until = answer.and_then(|at| all.get(at)).map_or(usize::MAX, |answer| answer.record);
-            let before = in_use.insert(id_name(id.token()), until);
+            let before = in_use.insert(id_key(id.token()), until);
             let waits = before.is_some_and(|until| until > entry.record);
             waits.then(|| Fault::new(entry, format!("the id {} is in use", id.token())))
         })
