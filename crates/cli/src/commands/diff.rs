@@ -118,14 +118,18 @@ fn hunks(a: &str, b: &str, context: usize) -> Vec<Hunk> {
     let diff: TextDiff<'_, '_, '_, str> =
         TextDiffConfig::default().timeout(Duration::from_secs(5)).diff_lines(a, b);
     let mut hunks = Vec::new();
+    // The lines above the current hunk, and the last heading in them.
+    let (mut above, mut section) = (0, None);
     for group in diff.grouped_ops(context) {
         let (Some(first), Some(last)) = (group.first(), group.last()) else { continue };
         let (starts, ends) = (
             (first.old_range().start, first.new_range().start),
             (last.old_range().end, last.new_range().end),
         );
-        let above = diff.old_slices().get(..=starts.0).unwrap_or_default();
-        let section = above.iter().rev().find_map(|line| line.strip_prefix("## "));
+        let end = (starts.0 + 1).min(diff.old_slices().len());
+        let passed = diff.old_slices().get(above..end).unwrap_or_default();
+        section = passed.iter().rev().find_map(|line| line.strip_prefix("## ")).or(section);
+        above = above.max(end);
         let changes = group.iter().flat_map(|op| diff.iter_changes(op)).map(|change| Change {
             only: match change.tag() {
                 ChangeTag::Equal => None,
