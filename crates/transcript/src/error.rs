@@ -35,6 +35,12 @@ pub enum Error {
         /// The path of the file.
         path: PathBuf,
     },
+    /// The recording in memory has reached its limit. The conversation goes on.
+    #[error("the recording has reached its {limit} bytes of memory, see `RecorderBuilder::memory_bytes`")]
+    MemoryFull {
+        /// The limit in bytes.
+        limit: usize,
+    },
     /// An input or output that is not a file cannot be read or written.
     #[error("the transcript cannot be read or written: {0}")]
     Io(Arc<io::Error>),

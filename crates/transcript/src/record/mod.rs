@@ -6,6 +6,7 @@ mod proxy;
 mod queue;
 mod recorder;
 mod tap;
+mod target;
 mod writer;
 
 pub use proxy::{forward, forward_stderr, proxy};

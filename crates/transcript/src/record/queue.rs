@@ -321,3 +321,50 @@ impl QueueState {
         self.batch.push(self.last, QueuedEvent::Dropped { lines, bytes }, &[])
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn events(batch: &RecordBatch) -> Vec<QueuedEvent> {
+        batch.items.iter().map(|item| item.what).collect()
+    }
+
+    #[test]
+    fn lines_that_were_dropped_last_are_counted_at_the_end() {
+        let queue = RecordQueue::new(1, true, Duration::ZERO);
+        queue.push(Instant::now(), QueuedEvent::Stderr, b"one");
+        queue.push(Instant::now(), QueuedEvent::Stderr, b"no room");
+        queue.close();
+        let mut batch = RecordBatch::default();
+        assert!(matches!(queue.next(&mut batch), WriterTask::Write));
+        let found = events(&batch);
+        assert!(
+            matches!(found.as_slice(), [QueuedEvent::Stderr, QueuedEvent::Dropped { lines: 1, bytes: 7 }]),
+            "{found:?}"
+        );
+        queue.written(2, batch.items.iter().map(QueuedRecord::size).sum());
+        assert_eq!(queue.unwritten.load(Relaxed), 0);
+        batch.clear();
+        assert!(matches!(queue.next(&mut batch), WriterTask::Leave));
+    }
+
+    #[test]
+    fn lines_that_were_dropped_come_before_the_next_record() {
+        let queue = RecordQueue::new(1, true, Duration::ZERO);
+        queue.push(Instant::now(), QueuedEvent::Stderr, b"one");
+        queue.drop_line(5);
+        queue.push(Instant::now(), QueuedEvent::Eof(Side::Agent), &[]);
+        queue.close();
+        let mut batch = RecordBatch::default();
+        assert!(matches!(queue.next(&mut batch), WriterTask::Write));
+        let found = events(&batch);
+        assert!(
+            matches!(
+                found.as_slice(),
+                [QueuedEvent::Stderr, QueuedEvent::Dropped { lines: 1, bytes: 5 }, QueuedEvent::Eof(_)]
+            ),
+            "{found:?}"
+        );
+    }
+}

@@ -1,6 +1,6 @@
 //! The recorder: a handle of the queue and its thread.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +12,10 @@ use crate::format::{Header, ProcessExit, RecordedLine, Redacted, Side};
 use crate::record::file::{ResumePoint, TranscriptFile};
 use crate::record::queue::{QueuedEvent, RecordQueue};
 use crate::record::tap::RecorderTap;
+use crate::record::target::{MemoryTarget, RecordTarget};
 use crate::record::writer::RecordWriter;
 use crate::redact::Secrets;
+use crate::transcript::Transcript;
 
 /// The time that dropping the last handle waits for the disk.
 const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -28,8 +30,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 /// - If the disk is full, recording stops with one error, which is logged and returned by
 ///   [`finish`](Self::finish). The conversation goes on.
 /// - Secrets are removed before they are written, see [`Secrets`]. A secret that is split over chunks of a message
-///   needs [`Transcript::redact`](crate::Transcript::redact) with
-///   [`Redaction::secrets_only`](crate::Redaction::secrets_only) afterwards.
+///   loses the part after the chunk in which it is recognised: of an API key, its first 20 characters or so stay.
+///   [`Transcript::redact`](crate::Transcript::redact) with
+///   [`Redaction::secrets_only`](crate::Redaction::secrets_only) removes them afterwards.
 ///
 /// Handles are cheap to clone. Dropping the last one, including taps, ends the recording and waits up to a second
 /// for the queue. [`finish`](Self::finish) waits for all of it and returns errors.
@@ -76,12 +79,35 @@ impl Recorder {
         Recorder::builder().create(path)
     }
 
+    /// Records into memory, for a test or a report of an error. [`transcript`](Self::transcript) returns the recording.
+    ///
+    /// ```
+    /// use duologue_transcript::{Recorder, Side};
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> duologue_transcript::Result<()> {
+    /// let recorder = Recorder::in_memory()?;
+    /// // As the tap of a client or a server: `Client::tap(recorder.tap(Side::Client))`.
+    /// recorder.stderr(b"the agent starts");
+    /// assert_eq!(recorder.transcript().await?.records().len(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`RecorderBuilder::in_memory`].
+    pub fn in_memory() -> Result<Self> {
+        Recorder::builder().in_memory()
+    }
+
     /// Returns a builder with the default settings.
     pub fn builder() -> RecorderBuilder {
         RecorderBuilder {
             name: concat!("duologue ", env!("CARGO_PKG_VERSION")).into(),
             program: Vec::new(),
             queue: RecorderBuilder::QUEUE_BYTES,
+            memory: RecorderBuilder::MEMORY_BYTES,
             lossy: false,
             secrets: Some(Secrets::default()),
         }
@@ -146,6 +172,24 @@ impl Recorder {
         self.handle.queue.flush(true).await
     }
 
+    /// Waits until all records so far are written, and returns the transcript. A file is read in this task.
+    ///
+    /// # Errors
+    ///
+    /// As [`flush`](Self::flush) and [`Transcript::load`]. [`Error::MemoryFull`] if the recording has exceeded its
+    /// memory.
+    ///
+    /// # Cancel safety
+    ///
+    /// The recording goes on if the future is dropped.
+    pub async fn transcript(&self) -> Result<Transcript> {
+        self.flush().await?;
+        match &self.handle.written_to {
+            WrittenTo::Memory(memory) => memory.read(),
+            WrittenTo::File(path) => Transcript::load(path),
+        }
+    }
+
     /// Ends the recording and waits until all of it is written. Later lines of taps and other handles are ignored.
     ///
     /// # Errors
@@ -197,20 +241,32 @@ impl Recorder {
     }
 
     /// Starts the thread. The header must have been written.
-    fn start(queue: RecordQueue, target: TranscriptFile, secrets: Option<Secrets>) -> Result<Self> {
-        let (queue, path) = (Arc::new(queue), target.path.clone());
+    fn start(queue: RecordQueue, target: RecordTarget, secrets: Option<Secrets>) -> Result<Self> {
+        let queue = Arc::new(queue);
+        let written_to = match &target {
+            RecordTarget::File(file) => WrittenTo::File(file.path.clone()),
+            RecordTarget::Memory(memory) => WrittenTo::Memory(memory.clone()),
+        };
         let writer = RecordWriter::new(queue.clone(), target, secrets);
-        std::thread::Builder::new()
-            .name("duologue-record".into())
-            .spawn(move || writer.run())
-            .map_err(|error| Error::file(path, error))?;
-        Ok(Recorder { handle: Arc::new(RecorderHandle { queue }) })
+        let thread = std::thread::Builder::new().name("duologue-record".into()).spawn(move || writer.run());
+        thread.map_err(|error| match &written_to {
+            WrittenTo::File(path) => Error::file(path, error),
+            WrittenTo::Memory(_) => error.into(),
+        })?;
+        Ok(Recorder { handle: Arc::new(RecorderHandle { queue, written_to }) })
     }
 }
 
 /// Ends the recording when the last handle is dropped.
 struct RecorderHandle {
     queue: Arc<RecordQueue>,
+    written_to: WrittenTo,
+}
+
+/// The place of the recording.
+enum WrittenTo {
+    File(PathBuf),
+    Memory(MemoryTarget),
 }
 
 impl std::fmt::Debug for RecorderHandle {
@@ -228,11 +284,12 @@ impl Drop for RecorderHandle {
 
 /// The settings of a [`Recorder`].
 #[derive(Debug)]
-#[must_use = "a recording begins with create, replace or append"]
+#[must_use = "a recording begins with create, replace, append or in_memory"]
 pub struct RecorderBuilder {
     name: String,
     program: Vec<String>,
     queue: usize,
+    memory: usize,
     lossy: bool,
     secrets: Option<Secrets>,
 }
@@ -240,6 +297,9 @@ pub struct RecorderBuilder {
 impl RecorderBuilder {
     /// The default of [`queue_bytes`](Self::queue_bytes): 8 MiB.
     pub const QUEUE_BYTES: usize = 8 << 20;
+
+    /// The default of [`memory_bytes`](Self::memory_bytes): 64 MiB.
+    pub const MEMORY_BYTES: usize = 64 << 20;
 
     /// Sets the program that records, with its version, for the header.
     pub fn name(mut self, name: impl Into<String>) -> Self {
@@ -257,6 +317,13 @@ impl RecorderBuilder {
     /// read of the connection and the entries that the thread is writing come on top.
     pub fn queue_bytes(mut self, bytes: usize) -> Self {
         self.queue = bytes.max(1);
+        self
+    }
+
+    /// Sets the size of a recording [in memory](Self::in_memory); 64 MiB by default. It ends with
+    /// [`Error::MemoryFull`] there, and the conversation goes on.
+    pub fn memory_bytes(mut self, bytes: usize) -> Self {
+        self.memory = bytes;
         self
     }
 
@@ -285,7 +352,7 @@ impl RecorderBuilder {
     ///
     /// [`Error::File`], also if the file exists, and [`Error::DiskFull`].
     pub fn create(self, path: impl AsRef<Path>) -> Result<Recorder> {
-        self.begin(TranscriptFile::create(path.as_ref())?)
+        self.begin_file(TranscriptFile::create(path.as_ref())?)
     }
 
     /// Records to a new file that replaces an old one, once it has its header. A pipe or a device is written to. A
@@ -295,7 +362,18 @@ impl RecorderBuilder {
     ///
     /// [`Error::File`], also if another recorder is writing the old file, and [`Error::DiskFull`].
     pub fn replace(self, path: impl AsRef<Path>) -> Result<Recorder> {
-        self.begin(TranscriptFile::replace(path.as_ref())?)
+        self.begin_file(TranscriptFile::replace(path.as_ref())?)
+    }
+
+    /// Records into memory. [`Recorder::transcript`] returns the recording.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::MemoryFull`] if not even the header fits, and [`Error::Io`] if no thread can be started.
+    pub fn in_memory(self) -> Result<Recorder> {
+        let mut target = RecordTarget::Memory(MemoryTarget::new(self.memory));
+        target.append(&self.header()?)?;
+        self.begin(target, Duration::ZERO)
     }
 
     /// Appends to a transcript, or creates one. An incomplete record at the end is cut off first, and a missing line
@@ -312,32 +390,40 @@ impl RecorderBuilder {
         let path = path.as_ref();
         let (target, resumed) = TranscriptFile::resume(path)?;
         let Some(ResumePoint { header, at }) = resumed else {
-            return self.begin(target);
+            return self.begin_file(target);
         };
         if header.redacted != Redacted::Nothing && self.redacted() != header.redacted {
             let error = "its header promises more redaction than this recorder does; append to another file";
             return Err(Error::file(path, std::io::Error::new(std::io::ErrorKind::InvalidInput, error)));
         }
-        Recorder::start(RecordQueue::new(self.queue, self.lossy, at), target, self.secrets)
+        self.begin(RecordTarget::File(target), at)
     }
 
     fn redacted(&self) -> Redacted {
         if self.secrets.is_some() { Redacted::Secrets } else { Redacted::Nothing }
     }
 
-    fn begin(self, mut target: TranscriptFile) -> Result<Recorder> {
-        let redacted = self.redacted();
-        let mut header = Header::new(self.name);
-        header.redacted = redacted;
+    /// Returns the first line of a new transcript.
+    fn header(&self) -> Result<Vec<u8>> {
+        let mut header = Header::new(self.name.clone());
+        header.redacted = self.redacted();
         header.program = match &self.secrets {
             Some(secrets) => secrets.redact_words(&self.program),
-            None => self.program,
+            None => self.program.clone(),
         };
         let mut line = serde_json::to_vec(&header).map_err(std::io::Error::from)?;
         line.push(b'\n');
-        target.append(&line)?;
+        Ok(line)
+    }
+
+    fn begin_file(self, mut target: TranscriptFile) -> Result<Recorder> {
+        target.append(&self.header()?)?;
         target.place()?;
-        Recorder::start(RecordQueue::new(self.queue, self.lossy, Duration::ZERO), target, self.secrets)
+        self.begin(RecordTarget::File(target), Duration::ZERO)
+    }
+
+    fn begin(self, target: RecordTarget, at: Duration) -> Result<Recorder> {
+        Recorder::start(RecordQueue::new(self.queue, self.lossy, at), target, self.secrets)
     }
 }
 
@@ -349,7 +435,8 @@ mod tests {
     async fn a_disk_that_fills_up_ends_the_recording_and_nothing_else() {
         let full = TranscriptFile::replace(Path::new("/dev/full")).expect("it opens");
         let recorder =
-            Recorder::start(RecordQueue::new(1000, false, Duration::ZERO), full, None).expect("a thread");
+            Recorder::start(RecordQueue::new(1000, false, Duration::ZERO), RecordTarget::File(full), None)
+                .expect("a thread");
         recorder.stderr(b"one line");
         assert!(matches!(recorder.flush().await, Err(Error::DiskFull { .. })));
         // No caller waits for a disk that has failed.

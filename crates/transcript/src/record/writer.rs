@@ -8,6 +8,7 @@ use crate::error::{Error, Result};
 use crate::format::{LineEnd, Record, RecordEvent, Side, write_frame, write_line};
 use crate::record::file::TranscriptFile;
 use crate::record::queue::{QueuedEvent, QueuedRecord, RecordBatch, RecordQueue, WriterTask};
+use crate::record::target::RecordTarget;
 use crate::redact::{Secrets, StreamSecrets};
 
 /// The number of bytes that are written at once.
@@ -15,7 +16,7 @@ const WRITE: usize = 256 * 1024;
 
 pub(super) struct RecordWriter {
     queue: Arc<RecordQueue>,
-    target: TranscriptFile,
+    target: RecordTarget,
     /// The secrets to remove, if any.
     secrets: Option<Secrets>,
     /// The state of each stream of lines, since a private key may span several lines.
@@ -37,7 +38,7 @@ impl Drop for ExitGuard<'_> {
 }
 
 impl RecordWriter {
-    pub(super) fn new(queue: Arc<RecordQueue>, target: TranscriptFile, secrets: Option<Secrets>) -> Self {
+    pub(super) fn new(queue: Arc<RecordQueue>, target: RecordTarget, secrets: Option<Secrets>) -> Self {
         RecordWriter { queue, target, secrets, streams: Default::default(), text: Vec::new() }
     }
 
@@ -148,7 +149,7 @@ impl TranscriptFile {
         Ok(())
     }
 
-    fn sync(&self) -> Result<()> {
+    pub(super) fn sync(&self) -> Result<()> {
         if !self.is_regular {
             return Ok(());
         }

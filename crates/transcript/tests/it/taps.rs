@@ -10,12 +10,13 @@ use std::time::Duration;
 use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
 use duologue_client::Client;
 use duologue_rpc::{Direction, Tap, TappedFrame};
-use duologue_transcript::{Recorder, Side, Transcript};
+use duologue_transcript::{Error, Recorder, Side, Transcript};
 
 use duologue_test_support::{Wire, in_time, over_every_wire};
 
 over_every_wire!(
     the_recordings_of_both_sides_are_equal,
+    a_recording_in_memory_is_the_one_of_a_file,
     a_full_queue_holds_the_conversation_back_and_loses_nothing,
 );
 
@@ -125,4 +126,36 @@ async fn a_full_queue_holds_the_conversation_back_and_loses_nothing(wire: Wire) 
     for side in [Side::Client, Side::Agent] {
         assert!(recorded(&transcript, side) == seen.of(side), "{side:?}");
     }
+}
+
+async fn a_recording_in_memory_is_the_one_of_a_file(wire: Wire) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = Recorder::create(folder.path().join("talk.jsonl")).expect("a file");
+    let memory =
+        Recorder::builder().program(["agent", "--token", "abc123def456"]).in_memory().expect("memory");
+    assert!(memory.transcript().await.expect("a transcript").records().is_empty());
+    talk(wire, memory.tap(Side::Client), file.tap(Side::Agent)).await;
+    let (memory, file) =
+        (memory.transcript().await.expect("in memory"), file.transcript().await.expect("a file"));
+    for side in [Side::Client, Side::Agent] {
+        assert!(recorded(&memory, side) == recorded(&file, side), "{side:?}");
+    }
+    assert!(recorded(&memory, Side::Agent).len() > UPDATES);
+    assert_eq!(memory.header().program, ["agent", "--token", "[secret]"]);
+    assert_eq!(memory.redacted().render().to_string(), file.redacted().render().to_string());
+}
+
+#[tokio::test]
+async fn a_recording_in_memory_ends_at_its_limit() {
+    let limit = 4096;
+    let recorder = Recorder::builder().memory_bytes(limit).in_memory().expect("the header fits");
+    for _ in 0..200 {
+        recorder.stderr(b"a line of thirty-two characters.");
+        recorder.room().await;
+    }
+    let full = |error| matches!(error, Error::MemoryFull { limit: found } if found == limit);
+    assert!(full(recorder.transcript().await.expect_err("it is full")));
+    assert!(full(recorder.finish().await.expect_err("it is full")));
+    let too_small = Recorder::builder().memory_bytes(10).in_memory().expect_err("no header");
+    assert!(matches!(too_small, Error::MemoryFull { limit: 10 }));
 }

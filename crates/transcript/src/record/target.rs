@@ -1,0 +1,65 @@
+//! The place that a recorder writes to: a file, or memory.
+
+use std::sync::{Arc, Mutex};
+
+use duologue_rpc::Lock;
+
+use crate::error::{Error, Result};
+use crate::record::file::TranscriptFile;
+use crate::transcript::Transcript;
+
+#[derive(Debug)]
+pub(super) enum RecordTarget {
+    File(TranscriptFile),
+    Memory(MemoryTarget),
+}
+
+/// A transcript in memory, shared by the thread that writes and the recorder that reads.
+#[derive(Clone, Debug)]
+pub(super) struct MemoryTarget {
+    text: Arc<Mutex<Vec<u8>>>,
+    limit: usize,
+}
+
+impl RecordTarget {
+    /// Appends whole records.
+    pub(super) fn append(&mut self, records: &[u8]) -> Result<()> {
+        match self {
+            RecordTarget::File(file) => file.append(records),
+            RecordTarget::Memory(memory) => memory.append(records),
+        }
+    }
+
+    /// Waits until everything written is on the disk.
+    pub(super) fn sync(&self) -> Result<()> {
+        match self {
+            RecordTarget::File(file) => file.sync(),
+            RecordTarget::Memory(_) => Ok(()),
+        }
+    }
+}
+
+impl MemoryTarget {
+    pub(super) fn new(limit: usize) -> Self {
+        MemoryTarget { text: Arc::default(), limit }
+    }
+
+    fn append(&self, records: &[u8]) -> Result<()> {
+        let mut text = self.text.lock_unpoisoned();
+        let room = self.limit.saturating_sub(text.len());
+        if records.len() <= room {
+            text.extend_from_slice(records);
+            return Ok(());
+        }
+        let fits = records.get(..room).unwrap_or_default();
+        let whole = memchr::memrchr(b'\n', fits).map_or(0, |end| end + 1);
+        text.extend_from_slice(fits.get(..whole).unwrap_or_default());
+        Err(Error::MemoryFull { limit: self.limit })
+    }
+
+    /// Reads the transcript so far.
+    pub(super) fn read(&self) -> Result<Transcript> {
+        let text = self.text.lock_unpoisoned();
+        Transcript::read(text.as_slice())
+    }
+}
