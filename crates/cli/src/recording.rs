@@ -11,7 +11,9 @@ use crate::files;
 /// The part of a conversation that is not recorded.
 #[derive(clap::Args)]
 pub(crate) struct SecretArgs {
-    /// Redact keys, tokens and authorization headers before they reach the file; `false` keeps them
+    /// Redact keys, tokens and authorization headers before they reach the file; `false` keeps them.
+    /// The start of a key that is streamed in pieces stays, and so do secrets of an unknown shape or
+    /// encoding: read a recording before you share it
     #[arg(
         long,
         value_name = "BOOL",

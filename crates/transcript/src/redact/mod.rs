@@ -1,9 +1,11 @@
 //! Redaction of secrets and of values that differ from run to run.
 
+mod chunk_secrets;
 pub(crate) mod folders;
 pub(crate) mod json_scan;
 mod placeholder_ids;
 pub(crate) mod placeholders;
+mod plain_text;
 mod redaction;
 mod redactor;
 mod secret_patterns;

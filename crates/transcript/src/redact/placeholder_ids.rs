@@ -19,6 +19,8 @@ pub(crate) struct IdPlaceholders {
     known: HashMap<String, BTreeMap<SessionNumber, String>>,
     /// The placeholders of ids that mean the same in all sessions.
     whole: HashMap<String, String>,
+    /// The UUIDs among the ids as they first appeared, by their digits.
+    uuids: HashMap<String, String>,
 }
 
 impl IdPlaceholders {
@@ -30,6 +32,7 @@ impl IdPlaceholders {
 
     /// Gives a session its reserved number, unless it has one.
     pub(crate) fn bind_session(&mut self, id: &str, number: u64) {
+        self.note_uuid(id);
         self.sessions.entry(id.into()).or_insert(number);
     }
 
@@ -54,6 +57,7 @@ impl IdPlaceholders {
         if let Some(name) = self.ids.get(&key) {
             return name.clone();
         }
+        self.note_uuid(id);
         let scope = scope.filter(|_| kind != IdKind::Agent);
         let count = self.counts.entry((scope, kind)).or_default();
         *count += 1;
@@ -77,16 +81,31 @@ impl IdPlaceholders {
         if !is_distinctive(word) {
             return None;
         }
-        let own = self.known.get(word).and_then(|names| names.get(&scope));
-        let name = own.or_else(|| self.whole.get(word));
-        name.cloned().or_else(|| Some(format!("[session-{}]", self.sessions.get(word)?)))
+        let named = |word: &str| {
+            let own = self.known.get(word).and_then(|names| names.get(&scope));
+            let name = own.or_else(|| self.whole.get(word));
+            name.cloned().or_else(|| Some(format!("[session-{}]", self.sessions.get(word)?)))
+        };
+        named(word).or_else(|| named(self.other_spelling(word)?))
+    }
+
+    /// Keeps the spelling of a UUID: it may appear again without its dashes, or in capitals.
+    fn note_uuid(&mut self, id: &str) {
+        if let Some(digits) = uuid_digits(id) {
+            self.uuids.entry(digits).or_insert_with(|| id.into());
+        }
+    }
+
+    /// Returns the known spelling of a UUID.
+    fn other_spelling(&self, word: &str) -> Option<&str> {
+        self.uuids.get(&uuid_digits(word)?).map(String::as_str).filter(|known| *known != word)
     }
 
     /// Does the same for a text that belongs to no session and may mention all of them.
     pub(crate) fn of_any_session(&self, word: &str) -> Option<String> {
         self.anywhere(None, word).or_else(|| {
-            let names = self.known.get(word).filter(|_| is_distinctive(word))?;
-            names.values().next().cloned()
+            let known = |word: &str| self.known.get(word)?.values().next().cloned();
+            known(word).or_else(|| known(self.other_spelling(word)?)).filter(|_| is_distinctive(word))
         })
     }
 }
@@ -103,4 +122,10 @@ pub(crate) fn is_uuid(word: &str) -> bool {
             8 | 13 | 18 | 23 => byte == b'-',
             _ => byte.is_ascii_hexdigit(),
         })
+}
+
+/// Returns the digits of a UUID that is spelled with or without its dashes.
+fn uuid_digits(word: &str) -> Option<String> {
+    let is_plain = word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
+    (is_plain || is_uuid(word)).then(|| word.replace('-', "").to_ascii_lowercase())
 }

@@ -5,6 +5,8 @@ use std::sync::LazyLock;
 
 use regex::bytes::{Regex, RegexSet};
 
+use super::plain_text::PlainText;
+
 /// The placeholder of a secret.
 pub(crate) const SECRET: &str = "[secret]";
 
@@ -70,6 +72,13 @@ const PREFIXED: SecretPatterns = &[
             // JSON Web Tokens, signed or encrypted. A detached signature (`eyJ…..…`) is not a secret: it belongs to
             // the message that contains it.
             r"(eyJ[A-Za-z0-9_-]{6,}(?:\.[A-Za-z0-9_-]+(?:\.[A-Za-z0-9_-]*){1,3}|(?:\.[A-Za-z0-9_-]*){4}))",
+        ],
+    ),
+    (
+        encodes_secret,
+        &[
+            // Any of these in base64, if the text begins with it.
+            r"((?:c2st|c2tf|cmtf|Z2h[vwz]|Z2l0aHViX|Z2xwYXQt|QUtJQ|QUl6Y|eG94|aGZf|bnBtX|Z3NrX|LS0tLS1CRUdJTi)[A-Za-z0-9+/_-]{16,}={0,2})",
         ],
     ),
 ];
@@ -172,13 +181,17 @@ static SUSPICIOUS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&suspic
 /// be longer than [`REACH`], and it contains no quote. [`unlike`] relies on both.
 fn suspicions() -> String {
     let prefixes = r"sk-|[srp]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_|gl[a-z]{2,5}-|xox[a-z]-|xapp-|sk%2|hooks\.slack|AKIA|ASIA|ABIA|ACCA|AIza|ya29\.|GOCSPX-|do[opr]_v1_|AccountKey|SharedAccessKey|hf_|npm_|gsk_|r8_|ntn_|lin_api_|dckr_pat_|shp(?:at|ca|pa|ss)_|pypi-|xai-|pplx-|nvapi-|tvly-|cio[A-Za-z0-9]{8}|SG\.|hv[sbr]\.|AGE-SECRET|:AA[A-Za-z0-9_-]{8}|eyJ";
+    // The same prefixes in base64, and percent-encoded characters that need no encoding.
+    let encoded = r"c2st|c2tf|cmtf|Z2h[vwz]|Z2l0aHViX|Z2xwYXQt|QUtJQ|QUl6Y|eG94|aGZf|bnBtX|Z3NrX|LS0tLS1CRUdJTi|%(?:2[Dd]|5[Ff]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])";
+    // Invisible characters, as bytes and as escapes of JSON.
+    let invisible = r"\xE2\x80[\x8B-\x8D]|\xE2\x81\xA0|\xEF\xBB\xBF|\xC2\xAD|\\u(?i:200[bcd]|2060|feff|00ad)";
     let names = r"(?i:key|token|secret|pass|pwd|credential|authoriz|cookie|bearer|basic|signature|[?&]sig=|[?&]auth=)";
     let places = r#""(?:env|headers|httpHeaders|http_headers|mcpServers|auth)"|"authenticate"|curl\s|:\\?/\\?/[^\s"/@]*@|PRIVATE KEY"#;
-    format!(r"(?-u)\\u00[2-7]|{prefixes}|{names}|{places}")
+    format!(r"(?-u)\\u00[2-7]|{prefixes}|{encoded}|{invisible}|{names}|{places}")
 }
 
 /// The length of the longest match of [`SUSPICIOUS`], except for the user in a URL.
-const REACH: usize = 16;
+pub(super) const REACH: usize = 16;
 
 /// Returns true if a line may contain a secret. Much faster than a search for each pattern.
 pub(crate) fn suspicious(line: &[u8]) -> bool {
@@ -282,8 +295,16 @@ pub(crate) fn end_of_private_key(text: &[u8]) -> Option<usize> {
     PRIVATE_KEY.as_ref().and_then(|[_, end]| Some(end.find(text)?.end()))
 }
 
-/// Calls `found` with each secret in a text. They may overlap.
+/// Calls `found` with each secret in a text, also if it is percent-encoded or contains invisible characters. They
+/// may overlap.
 pub(crate) fn find(text: &[u8], mut found: impl FnMut(Range<usize>)) {
+    find_as_spelled(text, &mut found);
+    if let Some(plain) = PlainText::of(text) {
+        find_as_spelled(&plain.text, |span| found(plain.span(span)));
+    }
+}
+
+fn find_as_spelled(text: &[u8], mut found: impl FnMut(Range<usize>)) {
     private_keys(text, |key| found(key.span(text)));
     let shapes = &*PATTERNS;
     for (pattern, holds) in shapes.set.matches(text).into_iter().filter_map(|at| shapes.each.get(at)) {
@@ -296,6 +317,21 @@ pub(crate) fn find(text: &[u8], mut found: impl FnMut(Range<usize>)) {
             }
         }
     }
+}
+
+/// Accepts base64 of a text that contains a secret.
+fn encodes_secret(text: &[u8]) -> bool {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::{STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+    let bare = text.split(|byte| *byte == b'=').next().unwrap_or_default();
+    // A cut-off text may end within a group.
+    let whole = bare.get(..bare.len() / 4 * 4).unwrap_or_default();
+    let decoded = [bare, whole]
+        .into_iter()
+        .find_map(|text| STANDARD_NO_PAD.decode(text).or_else(|_| URL_SAFE_NO_PAD.decode(text)).ok());
+    let mut is_secret = false;
+    decoded.into_iter().for_each(|decoded| find_as_spelled(&decoded, |_| is_secret = true));
+    is_secret
 }
 
 fn anything(_: &[u8]) -> bool {

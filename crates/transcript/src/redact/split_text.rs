@@ -56,6 +56,8 @@ pub(crate) fn messages(entries: &[TranscriptEntry<'_>]) -> Vec<Vec<usize>> {
     let mut messages: Vec<Vec<usize>> = Vec::new();
     let mut open: HashMap<Option<SessionId>, OpenMessages> = HashMap::new();
     for (place, entry) in entries.iter().enumerate() {
+        #[cfg(test)]
+        crate::steps::count();
         let session = open.entry(entry.session.clone()).or_default();
         let update = match &entry.parsed {
             ParsedLine::Notification { method, params: Some(params) }

@@ -1,8 +1,9 @@
 //! Removal of secrets from a stream of lines, each of which is written before the next one is known. Finds private
-//! keys over several lines, and skips the unchanged parts of similar messages.
+//! keys over several lines and secrets over several chunks, and skips the unchanged parts of similar messages.
 
 use std::borrow::Cow;
 
+use super::chunk_secrets::ChunkSecrets;
 use super::json_scan::Edits;
 use super::secret_patterns::{self, SECRET};
 use super::secrets::Secrets;
@@ -20,6 +21,8 @@ pub(crate) struct StreamSecrets {
     patience: u8,
     /// The last message without anything suspicious.
     clean: Vec<u8>,
+    /// The messages whose text comes in chunks.
+    chunks: ChunkSecrets,
 }
 
 impl StreamSecrets {
@@ -27,6 +30,9 @@ impl StreamSecrets {
     pub(crate) fn redact<'a>(&mut self, secrets: &Secrets, line: &'a [u8]) -> Cow<'a, [u8]> {
         // A message is complete, and may stand between the lines of other output.
         if line.trim_ascii_start().starts_with(b"{") {
+            if let Some(redacted) = self.chunks.redact(secrets, line) {
+                return Cow::Owned(secrets.redact(&redacted).into_owned());
+            }
             return if secrets.has_own() || self.suspicious(line) {
                 secrets.redact(line)
             } else {

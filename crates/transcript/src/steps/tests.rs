@@ -96,6 +96,14 @@ fn redacting_messages_is_linear() {
 }
 
 #[test]
+fn redacting_turns_is_linear() {
+    assert_linear(50, |count| {
+        let turns = (0..count).flat_map(|number| turn(0, number));
+        drop(transcript(new_session(0).into_iter().chain(turns)).redacted());
+    });
+}
+
+#[test]
 fn folding_sessions_is_linear() {
     assert_linear(20, |count| drop(sessions(count).conversations()));
     assert_linear(20, |count| drop(open_sessions(count).fold()));

@@ -352,3 +352,53 @@ fn cut_into_chunks_at_every_place() {
         }
     }
 }
+
+#[test]
+fn encoded_or_with_invisible_characters() {
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    let mut seed = 7;
+    let key = noise(&mut seed, 48, MIXED);
+    let (start, end) = key.split_at(20);
+    let percent = |text: &str| text.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    let texts = [
+        percent(&format!("sk-{key}")),
+        format!("sk%2D{key}"),
+        format!("s%6B-{}", percent(&key)),
+        format!("Bearer%20{key}"),
+        format!("?next=%2Fx%3Fapi_key%3D{key}"),
+        STANDARD.encode(format!("sk-ant-api03-{key}")),
+        STANDARD.encode(format!("ghp_{key}")),
+        STANDARD.encode(format!("-----BEGIN PRIVATE KEY-----\n{key}\n-----END PRIVATE KEY-----")),
+        URL_SAFE_NO_PAD.encode(format!("github_pat_{key}")),
+        format!("sk-{start}\u{200b}{end}"),
+        format!("s\u{200d}k-{start}\u{2060}\u{feff}{end}"),
+        format!("gh\u{ad}p_{start}\u{200c}{end}"),
+    ];
+    for text in texts {
+        for spelling in [Spelling::Plain, Spelling::Escaped] {
+            let spelled = spell(&format!("the key {text} of it"), spelling);
+            let line = format!(r#"{{"jsonrpc":"2.0","method":"_x","params":{{"text":"{spelled}"}}}}"#);
+            let json: Value = serde_json::from_slice(&Secrets::default().redact(line.as_bytes())).unwrap();
+            let left = json["params"]["text"].as_str().unwrap();
+            assert!(left.starts_with("the key ") && left.ends_with(" of it"), "{text}: {left}");
+            assert!(left.contains("[secret]") && left.len() < 60, "{text}: {left}");
+            assert_eq!(Secrets::default().redact_text(left), left);
+        }
+    }
+    for harmless in [
+        "file:///home/me/my%20work",
+        "100%25 of it",
+        STANDARD.encode("sk-learn is a library of Python").as_str(),
+    ] {
+        assert_eq!(Secrets::default().redact_text(harmless), harmless);
+    }
+}
+
+/// Shorter text is not joined to what stands beside a secret that was removed before.
+#[test]
+fn a_placeholder_takes_what_reaches_into_it() {
+    let secrets = Secrets::default().pattern(r"cret\]-\d+").unwrap().pattern(r"secre").unwrap();
+    assert_eq!(secrets.redact_text("a [secret]-42 b"), "a [secret] b");
+    assert_eq!(secrets.redact_text("a [secret] b"), "a [secret] b");
+    assert_eq!(secrets.redact_text("no secrets"), "no [secret]ts");
+}

@@ -185,6 +185,26 @@ fn a_key_among_what_is_no_message_is_found() {
 }
 
 #[test]
+fn a_uuid_is_known_without_its_dashes_too() {
+    check(
+        r#"
+        > {"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/home/me/x","mcpServers":[]}}
+        < {"jsonrpc":"2.0","id":1,"result":{"sessionId":"8724c388-e3c6-4303-927d-e8674b0d4afa"}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"8724c388-e3c6-4303-927d-e8674b0d4afa","update":{"sessionUpdate":"tool_call","toolCallId":"0199A7E2C5D47B0E8F00112233445566","title":"log-8724c388e3c64303927de8674b0d4afa"}}}
+        < {"jsonrpc":"2.0","method":"_x","params":{"sessionId":"8724c388-e3c6-4303-927d-e8674b0d4afa","text":"see /s/8724C388E3C64303927DE8674B0D4AFA/0199a7e2-c5d4-7b0e-8f00-112233445566 8724c388e3c64303927de8674b0d4afb"}}
+        ! opened 8724c388e3c64303927de8674b0d4afa
+        "#,
+        r#"
+        > {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"session/new","params":{"cwd":"[cwd]","mcpServers":[]}}
+        < {"jsonrpc":"2.0","id":"[session-1.request-1]","result":{"sessionId":"[session-1]"}}
+        < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"tool_call","toolCallId":"[tool-call-1]","title":"log-8724c388e3c64303927de8674b0d4afa"}}}
+        < {"jsonrpc":"2.0","method":"_x","params":{"sessionId":"[session-1]","text":"see /s/[session-1]/[tool-call-1] 8724c388e3c64303927de8674b0d4afb"}}
+        ! opened [session-1]
+        "#,
+    );
+}
+
+#[test]
 fn the_same_uuid_is_another_id_in_another_session() {
     let a = "8724c388-e3c6-4303-927d-e8674b0d4afa";
     let b = "52cf57fc-09ac-4e2a-827d-f028687f4cb3";
