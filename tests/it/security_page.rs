@@ -74,6 +74,7 @@ fn limits_of_code() -> BTreeMap<String, String> {
         exchange::limits::REPLAY_MESSAGES,
         exchange::limits::STEPS_AHEAD,
         exchange::limits::HOPS,
+        exchange::limits::ATTACHMENT_BYTES,
         exchange::limits::ENVELOPE_IDS,
         exchange::limits::SUBSCRIPTION_MESSAGES,
         exchange::limits::SUBSCRIPTION_BYTES,

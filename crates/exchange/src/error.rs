@@ -3,16 +3,20 @@
 use std::time::Duration;
 
 use duologue_rpc::Error as RpcError;
-use duologue_schema::envelope::{AgentId, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind, VERSION};
+use duologue_schema::envelope::{
+    AgentId, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeResult, VERSION,
+};
 use duologue_schema::params_fault;
 use duologue_schema::{DuologueCapabilities, Error as WireError};
+use duologue_schema::{Json, Meta};
 use serde::Deserialize;
 
 /// An error of a query, a delegation or a notification.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// The other side did not advertise this scheme in `initialize`. Nothing was sent.
+    /// The other side did not advertise this scheme in `initialize`, for example
+    /// `"_meta": {"duologue": {"envelope": {"v": [1]}}}` in its capabilities. Nothing was sent.
     #[error("the other side {}", not_supported(scheme, versions))]
     NotSupported {
         /// The scheme that it would have to advertise: `envelope` or `work`.
@@ -68,6 +72,22 @@ pub enum Error {
         /// The limit.
         limit: u32,
     },
+    /// The attachments of the message are too large together. Nothing was sent.
+    #[error(
+        "the attachments have {bytes} bytes, more than Exchange::max_attachment_bytes = {limit}; nothing was sent"
+    )]
+    AttachmentsTooLarge {
+        /// The bytes of the attachments in the message.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+    },
+    /// A message with this id still waits on this connection. Nothing was sent.
+    #[error("a message with the id {id} still waits for its answer or its result; nothing was sent")]
+    IdInUse {
+        /// The id.
+        id: EnvelopeId,
+    },
     /// No response can arrive any more, because the end of the task or of the connection came first.
     #[error("cancelled")]
     Cancelled,
@@ -90,7 +110,8 @@ impl Error {
             Error::NoSession { .. } => EnvelopeErrorCode::InvalidParameter,
             Error::Timeout { .. } => EnvelopeErrorCode::Timeout,
             Error::Answer { fault, .. } => fault.code.clone(),
-            Error::NoReport => EnvelopeErrorCode::InvalidParameter,
+            Error::NoReport | Error::AttachmentsTooLarge { .. } => EnvelopeErrorCode::InvalidParameter,
+            Error::IdInUse { .. } => EnvelopeErrorCode::Conflict,
             Error::TooEarly => EnvelopeErrorCode::Overloaded,
             Error::TooManyHops { .. } => EnvelopeErrorCode::TooManyHops,
             Error::Connection(RpcError::Closed(_)) => EnvelopeErrorCode::Unreachable,
@@ -145,18 +166,19 @@ impl From<RpcError> for Error {
     }
 }
 
+/// Returns the text for a user. The documentation of the variant has the details for developers.
 fn not_supported(scheme: &str, versions: &[u32]) -> String {
-    match (scheme, versions) {
-        (DuologueCapabilities::ENVELOPE, []) => format!(
-            "does not support envelopes: it does not advertise \
-             \"_meta\":{{\"duologue\":{{\"envelope\":{{\"v\":[{VERSION}]}}}}}} in its capabilities"
-        ),
-        (scheme, []) => format!("does not support {scheme}: it does not advertise _meta.duologue.{scheme}"),
+    let what = match scheme {
+        DuologueCapabilities::WORK => "work orders",
+        _ => "messages between agents",
+    };
+    match versions {
+        [] => format!("does not support {what}; nothing was sent"),
         // Only envelopes have versions.
-        (_, versions) => {
+        versions => {
             let versions: Vec<_> = versions.iter().map(u32::to_string).collect();
             let versions = versions.join(", ");
-            format!("supports envelope versions {versions}, but not version {VERSION}")
+            format!("does not support {what} of version {VERSION}, but {versions}; nothing was sent")
         }
     }
 }
@@ -187,9 +209,11 @@ pub(crate) fn fault_of(error: &WireError) -> EnvelopeError {
 }
 
 /// Returns the JSON-RPC error that carries an error envelope.
-pub(crate) fn to_wire(envelope: Envelope<EnvelopeError>) -> WireError {
+pub(crate) fn to_wire(envelope: Envelope<EnvelopeError>, meta: Option<Meta>) -> WireError {
     let error = WireError::new(envelope.payload.code.rpc_code(), envelope.payload.message.clone());
-    match serde_json::to_value(serde_json::json!({ "envelope": envelope })) {
+    let mut data = EnvelopeResult::new(envelope);
+    data.meta = meta;
+    match Json::new(&data) {
         Ok(data) => error.data(data),
         Err(_) => error,
     }

@@ -13,7 +13,7 @@ use crate::envelope::discovery::DiscoveryCache;
 use crate::envelope::handler::{EnvelopeHandler, ErasedEnvelopeHandler};
 use crate::envelope::state::EnvelopeState;
 use crate::envelope::{inbox, task_runner};
-use crate::limits::HOPS;
+use crate::limits::{ATTACHMENT_BYTES, HOPS};
 use crate::peer_agent::{Link, PeerAgent};
 use crate::pending_session::PendingSessions;
 use crate::service::ExchangeService;
@@ -55,6 +55,7 @@ pub struct Exchange {
     #[cfg(feature = "dialogue")]
     dialogues: Option<Arc<Dialogues>>,
     max_hops: u32,
+    max_attachment_bytes: usize,
     offers_work: bool,
     offers_dialogue: bool,
 }
@@ -70,6 +71,7 @@ impl Default for Exchange {
             #[cfg(feature = "dialogue")]
             dialogues: None,
             max_hops: HOPS,
+            max_attachment_bytes: ATTACHMENT_BYTES,
             offers_work: false,
             offers_dialogue: false,
         }
@@ -115,6 +117,14 @@ impl Exchange {
     /// handlers makes it. With 0, no handler can make such a call.
     pub fn max_hops(mut self, max_hops: u32) -> Self {
         self.max_hops = max_hops;
+        self
+    }
+
+    /// Sets the maximum size of the attachments of an envelope together, in bytes of the message;
+    /// [`ATTACHMENT_BYTES`] by default. A message with more is rejected when it arrives, and is not
+    /// sent. A line has a limit too: [`Limits::frame_bytes`](duologue_rpc::Limits::frame_bytes).
+    pub fn max_attachment_bytes(mut self, max_attachment_bytes: usize) -> Self {
+        self.max_attachment_bytes = max_attachment_bytes;
         self
     }
 
@@ -175,6 +185,7 @@ impl ExchangeConnector {
             dialogue_connection: DialogueConnection::new(settings.dialogues),
             envelopes: EnvelopeState::new(settings.started),
             max_hops: settings.max_hops,
+            max_attachment_bytes: settings.max_attachment_bytes,
         };
         let peer = PeerAgent::new(Arc::new(link));
         if let Some(envelope_handler) = &peer.link.envelope_handler {

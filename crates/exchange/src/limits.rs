@@ -1,5 +1,5 @@
 //! The limits on the data that a peer can make this side keep, besides
-//! [`DialogueLimits`](crate::dialogue::DialogueLimits). Only [`HOPS`] can be changed.
+//! [`DialogueLimits`](crate::dialogue::DialogueLimits). [`HOPS`] and [`ATTACHMENT_BYTES`] can be changed.
 
 use std::time::Duration;
 
@@ -21,6 +21,9 @@ pub const STEPS_AHEAD: u64 = 1024;
 /// Default of [`Exchange::max_hops`](crate::Exchange::max_hops), the maximum number of hops of a
 /// query, a delegation or a work order.
 pub const HOPS: u32 = 16;
+/// Default of [`Exchange::max_attachment_bytes`](crate::Exchange::max_attachment_bytes), the maximum
+/// size of the attachments of an envelope together, in bytes.
+pub const ATTACHMENT_BYTES: usize = 8 * 1024 * 1024;
 /// Number of envelope ids in each id cache. A sender that repeats a message does so soon.
 pub const ENVELOPE_IDS: usize = 4096;
 /// Number of notifications in the queue of a subscription. Beyond it the oldest are dropped.

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use duologue_rpc::Peer;
 use duologue_schema::envelope::{AgentId, Envelope, EnvelopeId, EnvelopeKind, EnvelopeParams, Payload};
-use duologue_schema::{DuologueCapabilities, Meta, SessionId};
+use duologue_schema::{DuologueCapabilities, Meta, SessionId, TraceContext};
 
 #[cfg(feature = "dialogue")]
 use crate::dialogue::DialogueConnection;
@@ -34,6 +34,8 @@ pub struct PeerAgent {
     session: Option<SessionId>,
     /// The hops that calls through this handle have at least: it came with a call.
     hops: Hops,
+    /// The trace context of the message that this handle came with.
+    trace: Option<Arc<TraceContext>>,
     /// Keeps the session registered on our side.
     _session: Option<Arc<dyn Any + Send + Sync>>,
 }
@@ -61,6 +63,8 @@ pub(crate) struct Link {
     pub(crate) envelopes: EnvelopeState,
     /// See [`Exchange::max_hops`](crate::Exchange::max_hops).
     pub(crate) max_hops: u32,
+    /// See [`Exchange::max_attachment_bytes`](crate::Exchange::max_attachment_bytes).
+    pub(crate) max_attachment_bytes: usize,
 }
 
 impl std::fmt::Debug for PeerAgent {
@@ -74,13 +78,13 @@ impl std::fmt::Debug for PeerAgent {
 
 impl PeerAgent {
     pub(crate) fn new(link: Arc<Link>) -> Self {
-        PeerAgent { link, session: None, hops: Hops::default(), _session: None }
+        PeerAgent { link, session: None, hops: Hops::default(), trace: None, _session: None }
     }
 
     /// Returns a handle that sends in a session.
     #[must_use]
     pub fn in_session(&self, session: impl Into<SessionId>) -> Self {
-        PeerAgent { link: self.link.clone(), session: Some(session.into()), hops: self.hops, _session: None }
+        PeerAgent { session: Some(session.into()), _session: None, ..self.clone() }
     }
 
     /// Returns a handle that sends in a session and owns `guard`, for an SDK. The session stays
@@ -173,11 +177,19 @@ impl PeerAgent {
         PeerAgent { hops: hops.next(), ..self }
     }
 
-    /// Creates the params of a call with its hops.
-    pub(crate) fn counted<P: Payload>(&self, envelope: Envelope<P>, made: Hops) -> Result<EnvelopeParams<P>> {
-        let mut carried = self.carried(envelope);
-        self.write_hops(made, &mut carried.meta)?;
-        Ok(carried)
+    /// Returns a handle whose messages have this trace context.
+    pub(crate) fn in_trace(self, trace: Option<TraceContext>) -> Self {
+        PeerAgent { trace: trace.map(Arc::new), ..self }
+    }
+
+    /// Writes the trace context of the message that this handle came with, unless `meta` has one.
+    pub(crate) fn write_trace(&self, meta: &mut Option<Meta>) {
+        let Some(trace) = &self.trace else { return };
+        let has_one =
+            meta.as_ref().is_some_and(|meta| meta.keys().any(|key| key == TraceContext::TRACEPARENT));
+        if !has_one {
+            *meta = Some(meta.take().unwrap_or_default().with_trace_context(trace));
+        }
     }
 
     /// Writes the hops of a call: `made`, those of the call that is being handled here, or those of

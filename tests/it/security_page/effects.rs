@@ -106,6 +106,10 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "a query, delegation or work order is rejected, on both sides; `Exchange::max_hops`",
     ),
     (
+        "exchange::limits::ATTACHMENT_BYTES",
+        "an envelope is rejected, on both sides; `Exchange::max_attachment_bytes`",
+    ),
+    (
         "exchange::limits::ENVELOPE_IDS",
         "the oldest id is evicted, and an envelope that repeats it counts as new",
     ),

@@ -110,7 +110,7 @@ impl EnvelopeCommand<'_> {
             self.note(if interrupted { "cancelling; Ctrl-C again leaves" } else { "cancelling" })?;
             until = Some(Instant::now() + PATIENCE);
             if cancelling.is_none() {
-                cancelling = Some(Box::pin(task.cancel(reason)));
+                cancelling = Some(task.cancel(reason).into_future());
             }
         };
         match self.outcome(outcome) {

@@ -349,7 +349,7 @@ fn an_agent_without_envelopes_is_an_error_that_names_them() {
         insta::allow_duplicates! {
             insta::assert_snapshot!(shown(&mut script(args, "", "read a")), @r#"
             --- stderr
-            error: sh does not support envelopes: it does not advertise "_meta":{"duologue":{"envelope":{"v":[1]}}} in its capabilities
+            error: sh does not support messages between agents; nothing was sent
             --- 5
             "#);
         }

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_rpc::CancellationToken;
-use duologue_schema::Members;
 use duologue_schema::envelope::{
-    Ack, Cancel, Delegate, DelegationOutcome, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId,
-    EnvelopeKind, Priority,
+    Ack, Cancel, Delegate, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind,
+    EnvelopeResult, Priority,
 };
+use duologue_schema::{Members, Meta};
 use futures::future::BoxFuture;
 
 use super::inbox::{self, HandlerNotification};
+use super::outgoing::{MessageOptions, message_options, with_attachments};
 use super::request::millis;
 use super::subscription::SubscriptionQueue;
 use super::{Received, Subscription};
@@ -82,7 +83,23 @@ impl PeerAgent {
     /// Dropping the future withdraws the task unless the other agent has already accepted it.
     pub fn delegate(&self, task: impl Into<String>) -> DelegateBuilder {
         let delegate = Delegate::new(task).report_back(true);
-        DelegateBuilder { peer: self.clone(), delegate, ack_timeout: ACK, hops: Hops::current() }
+        DelegateBuilder { peer: self.clone(), delegate, ack_timeout: ACK, options: MessageOptions::here() }
+    }
+
+    /// Creates a request to cancel a task by its id, which is sent when it is awaited. It needs no
+    /// handle on the task. If the task does not stop, the ack is not `accepted` and gives a reason such
+    /// as `already_finished` or `not_found`.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`query`](Self::query), with a timeout of 30 seconds.
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`Delegation::cancel`].
+    pub fn cancel(&self, task: impl Into<EnvelopeId>) -> CancelBuilder {
+        let options = MessageOptions::about(task.into());
+        CancelBuilder { peer: self.clone(), cancel: Cancel::new(), options }
     }
 }
 
@@ -93,8 +110,11 @@ pub struct DelegateBuilder {
     peer: PeerAgent,
     delegate: Delegate,
     ack_timeout: Duration,
-    hops: Hops,
+    options: MessageOptions,
 }
+
+message_options!([] DelegateBuilder);
+with_attachments!([] DelegateBuilder, delegate);
 
 impl DelegateBuilder {
     /// Sets additional data for the task.
@@ -136,23 +156,24 @@ impl DelegateBuilder {
     }
 
     async fn send(self) -> Result<Delegation> {
-        let DelegateBuilder { peer, delegate, ack_timeout, hops } = self;
+        let DelegateBuilder { peer, delegate, ack_timeout, options } = self;
         peer.require(EnvelopeKind::Delegate)?;
         let reports = delegate.wants_report();
-        let message = peer.counted(peer.envelope(delegate), hops)?;
+        let message = peer.prepare(delegate, options)?;
         let id = message.envelope.id.clone();
         let signal = reports.then(|| DelegationSignal::new(id.clone()));
         // Registered before the request is sent: the result may arrive before the `ack`.
-        if let Some(signal) = signal.clone() {
-            peer.link.envelopes.with(|machine| machine.pending.add_delegation(id.clone(), signal));
+        if !peer.link.envelopes.with(|machine| machine.add_delegation(&id, signal.clone())) {
+            return Err(Error::IdInUse { id });
         }
-        let mut delegation = Delegation { peer, id, estimated: None, signal };
+        let mut delegation = Delegation { peer, id, estimated: None, ack_meta: None, signal };
         match delegation.peer.post(message)?.answer::<Delegate>(ack_timeout).await {
-            Ok(ack) if ack.payload.accepted => {
+            Ok(EnvelopeResult { envelope: ack, meta, .. }) if ack.payload.accepted => {
                 delegation.estimated = ack.payload.estimated_ms.map(Duration::from_millis);
+                delegation.ack_meta = meta;
                 Ok(delegation)
             }
-            Ok(ack) => Err(Error::Declined(refusal(ack.payload))),
+            Ok(ack) => Err(Error::Declined(refusal(ack.envelope.payload))),
             Err(error @ Error::Response(_)) => Err(error),
             Err(error) => {
                 let envelopes = &delegation.peer.link.envelopes;
@@ -204,8 +225,8 @@ impl DelegationSignal {
 /// The end of a delegation. The number is the size of its message on the wire.
 #[derive(Clone)]
 pub(crate) enum DelegationEnd {
-    Result(Envelope<DelegationOutcome>, usize),
-    Error(Envelope<EnvelopeError>, usize),
+    Result(EnvelopeResult<DelegationOutcome>, usize),
+    Error(EnvelopeResult<EnvelopeError>, usize),
     Lost(Error),
 }
 
@@ -219,6 +240,7 @@ pub struct Delegation {
     peer: PeerAgent,
     id: EnvelopeId,
     estimated: Option<Duration>,
+    ack_meta: Option<Meta>,
     /// `None` if no report was requested.
     signal: Option<DelegationSignal>,
 }
@@ -234,6 +256,12 @@ impl Delegation {
     #[must_use]
     pub fn estimated(&self) -> Option<Duration> {
         self.estimated
+    }
+
+    /// Returns the `_meta` beside the ack.
+    #[must_use]
+    pub fn ack_meta(&self) -> Option<&Meta> {
+        self.ack_meta.as_ref()
     }
 
     /// Returns true if the task has ended, so that [`result`](Self::result) returns at once.
@@ -257,18 +285,32 @@ impl Delegation {
     ///
     /// Dropping the future loses nothing.
     pub async fn result(&self) -> Result<DelegationOutcome> {
+        self.received().await.map(|result| result.envelope.payload)
+    }
+
+    /// Waits for the end of the task as [`result`](Self::result) does, and returns the whole message
+    /// with its `_meta`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`result`](Self::result).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future loses nothing.
+    pub async fn received(&self) -> Result<Received<DelegationOutcome>> {
         let Some(signal) = &self.signal else { return Err(Error::NoReport) };
         signal.over.cancelled().await;
         match self.peer.link.envelopes.with(|machine| machine.claim(&self.id)) {
-            Some(DelegationEnd::Result(envelope, _)) => Ok(envelope.payload),
-            Some(DelegationEnd::Error(envelope, _)) => Err(Error::Response(envelope.payload)),
+            Some(DelegationEnd::Result(end, _)) => Ok(self.message(end)),
+            Some(DelegationEnd::Error(end, _)) => Err(Error::Response(end.envelope.payload)),
             Some(DelegationEnd::Lost(error)) => Err(error),
             // The end is kept as long as the handle, so it is always there.
             None => Err(Error::Cancelled),
         }
     }
 
-    /// Requests that the other agent stops the task. The task usually ends with the error
+    /// Creates a request to stop the task, which is sent when it is awaited. The task usually ends with the error
     /// `cancelled`.
     ///
     /// If the task does not stop, the ack is not `accepted` and gives a reason such as
@@ -282,9 +324,8 @@ impl Delegation {
     ///
     /// Dropping the future withdraws the request. The task may still stop, because the other agent
     /// may have received it.
-    pub async fn cancel(&self, reason: impl Into<String>) -> Result<Ack> {
-        let envelope = self.peer.envelope(Cancel::new().reason(reason)).reference(&self.id);
-        self.peer.ask(envelope, ACK).await.map(|ack| ack.payload)
+    pub fn cancel(&self, reason: impl Into<String>) -> CancelBuilder {
+        self.peer.cancel(&self.id).reason(reason)
     }
 
     /// Returns the progress notifications of the task, from its start to its end. Without a report
@@ -294,6 +335,44 @@ impl Delegation {
             Some(signal) => Subscription::new(signal.progress.clone(), None),
             None => Subscription::ended(),
         }
+    }
+}
+
+impl Delegation {
+    fn message<P>(&self, end: EnvelopeResult<P>) -> Received<P> {
+        Received::new(end.envelope, self.peer.clone(), Hops::default(), end.meta)
+    }
+}
+
+/// A request to cancel a task before it is sent; see [`PeerAgent::cancel`] and [`Delegation::cancel`].
+#[must_use = "the request is sent when it is awaited"]
+#[derive(Clone, Debug)]
+pub struct CancelBuilder {
+    peer: PeerAgent,
+    cancel: Cancel,
+    options: MessageOptions,
+}
+
+message_options!([] CancelBuilder);
+
+impl CancelBuilder {
+    /// Sets the reason in natural language.
+    pub fn reason(mut self, reason: impl Into<String>) -> Self {
+        self.cancel = self.cancel.reason(reason);
+        self
+    }
+}
+
+impl IntoFuture for CancelBuilder {
+    type Output = Result<Ack>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        let CancelBuilder { peer, cancel, options } = self;
+        Box::pin(async move {
+            let message = peer.prepare(cancel, options)?;
+            peer.ask(message, ACK).await.map(|ack| ack.envelope.payload)
+        })
     }
 }
 
@@ -311,12 +390,10 @@ impl Drop for Delegation {
         let link = &self.peer.link;
         let (message, bytes) = match link.envelopes.with(|machine| machine.drop_delegation(&self.id)) {
             Some(DelegationEnd::Result(envelope, bytes)) => {
-                let result = Received::new(envelope, self.peer.clone(), Hops::default());
-                (HandlerNotification::Result(result), bytes)
+                (HandlerNotification::Result(self.message(envelope)), bytes)
             }
             Some(DelegationEnd::Error(envelope, bytes)) => {
-                let error = Received::new(envelope, self.peer.clone(), Hops::default());
-                (HandlerNotification::Error(error), bytes)
+                (HandlerNotification::Error(self.message(envelope)), bytes)
             }
             Some(DelegationEnd::Lost(_)) | None => return,
         };

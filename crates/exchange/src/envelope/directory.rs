@@ -2,8 +2,8 @@
 
 use std::future::IntoFuture;
 
-use duologue_schema::Json;
 use duologue_schema::envelope::{EnvelopeId, EnvelopeKind, Importance};
+use duologue_schema::{Attachment, Json, Meta, TraceContext};
 use futures::future::BoxFuture;
 
 use super::NotifyBuilder;
@@ -114,10 +114,31 @@ pub struct BroadcastBuilder {
 
 impl BroadcastBuilder {
     /// Sets the importance; medium by default.
-    pub fn importance(mut self, importance: Importance) -> Self {
-        self.each =
-            self.each.into_iter().map(|notification| notification.importance(importance.clone())).collect();
-        self
+    pub fn importance(self, importance: Importance) -> Self {
+        self.map(|notification| notification.importance(importance.clone()))
+    }
+}
+
+impl BroadcastBuilder {
+    /// Sets the `_meta` beside each envelope.
+    pub fn meta(self, meta: impl Into<Meta>) -> Self {
+        let meta = meta.into();
+        self.map(|notification| notification.meta(meta.clone()))
+    }
+
+    /// Adds a trace context to the `_meta`.
+    pub fn trace_context(self, context: impl Into<Option<TraceContext>>) -> Self {
+        let context = context.into();
+        self.map(|notification| notification.trace_context(context.clone()))
+    }
+
+    /// Adds an image, a sound or another document.
+    pub fn attachment(self, attachment: Attachment) -> Self {
+        self.map(|notification| notification.attachment(attachment.clone()))
+    }
+
+    fn map(self, change: impl Fn(NotifyBuilder) -> NotifyBuilder) -> Self {
+        BroadcastBuilder { each: self.each.into_iter().map(change).collect() }
     }
 }
 

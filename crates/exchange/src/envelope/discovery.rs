@@ -7,6 +7,7 @@ use duologue_schema::envelope::{Capabilities, Discover};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::outgoing::MessageOptions;
 use super::request::SHORT;
 use crate::error::Result;
 use crate::peer_agent::PeerAgent;
@@ -47,10 +48,12 @@ impl PeerAgent {
             Some(Err(error)) if failures.load(Relaxed) != before => Err(error.clone()),
             _ => {
                 *last = None;
-                match self.ask(self.envelope(Discover::new()), SHORT).await {
+                let message = self.prepare(Discover::new(), MessageOptions::here())?;
+                match self.ask(message, SHORT).await {
                     Ok(answer) => {
-                        *last = Some(Ok((Instant::now(), answer.payload.clone())));
-                        Ok(answer.payload)
+                        let capabilities = answer.envelope.payload;
+                        *last = Some(Ok((Instant::now(), capabilities.clone())));
+                        Ok(capabilities)
                     }
                     Err(error) => {
                         failures.fetch_add(1, Relaxed);

@@ -150,6 +150,50 @@ pub trait EnvelopeHandler: Send + Sync + 'static {
 /// Answers `ping` and `discover`, and rejects everything else.
 impl EnvelopeHandler for () {}
 
+impl<H: EnvelopeHandler> EnvelopeHandler for Arc<H> {
+    fn capabilities(&self) -> Capabilities {
+        H::capabilities(self)
+    }
+
+    fn query(
+        &self,
+        query: Received<Query>,
+    ) -> impl Future<Output = Result<QueryResponse, EnvelopeError>> + Send {
+        H::query(self, query)
+    }
+
+    fn accept(&self, task: &ReceivedTask) -> impl Future<Output = Result<Ack, EnvelopeError>> + Send {
+        H::accept(self, task)
+    }
+
+    fn delegate(
+        &self,
+        task: ReceivedTask,
+    ) -> impl Future<Output = Result<DelegationOutcome, EnvelopeError>> + Send {
+        H::delegate(self, task)
+    }
+
+    fn cancel(
+        &self,
+        cancel: Received<Cancel>,
+        task: &ReceivedTask,
+    ) -> impl Future<Output = Result<(), EnvelopeError>> + Send {
+        H::cancel(self, cancel, task)
+    }
+
+    fn notify(&self, notification: Received<Notify>) -> impl Future<Output = ()> + Send {
+        H::notify(self, notification)
+    }
+
+    fn result(&self, result: Received<DelegationOutcome>) -> impl Future<Output = ()> + Send {
+        H::result(self, result)
+    }
+
+    fn error(&self, error: Received<EnvelopeError>) -> impl Future<Output = ()> + Send {
+        H::error(self, error)
+    }
+}
+
 fn not_handled<P: Payload>() -> EnvelopeError {
     EnvelopeError::of(EnvelopeErrorCode::UnknownKind, format!("{} is not handled here", P::KIND))
 }

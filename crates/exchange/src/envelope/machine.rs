@@ -7,7 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use duologue_schema::envelope::{
-    DelegationOutcome, Envelope, EnvelopeError, EnvelopeId, EnvelopeKind, Notify,
+    DelegationOutcome, EnvelopeError, EnvelopeId, EnvelopeKind, EnvelopeResult, Notify,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -24,7 +24,7 @@ use super::{PROGRESS, Received};
 use crate::error::Error;
 
 /// The response to a request.
-pub(crate) type EnvelopeReply = Result<Envelope, Error>;
+pub(crate) type EnvelopeReply = Result<EnvelopeResult, Error>;
 
 /// The sending end of the channel on which a call waits for its response.
 pub(crate) type EnvelopeWaiter = oneshot::Sender<EnvelopeReply>;
@@ -96,10 +96,14 @@ impl EnvelopeMachine {
     }
 
     /// Handles a response that arrives as a notification.
-    pub(crate) fn reply_notification(&mut self, kind: &EnvelopeKind, envelope: Envelope) -> EnvelopeActions {
-        let to = envelope.reference.as_ref();
+    pub(crate) fn reply_notification(
+        &mut self,
+        kind: &EnvelopeKind,
+        reply: EnvelopeResult,
+    ) -> EnvelopeActions {
+        let to = reply.envelope.reference.as_ref();
         let waiter = to.and_then(|to| self.pending.take_reply(to, kind));
-        self.reply(waiter, Ok(envelope))
+        self.reply(waiter, Ok(reply))
     }
 
     fn reply(&mut self, waiter: Option<EnvelopeWaiter>, reply: EnvelopeReply) -> EnvelopeActions {
@@ -142,7 +146,7 @@ impl EnvelopeMachine {
         let ack = of.and_then(|of| self.take_ack(of));
         match of.map_or(ReplyTarget::Unknown, |of| self.pending.result(of)) {
             ReplyTarget::Delegation(task) => {
-                let end = self.end(task, DelegationEnd::Result(result.envelope, bytes));
+                let end = self.end(task, DelegationEnd::Result(without_peer(result), bytes));
                 Some(ack.into_iter().chain([end]).collect())
             }
             ReplyTarget::Repeated => self.repeated(),
@@ -164,7 +168,7 @@ impl EnvelopeMachine {
                 self.reply(Some(waiter), Err(Error::Response(error.envelope.payload)))
             }
             ReplyTarget::Delegation(task) => {
-                Some(vec![self.end(task, DelegationEnd::Error(error.envelope, bytes))])
+                Some(vec![self.end(task, DelegationEnd::Error(without_peer(error), bytes))])
             }
             ReplyTarget::Repeated => self.repeated(),
             ReplyTarget::Unknown => self.deliver(HandlerNotification::Error(error), bytes),
@@ -226,6 +230,18 @@ impl EnvelopeMachine {
         !self.closed
     }
 
+    /// Registers a delegation before it is sent. `signal` is `None` if no report is requested. Returns
+    /// false if a message with this id still waits, or the handle of such a delegation exists.
+    pub(crate) fn add_delegation(&mut self, id: &EnvelopeId, signal: Option<DelegationSignal>) -> bool {
+        if self.pending.awaits(id) || self.ends.contains_key(id) {
+            return false;
+        }
+        if let Some(signal) = signal {
+            self.pending.add_delegation(id.clone(), signal);
+        }
+        true
+    }
+
     /// Returns the end of a delegation, if it has arrived.
     pub(crate) fn end_of(&self, id: &EnvelopeId) -> Option<&DelegationEnd> {
         self.ends.get(id).map(|stored| &stored.end)
@@ -272,6 +288,13 @@ impl EnvelopeMachine {
     fn deliver(&mut self, message: HandlerNotification, bytes: usize) -> EnvelopeActions {
         self.inbox.number(message, bytes).map(|delivery| vec![EnvelopeAction::Deliver(delivery)])
     }
+}
+
+/// Returns the parts of a message that may be stored here. Its `peer` would keep this machine alive.
+fn without_peer<P>(received: Received<P>) -> EnvelopeResult<P> {
+    let mut stored = EnvelopeResult::new(received.envelope);
+    stored.meta = received.beside.received;
+    stored
 }
 
 /// A rate limit for error messages about invalid notifications.

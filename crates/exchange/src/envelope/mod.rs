@@ -9,6 +9,7 @@ mod id_cache;
 pub(crate) mod inbox;
 pub(crate) mod machine;
 mod notify;
+mod outgoing;
 mod pending;
 mod read;
 mod received;
@@ -22,7 +23,7 @@ mod task_slots;
 #[cfg(test)]
 mod tests;
 
-pub use delegation::{DelegateBuilder, Delegation};
+pub use delegation::{CancelBuilder, DelegateBuilder, Delegation};
 pub use directory::{BroadcastBuilder, Directory};
 pub use discovery::DISCOVER_LIFETIME;
 pub use domain::Pattern;

@@ -48,11 +48,16 @@ impl<W, D> Default for PendingReplies<W, D> {
 }
 
 impl<W, D> PendingReplies<W, D> {
-    /// Registers a request before it is sent. `answer` is the kind of its response. After the end of
-    /// the connection the waiter is dropped, since the request cannot be sent.
-    pub(crate) fn add_request(&mut self, id: EnvelopeId, answer: EnvelopeKind, waiter: W) {
+    /// Registers a request before it is sent. `answer` is the kind of its response. Returns false if a
+    /// request with this id waits. After the end of the connection the waiter is dropped, since the
+    /// request cannot be sent.
+    pub(crate) fn add_request(&mut self, id: EnvelopeId, answer: EnvelopeKind, waiter: W) -> bool {
+        if self.requests.get(&id).is_some() {
+            return false;
+        }
         self.ours.insert(id.as_str());
         let _ = self.requests.insert(id, (answer, waiter));
+        true
     }
 
     /// Registers a delegation whose end is requested, before it is sent.

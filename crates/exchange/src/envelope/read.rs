@@ -6,12 +6,13 @@ use duologue_schema::envelope::{
     VERSION,
 };
 use duologue_schema::params_fault;
-use duologue_schema::{Json, SessionId};
+use duologue_schema::{Json, Meta, SessionId};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::Received;
+use super::outgoing::attached_bytes;
 use crate::hops::{Hops, are_counted};
 use crate::peer_agent::PeerAgent;
 use crate::service::SessionLookup;
@@ -29,10 +30,14 @@ pub(crate) fn read<P: Payload>(
     knows: &SessionLookup,
     params: Option<&RawValue>,
 ) -> Result<Received<P>, Box<InvalidEnvelope>> {
-    let Received { envelope, peer, hops } = read_unopened::<P>(peer, knows, params)?;
+    let Received { envelope, peer, hops, beside } = read_unopened::<P>(peer, knows, params)?;
     let head = EnvelopeHead::valid(&envelope);
-    match envelope.open() {
-        Ok(envelope) => Ok(Received::new(envelope, peer, hops)),
+    let opened = envelope.open().and_then(|envelope| {
+        check_attachments(&peer, &envelope)?;
+        Ok(envelope)
+    });
+    match opened {
+        Ok(envelope) => Ok(Received { envelope, peer, hops, beside }),
         Err(fault) => Err(EnvelopeHead { session: peer.session().cloned(), ..head }.unfit(fault)),
     }
 }
@@ -54,11 +59,12 @@ pub(crate) fn read_unopened<P: Payload>(
         Some(session) => peer.in_session(session),
         None => peer.clone(),
     };
+    let sender = sender.in_trace(meta.as_ref().and_then(Meta::trace_context));
     if !are_counted(&P::KIND) {
-        return Ok(Received::new(envelope, sender, Hops::default()));
+        return Ok(Received::new(envelope, sender, Hops::default(), meta));
     }
     let hops = Hops::of(meta.as_ref());
-    Ok(Received::new(envelope, sender.for_handler(hops), hops))
+    Ok(Received::new(envelope, sender.for_handler(hops), hops, meta))
 }
 
 fn parse(method: &str, params: Option<&RawValue>) -> Result<EnvelopeParams, Box<InvalidEnvelope>> {
@@ -85,6 +91,22 @@ pub(crate) fn check(peer: &PeerAgent, envelope: &Envelope) -> Result<(), Envelop
         return Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, message));
     }
     Ok(())
+}
+
+/// Checks the size of the attachments of an incoming message.
+pub(crate) fn check_attachments<P: Payload>(
+    peer: &PeerAgent,
+    envelope: &Envelope<P>,
+) -> Result<(), EnvelopeError> {
+    let (bytes, limit) = (attached_bytes(&envelope.payload), peer.link.max_attachment_bytes);
+    if bytes <= limit {
+        return Ok(());
+    }
+    let message = format!(
+        "the attachments of the {} have {bytes} bytes, more than Exchange::max_attachment_bytes = {limit}",
+        P::KIND
+    );
+    Err(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, message))
 }
 
 /// Checks the session. Responses and errors are matched by `ref`, and a result may arrive after its

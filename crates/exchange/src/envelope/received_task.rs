@@ -5,11 +5,11 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use duologue_rpc::CancellationToken;
-use duologue_schema::Json;
 use duologue_schema::envelope::{Delegate, Envelope, EnvelopeError, EnvelopeErrorCode, Notify};
+use duologue_schema::{Json, Meta, SessionId, TraceContext};
 
 use super::Received;
-use super::received::ReplyAddress;
+use super::received::{MetaBeside, ReplyAddress};
 use crate::error::Result;
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
@@ -29,6 +29,7 @@ pub struct ReceivedTask {
     /// calls of this handler, in every task.
     pub peer: PeerAgent,
     hops: Hops,
+    beside: MetaBeside,
     cancellation: CancellationToken,
     why: Arc<Mutex<Option<EnvelopeError>>>,
     /// True until the task ends: no progress follows the end. A sender keeps the lock, so the end
@@ -38,15 +39,39 @@ pub struct ReceivedTask {
 
 impl ReceivedTask {
     pub(crate) fn new(received: Received<Delegate>, cancellation: CancellationToken) -> Self {
-        let Received { envelope, peer, hops } = received;
+        let Received { envelope, peer, hops, beside } = received;
         let (envelope, reports) = (Arc::new(envelope), Arc::new(tokio::sync::Mutex::new(true)));
-        ReceivedTask { envelope, peer, hops, cancellation, why: Arc::default(), reports }
+        ReceivedTask { envelope, peer, hops, beside, cancellation, why: Arc::default(), reports }
     }
 
     /// Returns the number of handlers that the task has passed through.
     #[must_use]
     pub fn hops(&self) -> Hops {
         self.hops
+    }
+
+    /// Returns the `_meta` beside the envelope.
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        self.beside.received.as_ref()
+    }
+
+    /// Returns the trace context in the `_meta`; see [`Received::trace_context`].
+    #[must_use]
+    pub fn trace_context(&self) -> Option<TraceContext> {
+        self.beside.trace_context()
+    }
+
+    /// Returns the session of the task.
+    #[must_use]
+    pub fn session_id(&self) -> Option<&SessionId> {
+        self.peer.session()
+    }
+
+    /// Sets the `_meta` beside the next answer: the ack until it is sent, then the result or the error
+    /// that ends the task.
+    pub fn set_answer_meta(&self, meta: impl Into<Meta>) {
+        self.beside.set_answer(meta.into());
     }
 
     /// Returns true if the priority is urgent or critical. The task may then use the slot for urgent
@@ -155,12 +180,17 @@ impl ReceivedTask {
     }
 
     pub(crate) fn origin(&self) -> ReplyAddress {
-        ReplyAddress::of(&self.envelope, &self.peer)
+        ReplyAddress::of(&self.envelope, &self.peer, &self.beside)
     }
 
     /// Waits for progress that is being sent, and ignores later progress.
     pub(crate) async fn end_progress(&self) {
         *self.reports.lock().await = false;
+    }
+
+    /// Takes the `_meta` of the message that ends the task.
+    pub(crate) fn take_answer_meta(&self) -> Option<Meta> {
+        self.beside.take_answer()
     }
 
     /// Cancels the task. Only the first reason is kept.

@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::machine::EnvelopeReply;
+use super::outgoing::{MessageOptions, message_options, with_attachments};
+use super::{Received, read};
 use crate::error::{Error, Result};
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
@@ -33,7 +35,8 @@ impl PeerAgent {
     ///
     /// Dropping the future withdraws the request.
     pub async fn ping(&self) -> Result<Pong> {
-        self.ask(self.envelope(Ping::new()), SHORT).await.map(|reply| reply.payload)
+        let message = self.prepare(Ping::new(), MessageOptions::here())?;
+        self.ask(message, SHORT).await.map(|reply| reply.envelope.payload)
     }
 
     /// Creates a query, which is sent when it is awaited. Dropping the future withdraws it. The
@@ -76,22 +79,15 @@ impl PeerAgent {
     /// Dropping the future withdraws the query. A response that arrives later is dropped and
     /// counted.
     pub fn query(&self, question: impl Into<Question>) -> QueryBuilder {
-        QueryBuilder { peer: self.clone(), query: Query::new(question), hops: Hops::current() }
+        QueryBuilder { peer: self.clone(), query: Query::new(question), options: MessageOptions::here() }
     }
 
+    /// Sends a request and waits for its answer.
     pub(crate) async fn ask<P: RequestPayload>(
-        &self,
-        envelope: Envelope<P>,
-        within: Duration,
-    ) -> Result<Envelope<P::Response>> {
-        self.ask_carried(self.carried(envelope), within).await
-    }
-
-    async fn ask_carried<P: RequestPayload>(
         &self,
         message: EnvelopeParams<P>,
         within: Duration,
-    ) -> Result<Envelope<P::Response>> {
+    ) -> Result<EnvelopeResult<P::Response>> {
         self.require(P::KIND)?;
         self.post(message)?.answer::<P>(within).await
     }
@@ -101,13 +97,14 @@ impl PeerAgent {
         let id = message.envelope.id.clone();
         let (sender, answer) = oneshot::channel();
         // Registered before the request is sent, so that no response can be too early.
-        self.link
-            .envelopes
-            .with(|machine| machine.pending.add_request(id.clone(), P::Response::KIND, sender));
+        let envelopes = &self.link.envelopes;
+        if !envelopes.with(|machine| machine.pending.add_request(id.clone(), P::Response::KIND, sender)) {
+            return Err(Error::IdInUse { id });
+        }
         let deliver = {
             let (link, id) = (self.link.clone(), id.clone());
             move |reply: Result<EnvelopeResult, duologue_rpc::Error>| {
-                let reply = reply.map(|reply| reply.envelope).map_err(|error| Error::of_call(P::KIND, error));
+                let reply = reply.map_err(|error| Error::of_call(P::KIND, error));
                 link.envelopes.handle(|machine| machine.response(&id, reply));
             }
         };
@@ -144,27 +141,32 @@ impl EnvelopeRequest {
     pub(crate) async fn answer<P: RequestPayload>(
         mut self,
         within: Duration,
-    ) -> Result<Envelope<P::Response>> {
+    ) -> Result<EnvelopeResult<P::Response>> {
         let unfit = |fault| Error::Answer { kind: P::KIND, fault };
-        let answer = match tokio::time::timeout(within, &mut self.answer).await {
-            Ok(Ok(Err(Error::Answer { fault, .. }))) => return Err(unfit(fault)),
-            Ok(Ok(answer)) => answer?,
-            // The sender stays in the table until it is used, the connection ends, or a result
-            // arrives instead.
-            Ok(Err(_)) => return Err(Error::Cancelled),
-            Err(_) => return Err(Error::Timeout { kind: P::KIND, after: within }),
-        };
+        let EnvelopeResult { envelope: answer, meta, .. } =
+            match tokio::time::timeout(within, &mut self.answer).await {
+                Ok(Ok(Err(Error::Answer { fault, .. }))) => return Err(unfit(fault)),
+                Ok(Ok(answer)) => answer?,
+                // The sender stays in the table until it is used, the connection ends, or a result
+                // arrives instead.
+                Ok(Err(_)) => return Err(Error::Cancelled),
+                Err(_) => return Err(Error::Timeout { kind: P::KIND, after: within }),
+            };
         self.fits(&answer).map_err(unfit)?;
         if answer.kind == EnvelopeKind::Error {
             // Some peers cannot respond with an error in another way.
             return Err(Error::Response(answer.open::<EnvelopeError>().map_err(unfit)?.payload));
         }
-        answer.open().map_err(unfit)
+        let answer = answer.open().map_err(unfit)?;
+        read::check_attachments(&self.peer, &answer).map_err(unfit)?;
+        let mut result = EnvelopeResult::new(answer);
+        result.meta = meta;
+        Ok(result)
     }
 
     /// Checks that a response belongs to the request. A JSON-RPC response may have no `ref`.
     fn fits(&self, answer: &Envelope) -> Result<(), EnvelopeError> {
-        super::read::check(&self.peer, answer)?;
+        read::check(&self.peer, answer)?;
         match &answer.reference {
             Some(id) if *id != self.id => {
                 Err(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, "its `ref` names another message"))
@@ -190,8 +192,11 @@ impl Drop for EnvelopeRequest {
 pub struct QueryBuilder {
     peer: PeerAgent,
     query: Query,
-    hops: Hops,
+    options: MessageOptions,
 }
+
+message_options!([] QueryBuilder);
+with_attachments!([] QueryBuilder, query);
 
 impl QueryBuilder {
     /// Sets the domain, such as `family.calendar`.
@@ -214,17 +219,31 @@ impl QueryBuilder {
     }
 }
 
+impl QueryBuilder {
+    /// Sends the query, and returns the whole answer with its `_meta`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PeerAgent::query`].
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`PeerAgent::query`].
+    pub async fn received(self) -> Result<Received<QueryResponse>> {
+        let QueryBuilder { peer, query, options } = self;
+        let deadline = Duration::from_millis(query.deadline_ms.unwrap_or(Query::DEADLINE_MS));
+        let message = peer.prepare(query, options)?;
+        let EnvelopeResult { envelope, meta, .. } = peer.ask(message, deadline).await?;
+        Ok(Received::new(envelope, peer, Hops::default(), meta))
+    }
+}
+
 impl IntoFuture for QueryBuilder {
     type Output = Result<QueryResponse>;
     type IntoFuture = BoxFuture<'static, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let QueryBuilder { peer, query, hops } = self;
-        Box::pin(async move {
-            let deadline = Duration::from_millis(query.deadline_ms.unwrap_or(Query::DEADLINE_MS));
-            let message = peer.counted(peer.envelope(query), hops)?;
-            peer.ask_carried(message, deadline).await.map(|reply| reply.payload)
-        })
+        Box::pin(async move { self.received().await.map(|response| response.envelope.payload) })
     }
 }
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use duologue_rpc::{Closed, Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{
-    Discover, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind, EnvelopeParams, METHODS, Payload,
-    Ping, Query, QueryResponse, RequestPayload,
+    Discover, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind, EnvelopeParams, EnvelopeResult,
+    METHODS, Payload, Ping, Query, QueryResponse, RequestPayload,
 };
 use tokio::time::Instant;
 
@@ -39,7 +39,7 @@ pub(crate) fn request<P: RequestPayload>(
             Ok(()) => answer(handler, received, responder),
             Err(fault) => received.origin().respond::<P::Response>(responder, Err(fault)),
         },
-        Err(unfit) => responder.respond::<()>(Err(to_wire(unfit.answer(peer)))),
+        Err(unfit) => responder.respond::<()>(Err(to_wire(unfit.answer(peer), None))),
     }
     Ok(())
 }
@@ -111,7 +111,7 @@ pub(crate) fn unknown_kind(
     responder: Responder,
 ) -> Result<(), Responder> {
     let Some(unfit) = unknown_kind_error(peer, request) else { return Err(responder) };
-    responder.respond::<()>(Err(to_wire(unfit.answer(peer))));
+    responder.respond::<()>(Err(to_wire(unfit.answer(peer), None)));
     Ok(())
 }
 
@@ -178,8 +178,10 @@ pub(crate) fn reply<P: Payload>(service: &ExchangeService, notification: Incomin
     let received = read_unopened::<P>(peer, knows, notification.params);
     handled::<P>(
         peer,
-        received.map(|Received { envelope, .. }| {
-            peer.link.envelopes.handle(|machine| machine.reply_notification(&P::KIND, envelope))
+        received.map(|Received { envelope, beside, .. }| {
+            let mut reply = EnvelopeResult::new(envelope);
+            reply.meta = beside.received;
+            peer.link.envelopes.handle(|machine| machine.reply_notification(&P::KIND, reply))
         }),
     )
 }

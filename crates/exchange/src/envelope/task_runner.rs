@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_rpc::{CancellationToken, Responder, with_cancel_grace};
+use duologue_schema::Meta;
 use duologue_schema::envelope::{
     Ack, Cancel, Capabilities, Delegate, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeId,
+    NotificationPayload,
 };
 use futures::FutureExt as _;
 use tokio::sync::watch;
@@ -165,15 +167,22 @@ async fn work(
 /// Sends the end of a task.
 fn report(task: &ReceivedTask, end: Result<DelegationOutcome, EnvelopeError>) {
     let (peer, origin) = (&task.peer, task.origin());
+    let meta = task.take_answer_meta();
     let sent = match end {
-        Ok(outcome) => peer.rpc().notify_now(&peer.carried(origin.reply(outcome))),
-        Err(fault) => peer.rpc().notify_now(&peer.carried(origin.reply(fault))),
+        Ok(outcome) => peer.check_attachments(&outcome).and_then(|()| send_end(task, outcome, meta)),
+        Err(fault) => send_end(task, fault, meta),
     };
     let Err(error) = sent else { return };
     tracing::warn!(%error, "the end of a task could not be sent");
     // The result is too large. The error keeps the other agent from waiting forever.
     let fault = EnvelopeError::internal(format!("the result cannot be sent: {error}"));
     let _ = peer.rpc().notify_now(&peer.carried(origin.reply(fault)));
+}
+
+fn send_end<P: NotificationPayload>(task: &ReceivedTask, end: P, meta: Option<Meta>) -> crate::Result<()> {
+    let mut message = task.peer.carried(task.origin().reply(end));
+    message.meta = meta;
+    Ok(task.peer.rpc().notify_now(&message)?)
 }
 
 /// Handles a cancellation. The reader calls it.

@@ -2,6 +2,7 @@
 
 mod answers;
 mod asking;
+mod beside;
 mod delegating;
 mod directory;
 mod lines;

@@ -23,7 +23,7 @@ fn delegated() -> (EnvelopeMachine, PeerAgent, EnvelopeId) {
 }
 
 fn received<P: Payload>(peer: &PeerAgent, about: &EnvelopeId, payload: P) -> Received<P> {
-    Received::new(peer.envelope(payload).reference(about), peer.clone(), Hops::default())
+    Received::new(peer.envelope(payload).reference(about), peer.clone(), Hops::default(), None)
 }
 
 fn completed() -> DelegationOutcome {
@@ -99,8 +99,8 @@ async fn an_invalid_result_ends_a_delegation() {
 #[tokio::test]
 async fn late_responses_are_counted() {
     let (mut machine, peer, id) = delegated();
-    let envelope = || -> Envelope {
-        let ack = peer.envelope(Ack::new(true)).reference(&id);
+    let envelope = || -> EnvelopeResult {
+        let ack = EnvelopeResult::new(peer.envelope(Ack::new(true)).reference(&id));
         serde_json::from_value(serde_json::to_value(ack).unwrap()).unwrap()
     };
     assert_eq!(names(machine.reply_notification(&EnvelopeKind::Ack, envelope())), Some(vec!["reply"]));

@@ -1,0 +1,240 @@
+//! The parts of a message besides its payload: `_meta`, trace contexts, ids and attachments.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_client::exchange::envelope::*;
+use duologue_client::exchange::{Error, Exchange, PeerAgent};
+use duologue_client::schema::{Meta, TraceContext};
+use serde_json::json;
+
+use super::pair::Heard;
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+/// Records the `_meta` of each message, and answers with one of its own.
+struct Echo(Heard);
+
+impl Echo {
+    fn add(&self, kind: &str, about: Option<&EnvelopeId>, meta: Option<&Meta>) {
+        let about = about.map(|about| format!(" re {about}")).unwrap_or_default();
+        let thread = meta.and_then(|meta| meta.get::<String>("thread"));
+        let trace = meta.and_then(Meta::trace_context).map(|trace| trace.parent_id().to_owned());
+        self.0.add(format!("{kind}{about} {thread:?} {trace:?}"));
+    }
+}
+
+fn answer(text: &str) -> Meta {
+    Meta::from_iter([("answer", text)])
+}
+
+impl EnvelopeHandler for Echo {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("echo").max_concurrent_tasks(2)
+    }
+
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+        self.add("query", query.envelope.reference.as_ref(), query.meta());
+        assert_eq!(query.session_id().map(|id| id.as_str()), Some("memory"));
+        query.set_answer_meta(answer("query"));
+        match query.question.as_str() {
+            // The trace goes on by itself through the peer of the message.
+            "ask back" => Ok(query.peer.query("and you?").await?),
+            "fail" => Err(EnvelopeError::internal("no")),
+            _ => Ok(QueryResponse::new(query.envelope.id.as_str()).attachments(query.attachments.clone())),
+        }
+    }
+
+    async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
+        self.add("accept", None, task.meta());
+        task.set_answer_meta(answer("ack"));
+        Ok(Ack::new(true))
+    }
+
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
+        if task.task == "wait" {
+            task.cancelled().await;
+        }
+        task.set_answer_meta(answer("result"));
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed)
+            .outcome(task.task.as_str())
+            .attachments(task.attachments.clone()))
+    }
+
+    async fn cancel(&self, cancel: Received<Cancel>, _: &ReceivedTask) -> Result<(), EnvelopeError> {
+        self.add(&format!("cancel {:?}", cancel.reason), cancel.envelope.reference.as_ref(), cancel.meta());
+        Ok(())
+    }
+
+    async fn notify(&self, news: Received<Notify>) {
+        let kind = format!("notify {} {}", news.topic, news.attachments.len());
+        self.add(&kind, news.envelope.reference.as_ref(), news.meta());
+    }
+
+    async fn result(&self, result: Received<DelegationOutcome>) {
+        self.add(&format!("result {}", result.outcome), result.envelope.reference.as_ref(), result.meta());
+    }
+
+    async fn error(&self, error: Received<EnvelopeError>) {
+        self.add(&format!("error {}", *error), error.envelope.reference.as_ref(), error.meta());
+    }
+}
+
+/// Connects two sides in memory. The handlers are shared: an `Arc` of a handler is one.
+fn connected() -> (PeerAgent, Heard, Heard) {
+    let (here, there) = (Heard::default(), Heard::default());
+    let side = |heard: &Heard| Exchange::new().envelope_handler(Arc::new(Echo(heard.clone())));
+    let (peer, _) = side(&here).in_memory(side(&there));
+    (peer, here, there)
+}
+
+fn thread(name: &str) -> Meta {
+    Meta::from_iter([("thread", name)])
+}
+
+fn trace() -> TraceContext {
+    TraceContext::new(PARENT).unwrap()
+}
+
+fn answer_of(meta: Option<&Meta>) -> Option<String> {
+    meta?.get("answer")
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_message_carries_its_meta_and_so_does_its_answer() {
+    let (peer, _, there) = connected();
+    let response = peer.query("q").meta(thread("a")).trace_context(trace()).received().await.unwrap();
+    assert_eq!(answer_of(response.meta()).as_deref(), Some("query"));
+    assert_eq!(there.all(), [r#"query Some("a") Some("b7ad6b7169203331")"#]);
+
+    let task = peer.delegate("t").meta(thread("b")).await.unwrap();
+    assert_eq!(answer_of(task.ack_meta()).as_deref(), Some("ack"));
+    assert_eq!(answer_of(task.received().await.unwrap().meta()).as_deref(), Some("result"));
+
+    let task = peer.delegate("wait").id("d1").trace_context(trace()).await.unwrap();
+    assert_eq!(task.id().as_str(), "d1");
+    assert!(task.cancel("enough").meta(thread("c")).await.unwrap().accepted);
+    peer.notify("work", json!(1)).about("n0").meta(thread("d")).await.unwrap();
+    let outcome = DelegationOutcome::new(OutcomeStatus::Failed).outcome("late");
+    peer.result("old", outcome).meta(thread("e")).await.unwrap();
+    let id =
+        peer.error(EnvelopeError::internal("odd")).about("n1").id("e1").trace_context(None).await.unwrap();
+    assert_eq!(id.as_str(), "e1");
+    assert_eq!(
+        there.wait(7).await[1..],
+        [
+            r#"accept Some("b") None"#,
+            r#"accept None Some("b7ad6b7169203331")"#,
+            r#"cancel "enough" re d1 Some("c") None"#,
+            r#"notify work 0 re n0 Some("d") None"#,
+            r#"result late re old Some("e") None"#,
+            r#"error odd (internal) re n1 None None"#,
+        ]
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_call_through_the_peer_of_a_message_continues_its_trace() {
+    let (peer, here, _) = connected();
+    peer.query("ask back").trace_context(trace()).await.unwrap();
+    peer.query("ask back").await.unwrap();
+    assert_eq!(here.all(), [r#"query None Some("b7ad6b7169203331")"#, "query None None"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_error_of_a_handler_has_its_meta() {
+    let (peer, ..) = connected();
+    let request = peer.query("fail").id("q1").received().await.unwrap_err();
+    assert_eq!(request.to_string(), "the other agent returned an error: no (internal)");
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_caller_may_choose_ids_and_an_open_one_is_not_used_twice() {
+    let (peer, ..) = connected();
+    assert_eq!(peer.query("q").id("q1").await.unwrap().summary, "q1");
+    let task = peer.delegate("wait").id("d1").await.unwrap();
+    let again = peer.delegate("wait").id("d1").await.unwrap_err();
+    assert!(matches!(&again, Error::IdInUse { id } if id.as_str() == "d1"), "{again}");
+    // A task needs no handle to be cancelled.
+    assert!(peer.cancel("d1").reason("enough").await.unwrap().accepted);
+    assert_eq!(task.result().await.unwrap().outcome, "wait");
+    let unknown = peer.cancel("d2").await.unwrap();
+    assert_eq!((unknown.accepted, unknown.reason.as_deref()), (false, Some("not_found")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn attachments_travel_both_ways() {
+    let (peer, _, there) = connected();
+    let image = Attachment::with_bytes("image/png", [1, 2, 3]).name("a.png");
+    let response = peer.query("q").attachment(image.clone()).await.unwrap();
+    assert_eq!(response.attachments, [image.clone()]);
+    let task = peer.delegate("t").attachment(image.clone()).attachment(image.clone()).await.unwrap();
+    assert_eq!(task.result().await.unwrap().attachments, [image.clone(), image.clone()]);
+    peer.notify("work", json!(1)).attachment(image).await.unwrap();
+    assert_eq!(there.wait(3).await[2], "notify work 1 None None");
+}
+
+#[tokio::test(start_paused = true)]
+async fn attachments_are_bounded_on_both_sides() {
+    let side = |limit| Exchange::new().envelope_handler(Echo(Heard::default())).max_attachment_bytes(limit);
+    let large = Attachment::with_text("text/plain", "x".repeat(100));
+    // Before anything is sent.
+    let (peer, _) = side(109).in_memory(side(1_000));
+    let error = peer.query("q").attachment(large.clone()).await.unwrap_err();
+    assert_eq!(
+        error.to_string(),
+        "the attachments have 110 bytes, more than Exchange::max_attachment_bytes = 109; nothing was sent"
+    );
+    assert!(matches!(
+        peer.delegate("t").attachment(large.clone()).await,
+        Err(Error::AttachmentsTooLarge { .. })
+    ));
+    assert!(peer.notify("t", json!(1)).attachment(large.clone()).await.is_err());
+    // When it arrives.
+    let (peer, _) = side(1_000).in_memory(side(109));
+    for error in [
+        peer.query("q").attachment(large.clone()).await.unwrap_err(),
+        peer.delegate("t").attachment(large.clone()).await.unwrap_err(),
+    ] {
+        assert_eq!(error.code(), EnvelopeErrorCode::InvalidParameter);
+        assert!(error.to_string().contains("more than Exchange::max_attachment_bytes = 109"), "{error}");
+    }
+    peer.query("q").await.unwrap();
+    // In an answer and in a result, of which the handler is told by the error.
+    let (peer, _) = side(1_000).in_memory(Exchange::new().envelope_handler(Large));
+    let error = peer.query("q").await.unwrap_err();
+    assert!(matches!(&error, Error::Answer { fault, .. } if fault.message.contains("1000")), "{error}");
+    let error = peer.delegate("t").await.unwrap().result().await.unwrap_err();
+    assert!(matches!(&error, Error::Answer { .. }), "{error}");
+    let (peer, _) = side(9_000).in_memory(Exchange::new().envelope_handler(Large).max_attachment_bytes(9));
+    for error in
+        [peer.query("q").await.unwrap_err(), peer.delegate("t").await.unwrap().result().await.unwrap_err()]
+    {
+        assert!(error.to_string().contains("Exchange::max_attachment_bytes = 9"), "{error}");
+    }
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    peer.ping().await.unwrap();
+}
+
+/// Answers with large attachments.
+struct Large;
+
+impl Large {
+    fn attachment() -> Attachment {
+        Attachment::with_text("text/plain", "x".repeat(2_000))
+    }
+}
+
+impl EnvelopeHandler for Large {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("large").max_concurrent_tasks(1)
+    }
+
+    async fn query(&self, _: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+        Ok(QueryResponse::new("large").attachments([Large::attachment()]))
+    }
+
+    async fn delegate(&self, _: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed).attachments([Large::attachment()]))
+    }
+}
