@@ -10,5 +10,7 @@ mod order_rules;
 mod processes;
 mod security_page;
 mod simulation;
+#[cfg(target_os = "linux")]
+mod time_limit;
 mod type_names;
 mod workspace;
