@@ -72,7 +72,7 @@ impl Command {
     }
 
     /// Copies the stderr of the agent to `writer`, on a thread of its own. Output that a slow writer does
-    /// not accept in time is skipped.
+    /// not accept in time is skipped, and a line of its own has the number of skipped bytes.
     #[must_use]
     pub fn stderr_to(mut self, writer: impl Write + Send + 'static) -> Self {
         self.stderr = Some(Box::new(writer));

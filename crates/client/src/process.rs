@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::process::ExitStatus;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -163,25 +164,53 @@ async fn drain(
     shown: Option<Box<dyn Write + Send>>,
 ) {
     let mut chunk = vec![0; 8 * 1024];
-    let shown = shown.map(copy_to);
+    let shown = shown.map(StderrCopy::new);
     while let Ok(count @ 1..) = pipe.read(&mut chunk).await {
         let new = chunk.get(..count).unwrap_or_default();
         tail.lock_unpoisoned().push(new);
-        // Chunks that a slow writer does not accept are skipped, so that nothing waits for it.
-        let _ = shown.as_ref().map(|shown| shown.try_send(new.to_vec()));
+        if let Some(shown) = &shown {
+            shown.send(new);
+        }
     }
     tail.lock_unpoisoned().finish();
 }
 
-/// Starts a thread that writes chunks until the sender is dropped.
-fn copy_to(mut writer: Box<dyn Write + Send>) -> SyncSender<Vec<u8>> {
-    let (sender, receiver) = sync_channel::<Vec<u8>>(SHOWN_CHUNKS);
-    std::thread::spawn(move || {
-        for chunk in receiver {
-            if writer.write_all(&chunk).is_err() {
-                return;
+/// The thread that copies stderr to a writer. It ends when this is dropped and everything is written.
+struct StderrCopy {
+    /// Chunks, each with the number of bytes that were skipped before it.
+    chunks: SyncSender<(u64, Vec<u8>)>,
+    /// The bytes that were skipped since the last chunk.
+    skipped: Arc<AtomicU64>,
+}
+
+impl StderrCopy {
+    fn new(mut writer: Box<dyn Write + Send>) -> Self {
+        let (chunks, receiver) = sync_channel::<(u64, Vec<u8>)>(SHOWN_CHUNKS);
+        let skipped = Arc::new(AtomicU64::new(0));
+        let at_the_end = skipped.clone();
+        std::thread::spawn(move || {
+            let mut write = |skipped: u64, chunk: &[u8]| {
+                if skipped > 0 {
+                    writeln!(writer, "\n[{skipped} bytes of stderr were skipped]")?;
+                }
+                writer.write_all(chunk)
+            };
+            for (skipped, chunk) in receiver {
+                if write(skipped, &chunk).is_err() {
+                    return;
+                }
             }
+            let _ = write(at_the_end.load(Relaxed), &[]);
+        });
+        StderrCopy { chunks, skipped }
+    }
+
+    /// Passes a chunk to the thread. One that it does not accept in time is skipped and counted, so that nothing waits
+    /// for a slow writer.
+    fn send(&self, chunk: &[u8]) {
+        let before = self.skipped.swap(0, Relaxed);
+        if self.chunks.try_send((before, chunk.to_vec())).is_err() {
+            self.skipped.fetch_add(before + chunk.len() as u64, Relaxed);
         }
-    });
-    sender
+    }
 }
