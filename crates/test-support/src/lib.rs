@@ -1,9 +1,13 @@
-//! Code shared by the tests of this workspace: two kinds of wires, scripted peers, time limits and measurements.
+//! Code shared by the tests of this workspace: two kinds of wires, scripted peers, time limits, measurements and
+//! reports of skipped tests.
+
+mod skips;
 
 use std::future::Future;
 use std::time::Duration;
 
 pub use duologue_testkit::{ScriptedPeer, Wire, message_chunk};
+pub use skips::{SKIPS_FILE, repeated, skipped};
 
 /// The time after which a test counts as hanging, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,14 +4,15 @@
 //! that one of its own steps repeats. With the names of steps it runs those alone.
 
 mod examples;
+mod skips;
 mod steps;
 mod tools;
 
 use std::time::{Duration, Instant};
 
 use crate::interop::Result;
-pub(crate) use steps::passes;
-use steps::{STEPS, Step, StepOutcome};
+use steps::{STEPS, Step};
+pub(crate) use steps::{passes, root};
 
 const USAGE: &str = "cargo xtask ci fast | full [STEP..]";
 
@@ -22,7 +23,7 @@ enum Tier {
     Full,
 }
 
-/// Runs the steps of a tier up to the first one that fails, and prints the time of each.
+/// Runs the steps of a tier up to the first one that fails, and prints the time of each and the skipped checks.
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (tier, names) = match args.split_first() {
         Some((tier, names)) if tier == "fast" => (Tier::Fast, names),
@@ -34,33 +35,33 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         let all: Vec<&str> = steps.iter().map(|step| step.name).collect();
         return Err(format!("no step `{name}`; there are {}", all.join(", ")).into());
     }
+    let chosen =
+        steps.into_iter().filter(|step| names.is_empty() || names.iter().any(|name| name == step.name));
+    skips::collected(args, || run_steps(chosen))
+}
+
+fn run_steps(steps: impl Iterator<Item = &'static Step>) -> Result<()> {
     let begun = Instant::now();
     let mut times = Vec::new();
-    for step in
-        steps.into_iter().filter(|step| names.is_empty() || names.iter().any(|name| name == step.name))
-    {
+    for step in steps {
         print(&format!("\n== {}", step.name));
         let start = Instant::now();
-        let outcome = step.run().map_err(|error| format!("step `{}` failed: {error}", step.name))?;
+        step.run().map_err(|error| format!("step `{}` failed: {error}", step.name))?;
         let took = start.elapsed();
-        print(&line(step.name, took, &outcome));
-        times.push((step.name, took, outcome));
+        print(&line(step.name, took));
+        times.push((step.name, took));
     }
     print("\n== times");
-    for (name, took, outcome) in &times {
-        print(&line(name, *took, outcome));
+    for (name, took) in &times {
+        print(&line(name, *took));
     }
-    print(&line("total", begun.elapsed(), &StepOutcome::Passed));
+    print(&line("total", begun.elapsed()));
     Ok(())
 }
 
 /// Returns the row of a step in the table of times.
-fn line(name: &str, took: Duration, outcome: &StepOutcome) -> String {
-    let note = match outcome {
-        StepOutcome::Passed => String::new(),
-        StepOutcome::Skipped(reason) => format!("  skipped: {reason}"),
-    };
-    format!("{name:<14}{:>8.1} s{note}", took.as_secs_f64())
+fn line(name: &str, took: Duration) -> String {
+    format!("{name:<14}{:>8.1} s", took.as_secs_f64())
 }
 
 #[expect(clippy::print_stdout, reason = "this is the program's output")]

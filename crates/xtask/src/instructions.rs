@@ -8,6 +8,8 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use duologue_test_support::skipped;
+
 use super::interop::Result;
 
 /// The largest allowed ratio to the baseline's instructions. A path that improves by as much fails too, until the baseline is
@@ -78,10 +80,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         return Ok(std::fs::write(file, counted.to_string())?);
     }
     if !compares {
-        println!(
-            "nothing was compared: the baseline is of {}\n               and this machine has {}",
-            baseline.toolchain, counted.toolchain
-        );
+        let (theirs, ours) = (baseline.toolchain, counted.toolchain);
+        skipped("instructions", format_args!("the baseline is of {theirs}, and this machine has {ours}"));
         return Ok(());
     }
     if changed.is_empty() {

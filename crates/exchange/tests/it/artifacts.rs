@@ -399,11 +399,10 @@ fn a_file_with_special_bits_is_not_updated() {
 }
 
 /// Returns false, and says so, where this process cannot give files away.
-#[expect(clippy::print_stderr, reason = "a check that is skipped must be seen")]
 fn may_give_files_away(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
-        eprintln!("SKIPPED {test}: only root can give a file to another user");
+        duologue_test_support::skipped(test, "only root can give a file to another user");
     }
     root
 }

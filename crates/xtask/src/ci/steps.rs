@@ -3,6 +3,8 @@
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use duologue_test_support::skipped;
+
 use super::Tier;
 use super::tools::{self, Tool};
 use crate::interop::Result;
@@ -23,13 +25,7 @@ enum Work {
     Cargo(&'static [&'static str]),
     /// Arguments of this program.
     Xtask(&'static str),
-    Function(fn() -> Result<StepOutcome>),
-}
-
-pub(super) enum StepOutcome {
-    Passed,
-    /// This machine cannot run the step, for the given reason.
-    Skipped(String),
+    Function(fn() -> Result<()>),
 }
 
 const FAST: &[Tier] = &[Tier::Fast];
@@ -76,7 +72,7 @@ pub(super) const STEPS: &[Step] = &[
         tools: &[],
         env: &[],
         work: Work::Cargo(if LINUX {
-            &["test --quiet --workspace --lib"]
+            &["test --quiet --workspace --lib", "test --quiet -p xtask"]
         } else {
             &["test --quiet -p duologue-schema --lib"]
         }),
@@ -151,6 +147,13 @@ pub(super) const STEPS: &[Step] = &[
     },
     Step { name: "loom", tiers: FULL, tools: &[], env: EXERCISED, work: Work::Xtask("loom loom") },
     Step {
+        name: "shuttle",
+        tiers: FULL,
+        tools: &[],
+        env: EXERCISED,
+        work: Work::Xtask("loom shuttle --runs 2000"),
+    },
+    Step {
         name: "fuzz",
         tiers: FULL,
         tools: &[],
@@ -161,21 +164,15 @@ pub(super) const STEPS: &[Step] = &[
 ];
 
 impl Step {
-    pub(super) fn run(&self) -> Result<StepOutcome> {
+    pub(super) fn run(&self) -> Result<()> {
         for tool in self.tools {
             tools::ensure(tool)?;
         }
         match self.work {
             Work::Cargo(runs) => {
-                for args in runs {
-                    self.finish(crate::target::cargo().args(args.split(' ')))?;
-                }
-                Ok(StepOutcome::Passed)
+                runs.iter().try_for_each(|args| self.finish(crate::target::cargo().args(args.split(' '))))
             }
-            Work::Xtask(args) => {
-                self.finish(Command::new(std::env::current_exe()?).args(args.split(' ')))?;
-                Ok(StepOutcome::Passed)
-            }
+            Work::Xtask(args) => self.finish(Command::new(std::env::current_exe()?).args(args.split(' '))),
             Work::Function(function) => function(),
         }
     }
@@ -189,7 +186,7 @@ impl Step {
 }
 
 /// Returns the root of the workspace.
-pub(super) fn root() -> &'static Path {
+pub(crate) fn root() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
 }
 
@@ -200,16 +197,16 @@ pub(crate) fn passes(command: &mut Command) -> Result<()> {
 }
 
 /// Compares the dependencies with the advisory database, which is a git repository elsewhere.
-fn advisories() -> Result<StepOutcome> {
+fn advisories() -> Result<()> {
     let mut reach = Command::new("git");
     reach.args(["-c", "http.lowSpeedLimit=1", "-c", "http.lowSpeedTime=20", "ls-remote", "--quiet"]);
     reach.args(["https://github.com/rustsec/advisory-db", "HEAD"]);
     reach.env("GIT_TERMINAL_PROMPT", "0").stdout(Stdio::null()).stderr(Stdio::null());
     if !reach.status().is_ok_and(|status| status.success()) {
-        return Ok(StepOutcome::Skipped("the advisory database cannot be reached".into()));
+        skipped("advisories", "the advisory database cannot be reached");
+        return Ok(());
     }
-    passes(crate::target::cargo().args(["deny", "check", "advisories"]).current_dir(root()))?;
-    Ok(StepOutcome::Passed)
+    passes(crate::target::cargo().args(["deny", "check", "advisories"]).current_dir(root()))
 }
 
 /// The crates that are published, for a check by the compilers of other systems.
@@ -227,21 +224,17 @@ const PUBLISHED: [&str; 10] = [
 ];
 
 /// Checks the published crates for systems that this machine is not.
-fn other_systems() -> Result<StepOutcome> {
-    let mut missing = Vec::new();
+fn other_systems() -> Result<()> {
     for target in ["x86_64-pc-windows-gnu", "aarch64-apple-darwin"] {
         let mut add = Command::new("rustup");
         add.args(["target", "add", target]).stdout(Stdio::null()).stderr(Stdio::null());
         if !add.current_dir(root()).status().is_ok_and(|status| status.success()) {
-            missing.push(target);
+            skipped("other systems", format_args!("rustup cannot add {target}"));
             continue;
         }
         let mut cargo = crate::target::cargo();
         cargo.args(["check", "--quiet", "--all-features", "--target", target]);
         passes(cargo.args(PUBLISHED.into_iter().flat_map(|name| ["-p", name])).current_dir(root()))?;
     }
-    Ok(match missing.as_slice() {
-        [] => StepOutcome::Passed,
-        missing => StepOutcome::Skipped(format!("rustup cannot add {}", missing.join(" and "))),
-    })
+    Ok(())
 }
