@@ -70,3 +70,17 @@ fn uvloop(peers: &InteropPaths) -> Result<[PathBuf; 2]> {
     })?;
     Ok([sources, target.join("venv/bin/python")])
 }
+
+#[cfg(test)]
+mod tests {
+    use duologue_bench::workloads::WORKLOADS;
+
+    #[test]
+    fn the_page_has_a_table_for_each_workload() {
+        let page = include_str!("../../../BENCHMARKS.md");
+        let tables: Vec<&str> = page.lines().filter_map(|line| line.strip_prefix("## (")).collect();
+        let workloads: Vec<&str> =
+            WORKLOADS.iter().filter_map(|workload| workload.title.strip_prefix('(')).collect();
+        assert_eq!(tables, workloads, "run `cargo xtask bench`");
+    }
+}

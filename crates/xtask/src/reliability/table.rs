@@ -5,11 +5,12 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::requirements::{Procedure, REQUIREMENTS, Requirement, RequirementFigures, RequirementOutcome};
+use super::requirements::{REQUIREMENTS, Requirement, RequirementFigures, RequirementOutcome};
 use crate::interop::Result;
 
 const BEGIN: &str = "<!-- rows: written by `cargo xtask reliability` -->";
 const END: &str = "<!-- end of rows -->";
+const TITLES: &str = "| requirement | asks | duologue | official Rust SDK | met | measured | command |\n|---|---|---|---|---|---|---|";
 
 /// One row of the page.
 pub(super) struct RequirementRow {
@@ -29,11 +30,6 @@ impl RequirementRow {
         ours: RequirementFigures,
         theirs: Option<RequirementFigures>,
     ) -> Self {
-        let command = match requirement.how {
-            Procedure::Test(test) => test.command(),
-            Procedure::Command(args) => format!("cargo xtask {}", args.join(" ")),
-            Procedure::Scenario(_) => format!("cargo xtask reliability '{}'", requirement.name()),
-        };
         // A part of ours that has no counterpart there.
         let theirs_played =
             theirs.as_ref().is_none_or(|theirs| theirs.outcome != RequirementOutcome::NotPlayed);
@@ -52,7 +48,7 @@ impl RequirementRow {
             theirs,
             outcome,
             theirs_played,
-            command,
+            command: requirement.shell_command(),
         }
     }
 }
@@ -72,8 +68,7 @@ impl fmt::Display for RequirementRow {
 pub(super) fn replace(row: &RequirementRow, quick: bool) -> Result<()> {
     let path = page();
     let page = fs::read_to_string(&path)?;
-    let (head, rest) = page.split_once(BEGIN).ok_or("the page has lost the mark before its rows")?;
-    let (rows, tail) = rest.split_once(END).ok_or("the page has lost the mark behind its rows")?;
+    let (head, rows, tail) = parts(&page)?;
     let old = rows.lines().filter(|line| line.starts_with("| R"));
     let mut rows: Vec<String> = old.filter(|line| cell(line, 1) != row.name).map(ToOwned::to_owned).collect();
     let clean = |text: &str| text.replace('|', "\\|").replace('\n', " ");
@@ -88,7 +83,7 @@ pub(super) fn replace(row: &RequirementRow, quick: bool) -> Result<()> {
         row.asks,
         clean(&row.ours),
         clean(&row.theirs),
-        today()?,
+        measured_at()?,
         row.command.clone() + if quick { " --quick" } else { "" }
     ));
     // In the order of the list; a row whose requirement is gone goes with it.
@@ -96,8 +91,7 @@ pub(super) fn replace(row: &RequirementRow, quick: bool) -> Result<()> {
         |line: &String| REQUIREMENTS.iter().position(|requirement| requirement.name() == cell(line, 1));
     rows.retain(|line| place(line).is_some());
     rows.sort_by_key(place);
-    let titles = "| requirement | asks | duologue | official Rust SDK | met | date | command |\n|---|---|---|---|---|---|---|";
-    fs::write(path, format!("{head}{BEGIN}\n\n{titles}\n{}\n\n{END}{tail}", rows.join("\n")))?;
+    fs::write(path, format!("{head}{BEGIN}\n\n{TITLES}\n{}\n\n{END}{tail}", rows.join("\n")))?;
     Ok(())
 }
 
@@ -105,11 +99,51 @@ fn cell(line: &str, number: usize) -> &str {
     line.split('|').nth(number).unwrap_or_default().trim()
 }
 
+/// Returns the page before its rows, the rows with their titles, and the page behind them.
+fn parts(page: &str) -> Result<(&str, &str, &str)> {
+    let (head, rest) = page.split_once(BEGIN).ok_or("the page has lost the mark before its rows")?;
+    let (rows, tail) = rest.split_once(END).ok_or("the page has lost the mark behind its rows")?;
+    Ok((head, rows, tail))
+}
+
 fn page() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/RELIABILITY.md")
 }
 
-fn today() -> Result<String> {
-    let output = Command::new("date").arg("+%F").output()?;
-    Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+/// Returns the date and the commit of a measurement.
+fn measured_at() -> Result<String> {
+    let printed = |program: &str, args: &[&str]| -> Result<String> {
+        let output = Command::new(program).args(args).current_dir(crate::ci::root()).output()?;
+        Ok(String::from_utf8(output.stdout)?.trim().to_owned())
+    };
+    let commit = printed("git", &["describe", "--always", "--exclude=*", "--dirty=+"])?;
+    Ok(format!("{}, {commit}", printed("date", &["+%F"])?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A requirement without a row was never measured, and a row with other words was measured as something else.
+    #[test]
+    fn the_page_has_the_requirements_as_they_are() {
+        let page = fs::read_to_string(page()).expect("the page");
+        let (_, rows, _) = parts(&page).expect("rows");
+        assert!(rows.trim_start().starts_with(TITLES), "the titles are {TITLES}");
+        let rows: Vec<String> =
+            rows.lines().filter(|line| line.starts_with("| R")).map(fixed_cells).collect();
+        let wanted: Vec<String> = REQUIREMENTS
+            .iter()
+            .map(|row| format!("{} | {} | `{}`", row.name(), row.asks, row.shell_command()))
+            .collect();
+        for (row, wanted) in rows.iter().zip(&wanted) {
+            assert_eq!(row, wanted, "measure it again: `cargo xtask reliability REQUIREMENT`");
+        }
+        assert_eq!(rows.len(), wanted.len(), "a requirement has no row");
+    }
+
+    /// Returns the cells of a row that no measurement changes.
+    fn fixed_cells(row: &str) -> String {
+        format!("{} | {} | {}", cell(row, 1), cell(row, 2), cell(row, 7))
+    }
 }
