@@ -59,7 +59,7 @@ pub(super) const D: &[Row] = &[
         fault: "The stored id is not the id that was sent.",
         rule: "The SDK stores nothing. The id an agent makes is the one in later requests, in whichever process.",
         shown_by: &[
-            "crates/cli/tests/it/mock.rs::keeps_sessions_to_list_load_resume_close_and_delete",
+            "tests/it/order_rules/sessions.rs::the_id_that_an_agent_makes_is_in_all_later_requests",
             "crates/cli/tests/it/run.rs::goes_on_with_sessions",
         ],
         reason: "",

@@ -4,7 +4,9 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use duologue_agent::schema::{SessionMode, SessionModeState, SetSessionModeRequest};
+use duologue_agent::schema::{
+    AgentCapabilities, SessionId, SessionMode, SessionModeState, SetSessionModeRequest,
+};
 use duologue_agent::{Agent, Context, Prompt, Session, SessionSetup, StopReason, Turn};
 use duologue_client::Client;
 use duologue_schema::{METHODS, MethodSide};
@@ -15,12 +17,76 @@ use duologue_test_support::{
 };
 
 over_every_wire!(
+    the_id_that_an_agent_makes_is_in_all_later_requests,
     changes_of_a_session_are_applied_in_order,
     a_client_refuses_at_once_what_it_does_not_offer,
     updates_of_unknown_sessions_are_bounded_by_their_number,
     updates_of_unknown_sessions_are_bounded_by_their_bytes,
     buffered_updates_of_one_session_are_not_given_to_another,
 );
+
+/// Keeps the ids of its sessions, which the SDK makes.
+#[derive(Clone, Default)]
+struct Ids(Arc<Mutex<Vec<(&'static str, SessionId)>>>);
+
+impl Ids {
+    fn add(&self, event: &'static str, id: &SessionId) {
+        self.0.lock().expect("no panic").push((event, id.clone()));
+    }
+}
+
+impl Agent for Ids {
+    fn capabilities(&self) -> AgentCapabilities {
+        AgentCapabilities::new().load_session(true)
+    }
+
+    async fn new_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
+        self.add("new", session.id());
+        Ok(SessionSetup::new())
+    }
+
+    async fn load_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
+        self.add("load", session.id());
+        Ok(SessionSetup::new())
+    }
+
+    async fn prompt(&self, turn: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
+        self.add("prompt", turn.id());
+        Ok(StopReason::EndTurn)
+    }
+}
+
+/// Two sessions with ids that nobody chose, on one connection, and on a second one with another process's agent.
+async fn the_id_that_an_agent_makes_is_in_all_later_requests(wire: Wire) {
+    let connect = async |agent: &Ids| {
+        let (ours, theirs) = wire.pair();
+        tokio::spawn(duologue_agent::serve(agent.clone(), theirs));
+        Client::new(()).connect(ours).await.expect("a connection")
+    };
+    let (first, second) = (Ids::default(), Ids::default());
+    let connection = connect(&first).await;
+    let mut ids = Vec::new();
+    for _ in 0..2 {
+        let session = connection.new_session("/tmp").await.expect("a session");
+        session.prompt("hi").await.expect("a turn").finish().await.expect("an end");
+        ids.push(session.id().clone());
+    }
+    connection.close().await;
+    assert_ne!(ids[0], ids[1]);
+    let seen = std::mem::take(&mut *first.0.lock().expect("no panic"));
+    let expected = ids.iter().flat_map(|id| ["new", "prompt"].map(|event| (event, id.clone())));
+    assert_eq!(seen, expected.collect::<Vec<_>>());
+
+    let connection = connect(&second).await;
+    for id in &ids {
+        let session =
+            connection.load_session(id.clone(), "/tmp").expect("sent").outcome().await.expect("a session");
+        session.prompt("hi").await.expect("a turn").finish().await.expect("an end");
+    }
+    let seen = std::mem::take(&mut *second.0.lock().expect("no panic"));
+    let expected = ids.iter().flat_map(|id| ["load", "prompt"].map(|event| (event, id.clone())));
+    assert_eq!(seen, expected.collect::<Vec<_>>());
+}
 
 /// Takes its time for some modes, and tells in which order it did what.
 #[derive(Clone, Default)]
