@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use duologue_rpc::Transport;
 use duologue_testkit::{Faults, MockAgent, ScriptedPeer};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 
 /// Waits for a future, but not for ever.
@@ -65,4 +65,95 @@ async fn lines_of_the_agent_that_are_no_messages_are_passed_on() {
     let mut received = Vec::new();
     in_time(reader.read_to_end(&mut received)).await.unwrap();
     assert_eq!(received, text, "{}", String::from_utf8_lossy(&received));
+}
+
+/// Returns the updates of a turn, and the result of its prompt.
+async fn turn(client: &mut ScriptedPeer, session: &str, text: &str) -> (Vec<Value>, Value) {
+    let id = client.prompt(session, text).await;
+    let mut updates = Vec::new();
+    loop {
+        let mut message = in_time(client.next_message()).await;
+        match message["method"].as_str() {
+            Some("session/update") => updates.push(message["params"]["update"].take()),
+            // Some clients answer no request that they do not know.
+            Some(_) => {}
+            None => {
+                assert_eq!(message["id"], id, "{message}");
+                return (updates, message["result"].take());
+            }
+        }
+    }
+}
+
+/// Returns the joined texts of the chunks of a kind.
+fn text(updates: &[Value], kind: &str) -> String {
+    let chunks = updates.iter().filter(|update| update["sessionUpdate"] == kind);
+    chunks.filter_map(|update| update["content"]["text"].as_str()).collect()
+}
+
+#[tokio::test]
+async fn a_thought_stays_a_thought_for_a_client_that_cannot_clear() {
+    let (mut client, session) = mock().await;
+    let (updates, _) = turn(&mut client, &session, "clear").await;
+    assert!(text(&updates, "agent_thought_chunk").ends_with("A better thought."), "{updates:?}");
+    assert!(!text(&updates, "agent_message_chunk").contains("thought"), "{updates:?}");
+}
+
+/// Clients prefer the option and hide the modes.
+#[tokio::test]
+async fn modes_and_the_option_for_them_have_the_same_value() {
+    let mut client = ScriptedPeer::over(MockAgent::new().spawn().unwrap());
+    let initialized = client.initialize(json!({})).await["result"].take();
+    assert_eq!(initialized["agentInfo"]["name"], "duologue-mock", "{initialized}");
+    let setup =
+        client.request("session/new", json!({"cwd": "/work", "mcpServers": []})).await["result"].take();
+    let option = |options: &Value| {
+        let options = options.as_array().expect("options");
+        options.iter().find(|option| option["category"] == "mode").expect("an option for the mode").clone()
+    };
+    assert_eq!(option(&setup["configOptions"])["currentValue"], setup["modes"]["currentModeId"]);
+    let ids = |list: &Value, id: &str| -> Vec<Value> {
+        list.as_array().expect("a list").iter().map(|item| item[id].clone()).collect()
+    };
+    let values = ids(&option(&setup["configOptions"])["options"], "value");
+    assert_eq!(values, ids(&setup["modes"]["availableModes"], "id"));
+
+    let session = setup["sessionId"].as_str().expect("an id").to_owned();
+    assert_eq!(client.next_message().await["params"]["update"]["sessionUpdate"], "available_commands_update");
+    client.send_request("session/set_mode", json!({"sessionId": session, "modeId": "code"})).await;
+    let update = client.expect("session/update").await["params"]["update"].take();
+    assert_eq!(update["sessionUpdate"], "config_option_update");
+    assert_eq!(option(&update["configOptions"])["currentValue"], "code");
+    assert_eq!(client.next_message().await["result"], json!({}));
+
+    let params = json!({"sessionId": session, "configId": "mode", "value": "plan"});
+    client.send_request("session/set_config_option", params).await;
+    let update = client.expect("session/update").await["params"]["update"].take();
+    assert_eq!(update, json!({"sessionUpdate": "current_mode_update", "currentModeId": "plan"}));
+    let answer = client.next_message().await;
+    assert_eq!(option(&answer["result"]["configOptions"])["currentValue"], "plan");
+    let params = json!({"sessionId": session, "configId": "mode", "value": "chaos"});
+    assert_eq!(client.request("session/set_config_option", params).await["error"]["code"], -32602);
+
+    let (updates, _) = turn(&mut client, &session, "modes").await;
+    let modes = updates.iter().filter_map(|update| update["currentModeId"].as_str());
+    let options = updates.iter().filter(|update| update["sessionUpdate"] == "config_option_update");
+    let options = options.map(|update| option(&update["configOptions"])["currentValue"].clone());
+    assert_eq!(modes.collect::<Vec<_>>(), options.collect::<Vec<_>>());
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_client_that_never_answers_does_not_stop_the_mock() {
+    let (mut client, session) = mock().await;
+    let (updates, result) = turn(&mut client, &session, "extension").await;
+    assert_eq!(result["stopReason"], "end_turn");
+    assert!(text(&updates, "agent_message_chunk").contains("You did not answer within 5 s"), "{updates:?}");
+}
+
+#[tokio::test]
+async fn a_prompt_that_a_client_wraps_in_tags_plays_its_scenario() {
+    let (mut client, session) = mock().await;
+    let prompt = "<previous_user_message>hello</previous_user_message>\n<user_query>\nplan\n</user_query>";
+    let (updates, _) = turn(&mut client, &session, prompt).await;
+    assert!(updates.iter().any(|update| update["sessionUpdate"] == "plan"), "{updates:?}");
 }

@@ -40,12 +40,12 @@ impl Agent for Ids {
         AgentCapabilities::new().load_session(true)
     }
 
-    async fn new_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn new_session(&self, _: &Context, session: &Session) -> duologue_agent::Result<SessionSetup> {
         self.add("new", session.id());
         Ok(SessionSetup::new())
     }
 
-    async fn load_session(&self, session: &Session) -> duologue_agent::Result<SessionSetup> {
+    async fn load_session(&self, _: &Context, session: &Session) -> duologue_agent::Result<SessionSetup> {
         self.add("load", session.id());
         Ok(SessionSetup::new())
     }

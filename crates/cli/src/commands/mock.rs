@@ -30,7 +30,7 @@ use crate::{runtime, ui};
 pub(crate) struct MockArgs {
     /// The scenario of every turn; without it the first word of each prompt selects one
     #[arg(hide_possible_values = true, value_parser = scenarios())]
-    scenario: Option<Scenario>,
+    scenario: Option<ScenarioArg>,
     /// List the scenarios
     #[arg(long)]
     list: bool,
@@ -48,8 +48,16 @@ pub(crate) struct MockArgs {
     wrapped: bool,
 }
 
+/// The argument of `duologue mock`.
+#[derive(Clone, Copy, PartialEq)]
+enum ScenarioArg {
+    Play(Scenario),
+    /// The word `help`, which lists the scenarios as it does in a prompt.
+    Help,
+}
+
 pub(crate) fn run(args: MockArgs) -> Result<Exit> {
-    if args.list {
+    if args.list || args.scenario == Some(ScenarioArg::Help) {
         write!(ui::stdout(), "{}", Scenario::list())?;
         return Ok(Exit::Ok);
     }
@@ -66,7 +74,7 @@ pub(crate) fn run(args: MockArgs) -> Result<Exit> {
         return wrap();
     }
     let mut mock = MockAgent::new().exit_at_crash().pace(Duration::from_millis(args.pace));
-    if let Some(scenario) = args.scenario {
+    if let Some(ScenarioArg::Play(scenario)) = args.scenario {
         mock = mock.scenario(scenario);
     }
     let runtime = runtime::current_thread()?;
@@ -100,9 +108,10 @@ fn wrap() -> Result<Exit> {
     Ok(Exit::AgentCode(code.unwrap_or(1)))
 }
 
-fn scenarios() -> impl clap::builder::TypedValueParser<Value = Scenario> {
+fn scenarios() -> impl clap::builder::TypedValueParser<Value = ScenarioArg> {
     let names =
         Scenario::ALL.iter().map(|scenario| PossibleValue::new(scenario.name()).help(scenario.about()));
-    // The parser accepts known names only, so the fallback is never used.
-    PossibleValuesParser::new(names).map(|name| name.parse().unwrap_or(Scenario::Hello))
+    // The parser accepts known names only, and of these `help` alone is no scenario.
+    PossibleValuesParser::new(names.chain([PossibleValue::new("help").hide(true)]))
+        .map(|name| name.parse().map_or(ScenarioArg::Help, ScenarioArg::Play))
 }

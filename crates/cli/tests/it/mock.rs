@@ -115,6 +115,17 @@ fn scenarios() -> Vec<String> {
     list.lines().map(|line| line.split_whitespace().next().unwrap().to_owned()).collect()
 }
 
+#[test]
+fn help_lists_the_scenarios() {
+    let output = |word: &str| {
+        let output = Command::new(env!("CARGO_BIN_EXE_duologue")).args(["mock", word]).output().unwrap();
+        assert!(output.status.success(), "{word}: {}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    assert_eq!(output("help"), output("--list"));
+    assert!(!output("--list").contains("\nhelp "));
+}
+
 /// The values of `key` anywhere in the frames, in objects that `fits`.
 fn values(frames: &[Value], key: &str, fits: &dyn Fn(&Value) -> bool) -> BTreeSet<String> {
     fn look(value: &Value, key: &str, fits: &dyn Fn(&Value) -> bool, found: &mut BTreeSet<String>) {

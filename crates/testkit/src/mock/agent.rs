@@ -9,7 +9,7 @@ use duologue_agent::schema::{
     DeleteSessionRequest, Implementation, InitializeRequest, ListSessionsRequest, ListSessionsResponse,
     LogoutCapabilities, McpCapabilities, PromptCapabilities, Request,
     SessionAdditionalDirectoriesCapabilities, SessionCapabilities, SessionCloseCapabilities,
-    SessionConfigOption, SessionDeleteCapabilities, SessionId, SessionListCapabilities, SessionModeState,
+    SessionConfigOption, SessionDeleteCapabilities, SessionId, SessionListCapabilities,
     SessionResumeCapabilities, SessionUpdate, SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use duologue_agent::{
@@ -23,7 +23,7 @@ use super::envelopes::{self, EnvelopeResponder};
 use super::scenario::Scenario;
 use super::scenario_turn::ScenarioTurn;
 use super::session_store::SessionStore;
-use super::settings::{MockSettings, modes};
+use super::settings::MockSettings;
 use super::{client_requests, display, edge_cases, messages};
 
 /// The params of the extension method, which are also its result.
@@ -134,8 +134,7 @@ impl MockAgent {
     async fn set_up(&self, session: &Session) -> Result<SessionSetup> {
         session.set_commands(Scenario::commands()).await?;
         let setup = MockSettings::of(session).change(|settings| {
-            let modes = SessionModeState::new(settings.mode.clone(), modes());
-            SessionSetup::new().modes(modes).config_options(settings.options())
+            SessionSetup::new().modes(settings.mode_state()).config_options(settings.options())
         });
         Ok(setup)
     }
@@ -291,11 +290,12 @@ impl Agent for MockAgent {
     }
 
     async fn set_mode(&self, _: &Context, session: &Session, request: SetSessionModeRequest) -> Result<()> {
-        if !modes().iter().any(|known| known.id == request.mode_id) {
-            return Err(Error::invalid_params("there is no such mode"));
-        }
-        MockSettings::of(session).change(|settings| settings.mode = request.mode_id);
-        Ok(())
+        let options = MockSettings::of(session).change(|settings| {
+            settings.set_mode(request.mode_id.as_str())?;
+            Ok::<_, Error>(settings.options())
+        })?;
+        // The option of the category `mode` has the same value.
+        session.config_changed(options).await
     }
 
     async fn set_config_option(
@@ -304,10 +304,16 @@ impl Agent for MockAgent {
         session: &Session,
         request: SetSessionConfigOptionRequest,
     ) -> Result<Vec<SessionConfigOption>> {
-        MockSettings::of(session).change(|settings| {
+        let (mode, options) = MockSettings::of(session).change(|settings| {
+            let before = settings.mode.clone();
             settings.set(request.config_id.as_str(), &request.value)?;
-            Ok(settings.options())
-        })
+            let changed = (settings.mode != before).then(|| settings.mode.clone());
+            Ok::<_, Error>((changed, settings.options()))
+        })?;
+        if let Some(mode) = mode {
+            session.mode_changed(mode).await?;
+        }
+        Ok(options)
     }
 
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {

@@ -1,6 +1,7 @@
 //! Scenarios that send requests to the client: permissions, files, terminals, forms and extensions.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use duologue_agent::schema::{
     BooleanPropertySchema, CreateTerminalRequest, ElicitationAction, ElicitationPropertySchema,
@@ -15,6 +16,9 @@ use serde_json::value::to_raw_value;
 
 use super::envelopes;
 use super::scenario_turn::{ScenarioTurn, is_refusal};
+
+/// The time for the response to the extension request. Some clients never answer one that they do not know.
+const EXTENSION_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Returns an option of each kind.
 pub(super) fn options() -> Vec<PermissionOption> {
@@ -186,12 +190,17 @@ pub(super) async fn extension(turn: &ScenarioTurn<'_>) -> Result<()> {
     let peer = turn.client().peer();
     peer.notify_raw("_duologue.dev/notified", &json!({ "by": "the mock" })).await?;
     let params = to_raw_value(&json!({ "question": "Do you know this method?" }))?;
-    match peer.request_raw("_duologue.dev/asked", Some(&params)).await {
-        Ok(answer) => turn.send(&format!("You answered {}.", answer.get())).await,
-        Err(error) if error.as_response().is_some() => {
+    let request = peer.request_raw("_duologue.dev/asked", Some(&params));
+    match tokio::time::timeout(EXTENSION_TIMEOUT, request).await {
+        Ok(Ok(answer)) => turn.send(&format!("You answered {}.", answer.get())).await,
+        Ok(Err(error)) if error.as_response().is_some() => {
             turn.send(&format!("You answered with an error, which is fine: {error}.")).await
         }
-        Err(error) => Err(error.into()),
+        Ok(Err(error)) => Err(error.into()),
+        Err(_) => {
+            let seconds = EXTENSION_TIMEOUT.as_secs();
+            turn.send(&format!("You did not answer within {seconds} s. Every request needs an answer.")).await
+        }
     }
 }
 

@@ -83,11 +83,19 @@ impl Scenario {
             .collect()
     }
 
-    /// Returns the scenario that the first word of a prompt names, with or without a slash.
+    /// Returns the scenario that the first word of a prompt names, with or without a slash. Some clients wrap prompts in
+    /// tags, such as `<previous_user_message>`. In a prompt that begins with a tag, the first word of the last text
+    /// between tags counts that names a scenario.
     #[must_use]
     pub fn of_prompt(text: &str) -> Option<Self> {
-        let word = text.split_whitespace().next()?;
-        word.strip_prefix('/').unwrap_or(word).parse().ok()
+        let first = |text: &str| {
+            let word = text.split_whitespace().next()?;
+            word.strip_prefix('/').unwrap_or(word).parse().ok()
+        };
+        match text.trim_start().starts_with('<') {
+            true => texts_between_tags(text).filter_map(first).last(),
+            false => first(text),
+        }
     }
 
     /// Returns the list of all scenarios as text, one a line.
@@ -95,6 +103,11 @@ impl Scenario {
     pub fn list() -> String {
         Scenario::ALL.iter().map(|scenario| format!("{:18}{}\n", scenario.name(), scenario.about())).collect()
     }
+}
+
+/// Returns the texts between the tags of a prompt.
+fn texts_between_tags(text: &str) -> impl Iterator<Item = &str> {
+    text.split('<').map(|part| part.split_once('>').map_or(part, |(_, text)| text))
 }
 
 impl FromStr for Scenario {
@@ -110,3 +123,23 @@ impl FromStr for Scenario {
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("there is no scenario {0:?}; `Scenario::ALL` contains all of them")]
 pub struct UnknownScenario(String);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_scenario_is_found_in_the_prompts_of_clients() {
+        let found = |text: &str| Scenario::of_prompt(text).map(Scenario::name);
+        assert_eq!(found("tools, please"), None);
+        assert_eq!(found("\n\n /tools please"), Some("tools"));
+        assert_eq!(found("What are tools?"), None);
+        assert_eq!(found("<previous_user_message>tools</previous_user_message>"), Some("tools"));
+        let history = "<previous_user_message>hello</previous_user_message>\n\
+            <previous_assistant_message>Hello!</previous_assistant_message>\n<user>\nplan it\n</user>";
+        assert_eq!(found(history), Some("plan"));
+        assert_eq!(found("<context>fn main() {}</context>\n\n/permission"), Some("permission"));
+        assert_eq!(found("<a> b"), None);
+        assert_eq!(found("is a < b? tools"), None);
+    }
+}

@@ -71,13 +71,14 @@ impl ScenarioTurn<'_> {
         Ok(())
     }
 
-    /// Clears a message. If the client does not support that, the text continues in a new message.
+    /// Clears a message or a thought. If the client does not support that, the text continues in a new one of its kind.
     pub(super) async fn clear(&self, message: &mut MessageWriter) -> Result<()> {
         let id = message.id().clone();
         self.pause().await;
         message.clear().await?;
         if *message.id() != id {
-            *message = self.message();
+            let renewed = std::mem::replace(message, self.turn.message());
+            *message = renewed.with_id(self.message_id());
         }
         Ok(())
     }

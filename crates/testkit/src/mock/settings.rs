@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use duologue_agent::rpc::Lock;
 use duologue_agent::schema::{
     SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectGroup,
-    SessionConfigSelectOption, SessionMode, SessionModeId,
+    SessionConfigSelectOption, SessionMode, SessionModeId, SessionModeState,
 };
 use duologue_agent::{Error, Result, Session};
 
@@ -40,7 +40,12 @@ const MODELS: [(&str, &str); 3] = [("small", "Small"), ("large", "Large"), ("hug
 const EFFORTS: [(&str, &str); 2] = [("low", "Low"), ("high", "High")];
 
 impl SettingsValues {
-    /// Returns all options: a list in groups, a plain list and a switch.
+    /// Returns the modes, for clients that do not read the option of the category `mode`.
+    pub(super) fn mode_state(&self) -> SessionModeState {
+        SessionModeState::new(self.mode.clone(), modes())
+    }
+
+    /// Returns all options: a list in groups, a plain list, a switch and the modes.
     pub(super) fn options(&self) -> Vec<SessionConfigOption> {
         let value = |(id, name): (&str, &str)| SessionConfigSelectOption::new(id, name);
         let [small, large, huge] = MODELS.map(value);
@@ -60,6 +65,8 @@ impl SettingsValues {
             )
             .category(SessionConfigOptionCategory::ThoughtLevel),
             SessionConfigOption::boolean("verbose", "Verbose", self.verbose),
+            SessionConfigOption::select("mode", "Mode", self.mode.as_str(), mode_values())
+                .category(SessionConfigOptionCategory::Mode),
         ]
     }
 
@@ -73,15 +80,29 @@ impl SettingsValues {
                 self.effort = id.as_str().into();
             }
             ("verbose", SessionConfigOptionValue::Boolean(verbose)) => self.verbose = *verbose,
+            ("mode", SessionConfigOptionValue::ValueId(id)) => self.set_mode(id.as_str())?,
             _ => return Err(Error::invalid_params("there is no such option, or it has no such value")),
         }
         Ok(())
     }
+
+    pub(super) fn set_mode(&mut self, mode: &str) -> Result<()> {
+        let Some((id, ..)) = MODES.iter().find(|(id, ..)| *id == mode) else {
+            return Err(Error::invalid_params("there is no such mode"));
+        };
+        self.mode = (*id).into();
+        Ok(())
+    }
 }
 
-pub(super) fn modes() -> Vec<SessionMode> {
-    let mode = |(id, name, about): (&str, &str, &str)| SessionMode::new(id, name).description(about);
-    [("ask", "Ask", "Asks first"), ("plan", "Plan", "Only plans"), ("code", "Code", "Just does it")]
-        .map(mode)
-        .into()
+/// The modes with their names and descriptions.
+const MODES: [(&str, &str, &str); 3] =
+    [("ask", "Ask", "Asks first"), ("plan", "Plan", "Only plans"), ("code", "Code", "Just does it")];
+
+fn modes() -> Vec<SessionMode> {
+    MODES.map(|(id, name, about)| SessionMode::new(id, name).description(about)).into()
+}
+
+fn mode_values() -> Vec<SessionConfigSelectOption> {
+    MODES.map(|(id, name, about)| SessionConfigSelectOption::new(id, name).description(about)).into()
 }
