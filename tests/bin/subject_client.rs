@@ -170,8 +170,8 @@ async fn sessions(agent: &Connection, count: usize, text: &str, flood: &str) -> 
 
     let begun = Instant::now();
     if agent.capabilities().session_capabilities.close.is_some() {
-        let closing = futures::stream::iter(&sessions).map(Session::close);
-        closing.buffer_unordered(AT_ONCE).try_collect::<()>().await?;
+        let closing = futures::stream::iter(&sessions).map(|session| session.close().into_future());
+        closing.buffer_unordered(AT_ONCE).try_for_each(async |_| Ok(())).await?;
     }
     drop(sessions);
     tokio::time::sleep(Duration::from_millis(500)).await;

@@ -72,7 +72,9 @@ impl Error {
 fn of_client(error: &ClientError) -> Exit {
     match error {
         // The agent answered with an error.
-        ClientError::Response(_) | ClientError::AuthRequired { .. } => Exit::Found,
+        ClientError::Response(_) | ClientError::AuthRequired { .. } | ClientError::NotOffered { .. } => {
+            Exit::Found
+        }
         ClientError::NotSupported { .. } => Exit::NotAdvertised,
         ClientError::RelativePath { .. } => Exit::Usage,
         ClientError::Exchange(error) => of_exchange(error),

@@ -87,8 +87,8 @@ impl<H: Host> Client<H> {
     }
 
     /// Sets the `_meta` of `initialize`.
-    pub fn meta(mut self, meta: Meta) -> Self {
-        self.meta = Some(meta);
+    pub fn meta(mut self, meta: impl Into<Meta>) -> Self {
+        self.meta = Some(meta.into());
         self
     }
 

@@ -19,6 +19,7 @@ use crate::error::{Error, Result};
 use crate::limits::{CANCEL_PATIENCE, CLOSE_STEP};
 use crate::listing::Listing;
 use crate::process::ProcessHandle;
+use crate::request::RequestBuilder;
 use crate::router::{ReplayTicket, Router, SessionEntry};
 use crate::session::{Session, SessionBuilder, SessionReplay, absolute};
 
@@ -262,15 +263,15 @@ impl Connection {
     /// # Errors
     ///
     /// [`Error::NotSupported`] for a method of type `terminal`, and the error of the agent.
-    pub async fn authenticate(&self, method: impl Into<AuthMethodId>) -> Result<()> {
+    pub fn authenticate(&self, method: impl Into<AuthMethodId>) -> RequestBuilder<AuthenticateRequest> {
         let method = method.into();
         let terminal = self
             .auth_methods()
             .iter()
             .any(|offered| matches!(offered, AuthMethod::Terminal(terminal) if terminal.id == method));
-        self.inner.require(!terminal, "authMethods of a type other than terminal")?;
-        self.inner.call(&AuthenticateRequest::new(method)).await?;
-        Ok(())
+        let check = self.inner.require(!terminal, "authMethods of a type other than terminal");
+        let request = AuthenticateRequest::new(method);
+        RequestBuilder::new(&self.inner, request, |request, meta| request.meta = Some(meta), check, |_| {})
     }
 
     /// Logs out. Needs an agent that advertises `auth.logout`.
@@ -278,10 +279,10 @@ impl Connection {
     /// # Errors
     ///
     /// [`Error::NotSupported`], and the error of the agent.
-    pub async fn logout(&self) -> Result<()> {
-        self.inner.require(self.capabilities().auth.logout.is_some(), "auth.logout")?;
-        self.inner.call(&LogoutRequest::default()).await?;
-        Ok(())
+    pub fn logout(&self) -> RequestBuilder<LogoutRequest> {
+        let check = self.inner.require(self.capabilities().auth.logout.is_some(), "auth.logout");
+        let request = LogoutRequest::default();
+        RequestBuilder::new(&self.inner, request, |request, meta| request.meta = Some(meta), check, |_| {})
     }
 
     /// Returns a builder for a session in the folder `cwd`, an absolute path.
@@ -357,19 +358,21 @@ impl Connection {
     /// # Cancel safety
     ///
     /// Dropping the future cancels the request. If the agent deletes the session all the same, it is closed here too.
-    pub async fn delete_session(&self, id: impl Into<SessionId>) -> Result<()> {
+    pub fn delete_session(&self, id: impl Into<SessionId>) -> RequestBuilder<DeleteSessionRequest> {
         let offered = self.capabilities().session_capabilities.delete.is_some();
-        self.inner.require(offered, "sessionCapabilities.delete")?;
+        let check = self.inner.require(offered, "sessionCapabilities.delete");
         let id = id.into();
-        let entry = self.inner.router.entry(&id).map(|entry| (entry.restored(), entry));
-        let router = self.inner.router.clone();
-        let deleted = move |response: Option<&_>| {
-            if let (Some(_), Some((restored, entry))) = (response, entry) {
-                router.forget(&entry, restored);
+        let request = DeleteSessionRequest::new(id.clone());
+        let set_meta = |request: &mut DeleteSessionRequest, meta| request.meta = Some(meta);
+        RequestBuilder::begun_by(&self.inner, request, set_meta, check, move |connection| {
+            let entry = connection.router.entry(&id).map(|entry| (entry.restored(), entry));
+            let router = connection.router.clone();
+            move |response: Option<&_>| {
+                if let (Some(_), Some((restored, entry))) = (response, entry) {
+                    router.forget(&entry, restored);
+                }
             }
-        };
-        self.inner.call_then(&DeleteSessionRequest::new(id), deleted).await?;
-        Ok(())
+        })
     }
 
     /// Returns the end of the agent's stderr, at most 64 KiB. It is empty for an agent that was not spawned.

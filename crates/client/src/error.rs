@@ -58,6 +58,16 @@ pub enum Error {
         /// The path of the capability in the response to `initialize`.
         capability: &'static str,
     },
+    /// The session has no such mode, config option or value. Nothing was sent.
+    #[error("the session has no {what} {}; it has {}", printable(id), offered_ids(offered))]
+    NotOffered {
+        /// The kind of setting, for the message.
+        what: &'static str,
+        /// The id or value of the request.
+        id: String,
+        /// The ids or values that the session has.
+        offered: Vec<String>,
+    },
     /// Another turn is running in the session. Finish or cancel it first.
     #[error("a turn is already running in this session; finish, cancel or drop it first")]
     Busy,
@@ -111,6 +121,14 @@ impl std::fmt::Display for AgentExited {
 }
 
 impl std::error::Error for AgentExited {}
+
+/// Lists ids for an error message, but not all of very many.
+fn offered_ids(offered: &[String]) -> String {
+    const SHOWN: usize = 20;
+    let shown: Vec<_> = offered.iter().take(SHOWN).map(|id| printable(id)).collect();
+    let rest = if offered.len() > SHOWN { ", …" } else { "" };
+    if shown.is_empty() { "none".to_owned() } else { format!("{}{rest}", shown.join(", ")) }
+}
 
 fn spawn_hint(error: &std::io::Error) -> &'static str {
     match error.kind() {

@@ -65,12 +65,12 @@ pub trait Host: Send + Sync + 'static {
         let _ = (context, session, folders);
     }
 
-    /// Requests permission for a tool call. The default selects no option, which the agent has to treat as a
-    /// rejection.
+    /// Decides about a tool call of the agent, usually with a question to the user. The result is one of
+    /// `request.options`. The default is `cancelled`, which the agent has to treat as a rejection.
     ///
-    /// Absent fields of the tool call are filled in from its earlier updates in the same turn: title, name,
-    /// kind, content, locations and input. A session keeps the last 256 open calls and at most 1 MiB of them,
-    /// and fewer if all sessions together exceed 16 MiB.
+    /// `request.tool_call` is complete: members that the request lacks are taken from earlier updates of the call in the same
+    /// turn. These are title, name, kind, content, locations and input. The client keeps the last 256 open calls of a
+    /// session, at most 1 MiB of them, and at most 16 MiB of all sessions. Members of a call that was evicted are absent.
     ///
     /// If the turn is cancelled, the client responds with `cancelled` and drops this call.
     fn request_permission(

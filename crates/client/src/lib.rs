@@ -20,10 +20,12 @@ pub mod limits;
 mod listing;
 #[cfg(feature = "local-host")]
 mod local;
+mod offered;
 mod open_state;
 mod output_tail;
 mod process;
 mod prompt;
+mod request;
 mod router;
 mod service;
 mod session;
@@ -52,5 +54,6 @@ pub use local::fuzzing;
 #[cfg(feature = "local-host")]
 pub use local::{LocalHost, Permissions};
 pub use prompt::PromptBuilder;
+pub use request::RequestBuilder;
 pub use session::{Session, SessionBuilder, SessionReplay, Updates};
 pub use turn::{Reply, Turn};

@@ -6,7 +6,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use duologue_schema::{ListSessionsRequest, SessionInfo};
+use duologue_schema::{ListSessionsRequest, Meta, SessionInfo};
 use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 
 use crate::connection::ConnectionInner;
@@ -15,6 +15,8 @@ use crate::error::{Error, Result};
 /// A stream of the sessions that an agent knows. It requests pages as they are needed.
 #[must_use = "a listing sends no request until it is polled"]
 pub struct Listing {
+    connection: Arc<ConnectionInner>,
+    request: ListSessionsRequest,
     sessions: BoxStream<'static, Result<SessionInfo>>,
 }
 
@@ -25,7 +27,18 @@ impl Listing {
     pub(crate) fn new(connection: Arc<ConnectionInner>, cwd: Option<PathBuf>) -> Self {
         let mut request = ListSessionsRequest::default();
         request.cwd = cwd;
-        let pages = stream::try_unfold(Some((connection, request, HashSet::new())), async |page: Page| {
+        Listing::of(connection, request)
+    }
+
+    /// Sets the `_meta` of each request, or its trace context. Call it before the first page is requested.
+    pub fn meta(mut self, meta: impl Into<Meta>) -> Self {
+        self.request.meta = Some(meta.into());
+        Listing::of(self.connection, self.request)
+    }
+
+    fn of(connection: Arc<ConnectionInner>, request: ListSessionsRequest) -> Self {
+        let first = Some((connection.clone(), request.clone(), HashSet::new()));
+        let pages = stream::try_unfold(first, async |page: Page| {
             let Some((connection, mut request, mut seen)) = page else { return Ok::<_, Error>(None) };
             let response = connection.call(&request).await?;
             // An agent that repeats a cursor would send the same pages forever.
@@ -34,7 +47,7 @@ impl Listing {
             let sessions = stream::iter(response.sessions.into_iter().map(Ok));
             Ok(Some((sessions, more.then_some((connection, request, seen)))))
         });
-        Listing { sessions: pages.try_flatten().boxed() }
+        Listing { connection, request, sessions: pages.try_flatten().boxed() }
     }
 
     /// Returns the next session, or `None` after the last one.

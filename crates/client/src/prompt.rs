@@ -66,10 +66,10 @@ impl PromptBuilder {
         self
     }
 
-    /// Adds `_meta` to the request, which can contain a trace context.
+    /// Sets the `_meta` of the request, or its trace context.
     #[must_use]
-    pub fn meta(mut self, meta: Meta) -> Self {
-        self.meta = Some(meta);
+    pub fn meta(mut self, meta: impl Into<Meta>) -> Self {
+        self.meta = Some(meta.into());
         self
     }
 

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use duologue_rpc::{EvictingQueue, EvictionLimits, Limits, Lock, QueueSender, Responder};
 use duologue_schema::{
-    Conversation, LoadSessionResponse, NewSessionResponse, PromptResponse, Retention, SessionConfigOption,
-    SessionId, SessionModeState, SessionState, SessionUpdate, ToolCallUpdate, serialized_len,
+    Conversation, LoadSessionResponse, Meta, NewSessionResponse, PromptResponse, Retention,
+    SessionConfigOption, SessionId, SessionModeState, SessionState, SessionUpdate, ToolCallUpdate,
+    serialized_len,
 };
 
 use crate::error::Result;
@@ -53,6 +54,8 @@ impl Drop for SessionEntry {
 struct EntryState {
     /// The state and the open tool calls. With `Client::keep_conversations` the entries too.
     conversation: Conversation,
+    /// The `_meta` of the response that opened the session.
+    meta: Option<Meta>,
     /// The bytes of open tool calls that are counted in [`ConnectionShared::call_bytes`].
     call_bytes: usize,
     /// The running turn. A session runs at most one.
@@ -121,6 +124,7 @@ impl SessionEntry {
             restored: AtomicU64::new(0),
             inner: Mutex::new(EntryState {
                 conversation: Conversation::retaining(retention),
+                meta: None,
                 call_bytes: 0,
                 turn: None,
                 replay: None,
@@ -142,25 +146,22 @@ impl SessionEntry {
         self.restored.load(Relaxed)
     }
 
-    pub(crate) fn state(&self) -> SessionState {
-        self.lock().conversation.state().clone()
+    pub(crate) fn read_state<T>(&self, read: impl FnOnce(&SessionState) -> T) -> T {
+        read(self.lock().conversation.state())
     }
 
-    pub(crate) fn has_modes(&self) -> bool {
-        self.lock().conversation.state().modes.is_some()
+    pub(crate) fn meta(&self) -> Option<Meta> {
+        self.lock().meta.clone()
     }
 
-    pub(crate) fn has_options(&self) -> bool {
-        !self.lock().conversation.config_options().is_empty()
-    }
-
-    /// Sets the modes and options from the response that opened the session. Those over the limit are dropped.
+    /// Sets the state from the response that opened the session. Parts over the limit are dropped.
     pub(crate) fn begin_state(
         &self,
         modes: Option<&SessionModeState>,
         config_options: Option<&[SessionConfigOption]>,
+        meta: Option<&Meta>,
     ) {
-        self.lock().begin_state(modes, config_options);
+        self.lock().begin_state(modes, config_options, meta);
     }
 
     /// Applies a change that the response to a request of ours confirms, unless it is over the limit.
@@ -296,7 +297,8 @@ impl SessionEntry {
         let Some(RunningReplay { sink, before, .. }) = replay else { return };
         match &answer {
             Ok(response) => {
-                inner.begin_state(response.modes.as_ref(), response.config_options.as_deref());
+                let (modes, options) = (response.modes.as_ref(), response.config_options.as_deref());
+                inner.begin_state(modes, options, response.meta.as_ref());
                 inner.conversation.end_turn();
             }
             Err(_) => inner.conversation = *before,
@@ -399,8 +401,10 @@ impl EntryState {
         &mut self,
         modes: Option<&SessionModeState>,
         config_options: Option<&[SessionConfigOption]>,
+        meta: Option<&Meta>,
     ) {
         let has_no_limit = self.keeps_entries();
+        self.meta = meta.filter(|meta| has_no_limit || fits(meta)).cloned();
         let modes = modes.filter(|modes| has_no_limit || fits(modes)).cloned();
         let options = config_options.filter(|options| has_no_limit || fits(options)).map(<[_]>::to_vec);
         self.conversation.begin(modes, options.unwrap_or_default());
@@ -550,7 +554,8 @@ impl Router {
         // the lock.
         let entry = response.map(|response| {
             let entry = SessionEntry::new(response.session_id.clone(), self.retention, &self.shared);
-            entry.begin_state(response.modes.as_ref(), response.config_options.as_deref());
+            let (modes, options) = (response.modes.as_ref(), response.config_options.as_deref());
+            entry.begin_state(modes, options, response.meta.as_ref());
             entry
         });
         let mut sessions = self.lock();
@@ -747,16 +752,16 @@ mod tests {
         let titled = |title: &str| duologue_schema::SessionInfoUpdate::new().title(title).into();
         router.update("a", titled("first"), STATE_BYTES);
         router.update("a", titled("second"), STATE_BYTES + 1);
-        assert_eq!(entry.state().title.as_deref(), Some("first"));
+        assert_eq!(entry.read_state(SessionState::clone).title.as_deref(), Some("first"));
 
         let modes = |length: usize| {
             let mode = duologue_schema::SessionMode::new("a", "x".repeat(length));
             SessionModeState::new("a", vec![mode])
         };
-        entry.begin_state(Some(&modes(9)), None);
-        assert_eq!(entry.state().modes, Some(modes(9)));
-        entry.begin_state(Some(&modes(STATE_BYTES)), None);
-        assert_eq!(entry.state().modes, None);
+        entry.begin_state(Some(&modes(9)), None, None);
+        assert_eq!(entry.read_state(SessionState::clone).modes, Some(modes(9)));
+        entry.begin_state(Some(&modes(STATE_BYTES)), None, None);
+        assert_eq!(entry.read_state(SessionState::clone).modes, None);
     }
 
     /// A conversation has no limit, so neither has its state.
@@ -767,15 +772,15 @@ mod tests {
         let long = "x".repeat(STATE_BYTES);
         let titled = duologue_schema::SessionInfoUpdate::new().title(long.clone());
         router.update("a", titled.into(), STATE_BYTES + 100);
-        assert_eq!(entry.state().title.as_ref(), Some(&long));
+        assert_eq!(entry.read_state(SessionState::clone).title.as_ref(), Some(&long));
         let mode = duologue_schema::SessionMode::new("a", long);
         let modes = SessionModeState::new("a", vec![mode]);
-        entry.begin_state(Some(&modes), None);
-        assert_eq!(entry.state().modes, Some(modes));
+        entry.begin_state(Some(&modes), None, None);
+        assert_eq!(entry.read_state(SessionState::clone).modes, Some(modes));
         let option = SessionConfigOption::boolean("a", "x".repeat(STATE_BYTES), true);
         let options = duologue_schema::ConfigOptionUpdate::new(vec![option.clone()]);
         entry.change_state(&options.into());
-        assert_eq!(entry.state().config_options, [option]);
+        assert_eq!(entry.read_state(SessionState::clone).config_options, [option]);
     }
 
     #[test]

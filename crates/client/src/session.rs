@@ -9,16 +9,19 @@ use duologue_rpc::{Error as RpcError, Queue};
 use duologue_schema::{
     CloseSessionRequest, ConfigOptionUpdate, Conversation, CurrentModeUpdate, LoadSessionRequest,
     LoadSessionResponse, McpServer, Meta, NewSessionRequest, PromptRequest, Request as _,
-    ResumeSessionRequest, SessionConfigOption, SessionId, SessionModeId, SessionState, SessionUpdate,
-    SetSessionConfigOptionRequest, SetSessionModeRequest,
+    ResumeSessionRequest, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionId,
+    SessionModeId, SessionModeState, SessionState, SessionUpdate, SetSessionConfigOptionRequest,
+    SetSessionConfigOptionResponse, SetSessionModeRequest,
 };
 use futures::Stream;
 use tokio::sync::oneshot;
 
 use crate::connection::{Connection, ConnectionInner, WithdrawOnDrop};
 use crate::error::{Error, Result};
+use crate::offered::{check_mode, check_option};
 use crate::open_state::RestoreTicket;
 use crate::prompt::PromptBuilder;
+use crate::request::RequestBuilder;
 use crate::router::{ReplayTicket, Router, SessionEntry, TurnRefused};
 use crate::turn::Turn;
 use crate::turn_events::TurnEvents;
@@ -70,9 +73,9 @@ impl SessionBuilder {
         self
     }
 
-    /// Adds `_meta` to the request.
-    pub fn meta(mut self, meta: Meta) -> Self {
-        self.meta = Some(meta);
+    /// Sets the `_meta` of the request, or its trace context.
+    pub fn meta(mut self, meta: impl Into<Meta>) -> Self {
+        self.meta = Some(meta.into());
         self
     }
 
@@ -180,7 +183,11 @@ impl SessionBuilder {
         let restore = RunningRestore { router: inner.router.clone(), entry: entry.clone(), ticket: restore };
         let answer = inner.call_then(&request, move |response| {
             if let Some(response) = response {
-                restore.entry.begin_state(response.modes.as_ref(), response.config_options.as_deref());
+                restore.entry.begin_state(
+                    response.modes.as_ref(),
+                    response.config_options.as_deref(),
+                    response.meta.as_ref(),
+                );
                 restore.router.end_restore(&restore.entry, restore.ticket, true);
             }
         });
@@ -268,10 +275,10 @@ impl Session {
         &self.entry.id
     }
 
-    /// Returns the agent as a peer, to send it queries and delegations in this session.
+    /// Returns a handle that sends queries and delegations to the agent in this session.
     ///
-    /// Its calls fail with a typed error if the agent does not support envelopes. It keeps the session
-    /// registered, so that messages of the agent in it are accepted, but not the connection open.
+    /// If the agent does not support envelopes, the calls of the handle fail and nothing is sent. While a handle or a
+    /// [`Session`] exists, the agent can send messages in this session too. The handle does not keep the connection open.
     #[must_use]
     #[cfg(feature = "exchange")]
     pub fn peer_agent(&self) -> duologue_exchange::PeerAgent {
@@ -345,8 +352,11 @@ impl Session {
         }
     }
 
-    /// Returns a stream of updates between turns. It begins with those that were kept while there was no
-    /// listener. A later call ends the stream of an earlier one.
+    /// Returns the updates that arrive while no turn runs, for example a new title or late text.
+    ///
+    /// An update belongs to the [`Turn`] that runs when it arrives: from the call of [`prompt`](Self::prompt) to the response
+    /// of the agent. All other updates are in this stream, in the order of the wire. It begins with the updates that
+    /// arrived before this call. A session has one such stream: a later call ends the stream of an earlier one.
     ///
     /// A session keeps the last 256 updates and at most 1 MiB of them. If all sessions together exceed 16 MiB,
     /// the session that receives an update evicts its own oldest ones.
@@ -362,7 +372,7 @@ impl Session {
     /// client that [keeps conversations](crate::Client::keep_conversations).
     #[must_use]
     pub fn state(&self) -> SessionState {
-        self.entry.state()
+        self.entry.read_state(SessionState::clone)
     }
 
     /// Returns the conversation so far, if the client keeps conversations
@@ -383,51 +393,82 @@ impl Session {
         self.entry.with_conversation(read)
     }
 
-    /// Switches to one of the modes in [`state`](Self::state).
+    /// Returns the modes with the current one, if the agent has modes. Some agents have a config option for modes instead.
+    #[must_use]
+    pub fn modes(&self) -> Option<SessionModeState> {
+        self.entry.read_state(|state| state.modes.clone())
+    }
+
+    /// Returns the config options with their current values.
+    #[must_use]
+    pub fn config_options(&self) -> Vec<SessionConfigOption> {
+        self.entry.read_state(|state| state.config_options.clone())
+    }
+
+    /// Returns the `_meta` of the response that created or restored the session.
+    #[must_use]
+    pub fn meta(&self) -> Option<Meta> {
+        self.entry.meta()
+    }
+
+    /// Switches to one of the [`modes`](Self::modes).
+    ///
+    /// ```no_run
+    /// # async fn run(session: duologue_client::Session) -> duologue_client::Result<()> {
+    /// for mode in session.modes().iter().flat_map(|modes| &modes.available_modes) {
+    ///     println!("{} {}", mode.id, mode.name);
+    /// }
+    /// session.set_mode("code").await?;
+    /// # Ok(())
+    /// # }
+    /// ```
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] if the agent has no modes, and the error of the agent.
+    /// Nothing is sent with [`Error::NotSupported`] if the agent has no modes, and [`Error::NotOffered`] if this is none of
+    /// them. [`unchecked`](RequestBuilder::unchecked) sends it anyway. Otherwise the error of the agent.
     ///
     /// # Cancel safety
     ///
     /// As [the type](Self#cancel-safety).
-    pub async fn set_mode(&self, mode: impl Into<SessionModeId>) -> Result<()> {
-        self.connection.require(self.entry.has_modes(), "modes")?;
+    pub fn set_mode(&self, mode: impl Into<SessionModeId>) -> RequestBuilder<SetSessionModeRequest> {
         let (entry, mode) = (self.entry.clone(), mode.into());
+        let check = entry.read_state(|state| check_mode(state, &mode));
         let request = SetSessionModeRequest::new(self.entry.id.clone(), mode.clone());
         let switched = move |response: Option<&_>| {
             if response.is_some() {
                 entry.change_state(&CurrentModeUpdate::new(mode).into());
             }
         };
-        self.connection.call_then(&request, switched).await?;
-        Ok(())
+        let set_meta = |request: &mut SetSessionModeRequest, meta| request.meta = Some(meta);
+        RequestBuilder::new(&self.connection, request, set_meta, check, switched)
     }
 
-    /// Sets one of the options in [`state`](Self::state) to one of its values. Returns all options.
+    /// Sets one of the [`config_options`](Self::config_options) to one of its values. The response has all options.
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] if the agent has no options, and the error of the agent.
+    /// Nothing is sent with [`Error::NotSupported`] if the agent has no options, and [`Error::NotOffered`] if it has not this
+    /// option or this value. [`unchecked`](RequestBuilder::unchecked) sends it anyway. Otherwise the error of the agent.
     ///
     /// # Cancel safety
     ///
     /// As [the type](Self#cancel-safety).
-    pub async fn set_config_option(
+    pub fn set_config_option(
         &self,
-        option: impl Into<duologue_schema::SessionConfigId>,
-        value: impl Into<duologue_schema::SessionConfigOptionValue>,
-    ) -> Result<Vec<SessionConfigOption>> {
-        self.connection.require(self.entry.has_options(), "configOptions")?;
-        let request = SetSessionConfigOptionRequest::new(self.entry.id.clone(), option.into(), value.into());
-        let entry = self.entry.clone();
-        let answer = self.connection.call_then(&request, move |response| {
+        option: impl Into<SessionConfigId>,
+        value: impl Into<SessionConfigOptionValue>,
+    ) -> RequestBuilder<SetSessionConfigOptionRequest> {
+        let (entry, option, value) = (self.entry.clone(), option.into(), value.into());
+        let check = entry.read_state(|state| check_option(state, &option, &value));
+        let request = SetSessionConfigOptionRequest::new(self.entry.id.clone(), option, value);
+        let set = move |response: Option<&SetSessionConfigOptionResponse>| {
             if let Some(response) = response {
                 entry.change_state(&ConfigOptionUpdate::new(response.config_options.clone()).into());
             }
-        });
-        Ok(answer.await?.config_options)
+        };
+        let set_meta = |request: &mut SetSessionConfigOptionRequest, meta| request.meta = Some(meta);
+        RequestBuilder::new(&self.connection, request, set_meta, check, set)
     }
 
     /// Closes the session of the agent and cancels a running turn. Needs an agent that advertises
@@ -441,20 +482,23 @@ impl Session {
     ///
     /// Dropping the future cancels the request, but the running turn stays cancelled. If the agent closes the session all the
     /// same, it is closed here too.
-    pub async fn close(&self) -> Result<()> {
+    pub fn close(&self) -> RequestBuilder<CloseSessionRequest> {
         let offered = self.connection.agent().session_capabilities.close.is_some();
-        self.connection.require(offered, "sessionCapabilities.close")?;
-        // The agent ends the turn as if it were cancelled, so it is cancelled here too.
-        self.cancel();
-        let (router, entry) = (self.connection.router.clone(), self.entry.clone());
-        let restored = entry.restored();
-        let closed = move |response: Option<&_>| {
-            if response.is_some() {
-                router.forget(&entry, restored);
+        let check = self.connection.require(offered, "sessionCapabilities.close");
+        let request = CloseSessionRequest::new(self.entry.id.clone());
+        let set_meta = |request: &mut CloseSessionRequest, meta| request.meta = Some(meta);
+        let session = self.clone();
+        RequestBuilder::begun_by(&self.connection, request, set_meta, check, move |connection| {
+            // The agent ends the turn as if it were cancelled, so it is cancelled here too.
+            session.cancel();
+            let (router, entry) = (connection.router.clone(), session.entry);
+            let restored = entry.restored();
+            move |response: Option<&_>| {
+                if response.is_some() {
+                    router.forget(&entry, restored);
+                }
             }
-        };
-        self.connection.call_then(&CloseSessionRequest::new(self.entry.id.clone()), closed).await?;
-        Ok(())
+        })
     }
 
     /// Returns the connection of the session.

@@ -50,7 +50,7 @@ async fn talk(agent: &Connection, rng: &mut fastrand::Rng) -> duologue_client::R
         // That a turn fails is what this is about; the next one tells whether the agent lives.
         let _ = turn(&session, &text, rng).await;
     }
-    if rng.bool() { session.close().await } else { Ok(()) }
+    if rng.bool() { session.close().await.map(drop) } else { Ok(()) }
 }
 
 fn words(rng: &mut fastrand::Rng) -> String {

@@ -268,7 +268,7 @@ impl AgentSession {
         }
         let agent = self.wait_for_agent(args, client.spawn(command)).await??;
         if let Some(method) = &args.login {
-            self.uninterrupted(agent.authenticate(method.as_str()))
+            self.uninterrupted(agent.authenticate(method.as_str()).into_future())
                 .await?
                 .map_err(|error| explain(error, args))?;
         }

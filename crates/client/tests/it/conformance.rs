@@ -12,13 +12,15 @@ use duologue_client::{Client, Connection, Error, Host, HostContext, HostResult, 
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
-use duologue_test_support::{ScriptedPeer, Wire, client_of, over_every_wire, texts};
+use duologue_test_support::{ScriptedPeer, Wire, client_of, message_chunk, over_every_wire, texts};
 
 over_every_wire!(
     dropping_a_turn_cancels_it_once,
     a_turn_that_has_ended_is_not_cancelled,
     a_prompt_waits_for_the_end_of_a_dropped_turn,
     a_detached_turn_runs_on,
+    an_update_outside_of_a_turn_is_in_the_updates,
+    updates_of_a_dropped_turn_are_discarded,
     a_second_prompt_is_refused_while_one_runs,
     open_permissions_are_answered_before_anything_else,
     after_a_cancel_no_answer_but_cancelled,
@@ -113,6 +115,37 @@ async fn a_detached_turn_runs_on(wire: Wire) {
         script.probe().await;
         script.end_turn(&prompt, "end_turn").await;
         script.probe().await;
+    }
+}
+
+/// The lines arrive in one piece, with the listener before or after them.
+async fn an_update_outside_of_a_turn_is_in_the_updates(wire: Wire) {
+    let (_agent, mut script, session) = with_session(wire, Client::new(())).await;
+    for round in 0..100 {
+        let mut updates = (round % 2 == 0).then(|| session.updates());
+        let (mut running, prompt) = turn(&session, &mut script).await;
+        let end = json!({"jsonrpc": "2.0", "id": prompt["id"], "result": {"stopReason": "end_turn"}});
+        let (early, late) = (message_chunk("s", "early"), message_chunk("s", "late"));
+        script.write(format!("{early}\n{end}\n{late}")).await;
+        assert_eq!(texts(&mut running).await, ["early"]);
+        running.outcome().await.expect("an answer");
+        let updates = updates.get_or_insert_with(|| session.updates());
+        assert_eq!(updates.next().await.expect("one").expect("no error").to_string(), "late");
+    }
+}
+
+/// Until the agent has ended the turn, nothing of it reaches another turn or the updates between turns.
+async fn updates_of_a_dropped_turn_are_discarded(wire: Wire) {
+    let (_agent, mut script, session) = with_session(wire, Client::new(())).await;
+    let mut updates = session.updates();
+    for _ in 0..50 {
+        let (running, prompt) = turn(&session, &mut script).await;
+        drop(running);
+        script.expect("session/cancel").await;
+        script.send_chunk("s", "of the dropped turn").await;
+        script.end_turn(&prompt, "cancelled").await;
+        script.send_chunk("s", "after it").await;
+        assert_eq!(updates.next().await.expect("one").expect("no error").to_string(), "after it");
     }
 }
 

@@ -115,7 +115,9 @@ async fn a_session_is_closed_with_the_response() {
             let update = duologue_test_support::message_chunk("s", "late");
             script.write(format!("{answer}\n{update}")).await;
         };
-        let ended = async { if delete { agent.delete_session("s").await } else { session.close().await } };
+        let ended = async {
+            if delete { agent.delete_session("s").await.map(drop) } else { session.close().await.map(drop) }
+        };
         let (ended, ()) = tokio::join!(ended, request);
         ended.expect("ended");
         script.probe().await;
@@ -126,8 +128,9 @@ async fn a_session_is_closed_with_the_response() {
 async fn a_close_without_its_caller_closes_the_session() {
     for delete in [false, true] {
         let (agent, mut script, session) = client().await;
-        let mut ending =
-            Box::pin(async { if delete { agent.delete_session("s").await } else { session.close().await } });
+        let mut ending = Box::pin(async {
+            if delete { agent.delete_session("s").await.map(drop) } else { session.close().await.map(drop) }
+        });
         assert!((&mut ending).now_or_never().is_none());
         drop(ending);
         let request = script.expect(if delete { "session/delete" } else { "session/close" }).await;

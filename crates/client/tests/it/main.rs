@@ -6,4 +6,5 @@ mod context;
 mod handles;
 mod loads;
 mod local_host;
+mod requests;
 mod user;

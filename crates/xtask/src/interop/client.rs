@@ -250,19 +250,19 @@ impl<'a> Run<'a> {
         let entry = self.next("initialize");
         self.answered(entry, Ok(hello));
         let entry = self.next("authenticate");
-        self.answered(entry, self.agent.authenticate("token").await.map(|()| json!({})));
+        self.answered(entry, self.agent.authenticate("token").await.map(|_| json!({})));
 
         let entry = self.next("session/new");
         let session = self.full_sessions().create().await?;
         self.answered(entry, Ok(state(&session)));
         let entry = self.next("session/set_mode");
-        self.answered(entry, session.set_mode("code").await.map(|()| json!({})));
+        self.answered(entry, session.set_mode("code").await.map(|_| json!({})));
         let entry = self.next("session/set_config_option");
         let options = session.set_config_option("model", "large").await;
-        self.answered(entry, options.map(|options| json!({"configOptions": options})));
+        self.answered(entry, options.map(|options| json!(options)));
         let entry = self.next("session/set_config_option");
         let options = session.set_config_option("brave", true).await;
-        self.answered(entry, options.map(|options| json!({"configOptions": options})));
+        self.answered(entry, options.map(|options| json!(options)));
         Ok(session)
     }
 
@@ -394,12 +394,12 @@ impl<'a> Run<'a> {
             self.next("session/list");
         }
         let entry = self.next("session/close");
-        self.answered(entry, session.close().await.map(|()| json!({})));
+        self.answered(entry, session.close().await.map(|_| json!({})));
         if let Some(entry) = self.next("session/delete") {
-            self.answered(Some(entry), self.agent.delete_session(id).await.map(|()| json!({})));
+            self.answered(Some(entry), self.agent.delete_session(id).await.map(|_| json!({})));
         }
         if let Some(entry) = self.next("logout") {
-            self.answered(Some(entry), self.agent.logout().await.map(|()| json!({})));
+            self.answered(Some(entry), self.agent.logout().await.map(|_| json!({})));
         }
         Ok(())
     }

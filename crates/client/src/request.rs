@@ -1,0 +1,101 @@
+//! Requests to the agent that are sent when they are awaited.
+
+use std::future::{Future, IntoFuture};
+use std::pin::Pin;
+use std::sync::Arc;
+
+use duologue_schema::{Meta, Request};
+
+use crate::connection::ConnectionInner;
+use crate::error::Result;
+
+type Response<R> = Pin<Box<dyn Future<Output = Result<<R as Request>::Result>> + Send>>;
+type SendRequest<R> = Box<dyn FnOnce(Arc<ConnectionInner>, R) -> Response<R> + Send>;
+
+/// A request to the agent, which is sent when it is awaited. Its output is the whole response, with its `_meta`.
+///
+/// ```no_run
+/// use duologue_client::schema::TraceContext;
+///
+/// # async fn run(session: duologue_client::Session, trace: TraceContext) -> duologue_client::Result<()> {
+/// session.set_mode("code").await?;
+/// session.set_mode("code").meta(trace).await?;
+/// # Ok(())
+/// # }
+/// ```
+///
+/// # Cancel safety
+///
+/// Dropping the future cancels the request, but the agent may have acted on it already.
+#[must_use = "a request is not sent until it is awaited"]
+pub struct RequestBuilder<R: Request> {
+    connection: Arc<ConnectionInner>,
+    request: R,
+    set_meta: fn(&mut R, Meta),
+    /// The result of the checks of the request.
+    check: Result<()>,
+    send: SendRequest<R>,
+}
+
+impl<R: Request> std::fmt::Debug for RequestBuilder<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RequestBuilder").field("method", &R::METHOD).finish_non_exhaustive()
+    }
+}
+
+impl<R: Request + Sync> RequestBuilder<R> {
+    /// Creates a request that is sent if `check` has succeeded. `then` runs on the reader, see
+    /// [`ConnectionInner::call_then`].
+    pub(crate) fn new(
+        connection: &Arc<ConnectionInner>,
+        request: R,
+        set_meta: fn(&mut R, Meta),
+        check: Result<()>,
+        then: impl FnOnce(Option<&R::Result>) + Send + 'static,
+    ) -> Self {
+        RequestBuilder::begun_by(connection, request, set_meta, check, move |_| then)
+    }
+
+    /// Creates a request as [`new`](Self::new). `begin` is called immediately before the request is sent, and returns `then`.
+    pub(crate) fn begun_by<T: FnOnce(Option<&R::Result>) + Send + 'static>(
+        connection: &Arc<ConnectionInner>,
+        request: R,
+        set_meta: fn(&mut R, Meta),
+        check: Result<()>,
+        begin: impl FnOnce(&Arc<ConnectionInner>) -> T + Send + 'static,
+    ) -> Self {
+        let send: SendRequest<R> = Box::new(move |connection, request| {
+            Box::pin(async move {
+                let then = begin(&connection);
+                connection.call_then(&request, then).await
+            })
+        });
+        RequestBuilder { connection: connection.clone(), request, set_meta, check, send }
+    }
+}
+
+impl<R: Request> RequestBuilder<R> {
+    /// Sets the `_meta` of the request, or its trace context.
+    pub fn meta(mut self, meta: impl Into<Meta>) -> Self {
+        (self.set_meta)(&mut self.request, meta.into());
+        self
+    }
+
+    /// Sends the request even if the agent did not offer it. This is for agents that accept more than they advertise.
+    pub fn unchecked(mut self) -> Self {
+        self.check = Ok(());
+        self
+    }
+}
+
+impl<R: Request> IntoFuture for RequestBuilder<R> {
+    type Output = Result<R::Result>;
+    type IntoFuture = Response<R>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        match self.check {
+            Ok(()) => (self.send)(self.connection, self.request),
+            Err(error) => Box::pin(std::future::ready(Err(error))),
+        }
+    }
+}
