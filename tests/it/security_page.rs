@@ -76,6 +76,8 @@ fn limits_of_code() -> BTreeMap<String, String> {
         exchange::limits::HOPS,
         exchange::limits::ATTACHMENT_BYTES,
         exchange::limits::ENVELOPE_IDS,
+        exchange::limits::ENDED_TASKS,
+        exchange::limits::ENDED_TASK_BYTES,
         exchange::limits::SUBSCRIPTION_MESSAGES,
         exchange::limits::SUBSCRIPTION_BYTES,
         dialogue::MAX_DEPTH,

@@ -26,6 +26,11 @@ pub const HOPS: u32 = 16;
 pub const ATTACHMENT_BYTES: usize = 8 * 1024 * 1024;
 /// Number of envelope ids in each id cache. A sender that repeats a message does so soon.
 pub const ENVELOPE_IDS: usize = 4096;
+/// Number of ended tasks of the other agent that are remembered. A repeated delegation is not run again
+/// as long as its task is remembered.
+pub const ENDED_TASKS: usize = 1024;
+/// Maximum size of the remembered tasks together, in bytes. An end that exceeds it alone is not kept.
+pub const ENDED_TASK_BYTES: usize = 4 * 1024 * 1024;
 /// Number of notifications in the queue of a subscription. Beyond it the oldest are dropped.
 pub const SUBSCRIPTION_MESSAGES: usize = 256;
 /// Maximum size of the notifications in the queue of a subscription, in bytes.

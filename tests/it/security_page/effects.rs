@@ -114,6 +114,11 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "the oldest id is evicted, and an envelope that repeats it counts as new",
     ),
     (
+        "exchange::limits::ENDED_TASKS",
+        "the oldest ended task is forgotten, and a repetition of its delegation is a new task",
+    ),
+    ("exchange::limits::ENDED_TASK_BYTES", "the same; an end that is too large alone is not sent again"),
+    (
         "exchange::limits::SUBSCRIPTION_MESSAGES",
         "the oldest notification for a subscriber is evicted, and the subscriber gets the number",
     ),

@@ -8,7 +8,7 @@ use std::time::Duration;
 use duologue_rpc::CancellationToken;
 use duologue_schema::envelope::{
     Ack, Cancel, Delegate, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind,
-    EnvelopeResult, Priority,
+    EnvelopeResult, Priority, TaskStatus,
 };
 use duologue_schema::{Members, Meta};
 use futures::future::BoxFuture;
@@ -71,6 +71,10 @@ impl PeerAgent {
     /// # Ok(())
     /// # }
     /// ```
+    ///
+    /// After a lost connection or a late `ack`, the same task with the same [`id`](DelegateBuilder::id)
+    /// may be sent again. The other agent runs it once: it answers as before, and sends the end again if
+    /// the task has ended. Another task with that id is refused with the code `conflict`.
     ///
     /// # Errors
     ///
@@ -326,6 +330,19 @@ impl Delegation {
     /// may have received it.
     pub fn cancel(&self, reason: impl Into<String>) -> CancelBuilder {
         self.peer.cancel(&self.id).reason(reason)
+    }
+
+    /// Returns the state of the task; see [`PeerAgent::task_status`].
+    ///
+    /// # Errors
+    ///
+    /// Those of [`PeerAgent::task_status`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the request.
+    pub async fn status(&self) -> Result<TaskStatus> {
+        self.peer.task_status(&self.id).await
     }
 
     /// Returns the progress notifications of the task, from its start to its end. Without a report

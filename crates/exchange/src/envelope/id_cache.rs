@@ -4,29 +4,28 @@
 //! rejects messages as old as evicted ones. Envelopes have no authentic send time.
 
 use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasher, RandomState};
+use std::hash::{BuildHasher, Hash, RandomState};
 
 use crate::limits::ENVELOPE_IDS;
 
 /// A cache of the last [`ENVELOPE_IDS`] ids. It stores a fingerprint of each, because a peer may
 /// choose ids of any length.
 pub(crate) struct IdCache {
-    states: [RandomState; 2],
+    prints: Fingerprints,
     known: HashSet<u128>,
     order: VecDeque<u128>,
 }
 
 impl Default for IdCache {
     fn default() -> Self {
-        let states = [RandomState::new(), RandomState::new()];
-        IdCache { states, known: HashSet::new(), order: VecDeque::new() }
+        IdCache { prints: Fingerprints::default(), known: HashSet::new(), order: VecDeque::new() }
     }
 }
 
 impl IdCache {
-    /// Adds an id; returns false if it was already present.
-    pub(crate) fn insert(&mut self, id: &str) -> bool {
-        let print = self.fingerprint(id);
+    /// Adds an id; returns false if it was already present. A foreign id is added with its sender.
+    pub(crate) fn insert(&mut self, id: impl Hash) -> bool {
+        let print = self.prints.of(id);
         if !self.known.insert(print) {
             return false;
         }
@@ -40,14 +39,23 @@ impl IdCache {
     }
 
     /// Returns true if the id is present.
-    pub(crate) fn contains(&self, id: &str) -> bool {
-        self.known.contains(&self.fingerprint(id))
+    pub(crate) fn contains(&self, id: impl Hash) -> bool {
+        self.known.contains(&self.prints.of(id))
     }
+}
 
-    /// Hashes an id with random keys, so that a peer cannot construct two ids with the same
-    /// fingerprint.
-    fn fingerprint(&self, id: &str) -> u128 {
-        let [low, high] = self.states.each_ref().map(|state| u128::from(state.hash_one(id)));
+/// Hashes values with random keys, so that a peer cannot construct two with the same fingerprint.
+pub(crate) struct Fingerprints([RandomState; 2]);
+
+impl Default for Fingerprints {
+    fn default() -> Self {
+        Fingerprints([RandomState::new(), RandomState::new()])
+    }
+}
+
+impl Fingerprints {
+    pub(crate) fn of(&self, value: impl Hash) -> u128 {
+        let [low, high] = self.0.each_ref().map(|state| u128::from(state.hash_one(&value)));
         high << 64 | low
     }
 }

@@ -7,13 +7,13 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use duologue_schema::envelope::{
-    DelegationOutcome, EnvelopeError, EnvelopeId, EnvelopeKind, EnvelopeResult, Notify,
+    AgentId, DelegationOutcome, Envelope, EnvelopeError, EnvelopeId, EnvelopeKind, EnvelopeResult, Notify,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::delegation::{DelegationEnd, DelegationSignal};
-use super::id_cache::IdCache;
+use super::id_cache::{Fingerprints, IdCache};
 use super::inbox::{HandlerNotification, Inbox, InboxDelivery};
 use super::pending::{PendingReplies, ReplyTarget};
 use super::state::ExchangeStats;
@@ -58,8 +58,10 @@ pub(crate) struct EnvelopeMachine {
     ends: HashMap<EnvelopeId, StoredEnd>,
     /// The tasks and queries of the other agent.
     pub(crate) tasks: TaskSlots<RunningTask>,
-    /// The ids of received notifications.
+    /// The senders and ids of received notifications.
     seen: IdCache,
+    /// Fingerprints of delegations, to compare repeated ones.
+    pub(crate) prints: Fingerprints,
     /// The queues of notifications for the handler.
     pub(crate) inbox: Inbox,
     subscribers: Vec<Subscriber>,
@@ -81,6 +83,7 @@ impl EnvelopeMachine {
             ends: HashMap::new(),
             tasks: TaskSlots::default(),
             seen: IdCache::default(),
+            prints: Fingerprints::default(),
             inbox: Inbox::default(),
             subscribers: Vec::new(),
             error_rate: ErrorRateLimit { left: ErrorRateLimit::AT_ONCE, since: now },
@@ -115,7 +118,7 @@ impl EnvelopeMachine {
 
     /// Handles a notification. The progress of a task with a handle goes only to the handle.
     pub(crate) fn notify(&mut self, notification: Received<Notify>, bytes: usize) -> EnvelopeActions {
-        if !self.seen.insert(notification.envelope.id.as_str()) {
+        if !self.seen.insert(sender_and_id(&notification.envelope)) {
             return self.repeated();
         }
         let subscribers = self.subscribers.iter().filter(|subscriber| subscriber.wants(&notification));
@@ -144,7 +147,8 @@ impl EnvelopeMachine {
         let of = result.envelope.reference.as_ref();
         // The task was accepted, so its `ack` is no longer awaited. The caller looks for the end.
         let ack = of.and_then(|of| self.take_ack(of));
-        match of.map_or(ReplyTarget::Unknown, |of| self.pending.result(of)) {
+        let from = &result.envelope.from;
+        match of.map_or(ReplyTarget::Unknown, |of| self.pending.result(from, of)) {
             ReplyTarget::Delegation(task) => {
                 let end = self.end(task, DelegationEnd::Result(without_peer(result), bytes));
                 Some(ack.into_iter().chain([end]).collect())
@@ -159,8 +163,8 @@ impl EnvelopeMachine {
     /// Handles an error that arrives as a notification.
     pub(crate) fn error(&mut self, error: Received<EnvelopeError>, bytes: usize) -> EnvelopeActions {
         let target = match &error.envelope.reference {
-            Some(about) => self.pending.error(about),
-            None if self.seen.insert(error.envelope.id.as_str()) => ReplyTarget::Unknown,
+            Some(about) => self.pending.error(&error.envelope.from, about),
+            None if self.seen.insert(sender_and_id(&error.envelope)) => ReplyTarget::Unknown,
             None => ReplyTarget::Repeated,
         };
         match target {
@@ -180,6 +184,7 @@ impl EnvelopeMachine {
     pub(crate) fn invalid(
         &mut self,
         kind: &EnvelopeKind,
+        from: &AgentId,
         of: &EnvelopeId,
         fault: &EnvelopeError,
     ) -> EnvelopeActions {
@@ -188,9 +193,9 @@ impl EnvelopeMachine {
         match kind {
             EnvelopeKind::Result if self.pending.delegation(of).is_some() => {
                 ack = self.take_ack(of);
-                target = self.pending.result(of);
+                target = self.pending.result(from, of);
             }
-            EnvelopeKind::Error if self.pending.awaits(of) => target = self.pending.error(of),
+            EnvelopeKind::Error if self.pending.awaits(of) => target = self.pending.error(from, of),
             EnvelopeKind::Pong | EnvelopeKind::Response | EnvelopeKind::Ack | EnvelopeKind::Capabilities => {
                 target = self.pending.take_reply(of, kind).map_or(ReplyTarget::Unknown, ReplyTarget::Request);
             }
@@ -288,6 +293,11 @@ impl EnvelopeMachine {
     fn deliver(&mut self, message: HandlerNotification, bytes: usize) -> EnvelopeActions {
         self.inbox.number(message, bytes).map(|delivery| vec![EnvelopeAction::Deliver(delivery)])
     }
+}
+
+/// Returns the key of a message in the cache of seen ones. Different senders may choose the same id.
+fn sender_and_id<P>(envelope: &Envelope<P>) -> (&str, &str) {
+    (envelope.from.as_str(), envelope.id.as_str())
 }
 
 /// Returns the parts of a message that may be stored here. Its `peer` would keep this machine alive.

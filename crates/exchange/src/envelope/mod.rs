@@ -4,6 +4,7 @@ mod delegation;
 mod directory;
 pub(crate) mod discovery;
 mod domain;
+mod ended_tasks;
 pub(crate) mod handler;
 mod id_cache;
 pub(crate) mod inbox;

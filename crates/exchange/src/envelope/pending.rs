@@ -5,7 +5,7 @@
 //! are registered under the envelope's id, which incoming messages carry as `ref`.
 
 use duologue_rpc::PendingTable;
-use duologue_schema::envelope::{EnvelopeId, EnvelopeKind};
+use duologue_schema::envelope::{AgentId, EnvelopeId, EnvelopeKind};
 
 use super::id_cache::IdCache;
 
@@ -17,7 +17,7 @@ pub(crate) struct PendingReplies<W, D> {
     ours: IdCache,
     /// Ids of our messages that a `result` or an `error` has ended. Each ends only once.
     ended: IdCache,
-    /// The same for foreign ids. They have a cache of their own, so that invented ids cannot evict
+    /// The same for foreign ids, each with the sender of the end. They have a cache of their own, so that invented ids cannot evict
     /// ours.
     unknown: IdCache,
 }
@@ -79,36 +79,39 @@ impl<W, D> PendingReplies<W, D> {
 
     /// Finds the receiver of a `result`. A result implies that the task was accepted, so its `ack`
     /// is no longer pending.
-    pub(crate) fn result(&mut self, of: &EnvelopeId) -> ReplyTarget<W, D> {
+    pub(crate) fn result(&mut self, from: &AgentId, of: &EnvelopeId) -> ReplyTarget<W, D> {
         match self.delegations.remove(of) {
             Some(waiter) => {
                 self.take_response(of);
                 self.ended.insert(of.as_str());
                 ReplyTarget::Delegation(waiter)
             }
-            None => self.unclaimed(of),
+            None => self.unclaimed(from, of),
         }
     }
 
     /// Finds the receiver of an `error` notification. If a request with that id waits for its
     /// response, the error is the response.
-    pub(crate) fn error(&mut self, about: &EnvelopeId) -> ReplyTarget<W, D> {
+    pub(crate) fn error(&mut self, from: &AgentId, about: &EnvelopeId) -> ReplyTarget<W, D> {
         let delegation = self.delegations.remove(about);
         let target = match (self.take_response(about), delegation) {
             (Some(waiter), _) => ReplyTarget::Request(waiter),
             (None, Some(waiter)) => ReplyTarget::Delegation(waiter),
-            (None, None) => return self.unclaimed(about),
+            (None, None) => return self.unclaimed(from, about),
         };
         self.ended.insert(about.as_str());
         target
     }
 
     /// Classifies an end without a receiver as new or repeated.
-    fn unclaimed(&mut self, id: &EnvelopeId) -> ReplyTarget<W, D> {
+    fn unclaimed(&mut self, from: &AgentId, id: &EnvelopeId) -> ReplyTarget<W, D> {
         let id = id.as_str();
-        let ours = self.ours.contains(id) || self.ended.contains(id);
-        let cache = if ours { &mut self.ended } else { &mut self.unknown };
-        if cache.insert(id) { ReplyTarget::Unknown } else { ReplyTarget::Repeated }
+        let new = match self.ours.contains(id) || self.ended.contains(id) {
+            true => self.ended.insert(id),
+            // Another agent may end a message of its own with the same id.
+            false => self.unknown.insert((from.as_str(), id)),
+        };
+        if new { ReplyTarget::Unknown } else { ReplyTarget::Repeated }
     }
 
     /// Returns true if a request or a delegation with this id is pending.

@@ -5,14 +5,16 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use duologue_rpc::CancellationToken;
-use duologue_schema::envelope::{Delegate, Envelope, EnvelopeError, EnvelopeErrorCode, Notify};
+use duologue_schema::envelope::{
+    Delegate, Envelope, EnvelopeError, EnvelopeErrorCode, Notify, Question, TaskState, TaskStatus,
+};
 use duologue_schema::{Json, Meta, SessionId, TraceContext};
 
-use super::Received;
 use super::received::{MetaBeside, ReplyAddress};
+use super::{QueryBuilder, Received};
 use crate::error::Result;
 use crate::hops::Hops;
-use crate::peer_agent::PeerAgent;
+use crate::peer_agent::{PeerAgent, now_ms};
 use duologue_rpc::Lock as _;
 
 /// Topic of the progress notifications of a delegation. Their `ref` is the id of the delegation.
@@ -31,17 +33,40 @@ pub struct ReceivedTask {
     hops: Hops,
     beside: MetaBeside,
     cancellation: CancellationToken,
-    why: Arc<Mutex<Option<EnvelopeError>>>,
+    phase: Arc<Mutex<TaskPhase>>,
     /// True until the task ends: no progress follows the end. A sender keeps the lock, so the end
     /// waits for it. A `Tap` that calls [`progress`](Self::progress) meanwhile is not blocked.
     reports: Arc<tokio::sync::Mutex<bool>>,
+}
+
+/// The state of a task until it ends.
+#[derive(Default)]
+struct TaskPhase {
+    accepted: bool,
+    /// The number of open queries to the delegating agent.
+    asking: usize,
+    /// The reason to stop.
+    why: Option<EnvelopeError>,
+    /// The time of the last change, in milliseconds since 1970.
+    updated_ms: u64,
+}
+
+/// Counts an open query to the delegating agent.
+pub(crate) struct OpenQuestion(ReceivedTask);
+
+impl Drop for OpenQuestion {
+    fn drop(&mut self) {
+        self.0.change(|phase| phase.asking -= 1);
+    }
 }
 
 impl ReceivedTask {
     pub(crate) fn new(received: Received<Delegate>, cancellation: CancellationToken) -> Self {
         let Received { envelope, peer, hops, beside } = received;
         let (envelope, reports) = (Arc::new(envelope), Arc::new(tokio::sync::Mutex::new(true)));
-        ReceivedTask { envelope, peer, hops, beside, cancellation, why: Arc::default(), reports }
+        let phase = TaskPhase { updated_ms: now_ms(), ..TaskPhase::default() };
+        let phase = Arc::new(Mutex::new(phase));
+        ReceivedTask { envelope, peer, hops, beside, cancellation, phase, reports }
     }
 
     /// Returns the number of handlers that the task has passed through.
@@ -153,6 +178,20 @@ impl ReceivedTask {
         &self.cancellation
     }
 
+    /// Creates a query to the delegating agent about this task. Its `ref` is the id of the delegation,
+    /// and the state of the task is `input_required` until the answer arrives.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`PeerAgent::query`].
+    ///
+    /// # Cancel safety
+    ///
+    /// That of [`PeerAgent::query`].
+    pub fn ask(&self, question: impl Into<Question>) -> QueryBuilder {
+        self.peer.query(question).for_task(self.clone())
+    }
+
     /// Sends a progress notification with the topic [`PROGRESS`]. Nothing is sent if the other
     /// agent requested no report, or if the task has ended: no progress follows the end.
     ///
@@ -193,15 +232,47 @@ impl ReceivedTask {
         self.beside.take_answer()
     }
 
+    fn change(&self, change: impl FnOnce(&mut TaskPhase)) {
+        let mut phase = self.phase.lock_unpoisoned();
+        change(&mut phase);
+        phase.updated_ms = now_ms();
+    }
+
+    /// Records that the task was accepted.
+    pub(crate) fn accepted(&self) {
+        self.change(|phase| phase.accepted = true);
+    }
+
+    /// Records that the task waits for an answer, until the guard is dropped.
+    pub(crate) fn open_question(self) -> OpenQuestion {
+        self.change(|phase| phase.asking += 1);
+        OpenQuestion(self)
+    }
+
+    /// Returns the state of a running task.
+    pub(crate) fn status(&self) -> TaskStatus {
+        let phase = self.phase.lock_unpoisoned();
+        let cancelled = |why: &EnvelopeError| why.code == EnvelopeErrorCode::Cancelled;
+        let state = match &*phase {
+            TaskPhase { why: Some(why), .. } if cancelled(why) => TaskState::Cancelling,
+            TaskPhase { accepted: false, .. } => TaskState::Submitted,
+            TaskPhase { asking: 1.., .. } => TaskState::InputRequired,
+            _ => TaskState::Working,
+        };
+        TaskStatus::new(&self.envelope.id, state).updated_ms(phase.updated_ms)
+    }
+
     /// Cancels the task. Only the first reason is kept.
     pub(crate) fn stop(&self, code: EnvelopeErrorCode, why: impl Into<String>) {
-        self.why.lock_unpoisoned().get_or_insert_with(|| EnvelopeError::of(code, why));
+        self.change(|phase| {
+            phase.why.get_or_insert_with(|| EnvelopeError::of(code, why));
+        });
         self.cancellation.cancel();
     }
 
     /// Returns the error that ends the task if it does not finish after a cancellation.
     pub(crate) fn stopped(&self) -> Option<EnvelopeError> {
-        let why = self.why.lock_unpoisoned().clone();
+        let why = self.phase.lock_unpoisoned().why.clone();
         why.or_else(|| {
             self.is_cancelled().then(|| EnvelopeError::of(EnvelopeErrorCode::Cancelled, "it was withdrawn"))
         })

@@ -7,7 +7,7 @@ use duologue_rpc::RequestHandle;
 use duologue_schema::Request;
 use duologue_schema::envelope::{
     Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeId, EnvelopeKind, EnvelopeParams, EnvelopeResult,
-    Payload, Ping, Pong, Query, QueryResponse, Question, RequestPayload,
+    Payload, Ping, Pong, Query, QueryResponse, Question, RequestPayload, TaskStatus,
 };
 use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ use tokio::sync::oneshot;
 
 use super::machine::EnvelopeReply;
 use super::outgoing::{MessageOptions, message_options, with_attachments};
-use super::{Received, read};
+use super::{Received, ReceivedTask, read};
 use crate::error::{Error, Result};
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
@@ -79,7 +79,38 @@ impl PeerAgent {
     /// Dropping the future withdraws the query. A response that arrives later is dropped and
     /// counted.
     pub fn query(&self, question: impl Into<Question>) -> QueryBuilder {
-        QueryBuilder { peer: self.clone(), query: Query::new(question), options: MessageOptions::here() }
+        QueryBuilder {
+            peer: self.clone(),
+            query: Query::new(question),
+            options: MessageOptions::here(),
+            task: None,
+        }
+    }
+
+    /// Returns the state of a task that was delegated to the other agent, by the id of the delegation. The
+    /// task may be one of an earlier handle. An agent remembers its running tasks, and about a thousand
+    /// ended ones of the connection.
+    ///
+    /// The request is a query with the domain [`TaskStatus::DOMAIN`].
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Response`] with the code `not_found` if the other agent does not remember such a task of
+    /// ours. [`Error::Answer`] if it answers the query without a state. Else the errors of
+    /// [`query`](Self::query).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the request.
+    pub async fn task_status(&self, task: impl Into<EnvelopeId>) -> Result<TaskStatus> {
+        let query = self.query("What is the state of this task?").domain(TaskStatus::DOMAIN);
+        let answer = query.about(task).await?;
+        let status = answer.data.as_ref().and_then(|data| data.parse().ok());
+        status.ok_or_else(|| {
+            let message = "the response has no state of a task";
+            let fault = EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, message);
+            Error::Answer { kind: EnvelopeKind::Query, fault }
+        })
     }
 
     /// Sends a request and waits for its answer.
@@ -193,12 +224,27 @@ pub struct QueryBuilder {
     peer: PeerAgent,
     query: Query,
     options: MessageOptions,
+    /// The task that waits for the answer.
+    task: Option<ReceivedTask>,
 }
 
 message_options!([] QueryBuilder);
 with_attachments!([] QueryBuilder, query);
 
 impl QueryBuilder {
+    /// Makes this a question about a task.
+    pub(super) fn for_task(mut self, task: ReceivedTask) -> Self {
+        self.options.reference = Some(task.envelope.id.clone());
+        self.task = Some(task);
+        self
+    }
+
+    /// Sets the message that this one refers to: `ref` on the wire.
+    pub fn about(mut self, message: impl Into<EnvelopeId>) -> Self {
+        self.options.reference = Some(message.into());
+        self
+    }
+
     /// Sets the domain, such as `family.calendar`.
     pub fn domain(mut self, domain: impl Into<String>) -> Self {
         self.query = self.query.domain(domain);
@@ -230,7 +276,8 @@ impl QueryBuilder {
     ///
     /// That of [`PeerAgent::query`].
     pub async fn received(self) -> Result<Received<QueryResponse>> {
-        let QueryBuilder { peer, query, options } = self;
+        let QueryBuilder { peer, query, options, task } = self;
+        let _open = task.map(ReceivedTask::open_question);
         let deadline = Duration::from_millis(query.deadline_ms.unwrap_or(Query::DEADLINE_MS));
         let message = peer.prepare(query, options)?;
         let EnvelopeResult { envelope, meta, .. } = peer.ask(message, deadline).await?;

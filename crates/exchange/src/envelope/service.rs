@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use duologue_rpc::{Closed, Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{
-    Discover, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind, EnvelopeParams, EnvelopeResult,
-    METHODS, Payload, Ping, Query, QueryResponse, RequestPayload,
+    AgentId, Discover, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind, EnvelopeParams,
+    EnvelopeResult, METHODS, Payload, Ping, Query, QueryResponse, RequestPayload, TaskStatus,
 };
 use tokio::time::Instant;
 
@@ -79,6 +79,11 @@ fn query_limit(peer: &PeerAgent) -> usize {
 }
 
 pub(crate) fn query(handler: &Arc<dyn ErasedEnvelopeHandler>, query: Received<Query>, responder: Responder) {
+    if query.domain.as_deref() == Some(TaskStatus::DOMAIN)
+        && let Some(task) = query.envelope.reference.clone()
+    {
+        return query.origin().respond(responder, task_runner::status(&query, task));
+    }
     let (origin, limit) = (query.origin(), query_limit(&query.peer));
     if !query.peer.link.envelopes.with(|machine| machine.tasks.start_query(limit)) {
         let fault = EnvelopeError::overloaded(format!("query limit reached ({limit} running); retry later"));
@@ -195,7 +200,8 @@ fn handled<P: Payload>(peer: &PeerAgent, handled: Result<bool, Box<InvalidEnvelo
         Err(unfit) => unfit,
     };
     let envelopes = &peer.link.envelopes;
-    let end = |of| envelopes.handle(|machine| machine.invalid(&P::KIND, of, &unfit.fault));
+    let from = unfit.head.from.clone().unwrap_or_else(|| AgentId::from(""));
+    let end = |of| envelopes.handle(|machine| machine.invalid(&P::KIND, &from, of, &unfit.fault));
     let ours = unfit.head.reference.as_ref().is_some_and(end);
     match P::KIND {
         // The message may be valid for the user's own handlers.

@@ -5,19 +5,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_rpc::{CancellationToken, Responder, with_cancel_grace};
-use duologue_schema::Meta;
 use duologue_schema::envelope::{
     Ack, Cancel, Capabilities, Delegate, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeId,
-    NotificationPayload,
+    NotificationPayload, OutcomeStatus, Query, QueryResponse, TaskState, TaskStatus,
 };
+use duologue_schema::{Json, Meta};
 use futures::FutureExt as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::ended_tasks::{EndedTask, TaskEnd, TaskKey};
 use super::handler::{ErasedEnvelopeHandler, no_slots};
 use super::task_slots::{Admission, TaskLookup};
 use super::{Received, ReceivedTask};
-use crate::peer_agent::{Link, PeerAgent};
+use crate::peer_agent::{Link, PeerAgent, now_ms};
 
 /// The response to a delegation; an `Err` becomes a JSON-RPC error.
 type Decision = Result<Ack, EnvelopeError>;
@@ -48,8 +49,11 @@ pub(crate) fn delegate(
     received: Received<Delegate>,
     responder: Responder,
 ) {
-    let (link, id) = (received.peer.link.clone(), received.envelope.id.clone());
+    let link = received.peer.link.clone();
+    let key = (received.envelope.from.clone(), received.envelope.id.clone());
     let origin = received.origin();
+    // A payload that was decoded can be encoded.
+    let content = serde_json::to_string(&*received).unwrap_or_default();
     let limit = match capabilities(&received.peer, &**handler) {
         Ok(capabilities) => capabilities.max_concurrent_tasks,
         Err(fault) => return origin.respond::<Ack>(responder, Err(fault)),
@@ -57,13 +61,16 @@ pub(crate) fn delegate(
     let task = ReceivedTask::new(received, responder.cancellation().clone());
     let (decided, decision) = watch::channel(None);
     let running = RunningTask { task: task.clone(), decision };
-    let admission = match limit {
+    let (content, admission) = match limit {
         0 => return origin.respond::<Ack>(responder, Err(no_slots())),
-        _ => link.envelopes.with(|machine| machine.tasks.admit(&id, limit, task.is_urgent(), running)),
+        _ => link.envelopes.with(|machine| {
+            let content = machine.prints.of(content.as_str());
+            (content, machine.tasks.admit(&key, content, limit, task.is_urgent(), running))
+        }),
     };
     match admission {
         Admission::Admitted => {
-            let slot = Slot::new(link, id, task.is_urgent());
+            let slot = Slot::new(link, key, content, task.is_urgent());
             let handler = handler.clone();
             responder.spawn_with(|responder| run(slot, handler, task, decided, responder));
         }
@@ -77,7 +84,19 @@ pub(crate) fn delegate(
             let decided = guarded(responder.cancellation(), Duration::ZERO, first.decided()).await;
             origin.respond(responder, decided.unwrap_or_else(Err));
         }),
-        Admission::Finished => origin.respond(responder, Ok(Ack::new(true))),
+        Admission::Ended(EndedTask { ack, end, .. }) => {
+            origin.respond(responder, Ok(ack));
+            if task.wants_report() {
+                // The other agent waits for an end: it has not received the first one, or dropped it.
+                let forgotten =
+                    || Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, "the result is not kept"));
+                report(&task, end.map_or_else(forgotten, |end| (*end).clone()));
+            }
+        }
+        Admission::Conflict => {
+            let fault = EnvelopeError::of(EnvelopeErrorCode::Conflict, "this id is that of another task");
+            origin.respond::<Ack>(responder, Err(fault));
+        }
     }
 }
 
@@ -90,7 +109,7 @@ impl RunningTask {
 }
 
 async fn run(
-    slot: Slot,
+    mut slot: Slot,
     handler: Arc<dyn ErasedEnvelopeHandler>,
     task: ReceivedTask,
     decided: watch::Sender<Option<Decision>>,
@@ -111,16 +130,18 @@ async fn run(
     if !goes_on {
         // Released before the response is sent: the other agent may retry at once.
         task.end_progress().await;
-        slot.refuse();
+        slot.refuse(&task, decision.as_ref().ok());
         return origin.respond(responder, decision);
     }
+    task.accepted();
+    slot.ack = decision.clone().unwrap_or_else(|_| Ack::new(true));
     origin.respond(responder, decision);
     let end = work(handler, &task, grace).await;
     // The slot is kept until the output has room, so that an agent that does not read cannot start
     // more work. It is released before the result is sent, so that the next task finds it free.
     let reports = task.wants_report() && task.peer.rpc().ready().await.is_ok();
     task.end_progress().await;
-    drop(slot);
+    slot.finish(&task, &end);
     if reports {
         report(&task, end);
     }
@@ -185,6 +206,20 @@ fn send_end<P: NotificationPayload>(task: &ReceivedTask, end: P, meta: Option<Me
     Ok(task.peer.rpc().notify_now(&message)?)
 }
 
+/// Answers a query about the state of a task. The reader calls it.
+pub(crate) fn status(query: &Received<Query>, task: EnvelopeId) -> Result<QueryResponse, EnvelopeError> {
+    let key = (query.envelope.from.clone(), task);
+    let status = match query.peer.link.envelopes.with(|machine| machine.tasks.find(&key)) {
+        TaskLookup::Running(RunningTask { task, .. }) => task.status(),
+        TaskLookup::Ended(EndedTask { status, .. }) => status,
+        TaskLookup::Nothing => return Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, NO_TASK)),
+    };
+    let data = Json::new(&status).map_err(|error| EnvelopeError::internal(error.to_string()))?;
+    Ok(QueryResponse::new(status.state.as_str()).data(data))
+}
+
+const NO_TASK: &str = "there is no delegation of yours with this id";
+
 /// Handles a cancellation. The reader calls it.
 pub(crate) fn cancel(
     handler: &Arc<dyn ErasedEnvelopeHandler>,
@@ -196,18 +231,19 @@ pub(crate) fn cancel(
         let fault = EnvelopeError::of(EnvelopeErrorCode::from(reason), message);
         Ok(Ack::new(false).reason(reason).error(fault))
     };
-    let of = received.envelope.reference.as_ref();
-    let find = |of| received.peer.link.envelopes.with(|machine| machine.tasks.find(of));
+    // A task belongs to the agent that delegated it. For another one it does not exist.
+    let of = received.envelope.reference.clone().map(|of| (received.envelope.from.clone(), of));
+    let find = |of| received.peer.link.envelopes.with(|machine| machine.tasks.find(&of));
     match of.map_or(TaskLookup::Nothing, find) {
         TaskLookup::Running(RunningTask { task, .. }) => {
             let handler = handler.clone();
             responder.spawn_with(|responder| stop(handler, received, task, responder));
         }
-        TaskLookup::Finished => {
+        TaskLookup::Ended(_) => {
             origin.respond(responder, refuse("already_finished", "the delegation is over"));
         }
         TaskLookup::Nothing => {
-            origin.respond(responder, refuse("not_found", "there is no delegation with this id"));
+            origin.respond(responder, refuse("not_found", NO_TASK));
         }
     }
 }
@@ -257,7 +293,10 @@ pub(crate) async fn guarded<F: Future>(
 /// The slot of a task. Dropping it frees the slot.
 struct Slot {
     link: Arc<Link>,
-    id: EnvelopeId,
+    key: TaskKey,
+    content: u128,
+    /// The response to the delegation, for repeated ones.
+    ack: Ack,
     urgent: bool,
     /// False once the slot has been freed. Another task may own it after that.
     taken: bool,
@@ -265,23 +304,67 @@ struct Slot {
 
 impl Slot {
     /// Creates the owner of a slot that was admitted.
-    fn new(link: Arc<Link>, id: EnvelopeId, urgent: bool) -> Self {
+    fn new(link: Arc<Link>, key: TaskKey, content: u128, urgent: bool) -> Self {
         if urgent {
             link.envelopes.urgent.send_modify(|running| *running += 1);
         }
-        Slot { link, id, urgent, taken: true }
+        Slot { link, key, content, ack: Ack::new(true), urgent, taken: true }
     }
 
-    fn refuse(mut self) {
+    /// Frees the slot of a task that was not accepted. `ack` is a rejection.
+    fn refuse(mut self, task: &ReceivedTask, ack: Option<&Ack>) {
         self.taken = false;
-        self.link.envelopes.with(|machine| machine.tasks.refuse(&self.id));
+        let rejected = ack.map(|ack| {
+            self.ack = ack.clone();
+            let mut status = ended(task, TaskState::Rejected);
+            status.error = ack.error.clone();
+            self.ended(status, None)
+        });
+        self.link.envelopes.with(|machine| machine.tasks.refuse(&self.key, rejected));
     }
+
+    /// Frees the slot of a task that has ended.
+    fn finish(mut self, task: &ReceivedTask, end: &TaskEnd) {
+        self.taken = false;
+        let mut status = ended(task, TaskState::Completed);
+        match end {
+            Ok(outcome) if outcome.status == OutcomeStatus::Failed => {
+                status.state = TaskState::Failed;
+                status.error = outcome.fault();
+            }
+            Ok(_) => {}
+            Err(fault) => {
+                let deadline = task.stopped().is_some_and(|why| why.code == EnvelopeErrorCode::Timeout);
+                status.state = match fault.code {
+                    EnvelopeErrorCode::Cancelled => TaskState::Cancelled,
+                    EnvelopeErrorCode::Timeout if deadline => TaskState::Expired,
+                    _ => TaskState::Failed,
+                };
+                status.error = Some(fault.clone());
+            }
+        }
+        let ended = self.ended(status, Some(Arc::new(end.clone())));
+        self.link.envelopes.with(|machine| machine.tasks.finish(&self.key, ended));
+    }
+
+    fn ended(&self, status: TaskStatus, end: Option<Arc<TaskEnd>>) -> EndedTask {
+        EndedTask { content: self.content, ack: self.ack.clone(), status, end }
+    }
+}
+
+fn ended(task: &ReceivedTask, state: TaskState) -> TaskStatus {
+    TaskStatus::new(&task.envelope.id, state).updated_ms(now_ms())
 }
 
 impl Drop for Slot {
     fn drop(&mut self) {
         if self.taken {
-            self.link.envelopes.with(|machine| machine.tasks.finish(&self.id));
+            // The connection ends, or the task panicked outside its handler.
+            let fault = EnvelopeError::internal("the task was dropped");
+            let status =
+                TaskStatus::new(&self.key.1, TaskState::Failed).updated_ms(now_ms()).error(fault.clone());
+            let ended = self.ended(status, Some(Arc::new(Err(fault))));
+            self.link.envelopes.with(|machine| machine.tasks.finish(&self.key, ended));
         }
         if self.urgent {
             self.link.envelopes.urgent.send_modify(|running| *running -= 1);

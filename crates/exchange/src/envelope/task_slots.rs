@@ -1,24 +1,30 @@
-//! The incoming work of a connection: slots for delegations, ids of finished ones, and the number of
+//! The incoming work of a connection: slots for delegations, the ended ones, and the number of
 //! queries. No I/O and no clock.
 
 use std::collections::HashMap;
 
-use duologue_schema::envelope::{AgentStatus, Capabilities, EnvelopeId, Pong};
+use duologue_schema::envelope::{AgentStatus, Capabilities, Pong};
 
-use super::id_cache::IdCache;
+use super::ended_tasks::{EndedTask, EndedTasks, TaskKey};
 
 /// The delegations of the other agent. `H` is the handle on a running one.
 pub(crate) struct TaskSlots<H> {
-    running: HashMap<EnvelopeId, H>,
-    finished: IdCache,
+    running: HashMap<TaskKey, TakenSlot<H>>,
+    ended: EndedTasks,
     /// The number of queries that are being handled.
     queries: usize,
     /// The last capabilities that our handler returned.
     pub(crate) capabilities: Capabilities,
 }
 
+struct TakenSlot<H> {
+    /// The fingerprint of the delegation.
+    content: u128,
+    handle: H,
+}
+
 /// The outcome of a request for a slot.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum Admission<H> {
     /// The task has a slot until [`TaskSlots::finish`] or [`TaskSlots::refuse`].
     Admitted,
@@ -26,18 +32,20 @@ pub(crate) enum Admission<H> {
     Full,
     /// The task already has a slot: this message is a repetition.
     Running(H),
-    /// The task has already finished.
-    Finished,
+    /// The task has already ended: this message is a repetition.
+    Ended(EndedTask),
+    /// The id is that of another task of the same sender.
+    Conflict,
 }
 
 /// The outcome of a lookup.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, PartialEq)]
 pub(crate) enum TaskLookup<H> {
     /// The task is running.
     Running(H),
-    /// The task has finished.
-    Finished,
-    /// No task has this id.
+    /// The task has ended.
+    Ended(EndedTask),
+    /// The sender has no task with this id.
     Nothing,
 }
 
@@ -45,7 +53,7 @@ impl<H> Default for TaskSlots<H> {
     fn default() -> Self {
         TaskSlots {
             running: HashMap::new(),
-            finished: IdCache::default(),
+            ended: EndedTasks::default(),
             queries: 0,
             capabilities: Capabilities::new(""),
         }
@@ -54,36 +62,57 @@ impl<H> Default for TaskSlots<H> {
 
 impl<H: Clone> TaskSlots<H> {
     /// Requests a slot for a delegation. An urgent one may use one slot above the limit.
-    pub(crate) fn admit(&mut self, id: &EnvelopeId, limit: u32, urgent: bool, handle: H) -> Admission<H> {
-        if let Some(running) = self.running.get(id) {
-            return Admission::Running(running.clone());
+    pub(crate) fn admit(
+        &mut self,
+        key: &TaskKey,
+        content: u128,
+        limit: u32,
+        urgent: bool,
+        handle: H,
+    ) -> Admission<H> {
+        if let Some(running) = self.running.get(key) {
+            return match running.content == content {
+                true => Admission::Running(running.handle.clone()),
+                false => Admission::Conflict,
+            };
         }
-        if self.finished.contains(id.as_str()) {
-            return Admission::Finished;
+        match self.ended.get(key) {
+            Some(ended) if ended.content != content => return Admission::Conflict,
+            Some(ended) if !ended.is_rejected() => return Admission::Ended(ended.clone()),
+            _ => {}
         }
         if self.count() >= u64::from(limit) + u64::from(urgent) {
             return Admission::Full;
         }
-        self.running.insert(id.clone(), handle);
+        self.ended.remove(key);
+        self.running.insert(key.clone(), TakenSlot { content, handle });
         Admission::Admitted
     }
 
-    /// Frees the slot of a rejected task. The same message may be sent again.
-    pub(crate) fn refuse(&mut self, id: &EnvelopeId) {
-        self.running.remove(id);
+    /// Frees the slot of a task that was not accepted. The same message may be sent again. `ended`
+    /// describes a rejection.
+    pub(crate) fn refuse(&mut self, key: &TaskKey, ended: Option<EndedTask>) {
+        if self.running.remove(key).is_some()
+            && let Some(ended) = ended
+        {
+            self.ended.insert(key.clone(), ended);
+        }
     }
 
-    /// Frees the slot of a finished task; returns false if it had already finished.
-    pub(crate) fn finish(&mut self, id: &EnvelopeId) -> bool {
-        self.running.remove(id).is_some() && self.finished.insert(id.as_str())
+    /// Frees the slot of an ended task; returns false if it had already ended.
+    pub(crate) fn finish(&mut self, key: &TaskKey, ended: EndedTask) -> bool {
+        let ends = self.running.remove(key).is_some();
+        if ends {
+            self.ended.insert(key.clone(), ended);
+        }
+        ends
     }
 
-    /// Looks up a task to cancel.
-    pub(crate) fn find(&self, id: &EnvelopeId) -> TaskLookup<H> {
-        match self.running.get(id) {
-            Some(handle) => TaskLookup::Running(handle.clone()),
-            None if self.finished.contains(id.as_str()) => TaskLookup::Finished,
-            None => TaskLookup::Nothing,
+    /// Looks up a task to cancel it or to report its state.
+    pub(crate) fn find(&self, key: &TaskKey) -> TaskLookup<H> {
+        match self.running.get(key) {
+            Some(running) => TaskLookup::Running(running.handle.clone()),
+            None => self.ended.get(key).cloned().map_or(TaskLookup::Nothing, TaskLookup::Ended),
         }
     }
 

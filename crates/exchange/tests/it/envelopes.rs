@@ -10,3 +10,4 @@ mod load;
 mod notifications;
 mod pair;
 mod priorities;
+mod task_states;

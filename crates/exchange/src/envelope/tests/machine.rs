@@ -80,15 +80,18 @@ async fn an_error_ends_the_request_first() {
     assert_eq!(names(machine.error(received(&peer, &id, fault()), 1)), Some(vec!["reply"]));
     assert!(machine.end_of(&id).is_none());
     assert_eq!(names(machine.error(received(&peer, &id, fault()), 1)), Some(vec![]));
-    assert_eq!(names(machine.invalid(&EnvelopeKind::Error, &id, &fault())), None);
+    assert_eq!(names(machine.invalid(&EnvelopeKind::Error, &"peer".into(), &id, &fault())), None);
 }
 
 #[tokio::test]
 async fn an_invalid_result_ends_a_delegation() {
     let (mut machine, _, id) = delegated();
     let fault = EnvelopeError::internal("invalid");
-    assert_eq!(names(machine.invalid(&EnvelopeKind::Pong, &id, &fault)), None);
-    assert_eq!(names(machine.invalid(&EnvelopeKind::Result, &id, &fault)), Some(vec!["fail", "wake"]));
+    assert_eq!(names(machine.invalid(&EnvelopeKind::Pong, &"peer".into(), &id, &fault)), None);
+    assert_eq!(
+        names(machine.invalid(&EnvelopeKind::Result, &"peer".into(), &id, &fault)),
+        Some(vec!["fail", "wake"])
+    );
     let kind = match machine.claim(&id) {
         Some(DelegationEnd::Lost(Error::Answer { kind, .. })) => kind,
         _ => panic!("the delegation was not lost"),

@@ -85,7 +85,7 @@ proptest! {
                     } else {
                         ReplyTarget::Repeated
                     };
-                    prop_assert_eq!(pending.result(&id), whose);
+                    prop_assert_eq!(pending.result(&"peer".into(), &id), whose);
                 }
                 Event::Error => {
                     let delegations = model.delegations.remove(&number);
@@ -101,7 +101,7 @@ proptest! {
                     } else {
                         ReplyTarget::Repeated
                     };
-                    prop_assert_eq!(pending.error(&id), whose);
+                    prop_assert_eq!(pending.error(&"peer".into(), &id), whose);
                 }
                 Event::GivesUp => {
                     prop_assert_eq!(pending.take_response(&id).is_some(), model.asking.remove(&number));
@@ -130,16 +130,16 @@ fn invented_ids_do_not_repeat_an_end() {
         pending.add_request(id.clone(), EnvelopeKind::Ack, ());
     }
     pending.remove_delegation(&dropped);
-    assert_eq!(pending.result(&ended), ReplyTarget::Delegation(0));
+    assert_eq!(pending.result(&"peer".into(), &ended), ReplyTarget::Delegation(0));
     assert_eq!(
-        [&dropped, &stranger].map(|id| pending.result(id)),
+        [&dropped, &stranger].map(|id| pending.result(&"peer".into(), id)),
         [ReplyTarget::Unknown, ReplyTarget::Unknown]
     );
     for number in 0..10_000 {
-        pending.result(&EnvelopeId::from(number.to_string()));
+        pending.result(&"peer".into(), &EnvelopeId::from(number.to_string()));
     }
     assert_eq!(
-        [&ended, &dropped].map(|id| pending.result(id)),
+        [&ended, &dropped].map(|id| pending.result(&"peer".into(), id)),
         [ReplyTarget::Repeated, ReplyTarget::Repeated]
     );
 }

@@ -1,27 +1,32 @@
 //! Compares the task slots with a model.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
-use duologue_schema::envelope::EnvelopeId;
+use duologue_schema::envelope::{Ack, TaskState, TaskStatus};
 use proptest::prelude::*;
 
+use crate::envelope::ended_tasks::{EndedTask, TaskKey};
 use crate::envelope::task_slots::{Admission, TaskLookup, TaskSlots};
 
 #[derive(Clone, Copy, Debug)]
 enum Event {
-    Arrives { urgent: bool },
-    Refused,
+    Arrives { urgent: bool, content: u128 },
+    Refused { rejected: bool },
     Finished,
     Cancelled,
 }
 
 fn event() -> impl Strategy<Value = Event> {
     prop_oneof![
-        3 => any::<bool>().prop_map(|urgent| Event::Arrives { urgent }),
-        1 => Just(Event::Refused),
+        3 => (any::<bool>(), 0..2_u128).prop_map(|(urgent, content)| Event::Arrives { urgent, content }),
+        1 => any::<bool>().prop_map(|rejected| Event::Refused { rejected }),
         2 => Just(Event::Finished),
         1 => Just(Event::Cancelled),
     ]
+}
+
+fn ended(content: u128, state: TaskState) -> EndedTask {
+    EndedTask { content, ack: Ack::new(true), status: TaskStatus::new("t", state), end: None }
 }
 
 proptest! {
@@ -31,44 +36,55 @@ proptest! {
         events in prop::collection::vec((0..8_usize, event()), 0..80),
     ) {
         let mut tasks = TaskSlots::default();
-        let (mut running, mut finished) = (HashSet::new(), HashSet::new());
+        let (mut running, mut known) = (HashSet::new(), HashMap::<usize, EndedTask>::new());
+        let mut contents = HashMap::new();
         for (number, event) in events {
-            let id = EnvelopeId::from(&*number.to_string());
+            // Half of the tasks have the id of another sender's.
+            let key: TaskKey = ((number % 2).to_string().into(), (number / 2).to_string().into());
             match event {
-                Event::Arrives { urgent } => {
+                Event::Arrives { urgent, content } => {
                     let room = running.len() < limit as usize + usize::from(urgent);
                     let admission = if running.contains(&number) {
-                        Admission::Running(number)
-                    } else if finished.contains(&number) {
-                        Admission::Finished
-                    } else if room {
-                        running.insert(number);
-                        Admission::Admitted
+                        if contents[&number] == content { Admission::Running(number) } else { Admission::Conflict }
                     } else {
-                        Admission::Full
+                        match known.get(&number) {
+                            Some(ended) if ended.content != content => Admission::Conflict,
+                            Some(ended) if !ended.is_rejected() => Admission::Ended(ended.clone()),
+                            _ if room => {
+                                running.insert(number);
+                                contents.insert(number, content);
+                                known.remove(&number);
+                                Admission::Admitted
+                            }
+                            _ => Admission::Full,
+                        }
                     };
-                    prop_assert_eq!(tasks.admit(&id, limit, urgent, number), admission);
+                    prop_assert_eq!(tasks.admit(&key, content, limit, urgent, number), admission);
                 }
-                Event::Refused => {
-                    tasks.refuse(&id);
-                    running.remove(&number);
+                Event::Refused { rejected } => {
+                    let task = rejected.then(|| {
+                        ended(contents.get(&number).copied().unwrap_or_default(), TaskState::Rejected)
+                    });
+                    tasks.refuse(&key, task.clone());
+                    if running.remove(&number) && let Some(task) = task {
+                        known.insert(number, task);
+                    }
                 }
                 Event::Finished => {
                     let first = running.remove(&number);
+                    let task = ended(contents.get(&number).copied().unwrap_or_default(), TaskState::Completed);
                     if first {
-                        finished.insert(number);
+                        known.insert(number, task.clone());
                     }
-                    prop_assert_eq!(tasks.finish(&id), first);
+                    prop_assert_eq!(tasks.finish(&key, task), first);
                 }
                 Event::Cancelled => {
                     let found = if running.contains(&number) {
                         TaskLookup::Running(number)
-                    } else if finished.contains(&number) {
-                        TaskLookup::Finished
                     } else {
-                        TaskLookup::Nothing
+                        known.get(&number).cloned().map_or(TaskLookup::Nothing, TaskLookup::Ended)
                     };
-                    prop_assert_eq!(tasks.find(&id), found);
+                    prop_assert_eq!(tasks.find(&key), found);
                 }
             }
             prop_assert_eq!(tasks.count(), running.len() as u64);

@@ -309,8 +309,10 @@ async fn a_task_is_not_done_twice() {
     let end = desk.client.expect("_session/error").await;
     let envelope = &end["params"]["envelope"];
     assert_eq!((&envelope["ref"], &envelope["payload"]["code"]), (&json!("d"), &json!("cancelled")));
-    // It is over, and stays over.
+    // It is over, and stays over. Whoever repeats it receives the end again.
     assert!(accepted(&desk.asked("_session/delegate", task("d", "wait")).await));
+    let again = desk.client.expect("_session/error").await;
+    assert_eq!(again["params"]["envelope"]["payload"], envelope["payload"]);
     let ack = desk.asked("_session/cancel", cancel(json!("d"), "again")).await;
     let error = json!({"code": "already_finished", "message": "the delegation is over", "retryable": false});
     assert_eq!(
@@ -408,4 +410,24 @@ async fn a_client_may_answer_with_notifications(wire: Wire) {
     let said = client.expect("session/update").await;
     let text = &said["params"]["update"]["content"]["text"];
     assert_eq!(text, "dreaming played because Some(5ms) false");
+}
+
+#[tokio::test]
+async fn ids_belong_to_their_sender() {
+    let mut desk = desk().await;
+    for from in ["ab", "cd", "ab"] {
+        let news = with(envelope("n", "notify", json!({"topic": "a.b", "data": from})), "from", json!(from));
+        let params = desk.params(news);
+        desk.client.notify("_session/notify", params).await;
+    }
+    assert_eq!(desk.heard.wait(2).await, [r#"a.b: Some("ab")"#, r#"a.b: Some("cd")"#]);
+    let accepted = |answer: &Value| answer["result"]["envelope"]["payload"]["accepted"].clone();
+    let task = envelope("d", "delegate", json!({"task": "wait"}));
+    assert_eq!(accepted(&desk.asked("_session/delegate", task).await), json!(true));
+    // For another agent behind the same connection the task does not exist.
+    let cancel = with(envelope("c", "cancel", json!({"reason": "enough"})), "ref", json!("d"));
+    let foreign = desk.asked("_session/cancel", with(cancel.clone(), "from", json!("cd"))).await;
+    let payload = &foreign["result"]["envelope"]["payload"];
+    assert_eq!((&payload["accepted"], &payload["reason"]), (&json!(false), &json!("not_found")));
+    assert_eq!(accepted(&desk.asked("_session/cancel", cancel).await), json!(true));
 }

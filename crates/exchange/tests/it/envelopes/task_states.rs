@@ -1,0 +1,181 @@
+//! Repeated delegations, and the states of tasks.
+
+use std::time::Duration;
+
+use duologue_client::exchange::envelope::*;
+use duologue_client::exchange::{Error, Exchange, PeerAgent};
+use serde_json::json;
+
+use super::pair::Heard;
+
+/// Does what the task says.
+struct Worker(Heard);
+
+impl EnvelopeHandler for Worker {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("worker").max_concurrent_tasks(3)
+    }
+
+    async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
+        match task.task.as_str() {
+            "think" => tokio::time::sleep(Duration::from_secs(5)).await,
+            "refuse" => {
+                self.0.add("refuses");
+                return Err(EnvelopeError::not_authorized("no"));
+            }
+            _ => {}
+        }
+        Ok(Ack::new(true).estimated_ms(700))
+    }
+
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
+        self.0.add(task.task.as_str());
+        match task.task.as_str() {
+            "fail" => return Err(EnvelopeError::internal("broken")),
+            "failed" => return Ok(DelegationOutcome::new(OutcomeStatus::Failed).error(json!("broken"))),
+            "for ever" => std::future::pending().await,
+            "ask" => {
+                let answer = task.ask("Which colour?").await?;
+                return Ok(DelegationOutcome::new(OutcomeStatus::Partial).outcome(answer.summary));
+            }
+            "stop" => {
+                task.cancelled().await;
+                tokio::time::sleep(Duration::from_secs(1)).await;
+                return Err(EnvelopeError::of(EnvelopeErrorCode::Cancelled, "stopped"));
+            }
+            _ => tokio::time::sleep(Duration::from_secs(2)).await,
+        }
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(task.task.as_str()))
+    }
+}
+
+/// Answers after a second.
+struct Client(Heard);
+
+impl EnvelopeHandler for Client {
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+        self.0.add(format!("{} re {:?}", query.question, query.envelope.reference));
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        Ok(QueryResponse::new("blue"))
+    }
+
+    async fn result(&self, result: Received<DelegationOutcome>) {
+        self.0.add(format!("result {}", result.outcome));
+    }
+}
+
+fn connected() -> (PeerAgent, Heard, Heard) {
+    let (here, there) = (Heard::default(), Heard::default());
+    let ours = Exchange::new().agent_id("c0").envelope_handler(Client(here.clone()));
+    let (peer, _) = ours.in_memory(Exchange::new().envelope_handler(Worker(there.clone())));
+    (peer, here, there)
+}
+
+async fn state(peer: &PeerAgent, id: &str) -> TaskState {
+    peer.task_status(id).await.unwrap().state
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_delegation_runs_once() {
+    let (peer, here, there) = connected();
+    // While it runs: the same ack, and one result.
+    drop(peer.delegate("paint").id("d1").await.unwrap());
+    let again = peer.delegate("paint").id("d1").await.unwrap();
+    assert_eq!(again.estimated(), Some(Duration::from_millis(700)));
+    assert_eq!(again.result().await.unwrap().outcome, "paint");
+    drop(again);
+    // After its end: the same ack, and the result again.
+    let again = peer.delegate("paint").id("d1").await.unwrap();
+    assert_eq!(again.estimated(), Some(Duration::from_millis(700)));
+    assert_eq!(again.result().await.unwrap().outcome, "paint");
+    let failed =
+        || async { peer.delegate("fail").id("d2").await.unwrap().result().await.unwrap_err().code() };
+    assert_eq!((failed().await, failed().await), (EnvelopeErrorCode::Internal, EnvelopeErrorCode::Internal));
+    assert_eq!(there.all(), ["paint", "fail"]);
+    assert_eq!(here.all(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_id_with_another_content_is_a_conflict() {
+    let (peer, _, there) = connected();
+    drop(peer.delegate("paint").id("d1").await.unwrap());
+    for _ in 0..2 {
+        let other = peer.delegate("clean").id("d1").await.unwrap_err();
+        assert!(
+            matches!(&other, Error::Response(fault) if fault.code == EnvelopeErrorCode::Conflict),
+            "{other}"
+        );
+        assert!(!other.is_retryable());
+        tokio::time::sleep(Duration::from_secs(5)).await;
+    }
+    assert_eq!(there.all(), ["paint"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_or_withdrawn_task_may_be_sent_again() {
+    let (peer, _, there) = connected();
+    for _ in 0..2 {
+        assert!(matches!(peer.delegate("refuse").id("d1").await, Err(Error::Declined(_))));
+    }
+    let late = peer.delegate("think").id("d2").ack_timeout(Duration::from_secs(1)).await.unwrap_err();
+    assert!(matches!(late, Error::Timeout { .. }));
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let task = peer.delegate("think").id("d2").await.unwrap();
+    assert_eq!(task.result().await.unwrap().outcome, "think");
+    assert_eq!(there.all(), ["refuses", "refuses", "think"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_state_of_a_task() {
+    let (peer, here, _) = connected();
+    let second = || tokio::time::sleep(Duration::from_secs(1));
+    let unknown = peer.task_status("d0").await.unwrap_err();
+    assert!(
+        matches!(&unknown, Error::Response(fault) if fault.code == EnvelopeErrorCode::NotFound),
+        "{unknown}"
+    );
+
+    let thinking = tokio::spawn(peer.delegate("think").id("d1").into_future());
+    second().await;
+    assert_eq!(state(&peer, "d1").await, TaskState::Submitted);
+    let task = thinking.await.unwrap().unwrap();
+    let status = task.status().await.unwrap();
+    assert_eq!((status.task.as_str(), status.state), ("d1", TaskState::Working));
+    assert!(status.updated_ms.is_some_and(|ms| ms > 1_700_000_000_000));
+    task.result().await.unwrap();
+    assert_eq!(state(&peer, "d1").await, TaskState::Completed);
+
+    let asking = peer.delegate("ask").id("d2").await.unwrap();
+    tokio::time::sleep(Duration::from_millis(500)).await;
+    assert_eq!(state(&peer, "d2").await, TaskState::InputRequired);
+    assert_eq!(asking.result().await.unwrap().outcome, "blue");
+    assert_eq!(state(&peer, "d2").await, TaskState::Completed);
+    assert_eq!(here.all(), [r#"Which colour? re Some("d2")"#]);
+
+    let stopping = peer.delegate("stop").id("d3").await.unwrap();
+    stopping.cancel("enough").await.unwrap();
+    assert_eq!(state(&peer, "d3").await, TaskState::Cancelling);
+    stopping.result().await.unwrap_err();
+    assert_eq!(state(&peer, "d3").await, TaskState::Cancelled);
+
+    for (id, task, expected) in [("d4", "fail", TaskState::Failed), ("d5", "failed", TaskState::Failed)] {
+        let _ = peer.delegate(task).id(id).await.unwrap().result().await;
+        let status = peer.task_status(id).await.unwrap();
+        assert_eq!(
+            (status.state, status.error.map(|error| error.message)),
+            (expected, Some("broken".to_owned()))
+        );
+    }
+    let _ = peer.delegate("refuse").id("d6").await.unwrap_err();
+    let status = peer.task_status("d6").await.unwrap();
+    assert_eq!(
+        (status.state, status.error.unwrap().code),
+        (TaskState::Rejected, EnvelopeErrorCode::NotAuthorized)
+    );
+    let late = peer.delegate("for ever").id("d7").deadline(Duration::from_secs(1)).await.unwrap();
+    late.result().await.unwrap_err();
+    assert_eq!(state(&peer, "d7").await, TaskState::Expired);
+    // A query of this domain without a task is one for the handler.
+    let other = peer.query("q").domain(TaskStatus::DOMAIN).await.unwrap_err();
+    assert_eq!(other.code(), EnvelopeErrorCode::UnknownKind);
+}
