@@ -74,7 +74,7 @@ async fn the_output_is_what_an_agent_makes_of_the_order() {
     std::env::set_current_dir(project.path()).expect("a folder");
 
     let input: WorkInput = serde_json::from_str(INPUT).expect("an order");
-    let output = agents::specify(input.clone()).await.expect("an output");
+    let output = agents::specify(input.clone().into()).await.expect("an output");
     assert_eq!(serde_json::to_value(&output).expect("JSON"), json(OUTPUT));
     apply_artifacts(project.path(), &input, &output).expect("written");
 }

@@ -4,14 +4,14 @@
 use std::path::Path;
 
 use duologue_agent::exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
-use duologue_agent::exchange::work::{Artifact, Recommendation, WorkInput, WorkOutput};
+use duologue_agent::exchange::work::{Artifact, Recommendation, WorkInput, WorkOrder, WorkOutput};
 use duologue_agent::{Agent, Prompt, StopReason, Turn};
 
 /// The prefix of a note that names a missing case.
 const MISSING: &str = "missing: ";
 
 /// Writes the specification anew, with a section for each case that somebody missed.
-pub(crate) async fn specify(input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
+pub(crate) async fn specify(input: WorkOrder) -> Result<WorkOutput, EnvelopeError> {
     let request = read(&input, "request").await?;
     let mut spec = format!("# {}\n\n{request}", input.context.feature_id);
     let mut notes = Vec::new();
@@ -31,7 +31,7 @@ pub(crate) async fn specify(input: WorkInput) -> Result<WorkOutput, EnvelopeErro
 }
 
 /// Reads the specification, and sends it back while cases are missing.
-pub(crate) async fn validate(input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
+pub(crate) async fn validate(input: WorkOrder) -> Result<WorkOutput, EnvelopeError> {
     let spec = read(&input, "spec").await?;
     let cases: Vec<String> = input.task.params.get("must_cover").unwrap_or_default();
     let missing: Vec<_> = cases.iter().filter(|case| !spec.contains(*case)).collect();

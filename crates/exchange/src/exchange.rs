@@ -198,6 +198,8 @@ impl ExchangeConnector {
             knows: Box::new(knows),
             #[cfg(feature = "work")]
             worker: settings.worker,
+            #[cfg(feature = "work")]
+            orders: Arc::default(),
         }
     }
 }

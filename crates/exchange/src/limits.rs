@@ -5,6 +5,8 @@ use std::time::Duration;
 
 /// Maximum size of a dialogue message, in bytes.
 pub const MESSAGE_BYTES: usize = 1024 * 1024;
+/// Maximum size of the `_meta` beside a dialogue message, in bytes.
+pub const DIALOGUE_META_BYTES: usize = 64 * 1024;
 /// Maximum length of a message's signature, in bytes.
 pub const SIGNATURE_BYTES: usize = 2048;
 /// Maximum difference between a sender's clock and ours.
@@ -17,6 +19,12 @@ pub const REPLAY_MESSAGES: usize = 65_536;
 /// Maximum number of missing steps before a dialogue message. The number of a step is bounded, and
 /// no single message may jump to the end.
 pub const STEPS_AHEAD: u64 = 1024;
+
+/// Number of results of work orders with an id that a connection keeps, to answer repeated orders.
+/// The oldest are evicted.
+pub const WORK_RESULTS: usize = 64;
+/// Maximum size of those orders and results, in bytes.
+pub const WORK_RESULT_BYTES: usize = 8 * 1024 * 1024;
 
 /// Default of [`Exchange::max_hops`](crate::Exchange::max_hops), the maximum number of hops of a
 /// query, a delegation or a work order.

@@ -22,6 +22,8 @@ use crate::envelope::machine::EnvelopeMachine;
 use crate::envelope::{service as envelopes, task_runner};
 use crate::peer_agent::PeerAgent;
 #[cfg(feature = "work")]
+use crate::work::order_cache::OrderCache;
+#[cfg(feature = "work")]
 use crate::work::worker;
 
 type RequestHandler = fn(&ExchangeService, Incoming<'_>, Responder) -> Result<(), Responder>;
@@ -77,6 +79,8 @@ pub struct ExchangeService {
     pub(crate) knows: SessionLookup,
     #[cfg(feature = "work")]
     pub(crate) worker: Option<Arc<dyn worker::ErasedWorker>>,
+    #[cfg(feature = "work")]
+    pub(crate) orders: Arc<OrderCache>,
 }
 
 impl ExchangeService {

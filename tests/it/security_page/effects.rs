@@ -91,6 +91,9 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ("Beliefs::BYTES", "further beliefs are dropped and counted"),
     ("exchange::limits::MESSAGE_BYTES", "the message is rejected"),
     ("exchange::limits::SIGNATURE_BYTES", "the same"),
+    ("exchange::limits::DIALOGUE_META_BYTES", "the request that carries the message is rejected"),
+    ("exchange::limits::WORK_RESULTS", "the oldest result is evicted, so that a repeated order runs again"),
+    ("exchange::limits::WORK_RESULT_BYTES", "the same"),
     ("exchange::limits::CLOCK_SKEW", "a message from further in the future is rejected"),
     (
         "exchange::limits::REPLAY_MESSAGES_PER_SENDER",

@@ -7,9 +7,11 @@ use std::marker::PhantomData;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use duologue_rpc::CancellationToken;
 use duologue_schema::dialogue::{
     AgentUri, DialogueAct, DialogueContent, DialogueId, DialogueMessage, DialogueMessageId, MessageType,
 };
+use duologue_schema::{Json, Meta, TraceContext};
 use futures::future::BoxFuture;
 
 use super::beliefs::Beliefs;
@@ -40,6 +42,8 @@ pub struct Dialogue {
     /// The messages that this handle returned, newest first.
     about: Mutex<VecDeque<DialogueMessageId>>,
     reader: Option<Arc<Reader>>,
+    /// The trace context of the message that is being handled, or the one of the options.
+    trace: Option<TraceContext>,
 }
 
 /// Number of messages that a handle can answer.
@@ -57,7 +61,8 @@ impl Drop for Reader {
 impl Clone for Dialogue {
     fn clone(&self) -> Self {
         let about = Mutex::new(self.about.lock_unpoisoned().clone());
-        Dialogue { inner: self.inner.clone(), about, reader: self.reader.clone() }
+        let trace = self.trace.clone();
+        Dialogue { inner: self.inner.clone(), about, reader: self.reader.clone(), trace }
     }
 }
 
@@ -80,12 +85,71 @@ impl PeerAgent {
     /// Returns an error if one of the sides does not support dialogues, there is no session, or
     /// `recipient` is not a valid name. Nothing is sent here.
     pub fn dialogue(&self, recipient: &str) -> Result<Dialogue, Error> {
-        Dialogue::open(self, recipient, None)
+        Dialogue::open(self, recipient, None, DialogueOptions::new())
+    }
+
+    /// Opens a dialogue as [`dialogue`](Self::dialogue) does, with an id of the caller or other
+    /// options.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`dialogue`](Self::dialogue), [`Error::IdTaken`] for an id that is in use on this
+    /// connection, and [`Error::Field`] for an invalid id.
+    pub fn dialogue_with(&self, recipient: &str, options: DialogueOptions) -> Result<Dialogue, Error> {
+        Dialogue::open(self, recipient, None, options)
+    }
+}
+
+/// Options of a dialogue that is opened; see [`PeerAgent::dialogue_with`].
+///
+/// ```
+/// use duologue_exchange::dialogue::DialogueOptions;
+///
+/// let options = DialogueOptions::new().id("s1").correlation_id("purchase-7");
+/// # let _ = options;
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use = "pass it to `dialogue_with` or `nested_with`"]
+pub struct DialogueOptions {
+    id: Option<DialogueId>,
+    correlation_id: Option<String>,
+    trace: Option<TraceContext>,
+}
+
+impl DialogueOptions {
+    /// Creates the default options: a random id, which is also the correlation id.
+    pub fn new() -> Self {
+        DialogueOptions::default()
+    }
+
+    /// Sets the id of the dialogue, the `session_id` of its messages. 1 to 128 characters. It must
+    /// never be used again with the same agent.
+    pub fn id(mut self, id: impl Into<DialogueId>) -> Self {
+        self.id = Some(id.into());
+        self
+    }
+
+    /// Sets the id that related dialogues share, 1 to 128 characters. A nested dialogue has that of
+    /// its parent by default.
+    pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
+        self.correlation_id = Some(id.into());
+        self
+    }
+
+    /// Sets the trace context of the messages that are sent with the handle.
+    pub fn trace_context(mut self, context: impl Into<Option<TraceContext>>) -> Self {
+        self.trace = context.into();
+        self
     }
 }
 
 impl Dialogue {
-    fn open(peer: &PeerAgent, recipient: &str, parent: Option<&Dialogue>) -> Result<Self, Error> {
+    fn open(
+        peer: &PeerAgent,
+        recipient: &str,
+        parent: Option<&Dialogue>,
+        options: DialogueOptions,
+    ) -> Result<Self, Error> {
         let other = AgentUri::parse(recipient)?;
         let dialogues = peer.link.dialogue_connection.dialogues.clone().ok_or(Error::NotSetUp)?;
         if !peer.offers().dialogue {
@@ -94,30 +158,27 @@ impl Dialogue {
         if peer.session().is_none() {
             return Err(Error::NoSession);
         }
-        let id = new_id();
-        let correlation = parent.map_or_else(|| id.clone(), |parent| parent.inner.correlation.clone());
+        let DialogueOptions { id, correlation_id, trace } = options;
+        let id = id.unwrap_or_else(|| new_id().as_str().into());
+        id.check("session_id")?;
+        let inherited = || parent.map_or_else(|| id.to_string(), |parent| parent.inner.correlation.clone());
+        let correlation = correlation_id.unwrap_or_else(inherited);
+        let trace = trace.or_else(|| parent?.trace.clone());
         let parent = parent.map(|parent| ParentDialogue {
             inner: Some(parent.inner.clone()),
             session: parent.inner.id.clone(),
             message: parent.about.lock_unpoisoned().front().cloned(),
         });
-        let inner = DialogueInner::new(
-            dialogues,
-            peer.clone(),
-            id.as_str().into(),
-            other,
-            parent,
-            correlation,
-            false,
-        );
+        let inner = DialogueInner::new(dialogues, peer.clone(), id, other, parent, correlation, false);
         inner.enter()?;
         let reader = Some(Arc::new(Reader(inner.clone())));
-        Ok(Dialogue { inner, about: Mutex::default(), reader })
+        Ok(Dialogue { inner, about: Mutex::default(), reader, trace })
     }
 
     /// Creates the handle for the handler of a message.
-    pub(crate) fn about(inner: Arc<DialogueInner>, message: &DialogueMessage) -> Self {
-        Dialogue { inner, about: Mutex::new([message.message_id.clone()].into()), reader: None }
+    pub(crate) fn about(inner: Arc<DialogueInner>, message: &VerifiedMessage) -> Self {
+        let about = Mutex::new([message.message_id.clone()].into());
+        Dialogue { inner, about, reader: None, trace: message.trace_context() }
     }
 
     fn record(&self, received: Arc<VerifiedMessage>) -> VerifiedMessage {
@@ -137,7 +198,22 @@ impl Dialogue {
     ///
     /// The errors of [`PeerAgent::dialogue`].
     pub fn nested(&self, peer: &PeerAgent, recipient: &str) -> Result<Dialogue, Error> {
-        Dialogue::open(peer, recipient, Some(self))
+        Dialogue::open(peer, recipient, Some(self), DialogueOptions::new())
+    }
+
+    /// Opens a nested dialogue as [`nested`](Self::nested) does, with an id of the caller or other
+    /// options.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`PeerAgent::dialogue_with`].
+    pub fn nested_with(
+        &self,
+        peer: &PeerAgent,
+        recipient: &str,
+        options: DialogueOptions,
+    ) -> Result<Dialogue, Error> {
+        Dialogue::open(peer, recipient, Some(self), options)
     }
 
     // --- messages to send ---
@@ -207,6 +283,7 @@ impl Dialogue {
     pub fn send(&self, message_type: MessageType, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         let mut draft = MessageDraft::new(message_type, content.into());
         draft.parents = self.about.lock_unpoisoned().iter().cloned().collect();
+        draft.meta = self.trace.clone().map(Meta::from);
         SendMessage { dialogue: self, draft, within: None, returns: PhantomData }
     }
 
@@ -302,6 +379,12 @@ impl Dialogue {
         Some((&parent.session, parent.message.as_ref()))
     }
 
+    /// Returns a token that is cancelled when the connection ends. A handler then has a grace period.
+    #[must_use]
+    pub fn cancellation(&self) -> CancellationToken {
+        self.inner.peer.link.dialogue_connection.ended.child_token()
+    }
+
     /// Returns the handle on the other agent, with the connection of the dialogue.
     #[must_use]
     pub fn peer(&self) -> &PeerAgent {
@@ -352,9 +435,9 @@ impl<'a, T> SendMessage<'a, T> {
         self
     }
 
-    /// Sets the priority, from 0 to 9.
+    /// Sets the priority, from 0 to 9. Other values become the nearest of these.
     pub fn priority(mut self, priority: i64) -> Self {
-        self.draft.metadata.priority = Some(priority);
+        self.draft.metadata.priority = Some(priority.clamp(0, 9));
         self
     }
 
@@ -367,6 +450,44 @@ impl<'a, T> SendMessage<'a, T> {
     /// Sets a routing key for intermediaries.
     pub fn routing_key(mut self, key: impl Into<String>) -> Self {
         self.draft.metadata.routing_key = Some(key.into());
+        self
+    }
+
+    /// Sets the correlation id of this message. The default is that of the dialogue.
+    pub fn correlation_id(mut self, id: impl Into<String>) -> Self {
+        self.draft.metadata.correlation_id = Some(id.into());
+        self
+    }
+
+    /// Sets a member of the metadata that has no method here. The signature covers it.
+    pub fn metadata(mut self, name: &str, value: impl Into<Json>) -> Self {
+        self.draft.metadata.extra.insert(name, value);
+        self
+    }
+
+    /// Sets the id of the message, 1 to 128 characters. The default is a random one.
+    ///
+    /// A message with the id and the content of an earlier one repeats it: the earlier text is sent
+    /// again, and the other side answers it as before, with `duplicate` in the receipt. So a caller
+    /// can try again after any error. The same id with other content is [`Error::IdTaken`]. A rejected
+    /// message frees its id.
+    pub fn id(mut self, id: impl Into<DialogueMessageId>) -> Self {
+        self.draft.id = Some(id.into());
+        self
+    }
+
+    /// Sets the `_meta` beside the message, which the signature does not cover. By default it has the
+    /// trace context of the message that is being handled.
+    pub fn meta(mut self, meta: impl Into<Meta>) -> Self {
+        self.draft.meta = Some(meta.into());
+        self
+    }
+
+    /// Adds a trace context to the `_meta`.
+    pub fn trace_context(mut self, context: impl Into<Option<TraceContext>>) -> Self {
+        if let Some(context) = context.into() {
+            self.draft.meta = Some(self.draft.meta.unwrap_or_default().with_trace_context(&context));
+        }
         self
     }
 

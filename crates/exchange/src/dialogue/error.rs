@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_rpc::Error as RpcError;
-use duologue_schema::dialogue::{AgentUriError, DialogueErrorCode as Code, ErrorContent};
+use duologue_schema::dialogue::{AgentUriError, DialogueErrorCode as Code, ErrorContent, InvalidField};
 use duologue_schema::envelope::EnvelopeErrorCode;
 
 use super::beliefs::InvalidConfidence;
@@ -41,6 +41,13 @@ pub enum Error {
     /// The parameters do not match the type registered for the task. Nothing was sent.
     #[error("{0}; nothing was sent")]
     Parameters(#[from] InvalidParameters),
+    /// A field of the message is invalid. Nothing was sent.
+    #[error("{0}; nothing was sent")]
+    Field(#[from] InvalidField),
+    /// The chosen id belongs to another message of this dialogue, or to another dialogue. Nothing was
+    /// sent.
+    #[error("the id {0:?} is taken by another message or dialogue; nothing was sent")]
+    IdTaken(String),
     /// A belief has an invalid confidence. Nothing was sent.
     #[error("{0}; nothing was sent")]
     Belief(#[from] InvalidConfidence),

@@ -145,6 +145,9 @@ impl DialogueInner {
     /// Registers the dialogue.
     pub(crate) fn enter(self: &Arc<Self>) -> Result<(), Error> {
         let mut registry = self.dialogues.registry.lock_unpoisoned();
+        if registry.get(&self.key).is_some() {
+            return Err(Error::IdTaken(self.id.to_string()));
+        }
         // The end of a connection is marked before its dialogues are collected, so this one would
         // be missed.
         if self.peer.link.dialogue_connection.ended.is_cancelled() {
@@ -179,8 +182,7 @@ impl DialogueInner {
             return Arrival::Refused(refused(Code::NotFound, reason.to_string()));
         }
         let awaited = state.awaits(&received);
-        let (all, bytes) =
-            (self.peer.link.dialogue_connection.waiting.load(Relaxed), received.raw.get().len());
+        let (all, bytes) = (self.peer.link.dialogue_connection.waiting.load(Relaxed), received.bytes());
         let limits = &self.dialogues.limits;
         let full = all > 0
             && all.saturating_add(bytes) > limits.waiting_bytes
@@ -239,7 +241,7 @@ impl DialogueInner {
                     let last = received.message_type == MessageType::Termination;
                     let waiter = state.waiter(&received);
                     if waiter.is_some_and(|waiter| waiter.send(answer(&received)).is_ok()) {
-                        let bytes = received.raw.get().len();
+                        let bytes = received.bytes();
                         actions.extend(state.dialogue.taken(bytes, self.dialogues.now()));
                     } else {
                         state.queue.push_back(Arc::unwrap_or_clone(received).into());
@@ -267,10 +269,7 @@ impl DialogueInner {
             return Vec::new();
         }
         let queue = std::mem::take(&mut state.queue);
-        queue
-            .iter()
-            .flat_map(|queued| state.dialogue.taken(queued.raw().len(), self.dialogues.now()))
-            .collect()
+        queue.iter().flat_map(|queued| state.dialogue.taken(queued.bytes(), self.dialogues.now())).collect()
     }
 
     /// Updates the share of this dialogue in the connection's count of waiting bytes.
@@ -356,7 +355,7 @@ impl DialogueInner {
                 state.handling_bytes = 0;
                 match self.take_queued(&mut state) {
                     Some(received) if !ended.is_cancelled() => {
-                        state.handling_bytes = received.raw.get().len();
+                        state.handling_bytes = received.bytes();
                         self.update_waiting_bytes(&mut state);
                         received
                     }
@@ -429,7 +428,7 @@ impl DialogueInner {
     fn take_queued(self: &Arc<Self>, state: &mut InnerState) -> Option<Arc<VerifiedMessage>> {
         loop {
             let queued = state.queue.pop_front()?;
-            let actions = state.dialogue.taken(queued.raw().len(), self.dialogues.now());
+            let actions = state.dialogue.taken(queued.bytes(), self.dialogues.now());
             match actions.is_empty() {
                 true => self.update_waiting_bytes(state),
                 false => self.apply(state, actions),

@@ -4,8 +4,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_schema::Json;
 use duologue_schema::dialogue::{DialogueErrorCode as Code, DialogueMessage, ErrorContent};
+use duologue_schema::{Json, Meta, TraceContext};
 use serde::de::{DeserializeOwned, Error as _};
 
 use super::state::refused;
@@ -19,6 +19,9 @@ pub struct VerifiedMessage {
     pub message: DialogueMessage,
     /// The text of the message, which the signature covers.
     pub raw: Json,
+    /// The `_meta` beside the message. The signature does not cover it: any intermediary may have
+    /// written it.
+    pub meta: Option<Meta>,
     /// The id of the key that signed the message, if any.
     pub key_id: Option<Arc<str>>,
     /// True if messages before this one are missing. They did not arrive in time and are rejected
@@ -30,7 +33,19 @@ pub struct VerifiedMessage {
 
 impl VerifiedMessage {
     pub(crate) fn new(message: DialogueMessage, raw: Json) -> Self {
-        VerifiedMessage { message, raw, key_id: None, gap: false, ends: None }
+        VerifiedMessage { message, raw, meta: None, key_id: None, gap: false, ends: None }
+    }
+
+    /// Returns the size of the texts that are kept.
+    pub(crate) fn bytes(&self) -> usize {
+        bytes(&self.raw, self.meta.as_ref())
+    }
+
+    /// Returns the trace context in the `_meta`. Messages sent with the handle that a handler receives
+    /// pass it on. For other messages: `.trace_context(message.trace_context())`.
+    #[must_use]
+    pub fn trace_context(&self) -> Option<TraceContext> {
+        self.meta.as_ref()?.trace_context()
     }
 
     /// Rejects an expired message.
@@ -73,27 +88,43 @@ impl VerifiedMessage {
 pub(crate) struct QueuedMessage {
     pub(crate) step: u64,
     raw: Json,
+    meta: Option<Meta>,
     key_id: Option<Arc<str>>,
     gap: bool,
     ends: Option<Duration>,
 }
 
+fn bytes(raw: &Json, meta: Option<&Meta>) -> usize {
+    raw.get().len() + meta.map_or(0, |meta| meta.as_json().get().len())
+}
+
 impl QueuedMessage {
+    /// Returns the size of the texts that are kept.
+    pub(crate) fn bytes(&self) -> usize {
+        bytes(&self.raw, self.meta.as_ref())
+    }
+
     pub(crate) fn raw(&self) -> &str {
         self.raw.get()
     }
 
+    /// Parses the message and leaves it in the queue.
+    pub(crate) fn peek(&self) -> Option<DialogueMessage> {
+        self.raw.parse().ok()
+    }
+
     /// Parses the message. It has been parsed before, so this does not fail.
     pub(crate) fn read(self) -> Option<VerifiedMessage> {
-        let message = self.raw.parse().ok()?;
-        Some(VerifiedMessage { message, raw: self.raw, key_id: self.key_id, gap: self.gap, ends: self.ends })
+        let QueuedMessage { raw, meta, key_id, gap, ends, .. } = self;
+        let message = raw.parse().ok()?;
+        Some(VerifiedMessage { message, raw, meta, key_id, gap, ends })
     }
 }
 
 impl From<VerifiedMessage> for QueuedMessage {
     fn from(received: VerifiedMessage) -> Self {
-        let VerifiedMessage { message, raw, key_id, gap, ends } = received;
-        QueuedMessage { step: message.interaction_step, raw, key_id, gap, ends }
+        let VerifiedMessage { message, raw, meta, key_id, gap, ends } = received;
+        QueuedMessage { step: message.interaction_step, raw, meta, key_id, gap, ends }
     }
 }
 

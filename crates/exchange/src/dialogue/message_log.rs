@@ -115,7 +115,12 @@ impl MessageLog {
 
     /// Returns a message, if its text is still in the log.
     pub(crate) fn message(&self, id: &DialogueMessageId) -> Option<DialogueMessage> {
-        self.messages.iter().find(|(place, _)| place.id == *id)?.1.parse().ok()
+        self.text(id)?.parse().ok()
+    }
+
+    /// Returns the text of a message.
+    pub(crate) fn text(&self, id: &DialogueMessageId) -> Option<&Json> {
+        self.messages.iter().find(|(place, _)| place.id == *id).map(|(_, text)| text)
     }
 
     /// Returns the messages whose texts are still in the log, in order.

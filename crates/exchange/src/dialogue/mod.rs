@@ -110,7 +110,7 @@ mod verify_error;
 pub use allow::{AllowList, AllowRule};
 pub use beliefs::{BeliefEntry, Beliefs, InvalidConfidence};
 pub use canonical::{CanonicalError, MAX_DEPTH, MAX_INTEGER};
-pub use dialogue::{Dialogue, SendMessage};
+pub use dialogue::{Dialogue, DialogueOptions, SendMessage};
 pub(crate) use dialogues::DialogueConnection;
 pub use dialogues::Dialogues;
 pub use error::Error;

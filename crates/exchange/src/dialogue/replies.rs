@@ -35,7 +35,7 @@ impl DialogueInner {
         state.waiters.remove(id);
         if let Ok(Ok(received)) = receiver.try_recv() {
             let queued = QueuedMessage::from(Arc::unwrap_or_clone(received));
-            state.dialogue.returned(queued.raw().len());
+            state.dialogue.returned(queued.bytes());
             let at = state.queue.partition_point(|other| other.step < queued.step);
             state.queue.insert(at, queued);
             self.apply(&mut state, Vec::new());

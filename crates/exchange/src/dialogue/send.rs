@@ -2,18 +2,18 @@
 
 use std::sync::Arc;
 
-use duologue_schema::Json;
 use duologue_schema::dialogue::{
     DialogueAct, DialogueContent, DialogueErrorCode as Code, DialogueMessage, DialogueMessageId,
     DialogueMetadata, DialogueRequest, DialogueResponse, ErrorContent, MessageType, Receipt,
 };
+use duologue_schema::{Json, Meta};
 use tokio::sync::oneshot;
 
 use super::callbacks;
 use super::error::Error;
 use super::handler::UndeliveredMessage;
 use super::inner::{DialogueInner, new_id, timestamp};
-use super::replies::ReplyWaiter;
+use super::replies::{ReplyWaiter, answer};
 use super::retry::{self, RetryDecision};
 use duologue_rpc::Lock as _;
 
@@ -26,6 +26,10 @@ pub(crate) struct MessageDraft {
     pub(crate) act: Option<DialogueAct>,
     pub(crate) content: DialogueContent,
     pub(crate) metadata: DialogueMetadata,
+    /// The id that the caller chose.
+    pub(crate) id: Option<DialogueMessageId>,
+    /// The `_meta` beside the message.
+    pub(crate) meta: Option<Meta>,
     /// True if a call waits for an answer.
     pub(crate) asks: bool,
 }
@@ -39,8 +43,27 @@ impl MessageDraft {
             act,
             content,
             metadata: DialogueMetadata::new(),
+            id: None,
+            meta: None,
             asks: false,
         }
+    }
+
+    /// Returns true if a message that was sent has the properties of this draft.
+    fn repeats(&self, sent: &DialogueMessage) -> bool {
+        let mut content = self.content.clone();
+        if content.domain.is_none() && content.task.is_none() {
+            // They were copied from the parent.
+            content.domain.clone_from(&sent.content.domain);
+            content.task.clone_from(&sent.content.task);
+        }
+        let DialogueMetadata { priority, ttl, ref routing_key, .. } = self.metadata;
+        let metadata = &sent.metadata;
+        self.kind == sent.message_type
+            && self.act == sent.dialogue_act
+            && content == sent.content
+            && self.metadata.extra == metadata.extra
+            && (priority, ttl, routing_key) == (metadata.priority, metadata.ttl, &metadata.routing_key)
     }
 
     /// Creates an error about a message.
@@ -75,6 +98,8 @@ pub struct SentMessage {
     /// It is `None` if the message was not delivered and the fallback answered, or if both sides
     /// ended the dialogue at the same time.
     pub receipt: Option<Receipt>,
+    /// The `_meta` beside the receipt.
+    pub receipt_meta: Option<Meta>,
     /// The answer of the fallback.
     pub fallback: Option<DialogueMessage>,
 }
@@ -83,6 +108,8 @@ pub struct SentMessage {
 struct OutgoingMessage {
     message: Arc<DialogueMessage>,
     json: Json,
+    /// The `_meta` beside the message.
+    meta: Option<Meta>,
     /// The waiter for the answer, if one was requested.
     waiter: Option<ReplyWaiter>,
     /// Resolves when the other side answers.
@@ -101,19 +128,21 @@ impl DialogueInner {
         }
         callbacks::refuse()?;
         let turn = self.sending.clone().lock_owned().await;
-        let OutgoingMessage { message, json, waiter, answered } = self.write(draft)?;
+        let OutgoingMessage { message, json, meta, waiter, answered } = self.write(draft)?;
         // The message has its step, so it is sent even if the caller is dropped.
         let (done, outcome) = oneshot::channel();
         self.peer.rpc().spawn({
             let (inner, message) = (self.clone(), message.clone());
             async move {
-                let outcome = inner.deliver(&message, json, answered).await;
+                let outcome = inner.deliver(&message, json, meta, answered).await;
                 drop(turn);
                 let _ = done.send(outcome);
             }
         });
         let error = match outcome.await.unwrap_or(Err(Error::Ended)) {
-            Ok(receipt) => return Ok((SentMessage { message, receipt, fallback: None }, waiter)),
+            Ok((receipt, receipt_meta)) => {
+                return Ok((SentMessage { message, receipt, receipt_meta, fallback: None }, waiter));
+            }
             Err(error) => error,
         };
         let helper =
@@ -121,7 +150,8 @@ impl DialogueInner {
         let Some(helper) = helper else { return Err(error) };
         let undelivered = UndeliveredMessage { message: (*message).clone(), error: error.clone() };
         let fallback = helper(undelivered).await.ok_or(error)?;
-        Ok((SentMessage { message, receipt: None, fallback: Some(fallback) }, waiter))
+        let fallback = Some(fallback);
+        Ok((SentMessage { message, receipt: None, receipt_meta: None, fallback }, waiter))
     }
 
     /// Sends a message and updates the state with the outcome.
@@ -129,23 +159,26 @@ impl DialogueInner {
         self: &Arc<Self>,
         message: &DialogueMessage,
         json: Json,
+        meta: Option<Meta>,
         answered: oneshot::Receiver<()>,
-    ) -> Result<Option<Receipt>, Error> {
+    ) -> Result<(Option<Receipt>, Option<Meta>), Error> {
         let outcome = tokio::select! {
             biased;
-            outcome = self.send_until_accepted(message, json) => outcome,
+            outcome = self.send_until_accepted(message, json, meta) => outcome,
             // An answer implies that the message was delivered.
-            Ok(()) = answered => Ok(Receipt::new(message.message_id.clone(), message.session_id.clone())),
+            Ok(()) = answered => {
+                Ok((Receipt::new(message.message_id.clone(), message.session_id.clone()), None))
+            }
         };
         let error = match outcome {
-            Ok(receipt) => {
+            Ok((receipt, meta)) => {
                 self.accepted(message);
-                return Ok(Some(receipt));
+                return Ok((Some(receipt), meta));
             }
             Err(error) => error,
         };
         if self.not_accepted(message, &error) && message.message_type == MessageType::Termination {
-            return Ok(None);
+            return Ok((None, None));
         }
         tracing::warn!(dialogue = %self.id, message = %message.message_id, %error, "a message was not delivered");
         Err(error)
@@ -153,7 +186,11 @@ impl DialogueInner {
 
     /// Turns a draft into a message with its step and parent.
     fn write(self: &Arc<Self>, draft: MessageDraft) -> Result<OutgoingMessage, Error> {
-        let MessageDraft { kind, parents, act, mut content, mut metadata, asks } = draft;
+        if let Some(again) = self.write_again(&draft)? {
+            return Ok(again);
+        }
+        let MessageDraft { kind, parents, act, mut content, mut metadata, id, meta, asks } = draft;
+        let id = id.unwrap_or_else(|| new_id().as_str().into());
         let (parent, step) = {
             let state = self.state.lock_unpoisoned();
             let fits = |id: &&DialogueMessageId| state.dialogue.check_move(&kind, Some(id)).is_ok();
@@ -176,13 +213,14 @@ impl DialogueInner {
         }
         let own = self.dialogues.own().clone();
         let mut message =
-            DialogueMessage::new(new_id(), self.id.clone(), own, self.other.clone(), timestamp(), step, kind)
+            DialogueMessage::new(id, self.id.clone(), own, self.other.clone(), timestamp(), step, kind)
                 .content(content)
                 .metadata(metadata);
         message.parent_message_id = parent;
         message.dialogue_act = act;
         // Parameter types and key stores are user code that may read this dialogue, so no lock is
         // taken.
+        message.check()?;
         self.dialogues.parameters.check(&message)?;
         super::beliefs::check(&message)?;
         let json = self.dialogues.write(&message)?;
@@ -195,13 +233,50 @@ impl DialogueInner {
         state.dialogue.record_sent(&message, &json);
         let (sender, answered) = oneshot::channel();
         state.in_flight = Some((message.message_id.clone(), sender));
-        Ok(OutgoingMessage { message, json, waiter, answered })
+        Ok(OutgoingMessage { message, json, meta, waiter, answered })
+    }
+
+    /// Returns the message that the draft repeats, in the text that was sent: the caller chose the same
+    /// id and the same content. It keeps its step and its time.
+    fn write_again(self: &Arc<Self>, draft: &MessageDraft) -> Result<Option<OutgoingMessage>, Error> {
+        let Some(id) = &draft.id else { return Ok(None) };
+        let mut guard = self.state.lock_unpoisoned();
+        let state = &mut *guard;
+        let Some(is_own) = state.dialogue.log.summary(id).map(|summary| summary.own) else { return Ok(None) };
+        let taken = || Error::IdTaken(id.to_string());
+        let json = state.dialogue.log.text(id).filter(|_| is_own).cloned().ok_or_else(taken)?;
+        let message =
+            json.parse::<DialogueMessage>().ok().filter(|sent| draft.repeats(sent)).ok_or_else(taken)?;
+        let message = Arc::new(message);
+        let waiter = draft.asks.then(|| self.wait(state, &message));
+        // The answer may have been delivered after the first attempt was given up.
+        let is_answer = |message: &DialogueMessage| state.awaits(message);
+        let place =
+            state.queue.iter().position(|queued| queued.peek().is_some_and(|message| is_answer(&message)));
+        if let Some(received) = place.and_then(|place| state.queue.remove(place)) {
+            let actions = state.dialogue.taken(received.bytes(), self.dialogues.now());
+            if let Some(received) = received.read().map(Arc::new)
+                && let Some(waiter) = state.waiter(&received)
+            {
+                let _ = waiter.send(answer(&received));
+            }
+            self.apply(state, actions);
+        }
+        let (sender, answered) = oneshot::channel();
+        state.in_flight = Some((message.message_id.clone(), sender));
+        Ok(Some(OutgoingMessage { message, json, meta: draft.meta.clone(), waiter, answered }))
     }
 
     /// Sends a message until it is accepted or the attempts are exhausted.
-    async fn send_until_accepted(&self, message: &DialogueMessage, json: Json) -> Result<Receipt, Error> {
+    async fn send_until_accepted(
+        &self,
+        message: &DialogueMessage,
+        json: Json,
+        meta: Option<Meta>,
+    ) -> Result<(Receipt, Option<Meta>), Error> {
         let session = self.peer.session().cloned().ok_or(Error::NoSession)?;
-        let request = DialogueRequest::new(session, json);
+        let mut request = DialogueRequest::new(session, json);
+        request.meta = meta;
         let mut failures = 0;
         loop {
             // Detached: an answer that arrives before the receipt must not withdraw the message.
@@ -254,12 +329,12 @@ impl DialogueInner {
 }
 
 /// Returns the receipt in a response, or the error.
-fn receipt(response: DialogueResponse, message: &DialogueMessage) -> Result<Receipt, Error> {
+fn receipt(response: DialogueResponse, message: &DialogueMessage) -> Result<(Receipt, Option<Meta>), Error> {
     let names = |receipt: &Receipt| {
         receipt.message_id == message.message_id && receipt.session_id == message.session_id
     };
     let content = match (response.receipt, response.error) {
-        (Some(receipt), None) if names(&receipt) => return Ok(receipt),
+        (Some(receipt), None) if names(&receipt) => return Ok((receipt, response.meta)),
         (None, Some(error)) => {
             error.parse::<DialogueMessage>().ok().and_then(|message| message.content.error())
         }

@@ -9,7 +9,7 @@ use duologue_schema::dialogue::{
     MessageType, Receipt, ReceiptStatus,
 };
 use duologue_schema::params_fault;
-use duologue_schema::{Error as WireError, Json, Request};
+use duologue_schema::{Error as WireError, Json, Meta, Request};
 
 use super::dialogues::Dialogues;
 use super::error::Error;
@@ -18,6 +18,7 @@ use super::inner::{DialogueInner, ParentDialogue, new_id, timestamp};
 use super::message::VerifiedMessage;
 use super::state::{Arrival, object, refused};
 use super::verify::{NewMessage, VerifyOutcome};
+use crate::limits::DIALOGUE_META_BYTES;
 use crate::peer_agent::PeerAgent;
 use crate::service::ExchangeService;
 use duologue_rpc::Lock as _;
@@ -32,7 +33,7 @@ pub(crate) fn request(
     let ExchangeService { peer, knows, .. } = service;
     let Some(dialogues) = &peer.link.dialogue_connection.dialogues else { return Err(responder) };
     let params = request.params.map_or("null", |params| params.get());
-    let DialogueRequest { session_id, message, .. } = match serde_json::from_str(params) {
+    let DialogueRequest { session_id, message, meta, .. } = match serde_json::from_str(params) {
         Ok(params) => params,
         Err(error) => {
             responder
@@ -44,13 +45,21 @@ pub(crate) fn request(
         responder.respond::<()>(Err(WireError::resource_not_found("there is no such session")));
         return Ok(());
     }
+    let meta_bytes = meta.as_ref().map_or(0, |meta| meta.as_json().get().len());
+    if meta_bytes > DIALOGUE_META_BYTES {
+        let method = DialogueRequest::METHOD;
+        let text =
+            format!("{method}: _meta has {meta_bytes} bytes, at most {DIALOGUE_META_BYTES} are allowed");
+        responder.respond::<()>(Err(WireError::invalid_params(text)));
+        return Ok(());
+    }
     let mut responder = Some(responder);
     let mut respond = |answer| {
         if let Some(responder) = responder.take() {
             responder.respond(Ok(answer));
         }
     };
-    let taken = take(dialogues, &peer.in_session(session_id), &message, |receipt| {
+    let taken = take(dialogues, &peer.in_session(session_id), &message, meta, |receipt| {
         respond(DialogueResponse::accepted(receipt));
     });
     if let Err(error) = taken {
@@ -66,6 +75,7 @@ fn take(
     dialogues: &Arc<Dialogues>,
     peer: &PeerAgent,
     json: &Json,
+    meta: Option<Meta>,
     receipt: impl FnOnce(Receipt),
 ) -> Result<(), Box<ErrorContent>> {
     let about = |error: Box<ErrorContent>| Box::new(error.about(json));
@@ -88,6 +98,7 @@ fn take(
         VerifyOutcome::Refused(error) => return Err(about(error)),
     };
     let NewMessage { mut received, replay_key } = *verified;
+    received.meta = meta;
     received.ends = left(&received).and_then(|left| dialogues.now().checked_add(left));
     let taken = Receipt::new(received.message_id.clone(), received.session_id.clone());
     let receipt = |arrival: &Arrival| {

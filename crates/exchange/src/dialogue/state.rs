@@ -189,7 +189,7 @@ impl DialogueState {
             self.settle(now, actions);
             return Ok(Arrival::Delivered);
         }
-        if self.is_full(1, received.raw.get().len()) {
+        if self.is_full(1, received.bytes()) {
             self.room(awaited)?;
         }
         let id = message.message_id.clone();
@@ -218,7 +218,7 @@ impl DialogueState {
     }
 
     fn early_bytes(&self) -> usize {
-        self.early.values().map(|early| early.queued.raw().len()).sum()
+        self.early.values().map(|early| early.queued.bytes()).sum()
     }
 
     /// Returns the size of all messages that are buffered or wait for the handler.
@@ -258,7 +258,7 @@ impl DialogueState {
         let _ = self.beliefs.fold(message);
         self.ended |= message.message_type == MessageType::Termination;
         self.waiting += 1;
-        self.waiting_bytes += received.raw.get().len();
+        self.waiting_bytes += received.bytes();
         actions.push(DialogueAction::Deliver(Arc::new(received)));
     }
 

@@ -3,6 +3,8 @@
 mod artifacts;
 mod folders;
 mod notes;
+mod order;
+pub(crate) mod order_cache;
 mod system;
 mod tree;
 pub(crate) mod worker;
@@ -10,7 +12,8 @@ mod workflow;
 
 pub use artifacts::{ApplyError, ArtifactError, ArtifactWriter, apply_artifacts};
 pub use duologue_schema::work::*;
-pub use worker::Worker;
+pub use order::WorkOrder;
+pub use worker::{WorkBuilder, Worker};
 pub use workflow::{
     CompletedStep, EscalationReason, RunEnd, Workflow, WorkflowError, WorkflowRun, WorkflowStep,
 };

@@ -1,16 +1,19 @@
 //! The trait for handlers of work orders, and the routing of orders.
 
-use std::future::Future;
+use std::future::{Future, IntoFuture};
 use std::sync::Arc;
 
-use duologue_rpc::{Error as RpcError, Incoming, Responder};
+use duologue_rpc::{Error as RpcError, Incoming, Lock as _, Responder};
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_schema::params_fault;
-use duologue_schema::work::{WorkInput, WorkOutput, WorkParams, WorkResult};
-use duologue_schema::{DuologueCapabilities, Error as WireError, Request};
+use duologue_schema::work::{ORDER_ID_CHARS, WorkInput, WorkOutput, WorkParams, WorkResult};
+use duologue_schema::{DuologueCapabilities, Error as WireError, Meta, Request, TraceContext};
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use serde_json::value::RawValue;
 
+use super::order::WorkOrder;
+use super::order_cache::WorkOutcome;
 use crate::error::{Error, Result, fault_of};
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
@@ -25,18 +28,19 @@ use crate::service::{ExchangeService, SessionLookup};
 /// Check the files in the order's paths to decide if an artifact is created or updated. The
 /// iteration is not an indication: a first iteration may have written nothing.
 ///
-/// Functions and closures are workers. A [`PeerAgent`] is a worker that forwards the order.
+/// Functions and closures are workers, and a worker in an [`Arc`] is one. A [`PeerAgent`] is a worker
+/// that forwards the order with its `_meta`.
 ///
 /// ```
 /// use duologue_exchange::Exchange;
 /// use duologue_exchange::envelope::EnvelopeError;
-/// use duologue_exchange::work::{Artifact, WorkInput, WorkOutput, Recommendation, Worker};
+/// use duologue_exchange::work::{Artifact, WorkOrder, WorkOutput, Recommendation, Worker};
 ///
 /// struct Specifier;
 ///
 /// impl Worker for Specifier {
-///     async fn work(&self, input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
-///         let text = format!("# {}\n", input.context.feature_id);
+///     async fn work(&self, order: WorkOrder) -> Result<WorkOutput, EnvelopeError> {
+///         let text = format!("# {}\n", order.context.feature_id);
 ///         // It may have been here before: a validator sends a workflow back.
 ///         let is_there = std::fs::exists("features/login/spec.md").unwrap_or(false);
 ///         let spec = if is_there { Artifact::update("spec.md", text) } else { Artifact::create("spec.md", text) };
@@ -54,28 +58,39 @@ pub trait Worker: Send + Sync + 'static {
     ///
     /// Only for an order that could not be attempted, because of an unknown action or a missing
     /// tool. A step that was attempted and failed is a [`WorkOutput`] whose `success` is false.
-    fn work(&self, input: WorkInput) -> impl Future<Output = Result<WorkOutput, EnvelopeError>> + Send;
+    fn work(&self, order: WorkOrder) -> impl Future<Output = Result<WorkOutput, EnvelopeError>> + Send;
 }
 
 impl<F, Working> Worker for F
 where
-    F: Fn(WorkInput) -> Working + Send + Sync + 'static,
+    F: Fn(WorkOrder) -> Working + Send + Sync + 'static,
     Working: Future<Output = Result<WorkOutput, EnvelopeError>> + Send,
 {
-    fn work(&self, input: WorkInput) -> impl Future<Output = Result<WorkOutput, EnvelopeError>> + Send {
-        self(input)
+    fn work(&self, order: WorkOrder) -> impl Future<Output = Result<WorkOutput, EnvelopeError>> + Send {
+        self(order)
+    }
+}
+
+impl<W: Worker> Worker for Arc<W> {
+    fn work(&self, order: WorkOrder) -> impl Future<Output = Result<WorkOutput, EnvelopeError>> + Send {
+        (**self).work(order)
     }
 }
 
 impl Worker for PeerAgent {
-    async fn work(&self, input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
-        PeerAgent::work(self, input).await.map_err(|error| error.fault())
+    async fn work(&self, order: WorkOrder) -> Result<WorkOutput, EnvelopeError> {
+        let mut call = PeerAgent::work(self, order.input.clone());
+        call.params.meta = order.meta().cloned();
+        call.params.order_id.clone_from(&order.id);
+        let result = call.result().await.map_err(|error| error.fault())?;
+        order.set_answer_meta(result.meta);
+        Ok(result.output)
     }
 }
 
 impl PeerAgent {
-    /// Sends a work order and waits for its output, without a timeout. An order needs no session; a
-    /// handle with a session sends its id along.
+    /// Creates a work order, which is sent when it is awaited. It resolves to its output, without a
+    /// timeout. An order needs no session; a handle with a session sends its id along.
     ///
     /// ```no_run
     /// # async fn run(peer: duologue_exchange::PeerAgent) -> Result<(), Box<dyn std::error::Error>> {
@@ -101,24 +116,78 @@ impl PeerAgent {
     /// # Cancel safety
     ///
     /// Dropping the future withdraws the order.
-    pub fn work(&self, input: WorkInput) -> impl Future<Output = Result<WorkOutput>> + Send {
-        // Taken here as well, because the future may run in a task without the hops.
-        let hops = Hops::current();
-        self.work_with(input, hops)
-    }
-
-    async fn work_with(&self, input: WorkInput, hops: Hops) -> Result<WorkOutput> {
-        if !self.offers().work {
-            return Err(Error::NotSupported { scheme: DuologueCapabilities::WORK, versions: Vec::new() });
-        }
+    pub fn work(&self, input: WorkInput) -> WorkBuilder {
         let mut params = WorkParams::new(input);
         params.session_id = self.session().cloned();
-        self.write_hops(hops, &mut params.meta)?;
-        match self.rpc().request(&params).await {
-            Ok(WorkResult { output, .. }) => Ok(output),
+        // Taken here as well, because the future may run in a task without the hops.
+        WorkBuilder { peer: self.clone(), params, hops: Hops::current() }
+    }
+}
+
+/// A work order before it is sent; see [`PeerAgent::work`].
+#[derive(Clone, Debug)]
+#[must_use = "the order is sent when it is awaited"]
+pub struct WorkBuilder {
+    peer: PeerAgent,
+    params: WorkParams,
+    hops: Hops,
+}
+
+impl WorkBuilder {
+    /// Sets an id, so that the order can be sent again, for example after a timeout. The other side
+    /// performs it once on this connection: a repetition waits for the same run, or has its output
+    /// with `duplicate` in the [`WorkResult`]. Another order with the same id is a `conflict`. An order
+    /// that could not be attempted frees its id. 1 to 128 characters. By default an order has no id.
+    ///
+    /// A side that does not know ids performs a repeated order again.
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.params.order_id = Some(id.into());
+        self
+    }
+
+    /// Sets the `_meta` beside the order.
+    pub fn meta(mut self, meta: impl Into<Meta>) -> Self {
+        self.params.meta = Some(meta.into());
+        self
+    }
+
+    /// Adds a trace context to the `_meta`.
+    pub fn trace_context(mut self, context: impl Into<Option<TraceContext>>) -> Self {
+        if let Some(context) = context.into() {
+            self.params.meta = Some(self.params.meta.unwrap_or_default().with_trace_context(&context));
+        }
+        self
+    }
+
+    /// Sends the order and waits for its output, with the `_meta` beside it.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`PeerAgent::work`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future withdraws the order.
+    pub async fn result(self) -> Result<WorkResult> {
+        let WorkBuilder { peer, mut params, hops } = self;
+        if !peer.offers().work {
+            return Err(Error::NotSupported { scheme: DuologueCapabilities::WORK, versions: Vec::new() });
+        }
+        peer.write_hops(hops, &mut params.meta)?;
+        match peer.rpc().request(&params).await {
+            Ok(result) => Ok(result),
             Err(RpcError::Response(error)) => Err(Error::Response(from_wire(&error))),
             Err(error) => Err(Error::Connection(error)),
         }
+    }
+}
+
+impl IntoFuture for WorkBuilder {
+    type Output = Result<WorkOutput>;
+    type IntoFuture = BoxFuture<'static, Self::Output>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { Ok(self.result().await?.output) })
     }
 }
 
@@ -129,32 +198,56 @@ pub(crate) fn request(
     responder: Responder,
 ) -> Result<(), Responder> {
     let Some(worker) = &service.worker else { return Err(responder) };
-    match read(&service.peer, &service.knows, request.params) {
-        Ok((input, hops)) => {
-            let work = hops.next().scope(worker.clone().work(input));
-            responder.spawn(async move { work.await.map(WorkResult::new).map_err(|fault| to_wire(&fault)) });
+    let work = read(&service.peer, &service.knows, request.params).and_then(|(params, hops)| {
+        let WorkParams { session_id, order_id, input, meta, .. } = params;
+        let peer =
+            session_id.map_or_else(|| service.peer.clone(), |session| service.peer.in_session(session));
+        let context = responder.context(WorkParams::METHOD, meta);
+        let (worker, id) = (worker.clone(), order_id.clone());
+        let perform = move |input| {
+            let order = WorkOrder::received(input, id, peer.for_handler(hops), context);
+            hops.next().scope(run(worker, order)).boxed()
+        };
+        match order_id {
+            Some(id) => service.orders.perform(&id, input, perform),
+            None => Ok(perform(input)),
         }
+    });
+    match work {
+        Ok(work) => responder.spawn(async move { work.await.map_err(|fault| to_wire(&fault)) }),
         Err(fault) => responder.respond::<()>(Err(to_wire(&fault))),
     }
     Ok(())
+}
+
+/// Performs an order, and adds the `_meta` that the worker set.
+pub(super) async fn run(worker: Arc<dyn ErasedWorker>, order: WorkOrder) -> WorkOutcome {
+    let answer_meta = order.answer_meta();
+    let mut result = WorkResult::new(worker.work(order).await?);
+    result.meta = answer_meta.lock_unpoisoned().take();
+    Ok(result)
 }
 
 fn read(
     peer: &PeerAgent,
     knows: &SessionLookup,
     params: Option<&RawValue>,
-) -> Result<(WorkInput, Hops), EnvelopeError> {
-    let WorkParams { session_id, input, meta, .. } = serde_json::from_str(params.map_or("{}", RawValue::get))
-        .map_err(|error| {
-            EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, params_fault(WorkParams::METHOD, &error))
-        })?;
-    match session_id {
-        Some(session) if !knows(&session) => {
+) -> Result<(WorkParams, Hops), EnvelopeError> {
+    let invalid = |text: String| EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, text);
+    let params: WorkParams = serde_json::from_str(params.map_or("{}", RawValue::get))
+        .map_err(|error| invalid(params_fault(WorkParams::METHOD, &error)))?;
+    let is_id = |id: &String| !id.is_empty() && id.chars().nth(ORDER_ID_CHARS).is_none();
+    if !params.order_id.as_ref().is_none_or(is_id) {
+        let method = WorkParams::METHOD;
+        return Err(invalid(format!("{method}: orderId must have 1 to {ORDER_ID_CHARS} characters")));
+    }
+    match &params.session_id {
+        Some(session) if !knows(session) => {
             Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, "unknown session"))
         }
         _ => {
-            let hops = Hops::of(meta.as_ref());
-            hops.check(peer.link.max_hops).map(|()| (input, hops))
+            let hops = Hops::of(params.meta.as_ref());
+            hops.check(peer.link.max_hops).map(|()| (params, hops))
         }
     }
 }
@@ -175,11 +268,11 @@ fn from_wire(error: &WireError) -> EnvelopeError {
 
 /// An object-safe [`Worker`].
 pub(crate) trait ErasedWorker: Send + Sync {
-    fn work(self: Arc<Self>, input: WorkInput) -> BoxFuture<'static, Result<WorkOutput, EnvelopeError>>;
+    fn work(self: Arc<Self>, order: WorkOrder) -> BoxFuture<'static, Result<WorkOutput, EnvelopeError>>;
 }
 
 impl<W: Worker> ErasedWorker for W {
-    fn work(self: Arc<Self>, input: WorkInput) -> BoxFuture<'static, Result<WorkOutput, EnvelopeError>> {
-        Box::pin(async move { Worker::work(&*self, input).await })
+    fn work(self: Arc<Self>, order: WorkOrder) -> BoxFuture<'static, Result<WorkOutput, EnvelopeError>> {
+        Box::pin(async move { Worker::work(&*self, order).await })
     }
 }

@@ -3,15 +3,16 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use duologue_schema::Members;
 use duologue_schema::envelope::EnvelopeError;
 use duologue_schema::work::{
-    Recommendation, WorkContext, WorkInput, WorkNote, WorkOutput, WorkPaths, WorkTask,
+    Recommendation, WorkContext, WorkInput, WorkNote, WorkOutput, WorkPaths, WorkResult, WorkTask,
 };
+use duologue_schema::{Members, Meta, TraceContext};
 
 use super::artifacts::{ApplyError, ArtifactWriter};
 use super::notes;
-use super::worker::{ErasedWorker, Worker};
+use super::order::WorkOrder;
+use super::worker::{ErasedWorker, Worker, run as perform};
 
 /// A sequence of steps performed by agents, each with the notes of the steps before it.
 ///
@@ -28,13 +29,13 @@ use super::worker::{ErasedWorker, Worker};
 /// [`WorkflowRun`].
 ///
 /// ```
-/// use duologue_exchange::work::{WorkContext, RunEnd, WorkInput, WorkOutput, Recommendation, WorkflowStep, Workflow};
+/// use duologue_exchange::work::{WorkContext, RunEnd, WorkOrder, WorkOutput, Recommendation, WorkflowStep, Workflow};
 ///
 /// # #[tokio::main(flavor = "current_thread")]
 /// # async fn main() -> Result<(), duologue_exchange::work::WorkflowError> {
-/// let specify = async |_: WorkInput| Ok(WorkOutput::new(true, "Wrote it.", [], Recommendation::Proceed));
-/// let validate = async |input: WorkInput| {
-///     let verdict = match input.context.iteration {
+/// let specify = async |_: WorkOrder| Ok(WorkOutput::new(true, "Wrote it.", [], Recommendation::Proceed));
+/// let validate = async |order: WorkOrder| {
+///     let verdict = match order.context.iteration {
 ///         1 => Recommendation::Retry,
 ///         _ => Recommendation::Proceed,
 ///     };
@@ -59,6 +60,7 @@ pub struct Workflow {
     artifacts: ArtifactWriter,
     project: Option<PathBuf>,
     prior_context: Vec<WorkNote>,
+    meta: Option<Meta>,
     on_step: Option<Callback<CompletedStep>>,
     on_escalate: Option<Callback<WorkflowRun>>,
 }
@@ -123,6 +125,7 @@ impl Default for Workflow {
             artifacts: ArtifactWriter::new(),
             project: None,
             prior_context: Vec::new(),
+            meta: None,
             on_step: None,
             on_escalate: None,
         }
@@ -187,6 +190,20 @@ impl Workflow {
         self
     }
 
+    /// Sets the `_meta` beside each order.
+    pub fn meta(mut self, meta: impl Into<Meta>) -> Self {
+        self.meta = Some(meta.into());
+        self
+    }
+
+    /// Adds a trace context to the `_meta` beside each order.
+    pub fn trace_context(mut self, context: impl Into<Option<TraceContext>>) -> Self {
+        if let Some(context) = context.into() {
+            self.meta = Some(self.meta.unwrap_or_default().with_trace_context(&context));
+        }
+        self
+    }
+
     /// Sets a callback for the end of each step, after its artifacts have been written.
     pub fn on_step(mut self, callback: impl Fn(&CompletedStep) + Send + Sync + 'static) -> Self {
         self.on_step = Some(Box::new(callback));
@@ -230,8 +247,9 @@ impl Workflow {
             tracing::debug!(action, iteration, "a work order");
             let task = WorkTask::new(action.clone(), step.params.clone());
             let input = WorkInput::new(context.clone(), paths.clone(), task).prior_context(&*run.notes);
-            let output = match step.worker.clone().work(input.clone()).await {
-                Ok(output) => output,
+            let order = WorkOrder::from(input.clone()).with_meta(self.meta.clone());
+            let (output, meta) = match perform(step.worker.clone(), order).await {
+                Ok(WorkResult { output, meta, .. }) => (output, meta),
                 Err(fault) => {
                     run.end = RunEnd::Failed;
                     return Err(WorkflowError::WorkflowStep { action, iteration, fault, run: Box::new(run) });
@@ -240,14 +258,15 @@ impl Workflow {
             let notes = self.nameless(&output.notes);
             let bytes = bytes_of(&run.notes).saturating_add(bytes_of(&notes));
             if bytes > self.max_note_bytes {
-                run.completed.push(CompletedStep { action, iteration, output, written: Vec::new() });
+                run.completed.push(CompletedStep { action, iteration, output, meta, written: Vec::new() });
                 let limit = self.max_note_bytes;
                 return Ok(self.escalated(run, EscalationReason::TooManyNotes { bytes, limit }));
             }
             run.notes.extend(notes);
             let (success, recommendation) = (output.success, output.recommendation.clone());
             let written = self.write(input, &output).await;
-            let mut done = CompletedStep { action: action.clone(), iteration, output, written: Vec::new() };
+            let mut done =
+                CompletedStep { action: action.clone(), iteration, output, meta, written: Vec::new() };
             match written {
                 Ok(written) => done.written = written,
                 Err(error) => {
@@ -343,6 +362,8 @@ pub struct CompletedStep {
     pub iteration: u32,
     /// The output of the agent.
     pub output: WorkOutput,
+    /// The `_meta` beside the output.
+    pub meta: Option<Meta>,
     /// The paths of the written files, relative to the project.
     pub written: Vec<PathBuf>,
 }

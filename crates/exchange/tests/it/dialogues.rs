@@ -2,6 +2,7 @@
 
 mod cancels;
 mod handling;
+mod identity;
 mod limits;
 mod negotiation;
 mod retries;

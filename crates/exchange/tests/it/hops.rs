@@ -9,7 +9,7 @@ use duologue_exchange::envelope::{
     QueryResponse, Received, ReceivedTask,
 };
 use duologue_exchange::limits::HOPS;
-use duologue_exchange::work::{WorkContext, WorkInput, WorkOutput, WorkTask, Worker};
+use duologue_exchange::work::{WorkContext, WorkInput, WorkOrder, WorkOutput, WorkTask, Worker};
 use duologue_exchange::{Error, Exchange, Hops, PeerAgent};
 use duologue_schema::Members;
 
@@ -96,9 +96,9 @@ impl EnvelopeHandler for Circle {
 }
 
 impl Worker for Circle {
-    async fn work(&self, input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
+    async fn work(&self, order: WorkOrder) -> Result<WorkOutput, EnvelopeError> {
         self.is_reached(Hops::from(Hops::current().get() - 1));
-        self.other.get().unwrap().work(input).await.map_err(|error| self.failed(error))
+        self.other.get().unwrap().work(order.input).await.map_err(|error| self.failed(error))
     }
 }
 
@@ -172,7 +172,7 @@ async fn a_call_with_too_many_hops_is_refused_by_its_receiver() {
     let hops = Hops::from(4);
     let query = hops.scope(peer.query("Who knows?").into_future()).await.unwrap_err();
     let task = hops.scope(peer.delegate("Do it.").into_future()).await.map(drop).unwrap_err();
-    let work = hops.scope(peer.work(order())).await.unwrap_err();
+    let work = hops.scope(peer.work(order()).into_future()).await.unwrap_err();
     for error in [query, task, work] {
         let Error::Response(fault) = &error else { panic!("{error}") };
         assert_eq!(fault.code, EnvelopeErrorCode::TooManyHops);

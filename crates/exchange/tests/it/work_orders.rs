@@ -2,17 +2,17 @@
 //! that is played line by line.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
 use duologue_client::exchange::Error;
 use duologue_client::exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_client::exchange::work::{
-    Artifact, Recommendation, RunEnd, WorkContext, WorkInput, WorkOutput, WorkTask, Worker, Workflow,
-    WorkflowStep,
+    Artifact, Recommendation, RunEnd, WorkContext, WorkInput, WorkOrder, WorkOutput, WorkTask, Worker,
+    Workflow, WorkflowStep,
 };
 use duologue_client::{Client, Connection, Exchange};
-use duologue_schema::Members;
+use duologue_schema::{Members, Meta, TraceContext};
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
@@ -31,6 +31,8 @@ over_every_wire!(
     a_client_says_what_is_missing,
     an_order_as_the_wire_has_it,
     an_answer_that_does_not_fit,
+    a_repeated_order_is_performed_once,
+    metadata_travels_both_ways,
 );
 
 /// Does what the action says.
@@ -54,7 +56,7 @@ impl Drop for OnDrop {
 }
 
 impl Worker for Hands {
-    async fn work(&self, input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
+    async fn work(&self, input: WorkOrder) -> Result<WorkOutput, EnvelopeError> {
         match input.task.action.as_str() {
             "write" => {
                 let path = format!("{}.md", input.context.feature_id);
@@ -145,7 +147,7 @@ async fn the_client_works_for_the_agent(wire: Wire) {
 
 async fn a_workflow_over_two_connections(wire: Wire) {
     let writer = agent(wire, Hands::new()).await;
-    let strict = async |input: WorkInput| {
+    let strict = async |input: WorkOrder| {
         let verdict = if input.context.iteration == 1 { "retry" } else { "proceed" };
         Ok(WorkOutput::new(true, "Read it.", [], verdict).notes(["Say more.".into()]))
     };
@@ -214,7 +216,7 @@ async fn a_dropped_order_is_withdrawn(wire: Wire) {
 
 async fn orders_run_side_by_side(wire: Wire) {
     let together = Arc::new(tokio::sync::Barrier::new(20));
-    let worker = move |input: WorkInput| {
+    let worker = move |input: WorkOrder| {
         let together = together.clone();
         async move {
             together.wait().await;
@@ -337,4 +339,108 @@ async fn an_answer_that_does_not_fit(wire: Wire) {
         let error = answer.expect_err("no output");
         assert!(matches!(error, Error::Connection(_)) && error.to_string().contains(key), "{error}");
     }
+}
+
+/// Counts its orders. An order that is withdrawn does not end.
+#[derive(Default)]
+struct Counting {
+    runs: AtomicU32,
+    started: Notify,
+}
+
+impl Worker for Counting {
+    async fn work(&self, order: WorkOrder) -> Result<WorkOutput, EnvelopeError> {
+        let run = self.runs.fetch_add(1, Ordering::SeqCst) + 1;
+        self.started.notify_one();
+        match order.task.action.as_str() {
+            "refuse" => return Err(EnvelopeError::overloaded("later")),
+            "wait" if run == 1 => {
+                order.cancelled().await;
+                assert!(order.is_cancelled());
+                std::future::pending().await
+            }
+            _ => {}
+        }
+        let id = order.id.as_deref().unwrap_or("none");
+        Ok(WorkOutput::new(true, format!("run {run} of {id}"), [], Recommendation::Proceed))
+    }
+}
+
+async fn a_repeated_order_is_performed_once(wire: Wire) {
+    let worker = Arc::new(Counting::default());
+    let agent = agent(wire, worker.clone()).await;
+    let peer = agent.peer_agent();
+    let result = async |action: &str, id: &str| peer.work(order(action)).id(id).result().await;
+    for duplicate in [false, true, true] {
+        let result = result("write", "a").await.expect("an output");
+        assert_eq!((result.output.summary.as_str(), result.duplicate), ("run 1 of a", duplicate));
+    }
+    let Err(Error::Response(fault)) = result("build", "a").await else { panic!("another order") };
+    assert_eq!((fault.code, fault.retryable), (EnvelopeErrorCode::Conflict, false));
+    // Without an id, and with another one, it is another order.
+    assert_eq!(peer.work(order("write")).await.expect("an output").summary, "run 2 of none");
+    assert_eq!(result("write", "b").await.expect("an output").output.summary, "run 3 of b");
+    // An order that could not be attempted is tried again.
+    result("refuse", "c").await.expect_err("overloaded");
+    assert_eq!(result("write", "c").await.expect("an output").output.summary, "run 5 of c");
+    for id in [String::new(), "x".repeat(129)] {
+        let Err(Error::Response(fault)) = result("write", &id).await else { panic!("no id") };
+        assert_eq!(fault.message, "_session/work: orderId must have 1 to 128 characters");
+    }
+    assert_eq!(result("write", &"é".repeat(128)).await.expect("an output").output.success, true);
+
+    // A caller that gave up may try again with the same id.
+    let worker = Arc::new(Counting::default());
+    let agent = self::agent(wire, worker.clone()).await;
+    tokio::select! {
+        output = agent.peer_agent().work(order("wait")).id("d") => panic!("{output:?}"),
+        () = worker.started.notified() => {}
+    }
+    let again = agent.peer_agent().work(order("wait")).id("d").result();
+    let again = tokio::time::timeout(std::time::Duration::from_millis(100), again).await;
+    // It joins the run that is being withdrawn, or begins another one.
+    assert!(
+        again.is_err_and(|_| worker.runs.load(Ordering::SeqCst) == 1)
+            || worker.runs.load(Ordering::SeqCst) == 2
+    );
+}
+
+async fn metadata_travels_both_ways(wire: Wire) {
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let (transport, mut client) = wire.scripted();
+    let worker = async |order: WorkOrder| {
+        let session = order.session_id().map(ToString::to_string).unwrap_or_default();
+        let peer = order.peer.as_ref().expect("a sender");
+        assert_eq!(peer.session(), order.session_id());
+        order.set_answer_meta(order.meta().cloned());
+        Ok(WorkOutput::new(true, session, [], Recommendation::Proceed))
+    };
+    tokio::spawn(Server::new(Boss).exchange(Exchange::new().work(worker)).serve(transport));
+    client.initialize(json!({})).await;
+    let session = client.new_session().await;
+    let meta = json!({"traceparent": PARENT, "cost": 7});
+    let params = json!({"sessionId": session, "input": order("write"), "_meta": meta});
+    let answer = client.request("_session/work", params).await;
+    assert_eq!(
+        (&answer["result"]["_meta"], &answer["result"]["output"]["summary"]),
+        (&meta, &json!(session))
+    );
+    let answer = client.request("_session/work", json!({"input": order("write"), "_meta": 7})).await;
+    assert_eq!(
+        (&answer["result"]["_meta"], &answer["result"]["output"]["summary"]),
+        (&Value::Null, &json!(""))
+    );
+
+    let (client, mut agent) = client_of(wire, Client::new(()), takes_orders()).await;
+    let meta = Meta::from_iter([("cost", 7)]);
+    let call =
+        client.peer_agent().work(order("write")).id("a").meta(meta).trace_context(TraceContext::new(PARENT));
+    let (result, ()) = tokio::join!(call.result(), async {
+        let request = agent.expect("_session/work").await;
+        assert_eq!(request["params"]["_meta"], json!({"cost": 7, "traceparent": PARENT}));
+        assert_eq!(request["params"]["orderId"], "a");
+        let output = json!({"success": true, "summary": "", "artifacts": [], "recommendation": "proceed"});
+        agent.respond(&request, json!({"output": output, "_meta": {"cost": 2}})).await;
+    });
+    assert_eq!(result.expect("a result").meta.and_then(|meta| meta.get("cost")), Some(2));
 }

@@ -7,9 +7,9 @@ use std::sync::{Arc, Mutex};
 use duologue_exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_exchange::work::{
     ApplyError, Artifact, ArtifactError, ArtifactWriter, EscalationReason, Recommendation, RunEnd,
-    WorkContext, WorkInput, WorkNote, WorkOutput, Workflow, WorkflowError, WorkflowStep,
+    WorkContext, WorkInput, WorkNote, WorkOrder, WorkOutput, Workflow, WorkflowError, WorkflowStep,
 };
-use duologue_schema::Members;
+use duologue_schema::{Members, Meta, TraceContext};
 use proptest::prelude::*;
 
 /// The orders that were given, oldest first.
@@ -21,10 +21,10 @@ fn step(action: &str, seen: &Seen, recommendations: &[&str]) -> WorkflowStep {
     let left: Mutex<VecDeque<Recommendation>> =
         Mutex::new(recommendations.iter().map(|name| Recommendation::from(*name)).collect());
     let seen = seen.clone();
-    WorkflowStep::new(action, move |input: WorkInput| {
+    WorkflowStep::new(action, move |input: WorkOrder| {
         let recommendation = left.lock().unwrap().pop_front().unwrap_or(Recommendation::Proceed);
         let mut seen = seen.lock().unwrap();
-        seen.push(input);
+        seen.push(input.input);
         let note = format!("note {}", seen.len());
         std::future::ready(Ok(WorkOutput::new(true, "", [], recommendation).notes([note.into()])))
     })
@@ -32,7 +32,7 @@ fn step(action: &str, seen: &Seen, recommendations: &[&str]) -> WorkflowStep {
 
 /// A step that gives one answer.
 fn answering(action: &str, output: WorkOutput) -> WorkflowStep {
-    WorkflowStep::new(action, move |_: WorkInput| std::future::ready(Ok(output.clone())))
+    WorkflowStep::new(action, move |_: WorkOrder| std::future::ready(Ok(output.clone())))
 }
 
 fn context() -> WorkContext {
@@ -213,7 +213,7 @@ async fn a_workflow_has_the_settings_of_its_artifacts() {
 #[tokio::test]
 async fn an_order_that_could_not_be_tried_is_an_error() {
     let seen = Seen::default();
-    let nobody = |_: WorkInput| {
+    let nobody = |_: WorkOrder| {
         std::future::ready(Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, "nobody knows how")))
     };
     let workflow = Workflow::new()
@@ -239,7 +239,7 @@ async fn artifacts_are_written_before_the_next_step() {
     let proceed = Recommendation::Proceed;
     let draft =
         |recommendation| WorkOutput::new(true, "", [Artifact::create("spec.md", "v1")], recommendation);
-    let update = move |_: WorkInput| {
+    let update = move |_: WorkOrder| {
         assert!(there.exists());
         std::future::ready(Ok(WorkOutput::new(
             true,
@@ -328,6 +328,25 @@ async fn notes_name_steps_instead_of_agents() {
     assert_eq!(told(&seen)[0].2, ["validate asks specify: what if offline?", r#"{"by":"validate"}"#]);
     // The output has the original notes.
     assert_eq!(run.completed[0].output.notes[0].to_string(), "strict-agent asks writer: what if offline?");
+}
+
+#[tokio::test]
+async fn orders_and_outputs_carry_metadata() {
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let worker = |order: WorkOrder| {
+        assert!(!order.is_cancelled() && order.peer.is_none() && order.session_id().is_none());
+        let cost = order.meta().and_then(|meta| meta.get::<u32>("cost")).unwrap_or_default();
+        order.set_answer_meta(order.trace_context().map(Meta::from));
+        std::future::ready(Ok(WorkOutput::new(true, cost.to_string(), [], Recommendation::Proceed)))
+    };
+    let workflow = Workflow::new()
+        .meta(Meta::from_iter([("cost", 7)]))
+        .trace_context(TraceContext::new(PARENT))
+        .step(WorkflowStep::new("a", Arc::new(worker)));
+    let run = workflow.run(context(), root()).await.unwrap();
+    let done = &run.completed[0];
+    assert_eq!(done.output.summary, "7");
+    assert_eq!(done.meta.as_ref().unwrap().trace_context().unwrap().traceparent(), PARENT);
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use super::{DialogueMessageId, ErrorContent};
 use crate::wire::schema_of;
-use crate::{Json, Members};
+use crate::{Attachment, Json, Members};
 
 /// The content of a message. `error` and `termination` messages leave most of it out.
 #[wire(snake, definition = "Content")]
@@ -25,6 +25,9 @@ pub struct DialogueContent {
     /// Changes to the beliefs of the sender.
     #[wire(default, null_default)]
     pub belief_updates: Vec<BeliefUpdate>,
+    /// Images, sounds and documents that belong to the content. The signature covers them.
+    #[wire(default, null_default)]
+    pub attachments: Vec<Attachment>,
 }
 
 impl DialogueContent {
@@ -32,6 +35,13 @@ impl DialogueContent {
     #[must_use]
     pub fn parameter(mut self, name: &str, value: impl Into<Json>) -> Self {
         self.parameters.insert(name, value);
+        self
+    }
+
+    /// Adds an image, a sound or a document.
+    #[must_use]
+    pub fn attachment(mut self, attachment: Attachment) -> Self {
+        self.attachments.push(attachment);
         self
     }
 

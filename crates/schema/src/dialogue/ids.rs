@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use super::InvalidField;
 use crate::ids::ids;
 use crate::printable;
 
@@ -26,6 +27,17 @@ ids! {
 /// Returns true if `text` has 1 to [`ID_CHARS`] characters.
 pub(super) fn is_id(text: &str) -> bool {
     !text.is_empty() && text.chars().nth(ID_CHARS).is_none()
+}
+
+impl DialogueId {
+    /// Checks the length of the id. The error names the field `field`.
+    ///
+    /// # Errors
+    ///
+    /// If the id does not have 1 to [`ID_CHARS`] characters.
+    pub fn check(&self, field: &'static str) -> Result<(), InvalidField> {
+        if is_id(self.as_str()) { Ok(()) } else { Err(InvalidField::id(field)) }
+    }
 }
 
 impl AgentUri {

@@ -7,7 +7,7 @@ use duologue_schema_derive::wire;
 use super::ids::is_id;
 use super::{AgentUri, DialogueContent, DialogueId, DialogueMessageId, ID_CHARS};
 
-/// The greatest number of messages in `previous_context`, and of `belief_updates`.
+/// The greatest number of messages in `previous_context`, of `belief_updates` and of `attachments`.
 pub const LIST_ITEMS: usize = 256;
 
 /// One message of a dialogue.
@@ -73,12 +73,13 @@ impl DialogueMessage {
             .chain(self.metadata.routing_key.iter().map(|key| ("routing_key", key.as_str())));
         for (field, id) in ids {
             if !is_id(id) {
-                return fault(field, format!("must have 1 to {ID_CHARS} characters"));
+                return Err(InvalidField::id(field));
             }
         }
         let lists = [
             ("previous_context", self.content.previous_context.len()),
             ("belief_updates", self.content.belief_updates.len()),
+            ("attachments", self.content.attachments.len()),
         ];
         for (field, items) in lists {
             if items > LIST_ITEMS {
@@ -105,6 +106,13 @@ pub struct InvalidField {
     pub field: &'static str,
     /// The reason, as the continuation of a sentence that starts with the name.
     pub reason: String,
+}
+
+impl InvalidField {
+    /// Creates the error of an id with an invalid length.
+    pub(super) fn id(field: &'static str) -> Self {
+        InvalidField { field, reason: format!("must have 1 to {ID_CHARS} characters") }
+    }
 }
 
 impl fmt::Display for InvalidField {
@@ -240,7 +248,7 @@ mod tests {
 
     use super::*;
     use crate::dialogue::{Belief, BeliefUpdate, DialogueErrorCode, ErrorContent};
-    use crate::{Json, params_fault};
+    use crate::{Attachment, Json, params_fault};
 
     fn message() -> DialogueMessage {
         DialogueMessage::new(
@@ -262,6 +270,7 @@ mod tests {
         let context = DialogueContent::new().previous_context(vec![DialogueMessageId::from("")]);
         let often = |id: &str| vec![DialogueMessageId::from(id); LIST_ITEMS + 1];
         let belief = BeliefUpdate::Other(Json::from(json!(1)));
+        let picture = Attachment::with_bytes("image/png", "");
         let wrong = [
             ("message_id", DialogueMessage { message_id: "".into(), ..message() }),
             ("session_id", DialogueMessage { session_id: long.as_str().into(), ..message() }),
@@ -275,6 +284,10 @@ mod tests {
             (
                 "belief_updates",
                 message().content(DialogueContent::new().belief_updates(vec![belief; LIST_ITEMS + 1])),
+            ),
+            (
+                "attachments",
+                message().content(DialogueContent::new().attachments(vec![picture; LIST_ITEMS + 1])),
             ),
             ("correlation_id", message().metadata(DialogueMetadata::new().correlation_id(long.as_str()))),
             ("routing_key", message().metadata(DialogueMetadata::new().routing_key(""))),

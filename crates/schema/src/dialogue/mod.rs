@@ -14,6 +14,7 @@ mod message;
 
 use duologue_schema_derive::wire;
 
+pub use crate::{Attachment, AttachmentError};
 use crate::{Json, MethodRow, MethodSide, Request, SessionId};
 
 pub use content::{Belief, BeliefUpdate, DialogueContent};

@@ -7,7 +7,7 @@ use super::registry::{Definition, define};
 use super::{nullable, reference};
 use crate::SessionId;
 use crate::dialogue::{
-    AgentUri, Belief, BeliefUpdate, DialogueAct, DialogueContent, DialogueErrorCode, DialogueId,
+    AgentUri, Attachment, Belief, BeliefUpdate, DialogueAct, DialogueContent, DialogueErrorCode, DialogueId,
     DialogueMessage, DialogueMessageId, DialogueMetadata, DialogueRequest, DialogueResponse, ErrorContent,
     ID_CHARS, METHODS, MessageType, Receipt, ReceiptStatus, URI_BYTES,
 };
@@ -22,7 +22,7 @@ pub(super) const SCHEME: ExtensionSchema = ExtensionSchema {
 
 fn definitions() -> Vec<Definition> {
     define! {
-        AgentUri, Belief, BeliefUpdate, DialogueContent, DialogueAct, DialogueErrorCode, DialogueId, DialogueMessageId,
+        AgentUri, Attachment, Belief, BeliefUpdate, DialogueContent, DialogueAct, DialogueErrorCode, DialogueId, DialogueMessageId,
         DialogueRequest, DialogueResponse, ErrorContent, DialogueMessage, MessageType, DialogueMetadata, Receipt, ReceiptStatus,
         SessionId,
     }

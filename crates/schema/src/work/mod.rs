@@ -13,11 +13,17 @@ use crate::{Json, Members, MethodRow, MethodSide, Request, SessionId};
 
 pub use paths::WorkPaths;
 
+/// The greatest length of the id of an order, in characters.
+pub const ORDER_ID_CHARS: usize = 128;
+
 /// The params of `_session/work`.
 #[wire]
 pub struct WorkParams {
     /// The session. An order needs none, because it is self-contained.
     pub session_id: Option<SessionId>,
+    /// The id of the order, which its sender chose to be able to repeat it. 1 to [`ORDER_ID_CHARS`]
+    /// characters. The same order with the same id is performed once on a connection.
+    pub order_id: Option<String>,
     /// The work order.
     pub input: WorkInput,
 }
@@ -27,6 +33,9 @@ pub struct WorkParams {
 pub struct WorkResult {
     /// The result of the order.
     pub output: WorkOutput,
+    /// True if the order was a repetition: the output is that of the first one.
+    #[wire(default)]
+    pub duplicate: bool,
 }
 
 impl Request for WorkParams {

@@ -10,7 +10,7 @@ use duologue_agent::exchange::envelope::{
     Ack, Cancel, Capabilities, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeHandler,
     OutcomeStatus, Pattern, Query, QueryResponse, Received, ReceivedTask,
 };
-use duologue_agent::exchange::work::{Artifact, Recommendation, WorkInput, WorkOutput};
+use duologue_agent::exchange::work::{Artifact, Recommendation, WorkOrder, WorkOutput};
 use serde_json::{Value, json};
 
 use super::edge_cases::{ATTACK, Crash};
@@ -188,7 +188,7 @@ pub(super) async fn contact(peer: &PeerAgent) -> Vec<String> {
 }
 
 /// Completes the work order `specify`. Other work orders fail or are escalated.
-pub(super) async fn work(input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
+pub(super) async fn work(input: WorkOrder) -> Result<WorkOutput, EnvelopeError> {
     let feature = &input.context.feature_id;
     let done = |success, summary: &str, recommendation| WorkOutput::new(success, summary, [], recommendation);
     match input.task.action.as_str() {

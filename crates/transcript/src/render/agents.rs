@@ -207,6 +207,7 @@ fn dialogue_content(it: &mut ObjectLine<'_>) {
             it.number("confidence", "({})");
         }
     });
+    attachments(it);
     let more = std::mem::take(&mut it.fields);
     it.line.under(|line| _ = line.rest(more));
 }

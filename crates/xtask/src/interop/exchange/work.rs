@@ -5,19 +5,20 @@ use crate::interop::Result;
 use duologue_agent::PeerAgent;
 use duologue_agent::exchange::envelope::EnvelopeError;
 use duologue_agent::exchange::work::{
-    Artifact, Recommendation, WorkContext, WorkInput, WorkNote, WorkOutput, WorkTask, apply_artifacts,
+    Artifact, Recommendation, WorkContext, WorkInput, WorkNote, WorkOrder, WorkOutput, WorkTask,
+    apply_artifacts,
 };
 use duologue_schema::Members;
 use std::path::Path;
 
 /// Completes an order as the other side does.
-pub(super) async fn work(input: WorkInput) -> Result<WorkOutput, EnvelopeError> {
+pub(super) async fn work(input: WorkOrder) -> Result<WorkOutput, EnvelopeError> {
     if input.task.action == "fail" {
         return Ok(WorkOutput::new(false, "not done", [], Recommendation::Retry));
     }
     let root = input.paths.feature_root().unwrap_or(".");
     let spec = Artifact::create(format!("{root}/spec.md"), "é世界 😀\n");
-    let notes = input.prior_context.into_iter().chain([WorkNote::from("one more")]).collect::<Vec<_>>();
+    let notes = input.input.prior_context.into_iter().chain([WorkNote::from("one more")]).collect::<Vec<_>>();
     Ok(WorkOutput::new(true, "done", [spec], Recommendation::Proceed).notes(notes))
 }
 

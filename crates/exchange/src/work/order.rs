@@ -1,0 +1,123 @@
+//! A received work order with its context.
+
+use std::ops::Deref;
+use std::sync::{Arc, Mutex};
+
+use duologue_rpc::{Lock as _, RequestContext};
+use duologue_schema::work::WorkInput;
+use duologue_schema::{Meta, SessionId, TraceContext};
+
+use crate::PeerAgent;
+
+/// A work order for a [`Worker`](super::Worker). It derefs to its [`WorkInput`].
+///
+/// ```
+/// use duologue_exchange::envelope::EnvelopeError;
+/// use duologue_exchange::work::{Recommendation, WorkOrder, WorkOutput};
+///
+/// async fn work(order: WorkOrder) -> Result<WorkOutput, EnvelopeError> {
+///     if let (Some(peer), Some(_)) = (&order.peer, order.session_id()) {
+///         peer.notify("task.progress", order.task.action.as_str()).await?;
+///     }
+///     // The output belongs to the trace of the order.
+///     order.set_answer_meta(order.trace_context().map(Into::into));
+///     Ok(WorkOutput::new(true, "Done.", [], Recommendation::Proceed))
+/// }
+/// # let _ = work;
+/// ```
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct WorkOrder {
+    /// The order.
+    pub input: WorkInput,
+    /// The id that its sender chose; see [`WorkBuilder::id`](super::WorkBuilder::id).
+    pub id: Option<String>,
+    /// A handle on the sender, in the session of the order. `None` for an order of a local
+    /// [`Workflow`](super::Workflow).
+    pub peer: Option<PeerAgent>,
+    meta: Option<Meta>,
+    request: Option<RequestContext>,
+    answer_meta: Arc<Mutex<Option<Meta>>>,
+}
+
+impl WorkOrder {
+    pub(crate) fn received(
+        input: WorkInput,
+        id: Option<String>,
+        peer: PeerAgent,
+        request: RequestContext,
+    ) -> Self {
+        let meta = request.meta().cloned();
+        WorkOrder { id, peer: Some(peer), meta, request: Some(request), ..WorkOrder::from(input) }
+    }
+
+    /// Sets the `_meta` of a local order.
+    #[must_use]
+    pub fn with_meta(mut self, meta: impl Into<Option<Meta>>) -> Self {
+        self.meta = meta.into();
+        self
+    }
+
+    /// Returns the `_meta` beside the order.
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        self.meta.as_ref()
+    }
+
+    /// Returns the trace context in the `_meta`, to pass it on.
+    #[must_use]
+    pub fn trace_context(&self) -> Option<TraceContext> {
+        self.meta()?.trace_context()
+    }
+
+    /// Returns the session of the order, if it has one.
+    #[must_use]
+    pub fn session_id(&self) -> Option<&SessionId> {
+        self.peer.as_ref()?.session()
+    }
+
+    /// Returns true if the sender withdrew the order or the connection has ended. A local order is
+    /// withdrawn by dropping its future.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.request.as_ref().is_some_and(RequestContext::is_cancelled)
+    }
+
+    /// Waits until the sender withdraws the order or the connection ends. The worker has a second to
+    /// return then. For a local order it waits for ever.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    pub async fn cancelled(&self) {
+        match &self.request {
+            Some(request) => request.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Sets the `_meta` beside the output.
+    pub fn set_answer_meta(&self, meta: impl Into<Option<Meta>>) {
+        *self.answer_meta.lock_unpoisoned() = meta.into();
+    }
+
+    /// Returns the place of the `_meta` beside the output.
+    pub(crate) fn answer_meta(&self) -> Arc<Mutex<Option<Meta>>> {
+        self.answer_meta.clone()
+    }
+}
+
+/// Creates a local order.
+impl From<WorkInput> for WorkOrder {
+    fn from(input: WorkInput) -> Self {
+        WorkOrder { input, id: None, peer: None, meta: None, request: None, answer_meta: Arc::default() }
+    }
+}
+
+impl Deref for WorkOrder {
+    type Target = WorkInput;
+
+    fn deref(&self) -> &WorkInput {
+        &self.input
+    }
+}

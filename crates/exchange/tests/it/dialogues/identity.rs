@@ -1,0 +1,206 @@
+//! Ids that the caller chose, repetitions, `_meta` beside messages, and attachments.
+
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use duologue_agent::exchange::dialogue::{
+    Dialogue, DialogueHandler, DialogueOptions, Dialogues, Error, VerifiedMessage, sign,
+};
+use duologue_schema::dialogue::{DialogueContent, DialogueMessage, MessageType};
+use duologue_schema::{Attachment, Json, Meta, TraceContext};
+use serde_json::{Value, json};
+
+use super::handling::played;
+use super::retries::{buyer, take};
+use super::speakers::{BUYER, Listener, SELLER, began, connected, signing};
+use duologue_agent::exchange::dialogue::Key;
+
+const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+
+fn unsigned(name: &str) -> Dialogues {
+    Dialogues::new(name).unwrap()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_message_with_the_same_id_is_the_same_message() {
+    let (_connection, mut seller, session) = buyer(unsigned(BUYER)).await;
+    let options = DialogueOptions::new().id("s1").correlation_id("purchase-7");
+    let dialogue = session.peer_agent().dialogue_with(SELLER, options.clone()).unwrap();
+    let inform = |words: &'static str| dialogue.inform(words).id("m1").priority(99).into_future();
+
+    let (sent, first) = tokio::join!(inform("Hello."), take(&mut seller));
+    assert_eq!(sent.unwrap().message.message_id, "m1");
+    let message = &first["message"];
+    assert_eq!((&message["message_id"], &message["session_id"]), (&json!("m1"), &json!("s1")));
+    assert_eq!(message["metadata"], json!({ "priority": 9, "correlation_id": "purchase-7" }));
+    // The text is the same, with its time and its step.
+    for _ in 0..2 {
+        let (sent, again) = tokio::join!(inform("Hello."), take(&mut seller));
+        assert!(sent.is_ok());
+        assert_eq!(again, first);
+    }
+    // Nothing is sent under an id that belongs to something else.
+    for other in [
+        inform("Goodbye."),
+        dialogue.update("Hello.").id("m1").priority(99).into_future(),
+        dialogue.inform("Hello.").id("m1").into_future(),
+        dialogue.inform("Hello.").id("m1").priority(99).ttl(60).into_future(),
+        dialogue.inform("Hello.").id("m1").priority(99).metadata("lane", "fast").into_future(),
+    ] {
+        let error = other.await.unwrap_err();
+        assert!(matches!(&error, Error::IdTaken(id) if id == "m1"), "{error}");
+    }
+    for id in [String::new(), "x".repeat(129)] {
+        let error = dialogue.inform("Hello.").id(id.as_str()).await.unwrap_err();
+        assert_eq!(error.to_string(), "message_id must have 1 to 128 characters; nothing was sent");
+        let options = DialogueOptions::new().id(id.as_str());
+        let error = session.peer_agent().dialogue_with(SELLER, options).unwrap_err();
+        assert_eq!(error.to_string(), "session_id must have 1 to 128 characters; nothing was sent");
+    }
+    let error = session.peer_agent().dialogue_with(SELLER, options).unwrap_err();
+    assert!(matches!(&error, Error::IdTaken(id) if id == "s1"), "{error}");
+
+    // The other side uses the next step, so the same one is not used for another message.
+    let (sent, next) = tokio::join!(dialogue.inform("More.").into_future(), take(&mut seller));
+    assert!(sent.is_ok());
+    assert_eq!(next["message"]["interaction_step"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_request_may_be_repeated_until_it_is_answered() {
+    let (_connection, mut seller, session) = buyer(unsigned(BUYER)).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let request = || dialogue.request("The time, please.").id("m1").within(Duration::from_secs(1));
+    let (late, _) = tokio::join!(request().into_future(), take(&mut seller));
+    assert!(matches!(late, Err(Error::NoAnswer { .. })));
+    // The answer comes when no call waits for it.
+    let message = json!({
+        "message_id": "m2", "session_id": dialogue.id(), "parent_message_id": "m1",
+        "sender_id": SELLER, "recipient_id": BUYER, "timestamp": began(),
+        "interaction_step": 2, "message_type": "response", "content": { "natural_language": "Noon." },
+    });
+    let receipt = seller.request("_session/dialogue", json!({ "sessionId": "s", "message": message })).await;
+    assert_eq!(receipt["result"]["receipt"]["status"], "delivered", "{receipt}");
+    let (answer, _) = tokio::join!(request().into_future(), take(&mut seller));
+    assert_eq!(answer.unwrap().content.natural_language.as_deref(), Some("Noon."));
+    // It was taken from the queue.
+    let more = tokio::time::timeout(Duration::from_secs(1), dialogue.next()).await;
+    assert!(more.is_err(), "{more:?}");
+}
+
+/// Keeps the `_meta` of its messages, and answers requests.
+#[derive(Clone, Default)]
+struct Metas(Arc<Mutex<Vec<Option<Meta>>>>);
+
+impl DialogueHandler for Metas {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
+        assert!(!dialogue.cancellation().is_cancelled());
+        self.0.lock().unwrap().push(message.meta.clone());
+        if message.message_type == MessageType::Request {
+            dialogue.respond("Noon.").await?;
+        }
+        Ok(())
+    }
+}
+
+#[tokio::test]
+async fn metadata_beside_a_message_travels_both_ways() {
+    duologue_test_support::in_time(async {
+        let metas = Metas::default();
+        let (mut buyer, session) = played(unsigned(SELLER).handler(metas.clone())).await;
+        let message = |id: &str, step: u64| {
+            json!({
+                "message_id": id, "session_id": "s1", "sender_id": BUYER, "recipient_id": SELLER,
+                "timestamp": began(), "interaction_step": step, "message_type": "request", "content": {},
+            })
+        };
+        let meta = json!({ "traceparent": PARENT, "hop": { "n": 1 } });
+        let params = json!({ "sessionId": session, "message": message("m1", 1), "_meta": meta });
+        let receipt = buyer.request("_session/dialogue", params).await;
+        assert_eq!(receipt["result"]["receipt"]["status"], "delivered", "{receipt}");
+        // The answer of the handler belongs to the same trace.
+        let answer = buyer.expect("_session/dialogue").await;
+        assert_eq!(answer["params"]["_meta"], json!({ "traceparent": PARENT }));
+        let heard = metas.0.lock().unwrap()[0].clone().map(|meta| serde_json::to_value(meta).unwrap());
+        assert_eq!(heard, Some(meta));
+
+        let large = json!({ "x": "x".repeat(64 << 10) });
+        let params = json!({ "sessionId": session, "message": message("m3", 3), "_meta": large });
+        let error = buyer.request("_session/dialogue", params).await["error"].take();
+        assert_eq!(error["code"], -32602);
+        assert_eq!(error["message"], "_session/dialogue: _meta has 65544 bytes, at most 65536 are allowed");
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn metadata_is_set_by_the_sender_and_read_from_the_receipt() {
+    let (_connection, mut seller, session) = buyer(unsigned(BUYER)).await;
+    let context = TraceContext::new(PARENT);
+    let options = DialogueOptions::new().trace_context(context.clone());
+    let traced = session.peer_agent().dialogue_with(SELLER, options).unwrap();
+    let plain = session.peer_agent().dialogue(SELLER).unwrap();
+    let own = || Meta::from_iter([("hop", 1)]);
+    for (builder, expected) in [
+        (traced.inform("a"), json!({ "traceparent": PARENT })),
+        (traced.inform("b").meta(own()), json!({ "hop": 1 })),
+        (plain.inform("c"), Value::Null),
+        (plain.inform("d").meta(own()).trace_context(context), json!({ "hop": 1, "traceparent": PARENT })),
+        (plain.inform("e").trace_context(None), Value::Null),
+    ] {
+        let (sent, params) = tokio::join!(builder.into_future(), async {
+            let request = seller.expect("_session/dialogue").await;
+            let message = &request["params"]["message"];
+            let receipt = json!({ "message_id": message["message_id"], "session_id": message["session_id"] });
+            seller.respond(&request, json!({ "receipt": receipt, "_meta": { "queue": 3 } })).await;
+            request["params"].clone()
+        });
+        assert_eq!(params["_meta"], expected);
+        assert_eq!(sent.unwrap().receipt_meta.and_then(|meta| meta.get("queue")), Some(3));
+    }
+}
+
+#[tokio::test]
+async fn attachments_are_signed_and_arrive() {
+    duologue_test_support::in_time(async {
+        struct Viewer(Arc<Mutex<Vec<Attachment>>>);
+        impl DialogueHandler for Viewer {
+            async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
+                self.0.lock().unwrap().extend(message.content.attachments.clone());
+                if message.message_type == MessageType::Request {
+                    dialogue.respond(DialogueContent::from("Seen.").attachment(table())).await?;
+                }
+                Ok(())
+            }
+        }
+        fn table() -> Attachment {
+            Attachment::with_text("text/csv", "a,b").metadata([("rows", 1)])
+        }
+        let seen = Arc::default();
+        let seller = signing(SELLER).handler(Viewer(Arc::clone(&seen)));
+        let (_connection, session) = connected(signing(BUYER), seller).await;
+        let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+        let photo = Attachment::with_bytes("image/png", [0x89, 0, 0xff]).name("front.png");
+        let content = DialogueContent::from("Look.").attachment(photo.clone()).attachment(table());
+        let answer = dialogue.request(content).await.unwrap();
+        assert_eq!(answer.content.attachments, [table()]);
+        assert_eq!(*seen.lock().unwrap(), [photo, table()]);
+
+        // An intermediary cannot exchange them.
+        let listener = Listener::default();
+        let (mut buyer, session) = played(signing(SELLER).handler(listener.clone())).await;
+        let photo = Attachment::with_bytes("image/png", b"a Camry");
+        let message = DialogueMessage::new("m1", "s1", BUYER, SELLER, began(), 1, MessageType::Inform)
+            .content(DialogueContent::new().attachment(photo.clone()));
+        let signed = sign(&message, &Key::new("key-1", BUYER, [1; 32]).unwrap()).unwrap();
+        let other = Attachment::with_bytes("image/png", b"a Jeep?");
+        let altered = signed.get().replace(photo.data.as_deref().unwrap(), other.data.as_deref().unwrap());
+        for (text, is_accepted) in [(altered.as_str(), false), (signed.get(), true)] {
+            let message: Json = serde_json::from_str(text).unwrap();
+            let answer =
+                buyer.request("_session/dialogue", json!({ "sessionId": session, "message": message })).await;
+            assert_eq!(answer["result"]["receipt"].is_object(), is_accepted, "{answer}");
+        }
+    })
+    .await;
+}
