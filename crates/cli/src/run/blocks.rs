@@ -12,7 +12,7 @@ use duologue_schema::{
 use duologue_transcript::describe::{self, DescribedPart, Description, Stage};
 use similar::{ChangeTag, TextDiff};
 
-use super::rows::Span;
+use super::rows::{Span, flat};
 use crate::ui::{BAD, BOLD, DIM, GOOD, MARK};
 
 /// Limit on the lines of a tool's output.
@@ -33,11 +33,12 @@ pub(super) enum Repeat {
     Again,
 }
 
-/// Returns a message, a tool call or a compaction as text.
-pub(super) fn entry(entry: &ConversationEntry, repeat: Repeat) -> Vec<Span> {
+/// Returns a message, a tool call or a compaction as text. `printed` is the text that an earlier drawing
+/// left above.
+pub(super) fn entry(entry: &ConversationEntry, repeat: Repeat, printed: &str) -> Vec<Span> {
     match entry {
         ConversationEntry::Message(message) => self::message(message, repeat),
-        ConversationEntry::ToolCall(call) => tool_call(call, repeat),
+        ConversationEntry::ToolCall(call) => tool_call(call, printed),
         ConversationEntry::Compaction(compaction) => self::compaction(compaction),
         _ => Vec::new(),
     }
@@ -119,26 +120,26 @@ fn head(call: &Description<'_>) -> Vec<Span> {
     ]
 }
 
-fn tool_call(call: &ToolCall, repeat: Repeat) -> Vec<Span> {
+/// Returns a tool call without the parts that are already printed.
+fn tool_call(call: &ToolCall, printed: &str) -> Vec<Span> {
     let call = describe::tool_call(call);
     let mut spans = head(&call);
-    let failed = call.status.is_some_and(|status| status.stage == Stage::Failed);
-    if repeat == Repeat::Again && !failed {
-        return spans;
-    }
     let changed: HashSet<_> = describe::changed_paths(&call).collect();
     for part in &call.parts {
-        match part {
-            DescribedPart::Location(location) if changed.contains(location.path.as_path()) => {}
+        let shown = match part {
+            DescribedPart::Location(location) if changed.contains(location.path.as_path()) => continue,
             DescribedPart::Location(location) => {
-                spans.extend([Span::plain("\n  "), Span::line(DIM, &describe::location(location))]);
+                vec![Span::plain("\n  "), Span::line(DIM, &describe::location(location))]
             }
-            DescribedPart::Diff(diff) => spans.extend(self::diff(diff)),
-            DescribedPart::Text(text) => spans.extend(indented(text)),
+            DescribedPart::Diff(diff) => self::diff(diff),
+            DescribedPart::Text(text) => indented(text),
             DescribedPart::Field { is_raw: false, .. } => {
-                spans.extend([Span::plain("\n  "), Span::line(DIM, &label(part))]);
+                vec![Span::plain("\n  "), Span::line(DIM, &label(part))]
             }
-            _ => {}
+            _ => continue,
+        };
+        if printed.is_empty() || !printed.contains(&flat(&shown)) {
+            spans.extend(shown);
         }
     }
     spans

@@ -76,7 +76,14 @@ struct Block {
     text: String,
     /// The text that cannot be drawn over: it scrolled away, or the window had another size.
     gone: String,
+    /// The text of earlier drawings further above.
+    printed: String,
+    /// True if the first line is out of reach and has changed, so that it is the last line too.
+    ends_with_head: bool,
 }
+
+/// Limit on the printed text that a block remembers, in bytes.
+const PRINTED: usize = 256 * 1024;
 
 impl Block {
     fn is_gone(&self) -> bool {
@@ -373,22 +380,51 @@ impl Screen {
     /// Updates the changed blocks. One that changed where nothing can be drawn moves to the bottom.
     fn refresh(&mut self) {
         let changed = std::mem::take(&mut self.changed);
-        let (mut blocks, mut moved) = (Vec::new(), Vec::new());
+        let (mut blocks, mut moved, mut new) = (Vec::new(), Vec::new(), Vec::new());
+        let last_gone = self.blocks.iter().rfind(|block| !block.gone.is_empty()).map(|block| block.id);
+        let drawn: HashSet<_> = self.drawn.iter().filter_map(|row| Some(row.place?.0)).collect();
         for mut block in std::mem::take(&mut self.blocks) {
             if changed.contains(&block.id) && !self.grow(&mut block) {
                 block.spans = self.spans(&block);
-                if !flat(&block.spans).starts_with(&block.gone) {
+                if !flat(&block.spans).starts_with(&block.gone)
+                    && !(last_gone == Some(block.id) && self.repeat_head(&mut block))
+                {
+                    if block.printed.len() + block.gone.len() <= PRINTED {
+                        block.printed.push_str(&block.gone);
+                    }
                     block.gone.clear();
-                    (block.repeat, block.apart) = (Repeat::Again, true);
+                    (block.repeat, block.apart, block.ends_with_head) = (Repeat::Again, true, false);
                     block.spans = self.spans(&block);
                     moved.push(block);
                     continue;
                 }
             }
-            blocks.push(block);
+            let is_new = block.gone.is_empty() && !drawn.contains(&block.id);
+            if is_new { new.push(block) } else { blocks.push(block) }
         }
+        // A block that was not drawn yet is later than the change of an earlier one.
         blocks.append(&mut moved);
+        blocks.append(&mut new);
         self.blocks = blocks;
+    }
+
+    /// Repeats the first line of a tool call at its end, if nothing else of the text that is out of reach
+    /// has changed.
+    fn repeat_head(&self, block: &mut Block) -> bool {
+        let Some(call) = self.call_of(&block.source) else { return false };
+        let apart = if block.apart { "\n" } else { "" };
+        let (before, gone) = (block.ends_with_head, block.gone.clone());
+        let Some((_, body)) = gone.get(apart.len()..).and_then(|gone| gone.split_once('\n')) else {
+            return false;
+        };
+        block.ends_with_head = true;
+        block.gone = format!("{apart}{}\n{body}", flat(&blocks::tool_call_head(call)));
+        block.spans = self.spans(block);
+        if flat(&block.spans).starts_with(&block.gone) {
+            return true;
+        }
+        (block.ends_with_head, block.gone) = (before, gone);
+        false
     }
 
     /// Appends the new text of a message, so that a long message is not processed again.
@@ -415,12 +451,17 @@ impl Screen {
         let mut spans = match &block.source {
             BlockSource::Entry(_) if head.is_some() => head,
             BlockSource::Entry(index) => {
-                self.conversation.entries().get(*index).map(|entry| blocks::entry(entry, block.repeat))
+                let entry = self.conversation.entries().get(*index);
+                entry.map(|entry| blocks::entry(entry, block.repeat, &block.printed))
             }
             BlockSource::Plan => self.conversation.plan().map(blocks::plan),
             BlockSource::Note(spans) => Some(spans.clone()),
         }
         .unwrap_or_default();
+        if let Some(call) = self.call_of(&block.source).filter(|_| block.ends_with_head) {
+            spans.push(Span::plain("\n"));
+            spans.extend(blocks::tool_call_head(call));
+        }
         if block.apart && spans.iter().any(|span| !span.as_str().is_empty()) {
             spans.insert(0, Span::plain("\n"));
         }
@@ -450,8 +491,17 @@ impl Screen {
             }
             _ => true,
         };
-        let (spans, text, gone) = (Vec::new(), String::new(), String::new());
-        self.blocks.push(Block { id, source, repeat: Repeat::First, apart, spans, text, gone });
+        self.blocks.push(Block {
+            id,
+            source,
+            repeat: Repeat::First,
+            apart,
+            spans: Vec::new(),
+            text: String::new(),
+            gone: String::new(),
+            printed: String::new(),
+            ends_with_head: false,
+        });
         self.changed.insert(id);
     }
 

@@ -10,6 +10,8 @@ mod typing;
 
 use emulator::Terminal;
 
+use crate::scripted;
+
 const MOCK: [&str; 4] = ["--", env!("CARGO_BIN_EXE_duologue"), "mock", "--pace"];
 
 fn start(rows: u16, columns: u16, args: &[&str], pace: &str) -> Terminal {
@@ -460,4 +462,53 @@ fn the_terminal_is_left_as_it_was() {
     terminal.type_keys("\u{3}");
     assert_eq!(terminal.end(), 130);
     assert!(terminal.echoes());
+}
+
+/// Rows that have scrolled out of a small window are complete and in order.
+#[test]
+fn tool_calls_that_scrolled_away_are_complete() {
+    let mut terminal = start(60, 80, &["tools"], "0");
+    assert_eq!(terminal.end(), 0);
+    let whole = terminal.everything();
+    let body = |text: &str| -> Vec<String> {
+        let is_body = |line: &&str| line.starts_with("  ") || line.starts_with("Those");
+        text.lines().filter(is_body).map(str::to_owned).collect()
+    };
+    for (rows, pace) in [(5, "2"), (8, "2"), (8, "20"), (12, "20")] {
+        let mut terminal = start(rows, 80, &["tools"], pace);
+        assert_eq!(terminal.end(), 0);
+        let shown = terminal.everything();
+        assert_eq!(body(&shown), body(&whole), "{rows} rows, pace {pace}:\n{shown}");
+        let done: Vec<_> = shown.lines().filter(|line| line.starts_with(['✓', '✗'])).collect();
+        let expected: Vec<_> = whole.lines().filter(|line| line.starts_with(['✓', '✗'])).collect();
+        assert_eq!(done, expected, "{rows} rows, pace {pace}:\n{shown}");
+    }
+}
+
+/// A change is printed once, though it was scrolled away when its call failed.
+#[test]
+fn a_change_is_not_printed_again_when_it_ends() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let diff = serde_json::json!({"type": "diff", "path": "/p/a.txt", "newText": "one\ntwo\nthree\n"});
+    let words = serde_json::json!({"sessionUpdate": "agent_message_chunk",
+        "content": {"type": "text", "text": "line\n".repeat(20)}});
+    for status in ["completed", "failed"] {
+        let lines = [
+            scripted::update(serde_json::json!({"sessionUpdate": "tool_call", "toolCallId": "t", "title": "Edit",
+                "kind": "edit", "status": "in_progress", "content": [diff]})),
+            scripted::update(words.clone()),
+            scripted::ask("1", serde_json::json!({"toolCallId": "t"})),
+            scripted::update(
+                serde_json::json!({"sessionUpdate": "tool_call_update", "toolCallId": "t", "status": status}),
+            ),
+            scripted::end_turn(),
+        ];
+        let agent = scripted::agent(folder.path(), &lines);
+        let mut terminal = Terminal::start(8, 80, &["run", "go", "--", "sh", "-c", &agent], &[]);
+        terminal.wait_for("v] ");
+        terminal.type_line("y");
+        assert_eq!(terminal.end(), 0);
+        let shown = terminal.everything();
+        assert_eq!(shown.matches("+three").count(), 1, "{shown}");
+    }
 }

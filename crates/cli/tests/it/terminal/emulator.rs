@@ -56,7 +56,7 @@ impl Terminal {
             }
         });
         let [rows, columns] = [rows, columns].map(|count| NonZeroU16::new(count).unwrap());
-        let parser = vt100::Parser::new(rows, columns, 0);
+        let parser = vt100::Parser::new(rows, columns, 10_000);
         Terminal { child, master, slave: Some(slave), output, parser, bytes: Vec::new() }
     }
 
@@ -102,6 +102,22 @@ impl Terminal {
     pub(crate) fn screen(&self) -> String {
         let text = self.parser.screen().contents();
         text.lines().map(str::trim_end).collect::<Vec<_>>().join("\n").trim_end().to_owned()
+    }
+
+    /// Returns all rows, those that have scrolled out of the window first.
+    pub(crate) fn everything(&mut self) -> String {
+        let screen = self.parser.screen_mut();
+        screen.set_scrollback(usize::MAX);
+        let scrolled = screen.scrollback();
+        let (height, columns) = screen.size();
+        let mut rows: Vec<String> = Vec::new();
+        for above in (1..=scrolled).rev() {
+            screen.set_scrollback(above);
+            rows.extend(screen.rows(0, columns.get()).next());
+        }
+        screen.set_scrollback(0);
+        rows.extend(screen.rows(0, columns.get()).take(usize::from(height.get())));
+        rows.iter().map(|row| row.trim_end()).collect::<Vec<_>>().join("\n").trim_end().to_owned()
     }
 
     /// The rows up to the cursor.
