@@ -5,6 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use clap::error::{ContextKind, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use duologue_client::Command as AgentCommand;
 use duologue_transcript::{IgnoredPaths, Transcript};
@@ -38,20 +39,51 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
+    #[command(after_help = run::EXAMPLES)]
     Run(run::RunArgs),
+    #[command(after_help = "\
+Examples:
+  duologue run hello -- duologue record -o hello.jsonl -- my-agent
+  duologue record -o talk.jsonl -- my-agent --acp      as the agent's command in an editor")]
     Record(record::RecordArgs),
+    #[command(after_help = "\
+Examples:
+  duologue show hello.jsonl
+  duologue show --html hello.jsonl > hello.html")]
     Show(show::ShowArgs),
+    #[command(after_help = "\
+Examples:
+  duologue run hello -- duologue replay hello.jsonl    the recording is the agent
+  duologue replay hello.jsonl -- my-agent              the recording is the client")]
     Replay(replay::ReplayArgs),
+    #[command(after_help = "Examples:\n  duologue diff --ignore update.used before.jsonl after.jsonl")]
     Diff(diff::DiffArgs),
+    #[command(after_help = "Examples:\n  duologue validate hello.jsonl")]
     Validate(validate::ValidateArgs),
+    #[command(after_help = "\
+Examples:
+  duologue check -- my-agent
+  duologue check --prompt \"Read README.md\" --json -- my-agent")]
     Check(check::CheckArgs),
+    #[command(after_help = "Examples:\n  duologue ping -- my-agent")]
     Ping(ping::PingArgs),
+    #[command(after_help = "Examples:\n  duologue query \"Who is on call?\" -- my-agent")]
     Query(query::QueryArgs),
+    #[command(after_help = "Examples:\n  duologue delegate \"Tidy up\" --deadline 10m -- my-agent")]
     Delegate(delegate::DelegateArgs),
+    #[command(after_help = "Examples:\n  duologue discover -- my-agent")]
     Discover(discover::DiscoverArgs),
+    #[command(after_help = "\
+Examples:
+  duologue run tools -- duologue mock
+  duologue run hello -- duologue mock --faults noise,fragment=7 --seed 1")]
     Mock(mock::MockArgs),
+    #[command(after_help = "Examples:\n  duologue schema > acp.json")]
     Schema(schema::SchemaArgs),
     /// Print completions for a shell
+    #[command(
+        after_help = "Examples:\n  duologue completions fish > ~/.config/fish/completions/duologue.fish"
+    )]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -71,6 +103,11 @@ impl AgentArgs {
     pub(crate) fn given(&self) -> Option<AgentCommand> {
         let (program, args) = self.agent.split_first()?;
         Some(AgentCommand::new(program).args(args))
+    }
+
+    /// Returns true if a program was given.
+    pub(crate) fn is_given(&self) -> bool {
+        !self.agent.is_empty()
     }
 
     /// Returns the program, or the error that there is none.
@@ -126,10 +163,10 @@ pub(crate) struct AgentSessionArgs {
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
     /// Log in first, by one of the agent's methods
-    #[arg(long, value_name = "METHOD")]
+    #[arg(long, alias = "auth", value_name = "METHOD")]
     pub(crate) login: Option<String>,
     /// Wait so many seconds for the agent to start, and again for the session
-    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
     /// Record the conversation into a new file
     #[arg(long, value_name = "FILE")]
@@ -184,7 +221,13 @@ fn block_on(conversation: impl Future<Output = Result<Exit>>) -> Result<Exit> {
 
 /// Parses the command line and runs the subcommand.
 pub(crate) fn run() -> Result<Exit> {
-    let cli = Cli::parse();
+    let cli = Cli::try_parse().unwrap_or_else(|mut error| {
+        // A misspelt option behind `--` would be the agent's program.
+        if error.kind() == ErrorKind::UnknownArgument {
+            error.remove(ContextKind::Suggested);
+        }
+        error.exit()
+    });
     // `-- $AGENT` with an empty variable must be an error, and not a command without an agent.
     let mut after = std::env::args_os().skip_while(|word| word != "--");
     if after.next().is_some() && after.next().is_none() {

@@ -1,7 +1,7 @@
 //! `duologue run`.
 
 use crate::commands::{AgentSessionArgs, block_on};
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::run;
 
@@ -91,6 +91,24 @@ fn option(text: &str) -> std::result::Result<(String, String), String> {
     }
 }
 
+/// The examples in `--help`.
+pub(crate) const EXAMPLES: &str = "\
+Examples:
+  duologue run hello                       one turn with the built-in agent
+  duologue run -- my-agent --acp           talk to an agent
+  duologue run --json --allow read \"Summarise README.md\" -- my-agent
+  duologue run --settings -- my-agent      list its modes and options
+  duologue run --mode plan --option model=large hello -- my-agent";
+
 pub(crate) fn run(args: RunArgs) -> Result<Exit> {
+    if let Some(program) = args.prompt.as_deref().filter(|_| !args.session.agent.is_given()) {
+        let is_path = program.contains(std::path::MAIN_SEPARATOR) && !program.contains(char::is_whitespace);
+        if is_path && std::path::Path::new(program).is_file() {
+            let text = format!(
+                "{program} is a file and would be the prompt; start an agent with `duologue run -- {program}`"
+            );
+            return Err(Error::Usage(text));
+        }
+    }
     block_on(run::run(args))
 }

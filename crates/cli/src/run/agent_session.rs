@@ -1,17 +1,18 @@
 //! The lifetime of an agent under a command: starts the agent, serves the user while it works, and
 //! ends the agent and the recording.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::IsTerminal as _;
 use std::pin::pin;
 use std::time::Duration;
 
-use duologue_client::{Client, Command, Connection, Error as ClientError, Host, Session};
+use duologue_client::{Client, Command, Connection, Error as ClientError, Host, Session, Updates};
 use duologue_schema::{AuthMethod, Implementation, NewSessionRequest, Request as _, SessionId};
 use duologue_transcript::{Recorder, Side};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::details::shell_words;
 use super::input::{InputEvent, InputLine, Typing, UserInput};
 use super::output::SessionOutput;
 use super::rows::Span;
@@ -75,6 +76,8 @@ pub(crate) struct AgentSession {
     signals: Signals,
     /// The session, once it is open.
     pub(super) session: Option<SessionId>,
+    /// Updates outside of turns that may arrive until the agent has ended.
+    pub(super) idle: Option<Updates>,
     /// True if the end of the last turn has shown its error.
     pub(super) error_shown: bool,
     /// The question that the user reads.
@@ -114,6 +117,7 @@ impl AgentSession {
             events,
             signals,
             session: None,
+            idle: None,
             error_shown: false,
             open_question: None,
             waiting: VecDeque::new(),
@@ -180,6 +184,11 @@ impl AgentSession {
         if let Some(end) = self.stderr_end.take() {
             // The last lines may still be in the pipe. A child process of the agent may keep it open.
             let _ = tokio::time::timeout(LEAVING, end).await;
+        }
+        if let (Some(mut idle), Some(session)) = (self.idle.take(), self.session.clone()) {
+            while let Ok(Some(Ok(update))) = tokio::time::timeout(Duration::ZERO, idle.next()).await {
+                self.output.update(&session, &update)?;
+            }
         }
         if let Some(recorder) = &self.recorder {
             if agent.peer().is_closing() {
@@ -268,7 +277,14 @@ impl AgentSession {
         }
         let agent = self.wait_for_agent(args, client.spawn(command)).await??;
         if let Some(method) = &args.login {
-            self.uninterrupted(agent.authenticate(method.as_str()).into_future())
+            if let Some(offered) = agent.auth_methods().iter().find(|offered| is_method(offered, method))
+                && let Some(command) = terminal_login(offered, args)
+            {
+                let text =
+                    format!("{method} logs in in a terminal; run this first, then try again:\n  {command}");
+                return Err(Error::Login(text).into());
+            }
+            self.wait_for_agent(args, agent.authenticate(method.as_str()).into_future())
                 .await?
                 .map_err(|error| explain(error, args))?;
         }
@@ -448,7 +464,8 @@ impl AgentSession {
                 self.output.audit(&entry)?;
                 let _ = shown.map(|shown| shown.send(()));
             }
-            UiEvent::Stderr(line) => self.output.stderr(&line)?,
+            UiEvent::Stderr(line) => self.output.stderr(line.trim_end())?,
+            UiEvent::Terminal(tail) => self.output.terminal(tail)?,
         }
         Ok(())
     }
@@ -525,17 +542,48 @@ pub(super) fn explain(error: ClientError, args: &AgentSessionArgs) -> Error {
         text.push_str("\ntry again with:");
     }
     for method in methods {
-        let (what, name, description) = match (method, method.as_agent()) {
-            (AuthMethod::Terminal(terminal), _) => {
-                let words = args.agent.words().into_iter().chain(terminal.args.iter().cloned());
-                let line = format!("(first, in a terminal) {}", words.collect::<Vec<_>>().join(" "));
-                (line, terminal.name.clone(), terminal.description.clone())
-            }
-            (_, Some(agent)) => (format!("--login {}", agent.id), agent.name, agent.description),
-            _ => continue,
+        let what = match (terminal_login(method, args), method.as_agent()) {
+            (Some(command), _) => format!("(first, in a terminal) {command}"),
+            (None, Some(agent)) => format!("--login {}", agent.id),
+            (None, None) => continue,
         };
-        let about = description.map(|text| format!(" ({text})")).unwrap_or_default();
+        let name = method.name().unwrap_or_default();
+        let about = method.description().map(|text| format!(" ({text})")).unwrap_or_default();
         text.push_str(&format!("\n  {what}  {name}{about}"));
     }
     Error::Login(text)
+}
+
+fn is_method(method: &AuthMethod, id: &str) -> bool {
+    method.id().is_some_and(|known| known.as_str() == id)
+}
+
+/// A login in a terminal, by the convention that is older than the method of type `terminal`.
+#[derive(serde::Deserialize)]
+struct OldTerminalLogin {
+    command: String,
+    #[serde(default)]
+    args: Vec<String>,
+    #[serde(default)]
+    env: BTreeMap<String, String>,
+}
+
+/// Returns the command line of a login in a terminal, if the method is one.
+fn terminal_login(method: &AuthMethod, args: &AgentSessionArgs) -> Option<String> {
+    let (words, env) = match method {
+        AuthMethod::Terminal(terminal) => {
+            let mut words = args.agent.words();
+            if words.is_empty() {
+                words = ["duologue", "mock"].map(str::to_owned).into();
+            }
+            words.extend(terminal.args.iter().cloned());
+            (words, terminal.env.clone())
+        }
+        method => {
+            let login: OldTerminalLogin = method.as_agent()?.meta?.get("terminal-auth")?;
+            ([login.command].into_iter().chain(login.args).collect(), login.env)
+        }
+    };
+    let env: String = env.iter().map(|(name, value)| format!("{name}={} ", shell_words(&[value]))).collect();
+    Some(format!("{env}{}", shell_words(&words)))
 }

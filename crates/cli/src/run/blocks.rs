@@ -13,6 +13,7 @@ use duologue_transcript::describe::{self, DescribedPart, Description, Stage};
 use similar::{ChangeTag, TextDiff};
 
 use super::rows::{Span, flat};
+use super::terminals::{TerminalTail, Terminals};
 use crate::ui::{BAD, BOLD, DIM, GOOD, MARK};
 
 /// Limit on the lines of a tool's output.
@@ -35,10 +36,15 @@ pub(super) enum Repeat {
 
 /// Returns a message, a tool call or a compaction as text. `printed` is the text that an earlier drawing
 /// left above.
-pub(super) fn entry(entry: &ConversationEntry, repeat: Repeat, printed: &str) -> Vec<Span> {
+pub(super) fn entry(
+    entry: &ConversationEntry,
+    repeat: Repeat,
+    printed: &str,
+    terminals: &Terminals,
+) -> Vec<Span> {
     match entry {
         ConversationEntry::Message(message) => self::message(message, repeat),
-        ConversationEntry::ToolCall(call) => tool_call(call, printed),
+        ConversationEntry::ToolCall(call) => tool_call(call, printed, terminals),
         ConversationEntry::Compaction(compaction) => self::compaction(compaction),
         _ => Vec::new(),
     }
@@ -121,7 +127,7 @@ fn head(call: &Description<'_>) -> Vec<Span> {
 }
 
 /// Returns a tool call without the parts that are already printed.
-fn tool_call(call: &ToolCall, printed: &str) -> Vec<Span> {
+fn tool_call(call: &ToolCall, printed: &str, terminals: &Terminals) -> Vec<Span> {
     let call = describe::tool_call(call);
     let mut spans = head(&call);
     let changed: HashSet<_> = describe::changed_paths(&call).collect();
@@ -133,8 +139,10 @@ fn tool_call(call: &ToolCall, printed: &str) -> Vec<Span> {
             }
             DescribedPart::Diff(diff) => self::diff(diff),
             DescribedPart::Text(text) => indented(text),
-            DescribedPart::Field { is_raw: false, .. } => {
-                vec![Span::plain("\n  "), Span::line(DIM, &label(part))]
+            DescribedPart::Field { name, text, is_raw: false } => {
+                let terminal = if name == "terminal" { terminals.get(text) } else { None };
+                let label = || vec![Span::plain("\n  "), Span::line(DIM, &label(part))];
+                terminal.map_or_else(label, TerminalTail::spans)
             }
             _ => continue,
         };

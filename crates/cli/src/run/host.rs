@@ -1,6 +1,8 @@
 //! The host of `duologue run`: serves the files and programs of the folder, and sends questions to
 //! the user.
 
+use std::sync::Arc;
+
 use duologue_client::{Host, HostContext, HostResult, LocalHost};
 use duologue_schema::{
     BooleanConfigOptionCapabilities, ClientCapabilities, ClientSessionCapabilities, CompactionCapabilities,
@@ -17,17 +19,20 @@ use duologue_schema::{
 use super::audit::AuditEntry;
 use super::form;
 use super::permission::Rules;
+use super::terminals;
 use super::ui_queue::UiQueue;
 
 /// A [`LocalHost`] with a user. Every write, terminal and answer is entered into the audit trail.
 pub(super) struct RunHost {
-    pub(super) local: LocalHost,
+    pub(super) local: Arc<LocalHost>,
     pub(super) rules: Rules,
     pub(super) ui: UiQueue,
     /// True if files may be read.
     pub(super) tools: bool,
     /// True if a user can answer questions.
     pub(super) asks: bool,
+    /// True if the output of terminals is shown.
+    pub(super) shows_terminals: bool,
 }
 
 impl Host for RunHost {
@@ -89,9 +94,14 @@ impl Host for RunHost {
         context: &HostContext,
         request: CreateTerminalRequest,
     ) -> HostResult<CreateTerminalResponse> {
-        let entry = self.ui.begin(AuditEntry::of_terminal(&request)).await;
+        let (entry, session) =
+            (self.ui.begin(AuditEntry::of_terminal(&request)).await, request.session_id.clone());
         let result = self.local.create_terminal(context, request).await;
         entry.done(&result).await;
+        if let Some(created) = result.as_ref().ok().filter(|_| self.shows_terminals) {
+            let (local, ui, id) = (self.local.clone(), self.ui.clone(), created.terminal_id.clone());
+            tokio::spawn(terminals::watch(local, context.clone(), session, id, ui));
+        }
         result
     }
 
@@ -124,6 +134,12 @@ impl Host for RunHost {
         context: &HostContext,
         request: ReleaseTerminalRequest,
     ) -> HostResult<ReleaseTerminalResponse> {
+        let (session, id) = (&request.session_id, &request.terminal_id);
+        if self.shows_terminals
+            && let Some(tail) = terminals::look(&self.local, context, session, id).await
+        {
+            self.ui.show_terminal(tail).await;
+        }
         self.local.release_terminal(context, request).await
     }
 

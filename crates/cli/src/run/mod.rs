@@ -33,6 +33,8 @@ mod session;
 mod settings;
 #[cfg(unix)]
 mod terminal_modes;
+mod terminals;
+mod text_output;
 mod ui_queue;
 
 pub(crate) use session::run;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anstream::ColorChoice;
 use duologue_client::{Error, Session};
 use duologue_schema::{
-    Conversation, PromptResponse, SessionId, SessionUpdate, StopReason, ToolCall, ToolCallId, ToolCallUpdate,
+    PromptResponse, SessionId, SessionUpdate, StopReason, ToolCall, ToolCallId, ToolCallUpdate,
 };
 use tokio::time::Instant;
 
@@ -17,6 +17,8 @@ use super::question::QuestionText;
 use super::rows::{Span, flat};
 use super::screen::{self, Screen, WindowSize};
 use super::settings;
+use super::terminals::TerminalTail;
+use super::text_output::TextOutput;
 use crate::ui::{BAD, DIM, MARK, stderr};
 
 /// The shortest time between two drawings of the terminal.
@@ -27,7 +29,7 @@ pub(super) enum SessionOutput {
     /// A terminal, redrawn as updates arrive.
     Live(Box<LiveOutput>),
     /// The agent's final text. On a terminal, questions too.
-    Text(Box<Conversation>),
+    Text(Box<TextOutput>),
     /// Every update as JSON.
     Json,
 }
@@ -90,11 +92,30 @@ impl SessionOutput {
         }
     }
 
-    /// Begins a turn with the user's prompt.
-    pub(super) fn begin_turn(&mut self, prompt: &str) {
-        if let SessionOutput::Text(conversation) = self {
-            conversation.prompt(&[prompt.into()]);
+    /// Begins a turn with the user's prompt. Text that the agent sent before is not part of its answer.
+    pub(super) fn begin_turn(&mut self, prompt: &str) -> io::Result<()> {
+        match self {
+            SessionOutput::Live(live) => live.screen.begin_turn(),
+            SessionOutput::Text(text) => text.begin_turn(prompt)?,
+            SessionOutput::Json => {}
         }
+        Ok(())
+    }
+
+    /// Ends the conversation of a loaded session. A pipe does not get it.
+    pub(super) fn end_replay(&mut self) -> io::Result<()> {
+        if let SessionOutput::Text(text) = self {
+            text.forget();
+        }
+        self.leave()
+    }
+
+    /// Shows the output of a terminal.
+    pub(super) fn terminal(&mut self, tail: TerminalTail) -> io::Result<()> {
+        self.on_terminal(|live| {
+            live.screen.terminal(tail);
+            live.changed()
+        })
     }
 
     /// Shows an update.
@@ -104,10 +125,10 @@ impl SessionOutput {
                 live.screen.update(update);
                 live.changed()
             }
-            SessionOutput::Text(conversation) => {
-                conversation.apply(update);
-                Ok(())
-            }
+            SessionOutput::Text(text) => match text.update(update)? {
+                Some(note) => self.note(note),
+                None => Ok(()),
+            },
             SessionOutput::Json => json::update(session, update),
         }
     }
@@ -130,7 +151,7 @@ impl SessionOutput {
     pub(super) fn described(&self, call: ToolCallUpdate) -> ToolCall {
         match self {
             SessionOutput::Live(live) => live.screen.described(call),
-            SessionOutput::Text(conversation) => screen::described(conversation, call),
+            SessionOutput::Text(conversation) => screen::described(&conversation.conversation, call),
             SessionOutput::Json => call.into(),
         }
     }
@@ -186,14 +207,8 @@ impl SessionOutput {
                 }
                 live.leave()
             }
-            SessionOutput::Text(conversation) => {
-                let text = conversation.agent_text();
-                conversation.end_turn();
-                if !text.is_empty() {
-                    let mut stdout = io::stdout().lock();
-                    writeln!(stdout, "{}", Span::plain(text.trim_end_matches('\n')).as_str())?;
-                    stdout.flush()?;
-                }
+            SessionOutput::Text(text) => {
+                text.end()?;
                 stopped.map_or(Ok(()), |note| self.note(note))
             }
             SessionOutput::Json => json::outcome(session, outcome),
@@ -296,7 +311,11 @@ impl SessionOutput {
 
     /// Keeps the drawn rows and moves the cursor below them.
     pub(super) fn leave(&mut self) -> io::Result<()> {
-        self.on_terminal(LiveOutput::leave)
+        match self {
+            SessionOutput::Live(live) => live.leave(),
+            SessionOutput::Text(text) => text.leave(),
+            SessionOutput::Json => Ok(()),
+        }
     }
 
     /// Returns the time of the next drawing, if one is due.

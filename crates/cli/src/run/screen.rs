@@ -10,12 +10,13 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use duologue_schema::{Conversation, SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate};
+use duologue_schema::{Conversation, SessionUpdate, ToolCall, ToolCallContent, ToolCallId, ToolCallUpdate};
 
 use super::blocks::{self, Repeat};
 use super::input::TypedText;
 use super::question::QuestionText;
 use super::rows::{Span, WrappedRow, between, flat, typed_rows, wrap};
+use super::terminals::{TerminalTail, Terminals};
 use crate::ui::DIM;
 
 /// The size of a terminal in columns and rows.
@@ -30,6 +31,7 @@ pub(super) struct Screen {
     size: WindowSize,
     colours: bool,
     conversation: Conversation,
+    terminals: Terminals,
     blocks: Vec<Block>,
     changed: HashSet<usize>,
     /// True if new slash commands are shown.
@@ -107,6 +109,7 @@ impl Screen {
             size,
             colours,
             conversation: Conversation::default(),
+            terminals: Terminals::default(),
             blocks: Vec::new(),
             changed: HashSet::new(),
             shows_commands: false,
@@ -145,6 +148,25 @@ impl Screen {
     /// Shows a note.
     pub(super) fn note(&mut self, note: Vec<Span>) {
         self.touch(BlockSource::Note(note));
+    }
+
+    /// Begins a turn. A message that came before it does not continue.
+    pub(super) fn begin_turn(&mut self) {
+        self.conversation.end_turn();
+    }
+
+    /// Shows the output of a terminal in the tool calls that name it.
+    pub(super) fn terminal(&mut self, tail: TerminalTail) {
+        let (id, has_ended) = (tail.id().clone(), tail.has_ended());
+        self.terminals.put(tail);
+        let names_it = |content: &ToolCallContent| matches!(content, ToolCallContent::Terminal(terminal) if terminal.terminal_id == id);
+        // While a program runs, its output is not repeated below rows that are out of reach.
+        let changed = self.blocks.iter().filter(|block| {
+            (has_ended || block.gone.is_empty())
+                && self.call_of(&block.source).is_some_and(|call| call.content.iter().any(names_it))
+        });
+        let changed: Vec<_> = changed.map(|block| block.id).collect();
+        self.changed.extend(changed);
     }
 
     /// Ends the turn and returns its usage, if it has reported any.
@@ -386,9 +408,9 @@ impl Screen {
         for mut block in std::mem::take(&mut self.blocks) {
             if changed.contains(&block.id) && !self.grow(&mut block) {
                 block.spans = self.spans(&block);
-                if !flat(&block.spans).starts_with(&block.gone)
-                    && !(last_gone == Some(block.id) && self.repeat_head(&mut block))
-                {
+                let stays = flat(&block.spans).starts_with(&block.gone)
+                    || last_gone == Some(block.id) && self.repeat_head(&mut block);
+                if !stays {
                     if block.printed.len() + block.gone.len() <= PRINTED {
                         block.printed.push_str(&block.gone);
                     }
@@ -452,7 +474,7 @@ impl Screen {
             BlockSource::Entry(_) if head.is_some() => head,
             BlockSource::Entry(index) => {
                 let entry = self.conversation.entries().get(*index);
-                entry.map(|entry| blocks::entry(entry, block.repeat, &block.printed))
+                entry.map(|entry| blocks::entry(entry, block.repeat, &block.printed, &self.terminals))
             }
             BlockSource::Plan => self.conversation.plan().map(blocks::plan),
             BlockSource::Note(spans) => Some(spans.clone()),

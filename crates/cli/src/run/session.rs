@@ -1,5 +1,6 @@
 //! The `duologue run` command: opens a session and runs turns.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_client::{Client, Connection, Error as ClientError, LocalHost, Session, Updates};
@@ -25,6 +26,8 @@ use crate::ui::{BAD, DIM};
 
 /// The commands of this program at the prompt.
 const OWN_COMMANDS: [&str; 6] = [":help", ":settings", ":mode", ":option", "/exit", "/quit"];
+/// The pause after which no more updates are expected between two turns of a script.
+const BETWEEN_TURNS: Duration = Duration::from_millis(20);
 /// Longest name of a command of the agent that is completed.
 const LONGEST_COMMAND: usize = 100;
 const HELP: [&str; 6] = [
@@ -43,11 +46,12 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
         prompt => prompt.map(str::to_owned),
     };
     let output = SessionOutput::new(args.json);
+    let is_live = output.is_live();
     let asks = output.can_ask() && input::is_interactive();
     let reads = asks || (prompt.is_none() && !args.list && !args.settings);
     let client = |ui: UiQueue| {
         let rejected = ui.clone();
-        let client = Client::new(host(&args, ui, asks)?);
+        let client = Client::new(host(&args, ui, asks, is_live)?);
         Ok(client.on_rejected(move |_, request, error| {
             AuditEntry::of_rejected(request, error).into_iter().for_each(|entry| rejected.add(entry));
         }))
@@ -59,7 +63,7 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
 }
 
 /// Returns the host that serves the agent's requests.
-fn host(args: &RunArgs, ui: UiQueue, asks: bool) -> Result<RunHost> {
+fn host(args: &RunArgs, ui: UiQueue, asks: bool, shows_terminals: bool) -> Result<RunHost> {
     let otherwise = match (args.yes, asks) {
         (true, _) => DefaultAnswer::Allow,
         (false, true) => DefaultAnswer::Ask,
@@ -70,7 +74,7 @@ fn host(args: &RunArgs, ui: UiQueue, asks: bool) -> Result<RunHost> {
     if args.read_only || args.no_tools {
         local = local.read_only();
     }
-    Ok(RunHost { local, rules, ui, tools: !args.no_tools, asks })
+    Ok(RunHost { local: Arc::new(local), rules, ui, tools: !args.no_tools, asks, shows_terminals })
 }
 
 impl AgentSession {
@@ -102,7 +106,8 @@ impl AgentSession {
                 let mut updates = session.updates();
                 self.take_waiting(&session, &mut updates).await?;
                 let exit = self.turn(&session, prompt, args).await?;
-                self.take_waiting(&session, &mut updates).await?;
+                // The last ones are shown when the agent has ended.
+                self.idle = Some(updates);
                 exit.map_err(SessionEnd::from)
             }
             None => self.interact(&session, args, agent).await,
@@ -117,7 +122,7 @@ impl AgentSession {
             while let Some(update) = self.uninterrupted(replay.next()).await? {
                 self.output.update(&id.as_str().into(), &update?)?;
             }
-            self.output.leave()?;
+            self.output.end_replay()?;
             self.uninterrupted(replay.outcome()).await?
         } else if let Some(id) = &args.resume {
             self.with_timeout(
@@ -164,12 +169,19 @@ impl AgentSession {
         self.counts_refusals = counts;
         let mut worst = Exit::Ok;
         loop {
-            let Some(prompt) = self.read_prompt(session, &mut updates).await? else { return Ok(worst) };
+            let prompt = self.read_prompt(session, &mut updates).await?;
+            let prompt = prompt.filter(|prompt| !matches!(prompt.trim(), "/exit" | "/quit"));
+            let Some(prompt) = prompt else {
+                self.idle = Some(updates);
+                return Ok(worst);
+            };
             match prompt.trim() {
                 "" => {}
-                "/exit" | "/quit" => return Ok(worst),
                 command if !counts && prompt.starts_with(':') => self.own_command(command, session).await?,
                 _ => {
+                    if counts {
+                        self.take_waiting(session, &mut updates).await?;
+                    }
                     let outcome = self.turn(session, prompt, args).await?;
                     if counts {
                         worst = worst.or_worse(outcome.as_ref().map_or_else(Error::exit, |exit| *exit));
@@ -258,9 +270,10 @@ impl AgentSession {
         }
     }
 
-    /// Shows the updates between turns.
+    /// Shows the updates between turns. Waits a moment for those behind the last response, which would
+    /// count as the next turn's.
     async fn take_waiting(&mut self, session: &Session, updates: &mut Updates) -> Result<()> {
-        while let Ok(Some(Ok(update))) = tokio::time::timeout(Duration::ZERO, updates.next()).await {
+        while let Ok(Some(Ok(update))) = tokio::time::timeout(BETWEEN_TURNS, updates.next()).await {
             self.output.update(session.id(), &update)?;
         }
         Ok(())
@@ -273,7 +286,7 @@ impl AgentSession {
         prompt: String,
         args: &RunArgs,
     ) -> Result<Result<Exit>, SessionEnd> {
-        self.output.begin_turn(&prompt);
+        self.output.begin_turn(&prompt)?;
         let mut cancelled = false;
         let outcome: Result<PromptResponse, ClientError> = match self
             .uninterrupted(session.prompt(prompt))

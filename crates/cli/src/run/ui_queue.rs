@@ -11,6 +11,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::audit::{AuditEntry, OpenEntry};
 use super::question::QuestionText;
 use super::rows::Span;
+use super::terminals::TerminalTail;
 use crate::ui::{DIM, plural};
 
 /// An event for the user from outside the session.
@@ -27,6 +28,8 @@ pub(super) enum UiEvent {
     },
     /// A line of the agent's stderr.
     Stderr(String),
+    /// The output of a terminal.
+    Terminal(TerminalTail),
 }
 
 /// A question that the user answers with a line.
@@ -109,6 +112,12 @@ impl UiQueue {
     /// Begins an entry of the audit trail, when there is room for it.
     pub(super) async fn begin(&self, entry: AuditEntry) -> OpenEntry {
         OpenEntry::new(self.events.clone().reserve_owned().await.ok(), entry)
+    }
+
+    /// Shows the output of a terminal.
+    pub(super) async fn show_terminal(&self, tail: TerminalTail) {
+        // Without a reader nothing is shown any more.
+        let _ = self.events.send(UiEvent::Terminal(tail)).await;
     }
 
     /// Adds an entry without waiting for room. One that finds none is counted.

@@ -3,6 +3,8 @@
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
+use crate::scripted::talkative;
+
 /// Runs in a temporary folder, with the mock as the agent.
 fn run(args: &[&str], input: &str) -> (i32, String, String) {
     with_agent(args, &["mock", "--pace", "0"], input)
@@ -199,10 +201,10 @@ fn lends_files_and_programs() {
     insta::assert_snapshot!(calls(&["terminal", "--yes", "--json"]), @r#"
     "call-1" null
     "call-1" null
-    "call-1" "echo ended with Some(0) and said \"hello from a terminal\\n\""
+    "call-1" "echo ended with code 0 and said \"hello from a terminal\\n\""
     "call-1" null
-    "call-1" "echo ended with Some(0) and said \"hello from a terminal\\n\""
-    "call-1" "sleep was killed by Some(\"SIGKILL\")"
+    "call-1" "echo ended with code 0 and said \"hello from a terminal\\n\""
+    "call-1" "sleep was killed by SIGKILL"
     "call-1" completed
     "#);
 }
@@ -363,7 +365,7 @@ fn sets_modes_and_options() {
     ");
     insta::assert_snapshot!(show(run(&["modes", "--option", "colour=red"], "")), @"
     --- stderr
-    error: the agent has no option colour; it offers: model, effort, verbose
+    error: the agent has no option colour; it offers: model, effort, verbose, mode
     --- 1
     ");
 }
@@ -378,6 +380,7 @@ fn lists_modes_and_options() {
     option	model=small*, large, huge	Model	Which model pretends to think
     option	effort=low*, high	Effort
     option	verbose=on, off*	Verbose
+    option	mode=ask, plan*, code	Mode
     --- stderr
     --- 0
     ");
@@ -573,4 +576,100 @@ fn a_signal_ends_it_when_nobody_reads() {
             }
         }
     }
+}
+
+/// A message outside of a turn is neither lost nor part of the next answer.
+#[test]
+fn a_message_between_turns_is_a_line_of_its_own() {
+    let folder = tempfile::tempdir().unwrap();
+    for (args, input, expected) in [
+        (&[][..], "one\ntwo\n", "answer 3\nstray 3\nanswer 4\nstray 4\n"),
+        (&["one"][..], "", "answer 3\nstray 3\n"),
+    ] {
+        for _ in 0..3 {
+            let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+            command.arg("run").args(args).args(["--", "sh", "-c", &talkative(folder.path())]);
+            let output = feed(command, input);
+            assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+        }
+    }
+}
+
+/// A turn of any length is printed whole, and kept only up to a limit.
+#[test]
+fn a_long_turn_is_printed_in_parts() {
+    let agent = r#"read a; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
+        read a; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
+        read a; text=$(head -c 1048575 /dev/zero | tr '\0' x)
+        for i in $(seq 70); do echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'"$text"'y"}}}}'; done
+        echo '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_turn"}}'; read a"#;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    command.args(["run", "go", "--", "sh", "-c", agent]);
+    let output = feed(command, "");
+    assert_eq!(output.status.code(), Some(0));
+    assert_eq!(output.stdout.len(), (70 << 20) + 1);
+    assert_eq!(output.stdout.iter().filter(|byte| **byte == b'y').count(), 70);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(stderr, "· more than 64 MiB in a turn: its text is printed before it is final\n");
+}
+
+/// A login in a terminal is described and not waited for, in the protocol's form and in the older one.
+#[test]
+fn a_login_in_a_terminal_is_described() {
+    let agent = r#"read a; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"authMethods":[
+        {"id":"old","name":"Old","_meta":{"terminal-auth":{"command":"my-agent","args":["login","a b"],"env":{"A":"1"}}}},
+        {"type":"terminal","id":"new","name":"New","args":["--login"]}]}}' | tr -d '\n'; echo
+        read a; sleep 60"#;
+    for (method, expected) in [("old", "A=1 my-agent login 'a b'\n"), ("new", " --login\n")] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+        command.args(["run", "--auth", method, "go", "--", "sh", "-c", agent]);
+        let output = feed(command, "");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{stderr}");
+        assert!(stderr.contains("logs in in a terminal; run this first"), "{stderr}");
+        assert!(stderr.ends_with(expected), "{stderr}");
+    }
+}
+
+#[test]
+fn a_program_without_the_separator_is_not_a_prompt() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("my-agent"), "").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    command.args(["run", "./my-agent"]).current_dir(folder.path());
+    let output = feed(command, "");
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("start an agent with `duologue run -- ./my-agent`"), "{stderr}");
+}
+
+#[test]
+fn a_misspelt_option_does_not_become_the_agent() {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    command.args(["run", "--jsn", "hello"]);
+    let output = feed(command, "");
+    assert_eq!(output.status.code(), Some(2));
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(stderr.contains("'--json'") && !stderr.contains("-- --jsn"), "{stderr}");
+}
+
+#[test]
+fn every_help_has_examples() {
+    let mut commands = 0;
+    let help = |args: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+        command.args(args).arg("--help");
+        String::from_utf8(feed(command, "").stdout).unwrap()
+    };
+    let all = help(&[]);
+    let (_, listed) = all.split_once("Commands:\n").unwrap();
+    for line in listed.lines().take_while(|line| !line.is_empty()) {
+        let Some(name) = line.strip_prefix("  ").and_then(|line| line.split(' ').next()) else { continue };
+        if name.is_empty() || name == "help" {
+            continue;
+        }
+        assert!(help(&[name]).contains("\nExamples:\n"), "{name}");
+        commands += 1;
+    }
+    assert!(commands >= 10, "{commands}");
 }

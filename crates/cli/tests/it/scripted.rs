@@ -48,3 +48,21 @@ pub(crate) fn agent(folder: &Path, lines: &[Value]) -> String {
         folder.display()
     )
 }
+
+/// An agent that sends a message without an id after the end of each turn.
+pub(crate) fn talkative(folder: &Path) -> String {
+    let chunk = |text: &str| {
+        format!(
+            r#"echo '{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text} '$id'"}}}}}}}}'"#
+        )
+    };
+    format!(
+        r#"cd '{}'; read -r a; echo '{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":1}}}}'
+        read -r a; echo '{{"jsonrpc":"2.0","id":2,"result":{{"sessionId":"s"}}}}'
+        id=3; while IFS= read -r a; do {}
+            echo '{{"jsonrpc":"2.0","id":'$id',"result":{{"stopReason":"end_turn"}}}}'; {}; id=$((id+1)); done"#,
+        folder.display(),
+        chunk("answer"),
+        chunk("stray"),
+    )
+}

@@ -494,8 +494,10 @@ fn a_change_is_not_printed_again_when_it_ends() {
         "content": {"type": "text", "text": "line\n".repeat(20)}});
     for status in ["completed", "failed"] {
         let lines = [
-            scripted::update(serde_json::json!({"sessionUpdate": "tool_call", "toolCallId": "t", "title": "Edit",
-                "kind": "edit", "status": "in_progress", "content": [diff]})),
+            scripted::update(
+                serde_json::json!({"sessionUpdate": "tool_call", "toolCallId": "t", "title": "Edit",
+                "kind": "edit", "status": "in_progress", "content": [diff]}),
+            ),
             scripted::update(words.clone()),
             scripted::ask("1", serde_json::json!({"toolCallId": "t"})),
             scripted::update(
@@ -510,5 +512,70 @@ fn a_change_is_not_printed_again_when_it_ends() {
         assert_eq!(terminal.end(), 0);
         let shown = terminal.everything();
         assert_eq!(shown.matches("+three").count(), 1, "{shown}");
+    }
+}
+
+/// The output of a program that this command runs is shown while it runs, and so is its end.
+#[test]
+fn the_output_of_a_terminal_is_shown_while_it_runs() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let program =
+        r"printf 'one\n\033[31mtwo\033[0m\n'; sleep 2; for i in $(seq 30); do echo line $i; done; exit 3";
+    let call = serde_json::json!({"sessionUpdate": "tool_call", "toolCallId": "t", "title": "Build",
+        "kind": "execute", "status": "in_progress", "content": [{"type": "terminal", "terminalId": "terminal-1"}]});
+    let lines = [
+        scripted::request(
+            "1",
+            "terminal/create",
+            serde_json::json!({"command": "sh", "args": ["-c", program]}),
+        ),
+        scripted::update(call),
+        scripted::request("2", "terminal/wait_for_exit", serde_json::json!({"terminalId": "terminal-1"})),
+        scripted::request("3", "terminal/release", serde_json::json!({"terminalId": "terminal-1"})),
+        scripted::end_turn(),
+    ];
+    let agent = scripted::agent(folder.path(), &lines);
+    let mut terminal = Terminal::start(40, 80, &["run", "go", "--", "sh", "-c", &agent], &[]);
+    terminal.wait_for("  one\n  two\n");
+    assert_eq!(terminal.end(), 0);
+    let screen = terminal.screen();
+    let (_, shown) = screen.split_once("▸ Build  execute\n").unwrap();
+    let lines: Vec<_> = (19..=30).map(|line| format!("  line {line}\n")).collect();
+    assert_eq!(shown, format!("  …\n{}  [ended with code 3]", lines.concat()), "{screen}");
+}
+
+/// A message that arrives between two turns is a paragraph of its own.
+#[test]
+fn a_message_between_turns_is_a_paragraph_of_its_own() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let agent = scripted::talkative(folder.path());
+    let mut terminal = Terminal::start(20, 60, &["run", "--", "sh", "-c", &agent], &[]);
+    terminal.wait_for("leaves\n> ");
+    terminal.type_line("one");
+    terminal.wait_for("stray 3\n> ");
+    terminal.type_line("two");
+    terminal.wait_for("stray 4\n> ");
+    terminal.type_keys("\u{4}");
+    assert_eq!(terminal.end(), 0);
+    let screen = terminal.screen();
+    let (_, shown) = screen.split_once("leaves\n").unwrap();
+    let answers = "> one\n\nanswer 3\n\nstray 3\n> two\n\nanswer 4\n\nstray 4\n>";
+    assert_eq!(shown, answers, "{screen}");
+}
+
+#[test]
+fn costs_are_rounded() {
+    let folder = tempfile::TempDir::new().unwrap();
+    let usage = |amount: f64| {
+        scripted::update(serde_json::json!({"sessionUpdate": "usage_update", "used": 1, "size": 2,
+            "cost": {"amount": amount, "currency": "USD"}}))
+    };
+    for (amount, shown) in
+        [(0.001_400_000_000_000_000_2, "0.0014 USD"), (12.5, "12.5 USD"), (1e-9, "1.0e-9 USD")]
+    {
+        let agent = scripted::agent(folder.path(), &[usage(amount), scripted::end_turn()]);
+        let mut terminal = Terminal::start(10, 60, &["run", "go", "--", "sh", "-c", &agent], &[]);
+        assert_eq!(terminal.end(), 0);
+        assert_eq!(terminal.screen(), format!("· 1 of 2 tokens, {shown}"));
     }
 }

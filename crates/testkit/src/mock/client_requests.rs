@@ -123,12 +123,14 @@ async fn run_programs(turn: &ScenarioTurn<'_>, call: &ToolCallHandle) -> Result<
     let status = echo.wait_for_exit().await?;
     let output = echo.output().await?;
     echo.release().await?;
-    call.content(format!("echo ended with {:?} and said {:?}", status.exit_code, output.output)).await?;
+    let ended = status.exit_code.map_or_else(|| "no code".to_owned(), |code| format!("code {code}"));
+    call.content(format!("echo ended with {ended} and said {:?}", output.output)).await?;
 
     let sleep: RemoteTerminal = turn.create_terminal("sleep", ["60"]).await?;
     sleep.kill().await?;
     let status = sleep.wait_for_exit().await?;
-    call.content(format!("sleep was killed by {:?}", status.signal)).await?;
+    let signal = status.signal.as_deref().unwrap_or("no signal");
+    call.content(format!("sleep was killed by {signal}")).await?;
     sleep.release().await
 }
 

@@ -167,9 +167,17 @@ pub fn option_value(option: &SessionConfigOption) -> &str {
 /// Describes the used tokens and the cost.
 #[must_use]
 pub fn usage(usage: &UsageUpdate) -> String {
-    let cost =
-        usage.cost.as_ref().map(|cost| format!(", {} {}", cost.amount, cost.currency)).unwrap_or_default();
-    format!("{} of {} tokens{cost}", usage.used, usage.size)
+    let cost = usage.cost.as_ref().map(|cost| format!(", {} {}", amount(cost.amount), cost.currency));
+    format!("{} of {} tokens{}", usage.used, usage.size, cost.unwrap_or_default())
+}
+
+/// Formats an amount of money with at most six decimals.
+fn amount(amount: f64) -> String {
+    let text = format!("{amount:.6}");
+    match text.trim_end_matches('0').trim_end_matches('.') {
+        "0" | "-0" if amount != 0.0 => format!("{amount:.1e}"),
+        rounded => rounded.to_owned(),
+    }
 }
 
 /// Describes a plan.
