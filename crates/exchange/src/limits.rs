@@ -39,6 +39,10 @@ pub const ENVELOPE_IDS: usize = 4096;
 pub const ENDED_TASKS: usize = 1024;
 /// Maximum size of the remembered tasks together, in bytes. An end that exceeds it alone is not kept.
 pub const ENDED_TASK_BYTES: usize = 4 * 1024 * 1024;
+/// Maximum size of the unread output of a delegation, in bytes. Beyond it the oldest chunks are dropped.
+pub const OUTPUT_BYTES: usize = 16 * 1024 * 1024;
+/// Number of chunks of output that wait for a missing one.
+pub const OUTPUT_AHEAD: usize = 64;
 /// Number of notifications in the queue of a subscription. Beyond it the oldest are dropped.
 pub const SUBSCRIPTION_MESSAGES: usize = 256;
 /// Maximum size of the notifications in the queue of a subscription, in bytes.

@@ -15,7 +15,7 @@ use syn::{Item, parse_macro_input};
 /// | type option | meaning |
 /// | --- | --- |
 /// | `no_meta` | adds no field `meta` |
-/// | `snake` | for messages outside ACP: keys are the field names, a field `extra` keeps unknown keys instead of `meta`, and `null` reads as the default |
+/// | `snake` | for messages outside ACP: keys are the field names, a field `extra` keeps unknown keys instead of `meta`, `null` reads as the default, and a repeated known key is an error |
 /// | `definition = ".."` | the name of the definition in the JSON Schema; also for enums |
 ///
 /// | field option | meaning |

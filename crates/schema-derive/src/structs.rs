@@ -70,7 +70,7 @@ pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result
     let name = &item.ident;
     let default = fields.iter().all(|field| !field.is_required()).then(|| quote!(Default,));
     let inherent = inherent(name, &fields);
-    let read = read(name, &fields);
+    let read = read(name, &fields, type_options.snake);
     let write = write(name, &fields);
     let schema = schema(name, type_options, &item.attrs, &fields);
     Ok(quote! {
@@ -96,6 +96,9 @@ impl Field {
         if self.options.integer {
             let key = &self.key;
             return match self.shape {
+                Shape::Plain if self.options.reads_null => {
+                    quote!(crate::wire::optional_integer(map, #key)?.unwrap_or_default())
+                }
                 Shape::Plain => quote!(crate::wire::integer(map, #key)?),
                 Shape::Option(_) | Shape::Patch(_) => quote!(crate::wire::optional_integer(map, #key)?),
             };
@@ -201,7 +204,7 @@ fn setter(field: &Field) -> TokenStream {
     }
 }
 
-fn read(name: &Ident, fields: &[Field]) -> TokenStream {
+fn read(name: &Ident, fields: &[Field], strict: bool) -> TokenStream {
     let slots = fields.chunks(GROUP).map(|group| {
         let slots =
             group.iter().map(
@@ -214,7 +217,9 @@ fn read(name: &Ident, fields: &[Field]) -> TokenStream {
     let arms = fields.iter().filter(|field| !field.options.flatten).map(|field| {
         let Field { key, slot: [group, slot], .. } = field;
         let (aliases, value) = (&field.options.aliases, field.read());
-        quote!(#key #(| #aliases)* => slots.#group.#slot = ::std::option::Option::Some(#value),)
+        // ACP lets the last one count, as most parsers do.
+        let first = strict.then(|| quote!(crate::wire::first(&slots.#group.#slot, #key)?;));
+        quote!(#key #(| #aliases)* => { #first slots.#group.#slot = ::std::option::Option::Some(#value) })
     });
     let rest = match fields.iter().find(|field| field.options.flatten) {
         Some(Field { slot: [group, slot], .. }) => quote! {

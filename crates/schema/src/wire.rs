@@ -330,6 +330,11 @@ pub(crate) fn required<T, E: serde::de::Error>(slot: Option<T>, key: &'static st
     slot.ok_or_else(|| E::missing_field(key))
 }
 
+/// Rejects a repeated key. Other parsers would take the other value.
+pub(crate) fn first<T, E: serde::de::Error>(slot: &Option<T>, key: &'static str) -> Result<(), E> {
+    if slot.is_some() { Err(E::duplicate_field(key)) } else { Ok(()) }
+}
+
 /// Reads an integer in any spelling: JSON has one type of number, so `1.0` and `1e0` are the integer 1.
 pub(crate) fn integer<'de, A: MapAccess<'de>, T: TryFrom<i128>>(
     map: &mut A,

@@ -122,6 +122,11 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ),
     ("exchange::limits::ENDED_TASK_BYTES", "the same; an end that is too large alone is not sent again"),
     (
+        "exchange::limits::OUTPUT_BYTES",
+        "the oldest chunks of the unread output of a delegation are dropped and reported as a gap",
+    ),
+    ("exchange::limits::OUTPUT_AHEAD", "a missing chunk of output is reported as a gap"),
+    (
         "exchange::limits::SUBSCRIPTION_MESSAGES",
         "the oldest notification for a subscriber is evicted, and the subscriber gets the number",
     ),

@@ -17,7 +17,7 @@ use super::inbox::{self, HandlerNotification};
 use super::outgoing::{MessageOptions, message_options, with_attachments};
 use super::request::millis;
 use super::subscription::SubscriptionQueue;
-use super::{Received, Subscription};
+use super::{OutputStream, Received, Subscription};
 use crate::error::{Error, Result};
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
@@ -211,18 +211,24 @@ fn refusal(ack: Ack) -> EnvelopeError {
     })
 }
 
-/// The part of a delegation that is woken: the waiters for its end, and its progress.
+/// The part of a delegation that is woken: the waiters for its end, its progress and its output.
 #[derive(Clone)]
 pub(crate) struct DelegationSignal {
     pub(crate) id: EnvelopeId,
     /// Cancelled when the end of the task has been stored.
     pub(crate) over: CancellationToken,
     pub(crate) progress: Arc<SubscriptionQueue>,
+    pub(crate) output: Arc<SubscriptionQueue>,
 }
 
 impl DelegationSignal {
     pub(crate) fn new(id: EnvelopeId) -> Self {
-        DelegationSignal { id, over: CancellationToken::new(), progress: SubscriptionQueue::new() }
+        DelegationSignal {
+            id,
+            over: CancellationToken::new(),
+            progress: SubscriptionQueue::new(),
+            output: SubscriptionQueue::for_output(),
+        }
     }
 }
 
@@ -356,6 +362,46 @@ impl Delegation {
 }
 
 impl Delegation {
+    /// Returns the streamed output of the task, from its start to its last chunk or to its end. Without
+    /// a report there is none. With several streams, each chunk goes to one of them.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.in"));
+    /// # use duologue_exchange::envelope::*;
+    /// struct Writer;
+    ///
+    /// impl EnvelopeHandler for Writer {
+    ///     fn capabilities(&self) -> Capabilities {
+    ///         Capabilities::new("writer").max_concurrent_tasks(1)
+    ///     }
+    ///
+    ///     async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
+    ///         task.output("Once ").await?;
+    ///         task.output("upon a time").last().await?;
+    ///         Ok(DelegationOutcome::new(OutcomeStatus::Completed))
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let peer = agent_that_answers_with(Writer);
+    /// let task = peer.delegate("Write a story").await?;
+    /// let (mut output, mut story) = (task.output(), String::new());
+    /// while let Some(chunk) = output.next().await {
+    ///     story += &chunk?.text().unwrap_or_default();
+    /// }
+    /// assert_eq!(story, "Once upon a time");
+    /// assert!(output.is_complete());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn output(&self) -> OutputStream {
+        OutputStream::new(match &self.signal {
+            Some(signal) => Subscription::new(signal.output.clone(), None),
+            None => Subscription::ended(),
+        })
+    }
+
     fn message<P>(&self, end: EnvelopeResult<P>) -> Received<P> {
         Received::new(end.envelope, self.peer.clone(), Hops::default(), end.meta)
     }

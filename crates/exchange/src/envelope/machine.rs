@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use duologue_schema::envelope::{
     AgentId, DelegationOutcome, Envelope, EnvelopeError, EnvelopeId, EnvelopeKind, EnvelopeResult, Notify,
+    OutputChunk,
 };
 use tokio::sync::oneshot;
 use tokio::time::Instant;
@@ -116,7 +117,8 @@ impl EnvelopeMachine {
         Some(vec![EnvelopeAction::Reply(waiter?, reply)])
     }
 
-    /// Handles a notification. The progress of a task with a handle goes only to the handle.
+    /// Handles a notification. The progress and the output of a task with a handle go to the handle, and
+    /// not to the handler.
     pub(crate) fn notify(&mut self, notification: Received<Notify>, bytes: usize) -> EnvelopeActions {
         if !self.seen.insert(sender_and_id(&notification.envelope)) {
             return self.repeated();
@@ -124,10 +126,14 @@ impl EnvelopeMachine {
         let subscribers = self.subscribers.iter().filter(|subscriber| subscriber.wants(&notification));
         let mut queues: Vec<_> = subscribers.filter_map(Subscriber::queue).collect();
         let task = match &notification.envelope.reference {
-            Some(task) if notification.topic == PROGRESS => self.pending.delegation(task),
-            _ => None,
+            Some(task) => self.pending.delegation(task).and_then(|task| match notification.topic.as_str() {
+                PROGRESS => Some(&task.progress),
+                OutputChunk::TOPIC => Some(&task.output),
+                _ => None,
+            }),
+            None => None,
         };
-        queues.extend(task.map(|task| task.progress.clone()));
+        queues.extend(task.cloned());
         let for_handler = task.is_none();
         let mut actions = Vec::new();
         if !queues.is_empty() {

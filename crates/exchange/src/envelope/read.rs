@@ -74,7 +74,7 @@ fn parse(method: &str, params: Option<&RawValue>) -> Result<EnvelopeParams, Box<
         let fault = match &head.version {
             // Another version may have another form, so the version is reported instead of the
             // mismatch.
-            Some(version) if *version != VERSION.to_string() => unsupported(),
+            Some(version) if version.parse() != Ok(f64::from(VERSION)) => unsupported(),
             _ => EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, params_fault(method, &error)),
         };
         head.unfit(fault)

@@ -6,12 +6,14 @@ use std::sync::{Arc, Mutex};
 
 use duologue_rpc::CancellationToken;
 use duologue_schema::envelope::{
-    Delegate, Envelope, EnvelopeError, EnvelopeErrorCode, Notify, Question, TaskState, TaskStatus,
+    Delegate, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeParams, Notify, Question, TaskState,
+    TaskStatus,
 };
 use duologue_schema::{Json, Meta, SessionId, TraceContext};
 
+use super::outgoing::MessageOptions;
 use super::received::{MetaBeside, ReplyAddress};
-use super::{QueryBuilder, Received};
+use super::{OutputBuilder, QueryBuilder, Received};
 use crate::error::Result;
 use crate::hops::Hops;
 use crate::peer_agent::{PeerAgent, now_ms};
@@ -34,9 +36,20 @@ pub struct ReceivedTask {
     beside: MetaBeside,
     cancellation: CancellationToken,
     phase: Arc<Mutex<TaskPhase>>,
-    /// True until the task ends: no progress follows the end. A sender keeps the lock, so the end
-    /// waits for it. A `Tap` that calls [`progress`](Self::progress) meanwhile is not blocked.
-    reports: Arc<tokio::sync::Mutex<bool>>,
+    /// No progress follows the end. A sender keeps the lock, so the end waits for it. A `Tap` that calls
+    /// [`progress`](Self::progress) meanwhile is not blocked.
+    reports: Arc<tokio::sync::Mutex<TaskReports>>,
+}
+
+/// The progress and the output that a task has sent.
+#[derive(Default)]
+pub(super) struct TaskReports {
+    /// True once the task has ended.
+    ended: bool,
+    /// The position of the next chunk of the output.
+    pub(super) position: u64,
+    /// True once the last chunk has been sent.
+    pub(super) complete: bool,
 }
 
 /// The state of a task until it ends.
@@ -63,7 +76,7 @@ impl Drop for OpenQuestion {
 impl ReceivedTask {
     pub(crate) fn new(received: Received<Delegate>, cancellation: CancellationToken) -> Self {
         let Received { envelope, peer, hops, beside } = received;
-        let (envelope, reports) = (Arc::new(envelope), Arc::new(tokio::sync::Mutex::new(true)));
+        let (envelope, reports) = (Arc::new(envelope), Arc::default());
         let phase = TaskPhase { updated_ms: now_ms(), ..TaskPhase::default() };
         let phase = Arc::new(Mutex::new(phase));
         ReceivedTask { envelope, peer, hops, beside, cancellation, phase, reports }
@@ -203,14 +216,49 @@ impl ReceivedTask {
     ///
     /// Dropping the future while the output is full sends nothing.
     pub async fn progress(&self, data: impl Into<Json>) -> Result<()> {
+        let notify = Notify::new(PROGRESS).data(data);
+        let options = MessageOptions::about(self.envelope.id.clone());
+        self.send_report(|_| self.peer.prepare(notify.clone(), options.clone()).map(Some), |_| {}).await
+    }
+
+    /// Creates a chunk of streamed output, which is sent when it is awaited: a notification with the
+    /// topic [`OutputChunk::TOPIC`](super::OutputChunk::TOPIC) and the next position. Nothing is sent if
+    /// the other agent requested no report, or after the task has ended. The last chunk should be marked
+    /// with [`OutputBuilder::last`].
+    ///
+    /// A chunk that is larger than the rest of the other agent's buffer (16 MiB) may be lost if nobody
+    /// reads. Large data belongs into the result.
+    ///
+    /// # Errors
+    ///
+    /// The errors of [`PeerAgent::notify`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while the output is full sends nothing, and uses no position.
+    pub fn output(&self, chunk: impl Into<Json>) -> OutputBuilder {
+        OutputBuilder::new(self, chunk.into())
+    }
+
+    /// Sends a report that `create` makes, and records it with `sent`.
+    pub(super) async fn send_report(
+        &self,
+        create: impl Fn(&TaskReports) -> Result<Option<EnvelopeParams<Notify>>>,
+        sent: impl FnOnce(&mut TaskReports),
+    ) -> Result<()> {
         if !self.wants_report() {
             return Ok(());
         }
-        let notification = self.peer.carried(self.origin().reply(Notify::new(PROGRESS).data(data)));
         loop {
             {
-                let reports = self.reports.lock().await;
-                if !*reports || self.peer.rpc().try_notify(&notification)? {
+                let mut reports = self.reports.lock().await;
+                if reports.ended {
+                    return Ok(());
+                }
+                let Some(mut report) = create(&reports)? else { return Ok(()) };
+                report.envelope.to = self.envelope.from.clone();
+                if self.peer.rpc().try_notify(&report)? {
+                    sent(&mut reports);
                     return Ok(());
                 }
             }
@@ -224,7 +272,7 @@ impl ReceivedTask {
 
     /// Waits for progress that is being sent, and ignores later progress.
     pub(crate) async fn end_progress(&self) {
-        *self.reports.lock().await = false;
+        self.reports.lock().await.ended = true;
     }
 
     /// Takes the `_meta` of the message that ends the task.

@@ -54,6 +54,7 @@ impl EnvelopeState {
             EnvelopeAction::Wake(task) => {
                 task.over.cancel();
                 task.progress.close();
+                task.output.close();
             }
             EnvelopeAction::Push(queue, notification, bytes) => queue.push(notification, bytes),
             EnvelopeAction::Close(queue) => queue.close(),

@@ -10,7 +10,7 @@ use duologue_schema::envelope::Notify;
 use futures::Stream;
 
 use super::{Pattern, Received};
-use crate::limits::{SUBSCRIPTION_BYTES, SUBSCRIPTION_MESSAGES};
+use crate::limits::{OUTPUT_BYTES, SUBSCRIPTION_BYTES, SUBSCRIPTION_MESSAGES};
 use crate::peer_agent::PeerAgent;
 use duologue_rpc::{EvictingQueue, EvictionLimits, Lock as _};
 
@@ -97,8 +97,17 @@ struct State {
 
 impl SubscriptionQueue {
     pub(crate) fn new() -> Arc<Self> {
+        SubscriptionQueue::with_limits(LIMITS)
+    }
+
+    /// Creates a queue for the output of a task.
+    pub(crate) fn for_output() -> Arc<Self> {
+        SubscriptionQueue::with_limits(EvictionLimits { bytes: OUTPUT_BYTES, ..LIMITS })
+    }
+
+    fn with_limits(limits: EvictionLimits) -> Arc<Self> {
         let state = State {
-            waiting: EvictingQueue::new(LIMITS, &Arc::default()),
+            waiting: EvictingQueue::new(limits, &Arc::default()),
             missed: 0,
             closed: false,
             handles: 0,

@@ -15,7 +15,7 @@ use serde::de::{DeserializeOwned, MapAccess};
 use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::ids::ids;
-use crate::wire::{ReadFields, lenient, read_struct, required};
+use crate::wire::{ReadFields, first, integer, lenient, optional_integer, read_struct, required};
 pub use crate::{Attachment, AttachmentError};
 use crate::{Json, Meta, Notification, Request, SessionId};
 
@@ -124,14 +124,38 @@ impl<P: DeserializeOwned> ReadFields for Envelope<P> {
         map: &mut A,
     ) -> Result<bool, A::Error> {
         match key {
-            "v" => slots.0 = Some(map.next_value()?),
-            "id" => slots.1 = Some(map.next_value()?),
-            "from" => slots.2 = Some(map.next_value()?),
-            "to" => slots.3 = Some(map.next_value()?),
-            "ts" => slots.4 = Some(map.next_value()?),
-            "kind" => slots.5 = Some(map.next_value()?),
-            "ref" => slots.6 = Some(map.next_value()?),
-            "payload" => slots.7 = Some(map.next_value()?),
+            "v" => {
+                first(&slots.0, "v")?;
+                slots.0 = Some(optional_integer(map, "v")?)
+            }
+            "id" => {
+                first(&slots.1, "id")?;
+                slots.1 = Some(map.next_value()?)
+            }
+            "from" => {
+                first(&slots.2, "from")?;
+                slots.2 = Some(map.next_value()?)
+            }
+            "to" => {
+                first(&slots.3, "to")?;
+                slots.3 = Some(map.next_value()?)
+            }
+            "ts" => {
+                first(&slots.4, "ts")?;
+                slots.4 = Some(integer(map, "ts")?)
+            }
+            "kind" => {
+                first(&slots.5, "kind")?;
+                slots.5 = Some(map.next_value()?)
+            }
+            "ref" => {
+                first(&slots.6, "ref")?;
+                slots.6 = Some(map.next_value()?)
+            }
+            "payload" => {
+                first(&slots.7, "payload")?;
+                slots.7 = Some(map.next_value()?)
+            }
             _ => return Ok(false),
         }
         Ok(true)
@@ -213,8 +237,14 @@ impl<P: DeserializeOwned> ReadFields for EnvelopeParams<P> {
         map: &mut A,
     ) -> Result<bool, A::Error> {
         match key {
-            "sessionId" => slots.0 = Some(map.next_value()?),
-            "envelope" => slots.1 = Some(map.next_value()?),
+            "sessionId" => {
+                first(&slots.0, "sessionId")?;
+                slots.0 = Some(map.next_value()?)
+            }
+            "envelope" => {
+                first(&slots.1, "envelope")?;
+                slots.1 = Some(map.next_value()?)
+            }
             "_meta" => slots.2 = lenient(map)?.ok(),
             _ => return Ok(false),
         }
@@ -264,7 +294,10 @@ impl<P: DeserializeOwned> ReadFields for EnvelopeResult<P> {
         map: &mut A,
     ) -> Result<bool, A::Error> {
         match key {
-            "envelope" => slots.0 = Some(map.next_value()?),
+            "envelope" => {
+                first(&slots.0, "envelope")?;
+                slots.0 = Some(map.next_value()?)
+            }
             "_meta" => slots.1 = lenient(map)?.ok(),
             _ => return Ok(false),
         }

@@ -181,10 +181,10 @@ pub struct Pong {
     /// The load of the agent.
     pub status: AgentStatus,
     /// The seconds since the agent started.
-    #[wire(default, always)]
+    #[wire(default, always, integer)]
     pub uptime_secs: u64,
     /// The number of delegations in progress.
-    #[wire(default, always)]
+    #[wire(default, always, integer)]
     pub active_tasks: u32,
     /// The name to show to the user.
     #[wire(default, always)]
@@ -210,9 +210,10 @@ pub struct Query {
     /// The domain, such as `family.calendar`.
     pub domain: Option<String>,
     /// The desired length of the answer in tokens. 0 means no limit. It is not enforced.
-    #[wire(default, always)]
+    #[wire(default, always, integer)]
     pub max_tokens: u64,
     /// The deadline in milliseconds. Absent means [`Query::DEADLINE_MS`].
+    #[wire(integer)]
     pub deadline_ms: Option<u64>,
     /// Images, sounds and documents that belong to the question.
     #[wire(default)]
@@ -233,7 +234,7 @@ pub struct QueryResponse {
     /// The answer in natural language, always present.
     pub summary: String,
     /// The number of tokens spent.
-    #[wire(default, always)]
+    #[wire(default, always, integer)]
     pub tokens_used: u64,
     /// True if the answer is incomplete.
     #[wire(default, always)]
@@ -257,6 +258,7 @@ pub struct Delegate {
     /// False if the sender does not need the `result`; see [`wants_report`](Self::wants_report).
     pub report_back: Option<bool>,
     /// The deadline in milliseconds. Absent means no limit.
+    #[wire(integer)]
     pub deadline_ms: Option<u64>,
     /// Images, sounds and documents that belong to the task.
     #[wire(default)]
@@ -318,6 +320,7 @@ pub struct Ack {
     /// True if the receiver accepts the request.
     pub accepted: bool,
     /// The estimated duration in milliseconds.
+    #[wire(integer)]
     pub estimated_ms: Option<u64>,
     /// The reason of a rejection in natural language.
     pub reason: Option<String>,
@@ -419,7 +422,7 @@ pub struct Capabilities {
     #[wire(default, always)]
     pub tools: Vec<String>,
     /// The greatest number of concurrent delegations, not counting one urgent delegation.
-    #[wire(default, always)]
+    #[wire(default, always, integer)]
     pub max_concurrent_tasks: u32,
     /// The language model, or `null` if the agent does not tell.
     #[wire(always)]
@@ -438,6 +441,7 @@ pub struct Capabilities {
     #[wire(default)]
     pub mime_types: Vec<String>,
     /// The average time of a response in milliseconds.
+    #[wire(integer)]
     pub average_response_ms: Option<u64>,
     /// The price of the agent's work.
     pub pricing: Option<Pricing>,

@@ -15,6 +15,7 @@ pub struct TaskStatus {
     /// The state.
     pub state: TaskState,
     /// The time of the last change, in milliseconds since 1970.
+    #[wire(integer)]
     pub updated_ms: Option<u64>,
     /// The error that ended the task.
     pub error: Option<EnvelopeError>,
@@ -65,6 +66,7 @@ pub struct OutputChunk {
     #[wire(always)]
     pub chunk: Option<Json>,
     /// The position of the chunk in the output. The first one is 0, and each chunk adds 1.
+    #[wire(integer)]
     pub position: u64,
     /// True for the last chunk.
     #[wire(default, always)]

@@ -5,6 +5,7 @@ mod conversation_properties;
 mod cost;
 mod dialogue;
 mod envelope;
+mod foreign_envelopes;
 mod order;
 mod schema;
 mod wire;

@@ -575,3 +575,51 @@ async fn without_an_exchange_of_its_own() {
         (&json!(-32601), &json!(null))
     );
 }
+
+#[tokio::test(start_paused = true)]
+async fn chunks_of_output_arrive_in_order() {
+    let mut desk = named().await;
+    let (task, asked) = desk.delegated("write").await;
+    let mut output = task.output();
+    let mut number = 0;
+    let mut send = |position: Value, complete: bool| {
+        number += 1;
+        let chunk = json!({"chunk": format!("c{position}"), "position": position, "complete": complete});
+        let mut envelope = reply(&asked, "notify", json!({"topic": "task.output", "data": chunk}));
+        envelope["id"] = json!(format!("n{number}"));
+        envelope
+    };
+    for position in [json!(1), json!(0), json!(0), json!(3), json!("bad"), json!(2.0), json!(1), json!(5)] {
+        let envelope = send(position, false);
+        desk.tell("notify", envelope).await;
+    }
+    for expected in ["c1", "c0", "c2.0", "c3"].map(str::to_owned) {
+        let chunk = output.next().await.unwrap().unwrap();
+        let text = ["c0", "c1", "c2.0", "c3"][usize::try_from(chunk.chunk.position).unwrap()];
+        assert_eq!(chunk.text().as_deref(), Some(text), "{expected}");
+    }
+    // A missing chunk is waited for until the end of the task.
+    let waits = tokio::time::timeout(Duration::from_secs(60), output.next()).await;
+    assert!(waits.is_err() && !output.is_complete());
+    desk.tell("result", reply(&asked, "result", json!({"status": "completed"}))).await;
+    let gap = output.next().await.unwrap().unwrap_err();
+    assert_eq!((gap.position, gap.missing), (4, 1), "{gap}");
+    assert_eq!(output.next().await.unwrap().unwrap().text().as_deref(), Some("c5"));
+    assert!(output.next().await.is_none() && !output.is_complete());
+    assert_eq!(task.result().await.unwrap().status, OutcomeStatus::Completed);
+
+    // A gap ends when too many chunks wait, and the last chunk ends the output.
+    let (task, asked) = desk.delegated("write").await;
+    let mut output = task.output();
+    for position in 1..=65_u64 {
+        let chunk = json!({"chunk": null, "position": position, "complete": position == 65});
+        let mut envelope = reply(&asked, "notify", json!({"topic": "task.output", "data": chunk}));
+        envelope["id"] = json!(format!("m{position}"));
+        desk.tell("notify", envelope).await;
+    }
+    assert_eq!(output.next().await.unwrap().unwrap_err().position, 0);
+    for position in 1..=65 {
+        assert_eq!(output.next().await.unwrap().unwrap().chunk.position, position);
+    }
+    assert!(output.next().await.is_none() && output.is_complete());
+}

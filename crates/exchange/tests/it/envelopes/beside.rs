@@ -55,6 +55,11 @@ impl EnvelopeHandler for Echo {
         if task.task == "wait" {
             task.cancelled().await;
         }
+        if task.task == "stream" {
+            task.output("Once ").await?;
+            task.output(json!(["upon"])).attachment(Attachment::new("a/b")).meta(thread("o")).last().await?;
+            task.output("too late").await?;
+        }
         task.set_answer_meta(answer("result"));
         Ok(DelegationOutcome::new(OutcomeStatus::Completed)
             .outcome(task.task.as_str())
@@ -237,4 +242,27 @@ impl EnvelopeHandler for Large {
     async fn delegate(&self, _: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         Ok(DelegationOutcome::new(OutcomeStatus::Completed).attachments([Large::attachment()]))
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_task_streams_its_output() {
+    let (peer, here, _) = connected();
+    let task = peer.delegate("stream").await.unwrap();
+    let mut output = task.output();
+    let first = output.next().await.unwrap().unwrap();
+    assert_eq!(
+        (first.text().as_deref(), first.chunk.position, first.chunk.complete),
+        (Some("Once "), 0, false)
+    );
+    let last = output.next().await.unwrap().unwrap();
+    assert_eq!((last.text(), last.chunk.position, last.chunk.complete), (None, 1, true));
+    assert_eq!(last.attachments(), [Attachment::new("a/b")]);
+    assert_eq!(last.notification.meta().and_then(|meta| meta.get::<String>("thread")).as_deref(), Some("o"));
+    assert!(output.next().await.is_none() && output.is_complete());
+    task.result().await.unwrap();
+    // Nobody waits for the output of a task without a report, and nothing else receives it.
+    let silent = peer.delegate("stream").report_back(false).await.unwrap();
+    assert!(silent.output().next().await.is_none());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(here.all(), [""; 0]);
 }

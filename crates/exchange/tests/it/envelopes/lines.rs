@@ -431,3 +431,33 @@ async fn ids_belong_to_their_sender() {
     assert_eq!((&payload["accepted"], &payload["reason"]), (&json!(false), &json!("not_found")));
     assert_eq!(accepted(&desk.asked("_session/cancel", cancel).await), json!(true));
 }
+
+over_every_wire!(foreign_envelopes_are_answered);
+
+/// Other orders of keys, unknown members, other spellings of numbers, and ids of every shape.
+async fn foreign_envelopes_are_answered(wire: Wire) {
+    let heard = Heard::default();
+    let (transport, mut client) = wire.scripted();
+    let exchange = Exchange::new().agent_id("c1e4").envelope_handler(Clerk(heard.clone()));
+    tokio::spawn(Server::new(Loads).exchange(exchange).serve(transport));
+    let meta = json!({"duologue": {"agentId": "ab", "envelope": {"v": [1]}}});
+    client.initialize(json!({ "_meta": meta })).await;
+    let session = client.new_session().await;
+    let mut answered = 0;
+    for line in include_str!("../../../../schema/tests/fixtures/foreign_envelopes.jsonl").lines() {
+        let envelope: Value = serde_json::from_str(line).unwrap();
+        let kind = EnvelopeKind::from(envelope["kind"].as_str().unwrap());
+        let params = json!({"sessionId": session, "envelope": envelope});
+        let Some(answer) = kind.response() else {
+            client.notify(&format!("_session/{kind}"), params).await;
+            continue;
+        };
+        let response = client.request(&format!("_session/{kind}"), params).await;
+        let reply = &response["result"]["envelope"];
+        assert_eq!((&reply["kind"], &reply["ref"]), (&json!(answer.as_str()), &envelope["id"]), "{response}");
+        answered += 1;
+    }
+    assert_eq!(answered, 6);
+    let heard = heard.wait(3).await;
+    assert_eq!(heard, ["paint", r#"family.dinner: Some({"at":19.0})"#, "no blue (out_of_paint)"]);
+}
