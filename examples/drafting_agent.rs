@@ -4,11 +4,16 @@
 
 use std::time::Duration;
 
+use duologue_agent::schema::Implementation;
 use duologue_agent::{Agent, MessageWriter, Prompt, Result, StopReason, Turn, serve_stdio};
 
 struct Drafter;
 
 impl Agent for Drafter {
+    fn info(&self) -> Option<Implementation> {
+        Some(Implementation::new("drafting-agent", env!("CARGO_PKG_VERSION")).title("Drafter"))
+    }
+
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
         turn.thought().push("A first draft shows that I am at it.").await?;
         let mut message = turn.message();

@@ -6,10 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 
 use duologue_agent::schema::{
-    AgentCapabilities, AuthMethod, AuthMethodAgent, AuthenticateRequest, AvailableCommand, InitializeRequest,
-    ListSessionsRequest, ListSessionsResponse, RequestPermissionOutcome, SessionCapabilities, SessionId,
-    SessionInfo, SessionListCapabilities, SessionMode, SessionModeState, SessionUpdate,
-    SetSessionModeRequest,
+    AgentCapabilities, AuthMethod, AuthMethodAgent, AuthenticateRequest, AvailableCommand, Implementation,
+    InitializeRequest, ListSessionsRequest, ListSessionsResponse, RequestPermissionOutcome,
+    SessionCapabilities, SessionId, SessionInfo, SessionListCapabilities, SessionMode, SessionModeState,
+    SessionUpdate, SetSessionModeRequest,
 };
 use duologue_agent::{
     Agent, Context, Error, PermissionOption, PermissionOptionKind, Prompt, Result, Session, SessionSetup,
@@ -43,6 +43,10 @@ impl Notebook {
 }
 
 impl Agent for Notebook {
+    fn info(&self) -> Option<Implementation> {
+        Some(Implementation::new("notebook-agent", env!("CARGO_PKG_VERSION")).title("Notebook"))
+    }
+
     fn capabilities(&self) -> AgentCapabilities {
         let sessions = SessionCapabilities::new().list(SessionListCapabilities::new());
         AgentCapabilities::new().load_session(true).session_capabilities(sessions)

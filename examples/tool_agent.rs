@@ -1,7 +1,7 @@
 //! An agent with tools: it reads a file through the client, asks whether it may change it, and
 //! writes it back. Prompt it with the name of a text file in the session's folder.
 
-use duologue_agent::schema::RequestPermissionOutcome;
+use duologue_agent::schema::{Implementation, RequestPermissionOutcome};
 use duologue_agent::{
     Agent, Error, PermissionOption, PermissionOptionKind, Prompt, Result, StopReason, ToolKind, Turn,
     serve_stdio,
@@ -10,21 +10,25 @@ use duologue_agent::{
 struct Shouter;
 
 impl Agent for Shouter {
+    fn info(&self) -> Option<Implementation> {
+        Some(Implementation::new("tool-agent", env!("CARGO_PKG_VERSION")).title("Shouter"))
+    }
+
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
         let path = turn.cwd().join(prompt.text().trim());
 
-        let read = turn.tool_call("Read the file").kind(ToolKind::Read).location(&path).start().await?;
-        let old = match turn.read_text_file(&path).await {
+        let read = turn.tool_call("Read the file").kind(ToolKind::Read).location(&path);
+        let text = read.run(async |call| {
+            let text = turn.read_text_file(&path).await?;
+            call.content(text.as_str()).await?;
+            Ok(text)
+        });
+        let old = match text.await {
             Ok(text) => text,
-            // Without files there is nothing to do; the user gets a message instead of an error.
-            Err(error @ (Error::NotSupported { .. } | Error::Response(_))) => {
-                read.fail(error.to_string()).await?;
-                return Ok(StopReason::EndTurn);
-            }
+            // Without the file there is nothing to do. The failed tool call shows the reason.
+            Err(Error::NotSupported { .. } | Error::Refused { .. }) => return Ok(StopReason::EndTurn),
             Err(error) => return Err(error),
         };
-        read.content(old.as_str()).await?;
-        read.complete().await?;
 
         let new = old.to_uppercase();
         let write = turn.tool_call("Make it loud").kind(ToolKind::Edit).location(&path).announce().await?;
@@ -35,7 +39,10 @@ impl Agent for Shouter {
         ];
         match write.request_permission(options).await? {
             RequestPermissionOutcome::Selected(chosen) if chosen.option_id.as_ref() == "yes" => {
-                turn.write_text_file(&path, new).await?;
+                if let Err(error) = turn.write_text_file(&path, new).await {
+                    write.fail(error.user_message()).await?;
+                    return Ok(StopReason::EndTurn);
+                }
                 write.complete().await?;
                 turn.message().push("Done. It is LOUD now.").await?;
             }

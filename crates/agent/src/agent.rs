@@ -102,7 +102,8 @@ pub trait Agent: Send + Sync + 'static {
     /// [`cancel_grace`](duologue_rpc::Limits::cancel_grace) (one second by default), it is dropped. To stop
     /// a slow operation at once, race it with [`Turn::cancelled`].
     ///
-    /// Complete or fail every tool call: the client shows others as open.
+    /// Complete or fail every tool call. Those that are still open when the turn ends get the status `failed` before the
+    /// response, also after an error, a panic or a cancellation.
     ///
     /// If a prompt is cancelled while it waits for an earlier request of its session, the response is
     /// `cancelled` and this is not called.

@@ -7,7 +7,7 @@ use duologue_schema::{
     CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, ElicitationFormMode, ElicitationId, ElicitationMode, ElicitationSchema,
     ElicitationUrlMode, ErrorCode, KillTerminalRequest, PermissionOption, ReadTextFileRequest,
-    ReleaseTerminalRequest, RequestPermissionOutcome, RequestPermissionRequest, TerminalExitStatus,
+    ReleaseTerminalRequest, Request, RequestPermissionOutcome, RequestPermissionRequest, TerminalExitStatus,
     TerminalId, TerminalOutputRequest, TerminalOutputResponse, ToolCallUpdate, WaitForTerminalExitRequest,
     WriteTextFileRequest,
 };
@@ -17,6 +17,11 @@ use crate::error::{Error, Result};
 use crate::session::Session;
 
 impl Session {
+    /// Sends a request to the client. The error names the method.
+    async fn call<R: Request>(&self, request: &R) -> Result<R::Result> {
+        self.peer().request(request).await.map_err(Error::of_request::<R>)
+    }
+
     /// Requests permission for a tool call. If the turn is cancelled, the result is
     /// [`RequestPermissionOutcome::Cancelled`].
     ///
@@ -33,15 +38,16 @@ impl Session {
         options: Vec<PermissionOption>,
     ) -> Result<RequestPermissionOutcome> {
         let request = RequestPermissionRequest::new(self.id().clone(), tool_call, options);
-        match self.peer().request(&request).await {
+        if let Some(relative) = request.tool_call.relative_path() {
+            return Err(relative.into());
+        }
+        match self.call(&request).await {
             Ok(response) => Ok(response.outcome),
             // Some clients respond with the JSON-RPC error for a cancelled request.
-            Err(error)
-                if error.as_response().is_some_and(|error| error.code == ErrorCode::REQUEST_CANCELLED) =>
-            {
+            Err(Error::Refused { error, .. }) if error.code == ErrorCode::REQUEST_CANCELLED => {
                 Ok(RequestPermissionOutcome::Cancelled)
             }
-            Err(error) => Err(error.into()),
+            Err(error) => Err(error),
         }
     }
 
@@ -69,8 +75,8 @@ impl Session {
 
     async fn read(&self, request: ReadTextFileRequest) -> Result<String> {
         self.client().require(|client| client.fs.read_text_file, "fs.readTextFile")?;
-        absolute(&request.path)?;
-        Ok(self.peer().request(&request).await?.content)
+        absolute("path", &request.path)?;
+        Ok(self.call(&request).await?.content)
     }
 
     /// Writes a text file through the editor. Creates the file if it does not exist.
@@ -86,8 +92,8 @@ impl Session {
     pub async fn write_text_file(&self, path: impl Into<PathBuf>, content: impl Into<String>) -> Result<()> {
         self.client().require(|client| client.fs.write_text_file, "fs.writeTextFile")?;
         let request = WriteTextFileRequest::new(self.id().clone(), path.into(), content.into());
-        absolute(&request.path)?;
-        self.peer().request(&request).await?;
+        absolute("path", &request.path)?;
+        self.call(&request).await?;
         Ok(())
     }
 
@@ -124,7 +130,7 @@ impl Session {
     /// As [`create_terminal`](Self::create_terminal).
     pub async fn create_terminal_with(&self, mut request: CreateTerminalRequest) -> Result<RemoteTerminal> {
         self.client().require(|client| client.terminal, "terminal")?;
-        request.cwd.as_deref().map_or(Ok(()), absolute)?;
+        request.cwd.as_deref().map_or(Ok(()), |cwd| absolute("cwd", cwd))?;
         request.session_id = self.id().clone();
         let (sender, receiver) = oneshot::channel();
         let request = self.peer().request_into(&request, None, {
@@ -140,7 +146,7 @@ impl Session {
         })?;
         let _withdraw = WithdrawTerminal(request);
         let created = receiver.await.map_err(|_| RpcError::Closed(Closed::Local))?;
-        Ok(created?)
+        created.map_err(Error::of_request::<CreateTerminalRequest>)
     }
 
     /// Requests that the user fills in a form. Never use it for secrets.
@@ -188,7 +194,7 @@ impl Session {
             _ => (false, "this mode of elicitation"),
         };
         self.client().require(|_| offered, capability)?;
-        Ok(self.peer().request(&request).await?)
+        self.call(&request).await
     }
 
     /// Notifies the client that the user has finished at the link of an elicitation.
@@ -201,8 +207,8 @@ impl Session {
     }
 }
 
-fn absolute(path: &Path) -> Result<()> {
-    if path.is_absolute() { Ok(()) } else { Err(Error::RelativePath { path: path.to_owned() }) }
+fn absolute(field: &'static str, path: &Path) -> Result<()> {
+    if path.is_absolute() { Ok(()) } else { Err(Error::RelativePath { field, path: path.to_owned() }) }
 }
 
 /// Cancels the request for a terminal when it is dropped, unless the response has arrived.
@@ -243,7 +249,7 @@ impl RemoteTerminal {
     /// Fails if the connection ends or the client responds with an error.
     pub async fn output(&self) -> Result<TerminalOutputResponse> {
         let request = TerminalOutputRequest::new(self.session.id().clone(), self.id.clone());
-        Ok(self.session.peer().request(&request).await?)
+        self.session.call(&request).await
     }
 
     /// Waits until the program has ended.
@@ -253,7 +259,7 @@ impl RemoteTerminal {
     /// As [`output`](Self::output).
     pub async fn wait_for_exit(&self) -> Result<TerminalExitStatus> {
         let request = WaitForTerminalExitRequest::new(self.session.id().clone(), self.id.clone());
-        Ok(self.session.peer().request(&request).await?.into())
+        Ok(self.session.call(&request).await?.into())
     }
 
     /// Ends the program. Its output can still be requested.
@@ -263,7 +269,7 @@ impl RemoteTerminal {
     /// As [`output`](Self::output).
     pub async fn kill(&self) -> Result<()> {
         let request = KillTerminalRequest::new(self.session.id().clone(), self.id.clone());
-        self.session.peer().request(&request).await?;
+        self.session.call(&request).await?;
         Ok(())
     }
 
@@ -279,7 +285,8 @@ impl RemoteTerminal {
     pub async fn release(mut self) -> Result<()> {
         self.released = true;
         // Detached, because the release is needed even if nobody waits for it.
-        self.session.peer().request(&self.release_request()).detach().await?;
+        let released = self.session.peer().request(&self.release_request()).detach().await;
+        released.map_err(Error::of_request::<ReleaseTerminalRequest>)?;
         Ok(())
     }
 

@@ -72,6 +72,23 @@ impl ClientHandle {
     }
 
     /// Returns the connection, for extension methods and [`flush`](Peer::flush).
+    ///
+    /// Many clients never respond to a request that they do not know. Give such a request a
+    /// [`timeout`](duologue_rpc::ResponseFuture::timeout), or check a capability in the client's `_meta` first:
+    ///
+    /// ```
+    /// # use duologue_agent::schema::Request;
+    /// # #[derive(serde::Serialize, serde::Deserialize)]
+    /// # struct Weather {}
+    /// # impl Request for Weather {
+    /// #     const METHOD: &'static str = "_example/weather";
+    /// #     type Result = ();
+    /// # }
+    /// # async fn turn(turn: &duologue_agent::Turn) -> duologue_agent::Result<()> {
+    /// let answer = turn.client().peer().request(&Weather {}).timeout(std::time::Duration::from_secs(10)).await;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub fn peer(&self) -> &Peer {
         &self.peer

@@ -3,7 +3,11 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
-use duologue_schema::Error as WireError;
+use duologue_schema::{
+    CreateElicitationRequest, CreateTerminalRequest, Error as WireError, ReadTextFileRequest, RelativePath,
+    Request, RequestPermissionRequest, WriteTextFileRequest,
+};
+use serde_json::json;
 
 /// An error of a handler or of a request to the client.
 ///
@@ -12,9 +16,17 @@ use duologue_schema::Error as WireError;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
-    /// A JSON-RPC error: one to send to the client, or one with which the client responded.
+    /// A JSON-RPC error to send to the client.
     #[error("{0}")]
     Response(WireError),
+    /// The client responded with an error to a request of the agent.
+    #[error("the client responded to {} with an error: {error}", method.unwrap_or("a request"))]
+    Refused {
+        /// The method of the request. `None` for a request through [`Peer`](duologue_rpc::Peer).
+        method: Option<&'static str>,
+        /// The error of the client.
+        error: WireError,
+    },
     /// An error of the connection or of a message.
     #[error(transparent)]
     Connection(duologue_rpc::Error),
@@ -24,9 +36,11 @@ pub enum Error {
         /// The path of the capability in `initialize`.
         capability: &'static str,
     },
-    /// The path of a request to the client is relative, but the protocol requires absolute paths. Nothing was sent.
-    #[error("{} is not an absolute path", path.display())]
+    /// A path in a request or a tool call is relative, but the protocol requires absolute paths. Nothing was sent.
+    #[error("{field} {path:?} must be absolute; join it with Session::cwd()")]
     RelativePath {
+        /// The field of the path.
+        field: &'static str,
         /// The path.
         path: PathBuf,
     },
@@ -73,15 +87,93 @@ impl Error {
         Error::Response(WireError::resource_not_found(message))
     }
 
-    /// Returns the error that the client receives.
-    #[must_use]
-    pub fn into_wire(self) -> WireError {
-        match self {
-            Error::Response(error) | Error::Connection(duologue_rpc::Error::Response(error)) => error,
-            Error::Cancelled => WireError::request_cancelled(),
-            other => WireError::internal(other.to_string()),
+    /// Creates the error of a request to the client.
+    pub(crate) fn of_request<R: Request>(error: duologue_rpc::Error) -> Self {
+        match error {
+            duologue_rpc::Error::Response(error) => Error::Refused { method: Some(R::METHOD), error },
+            other => Error::Connection(other),
         }
     }
+
+    /// Returns a message for the user. Unlike `Display` it has no advice for the developer of the agent.
+    ///
+    /// ```
+    /// use duologue_agent::Error;
+    ///
+    /// let error = Error::NotSupported { capability: "terminal" };
+    /// assert_eq!(error.user_message(), "This needs an editor that runs programs in a terminal.");
+    /// ```
+    #[must_use]
+    pub fn user_message(&self) -> String {
+        match self {
+            Error::Response(error) => error.message.to_string(),
+            Error::Refused { method, error } => {
+                let action = method.map_or("answer a request of the agent", action);
+                format!("The editor could not {action}: {error}")
+            }
+            Error::NotSupported { capability } => match feature(capability) {
+                Some(feature) => format!("This needs an editor that {feature}."),
+                None => format!("This needs an editor with {capability}."),
+            },
+            Error::RelativePath { path, .. } => format!("The agent used a relative path: {}", path.display()),
+            Error::Cancelled => "The turn was cancelled.".into(),
+            Error::TurnEnded => "The agent continued after the end of its turn.".into(),
+            Error::Connection(duologue_rpc::Error::Timeout { .. }) => {
+                "The editor did not answer in time.".into()
+            }
+            Error::Connection(_) | Error::Stdio(_) => "The connection to the editor failed.".into(),
+            #[cfg(feature = "exchange")]
+            Error::Exchange(error) => error.to_string(),
+            Error::Other(error) => error.to_string(),
+        }
+    }
+
+    /// Returns the error that the client receives.
+    ///
+    /// An error with which the client responded to a request of the agent becomes `-32603`, so that it does not look
+    /// like an answer to the request of the client. Its `data` has the method, the code and the message. The other
+    /// errors of this crate have the [`user_message`](Self::user_message), and `Display` as the `detail` in `data`.
+    #[must_use]
+    pub fn into_wire(self) -> WireError {
+        let message = self.user_message();
+        match self {
+            Error::Response(error) => error,
+            Error::Cancelled => WireError::request_cancelled(),
+            Error::Refused { method, error } => {
+                let data = json!({ "method": method, "code": error.code, "message": error.message });
+                WireError::internal(message).data(data)
+            }
+            Error::Other(_) => WireError::internal(message),
+            #[cfg(feature = "exchange")]
+            Error::Exchange(_) => WireError::internal(message),
+            other => WireError::internal(message).data(json!({ "detail": other.to_string() })),
+        }
+    }
+}
+
+/// Describes a request to the client, as the continuation of "could not".
+fn action(method: &'static str) -> &'static str {
+    match method {
+        ReadTextFileRequest::METHOD => "read a file",
+        WriteTextFileRequest::METHOD => "write a file",
+        RequestPermissionRequest::METHOD => "ask for permission",
+        CreateTerminalRequest::METHOD => "run a program",
+        CreateElicitationRequest::METHOD => "show a question",
+        other if other.starts_with("terminal/") => "control a program",
+        other => other,
+    }
+}
+
+/// Describes a capability of the client, as the continuation of "an editor that".
+fn feature(capability: &str) -> Option<&'static str> {
+    Some(match capability {
+        "fs.readTextFile" => "reads files for the agent",
+        "fs.writeTextFile" => "writes files for the agent",
+        "terminal" => "runs programs in a terminal",
+        "elicitation.form" => "shows forms",
+        "elicitation.url" => "opens links",
+        _ => return None,
+    })
 }
 
 impl From<WireError> for Error {
@@ -93,9 +185,15 @@ impl From<WireError> for Error {
 impl From<duologue_rpc::Error> for Error {
     fn from(error: duologue_rpc::Error) -> Self {
         match error {
-            duologue_rpc::Error::Response(error) => Error::Response(error),
+            duologue_rpc::Error::Response(error) => Error::Refused { method: None, error },
             other => Error::Connection(other),
         }
+    }
+}
+
+impl From<RelativePath<'_>> for Error {
+    fn from(relative: RelativePath<'_>) -> Self {
+        Error::RelativePath { field: relative.field(), path: relative.path().to_owned() }
     }
 }
 

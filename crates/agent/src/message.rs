@@ -2,7 +2,9 @@
 
 use std::hash::{BuildHasher, DefaultHasher, Hasher, RandomState};
 
-use duologue_schema::{ContentBlock, ContentChunk, MessageClear, MessageId, SessionUpdate, append_content};
+use duologue_schema::{
+    ContentBlock, ContentChunk, MessageClear, MessageId, Meta, SessionUpdate, append_content,
+};
 
 use crate::client::ClearMode;
 use crate::error::{Error, Result};
@@ -34,7 +36,10 @@ pub(crate) enum ChunkKind {
 
 impl ChunkKind {
     fn chunk(self, id: &MessageId, content: ContentBlock) -> SessionUpdate {
-        let chunk = ContentChunk::new(content).message_id(id.clone());
+        self.update(ContentChunk::new(content).message_id(id.clone()))
+    }
+
+    fn update(self, chunk: ContentChunk) -> SessionUpdate {
         match self {
             ChunkKind::Message => SessionUpdate::AgentMessageChunk(chunk),
             ChunkKind::Thought => SessionUpdate::AgentThoughtChunk(chunk),
@@ -50,17 +55,113 @@ impl ChunkKind {
     }
 }
 
-/// A message that is buffered until it is final.
-pub(crate) struct BufferedMessage {
+/// Returns a visible rule in place of a clear, for a client that cannot clear. Returns other updates unchanged.
+pub(crate) fn without_clear(update: SessionUpdate) -> SessionUpdate {
+    let (kind, clear) = match update {
+        SessionUpdate::AgentMessageClear(clear) => (ChunkKind::Message, clear),
+        SessionUpdate::AgentThoughtClear(clear) => (ChunkKind::Thought, clear),
+        other => return other,
+    };
+    let mut chunk = ContentChunk::new(SEPARATOR);
+    (chunk.message_id, chunk.meta) = (clear.message_id, clear.meta);
+    kind.update(chunk)
+}
+
+/// Returns the message id of a chunk or a clear of the agent, and true for a clear.
+pub(crate) fn message_id(update: &mut SessionUpdate) -> Option<(&mut MessageId, bool)> {
+    match update {
+        SessionUpdate::AgentMessageChunk(chunk) | SessionUpdate::AgentThoughtChunk(chunk) => {
+            Some((chunk.message_id.as_mut()?, false))
+        }
+        SessionUpdate::AgentMessageClear(clear) | SessionUpdate::AgentThoughtClear(clear) => {
+            Some((clear.message_id.as_mut()?, true))
+        }
+        _ => None,
+    }
+}
+
+/// The messages of a turn that are buffered until they are final.
+#[derive(Default)]
+pub(crate) struct MessageBuffer {
+    messages: Vec<BufferedMessage>,
+    /// The message that an update without an id continues.
+    current: Option<(ChunkKind, MessageId)>,
+}
+
+/// A message, or the rest of one that begins with a chunk with a `_meta`.
+struct BufferedMessage {
     kind: ChunkKind,
     id: MessageId,
     content: Vec<ContentBlock>,
+    /// The `_meta` of the first chunk.
+    meta: Option<Meta>,
 }
 
 impl BufferedMessage {
+    fn into_updates(self) -> impl Iterator<Item = SessionUpdate> {
+        let BufferedMessage { kind, id, content, mut meta } = self;
+        content.into_iter().map(move |block| {
+            let mut chunk = ContentChunk::new(block).message_id(id.clone());
+            chunk.meta = meta.take();
+            kind.update(chunk)
+        })
+    }
+}
+
+impl MessageBuffer {
+    /// Buffers a chunk, or applies a clear. Returns other updates.
+    pub(crate) fn hold(&mut self, update: SessionUpdate) -> Option<SessionUpdate> {
+        let (kind, chunk) = match update {
+            SessionUpdate::AgentMessageChunk(chunk) => (ChunkKind::Message, Ok(chunk)),
+            SessionUpdate::AgentThoughtChunk(chunk) => (ChunkKind::Thought, Ok(chunk)),
+            SessionUpdate::AgentMessageClear(clear) => (ChunkKind::Message, Err(clear)),
+            SessionUpdate::AgentThoughtClear(clear) => (ChunkKind::Thought, Err(clear)),
+            other => {
+                self.current = None;
+                return Some(other);
+            }
+        };
+        let current = self.current.take().filter(|(of, _)| *of == kind).map(|(_, id)| id);
+        match chunk {
+            Ok(chunk) => {
+                let id = chunk.message_id.or(current).unwrap_or_else(Turn::new_message_id);
+                self.push(kind, &id, chunk.content, chunk.meta);
+                self.current = Some((kind, id));
+            }
+            Err(clear) => {
+                let id = clear.message_id.or(current);
+                if let Some(id) = &id {
+                    self.clear(id);
+                }
+                self.current = id.map(|id| (kind, id));
+            }
+        }
+        None
+    }
+
+    fn push(&mut self, kind: ChunkKind, id: &MessageId, content: ContentBlock, meta: Option<Meta>) {
+        match self.messages.iter_mut().rfind(|message| message.id == *id) {
+            // Adjacent text becomes one chunk.
+            Some(message) if meta.is_none() => append_content(&mut message.content, &content),
+            _ => {
+                self.messages.push(BufferedMessage { kind, id: id.clone(), content: vec![content], meta });
+            }
+        }
+    }
+
+    fn clear(&mut self, id: &MessageId) {
+        self.messages.retain(|message| message.id != *id);
+    }
+
+    /// Removes a message and returns its updates.
+    fn finish(&mut self, id: &MessageId) -> Vec<SessionUpdate> {
+        let finished = self.messages.extract_if(.., |message| message.id == *id);
+        finished.flat_map(BufferedMessage::into_updates).collect()
+    }
+
+    /// Returns the updates of all messages.
     pub(crate) fn into_updates(self) -> impl Iterator<Item = SessionUpdate> {
-        let BufferedMessage { kind, id, content } = self;
-        content.into_iter().map(move |block| kind.chunk(&id, block))
+        self.messages.into_iter().flat_map(BufferedMessage::into_updates)
     }
 }
 
@@ -99,6 +200,9 @@ impl PushedText {
 }
 
 /// Writes a message or a thought of the agent.
+///
+/// Some clients ignore message ids. They show the messages of a turn without a break between them, unless a tool call or
+/// a thought is in between. End a message with a line break if that matters.
 ///
 /// ```
 /// # async fn turn(turn: &duologue_agent::Turn) -> duologue_agent::Result<()> {
@@ -167,9 +271,9 @@ impl MessageWriter {
             return Err(Error::Cancelled);
         }
         if self.clearing() == ClearMode::Hold {
-            self.hold(content)?;
+            self.turn.with_buffer(|buffer| buffer.push(self.kind, &self.id, content, None))?;
         } else {
-            self.turn.update(self.kind.chunk(&self.id, content)).await?;
+            self.turn.send(self.kind.chunk(&self.id, content)).await?;
         }
         // `set` compares with the text that the client has, so this follows the send.
         self.empty = false;
@@ -197,10 +301,10 @@ impl MessageWriter {
             return Ok(());
         }
         match self.clearing() {
-            ClearMode::Send => self.turn.update(self.kind.clear(&self.id)).await?,
-            ClearMode::Hold => self.turn.with_drafts(|drafts| drafts.retain(|draft| draft.id != self.id))?,
+            ClearMode::Send => self.turn.send(self.kind.clear(&self.id)).await?,
+            ClearMode::Hold => self.turn.with_buffer(|buffer| buffer.clear(&self.id))?,
             ClearMode::Separate => {
-                self.turn.update(self.kind.chunk(&self.id, SEPARATOR.into())).await?;
+                self.turn.send(self.kind.chunk(&self.id, SEPARATOR.into())).await?;
                 self.id = Turn::new_message_id();
             }
         }
@@ -241,30 +345,14 @@ impl MessageWriter {
     pub async fn finish(self) -> Result<()> {
         self.turn.room().await?;
         // Nothing awaits from here on, so a removed message cannot be lost by dropping this future.
-        let draft = self.turn.with_drafts(|drafts| {
-            let index = drafts.iter().position(|draft| draft.id == self.id)?;
-            Some(drafts.remove(index))
-        })?;
+        let message = self.turn.with_buffer(|buffer| buffer.finish(&self.id))?;
         // An update that cannot be sent does not stop the others.
-        let sent = draft
-            .into_iter()
-            .flat_map(BufferedMessage::into_updates)
-            .map(|update| self.turn.update_now(update));
+        let sent = message.into_iter().map(|update| self.turn.update_now(update));
         sent.fold(Ok(()), Result::and)
     }
 
     fn clearing(&self) -> ClearMode {
         self.turn.client().clearing()
-    }
-
-    fn hold(&self, content: ContentBlock) -> Result<()> {
-        self.turn.with_drafts(|drafts| match drafts.iter_mut().find(|draft| draft.id == self.id) {
-            // Adjacent text becomes one chunk.
-            Some(draft) => append_content(&mut draft.content, &content),
-            None => {
-                drafts.push(BufferedMessage { kind: self.kind, id: self.id.clone(), content: vec![content] })
-            }
-        })
     }
 }
 

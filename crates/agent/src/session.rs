@@ -12,8 +12,9 @@ use duologue_schema::{
 };
 use tokio::sync::{oneshot, watch};
 
-use crate::client::ClientHandle;
+use crate::client::{ClearMode, ClientHandle};
 use crate::error::{Error, Result};
+use crate::message::without_clear;
 
 /// A session with the client. Cheap to clone. Keep a clone to send updates between turns.
 ///
@@ -224,16 +225,22 @@ impl Session {
     /// While the session is created, updates are buffered and sent behind the response that names it.
     /// Other methods of this type and of [`Turn`](crate::Turn) are shorthands for single updates.
     ///
+    /// A clear becomes a visible rule for a client without support for it, see [`ClearPolicy`](crate::ClearPolicy).
+    ///
     /// # Errors
     ///
-    /// Fails if the connection has ended or the update exceeds the limit of a line.
+    /// [`Error::RelativePath`] for a tool call with a relative path. Fails also if the connection has ended or the
+    /// update exceeds the limit of a line.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future while it waits sends nothing.
     pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
-        let update = update.into();
-        if !self.inner.client.accepts(&update) {
+        let mut update = update.into();
+        if self.client().clearing() != ClearMode::Send {
+            update = without_clear(update);
+        }
+        if !self.sends(&update)? {
             return Ok(());
         }
         let update = SessionNotification::new(self.inner.id.clone(), update);
@@ -247,15 +254,22 @@ impl Session {
         }
     }
 
+    /// Returns false for an update that the client has not advertised. Fails for one that the protocol forbids.
+    pub(crate) fn sends(&self, update: &SessionUpdate) -> Result<bool> {
+        match update.relative_path() {
+            Some(relative) => Err(relative.into()),
+            None => Ok(self.client().accepts(update)),
+        }
+    }
+
     /// Sends an update if there is space. Returns false otherwise.
     pub(crate) fn try_send(&self, update: &SessionNotification) -> Result<bool> {
         self.buffer_or_send(update, |peer| peer.try_notify(update))
     }
 
     /// Sends an update without waiting.
-    pub(crate) fn send_now(&self, update: SessionUpdate) -> Result<()> {
-        let update = SessionNotification::new(self.inner.id.clone(), update);
-        self.buffer_or_send(&update, |peer| peer.notify_now(&update).map(|()| true)).map(drop)
+    pub(crate) fn send_now(&self, update: &SessionNotification) -> Result<()> {
+        self.buffer_or_send(update, |peer| peer.notify_now(update).map(|()| true)).map(drop)
     }
 
     /// Buffers or sends an update. The buffer is locked meanwhile, so nothing can come between the

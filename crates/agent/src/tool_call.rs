@@ -63,6 +63,12 @@ impl NewToolCall {
         self
     }
 
+    /// Sets the name of the tool, for programs.
+    pub fn name(mut self, name: impl Into<String>) -> Self {
+        self.call.name = Some(name.into());
+        self
+    }
+
     /// Changes any field of the tool call.
     pub fn with(mut self, change: impl FnOnce(ToolCall) -> ToolCall) -> Self {
         self.call = change(self.call);
@@ -87,6 +93,49 @@ impl NewToolCall {
         self.announce_as(ToolCallStatus::Pending).await
     }
 
+    /// Sends the tool call as running, runs `work`, and completes the call. If `work` fails, the call fails with the
+    /// [`user_message`](Error::user_message) of the error. A call that `work` has completed or failed itself is left alone.
+    ///
+    /// ```
+    /// use duologue_agent::ToolKind;
+    ///
+    /// # async fn turn(turn: &duologue_agent::Turn) -> duologue_agent::Result<()> {
+    /// let path = turn.cwd().join("Cargo.toml");
+    /// let read = turn.tool_call("Read the manifest").kind(ToolKind::Read).location(&path);
+    /// let manifest = read.run(async |call| {
+    ///     let text = turn.read_text_file(&path).await?;
+    ///     call.content(text.as_str()).await?;
+    ///     Ok(text)
+    /// });
+    /// let manifest: String = manifest.await?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// The error of `work`, and as [`Turn::update`].
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future drops `work`. The end of the turn fails the call then.
+    pub async fn run<T>(self, work: impl AsyncFnOnce(&ToolCallHandle) -> Result<T>) -> Result<T> {
+        let call = self.start().await?;
+        let outcome = work(&call).await;
+        let is_open = {
+            let status = &call.call.lock_unpoisoned().status;
+            matches!(status, ToolCallStatus::Pending | ToolCallStatus::InProgress)
+        };
+        if is_open {
+            match &outcome {
+                Ok(_) => call.complete().await?,
+                // The error of `work` is the more important one.
+                Err(error) => drop(call.fail(error.user_message()).await),
+            }
+        }
+        outcome
+    }
+
     async fn announce_as(mut self, status: ToolCallStatus) -> Result<ToolCallHandle> {
         if self.call.status == ToolCallStatus::Pending {
             self.call.status = status;
@@ -98,12 +147,12 @@ impl NewToolCall {
 }
 
 /// A tool call that was sent to the client. Call [`complete`](Self::complete) or [`fail`](Self::fail): a handle that is
-/// dropped leaves it open.
+/// dropped leaves it open. The end of the turn fails calls that are still open.
 ///
 /// # Cancel safety
 ///
 /// Dropping the future of a method that sends updates sends nothing if it still waits. If it is [`complete`](Self::complete)
-/// or [`fail`](Self::fail), the tool call stays open.
+/// or [`fail`](Self::fail), the tool call stays open until the turn ends.
 #[derive(Debug)]
 pub struct ToolCallHandle {
     turn: Turn,
@@ -165,6 +214,34 @@ impl ToolCallHandle {
         self.change_now(|_, update| update.status(status))
     }
 
+    /// Changes the title.
+    ///
+    /// # Errors
+    ///
+    /// As [`Turn::update`].
+    pub async fn title(&self, title: impl Into<String>) -> Result<()> {
+        self.update(|update| update.title(title)).await
+    }
+
+    /// Adds a file the tool works on. The path must be absolute.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::RelativePath`], and as [`Turn::update`].
+    pub async fn location(&self, path: impl Into<PathBuf>) -> Result<()> {
+        let location = ToolCallLocation::new(path.into());
+        self.change(|call, update| update.locations(with(&call.locations, location))).await
+    }
+
+    /// Sets the input of the tool.
+    ///
+    /// # Errors
+    ///
+    /// As [`Turn::update`].
+    pub async fn raw_input(&self, input: Value) -> Result<()> {
+        self.update(|update| update.raw_input(Json::from(input))).await
+    }
+
     /// Adds text or other content to the output of the tool.
     ///
     /// # Errors
@@ -178,7 +255,7 @@ impl ToolCallHandle {
     ///
     /// # Errors
     ///
-    /// As [`Turn::update`].
+    /// [`Error::RelativePath`], and as [`Turn::update`].
     pub async fn diff(
         &self,
         path: impl Into<PathBuf>,
@@ -198,7 +275,7 @@ impl ToolCallHandle {
     }
 
     async fn add(&self, content: ToolCallContent) -> Result<()> {
-        self.change(|call, update| update.content(with(call, content))).await
+        self.change(|call, update| update.content(with(&call.content, content))).await
     }
 
     /// Sets the output of the tool.
@@ -248,14 +325,14 @@ impl ToolCallHandle {
     pub async fn fail(self, why: impl Into<String>) -> Result<()> {
         self.room_to_end().await?;
         let why = ToolCallContent::from(ContentBlock::from(why.into()));
-        self.change_now(|call, update| update.content(with(call, why)))?;
+        self.change_now(|call, update| update.content(with(&call.content, why)))?;
         self.change_now(|_, update| update.status(ToolCallStatus::Failed))
     }
 }
 
-/// Returns the content of a call with `more` appended.
-fn with(call: &ToolCall, more: ToolCallContent) -> Vec<ToolCallContent> {
-    let mut all = call.content.clone();
+/// Returns a list with `more` appended. A list in an update replaces the whole list.
+fn with<T: Clone>(list: &[T], more: T) -> Vec<T> {
+    let mut all = list.to_vec();
     all.push(more);
     all
 }

@@ -1,16 +1,19 @@
 //! Turns: the work between a prompt and its response.
 
+use std::collections::HashMap;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
 use duologue_rpc::{CancellationToken, Lock};
 use duologue_schema::{
-    MessageId, Meta, RequestId, SessionNotification, SessionUpdate, ToolCallId, TraceContext,
+    MessageId, Meta, RequestId, SessionNotification, SessionUpdate, ToolCallId, ToolCallStatus,
+    ToolCallUpdate, TraceContext,
 };
 
+use crate::client::ClearMode;
 use crate::context::Context;
 use crate::error::{Error, Result};
-use crate::message::{BufferedMessage, ChunkKind, MessageWriter};
+use crate::message::{ChunkKind, MessageBuffer, MessageWriter, message_id, without_clear};
 use crate::session::Session;
 use crate::tool_call::NewToolCall;
 
@@ -24,9 +27,70 @@ pub struct Turn {
 struct Inner {
     session: Session,
     context: Context,
-    /// The buffered messages, or `None` after the response. Locked while an update of the turn is sent,
+    /// The state of the running turn, or `None` after the response. Locked while an update of the turn is sent,
     /// so that no update can follow the response.
-    drafts: Mutex<Option<Vec<BufferedMessage>>>,
+    running: Mutex<Option<Running>>,
+}
+
+/// The parts of the turn that its end completes.
+#[derive(Default)]
+struct Running {
+    buffer: MessageBuffer,
+    open_calls: OpenCallIds,
+    /// The new ids of messages that were cleared with a separator, by their old ids.
+    renamed: HashMap<MessageId, MessageId>,
+}
+
+impl Running {
+    /// Gives a message that continues behind a separator its new id. Returns the id of a clear.
+    fn rename(&self, update: &mut SessionUpdate) -> Option<MessageId> {
+        let (id, is_clear) = message_id(update)?;
+        let before = id.clone();
+        if let Some(new) = self.renamed.get(id) {
+            *id = new.clone();
+        }
+        is_clear.then_some(before)
+    }
+
+    /// Chooses a new id for a message that was cleared with a separator.
+    fn cleared(&mut self, id: MessageId) {
+        if self.renamed.len() < Turn::RENAMED_MESSAGES || self.renamed.contains_key(&id) {
+            self.renamed.insert(id, Turn::new_message_id());
+        }
+    }
+}
+
+/// The ids of the tool calls that the client shows as open, in the order of their announcement.
+#[derive(Default)]
+struct OpenCallIds {
+    positions: HashMap<ToolCallId, u64>,
+    next: u64,
+}
+
+impl OpenCallIds {
+    fn apply(&mut self, update: &SessionUpdate) {
+        let (id, status) = match update {
+            SessionUpdate::ToolCall(call) => (&call.tool_call_id, &call.status),
+            SessionUpdate::ToolCallUpdate(update) => match &update.status {
+                Some(status) => (&update.tool_call_id, status),
+                // A late update of a call that has ended does not open it again.
+                None => return,
+            },
+            _ => return,
+        };
+        if !matches!(status, ToolCallStatus::Pending | ToolCallStatus::InProgress) {
+            self.positions.remove(id);
+        } else if self.positions.len() < Turn::OPEN_CALLS {
+            self.positions.entry(id.clone()).or_insert(self.next);
+            self.next += 1;
+        }
+    }
+
+    fn into_ids(self) -> impl Iterator<Item = ToolCallId> {
+        let mut calls: Vec<_> = self.positions.into_iter().collect();
+        calls.sort_unstable_by_key(|(_, position)| *position);
+        calls.into_iter().map(|(id, _)| id)
+    }
 }
 
 impl std::fmt::Debug for Turn {
@@ -44,8 +108,14 @@ impl Deref for Turn {
 }
 
 impl Turn {
+    /// The limit on the open tool calls that the end of a turn fails. Further ones stay open if the agent does not
+    /// end them.
+    pub const OPEN_CALLS: usize = 1024;
+    /// The limit on messages that continue with a new id after a separator.
+    const RENAMED_MESSAGES: usize = 1024;
+
     pub(crate) fn new(session: Session, context: Context) -> Self {
-        Turn { inner: Arc::new(Inner { session, context, drafts: Mutex::new(Some(Vec::new())) }) }
+        Turn { inner: Arc::new(Inner { session, context, running: Mutex::new(Some(Running::default())) }) }
     }
 
     pub(crate) fn context(&self) -> &Context {
@@ -89,6 +159,9 @@ impl Turn {
     }
 
     /// Begins a tool call, see [`NewToolCall`].
+    ///
+    /// The end of the turn fails tool calls that are still open, also those of a handler that returned an error,
+    /// panicked or was cancelled. A call that continues after its turn is sent with [`Session::update`] instead.
     pub fn tool_call(&self, title: impl Into<String>) -> NewToolCall {
         NewToolCall::new(self.clone(), title.into())
     }
@@ -121,6 +194,9 @@ impl Turn {
 
     /// Sends an update in this turn. Waits while the client is slow to read.
     ///
+    /// A clear of a message follows the [`ClearPolicy`](crate::ClearPolicy), as
+    /// [`MessageWriter::clear`] does. So do chunks of messages that [`Hold`](crate::ClearPolicy::Hold) buffers.
+    ///
     /// # Errors
     ///
     /// [`Error::Cancelled`] if the turn is cancelled while this waits, [`Error::TurnEnded`] after the
@@ -130,14 +206,31 @@ impl Turn {
     ///
     /// Dropping the future while it waits sends nothing.
     pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
-        let update = update.into();
-        if !self.client().accepts(&update) {
+        let mut update = update.into();
+        match self.client().clearing() {
+            ClearMode::Send => self.send(update).await,
+            ClearMode::Hold => match self.with_buffer(|buffer| buffer.hold(update))? {
+                Some(update) => self.send(update).await,
+                None => Ok(()),
+            },
+            ClearMode::Separate => {
+                let cleared = self.with_running(|running| running.rename(&mut update))?;
+                self.send(without_clear(update)).await?;
+                let Some(id) = cleared else { return Ok(()) };
+                self.with_running(|running| running.cleared(id))
+            }
+        }
+    }
+
+    /// Sends an update as it is.
+    pub(crate) async fn send(&self, update: SessionUpdate) -> Result<()> {
+        if !self.session().sends(&update)? {
             return Ok(());
         }
         let update = SessionNotification::new(self.id().clone(), update);
         loop {
             self.room().await?;
-            if self.while_running(|session| session.try_send(&update))? {
+            if self.while_running(&update, |session| session.try_send(&update))? {
                 return Ok(());
             }
         }
@@ -153,27 +246,51 @@ impl Turn {
     }
 
     pub(crate) fn update_now(&self, update: SessionUpdate) -> Result<()> {
-        let taken = self.client().accepts(&update);
-        self.while_running(|session| if taken { session.send_now(update) } else { Ok(()) })
+        let sends = self.session().sends(&update)?;
+        let update = SessionNotification::new(self.id().clone(), update);
+        let send = |session: &Session| if sends { session.send_now(&update) } else { Ok(()) };
+        self.while_running(&update, |session| send(session).map(|()| true)).map(drop)
     }
 
-    /// Sends under the lock that the end of the turn takes, unless the turn has ended.
-    fn while_running<T>(&self, send: impl FnOnce(&Session) -> Result<T>) -> Result<T> {
-        let drafts = self.inner.drafts.lock_unpoisoned();
-        if drafts.is_some() { send(self.session()) } else { Err(Error::TurnEnded) }
+    /// Sends under the lock that the end of the turn takes, unless the turn has ended. `send` returns true if it has
+    /// sent the update.
+    fn while_running(
+        &self,
+        update: &SessionNotification,
+        send: impl FnOnce(&Session) -> Result<bool>,
+    ) -> Result<bool> {
+        self.with_running(|running| {
+            let sent = send(self.session())?;
+            if sent {
+                running.open_calls.apply(&update.update);
+            }
+            Ok(sent)
+        })?
+    }
+
+    /// Changes the state of the turn, unless the turn has ended.
+    fn with_running<T>(&self, work: impl FnOnce(&mut Running) -> T) -> Result<T> {
+        self.inner.running.lock_unpoisoned().as_mut().map(work).ok_or(Error::TurnEnded)
     }
 
     /// Changes the buffered messages, unless the turn has ended.
-    pub(crate) fn with_drafts<T>(&self, work: impl FnOnce(&mut Vec<BufferedMessage>) -> T) -> Result<T> {
-        self.inner.drafts.lock_unpoisoned().as_mut().map(work).ok_or(Error::TurnEnded)
+    pub(crate) fn with_buffer<T>(&self, work: impl FnOnce(&mut MessageBuffer) -> T) -> Result<T> {
+        self.with_running(|running| work(&mut running.buffer))
     }
 
-    /// Sends the buffered messages and ends the turn.
+    /// Sends the buffered messages, fails the open tool calls and ends the turn.
     pub(crate) fn end(&self) {
-        let mut drafts = self.inner.drafts.lock_unpoisoned();
-        for update in drafts.take().into_iter().flatten().flat_map(BufferedMessage::into_updates) {
-            if let Err(error) = self.session().send_now(update) {
-                tracing::warn!(%error, "a buffered message could not be sent");
+        let mut state = self.inner.running.lock_unpoisoned();
+        let Some(Running { buffer, open_calls, .. }) = state.take() else { return };
+        let messages = buffer.into_updates();
+        // The wire has no status for a cancelled call, and a client without a status shows the call as running forever.
+        let failed = |id| ToolCallUpdate::new(id).status(ToolCallStatus::Failed).into();
+        for update in messages.chain(open_calls.into_ids().map(failed)) {
+            let update = SessionNotification::new(self.id().clone(), update);
+            match self.session().send_now(&update) {
+                Err(Error::Connection(duologue_rpc::Error::Closed(_))) => break,
+                Err(error) => tracing::warn!(%error, "the last updates of a turn could not all be sent"),
+                Ok(()) => {}
             }
         }
     }

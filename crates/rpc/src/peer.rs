@@ -60,7 +60,8 @@ impl Peer {
         self.call(R::METHOD, params)
     }
 
-    /// [`request`](Self::request) for a method without a type, for example in a proxy.
+    /// [`request`](Self::request) for a method without a type, for example in a proxy. Many peers never respond to a
+    /// method that they do not know, so give it a [`timeout`](ResponseFuture::timeout).
     pub fn request_raw(&self, method: &str, params: Option<&RawValue>) -> ResponseFuture<Box<RawValue>> {
         match params {
             Some(params) => self.call(method, params),

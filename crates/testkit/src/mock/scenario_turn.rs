@@ -104,5 +104,5 @@ impl ScenarioTurn<'_> {
 
 /// Returns true if the client does not support a request or refused it.
 pub(super) fn is_refusal(error: &Error) -> bool {
-    matches!(error, Error::NotSupported { .. } | Error::Response(_))
+    matches!(error, Error::NotSupported { .. } | Error::Refused { .. })
 }
