@@ -38,7 +38,7 @@ impl Notebook {
         session.set_state(notes);
         session.set_commands(vec![AvailableCommand::new("clear", "Forget all notes")]).await?;
         let modes = vec![SessionMode::new("plain", "Plain"), SessionMode::new("numbered", "Numbered")];
-        Ok(SessionSetup::new().modes(SessionModeState::new("plain", modes)))
+        Ok(SessionSetup::new().modes(SessionModeState::new("plain", modes)).mirror_modes())
     }
 }
 

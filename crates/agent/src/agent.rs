@@ -160,8 +160,8 @@ pub trait Agent: Send + Sync + 'static {
         unhandled::<DeleteSessionRequest, _>()
     }
 
-    /// Switches the mode. Advertise modes by returning them from [`new_session`](Agent::new_session). The
-    /// crate does not check the id.
+    /// Switches the mode. Advertise modes by returning them from [`new_session`](Agent::new_session). An id that
+    /// was not offered is rejected before this is called.
     fn set_mode(
         &self,
         context: &Context,
@@ -173,7 +173,8 @@ pub trait Agent: Send + Sync + 'static {
     }
 
     /// Sets one option and returns all options. Advertise options by returning them from
-    /// [`new_session`](Agent::new_session). The crate does not check the id and the value.
+    /// [`new_session`](Agent::new_session). An option or a value that was not offered is rejected before this is
+    /// called.
     fn set_config_option(
         &self,
         context: &Context,
@@ -251,6 +252,9 @@ pub struct SessionSetup {
     pub modes: Option<SessionModeState>,
     /// All configuration options. Boolean options are removed for clients that cannot show them.
     pub config_options: Option<Vec<SessionConfigOption>>,
+    /// True if the modes are also an option of the category `mode`, see
+    /// [`mirror_modes`](SessionSetup::mirror_modes).
+    pub mirror_modes: bool,
 }
 
 impl SessionSetup {
@@ -271,6 +275,27 @@ impl SessionSetup {
     #[must_use]
     pub fn config_options(mut self, options: Vec<SessionConfigOption>) -> Self {
         self.config_options = Some(options);
+        self
+    }
+
+    /// Offers the modes as a configuration option too, or the option of the category `mode` as modes, whichever is
+    /// missing. Some editors show only one of them, and the protocol advises to send both.
+    ///
+    /// The client can then choose a mode both ways. The agent implements only the method of the one that it has
+    /// offered, [`Agent::set_mode`] or [`Agent::set_config_option`]. The crate keeps both in step, also
+    /// after [`Session::mode_changed`] and [`Session::config_changed`].
+    ///
+    /// ```
+    /// use duologue_agent::SessionSetup;
+    /// use duologue_agent::schema::{SessionMode, SessionModeState};
+    ///
+    /// let modes = vec![SessionMode::new("ask", "Ask first"), SessionMode::new("code", "Write code")];
+    /// let setup = SessionSetup::new().modes(SessionModeState::new("ask", modes)).mirror_modes();
+    /// # let _ = setup;
+    /// ```
+    #[must_use]
+    pub fn mirror_modes(mut self) -> Self {
+        self.mirror_modes = true;
         self
     }
 }

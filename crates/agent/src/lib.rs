@@ -20,6 +20,7 @@ mod serve;
 mod service;
 mod session;
 mod session_table;
+mod settings;
 mod tool_call;
 mod turn;
 mod updates;

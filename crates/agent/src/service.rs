@@ -10,10 +10,11 @@ use duologue_exchange::{ExchangeConnector, ExchangeService};
 use duologue_rpc::{Closed, Extensions, Incoming, Limits, Peer, Responder, Service};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
-    CloseSessionResponse, ContentBlock, DeleteSessionResponse, Error as WireError, InitializeRequest,
-    InitializeResponse, LoadSessionResponse, LogoutResponse, McpServer, Meta, NewSessionResponse,
-    PromptRequest, PromptResponse, ProtocolVersion, ResumeSessionResponse, SessionId,
-    SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, path_fault,
+    CloseSessionResponse, ContentBlock, CurrentModeUpdate, DeleteSessionResponse, Error as WireError,
+    InitializeRequest, InitializeResponse, LoadSessionResponse, LogoutResponse, McpServer, Meta,
+    NewSessionResponse, PromptRequest, PromptResponse, ProtocolVersion, ResumeSessionResponse,
+    SessionConfigOption, SessionConfigOptionValue, SessionId, SessionModeId, SetSessionConfigOptionRequest,
+    SetSessionConfigOptionResponse, SetSessionModeRequest, SetSessionModeResponse, StopReason, path_fault,
 };
 use serde::Serialize;
 
@@ -24,6 +25,7 @@ use crate::error::{Error, Result};
 use crate::message::ClearPolicy;
 use crate::session::{QueueTicket, Reservation, Session, SessionMemory, SessionParams};
 use crate::session_table::SessionTable;
+use crate::settings::{ModeMirror, ModeSource};
 use crate::turn::Turn;
 
 /// Creates the [`SessionParams`] from a request that creates or restores a session.
@@ -141,7 +143,7 @@ impl<A: Agent> AgentService<A> {
                 let context = context(&responder, &request.meta);
                 let params = params!(request, reservation);
                 shared.restore(request.session_id, params, responder, |shared, session| async move {
-                    let setup = shared.shown(shared.agent.load_session(&context, &session).await?);
+                    let setup = shared.offer(&session, shared.agent.load_session(&context, &session).await?);
                     let mut response = LoadSessionResponse::new();
                     (response.modes, response.config_options) = (setup.modes, setup.config_options);
                     answered!(response, context)
@@ -152,7 +154,8 @@ impl<A: Agent> AgentService<A> {
                 let context = context(&responder, &request.meta);
                 let params = params!(request, reservation);
                 shared.restore(request.session_id, params, responder, |shared, session| async move {
-                    let setup = shared.shown(shared.agent.resume_session(&context, &session).await?);
+                    let setup =
+                        shared.offer(&session, shared.agent.resume_session(&context, &session).await?);
                     let mut response = ResumeSessionResponse::new();
                     (response.modes, response.config_options) = (setup.modes, setup.config_options);
                     answered!(response, context)
@@ -197,7 +200,7 @@ impl<A: Agent> AgentService<A> {
                 let context = context(&responder, &request.meta);
                 let id = request.session_id.clone();
                 shared.in_session(id, responder, |shared, session| async move {
-                    shared.agent.set_mode(&context, &session, request).await?;
+                    shared.set_mode(&context, &session, request).await?;
                     answered!(SetSessionModeResponse::new(), context)
                 });
             }
@@ -205,8 +208,7 @@ impl<A: Agent> AgentService<A> {
                 let context = context(&responder, &request.meta);
                 let id = request.session_id.clone();
                 shared.in_session(id, responder, |shared, session| async move {
-                    let options = shared.agent.set_config_option(&context, &session, request).await?;
-                    let options = shared.client.shown_options(options);
+                    let options = shared.set_config_option(&context, &session, request).await?;
                     answered!(SetSessionConfigOptionResponse::new(options), context)
                 });
             }
@@ -330,7 +332,7 @@ impl<A: Agent> Shared<A> {
         let setup = self.agent.new_session(context, &session).await?;
         registration.keep();
         let mut response = NewSessionResponse::new(id);
-        let setup = self.shown(setup);
+        let setup = self.offer(&session, setup);
         (response.modes, response.config_options) = (setup.modes, setup.config_options);
         response.meta = context.answer_meta();
         Ok((session, response))
@@ -459,10 +461,68 @@ impl<A: Agent> Shared<A> {
         self.sessions.get(id)
     }
 
-    /// Removes the parts of a setup that the client does not support.
-    fn shown(&self, mut setup: SessionSetup) -> SessionSetup {
+    /// Stores the modes and options of a session. Completes them, and removes those that the client does not support.
+    fn offer(&self, session: &Session, mut setup: SessionSetup) -> SessionSetup {
+        session.settings().offer(&mut setup);
         setup.config_options = setup.config_options.map(|options| self.client.shown_options(options));
         setup
+    }
+
+    async fn set_mode(
+        &self,
+        context: &Context,
+        session: &Session,
+        request: SetSessionModeRequest,
+    ) -> Result<()> {
+        session.settings().check_mode(&request.mode_id)?;
+        let mode = request.mode_id.clone();
+        let mirror = session.settings().mirror().cloned();
+        if let Some(ModeMirror { option, source: ModeSource::Option }) = mirror {
+            let mut request = SetSessionConfigOptionRequest::new(request.session_id, option, mode.as_str());
+            request.meta = context.meta().cloned();
+            let options = self.agent.set_config_option(context, session, request).await?;
+            return session.config_changed(options).await;
+        }
+        self.agent.set_mode(context, session, request).await?;
+        let changed = session.settings().set_mode(&mode);
+        if changed && mirror.is_some() {
+            let options = session.settings().options();
+            session.config_changed(options).await?;
+        }
+        Ok(())
+    }
+
+    async fn set_config_option(
+        &self,
+        context: &Context,
+        session: &Session,
+        request: SetSessionConfigOptionRequest,
+    ) -> Result<Vec<SessionConfigOption>> {
+        session.settings().check_option(&request)?;
+        let mirror = session.settings().mirror().cloned();
+        if let (
+            Some(ModeMirror { option, source: ModeSource::Modes }),
+            SessionConfigOptionValue::ValueId(value),
+        ) = (mirror, &request.value)
+            && option == request.config_id
+        {
+            let mode = SessionModeId::new(value.as_str());
+            let mut request = SetSessionModeRequest::new(request.session_id, mode.clone());
+            request.meta = context.meta().cloned();
+            self.agent.set_mode(context, session, request).await?;
+            let changed = session.settings().set_mode(&mode);
+            if changed {
+                session.send(CurrentModeUpdate::new(mode).into()).await?;
+            }
+        } else {
+            let options = self.agent.set_config_option(context, session, request).await?;
+            let changed = session.settings().set_options(options);
+            if let Some(mode) = changed {
+                session.send(CurrentModeUpdate::new(mode).into()).await?;
+            }
+        }
+        let options = session.settings().options();
+        Ok(self.client.shown_options(options))
     }
 
     fn check(&self, params: &SessionParams) -> Result<()> {

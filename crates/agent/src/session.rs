@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use duologue_exchange::PendingSession;
 use duologue_rpc::{CancellationToken, Limits, Lock, NotificationBuffer, Peer, Responder};
@@ -15,6 +15,7 @@ use tokio::sync::{oneshot, watch};
 use crate::client::{ClearMode, ClientHandle};
 use crate::error::{Error, Result};
 use crate::message::without_clear;
+use crate::settings::OfferedSettings;
 
 /// A session with the client. Cheap to clone. Keep a clone to send updates between turns.
 ///
@@ -31,6 +32,7 @@ struct Inner {
     id: SessionId,
     params: SessionParams,
     client: ClientHandle,
+    settings: Mutex<OfferedSettings>,
     /// The state by its type, the newest last.
     state: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     pre_open: Mutex<PreOpenBuffer>,
@@ -116,6 +118,7 @@ impl Session {
                 id,
                 params,
                 client,
+                settings: Mutex::default(),
                 state: Mutex::default(),
                 pre_open: Mutex::new(pre_open),
                 turn: watch::Sender::new(None),
@@ -240,6 +243,36 @@ impl Session {
         if self.client().clearing() != ClearMode::Send {
             update = without_clear(update);
         }
+        let following = self.complete(&mut update);
+        self.send(update).await?;
+        match following {
+            Some(update) => self.send(update).await,
+            None => Ok(()),
+        }
+    }
+
+    /// Stores modes and options of an update and completes it. Returns an update that has to follow it.
+    pub(crate) fn complete(&self, update: &mut SessionUpdate) -> Option<SessionUpdate> {
+        if !matches!(update, SessionUpdate::CurrentModeUpdate(_) | SessionUpdate::ConfigOptionUpdate(_)) {
+            return None;
+        }
+        let mut following = self.settings().apply(update);
+        for update in [Some(update), following.as_mut()].into_iter().flatten() {
+            if let SessionUpdate::ConfigOptionUpdate(update) = update {
+                let options = std::mem::take(&mut update.config_options);
+                update.config_options = self.client().shown_options(options);
+            }
+        }
+        following
+    }
+
+    /// Returns the modes and options that the client has been offered, locked.
+    pub(crate) fn settings(&self) -> MutexGuard<'_, OfferedSettings> {
+        self.inner.settings.lock_unpoisoned()
+    }
+
+    /// Sends an update as it is.
+    pub(crate) async fn send(&self, update: SessionUpdate) -> Result<()> {
         if !self.sends(&update)? {
             return Ok(());
         }

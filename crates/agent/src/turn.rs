@@ -207,6 +207,10 @@ impl Turn {
     /// Dropping the future while it waits sends nothing.
     pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
         let mut update = update.into();
+        if let Some(following) = self.session().complete(&mut update) {
+            self.send(update).await?;
+            return self.send(following).await;
+        }
         match self.client().clearing() {
             ClearMode::Send => self.send(update).await,
             ClearMode::Hold => match self.with_buffer(|buffer| buffer.hold(update))? {

@@ -46,7 +46,6 @@ macro_rules! shorthands {
             ///
             /// As [`update`](Self::update).
             pub async fn config_changed(&self, options: Vec<SessionConfigOption>) -> Result<()> {
-                let options = self.client().shown_options(options);
                 self.update(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(options))).await
             }
 

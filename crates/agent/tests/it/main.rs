@@ -8,3 +8,4 @@ mod open_calls;
 mod order;
 mod refusals;
 mod sessions;
+mod settings;

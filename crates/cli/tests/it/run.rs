@@ -171,31 +171,31 @@ fn lends_files_and_programs() {
     "call-2" completed
     "call-3" "two\n"
     "call-3" completed
-    "call-4" "[cwd]/no such file does not exist (-32002)"
+    "call-4" "The editor could not read a file: [cwd]/no such file does not exist (-32002)"
     "call-4" failed
     "#);
     insta::assert_snapshot!(calls(&["files", "--yes", "--json", "--read-only"]), @r#"
     "call-1" null
     "call-1" null
-    "call-1" "the client did not advertise fs.writeTextFile; check client().capabilities() first"
+    "call-1" "This needs an editor that writes files for the agent."
     "call-1" failed
-    "call-2" "[cwd]/duologue-mock.txt does not exist (-32002)"
+    "call-2" "The editor could not read a file: [cwd]/duologue-mock.txt does not exist (-32002)"
     "call-2" failed
-    "call-3" "[cwd]/duologue-mock.txt does not exist (-32002)"
+    "call-3" "The editor could not read a file: [cwd]/duologue-mock.txt does not exist (-32002)"
     "call-3" failed
-    "call-4" "[cwd]/no such file does not exist (-32002)"
+    "call-4" "The editor could not read a file: [cwd]/no such file does not exist (-32002)"
     "call-4" failed
     "#);
     insta::assert_snapshot!(calls(&["files", "--yes", "--json", "--no-tools"]), @r#"
     "call-1" null
     "call-1" null
-    "call-1" "the client did not advertise fs.writeTextFile; check client().capabilities() first"
+    "call-1" "This needs an editor that writes files for the agent."
     "call-1" failed
-    "call-2" "the client did not advertise fs.readTextFile; check client().capabilities() first"
+    "call-2" "This needs an editor that reads files for the agent."
     "call-2" failed
-    "call-3" "the client did not advertise fs.readTextFile; check client().capabilities() first"
+    "call-3" "This needs an editor that reads files for the agent."
     "call-3" failed
-    "call-4" "the client did not advertise fs.readTextFile; check client().capabilities() first"
+    "call-4" "This needs an editor that reads files for the agent."
     "call-4" failed
     "#);
     insta::assert_snapshot!(calls(&["terminal", "--yes", "--json"]), @r#"

@@ -108,6 +108,17 @@ impl<'de> Deserialize<'de> for SessionConfigSelectOptions {
     }
 }
 
+impl SessionConfigSelectOptions {
+    /// Returns all values, also those in groups.
+    pub fn values(&self) -> impl Iterator<Item = &SessionConfigSelectOption> {
+        let (plain, groups): (&[_], &[SessionConfigSelectGroup]) = match self {
+            Self::Ungrouped(values) => (values, &[]),
+            Self::Grouped(groups) => (&[], groups),
+        };
+        plain.iter().chain(groups.iter().flat_map(|group| &group.options))
+    }
+}
+
 impl From<Vec<SessionConfigSelectOption>> for SessionConfigSelectOptions {
     fn from(options: Vec<SessionConfigSelectOption>) -> Self {
         Self::Ungrouped(options)

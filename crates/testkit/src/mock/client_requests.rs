@@ -74,7 +74,7 @@ pub(super) async fn files(turn: &ScenarioTurn<'_>) -> Result<()> {
     let Some(call) = request_permission_for(call).await? else { return turn.send("I wrote nothing.").await };
     match turn.write_text_file(&path, text).await {
         Ok(()) => call.complete().await?,
-        Err(error) if is_refusal(&error) => call.fail(error.to_string()).await?,
+        Err(error) if is_refusal(&error) => call.fail(error.user_message()).await?,
         Err(error) => return Err(error),
     }
     let reading = [("Read it", None), ("Read its second line", Some((2, 1)))];
@@ -89,14 +89,14 @@ pub(super) async fn files(turn: &ScenarioTurn<'_>) -> Result<()> {
                 call.content(text).await?;
                 call.complete().await?;
             }
-            Err(error) if is_refusal(&error) => call.fail(error.to_string()).await?,
+            Err(error) if is_refusal(&error) => call.fail(error.user_message()).await?,
             Err(error) => return Err(error),
         }
     }
     let call = turn.tool_call("Read a file that is not there").kind(ToolKind::Read).start().await?;
     match turn.read_text_file(turn.cwd().join("no such file")).await {
         Ok(_) => call.complete().await?,
-        Err(error) if is_refusal(&error) => call.fail(error.to_string()).await?,
+        Err(error) if is_refusal(&error) => call.fail(error.user_message()).await?,
         Err(error) => return Err(error),
     }
     turn.send("Those were files.").await
@@ -107,7 +107,7 @@ pub(super) async fn terminal(turn: &ScenarioTurn<'_>) -> Result<()> {
     let Some(call) = request_permission_for(call).await? else { return turn.send("I ran nothing.").await };
     match run_programs(turn, &call).await {
         Ok(()) => call.complete().await?,
-        Err(error) if is_refusal(&error) => call.fail(error.to_string()).await?,
+        Err(error) if is_refusal(&error) => call.fail(error.user_message()).await?,
         Err(error) => return Err(error),
     }
     turn.send("Those were terminals.").await
@@ -144,7 +144,7 @@ pub(super) async fn elicitation(turn: &ScenarioTurn<'_>) -> Result<()> {
             ElicitationAction::Decline => turn.send("You declined.").await?,
             _ => turn.send("You cancelled.").await?,
         },
-        Err(error) if is_refusal(&error) => turn.send(&format!("No form: {error}.")).await?,
+        Err(error) if is_refusal(&error) => turn.send(&format!("No form: {}", error.user_message())).await?,
         Err(error) => return Err(error),
     }
     match turn.elicit_url("Log in over there.", "elicitation-1", "https://example.com/login").await {
@@ -152,7 +152,7 @@ pub(super) async fn elicitation(turn: &ScenarioTurn<'_>) -> Result<()> {
             turn.elicitation_complete("elicitation-1").await?;
             turn.send("The link is done with.").await
         }
-        Err(error) if is_refusal(&error) => turn.send(&format!("No link: {error}.")).await,
+        Err(error) if is_refusal(&error) => turn.send(&format!("No link: {}", error.user_message())).await,
         Err(error) => Err(error),
     }
 }

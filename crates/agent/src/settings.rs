@@ -1,0 +1,219 @@
+//! The modes and options of a session: checks of the client's choices, and modes that are an option too.
+
+use duologue_schema::{
+    ConfigOptionUpdate, CurrentModeUpdate, SessionConfigId, SessionConfigKind, SessionConfigOption,
+    SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectOption, SessionMode,
+    SessionModeId, SessionModeState, SessionUpdate, SetSessionConfigOptionRequest,
+};
+
+use crate::agent::SessionSetup;
+use crate::error::{Error, Result};
+
+/// The id of the option that the SDK adds for the modes.
+const MODE_OPTION: &str = "mode";
+
+/// The modes and options that the client has been offered.
+#[derive(Default)]
+pub(crate) struct OfferedSettings {
+    modes: Option<SessionModeState>,
+    options: Option<Vec<SessionConfigOption>>,
+    mirror: Option<ModeMirror>,
+}
+
+/// The option of the category `mode` that has the same values as the modes.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ModeMirror {
+    pub(crate) option: SessionConfigId,
+    pub(crate) source: ModeSource,
+}
+
+/// The method of the agent that changes the mode.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ModeSource {
+    /// `set_mode`.
+    Modes,
+    /// `set_config_option`.
+    Option,
+}
+
+impl OfferedSettings {
+    /// Stores a setup, and completes it if the modes are mirrored.
+    pub(crate) fn offer(&mut self, setup: &mut SessionSetup) {
+        self.mirror = if setup.mirror_modes { ModeMirror::of(setup) } else { None };
+        (self.modes, self.options) = (setup.modes.clone(), setup.config_options.take());
+        match &self.mirror {
+            Some(ModeMirror { source: ModeSource::Option, option }) => {
+                self.modes =
+                    self.options.iter().flatten().find(|known| known.id == *option).and_then(modes_of);
+                setup.modes.clone_from(&self.modes);
+            }
+            Some(_) => {
+                self.options.get_or_insert_default();
+                self.complete_options();
+            }
+            None => {}
+        }
+        setup.config_options.clone_from(&self.options);
+    }
+
+    pub(crate) fn mirror(&self) -> Option<&ModeMirror> {
+        self.mirror.as_ref()
+    }
+
+    /// Returns all options.
+    pub(crate) fn options(&self) -> Vec<SessionConfigOption> {
+        self.options.clone().unwrap_or_default()
+    }
+
+    /// Fails for a mode that was not offered, if any was.
+    pub(crate) fn check_mode(&self, mode: &SessionModeId) -> Result<()> {
+        let offered = self.modes.iter().flat_map(|modes| &modes.available_modes).map(|mode| mode.id.as_str());
+        check("mode", mode.as_str(), offered)
+    }
+
+    /// Fails for an option or a value that was not offered, if any was.
+    pub(crate) fn check_option(&self, request: &SetSessionConfigOptionRequest) -> Result<()> {
+        let Some(options) = self.options.as_ref().filter(|options| !options.is_empty()) else {
+            return Ok(());
+        };
+        let id = request.config_id.as_str();
+        check("option", id, options.iter().map(|option| option.id.as_str()))?;
+        let Some(option) = options.iter().find(|option| option.id == request.config_id) else {
+            return Ok(());
+        };
+        match (&option.kind, &request.value) {
+            (SessionConfigKind::Select(select), SessionConfigOptionValue::ValueId(value)) => {
+                let offered = select.options.values().map(|option| option.value.as_str());
+                check(&format!("value of option {id}"), value.as_str(), offered)
+            }
+            (SessionConfigKind::Select(_), _) => {
+                Err(Error::invalid_params(format!("option {id} needs the id of a value, not a boolean")))
+            }
+            (SessionConfigKind::Boolean(_), SessionConfigOptionValue::ValueId(_)) => {
+                Err(Error::invalid_params(format!("option {id} needs a boolean")))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Stores the current mode. Returns false if it is the old one.
+    pub(crate) fn set_mode(&mut self, mode: &SessionModeId) -> bool {
+        let changed = match &mut self.modes {
+            Some(modes) if modes.current_mode_id == *mode => false,
+            Some(modes) => {
+                modes.current_mode_id = mode.clone();
+                true
+            }
+            None => true,
+        };
+        self.complete_options();
+        changed
+    }
+
+    /// Stores the options that the agent has returned. Returns the new mode if they changed it.
+    pub(crate) fn set_options(&mut self, options: Vec<SessionConfigOption>) -> Option<SessionModeId> {
+        self.options = Some(options);
+        match &self.mirror {
+            Some(ModeMirror { source: ModeSource::Option, option }) => {
+                let modes =
+                    self.options.iter().flatten().find(|known| known.id == *option).and_then(modes_of)?;
+                let before = self.modes.replace(modes.clone());
+                let changed = before.is_none_or(|before| before.current_mode_id != modes.current_mode_id);
+                changed.then_some(modes.current_mode_id)
+            }
+            _ => {
+                self.complete_options();
+                None
+            }
+        }
+    }
+
+    /// Stores the content of an update, and completes it. Returns the update that follows it if the modes are
+    /// mirrored.
+    pub(crate) fn apply(&mut self, update: &mut SessionUpdate) -> Option<SessionUpdate> {
+        match update {
+            SessionUpdate::CurrentModeUpdate(update) => {
+                self.set_mode(&update.current_mode_id);
+                self.mirror.as_ref()?;
+                Some(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(self.options())))
+            }
+            SessionUpdate::ConfigOptionUpdate(update) => {
+                let changed = self.set_options(std::mem::take(&mut update.config_options));
+                update.config_options = self.options();
+                changed.map(|mode| SessionUpdate::CurrentModeUpdate(CurrentModeUpdate::new(mode)))
+            }
+            _ => None,
+        }
+    }
+
+    /// Gives the mirrored option the current mode. Adds the option if the agent does not have it.
+    fn complete_options(&mut self) {
+        let (Some(mirror), Some(modes), Some(options)) = (&self.mirror, &self.modes, &mut self.options)
+        else {
+            return;
+        };
+        let current = modes.current_mode_id.as_str();
+        match options.iter_mut().find(|option| option.id == mirror.option).map(|option| &mut option.kind) {
+            Some(SessionConfigKind::Select(select)) => select.current_value = current.into(),
+            Some(_) => {}
+            None => {
+                let values = modes.available_modes.iter().map(|mode| {
+                    let mut value = SessionConfigSelectOption::new(mode.id.as_str(), mode.name.as_str());
+                    value.description.clone_from(&mode.description);
+                    value
+                });
+                let values: Vec<_> = values.collect();
+                let option = SessionConfigOption::select(mirror.option.clone(), "Mode", current, values);
+                options.insert(0, option.category(SessionConfigOptionCategory::Mode));
+            }
+        }
+    }
+}
+
+impl ModeMirror {
+    fn of(setup: &SessionSetup) -> Option<Self> {
+        let options = setup.config_options.as_deref().unwrap_or_default();
+        let of_mode = options.iter().find(|option| {
+            option.category == Some(SessionConfigOptionCategory::Mode)
+                && matches!(option.kind, SessionConfigKind::Select(_))
+        });
+        let option = of_mode.map(|option| option.id.clone());
+        if setup.modes.is_none() {
+            return option.map(|option| ModeMirror { option, source: ModeSource::Option });
+        }
+        let option = option.unwrap_or_else(|| MODE_OPTION.into());
+        if of_mode.is_none() && options.iter().any(|known| known.id == option) {
+            tracing::warn!("the modes are not mirrored: the option {option} is not of the category mode");
+            return None;
+        }
+        Some(ModeMirror { option, source: ModeSource::Modes })
+    }
+}
+
+/// Returns the values of an option as modes.
+fn modes_of(option: &SessionConfigOption) -> Option<SessionModeState> {
+    let SessionConfigKind::Select(select) = &option.kind else { return None };
+    let modes = select.options.values().map(|value| {
+        let mut mode = SessionMode::new(value.value.as_str(), value.name.as_str());
+        mode.description.clone_from(&value.description);
+        mode
+    });
+    Some(SessionModeState::new(select.current_value.as_str(), modes.collect::<Vec<_>>()))
+}
+
+/// Fails if `id` is not one of the offered ids and there are any.
+fn check<'a>(kind: &str, id: &str, offered: impl Iterator<Item = &'a str>) -> Result<()> {
+    let mut ids: Vec<&str> = Vec::new();
+    for known in offered {
+        if known == id {
+            return Ok(());
+        }
+        ids.push(known);
+    }
+    if ids.is_empty() {
+        return Ok(());
+    }
+    // An id may be as long as a line. The response quotes only its start.
+    let shown: String = id.chars().take(120).collect();
+    Err(Error::invalid_params(format!("unknown {kind}: {shown:?}; this session offers {}", ids.join(", "))))
+}
