@@ -3,8 +3,10 @@
 mod advertise;
 mod conformance;
 mod context;
+mod gates;
 mod handles;
 mod loads;
 mod local_host;
+mod process;
 mod requests;
 mod user;
