@@ -5,6 +5,7 @@ mod callbacks;
 mod dialogue_verification;
 mod dialogues;
 mod envelopes;
+mod foreign;
 mod hops;
 mod work_orders;
 mod workflow;

@@ -391,6 +391,27 @@ fn every_signature_costs_one_mac() {
 }
 
 #[test]
+fn unsigned_messages_belong_to_their_connection_and_signed_ones_to_their_sender() {
+    let plain = Verifier::new(SELLER).since(SystemTime::UNIX_EPOCH);
+    let json = Json::new(&message("m1")).unwrap();
+    let again =
+        |connection| matches!(plain.verify(&json, connection, start()), Ok(VerifyOutcome::Duplicate(_)));
+    taken(plain.verify(&json, 1, start()));
+    assert!(again(1));
+    taken(plain.verify(&json, 2, start()));
+    plain.leave(1);
+    taken(plain.verify(&json, 1, start()));
+    assert!(again(1) && again(2));
+
+    let seller = seller(&keys([key("k1")]));
+    let json = signed(&message("m1"));
+    taken(seller.verify(&json, 1, start()));
+    assert_eq!(seller.verify(&json, 2, start()), Err(VerifyError::Elsewhere));
+    seller.leave(1);
+    assert_eq!(seller.verify(&json, 2, start()), Err(VerifyError::Elsewhere));
+}
+
+#[test]
 fn a_full_replay_cache_rejects_old_messages() {
     let keys = keys([key("k1")]);
     let seller = seller(&keys).memory(2);

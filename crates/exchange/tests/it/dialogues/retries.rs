@@ -67,6 +67,31 @@ async fn the_same_message_is_sent_again_after_a_pause() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_message_of_unknown_fate_keeps_its_step() {
+    let (_connection, mut seller, session) = buyer(unsigned().backoff(Backoff::never())).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    // It may have been accepted: only its receipt is missing.
+    let (sent, first) =
+        tokio::join!(dialogue.inform("Hello.").into_future(), seller.expect("_session/dialogue"));
+    assert!(matches!(sent, Err(Error::Connection(duologue_rpc::Error::Timeout { .. }))), "{sent:?}");
+    assert_eq!(first["params"]["message"]["interaction_step"], 1);
+    seller.expect("$/cancel_request").await;
+    let (sent, next) = tokio::join!(dialogue.inform("More.").into_future(), take(&mut seller));
+    assert!(sent.is_ok());
+    assert_eq!(next["message"]["interaction_step"], 2);
+    assert_eq!(dialogue.messages().len(), 2);
+    // A rejected message is no part of the dialogue, and frees its step.
+    let (error, refused) =
+        tokio::join!(dialogue.inform("No.").into_future(), refuse(&mut seller, "CONFLICT"));
+    assert!(matches!(error, Err(Error::Response(_))));
+    assert_eq!(refused["message"]["interaction_step"], 3);
+    assert_eq!(dialogue.messages().len(), 2);
+    let (sent, next) = tokio::join!(dialogue.inform("Yes.").into_future(), take(&mut seller));
+    assert!(sent.is_ok());
+    assert_eq!(next["message"]["interaction_step"], 3);
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_message_that_would_never_do_is_sent_once() {
     let (_connection, mut seller, session) = buyer(unsigned()).await;
     let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
