@@ -71,12 +71,13 @@ impl fmt::Display for Account {
 }
 
 fn write(f: &mut fmt::Formatter<'_>, indent: &str, spoken: &Spoken) -> fmt::Result {
-    let DialogueMessage { interaction_step, message_type, sender_id, recipient_id, content, .. } =
-        &spoken.message;
+    let DialogueMessage {
+        session_id, interaction_step, message_type, sender_id, recipient_id, content, ..
+    } = &spoken.message;
     let refused = if spoken.refused { ", which is refused" } else { "" };
     let (from, to) = (name(sender_id), name(recipient_id));
     let mut line = |text: String| writeln!(f, "{indent}{}", printable(&text));
-    line(format!("{interaction_step}. {from} to {to}, {message_type}{refused}:"))?;
+    line(format!("{session_id} {interaction_step}. {from} to {to}, {message_type}{refused}:"))?;
     if let Some(words) = &content.natural_language {
         line(format!("   {words}"))?;
     }

@@ -3,23 +3,21 @@
 use std::path::Path;
 
 use duologue_client::PeerAgent;
-use duologue_client::exchange::dialogue::{Dialogue, Error, has_counter_offer};
+use duologue_client::exchange::dialogue::{Dialogue, DialogueOptions, Error, has_counter_offer};
 use duologue_client::schema::dialogue::MessageType;
 
 use crate::Result;
 use crate::account::Account;
 use crate::partner::Partner;
 use crate::tasks::{
-    BUYER, Car, CounterOffer, GET_CAR_DETAILS, NEGOTIATE_PRICE, Offer, SALES, SELLER, Wanted, entity, says,
-    thousands,
+    ASKING_PRICE, BUYER, Car, CounterOffer, GET_CAR_DETAILS, NEGOTIATE_PRICE, Offer, SALES, SELLER,
+    WITH_SELLER, Wanted, entity, says, thousands,
 };
 
-/// The car in the advertisement.
-const VIN: &str = "12345ABCDEFG67890";
 /// The difference between the price and our first offer, in dollars.
 const LESS: u32 = 2_000;
 /// The most we pay.
-const MOST: Offer = Offer { price: 17_000 };
+const MOST: u32 = 17_000;
 
 /// Buys the car, and prints the messages and the result.
 pub(crate) async fn run(folder: &Path) -> Result {
@@ -35,7 +33,7 @@ pub(crate) async fn run(folder: &Path) -> Result {
 
 /// Buys the car, and says what it cost.
 async fn buy(seller: &PeerAgent) -> Result<u32, Error> {
-    let dialogue = seller.dialogue(SELLER)?;
+    let dialogue = seller.dialogue_with(SELLER, DialogueOptions::new().id(WITH_SELLER))?;
     let price = bargain(&dialogue).await;
     let goodbye = match price {
         Ok(_) => "Thank you. I come by tomorrow with the money.",
@@ -46,32 +44,37 @@ async fn buy(seller: &PeerAgent) -> Result<u32, Error> {
 }
 
 async fn bargain(dialogue: &Dialogue) -> Result<u32, Error> {
-    let wanted = Wanted { vin: VIN.to_owned() };
+    // The car in the advertisement.
+    let wanted = Wanted { make: "Toyota".to_owned(), model: "Camry".to_owned(), year: 2023 };
     let question = says(&wanted, "Is the 2023 Camry from your advertisement still there? Tell me about it.")?;
     let answer = dialogue.request(question.domain(SALES).task(GET_CAR_DETAILS)).await?;
     let car: Car = answer.parameters()?;
     let beliefs = dialogue.beliefs();
     let asked = beliefs
-        .get(dialogue.other(), &entity(&car.vin), "price")
+        .get(dialogue.other(), &entity(&car.vin), ASKING_PRICE)
         .ok_or_else(|| Error::other("the seller names no price"))?;
 
-    let mut offer = Offer { price: asked.value.parse::<u32>()?.saturating_sub(LESS) };
-    let words = format!("The {} looks good. Would you take ${}?", car.model, thousands(offer.price));
+    let asking_price = asked.value.parse::<u32>()?;
+    let mut offer = Offer { asking_price, offer_price: asking_price.saturating_sub(LESS) };
+    let words = format!("The {} looks good. Would you take ${}?", car.model, thousands(offer.offer_price));
     let mut proposal = says(&offer, words)?.domain(SALES).task(NEGOTIATE_PRICE);
+    // The messages that a proposal builds on.
+    let mut context = vec![answer.message_id.clone()];
     loop {
-        let answer = dialogue.propose(proposal).answer().await?;
+        let answer = dialogue.propose(proposal.previous_context(context.clone())).answer().await?;
         if answer.message_type == MessageType::Accept {
-            return Ok(offer.price);
+            return Ok(offer.offer_price);
         }
         if !has_counter_offer(&answer) {
             return Err(Error::other("the seller does not want to bargain"));
         }
         let CounterOffer { counter_offer } = answer.parameters()?;
-        let halfway = offer.price.midpoint(counter_offer.price);
-        if halfway <= offer.price || halfway > MOST.price {
+        let halfway = offer.offer_price.midpoint(counter_offer.offer_price);
+        if halfway <= offer.offer_price || halfway > MOST {
             return Err(Error::other("the seller wants too much"));
         }
-        offer.price = halfway;
-        proposal = says(&offer, format!("Let us meet halfway, at ${}.", thousands(offer.price)))?;
+        offer.offer_price = halfway;
+        context.push(answer.message_id.clone());
+        proposal = says(&offer, format!("Let us meet halfway, at ${}.", thousands(halfway)))?;
     }
 }

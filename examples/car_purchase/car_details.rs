@@ -12,8 +12,10 @@ use crate::{Result, keys, tasks};
 
 /// The content of a new file.
 const STOCK: &str = r#"[
-  {"vin": "12345ABCDEFG67890", "make": "Toyota", "model": "Camry", "year": 2023, "mileage": 15000, "price": 18000},
-  {"vin": "98765GFEDCBA43210", "make": "Honda", "model": "Accord", "year": 2021, "mileage": 41000, "price": 16900}
+  {"vin": "12345ABCDEFG67890", "make": "Toyota", "model": "Camry", "year": 2023, "mileage": 15000, "condition": "excellent",
+   "accident_history": [], "features": ["backup camera", "lane assist"], "asking_price": 18000},
+  {"vin": "98765GFEDCBA43210", "make": "Honda", "model": "Accord", "year": 2021, "mileage": 41000, "condition": "good",
+   "accident_history": ["2022: rear bumper"], "features": ["sunroof"], "asking_price": 16900}
 ]
 "#;
 
@@ -35,13 +37,9 @@ impl DialogueHandler for CarDetails {
     async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         match (&message.message_type, message.task()) {
             (MessageType::Request, GET_DETAILED_CAR_INFO) => {
-                let Wanted { vin } = message.parameters()?;
-                let car = self.find(vin).await?;
-                let words = format!(
-                    "One match: {} miles, listed at ${}.",
-                    thousands(car.mileage),
-                    thousands(car.price)
-                );
+                let car = self.find(message.parameters()?).await?;
+                let words =
+                    format!("One match: {}, listed at ${}.", car.described(), thousands(car.asking_price));
                 dialogue.respond(says(&car, words)?.belief_updates(vec![car.price_belief().into()])).await?;
                 Ok(())
             }
@@ -61,10 +59,10 @@ impl CarDetails {
     }
 
     /// Looks a car up. Each look-up reads the file, so an edit counts at once.
-    async fn find(&self, vin: String) -> Result<Car, Error> {
+    async fn find(&self, wanted: Wanted) -> Result<Car, Error> {
         let text = tokio::fs::read(&self.cars).await.map_err(Error::other)?;
         let cars: Vec<Car> = serde_json::from_slice(&text).map_err(Error::other)?;
-        let found = cars.into_iter().find(|car| car.vin == vin);
-        found.ok_or_else(|| Error::failed(DialogueErrorCode::NotFound, "there is no car with that VIN"))
+        let found = cars.into_iter().find(|car| car.is(&wanted));
+        found.ok_or_else(|| Error::failed(DialogueErrorCode::NotFound, "there is no such car"))
     }
 }

@@ -1,7 +1,7 @@
 //! A car is bought. Three agents, each a process of its own, talk in signed dialogues over stdio:
 //!
 //! ```text
-//! buyer <-> seller <-> car details -> cars.db
+//! buyer <-> seller <-> car details -> cars.json
 //! ```
 //!
 //! `car-purchase [FOLDER]` is the buyer. It starts `car-purchase seller`, which starts `car-purchase car-details`;

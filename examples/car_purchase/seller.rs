@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use duologue_agent::exchange::dialogue::{
-    AllowList, AllowRule, Dialogue, DialogueHandler, Dialogues, Error, VerifiedMessage,
+    AllowList, AllowRule, Dialogue, DialogueHandler, DialogueOptions, Dialogues, Error, VerifiedMessage,
 };
 use duologue_agent::schema::dialogue::MessageType;
 use duologue_agent::{Exchange, PeerAgent, Server};
@@ -12,14 +12,14 @@ use crate::Result;
 use crate::partner::{OnlyDialogues, Partner};
 use crate::tasks::{
     BUYER, CAR_DETAILS, Car, CounterOffer, DATA, GET_CAR_DETAILS, GET_DETAILED_CAR_INFO, NEGOTIATE_PRICE,
-    Offer, SELLER, Wanted, says, thousands,
+    Offer, SELLER, WITH_DETAILS, Wanted, says, thousands,
 };
 use crate::{keys, tasks};
 
 /// The lowest acceptable price, which the buyer does not know.
-const LOWEST: Offer = Offer { price: 16_500 };
-/// The counter-offer to a lower offer.
-const COUNTER_OFFER: Offer = Offer { price: 17_000 };
+const LOWEST: u32 = 16_500;
+/// The price in the counter-offer to a lower offer.
+const COUNTER_OFFER: u32 = 17_000;
 
 /// Sells until the buyer leaves.
 pub(crate) async fn run() -> Result {
@@ -56,36 +56,39 @@ impl Seller {
     /// Asks who knows, in a dialogue within this one, and passes the answer on.
     async fn describe(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
         let wanted: Wanted = message.parameters()?;
-        let question = says(&wanted, format!("A buyer asks about {}. What is on file?", wanted.vin))?
+        let words = format!(
+            "A buyer asks about a {} {} {}. What is on file?",
+            wanted.year, wanted.make, wanted.model
+        );
+        let question = says(&wanted, words)?
             .domain(DATA)
             .task(GET_DETAILED_CAR_INFO)
             .previous_context(vec![message.message_id.clone()]);
 
-        let nested = dialogue.nested(&self.details, CAR_DETAILS)?;
+        // One look-up a purchase, so the id is not used again.
+        let options = DialogueOptions::new().id(WITH_DETAILS);
+        let nested = dialogue.nested_with(&self.details, CAR_DETAILS, options)?;
         let known = nested.request(question).await;
         nested.terminate("That is all, thank you.").await?;
 
         let car: Car = known?.parameters()?;
-        let words = format!(
-            "It is: a {} {} {}, {} miles. I ask ${}.",
-            car.year,
-            car.make,
-            car.model,
-            thousands(car.mileage),
-            thousands(car.price),
-        );
-        dialogue.respond(says(&car, words)?.belief_updates(vec![car.price_belief().into()])).await?;
+        let words = format!("It is: {}. I ask ${}.", car.described(), thousands(car.asking_price));
+        let answer = says(&car, words)?
+            .belief_updates(vec![car.price_belief().into()])
+            .previous_context(vec![message.message_id.clone()]);
+        dialogue.respond(answer).await?;
         Ok(())
     }
 }
 
 /// Takes what is enough, and names a price if it is not.
 async fn bargain(dialogue: &Dialogue, offer: Offer) -> Result<(), Error> {
-    if offer.price >= LOWEST.price {
-        dialogue.accept(says(&offer, format!("Agreed: ${}.", thousands(offer.price)))?).await?;
+    if offer.offer_price >= LOWEST {
+        dialogue.accept(says(&offer, format!("Agreed: ${}.", thousands(offer.offer_price)))?).await?;
     } else {
-        let words = format!("I cannot go that low. For ${} it is yours.", thousands(COUNTER_OFFER.price));
-        dialogue.reject(says(&CounterOffer { counter_offer: COUNTER_OFFER }, words)?).await?;
+        let words = format!("I cannot go that low. For ${} it is yours.", thousands(COUNTER_OFFER));
+        let counter_offer = Offer { offer_price: COUNTER_OFFER, ..offer };
+        dialogue.reject(says(&CounterOffer { counter_offer }, words)?).await?;
     }
     Ok(())
 }

@@ -17,42 +17,69 @@ pub(crate) const GET_CAR_DETAILS: &str = "getCarDetails";
 pub(crate) const GET_DETAILED_CAR_INFO: &str = "getDetailedCarInfo";
 pub(crate) const NEGOTIATE_PRICE: &str = "negotiatePrice";
 
-/// Which car somebody asks about.
+/// The ids of the dialogues: the seller opens the second one within the first.
+pub(crate) const WITH_SELLER: &str = "s1";
+pub(crate) const WITH_DETAILS: &str = "s2";
+
+/// The car that somebody asks about.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Wanted {
-    /// Its vehicle identification number.
-    pub(crate) vin: String,
+    pub(crate) make: String,
+    pub(crate) model: String,
+    pub(crate) year: u16,
 }
 
 /// The details of a car.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct Car {
+    /// The vehicle identification number.
     pub(crate) vin: String,
     pub(crate) make: String,
     pub(crate) model: String,
     pub(crate) year: u16,
     /// In miles.
     pub(crate) mileage: u32,
-    /// The list price in dollars.
-    pub(crate) price: u32,
+    pub(crate) condition: String,
+    pub(crate) accident_history: Vec<String>,
+    pub(crate) features: Vec<String>,
+    /// In dollars.
+    pub(crate) asking_price: u32,
 }
 
 impl Car {
-    /// That the car costs what it costs, which nobody doubts.
+    pub(crate) fn is(&self, wanted: &Wanted) -> bool {
+        (&self.make, &self.model, self.year) == (&wanted.make, &wanted.model, wanted.year)
+    }
+
+    /// The belief of its owner in the price, which nobody doubts.
     pub(crate) fn price_belief(&self) -> Belief {
-        Belief::new(entity(&self.vin), "price", serde_json::json!(self.price), 1.0)
+        Belief::new(entity(&self.vin), ASKING_PRICE, serde_json::json!(self.asking_price), 1.0)
+    }
+
+    /// Describes the car for a user.
+    pub(crate) fn described(&self) -> String {
+        let accidents = match self.accident_history.as_slice() {
+            [] => "no accidents".to_owned(),
+            known => format!("accidents: {}", known.join(", ")),
+        };
+        let (miles, features) = (thousands(self.mileage), self.features.join(", "));
+        format!("{miles} miles, in {} condition, {accidents}, with {features}", self.condition)
     }
 }
+
+/// The attribute of a car in beliefs.
+pub(crate) const ASKING_PRICE: &str = "asking_price";
 
 /// Returns the name of a car as the entity of beliefs.
 pub(crate) fn entity(vin: &str) -> String {
     format!("vehicle:{vin}")
 }
 
-/// A price that somebody would agree to, in dollars.
+/// A price that somebody would agree to, beside the one that was asked, in dollars.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Offer {
-    pub(crate) price: u32,
+    pub(crate) asking_price: u32,
+    pub(crate) offer_price: u32,
 }
 
 /// The counter-offer in a `reject`.

@@ -23,27 +23,27 @@ fn recording(folder: &TempDir, role: &str) -> duologue_transcript::Result<Transc
 fn the_user_reads_the_messages() {
     let (_folder, account) = purchase();
     insta::assert_snapshot!(account, @r"
-    1. buyer to seller, request:
+    s1 1. buyer to seller, request:
        Is the 2023 Camry from your advertisement still there? Tell me about it.
-        1. seller to details, request:
-           A buyer asks about 12345ABCDEFG67890. What is on file?
-        2. details to seller, response:
-           One match: 15,000 miles, listed at $18,000.
-           (the price of vehicle:12345ABCDEFG67890 is 18000, confidence 1.0)
-        3. seller to details, termination:
+        s2 1. seller to details, request:
+           A buyer asks about a 2023 Toyota Camry. What is on file?
+        s2 2. details to seller, response:
+           One match: 15,000 miles, in excellent condition, no accidents, with backup camera, lane assist, listed at $18,000.
+           (the asking_price of vehicle:12345ABCDEFG67890 is 18000, confidence 1.0)
+        s2 3. seller to details, termination:
            That is all, thank you.
-    2. seller to buyer, response:
-       It is: a 2023 Toyota Camry, 15,000 miles. I ask $18,000.
-       (the price of vehicle:12345ABCDEFG67890 is 18000, confidence 1.0)
-    3. buyer to seller, propose:
+    s1 2. seller to buyer, response:
+       It is: 15,000 miles, in excellent condition, no accidents, with backup camera, lane assist. I ask $18,000.
+       (the asking_price of vehicle:12345ABCDEFG67890 is 18000, confidence 1.0)
+    s1 3. buyer to seller, propose:
        The Camry looks good. Would you take $16,000?
-    4. seller to buyer, reject:
+    s1 4. seller to buyer, reject:
        I cannot go that low. For $17,000 it is yours.
-    5. buyer to seller, propose:
+    s1 5. buyer to seller, propose:
        Let us meet halfway, at $16,500.
-    6. seller to buyer, accept:
+    s1 6. seller to buyer, accept:
        Agreed: $16,500.
-    7. buyer to seller, termination:
+    s1 7. buyer to seller, termination:
        Thank you. I come by tomorrow with the money.
 
     The car is bought for $16,500.
@@ -67,46 +67,49 @@ fn the_seller_sells() {
     ← session/new ok
     → _session/dialogue step 1 request request-action [session-1.message-1] signed
       agent://home.example/buyer to agent://cars.example/seller in [session-1.dialogue-1]
-      automotive.sales getCarDetails {"vin":"12345ABCDEFG67890"}
+      automotive.sales getCarDetails {"make":"Toyota","model":"Camry","year":2023}
       "Is the 2023 Camry from your advertisement still there? Tell me about it."
-      metadata {"correlation_id":"[id-1]"}
+      metadata {"correlation_id":"s1"}
     ← _session/dialogue delivered [session-1.message-1] in [session-1.dialogue-1]
     ← _session/dialogue step 2 response inform-ref [session-1.message-2] re [session-1.message-1] signed
       agent://cars.example/seller to agent://home.example/buyer in [session-1.dialogue-1]
-      automotive.sales getCarDetails {"make":"Toyota","mileage":15000,"model":"Camry","price":18000,"vin":"12345ABCDEFG67890","year":2023}
-      "It is: a 2023 Toyota Camry, 15,000 miles. I ask $18,000."
-      believes vehicle:12345ABCDEFG67890 price = 18000 (1.0)
-      metadata {"correlation_id":"[id-1]"}
+      automotive.sales getCarDetails {"accident_history":[],"asking_price":18000,"condition":"excellent","features":["backup camera","lane assist"],"make":"Toyota","mileage":15000,"model":"Camry","vin":"12345ABCDEFG67890","year":2023}
+      "It is: 15,000 miles, in excellent condition, no accidents, with backup camera, lane assist. I ask $18,000."
+      after [session-1.message-1]
+      believes vehicle:12345ABCDEFG67890 asking_price = 18000 (1.0)
+      metadata {"correlation_id":"s1"}
     → _session/dialogue delivered [session-1.message-2] in [session-1.dialogue-1]
     → _session/dialogue step 3 propose [session-1.message-3] re [session-1.message-2] signed
       agent://home.example/buyer to agent://cars.example/seller in [session-1.dialogue-1]
-      automotive.sales negotiatePrice {"price":16000}
+      automotive.sales negotiatePrice {"asking_price":18000,"offer_price":16000}
       "The Camry looks good. Would you take $16,000?"
-      metadata {"correlation_id":"[id-1]"}
+      after [session-1.message-2]
+      metadata {"correlation_id":"s1"}
     ← _session/dialogue delivered [session-1.message-3] in [session-1.dialogue-1]
     ← _session/dialogue step 4 reject [session-1.message-4] re [session-1.message-3] signed
       agent://cars.example/seller to agent://home.example/buyer in [session-1.dialogue-1]
-      automotive.sales negotiatePrice {"counter_offer":{"price":17000}}
+      automotive.sales negotiatePrice {"counter_offer":{"asking_price":18000,"offer_price":17000}}
       "I cannot go that low. For $17,000 it is yours."
-      metadata {"correlation_id":"[id-1]"}
+      metadata {"correlation_id":"s1"}
     → _session/dialogue delivered [session-1.message-4] in [session-1.dialogue-1]
     → _session/dialogue step 5 propose [session-1.message-5] re [session-1.message-4] signed
       agent://home.example/buyer to agent://cars.example/seller in [session-1.dialogue-1]
-      automotive.sales negotiatePrice {"price":16500}
+      automotive.sales negotiatePrice {"asking_price":18000,"offer_price":16500}
       "Let us meet halfway, at $16,500."
-      metadata {"correlation_id":"[id-1]"}
+      after [session-1.message-2] [session-1.message-4]
+      metadata {"correlation_id":"s1"}
     ← _session/dialogue delivered [session-1.message-5] in [session-1.dialogue-1]
     ← _session/dialogue step 6 accept [session-1.message-6] re [session-1.message-5] signed
       agent://cars.example/seller to agent://home.example/buyer in [session-1.dialogue-1]
-      automotive.sales negotiatePrice {"price":16500}
+      automotive.sales negotiatePrice {"asking_price":18000,"offer_price":16500}
       "Agreed: $16,500."
-      metadata {"correlation_id":"[id-1]"}
+      metadata {"correlation_id":"s1"}
     → _session/dialogue delivered [session-1.message-6] in [session-1.dialogue-1]
     → _session/dialogue step 7 termination closing [session-1.message-7] re [session-1.message-6] signed
       agent://home.example/buyer to agent://cars.example/seller in [session-1.dialogue-1]
       automotive.sales negotiatePrice
       "Thank you. I come by tomorrow with the money."
-      metadata {"correlation_id":"[id-1]"}
+      metadata {"correlation_id":"s1"}
     ← _session/dialogue delivered [session-1.message-7] in [session-1.dialogue-1]
     "#);
 }
@@ -128,23 +131,23 @@ fn the_details_agent_looks_the_car_up() {
     ← session/new ok
     → _session/dialogue step 1 request request-action [session-1.message-1] signed
       agent://cars.example/seller to agent://cars.example/details in [session-1.dialogue-1]
-      automotive.data getDetailedCarInfo {"vin":"12345ABCDEFG67890"}
-      "A buyer asks about 12345ABCDEFG67890. What is on file?"
+      automotive.data getDetailedCarInfo {"make":"Toyota","model":"Camry","year":2023}
+      "A buyer asks about a 2023 Toyota Camry. What is on file?"
       after [session-1.message-2]
-      metadata {"correlation_id":"[id-1]","parent_message_id":"[session-1.message-2]","parent_session_id":"[session-1.dialogue-2]"}
+      metadata {"correlation_id":"s1","parent_message_id":"[session-1.message-2]","parent_session_id":"[session-1.dialogue-2]"}
     ← _session/dialogue delivered [session-1.message-1] in [session-1.dialogue-1]
     ← _session/dialogue step 2 response inform-ref [session-1.message-3] re [session-1.message-1] signed
       agent://cars.example/details to agent://cars.example/seller in [session-1.dialogue-1]
-      automotive.data getDetailedCarInfo {"make":"Toyota","mileage":15000,"model":"Camry","price":18000,"vin":"12345ABCDEFG67890","year":2023}
-      "One match: 15,000 miles, listed at $18,000."
-      believes vehicle:12345ABCDEFG67890 price = 18000 (1.0)
-      metadata {"correlation_id":"[id-1]","parent_message_id":"[session-1.message-2]","parent_session_id":"[session-1.dialogue-2]"}
+      automotive.data getDetailedCarInfo {"accident_history":[],"asking_price":18000,"condition":"excellent","features":["backup camera","lane assist"],"make":"Toyota","mileage":15000,"model":"Camry","vin":"12345ABCDEFG67890","year":2023}
+      "One match: 15,000 miles, in excellent condition, no accidents, with backup camera, lane assist, listed at $18,000."
+      believes vehicle:12345ABCDEFG67890 asking_price = 18000 (1.0)
+      metadata {"correlation_id":"s1","parent_message_id":"[session-1.message-2]","parent_session_id":"[session-1.dialogue-2]"}
     → _session/dialogue delivered [session-1.message-3] in [session-1.dialogue-1]
     → _session/dialogue step 3 termination closing [session-1.message-4] re [session-1.message-3] signed
       agent://cars.example/seller to agent://cars.example/details in [session-1.dialogue-1]
       automotive.data getDetailedCarInfo
       "That is all, thank you."
-      metadata {"correlation_id":"[id-1]","parent_message_id":"[session-1.message-2]","parent_session_id":"[session-1.dialogue-2]"}
+      metadata {"correlation_id":"s1","parent_message_id":"[session-1.message-2]","parent_session_id":"[session-1.dialogue-2]"}
     ← _session/dialogue delivered [session-1.message-4] in [session-1.dialogue-1]
     "#);
 }
@@ -169,20 +172,20 @@ fn an_altered_message_is_rejected_and_nothing_is_bought() {
     assert!(!output.status.success());
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"car-purchase: another agent failed (SERVER_ERROR)");
     insta::assert_snapshot!(String::from_utf8_lossy(&output.stdout), @r"
-    1. buyer to seller, request:
+    s1 1. buyer to seller, request:
        Is the 2023 Camry from your advertisement still there? Tell me about it.
-        1. seller to details, request:
-           A buyer asks about 12345ABCDEFG67890. What is on file?
-        2. details to seller, response, which is refused:
-           One match: 15,000 miles, listed at $18,000.
-           (the price of vehicle:12345ABCDEFG67890 is 18000, confidence 1.0)
-        2. details to seller, error:
+        s2 1. seller to details, request:
+           A buyer asks about a 2023 Toyota Camry. What is on file?
+        s2 2. details to seller, response, which is refused:
+           One match: 15,000 miles, in excellent condition, no accidents, with backup camera, lane assist, listed at $18,000.
+           (the asking_price of vehicle:12345ABCDEFG67890 is 18000, confidence 1.0)
+        s2 2. details to seller, error:
            a message of this agent was rejected (UNAUTHORIZED) (SERVER_ERROR)
-        3. seller to details, termination:
+        s2 3. seller to details, termination:
            That is all, thank you.
-    2. seller to buyer, error:
+    s1 2. seller to buyer, error:
        another agent failed (SERVER_ERROR)
-    3. buyer to seller, termination:
+    s1 3. buyer to seller, termination:
        Then I keep looking.
     ");
 }
