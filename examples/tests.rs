@@ -3,6 +3,8 @@
 #[path = "car_purchase/test.rs"]
 mod car_purchase;
 mod in_memory;
+#[path = "picture/test.rs"]
+mod picture;
 mod recorded;
 #[path = "workflow/steps.rs"]
 mod steps;

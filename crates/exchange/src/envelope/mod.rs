@@ -5,6 +5,7 @@ mod directory;
 pub(crate) mod discovery;
 mod domain;
 mod ended_tasks;
+mod events;
 pub(crate) mod handler;
 mod id_cache;
 pub(crate) mod inbox;

@@ -8,6 +8,7 @@ use duologue_schema::envelope::{
 };
 use futures::future::BoxFuture;
 
+use super::events;
 use super::outgoing::{MessageOptions, message_options, with_attachments};
 use crate::error::Result;
 use crate::peer_agent::PeerAgent;
@@ -119,6 +120,7 @@ impl<P: NotificationPayload + Sync> IntoFuture for NotifyBuilder<P> {
             // A message to a session that is being created is sent later.
             if let Some(message) = peer.keep(message)? {
                 peer.rpc().notify(&message).await?;
+                events::sent(&message.envelope);
             }
             Ok(id)
         })

@@ -64,6 +64,7 @@ impl IntoFuture for OutputBuilder {
                     task.peer.prepare(notify.clone().data(data), options.clone()).map(Some)
                 },
                 |reports| {
+                    crate::envelope::events::stream_chunk(&task.envelope.id, reports.position, complete);
                     reports.position += 1;
                     reports.complete = complete;
                 },

@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::Received;
+use super::events;
 use super::outgoing::attached_bytes;
 use crate::hops::{Hops, are_counted};
 use crate::peer_agent::PeerAgent;
@@ -37,7 +38,10 @@ pub(crate) fn read<P: Payload>(
         Ok(envelope)
     });
     match opened {
-        Ok(envelope) => Ok(Received { envelope, peer, hops, beside }),
+        Ok(envelope) => {
+            events::received(&envelope);
+            Ok(Received { envelope, peer, hops, beside })
+        }
         Err(fault) => Err(EnvelopeHead { session: peer.session().cloned(), ..head }.unfit(fault)),
     }
 }

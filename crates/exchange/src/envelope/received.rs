@@ -7,6 +7,7 @@ use duologue_rpc::{Lock as _, Responder};
 use duologue_schema::envelope::{AgentId, Envelope, EnvelopeError, EnvelopeId, EnvelopeResult, Payload};
 use duologue_schema::{Meta, SessionId, TraceContext};
 
+use super::events;
 use crate::error::to_wire;
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
@@ -140,10 +141,15 @@ impl ReplyAddress {
         let answer = match answer {
             Ok(payload) => {
                 let mut result = EnvelopeResult::new(self.reply(payload));
+                events::sent(&result.envelope);
                 result.meta = meta;
                 Ok(result)
             }
-            Err(fault) => Err(to_wire(self.reply(fault), meta)),
+            Err(fault) => {
+                let error = self.reply(fault);
+                events::sent(&error);
+                Err(to_wire(error, meta))
+            }
         };
         responder.respond_or(answer, |why| to_wire(self.reply(EnvelopeError::internal(why)), None));
     }

@@ -11,6 +11,7 @@ use duologue_schema::envelope::{
 };
 use duologue_schema::{Json, Meta, SessionId, TraceContext};
 
+use super::events;
 use super::outgoing::MessageOptions;
 use super::received::{MetaBeside, ReplyAddress};
 use super::{OutputBuilder, QueryBuilder, Received};
@@ -258,6 +259,7 @@ impl ReceivedTask {
                 let Some(mut report) = create(&reports)? else { return Ok(()) };
                 report.envelope.to = self.envelope.from.clone();
                 if self.peer.rpc().try_notify(&report)? {
+                    events::sent(&report.envelope);
                     sent(&mut reports);
                     return Ok(());
                 }

@@ -13,6 +13,7 @@ use futures::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
+use super::events::{self, EventClock};
 use super::machine::EnvelopeReply;
 use super::outgoing::{MessageOptions, message_options, with_attachments};
 use super::{Received, ReceivedTask, read};
@@ -126,6 +127,7 @@ impl PeerAgent {
     /// Registers a request and sends it at once.
     pub(crate) fn post<P: RequestPayload>(&self, message: EnvelopeParams<P>) -> Result<EnvelopeRequest> {
         let id = message.envelope.id.clone();
+        let clock = EventClock::start();
         let (sender, answer) = oneshot::channel();
         // Registered before the request is sent, so that no response can be too early.
         let envelopes = &self.link.envelopes;
@@ -139,14 +141,16 @@ impl PeerAgent {
                 link.envelopes.handle(|machine| machine.response(&id, reply));
             }
         };
-        let request = match self.rpc().request_into(&Posted(message), None, deliver) {
+        let message = Posted(message);
+        let request = match self.rpc().request_into(&message, None, deliver) {
             Ok(request) => request,
             Err(error) => {
                 self.link.envelopes.with(|machine| machine.pending.take_response(&id));
                 return Err(error.into());
             }
         };
-        Ok(EnvelopeRequest { peer: self.clone(), id, answer, request })
+        events::sent(&message.0.envelope);
+        Ok(EnvelopeRequest { peer: self.clone(), id, answer, request, clock })
     }
 }
 
@@ -166,6 +170,7 @@ pub(crate) struct EnvelopeRequest {
     id: EnvelopeId,
     answer: oneshot::Receiver<EnvelopeReply>,
     request: RequestHandle,
+    clock: EventClock,
 }
 
 impl EnvelopeRequest {
@@ -173,6 +178,15 @@ impl EnvelopeRequest {
         mut self,
         within: Duration,
     ) -> Result<EnvelopeResult<P::Response>> {
+        let answer = self.wait::<P>(within).await;
+        if let Ok(answer) = &answer {
+            events::received(&answer.envelope);
+        }
+        events::answered::<P, _>(&self.id, self.clock, &answer);
+        answer
+    }
+
+    async fn wait<P: RequestPayload>(&mut self, within: Duration) -> Result<EnvelopeResult<P::Response>> {
         let unfit = |fault| Error::Answer { kind: P::KIND, fault };
         let EnvelopeResult { envelope: answer, meta, .. } =
             match tokio::time::timeout(within, &mut self.answer).await {

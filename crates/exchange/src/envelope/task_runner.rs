@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::ended_tasks::{EndedTask, TaskEnd, TaskKey};
+use super::events::{self, EventClock};
 use super::handler::{ErasedEnvelopeHandler, no_slots};
 use super::task_slots::{Admission, TaskLookup};
 use super::{Received, ReceivedTask};
@@ -133,6 +134,8 @@ async fn run(
         slot.refuse(&task, decision.as_ref().ok());
         return origin.respond(responder, decision);
     }
+    let clock = EventClock::start();
+    events::task_created(&task.envelope.id);
     task.accepted();
     slot.ack = decision.clone().unwrap_or_else(|_| Ack::new(true));
     origin.respond(responder, decision);
@@ -142,6 +145,7 @@ async fn run(
     let reports = task.wants_report() && task.peer.rpc().ready().await.is_ok();
     task.end_progress().await;
     slot.finish(&task, &end);
+    events::task_completed(&task.envelope.id, clock, &end);
     if reports {
         report(&task, end);
     }
@@ -203,7 +207,9 @@ fn report(task: &ReceivedTask, end: Result<DelegationOutcome, EnvelopeError>) {
 fn send_end<P: NotificationPayload>(task: &ReceivedTask, end: P, meta: Option<Meta>) -> crate::Result<()> {
     let mut message = task.peer.carried(task.origin().reply(end));
     message.meta = meta;
-    Ok(task.peer.rpc().notify_now(&message)?)
+    task.peer.rpc().notify_now(&message)?;
+    events::sent(&message.envelope);
+    Ok(())
 }
 
 /// Answers a query about the state of a task. The reader calls it.

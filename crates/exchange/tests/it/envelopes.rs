@@ -5,6 +5,8 @@ mod asking;
 mod beside;
 mod delegating;
 mod directory;
+#[cfg(feature = "events")]
+mod events;
 mod lines;
 mod load;
 mod notifications;

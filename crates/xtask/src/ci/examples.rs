@@ -6,7 +6,7 @@ use super::steps::{passes, root};
 use crate::interop::Result;
 
 /// A text that an example prints, and the programs: the example and its agent, if it takes one.
-const EXAMPLES: [(&str, &[&str]); 8] = [
+const EXAMPLES: [(&str, &[&str]); 9] = [
     ("[end_turn]", &["one-shot", "drafting-agent"]),
     ("[end_turn]", &["one-shot", "echo-agent"]),
     ("[end_turn]", &["one-shot", "tool-agent"]),
@@ -15,6 +15,7 @@ const EXAMPLES: [(&str, &[&str]); 8] = [
     ("5 words", &["extension"]),
     ("The car is bought for $16,500.", &["car-purchase"]),
     ("wrote features/login/validation.md", &["workflow"]),
+    ("image/x-portable-pixmap: 47 bytes", &["picture"]),
 ];
 
 /// Builds and runs all examples.
