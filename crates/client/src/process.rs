@@ -101,7 +101,11 @@ pub(crate) fn spawn(mut command: Command) -> Result<(Transport, ProcessHandle, S
         }
     });
     let process = ProcessHandle { shared };
-    Ok((Transport::new(stdout, stdin), process.clone(), Supervisor { process, child, group }))
+    let transport = Transport::new(stdout, stdin);
+    // On other systems a thread writes to the pipe.
+    #[cfg(unix)]
+    let transport = transport.writes_at_once();
+    Ok((transport, process.clone(), Supervisor { process, child, group }))
 }
 
 impl Supervisor {

@@ -298,8 +298,9 @@ impl<H: Host> Service for ClientService<H> {
         Some(SessionNotification::METHOD)
     }
 
-    fn notification_fast_path(&self, params: &str, wire_bytes: usize) -> bool {
+    fn notification_fast_path(&self, params: &str, wire_bytes: usize, valid: &dyn Fn()) -> bool {
         let Ok(update) = serde_json::from_str::<BorrowedUpdate<'_>>(params) else { return false };
+        valid();
         self.router.update(&update.session_id, update.update, wire_bytes);
         true
     }

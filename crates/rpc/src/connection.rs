@@ -26,14 +26,14 @@ use crate::limits::Limits;
 use crate::line_buffer::{LineBuffer, LineTooLong};
 use crate::message::{self, Malformed, ResponseOutcome, RpcMessage};
 use crate::noise::NoiseLog;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, PushMode};
 use crate::peer::{CANCEL_REQUEST, CancelRequest, Peer};
 use crate::pending::{Pending, RawResponse};
 use crate::service::{Incoming, Responder, Service};
 use crate::stats::StatCounters;
 use crate::sync::{JoinHandle, Lock, Mutex, spawn};
 use crate::tap::{ConnectionTap, Direction, InsideTapPolicy, Tap, TapDepth};
-use crate::transport::Transport;
+use crate::transport::{SharedWriter, Transport};
 
 /// The state that the reader, the writer, the handlers and the handles share.
 pub(crate) struct ConnectionState {
@@ -49,6 +49,8 @@ pub(crate) struct ConnectionState {
     pub(crate) tasks: TaskTracker,
     /// True while the reader is paused by the budget.
     pub(crate) paused: AtomicBool,
+    /// True while the reader has more lines of the last read.
+    more_lines: AtomicBool,
     /// Cancelled at the beginning of the end: the reader stops and handlers are cancelled.
     pub(crate) closing: CancellationToken,
     pub(crate) done: EndSignal,
@@ -69,6 +71,7 @@ impl ConnectionState {
             noise: NoiseLog::default(),
             tasks: TaskTracker::new(),
             paused: AtomicBool::new(false),
+            more_lines: AtomicBool::new(false),
             closing: CancellationToken::new(),
             done: EndSignal(watch::Sender::new(None)),
             reason: Mutex::default(),
@@ -78,36 +81,52 @@ impl ConnectionState {
     }
 
     /// Appends a frame to the output, even if it is full.
+    #[cfg(test)]
     pub(crate) fn send(&self, mut frame: Frame) -> Result<(), Error> {
         self.send_all(std::slice::from_mut(&mut frame), InsideTapPolicy::Refuse)
+    }
+
+    /// Sends a request, even if the output is full. `is_only` is true if no other request waits for its response.
+    pub(crate) fn send_request(&self, mut frame: Frame, is_only: bool) -> Result<(), Error> {
+        let mode = if is_only { PushMode::WriteNow } else { PushMode::Always };
+        self.push(std::slice::from_mut(&mut frame), mode, InsideTapPolicy::Refuse).map(drop)
+    }
+
+    /// Sends a response, even if the output is full. `is_last` is true if no other request of the peer is in flight.
+    pub(crate) fn send_response(&self, mut frame: Frame, is_last: bool) -> Result<(), Error> {
+        // More lines of the same read may be requests, whose responses are written together.
+        let at_once = is_last && !self.more_lines.load(Relaxed);
+        let mode = if at_once { PushMode::WriteNow } else { PushMode::Always };
+        self.push(std::slice::from_mut(&mut frame), mode, InsideTapPolicy::Defer).map(drop)
     }
 
     /// Appends frames in one step. No other frame comes between them, and the peer cannot react to one
     /// of them before all are in the output.
     pub(crate) fn send_all(&self, frames: &mut [Frame], policy: InsideTapPolicy) -> Result<(), Error> {
-        self.push(frames, false, policy).map(drop)
+        self.push(frames, PushMode::Always, policy).map(drop)
     }
 
     /// Appends a frame if there is space. Returns false if there is none and the frame is unchanged.
     pub(crate) fn send_if_room(&self, frame: &mut Frame) -> Result<bool, Error> {
-        self.push(std::slice::from_mut(frame), true, InsideTapPolicy::Refuse)
+        self.push(std::slice::from_mut(frame), PushMode::IfRoom, InsideTapPolicy::Refuse)
     }
 
-    fn push(&self, frames: &mut [Frame], waits: bool, policy: InsideTapPolicy) -> Result<bool, Error> {
+    fn push(&self, frames: &mut [Frame], mode: PushMode, policy: InsideTapPolicy) -> Result<bool, Error> {
         frames.iter().try_for_each(|frame| self.fits(frame))?;
         match &self.tap {
-            None => self.append(frames, waits, |_| {}),
+            None => self.append(frames, mode, |_| {}),
             Some(tap) => {
                 let append = |frames: &mut [Frame], shown| {
-                    self.append(frames, waits && shown == TapDepth::First, |frame| tap.outgoing(frame, shown))
+                    let mode = if shown == TapDepth::First { mode } else { PushMode::Always };
+                    self.append(frames, mode, |frame| tap.outgoing(frame, shown))
                 };
                 tap.push(frames, policy, append, || self.outbox.finish())
             }
         }
     }
 
-    fn append(&self, frames: &mut [Frame], waits: bool, seen: impl Fn(&Frame)) -> Result<bool, Error> {
-        self.outbox.push_all(frames, waits, seen).map_err(|reason| {
+    fn append(&self, frames: &mut [Frame], mode: PushMode, seen: impl Fn(&Frame)) -> Result<bool, Error> {
+        self.outbox.push_all(frames, mode, seen).map_err(|reason| {
             if matches!(reason, Closed::OutputStalled { .. }) {
                 self.close(reason.clone());
             }
@@ -246,8 +265,7 @@ impl PeerBuilder {
         let shared = Arc::new(ConnectionState::new(self.limits, self.tap));
         let peer = Peer { shared: shared.clone() };
         let service = service(&peer);
-        let fast_path_prefix =
-            service.fast_path_method().filter(|_| shared.tap.is_none()).map(message::fast_path_prefix);
+        let fast_path_prefix = service.fast_path_method().map(message::fast_path_prefix);
         let reader = Reader {
             shared: shared.clone(),
             service,
@@ -255,12 +273,20 @@ impl PeerBuilder {
             parse_errors: 0,
             overrun: None,
             fast_path_prefix,
+            read_at: Instant::now(),
         };
-        let Transport { reader: input, writer: output } = self.transport;
+        let Transport { reader: input, writer: output, writes_at_once } = self.transport;
+        // A tap may delay writing.
+        let with_senders = writes_at_once && shared.tap.is_none();
         let writer = spawn({
             let shared = shared.clone();
             async move {
-                if let Err(reason) = shared.outbox.write_to(output, || shared.tap_has_room()).await {
+                let may_write = || shared.tap_has_room();
+                let written = match with_senders {
+                    true => shared.outbox.write_with_senders(SharedWriter::new(output), may_write).await,
+                    false => shared.outbox.write_to(output, may_write).await,
+                };
+                if let Err(reason) = written {
                     shared.outbox.break_off();
                     // The last messages of the peer may still be in the pipe. Give the reader some time to
                     // find the end itself.
@@ -333,8 +359,10 @@ struct Reader<S> {
     /// The number of unreadable lines that were answered since the last readable one.
     parse_errors: u32,
     overrun: Option<Overrun>,
-    /// The beginning of a line on the fast path. `None` without a fast path, and while a tap is set.
+    /// The beginning of a line on the fast path, if there is one.
     fast_path_prefix: Option<String>,
+    /// The time of the last read.
+    read_at: Instant,
 }
 
 impl<S: Service> Reader<S> {
@@ -371,6 +399,9 @@ impl<S: Service> Reader<S> {
                 Err(error) if error.kind() == std::io::ErrorKind::Interrupted => continue,
                 Err(error) => return Closed::Io(Arc::new(error)),
             };
+            if shared.tap.is_some() {
+                self.read_at = Instant::now();
+            }
             shared.counters.bytes_read.count(count);
             lines.filled(count);
             loop {
@@ -417,7 +448,9 @@ impl<S: Service> Reader<S> {
     fn lines(&mut self, lines: &mut LineBuffer) -> Result<Progress, LineTooLong> {
         let shared = self.shared.clone();
         let _batch = shared.budget.wakes.begin();
-        while let Some(line) = lines.next_line()? {
+        loop {
+            let Some((line, is_last)) = lines.next_line_of_read()? else { break };
+            shared.more_lines.store(!is_last, Relaxed);
             self.line(line);
             if shared.budget.decides(self.overrun) || shared.outbox.has_answer_backlog() {
                 return Ok(Progress::OverBudget);
@@ -460,7 +493,7 @@ impl<S: Service> Reader<S> {
         }
         let decoded = RpcMessage::read(repaired.as_deref().unwrap_or(line), &self.shared.limits);
         if let Some(tap) = &self.shared.tap {
-            tap.show(Direction::Incoming, line, matches!(decoded, Some(Ok(_))));
+            tap.show(Direction::Incoming, self.read_at, line, matches!(decoded, Some(Ok(_))));
         }
         match decoded {
             None => {}
@@ -477,7 +510,14 @@ impl<S: Service> Reader<S> {
         let Some(start) = &self.fast_path_prefix else { return false };
         let Some(params) = message::fast_path_params(line, start, &self.shared.limits) else { return false };
         let mut taken = true;
-        self.guarded(|reader| taken = reader.service.notification_fast_path(params, line.len()));
+        self.guarded(|reader| {
+            let valid = || {
+                if let Some(tap) = &reader.shared.tap {
+                    tap.show(Direction::Incoming, reader.read_at, line, true);
+                }
+            };
+            taken = reader.service.notification_fast_path(params, line.len(), &valid);
+        });
         taken
     }
 

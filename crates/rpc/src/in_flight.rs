@@ -1,6 +1,7 @@
 //! The peer's requests that wait for our response.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use duologue_schema::{Error as WireError, RequestId};
 use tokio_util::sync::CancellationToken;
@@ -37,12 +38,16 @@ impl InFlight {
         if bytes > 0 && self.bytes > 0 && self.bytes + bytes > limits.in_flight_bytes {
             return Err(too_many_bytes(self.bytes, limits));
         }
-        if self.requests.contains_key(id) {
-            return Err(WireError::invalid_request("a request with this id is still in flight"));
+        match self.requests.entry(id.clone()) {
+            Entry::Occupied(_) => {
+                Err(WireError::invalid_request("a request with this id is still in flight"))
+            }
+            Entry::Vacant(entry) => {
+                entry.insert((cancellation.clone(), bytes));
+                self.bytes += bytes;
+                Ok(())
+            }
         }
-        self.requests.insert(id.clone(), (cancellation.clone(), bytes));
-        self.bytes += bytes;
-        Ok(())
     }
 
     /// Adds bytes to a request.
@@ -60,10 +65,12 @@ impl InFlight {
         Ok(())
     }
 
-    pub(crate) fn remove(&mut self, id: &RequestId) {
+    /// Removes a request. Returns true if no other one is left.
+    pub(crate) fn remove(&mut self, id: &RequestId) -> bool {
         if let Some((_, bytes)) = self.requests.remove(id) {
             self.bytes -= bytes;
         }
+        self.requests.is_empty()
     }
 
     #[cfg(test)]

@@ -104,6 +104,11 @@ impl LineBuffer {
     ///
     /// [`LineTooLong`] if the line is longer than the limit, complete or not.
     pub fn next_line(&mut self) -> Result<Option<&[u8]>, LineTooLong> {
+        Ok(self.next_line_of_read()?.map(|(line, _)| line))
+    }
+
+    /// [`next_line`](Self::next_line), with true if no byte follows the line in the buffer.
+    pub(crate) fn next_line_of_read(&mut self) -> Result<Option<(&[u8], bool)>, LineTooLong> {
         let unseen = self.bytes.get(self.scanned..self.end).unwrap_or_default();
         let Some(offset) = memchr::memchr(b'\n', unseen) else {
             self.scanned = self.end;
@@ -114,7 +119,10 @@ impl LineBuffer {
         self.start = line.end + 1;
         self.scanned = self.start;
         let line = self.trimmed(line);
-        if line.len() > self.limit { Err(LineTooLong) } else { Ok(self.bytes.get(line)) }
+        if line.len() > self.limit {
+            return Err(LineTooLong);
+        }
+        Ok(self.bytes.get(line).map(|line| (line, self.start == self.end)))
     }
 
     /// Removes the next complete line and returns it with its line end, if the difference between `\n` and `\r\n`

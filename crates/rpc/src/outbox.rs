@@ -1,5 +1,8 @@
 //! The output buffer of a connection. One writer writes everything that is in it at once.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use tokio::io::{AsyncWrite, AsyncWriteExt};
@@ -10,6 +13,7 @@ use crate::frame::Frame;
 use crate::limits::Limits;
 use crate::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::sync::{Lock, Mutex, Notify};
+use crate::transport::SharedWriter;
 
 /// The output buffer of a connection.
 ///
@@ -40,7 +44,37 @@ struct State {
     /// The pipe is broken. The reason of the end is not known yet.
     broken: bool,
     closed: Option<Closed>,
+    /// The pipe, if senders may write to it.
+    pipe: Option<SharedWriter>,
+    turn: WriteTurn,
 }
+
+/// The owner of the next write to the pipe.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum WriteTurn {
+    /// The writer: it writes, or it was notified.
+    #[default]
+    Writer,
+    /// Nobody. The buffer is empty and the writer sleeps.
+    Nobody,
+    /// A sender writes its frame.
+    Sender,
+}
+
+/// The treatment of frames by [`Outbox::push_all`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum PushMode {
+    /// Appends them even if there is no space.
+    Always,
+    /// Appends them if there is space.
+    IfRoom,
+    /// Appends them even if there is no space. A single small frame is written by the caller itself if the writer sleeps,
+    /// since the caller does not send more before the peer has seen it.
+    WriteNow,
+}
+
+/// The largest frame that a sender writes itself. A pipe takes it in one step.
+const WRITE_NOW: usize = 32 * 1024;
 
 /// The capacity that is kept. Larger buffers are freed after a burst.
 const KEEP: usize = 512 * 1024;
@@ -60,17 +94,21 @@ impl Outbox {
 
     /// [`push_all`](Self::push_all) for one frame.
     #[cfg(test)]
-    pub(crate) fn push(&self, frame: &mut Frame, waits: bool, seen: impl Fn(&Frame)) -> Result<bool, Closed> {
-        self.push_all(std::slice::from_mut(frame), waits, seen)
+    pub(crate) fn push(
+        &self,
+        frame: &mut Frame,
+        mode: PushMode,
+        seen: impl Fn(&Frame),
+    ) -> Result<bool, Closed> {
+        self.push_all(std::slice::from_mut(frame), mode, seen)
     }
 
     /// Appends frames and calls `seen` for each of them under the lock. No other frame comes between
-    /// them, and the writer takes all of them or none. Returns false if `waits` is true and there is no
-    /// space.
+    /// them, and the writer takes all of them or none. Returns false if there is no space and the mode demands it.
     pub(crate) fn push_all(
         &self,
         frames: &mut [Frame],
-        waits: bool,
+        mode: PushMode,
         seen: impl Fn(&Frame),
     ) -> Result<bool, Closed> {
         let mut state = self.state.lock_unpoisoned();
@@ -80,10 +118,27 @@ impl Outbox {
         if state.finished {
             return Err(Closed::Local);
         }
-        if waits && !self.has_room() {
+        if mode == PushMode::IfRoom && !self.has_room() {
             return Ok(false);
         }
+        if let (PushMode::WriteNow, WriteTurn::Nobody, [frame]) = (mode, state.turn, &mut *frames)
+            && frame.bytes().len() <= WRITE_NOW.min(self.hard)
+            && !state.broken
+            && let Some(pipe) = state.pipe.clone()
+        {
+            let bytes = frame.bytes();
+            seen(frame);
+            state.pushed += bytes.len() as u64;
+            state.turn = WriteTurn::Sender;
+            self.unwritten.fetch_add(bytes.len(), Relaxed);
+            drop(state);
+            self.write_now(pipe, bytes);
+            return Ok(true);
+        }
         let idle = state.bytes.is_empty();
+        if state.turn == WriteTurn::Nobody {
+            state.turn = WriteTurn::Writer;
+        }
         let mut bytes = 0;
         for frame in frames {
             seen(frame);
@@ -117,6 +172,31 @@ impl Outbox {
             return Err(reason);
         }
         Ok(true)
+    }
+
+    /// Writes a frame for its sender. The writer writes what the pipe does not take at once, and reports errors.
+    fn write_now(&self, mut pipe: SharedWriter, bytes: &[u8]) {
+        let poll = || Pin::new(&mut pipe).poll_write(&mut Context::from_waker(Waker::noop()), bytes);
+        let count = match catch_unwind(AssertUnwindSafe(poll)) {
+            Ok(Poll::Ready(Ok(count))) => count.min(bytes.len()),
+            _ => 0,
+        };
+        let mut state = self.state.lock_unpoisoned();
+        state.written += count as u64;
+        if let Some(rest @ [_, ..]) = bytes.get(count..)
+            && !state.broken
+            && state.closed.is_none()
+        {
+            state.bytes.splice(..0, rest.iter().copied());
+        }
+        let is_done = state.bytes.is_empty() && !state.finished && state.closed.is_none();
+        state.turn = if is_done { WriteTurn::Nobody } else { WriteTurn::Writer };
+        drop(state);
+        self.unwritten.fetch_sub(count, Relaxed);
+        self.written.notify_waiters();
+        if !is_done {
+            self.to_write.notify_one();
+        }
     }
 
     /// Returns true if the peer is stuck: more than the hard limit is unwritten and nothing is written for
@@ -243,6 +323,25 @@ impl Outbox {
         self.written.notify_waiters();
     }
 
+    /// [`write_to`](Self::write_to) a pipe to which senders may write while the writer sleeps.
+    pub(crate) async fn write_with_senders<F: Future<Output = ()>>(
+        &self,
+        pipe: SharedWriter,
+        may_write: impl Fn() -> F,
+    ) -> Result<(), Closed> {
+        /// Drops the pipe with the writer, so that the peer sees the end.
+        struct Lent<'a>(&'a Outbox);
+        impl Drop for Lent<'_> {
+            fn drop(&mut self) {
+                let pipe = self.0.state.lock_unpoisoned().pipe.take();
+                drop(pipe);
+            }
+        }
+        self.state.lock_unpoisoned().pipe = Some(pipe.clone());
+        let _lent = Lent(self);
+        self.write_to(pipe, may_write).await
+    }
+
     /// Writes the frames until the outbox is finished and empty, is closed, or the pipe breaks. Waits for
     /// `may_write` before each batch.
     pub(crate) async fn write_to<F: Future<Output = ()>>(
@@ -253,21 +352,28 @@ impl Outbox {
         let mut batch = Vec::new();
         loop {
             may_write().await;
-            let finished = {
+            let work = {
                 let mut state = self.state.lock_unpoisoned();
                 if let Some(reason) = &state.closed {
                     return Err(reason.clone());
                 }
-                std::mem::swap(&mut batch, &mut state.bytes);
-                state.finished
-            };
-            if batch.is_empty() {
-                if finished {
-                    let _ = pipe.shutdown().await;
-                    return Ok(());
+                if state.turn == WriteTurn::Sender {
+                    // The sender notifies the writer if there is more to do.
+                    None
+                } else {
+                    std::mem::swap(&mut batch, &mut state.bytes);
+                    let is_idle = batch.is_empty() && !state.finished;
+                    state.turn = if is_idle { WriteTurn::Nobody } else { WriteTurn::Writer };
+                    (!is_idle).then_some(state.finished)
                 }
+            };
+            let Some(finished) = work else {
                 self.to_write.notified().await;
                 continue;
+            };
+            if batch.is_empty() && finished {
+                let _ = pipe.shutdown().await;
+                return Ok(());
             }
             // Each write is counted, so that waiting senders see that a slow peer makes progress. The last one is
             // counted after the pipe's own buffer is flushed, because `flush` promises that.
@@ -332,11 +438,11 @@ mod tests {
         let outbox = Outbox::new(&Limits::default());
         let large = format!("{}\n", "x".repeat(100_000));
         let mut frame = Frame::raw(&large);
-        assert!(outbox.push(&mut frame, false, |_| {}).unwrap());
+        assert!(outbox.push(&mut frame, PushMode::Always, |_| {}).unwrap());
         assert_eq!(frame.bytes(), b"");
         for line in ["a\n", "b\n"] {
             let mut frame = Frame::raw(line);
-            assert!(outbox.push(&mut frame, false, |_| {}).unwrap());
+            assert!(outbox.push(&mut frame, PushMode::Always, |_| {}).unwrap());
             assert_eq!(frame.bytes(), line.as_bytes());
         }
         assert_eq!(outbox.unwritten(), large.len() + 4);
@@ -354,7 +460,7 @@ mod tests {
             let seen = std::cell::RefCell::new(Vec::new());
             let mut frames = lines.map(Frame::raw);
             let see = |frame: &Frame| seen.borrow_mut().push(frame.bytes().len());
-            assert!(outbox.push_all(&mut frames, false, see).unwrap());
+            assert!(outbox.push_all(&mut frames, PushMode::Always, see).unwrap());
             assert_eq!(*seen.borrow(), lines.map(str::len));
             assert_eq!(outbox.unwritten(), lines.concat().len());
             outbox.finish();
@@ -369,20 +475,20 @@ mod tests {
         let outbox = Outbox::new(&Limits::default());
         let mut frames = ["a\n", "b\n"].map(Frame::raw);
         let locked = |_: &Frame| assert!(outbox.state.try_lock().is_err());
-        assert!(outbox.push_all(&mut frames, false, locked).unwrap());
+        assert!(outbox.push_all(&mut frames, PushMode::Always, locked).unwrap());
         assert_eq!(outbox.state.lock_unpoisoned().bytes, b"a\nb\n");
     }
 
     #[tokio::test]
     async fn a_frame_without_space_is_unchanged_and_sent_later() {
         let outbox = Outbox::new(&Limits { output_bytes: 1, ..Limits::default() });
-        assert!(outbox.push(&mut Frame::raw("a\n"), true, |_| {}).unwrap());
+        assert!(outbox.push(&mut Frame::raw("a\n"), PushMode::IfRoom, |_| {}).unwrap());
         let mut frame = Frame::raw("later\n");
-        assert!(!outbox.push(&mut frame, true, |_| panic!("it is not sent")).unwrap());
+        assert!(!outbox.push(&mut frame, PushMode::IfRoom, |_| panic!("it is not sent")).unwrap());
         assert_eq!(frame.bytes(), b"later\n");
         let retry = async {
             outbox.room().await.unwrap();
-            assert!(outbox.push(&mut frame, true, |_| {}).unwrap());
+            assert!(outbox.push(&mut frame, PushMode::IfRoom, |_| {}).unwrap());
             outbox.finish();
         };
         assert_eq!(tokio::join!(written(&outbox), retry).0, "a\nlater\n");
@@ -408,7 +514,7 @@ mod tests {
     #[tokio::test]
     async fn a_flush_waits_until_the_pipe_is_flushed() {
         let (outbox, flushes) = (Outbox::new(&Limits::default()), Arc::new(AtomicBool::new(false)));
-        assert!(outbox.push(&mut Frame::raw("a\n"), false, |_| {}).unwrap());
+        assert!(outbox.push(&mut Frame::raw("a\n"), PushMode::Always, |_| {}).unwrap());
         let mut writer = std::pin::pin!(outbox.write_to(Buffering(flushes.clone()), || ready(())));
         assert!(writer.as_mut().now_or_never().is_none());
         assert!(outbox.flush().now_or_never().is_none(), "the pipe has the bytes in its buffer");
@@ -422,7 +528,7 @@ mod tests {
     async fn an_empty_backlog_is_not_awaited() {
         let outbox = Outbox::new(&Limits { output_bytes_hard: 20, ..Limits::default() });
         let mut frame = Frame::result(&duologue_schema::RequestId::from(1), &"a long answer").unwrap();
-        assert!(outbox.push(&mut frame, false, |_| {}).unwrap());
+        assert!(outbox.push(&mut frame, PushMode::Always, |_| {}).unwrap());
         assert!(outbox.has_answer_backlog());
         outbox.finish();
         written(&outbox).await;
@@ -433,8 +539,99 @@ mod tests {
     async fn a_backlog_without_progress_ends_the_connection() {
         let outbox = Outbox::new(&Limits { output_bytes_hard: 20, ..Limits::default() });
         let mut frame = Frame::result(&duologue_schema::RequestId::from(1), &"a long answer").unwrap();
-        assert!(outbox.push(&mut frame, false, |_| {}).unwrap());
+        assert!(outbox.push(&mut frame, PushMode::Always, |_| {}).unwrap());
         let reason = outbox.relieved().await.expect_err("nothing is written");
         assert!(matches!(reason, Closed::OutputStalled { limit: 20 }), "{reason}");
+    }
+
+    /// A pipe that accepts `room` bytes, then nothing until there is more room.
+    #[derive(Clone, Default)]
+    struct Narrow(Arc<Mutex<NarrowState>>);
+
+    #[derive(Default)]
+    struct NarrowState {
+        room: usize,
+        bytes: Vec<u8>,
+        is_broken: bool,
+    }
+
+    impl Narrow {
+        fn with_room(room: usize) -> Self {
+            let pipe = Narrow::default();
+            pipe.0.lock_unpoisoned().room = room;
+            pipe
+        }
+
+        fn text(&self) -> String {
+            String::from_utf8(self.0.lock_unpoisoned().bytes.clone()).unwrap()
+        }
+    }
+
+    impl AsyncWrite for Narrow {
+        fn poll_write(self: Pin<&mut Self>, _: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+            let mut state = self.0.lock_unpoisoned();
+            if state.is_broken {
+                return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+            }
+            let count = bytes.len().min(state.room);
+            if count == 0 {
+                return Poll::Pending;
+            }
+            state.room -= count;
+            state.bytes.extend_from_slice(&bytes[..count]);
+            Poll::Ready(Ok(count))
+        }
+
+        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+
+        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            Poll::Ready(Ok(()))
+        }
+    }
+
+    fn push(outbox: &Outbox, line: &str, mode: PushMode) {
+        assert!(outbox.push(&mut Frame::raw(line), mode, |_| {}).unwrap());
+    }
+
+    #[tokio::test]
+    async fn a_sender_writes_while_the_writer_sleeps() {
+        let (outbox, pipe) = (Outbox::new(&Limits::default()), Narrow::with_room(100));
+        let shared = SharedWriter::new(Box::new(pipe.clone()));
+        let mut writer = Box::pin(outbox.write_with_senders(shared, || ready(())));
+        push(&outbox, "first\n", PushMode::WriteNow);
+        assert_eq!(pipe.text(), "", "the writer has not begun");
+        assert!(writer.as_mut().now_or_never().is_none());
+        push(&outbox, "now\n", PushMode::WriteNow);
+        assert_eq!((pipe.text().as_str(), outbox.unwritten()), ("first\nnow\n", 0));
+        assert!(outbox.flush().now_or_never().is_some());
+        // Behind a frame that waits for the writer, a sender leaves its own to the writer too.
+        push(&outbox, "later\n", PushMode::Always);
+        push(&outbox, "last\n", PushMode::WriteNow);
+        assert_eq!(pipe.text(), "first\nnow\n");
+        outbox.finish();
+        assert!(matches!(writer.as_mut().now_or_never(), Some(Ok(()))));
+        assert_eq!(pipe.text(), "first\nnow\nlater\nlast\n");
+        assert_eq!(Arc::strong_count(&pipe.0), 1, "the pipe is dropped with the writer");
+    }
+
+    #[tokio::test]
+    async fn the_writer_writes_the_rest_of_a_senders_frame() {
+        let (outbox, pipe) = (Outbox::new(&Limits::default()), Narrow::with_room(3));
+        let shared = SharedWriter::new(Box::new(pipe.clone()));
+        let mut writer = Box::pin(outbox.write_with_senders(shared, || ready(())));
+        assert!(writer.as_mut().now_or_never().is_none());
+        push(&outbox, "large\n", PushMode::WriteNow);
+        push(&outbox, "next\n", PushMode::WriteNow);
+        assert_eq!((pipe.text().as_str(), outbox.unwritten()), ("lar", 8));
+        assert!(writer.as_mut().now_or_never().is_none());
+        pipe.0.lock_unpoisoned().room = 100;
+        assert!(writer.as_mut().now_or_never().is_none());
+        assert_eq!((pipe.text().as_str(), outbox.unwritten()), ("large\nnext\n", 0));
+        // The writer reports the error that a sender finds.
+        pipe.0.lock_unpoisoned().is_broken = true;
+        push(&outbox, "lost\n", PushMode::WriteNow);
+        assert!(matches!(writer.as_mut().now_or_never(), Some(Err(Closed::Io(_)))));
     }
 }

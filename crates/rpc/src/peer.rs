@@ -81,7 +81,7 @@ impl Peer {
         let deliver: Deliver = Box::new({
             let name = name.clone();
             move |reply| {
-                let _ = sender.send(typed(&name, reply));
+                let _ = sender.send(typed(|| name, reply));
             }
         });
         let sent = self.send_request(method, params, None, deliver);
@@ -109,8 +109,7 @@ impl Peer {
         stream: Option<QueueId>,
         deliver: impl FnOnce(Result<R::Result, Error>) + Send + 'static,
     ) -> Result<RequestHandle, Error> {
-        let name = Arc::<str>::from(R::METHOD);
-        let deliver: Deliver = Box::new(move |reply| deliver(typed(&name, reply)));
+        let deliver: Deliver = Box::new(move |reply| deliver(typed(|| R::METHOD.into(), reply)));
         self.ask_into(R::METHOD, params, stream, deliver)
     }
 
@@ -134,13 +133,13 @@ impl Peer {
     ) -> Result<u64, Error> {
         // The request is registered before its frame is sent, because a peer in the same process may
         // respond during the push.
-        let id = self.shared.pending.register(stream, deliver)?;
+        let (id, is_only) = self.shared.pending.register(stream, deliver)?;
         let registered = self.shared.pending.forget_on_drop(id);
         let frame = Frame::request(id, method, params);
         std::mem::forget(registered);
         let sent = frame
             .map_err(|error| Error::Encode { method: method.into(), error: Arc::new(error) })
-            .and_then(|frame| self.shared.send(frame));
+            .and_then(|frame| self.shared.send_request(frame, is_only));
         match sent {
             Ok(()) => {
                 self.shared.budget.relief.notify_one();
@@ -359,9 +358,12 @@ impl RequestHandle {
     }
 }
 
-/// Decodes a response.
-fn typed<T: DeserializeOwned>(method: &Arc<str>, response: RawResponse<'_>) -> Result<T, Error> {
-    let decode = |error| Error::Decode { method: method.clone(), error: Arc::new(error) };
+/// Decodes a response. Calls `method` for an error alone.
+fn typed<T: DeserializeOwned>(
+    method: impl FnOnce() -> Arc<str>,
+    response: RawResponse<'_>,
+) -> Result<T, Error> {
+    let decode = |error| Error::Decode { method: method(), error: Arc::new(error) };
     match response {
         RawResponse::Result(raw) => serde_json::from_str(raw.get())
             .or_else(|error| {

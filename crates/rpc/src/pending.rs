@@ -42,8 +42,8 @@ struct State {
 }
 
 impl Pending {
-    /// Adds a request and returns its id. Called before the request is sent.
-    pub(crate) fn register(&self, stream: Option<QueueId>, deliver: Deliver) -> Result<u64, Error> {
+    /// Adds a request. Returns its id, and true if no other request waits. Called before the request is sent.
+    pub(crate) fn register(&self, stream: Option<QueueId>, deliver: Deliver) -> Result<(u64, bool), Error> {
         let mut state = self.0.lock_unpoisoned();
         let id = state.last_id + 1;
         let request = PendingRequest { deliver, stream, withdrawn: false, wanted: true };
@@ -51,9 +51,10 @@ impl Pending {
         if inserted.is_ok() {
             state.last_id = id;
         }
+        let is_only = state.table.len() == 1;
         drop(state);
         // A rejected callback is dropped here, outside the lock: it may own a `ResponseFuture`, whose drop takes it.
-        inserted.map(|_| id).map_err(|(reason, _)| Error::Closed(reason))
+        inserted.map(|_| (id, is_only)).map_err(|(reason, _)| Error::Closed(reason))
     }
 
     /// Removes a request. Returns false if it has its response already.
@@ -174,7 +175,7 @@ mod tests {
     #[test]
     fn only_the_token_of_a_request_resolves_it() {
         let pending = Pending::default();
-        assert_eq!(pending.register(None, Box::new(|_| {})).unwrap(), 1);
+        assert_eq!(pending.register(None, Box::new(|_| {})).unwrap(), (1, true));
         let resolves = |id: &str| {
             let id = RawValue::from_string(id.to_owned()).unwrap();
             pending.resolve(&id, RawResponse::Result(RawValue::NULL))

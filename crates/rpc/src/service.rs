@@ -71,10 +71,10 @@ pub trait Service: Send + Sync + 'static {
     /// Decodes and handles that notification in one pass, if the members of its line are in the usual order.
     ///
     /// `params` begins an object but is not validated. If it is not exactly one valid object, do nothing and return
-    /// false: the line takes the general path then. It is not called while a [`Tap`](crate::Tap) is set. A panic costs
-    /// the line.
-    fn notification_fast_path(&self, params: &str, wire_bytes: usize) -> bool {
-        let _ = (params, wire_bytes);
+    /// false: the line takes the general path then. Otherwise call `valid` before the notification has any effect, since
+    /// a [`Tap`](crate::Tap) sees the line in that call. A panic costs the line.
+    fn notification_fast_path(&self, params: &str, wire_bytes: usize, valid: &dyn Fn()) -> bool {
+        let _ = (params, wire_bytes, valid);
         false
     }
 
@@ -339,10 +339,10 @@ impl Responder {
         });
         self.answered = true;
         // Free the id before the peer can see the response, because it may reuse the id at once.
-        self.shared.in_flight.lock_unpoisoned().remove(&self.id);
+        let is_last = self.shared.in_flight.lock_unpoisoned().remove(&self.id);
         let Ok(frame) = frame else { return };
         let _ = if following.is_empty() {
-            self.shared.send_all(&mut [frame], InsideTapPolicy::Defer)
+            self.shared.send_response(frame, is_last)
         } else {
             following.insert(0, frame);
             self.shared.send_all(&mut following, InsideTapPolicy::Defer)

@@ -119,7 +119,10 @@ mod system {
         let end = EndWatch { input: fcntl_dupfd_cloexec(&input, 3)?, parent: parent() };
         dup2_stdin(File::open("/dev/null")?)?;
         dup2_stdout(rustix::stdio::stderr())?;
-        Ok(Stdio { transport: Transport::new(reader(input)?, writer(output)?), end: InputWatch(end) })
+        let (output, at_once) = writer(output)?;
+        let transport = Transport::new(reader(input)?, output);
+        let transport = if at_once { transport.writes_at_once() } else { transport };
+        Ok(Stdio { transport, end: InputWatch(end) })
     }
 
     fn kind(fd: &OwnedFd) -> io::Result<FileType> {
@@ -170,14 +173,15 @@ mod system {
         }
     }
 
-    fn writer(fd: OwnedFd) -> io::Result<Output> {
+    /// Returns the output, and true if senders may write to it.
+    fn writer(fd: OwnedFd) -> io::Result<(Output, bool)> {
         Ok(match kind(&fd)? {
             FileType::Fifo => match reopened(&fd, true).and_then(pipe::Sender::from_file) {
-                Ok(pipe) => Box::new(pipe),
-                Err(_) => Box::new(tokio::fs::File::from_std(fd.into())),
+                Ok(pipe) => (Box::new(pipe), true),
+                Err(_) => (Box::new(tokio::fs::File::from_std(fd.into())), false),
             },
-            FileType::Socket => Box::new(socket(fd)?),
-            _ => Box::new(tokio::fs::File::from_std(fd.into())),
+            FileType::Socket => (Box::new(socket(fd)?), true),
+            _ => (Box::new(tokio::fs::File::from_std(fd.into())), false),
         })
     }
 

@@ -208,13 +208,13 @@ impl ConnectionTap {
     pub(crate) fn outgoing(&self, frame: &Frame, shown: TapDepth) {
         let deferred = usize::from(shown == TapDepth::Deferred);
         self.showing.store(this_thread() | deferred, Relaxed);
-        self.show(Direction::Outgoing, frame.line(), true);
+        self.show(Direction::Outgoing, Instant::now(), frame.line(), true);
         self.showing.store(0, Relaxed);
     }
 
     /// Shows a frame. A panic of the tap is logged.
-    pub(crate) fn show(&self, direction: Direction, bytes: &[u8], is_message: bool) {
-        let frame = TappedFrame { direction, at: Instant::now(), bytes, is_message };
+    pub(crate) fn show(&self, direction: Direction, at: Instant, bytes: &[u8], is_message: bool) {
+        let frame = TappedFrame { direction, at, bytes, is_message };
         if catch_unwind(AssertUnwindSafe(|| self.tap.frame(frame))).is_err() {
             tracing::error!("a tap panicked at a frame");
         }
@@ -435,5 +435,67 @@ mod tests {
             assert_eq!(written.len(), methods.len());
             busy.check_attempts(6);
         });
+    }
+
+    /// Logs the lines that a tap sees and the notifications that the service handles, in their order.
+    #[derive(Clone, Default)]
+    struct Order(Arc<Mutex<Vec<String>>>);
+
+    impl Order {
+        fn log(&self, event: &str, text: &str) {
+            self.0.lock_unpoisoned().push(format!("{event} {text}"));
+        }
+    }
+
+    impl Tap for Order {
+        fn frame(&self, frame: TappedFrame<'_>) {
+            let kind = if frame.is_message { "message" } else { "noise" };
+            self.log(kind, &String::from_utf8_lossy(frame.bytes));
+        }
+    }
+
+    impl Service for Order {
+        fn request(&self, _: Incoming<'_>, _: Responder) {}
+
+        fn notification(&self, notification: Incoming<'_>) {
+            self.log("general", notification.params.map_or("", |params| params.get()));
+        }
+
+        fn fast_path_method(&self) -> Option<&'static str> {
+            Some("_fast")
+        }
+
+        fn notification_fast_path(&self, params: &str, _: usize, valid: &dyn Fn()) -> bool {
+            let is_valid = serde_json::from_str::<serde::de::IgnoredAny>(params).is_ok();
+            if is_valid {
+                valid();
+                self.log("fast", params);
+            }
+            is_valid
+        }
+    }
+
+    #[tokio::test]
+    async fn a_tap_sees_each_line_once_before_it_has_an_effect() {
+        let (ours, theirs) = Transport::memory();
+        let order = Order::default();
+        let peer = PeerBuilder::new(ours).tap(Arc::new(order.clone())).start(|_| order.clone());
+        let (_input, mut output) = theirs.into_split();
+        let fast = r#"{"jsonrpc":"2.0","method":"_fast","params":{"a":1}}"#;
+        let other = r#"{"method":"_fast","jsonrpc":"2.0","params":{"b":2}}"#;
+        let broken = r#"{"jsonrpc":"2.0","method":"_fast","params":{"c":}}"#;
+        output.write_all([fast, other, broken, fast, ""].join("\n").as_bytes()).await.unwrap();
+        drop((output, _input));
+        peer.closed().await;
+        let expected = [
+            &format!("message {fast}"),
+            r#"fast {"a":1}"#,
+            &format!("message {other}"),
+            r#"general {"b":2}"#,
+            &format!("noise {broken}"),
+            &format!("message {fast}"),
+            r#"fast {"a":1}"#,
+        ];
+        assert_eq!(*order.0.lock_unpoisoned(), expected);
     }
 }

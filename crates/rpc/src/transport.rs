@@ -1,6 +1,13 @@
 //! The byte streams of a connection.
 
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
 use tokio::io::{AsyncRead, AsyncWrite};
+
+use crate::sync::{Lock, Mutex};
 
 type Reader = Box<dyn AsyncRead + Send + Unpin>;
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
@@ -17,6 +24,7 @@ type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 pub struct Transport {
     pub(crate) reader: Reader,
     pub(crate) writer: Writer,
+    pub(crate) writes_at_once: bool,
 }
 
 impl Transport {
@@ -25,7 +33,18 @@ impl Transport {
         reader: impl AsyncRead + Send + Unpin + 'static,
         writer: impl AsyncWrite + Send + Unpin + 'static,
     ) -> Self {
-        Transport { reader: Box::new(reader), writer: Box::new(writer) }
+        Transport { reader: Box::new(reader), writer: Box::new(writer), writes_at_once: false }
+    }
+
+    /// Declares that the writer is a nonblocking pipe or socket without a buffer of its own.
+    ///
+    /// Polling it outside a task, without a flush, must write at once what fits. Then the sender of a single request or
+    /// response writes it without waking the writer's task. Do not declare this for files, terminals and wrappers that
+    /// buffer.
+    #[must_use]
+    pub fn writes_at_once(mut self) -> Self {
+        self.writes_at_once = true;
+        self
     }
 
     /// Returns the two halves.
@@ -53,5 +72,29 @@ impl Transport {
 impl std::fmt::Debug for Transport {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Transport").finish_non_exhaustive()
+    }
+}
+
+/// The writing half, shared by the writer and the senders. One of them writes at a time.
+#[derive(Clone)]
+pub(crate) struct SharedWriter(Arc<Mutex<Writer>>);
+
+impl SharedWriter {
+    pub(crate) fn new(writer: Writer) -> Self {
+        SharedWriter(Arc::new(Mutex::new(writer)))
+    }
+}
+
+impl AsyncWrite for SharedWriter {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut *self.0.lock_unpoisoned()).poll_write(cx, bytes)
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.lock_unpoisoned()).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut *self.0.lock_unpoisoned()).poll_shutdown(cx)
     }
 }

@@ -111,7 +111,10 @@ impl Pair {
             let ledger = ledger.clone();
             PeerBuilder::new(transport).limits(tight()).start(|peer| ModelService::new(peer, side, ledger))
         };
-        let peers = [start(Transport::new(here, from_here), 0), start(Transport::new(there, from_there), 1)];
+        let peers = [
+            start(Transport::new(here, from_here).writes_at_once(), 0),
+            start(Transport::new(there, from_there), 1),
+        ];
         Pair { peers, ledger, gentle, ending: Arc::default() }
     }
 

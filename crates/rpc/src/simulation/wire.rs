@@ -92,9 +92,16 @@ impl SimulatedPipe {
 /// read and write.
 pub(super) fn wire(rng: &mut Rng, least: usize) -> (Transport, Transport, [SimulatedPipe; 2]) {
     let (there, back) = (SimulatedPipe::new(rng, least), SimulatedPipe::new(rng, least));
-    let left = Transport::new(back.reader(rng.fork(), least), there.writer(rng.fork(), least));
-    let right = Transport::new(there.reader(rng.fork(), least), back.writer(rng.fork(), least));
+    let left = transport(back.reader(rng.fork(), least), there.writer(rng.fork(), least));
+    let right = transport(there.reader(rng.fork(), least), back.writer(rng.fork(), least));
     (left, right, [there, back])
+}
+
+/// Lets senders write if the pipe does not buffer.
+fn transport(reader: PipeReader, writer: PipeWriter) -> Transport {
+    let buffers = writer.buffers;
+    let transport = Transport::new(reader, writer);
+    if buffers { transport } else { transport.writes_at_once() }
 }
 
 pub(super) struct PipeReader {

@@ -9,8 +9,9 @@ use super::{Wire, block_on, every_order, patient};
 use crate::error::Closed;
 use crate::frame::Frame;
 use crate::limits::Limits;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, PushMode};
 use crate::sync::{Lock, Mutex};
+use crate::transport::SharedWriter;
 
 fn outbox(limits: Limits) -> Arc<Outbox> {
     Arc::new(Outbox::new(&limits))
@@ -25,7 +26,7 @@ fn write_all(outbox: &Outbox, most: usize) -> Vec<String> {
 }
 
 fn push(outbox: &Outbox, line: &str) -> bool {
-    outbox.push(&mut Frame::raw(line), false, |_| {}).is_ok_and(|pushed| pushed)
+    outbox.push(&mut Frame::raw(line), PushMode::Always, |_| {}).is_ok_and(|pushed| pushed)
 }
 
 #[test]
@@ -52,6 +53,40 @@ fn accepted_frames_are_written_once_and_in_order() {
             let own: Vec<&String> = written.iter().filter(|line| line.starts_with(name)).collect();
             assert_eq!(own, expected.iter().collect::<Vec<_>>(), "{written:?}");
         }
+    });
+}
+
+/// Senders write themselves while the writer sleeps. Nothing is lost, written twice or out of order.
+#[test]
+fn senders_write_while_the_writer_sleeps() {
+    every_order("two senders that write, finish, a writer of short writes", || {
+        let outbox = outbox(patient());
+        let written = Arc::new(Mutex::new(Vec::new()));
+        let writer = thread::spawn({
+            let (outbox, written) = (outbox.clone(), written.clone());
+            move || {
+                let receive = move |line: &str| written.lock_unpoisoned().push(line.to_owned());
+                let pipe = SharedWriter::new(Box::new(Wire::new(2, receive)));
+                block_on(outbox.write_with_senders(pipe, || ready(())))
+            }
+        });
+        let send =
+            |outbox: &Outbox, line| outbox.push(&mut Frame::raw(line), PushMode::WriteNow, |_| {}).is_ok();
+        let other = thread::spawn({
+            let outbox = outbox.clone();
+            move || assert!(send(&outbox, "b1\n"))
+        });
+        assert!(send(&outbox, "a1\n"));
+        assert!(send(&outbox, "a2\n"));
+        assert!(block_on(outbox.flush()).is_ok());
+        let own = |written: &[String]| {
+            written.iter().filter(|line| line.starts_with('a')).cloned().collect::<Vec<_>>()
+        };
+        assert_eq!(own(&written.lock_unpoisoned()), ["a1", "a2"]);
+        other.join().expect("no panic");
+        outbox.finish();
+        assert!(writer.join().expect("no panic").is_ok());
+        assert_eq!(written.lock_unpoisoned().len(), 3);
     });
 }
 
@@ -97,7 +132,7 @@ fn senders_that_wait_for_space_get_it() {
                     let mut frame = Frame::raw(line);
                     loop {
                         outbox.room().await.expect("open");
-                        if outbox.push(&mut frame, true, |_| {}).expect("open") {
+                        if outbox.push(&mut frame, PushMode::IfRoom, |_| {}).expect("open") {
                             return;
                         }
                     }
@@ -175,7 +210,7 @@ fn too_much_output_closes() {
         let outbox = outbox(limits);
         let send = |line: &'static str| {
             let outbox = outbox.clone();
-            move || outbox.push(&mut Frame::raw(line), false, |_| {})
+            move || outbox.push(&mut Frame::raw(line), PushMode::Always, |_| {})
         };
         let other = thread::spawn(send("b2\n"));
         let results = [send("a1\n")(), other.join().expect("no panic")];

@@ -125,7 +125,7 @@ fn a_paused_reader_is_woken_by_a_request() {
             let (budget, pending) = (budget.clone(), pending.clone());
             move || {
                 // As `Peer::send_request` does.
-                let id = pending.register(None, Box::new(|_: RawResponse<'_>| {})).ok();
+                let id = pending.register(None, Box::new(|_: RawResponse<'_>| {})).ok().map(|(id, _)| id);
                 budget.relief.notify_one();
                 id
             }
