@@ -54,6 +54,8 @@ pub(crate) struct AgentService<A> {
     shared: Arc<Shared<A>>,
     exchange: ExchangeService,
     extensions: Extensions,
+    /// Called after the response to `initialize`.
+    initialized: Box<dyn Fn() + Send + Sync>,
 }
 
 struct Shared<A> {
@@ -74,6 +76,7 @@ impl<A: Agent> AgentService<A> {
         exchange: ExchangeConnector,
         extensions: Extensions,
         clear_policy: ClearPolicy,
+        initialized: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
         let sessions = SessionTable::default();
         let mut capabilities = agent.capabilities();
@@ -94,6 +97,7 @@ impl<A: Agent> AgentService<A> {
             }),
             exchange,
             extensions,
+            initialized,
         }
     }
 
@@ -224,10 +228,14 @@ impl<A: Agent> Service for AgentService<A> {
     fn request(&self, request: Incoming<'_>, responder: Responder) {
         match ClientRequest::decode(request.method, request.params) {
             Some(Ok(decoded)) => {
+                let is_initialize = matches!(decoded, ClientRequest::Initialize(_));
                 if let ClientRequest::Initialize(initialize) = &decoded {
                     self.exchange.set_peer_capabilities(initialize.client_capabilities.meta.as_ref());
                 }
                 self.route(decoded, request.wire_bytes, responder);
+                if is_initialize {
+                    (self.initialized)();
+                }
             }
             Some(Err(error)) => refuse(responder, error),
             None => {

@@ -360,10 +360,12 @@ impl Session {
         if self.inner.closing.load(Relaxed) > 0 {
             return Err("the session is being closed");
         }
-        let begun = self.inner.turn.send_if_modified(|turn| {
-            let free = turn.is_none();
+        let mut begun = false;
+        self.inner.turn.send_if_modified(|turn| {
+            begun = turn.is_none();
             turn.get_or_insert(cancellation);
-            free
+            // Nobody waits for the beginning of a turn.
+            false
         });
         if begun { Ok(()) } else { Err("a prompt is already running in this session") }
     }
@@ -385,9 +387,11 @@ impl Session {
     /// Frees the slot for a turn and sends the response in one step. After the response the slot is free,
     /// and anything that sees the free slot follows the response.
     pub(crate) fn end_turn(&self, answer: impl FnOnce()) {
-        self.inner.turn.send_modify(|turn| {
+        self.inner.turn.send_if_modified(|turn| {
             answer();
             *turn = None;
+            // A receiver that subscribes later sees the free slot. Waking costs more than this check.
+            self.inner.turn.receiver_count() > 0
         });
     }
 
