@@ -6,6 +6,7 @@ use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse};
 use duologue_client::{
     Client, Command, Connection, Conversation, PromptBuilder, Session, SessionUpdate, StopReason,
 };
+use duologue_transcript::{Recorder, Side};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
@@ -22,24 +23,43 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 /// A play there is none of, and whatever goes wrong in it.
 #[expect(clippy::print_stdout, reason = "its output is its result")]
 pub async fn main(allocations: Allocations) -> Result<()> {
-    let args: Vec<String> = std::env::args().skip(1).skip_while(|arg| arg == crate::MANY_THREADS).collect();
+    let mut args: Vec<String> =
+        std::env::args().skip(1).skip_while(|arg| arg == crate::MANY_THREADS).collect();
+    let records = args.first().is_some_and(|arg| arg == crate::RECORD);
+    if records {
+        args.remove(0);
+    }
     let end = args.iter().position(|arg| arg == "--").ok_or("PLAY NUMBER.. -- AGENT ARG..")?;
     let (play, agent) = (Play::parse(&args[..end])?, &args[end + 1..]);
     let figures = match play {
         Play::Start { count } => start(agent, count).await?,
-        _ => Stage::new(agent, allocations).await?.play(play).await?,
+        _ if records => recorded(agent, allocations, play).await?,
+        _ => Stage::new(agent, allocations, None).await?.play(play).await?,
     };
     println!("{}", figures.line());
     Ok(())
 }
 
-async fn connect(agent: &[String]) -> Result<Connection> {
+/// Plays with a recorder. Its file is complete at the end of the play, but not yet on the disk.
+async fn recorded(agent: &[String], allocations: Allocations, play: Play) -> Result<Figures> {
+    let folder = tempfile::tempdir()?;
+    let recorder = Recorder::create(folder.path().join("recording.jsonl"))?;
+    let stage = Stage::new(agent, allocations, Some(recorder.clone())).await?;
+    let figures = stage.play(play).await?;
+    recorder.finish().await?;
+    Ok(figures)
+}
+
+async fn connect(agent: &[String], recorder: Option<Recorder>) -> Result<Connection> {
     let (program, args) = agent.split_first().ok_or("an agent is missing after --")?;
     let file = "x".repeat(FILE_BYTES);
-    let client = Client::new(()).on(move |_, _: ReadTextFileRequest| {
+    let mut client = Client::new(()).on(move |_, _: ReadTextFileRequest| {
         let file = file.clone();
         async { Ok(ReadTextFileResponse::new(file)) }
     });
+    if let Some(recorder) = recorder {
+        client = client.tap(recorder.tap(Side::Client));
+    }
     Ok(client.spawn(Command::new(program).args(args).show_stderr()).await?)
 }
 
@@ -49,7 +69,7 @@ async fn start(agent: &[String], count: usize) -> Result<Figures> {
     let mut watch = Watch::start(count);
     for _ in 0..count {
         watch.again();
-        let connection = connect(agent).await?;
+        let connection = connect(agent, None).await?;
         watch.lap();
         connection.close().await;
         figures.messages += 1;
@@ -63,13 +83,14 @@ struct Stage {
     connection: Connection,
     session: Session,
     allocations: Allocations,
+    recorder: Option<Recorder>,
 }
 
 impl Stage {
-    async fn new(agent: &[String], allocations: Allocations) -> Result<Self> {
-        let connection = connect(agent).await?;
+    async fn new(agent: &[String], allocations: Allocations, recorder: Option<Recorder>) -> Result<Self> {
+        let connection = connect(agent, recorder.clone()).await?;
         let session = connection.new_session("/bench").await?;
-        Ok(Stage { connection, session, allocations })
+        Ok(Stage { connection, session, allocations, recorder })
     }
 
     /// Plays it, with a look at both processes before and after.
@@ -101,6 +122,9 @@ impl Stage {
     async fn stream(&self, count: usize, bytes: usize) -> Result<Figures> {
         let begun = Instant::now();
         let (messages, bytes) = counted(&self.session, format!("stream {count} {bytes}")).await?;
+        if let Some(recorder) = &self.recorder {
+            recorder.flush().await?;
+        }
         Ok(Figures { messages, bytes, wall: begun.elapsed(), ..Figures::default() })
     }
 

@@ -34,6 +34,8 @@ pub struct Workload {
     pub floor: bool,
     /// True if our programs also play it with those of the other SDKs.
     pub mixed: bool,
+    /// True if our client also plays it with a recorder.
+    pub recorded: bool,
     /// A note for readers of its table.
     pub note: &'static str,
 }
@@ -47,6 +49,7 @@ const STREAM: Workload = Workload {
     pinned: false,
     floor: true,
     mixed: true,
+    recorded: false,
     note: "",
 };
 
@@ -70,7 +73,7 @@ const READS: Workload = Workload {
 
 /// All of them, in the order of the page.
 pub const WORKLOADS: &[Workload] = &[
-    STREAM,
+    Workload { recorded: true, ..STREAM },
     Workload {
         name: "a1k",
         title: "(a) one turn of 200,000 updates of 1 KiB",

@@ -120,6 +120,9 @@ fn measure(
 ) -> Result<Results> {
     let mut pairs = pairs::own(subjects);
     pairs.retain(|pair| workload.floor || pair.kind != Some(pairs::PairKind::Floor));
+    if workload.recorded {
+        pairs.extend(pairs::recorded(subjects));
+    }
     let own = pairs.len();
     if workload.mixed && !options.quick {
         pairs.extend(pairs::mixed(subjects));

@@ -52,6 +52,8 @@ pub struct Peers {
 pub const OURS: &str = "duologue";
 /// Our own pair on the runtime that `#[tokio::main]` makes.
 pub const OURS_MANY: &str = "duologue, a thread a core";
+/// Our own pair, whose client records the connection.
+pub const OURS_RECORDED: &str = "duologue, recorded";
 /// The floor that parses.
 pub const SERDE: &str = "floor: serde";
 /// The floor that does not.
@@ -115,6 +117,15 @@ pub fn mixed(subjects: &[BenchSubject]) -> Vec<Pair> {
     };
     let peers = subjects.iter().filter(|subject| subject.kind == PairKind::Peer);
     peers.flat_map(|peer| [pair(ours, peer), pair(peer, ours)]).collect()
+}
+
+/// Our own pair with a recorder on the client's side.
+#[must_use]
+pub fn recorded(subjects: &[BenchSubject]) -> Option<Pair> {
+    let mut pair = own(subjects).into_iter().find(|pair| pair.name == OURS)?;
+    pair.name = OURS_RECORDED.to_owned();
+    pair.client.push(crate::RECORD.to_owned());
+    Some(pair)
 }
 
 /// Our own pair with a counting allocator.

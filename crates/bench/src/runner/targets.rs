@@ -2,13 +2,15 @@
 
 use std::fmt::Write as _;
 
-use super::pairs::{OURS, SERDE};
+use super::pairs::{OURS, OURS_MANY, OURS_RECORDED, SERDE};
 use super::stats::{BenchSummary, times_as_good};
 use super::table::{Results, TableRow, number};
 use crate::workloads::Figure;
 
 /// The official Rust crate as its documentation has it.
 const STOCK: &str = "Rust SDK, stock";
+/// The official Rust crate in its fastest form.
+const SYNC: &str = "Rust SDK, synchronous writes";
 
 /// One target.
 #[derive(Clone, Debug, PartialEq)]
@@ -52,6 +54,7 @@ pub fn judge(all: &[Results]) -> Vec<Target> {
                 judge.cpu("CPU at most 3 times the floor's", 3.0);
                 judge.peaks("peak of the agent at most 8 MB, of the client 12 MB", 8.0, 12.0);
                 judge.allocations("at most 3 allocations for each, both sides together", 3.0);
+                judge.share_of("recording costs at most 10 % of the rate", OURS_RECORDED, OURS, 0.9);
             }
             "a1k" => {
                 judge.peaks("peak of the agent at most 8 MB, of the client 12 MB", 8.0, 12.0);
@@ -59,11 +62,24 @@ pub fn judge(all: &[Results]) -> Vec<Target> {
             }
             "b1" | "c1" => {
                 judge.share_of_floor("mean at most 2.2 times the floor's", 1.0 / 2.2);
+                judge.share_of(
+                    "with a thread a core, mean at most 2.5 times the floor's",
+                    OURS_MANY,
+                    SERDE,
+                    1.0 / 2.5,
+                );
                 judge.ahead_of_fastest("mean at most half of the fastest peer's", 2.0);
                 judge.p99("p99 below every peer's");
             }
             "d" => judge.ahead_of_fastest("6 times the fastest peer", 6.0),
-            "e" => judge.at_most("at most 1.5 ms", 1.5),
+            "e" => {
+                judge.at_most("at most 1.5 ms", 1.5);
+                judge.share_of_floor("at most 1.1 times the floor's", 1.0 / 1.1);
+            }
+            "f" => judge.grown("at most 1,200 bytes on each side", 1200.0),
+            "g" => {
+                judge.share_of("at most as long as with synchronous writes of the Rust SDK", OURS, SYNC, 1.0)
+            }
             _ => {}
         }
         judge.ahead_of_fastest("no peer is ahead", 1.0);
@@ -92,13 +108,25 @@ impl Judge<'_> {
     }
 
     fn share_of_floor(&mut self, asks: &'static str, share: f64) {
-        let Some(floor) = self.results.of(SERDE) else { return };
-        let good = times_as_good(self.figure(), self.ours.value, floor.value);
-        let values = (number(self.ours.value), number(floor.value));
+        self.share_of(asks, OURS, SERDE, share);
+    }
+
+    /// Asks that the pair `name` is at least `share` times as good as the pair `other`.
+    fn share_of(&mut self, asks: &'static str, name: &str, other: &str, share: f64) {
+        let Some((one, base)) = self.results.of(name).zip(self.results.of(other)) else { return };
+        let good = times_as_good(self.figure(), one.value, base.value);
+        let whose = if other == SERDE { "the floor's " } else { "" };
         // The ratio of durations is inverted, as the target states it.
         let ratio = if self.figure() == Figure::Rate { good } else { 1.0 / good };
-        let measured = format!("{} × ({} to the floor's {})", number(ratio), values.0, values.1);
+        let measured =
+            format!("{} × ({} to {whose}{})", number(ratio), number(one.value), number(base.value));
         self.add(asks, good >= share, measured);
+    }
+
+    fn grown(&mut self, asks: &'static str, most: f64) {
+        let Some((client, agent)) = self.ours.client_grown.zip(self.ours.agent_grown) else { return };
+        let measured = format!("{} in the client, {} in the agent", number(client), number(agent));
+        self.add(asks, client <= most && agent <= most, measured);
     }
 
     fn ahead_of_fastest(&mut self, asks: &'static str, times: f64) {

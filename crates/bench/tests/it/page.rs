@@ -1,7 +1,7 @@
 //! The statistics, the tables, the targets and the picture, from runs that are made up.
 
 use duologue_bench::play::Latency;
-use duologue_bench::runner::pairs::{OURS, PairKind, SERDE};
+use duologue_bench::runner::pairs::{OURS, OURS_MANY, OURS_RECORDED, PairKind, SERDE};
 use duologue_bench::runner::play::BenchRun;
 use duologue_bench::runner::stats::{BenchSummary, allocations, figures, median, times_as_good};
 use duologue_bench::runner::table::{Results, TableRow, number, section};
@@ -126,6 +126,34 @@ fn targets_are_met_or_not() {
     assert_eq!(met(10.0), [true; 4]);
     assert_eq!(met(16.0), [false, false, true, true]);
     assert_eq!(met(31.0), [false; 4]);
+}
+
+/// A target about two pairs of a table, or about both sides of ours.
+#[test]
+fn targets_compare_any_two_pairs_and_each_side() {
+    let line = |name: &str, rows: Vec<TableRow>, asks: &str| {
+        let results = Results { workload: workload(name), small: false, rows };
+        let text = targets::section(&targets::judge(&[results]));
+        let line = text.lines().find(|line| line.contains(asks)).expect("its line").to_owned();
+        line.rsplit_once(asks).expect("its text").1.to_owned()
+    };
+    let ours = PairKind::Ours;
+    for (recorded, end) in
+        [(950.0, "0.950 × (950 to 1,000) | yes |"), (850.0, "0.850 × (850 to 1,000) | **no** |")]
+    {
+        let rows = vec![row(OURS, ours, 1000.0), row(OURS_RECORDED, ours, recorded)];
+        assert!(line("a40", rows, "10 % of the rate").ends_with(end), "{recorded}");
+    }
+    let rows = vec![row(SERDE, PairKind::Floor, 4.0), row(OURS, ours, 8.0), row(OURS_MANY, ours, 11.0)];
+    let many = line("b1", rows, "with a thread a core, mean at most 2.5 times the floor's");
+    assert!(many.ends_with("2.75 × (11.0 to the floor's 4.00) | **no** |"), "{many}");
+    let rows = vec![row(OURS, ours, 20.0), row("Rust SDK, synchronous writes", PairKind::Peer, 25.0)];
+    let image = line("g", rows, "with synchronous writes of the Rust SDK");
+    assert!(image.ends_with("0.800 × (20.0 to 25.0) | yes |"), "{image}");
+    let mut sides = row(OURS, ours, 2100.0);
+    (sides.figures.client_grown, sides.figures.agent_grown) = (Some(800.0), Some(1300.0));
+    let grown = line("f", vec![sides], "at most 1,200 bytes on each side");
+    assert!(grown.ends_with("800 in the client, 1,300 in the agent | **no** |"), "{grown}");
 }
 
 #[test]
