@@ -7,6 +7,8 @@
 
 #[path = "check_faults/agent.rs"]
 mod agent;
+#[path = "check_faults/dialogues.rs"]
+mod dialogues;
 #[path = "check_faults/envelopes.rs"]
 mod envelopes;
 
@@ -23,8 +25,14 @@ const AT_ONCE: usize = 4;
 /// The agent without a fault.
 const NONE: &str = "none";
 /// Agents that do what not all do, and may.
-const UNUSUAL: &[&str] =
-    &["few-sessions", "few-sessions-for-good", "no-resume-of-the-living", "lends-a-pipe", "no-envelopes"];
+const UNUSUAL: &[&str] = &[
+    "few-sessions",
+    "few-sessions-for-good",
+    "no-resume-of-the-living",
+    "lends-a-pipe",
+    "no-envelopes",
+    "long-turn",
+];
 /// More faults, which have no check of their own name.
 const MORE: &[&str] = &[
     "answers-notifications",
@@ -40,9 +48,11 @@ const MORE: &[&str] = &[
     "refuses-option",
     "no-option-method",
     "end-turn-on-cancel",
+    "modes-without-option",
 ];
 /// Faults that show when nothing comes, however long one waits.
 const SILENT: &[&str] = &[
+    "long-turn",
     "silent-initialize",
     "silent-prompt",
     "deaf-prompt",
@@ -73,6 +83,7 @@ fn found_by(fault: &str) -> Option<&str> {
         "errors-without-id" | "errors-with-null-id" => "answer-id",
         "refuses-option" | "no-option-method" => "set-config-option",
         "end-turn-on-cancel" => "cancel-ends-turn",
+        "modes-without-option" => "mode-option",
         other => other,
     })
 }
@@ -80,7 +91,10 @@ fn found_by(fault: &str) -> Option<&str> {
 /// The checks that are skipped because of the fault, at least.
 fn skipped_by(fault: &str) -> &[&str] {
     match fault {
-        "prompt-answered" | "discover-fits" => &["frames-valid"],
+        "prompt-answered" | "discover-fits" | "work-answered" => &["frames-valid"],
+        "dialogue-receipt" => {
+            &["dialogue-repetition", "dialogue-conflict", "dialogue-expired", "dialogue-moves"]
+        }
         "answers-notifications" => &["cancel-without-turn", "cancel-request", "one-answer"],
         "silent-initialize" | "retyped-initialize-id" => &["answer-id", "prompt-answered", "exits-on-eof"],
         "silent-prompt" => &[
@@ -123,6 +137,12 @@ fn names(fault: &str) -> &str {
         "errors-with-null-id" => "is answered with the id null",
         "refuses-option" => "the model is fixed for this account",
         "silent-prompt" | "deaf-prompt" => "no answer to session/prompt within 5 s",
+        "paths-absolute" => "locations[].path \"src/main.rs\" must be absolute, in session/",
+        "work-missing-member" => "without context does not name it",
+        "mode-option" => "no config_option_update has it",
+        "modes-without-option" => "clients that show only config options hide them",
+        "dialogue-refusal" => "the error has no failed_message_id",
+        "dialogue-receipt" => "the receipt is for the message another",
         _ => "",
     }
 }
@@ -206,6 +226,26 @@ fn try_fault(fault: &str, severities: &BTreeMap<String, String>) -> Result<(), S
     }
     if fault == NONE && !skipped.is_empty() {
         return Err(format!("skipped: {skipped:?}"));
+    }
+    if fault == "long-turn" {
+        // Cancelled turns are checked although no turn ends within the timeout, and none of the checks fails.
+        for checks in [None, Some("cancel")] {
+            let only = checks.map_or(vec![], |checks| vec!["--only", checks]);
+            let rows = match checks {
+                None => output.clone(),
+                Some(_) => duologue(
+                    &[&["check", "--json", "--timeout", "2"], &only[..], &["--", this, "--agent", fault]]
+                        .concat(),
+                ),
+            };
+            let verdict =
+                |check: &str| rows.iter().find(|row| row["check"] == check).map(|row| text(row, "verdict"));
+            if verdict("cancel-ends-turn").as_deref() != Some("pass")
+                || rows.iter().any(|row| row["verdict"] == "fail")
+            {
+                return Err(format!("with {only:?}: {rows:?}"));
+            }
+        }
     }
     let Some(finder) = found_by(fault) else { return Ok(()) };
     let because = format!("because {finder} ");

@@ -186,6 +186,8 @@ pub(crate) fn check_of_responses(method: &str) -> Option<&'static str> {
         SetSessionConfigOptionRequest::METHOD => "set-config-option",
         "_session/ping" => "ping-answered",
         "_session/discover" => "discover-fits",
+        "_session/dialogue" => "dialogue-refusal",
+        "_session/work" => "work-answered",
         method if method.starts_with("_duologue.dev/") => "unknown-extension",
         _ => return None,
     })
@@ -225,5 +227,8 @@ pub(crate) mod page {
     pub(crate) const AUTHENTICATION: &str = "https://agentclientprotocol.com/protocol/v1/authentication";
     pub(crate) const EXTENSIBILITY: &str = "https://agentclientprotocol.com/protocol/v1/extensibility";
     pub(crate) const ENVELOPES: &str = "RFD 0004 of Duologue (rfds/0004-envelopes.md)";
+    pub(crate) const DIALOGUES: &str = "RFD 0005 of Duologue (rfds/0005-dialogue.md)";
+    pub(crate) const WORK: &str = "RFD 0006 of Duologue (rfds/0006-work-orders.md)";
+    pub(crate) const OVERVIEW: &str = "https://agentclientprotocol.com/protocol/v1/overview";
     pub(crate) const SCHEMA: &str = "https://agentclientprotocol.com/protocol/v1/schema";
 }

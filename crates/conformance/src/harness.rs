@@ -13,13 +13,14 @@ use std::time::Duration;
 use duologue_client::Command;
 use duologue_schema::{
     AuthenticateRequest, InitializeRequest, NewSessionRequest, PromptRequest, Request as _,
+    SetSessionModeRequest,
 };
 use duologue_transcript::{Record, RecordEvent, Side};
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
 use crate::finding::{Finding, Verdict, fail, skip, skip_dependent};
-use crate::raw_process::{ProcessLog, RawProcess, ResponseFromAgent};
+use crate::raw_process::{ProcessLog, RawProcess, ResponseFromAgent, seconds};
 
 /// The time to wait for a message that must not come.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
@@ -35,6 +36,12 @@ pub(crate) struct Settings {
     pub(crate) cwd: PathBuf,
     pub(crate) timeout: Duration,
     pub(crate) prompt: String,
+    /// The prompt that requests a permission; `prompt` if `None`.
+    pub(crate) permission_prompt: Option<String>,
+    /// The prompt whose turn is long enough to be cancelled; `prompt` if `None`.
+    pub(crate) slow_prompt: Option<String>,
+    /// The mode of each session, if it is not the agent's choice.
+    pub(crate) mode: Option<String>,
     /// The authentication method.
     pub(crate) login: Option<String>,
 }
@@ -357,7 +364,11 @@ impl Agent {
         let others = self.sessions().len();
         match self.request_with_login(NewSessionRequest::METHOD, self.new_session_params()).await?.outcome {
             Ok(offer) => match offer["sessionId"].as_str() {
-                Some(id) => Ok(OpenSession { id: id.to_owned(), offer }),
+                Some(id) => {
+                    let opened = OpenSession { id: id.to_owned(), offer };
+                    self.enter_mode(&opened).await?;
+                    Ok(opened)
+                }
                 None => Err(fail("session/new is answered without a sessionId")),
             },
             Err(error) if others > 0 => {
@@ -365,6 +376,16 @@ impl Agent {
                 Err(skip(format!("too many sessions: with {sessions}, another is answered with {error}")))
             }
             Err(error) => Err(fail(format!("session/new is answered with {error}"))),
+        }
+    }
+
+    /// Sets the configured mode of a session.
+    async fn enter_mode(&mut self, opened: &OpenSession) -> Result<(), Finding> {
+        let Some(mode) = self.settings.mode.clone() else { return Ok(()) };
+        let params = json!({"sessionId": opened.id, "modeId": mode});
+        match self.request(SetSessionModeRequest::METHOD, params).await?.outcome {
+            Ok(_) => Ok(()),
+            Err(error) => Err(skip(format!("the mode {mode} is answered with {error}; set another one"))),
         }
     }
 
@@ -408,14 +429,44 @@ impl Agent {
 
     /// Returns the params of `session/prompt` with the configured prompt.
     pub(crate) fn prompt_params(&self, session: &str) -> Value {
-        json!({"sessionId": session, "prompt": [{"type": "text", "text": self.settings.prompt}]})
+        self.params_of(session, None)
+    }
+
+    /// Returns the params of `session/prompt` for a turn that is to be cancelled.
+    pub(crate) fn slow_prompt_params(&self, session: &str) -> Value {
+        self.params_of(session, self.settings.slow_prompt.as_ref())
+    }
+
+    /// Returns the params of `session/prompt` for a turn that is to request a permission.
+    pub(crate) fn permission_prompt_params(&self, session: &str) -> Value {
+        self.params_of(session, self.settings.permission_prompt.as_ref())
+    }
+
+    fn params_of(&self, session: &str, prompt: Option<&String>) -> Value {
+        let text = prompt.unwrap_or(&self.settings.prompt);
+        json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]})
     }
 
     /// Runs a turn with the configured prompt.
+    ///
+    /// An agent that answers only after a cancel is no fault of a check: its prompt takes longer than the timeout.
     pub(crate) async fn turn(&mut self, session: &str) -> Result<EndedTurn, Finding> {
         let prompt = self.prompt_params(session);
-        let response = self.request(PromptRequest::METHOD, prompt).await?;
-        Ok(EndedTurn { session: session.to_owned(), response })
+        let id = self.send_request(PromptRequest::METHOD, prompt).await?;
+        let unanswered = match self.response(&id, PromptRequest::METHOD).await {
+            Ok(response) => return Ok(EndedTurn { session: session.to_owned(), response }),
+            Err(finding) => finding,
+        };
+        if self.is_open()
+            && self.cancel(session).await.is_ok()
+            && self.response(&id, "a cancel").await.is_ok()
+        {
+            let limit = seconds(self.patience);
+            return Err(skip(format!(
+                "the prompt takes longer than {limit}; set a shorter prompt or a longer timeout"
+            )));
+        }
+        Err(unanswered)
     }
 
     /// Returns true if the agent advertises a session capability, such as `loadSession` or `close`.

@@ -32,6 +32,9 @@ pub struct Suite {
     working_dir: Option<PathBuf>,
     timeout: Duration,
     prompt: String,
+    permission_prompt: Option<String>,
+    slow_prompt: Option<String>,
+    mode: Option<String>,
     login: Option<String>,
 }
 
@@ -45,6 +48,9 @@ impl Suite {
             working_dir: None,
             timeout: Duration::from_secs(20),
             prompt: "Say hello.".into(),
+            permission_prompt: None,
+            slow_prompt: None,
+            mode: None,
             login: None,
         }
     }
@@ -81,10 +87,35 @@ impl Suite {
     }
 
     /// Sets the text of the prompts. A prompt that makes the agent stream text for a while and request a permission
-    /// exercises most checks. Its turn has to end by itself within the timeout.
+    /// exercises most checks. Its turn has to end by itself within the timeout; otherwise the checks that need an
+    /// answered prompt are skipped.
     #[must_use]
     pub fn prompt(mut self, text: impl Into<String>) -> Self {
         self.prompt = text.into();
+        self
+    }
+
+    /// Sets the text of the prompt that makes the agent request a permission; that of [`prompt`](Self::prompt) if not set.
+    /// Without such a prompt the check `permission-cancelled` is skipped.
+    #[must_use]
+    pub fn permission_prompt(mut self, text: impl Into<String>) -> Self {
+        self.permission_prompt = Some(text.into());
+        self
+    }
+
+    /// Sets the text of the prompt whose turn is cancelled; that of [`prompt`](Self::prompt) if not set. Its turn has to
+    /// last for a second or more, and may last longer than the timeout. Without such a prompt the checks of cancelled
+    /// turns are skipped.
+    #[must_use]
+    pub fn slow_prompt(mut self, text: impl Into<String>) -> Self {
+        self.slow_prompt = Some(text.into());
+        self
+    }
+
+    /// Sets the mode of each session, for an agent that needs another mode than its first one to request permissions.
+    #[must_use]
+    pub fn mode(mut self, mode: impl Into<String>) -> Self {
+        self.mode = Some(mode.into());
         self
     }
 
@@ -139,6 +170,9 @@ impl Suite {
             cwd: canonical(&folder)?,
             timeout: self.timeout,
             prompt: self.prompt,
+            permission_prompt: self.permission_prompt,
+            slow_prompt: self.slow_prompt,
+            mode: self.mode,
             login: self.login,
         });
         harness.chosen = self.chosen.iter().map(|check| check.name).collect();

@@ -40,6 +40,15 @@ pub(crate) struct CheckArgs {
     /// The prompt; one that makes the agent stream text for a while and request a permission exercises most checks
     #[arg(long, value_name = "TEXT", default_value = "Say hello.")]
     prompt: String,
+    /// The prompt that makes the agent request a permission [default: the prompt]
+    #[arg(long, value_name = "TEXT")]
+    permission_prompt: Option<String>,
+    /// The prompt whose turn is cancelled; it should last for a second or more [default: the prompt]
+    #[arg(long, value_name = "TEXT")]
+    slow_prompt: Option<String>,
+    /// Set this mode in each session, for an agent that requests permissions only in some modes
+    #[arg(long, value_name = "MODE")]
+    mode: Option<String>,
     /// Log in by this method if the agent requires it
     #[arg(long, alias = "auth", value_name = "METHOD")]
     login: Option<String>,
@@ -89,6 +98,15 @@ pub(crate) fn run(args: CheckArgs) -> Result<Exit> {
     suite = suite.working_dir(folder);
     if let Some(method) = args.login {
         suite = suite.login(method);
+    }
+    if let Some(text) = args.permission_prompt {
+        suite = suite.permission_prompt(text);
+    }
+    if let Some(text) = args.slow_prompt {
+        suite = suite.slow_prompt(text);
+    }
+    if let Some(mode) = args.mode {
+        suite = suite.mode(mode);
     }
     let runtime = runtime::current_thread()?;
     let report = runtime.block_on(async {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use super::dialogues::{self, AcceptedMessages};
 use super::envelopes;
 
 /// A turn's first words come this long after its prompt, the rest this long after them.
@@ -33,6 +34,7 @@ pub(crate) fn run(fault: &str) {
         asked: 0,
         had_turn: false,
         lends_files: false,
+        accepted: AcceptedMessages::new(),
     };
     if agent.has("stdout-only-messages") {
         agent.write("Loading the model…");
@@ -80,11 +82,14 @@ struct Agent {
     asked: u64,
     had_turn: bool,
     lends_files: bool,
+    /// The messages of dialogues.
+    accepted: AcceptedMessages,
 }
 
 #[derive(Default)]
 struct Session {
     cwd: String,
+    mode: String,
     story: Vec<Value>,
     deleted: bool,
     finished: bool,
@@ -157,10 +162,28 @@ impl Agent {
             (Some(_), Some(id)) if self.has("any-json") && escaped => {
                 self.refuse(id, -32600, "Invalid Request")
             }
+            (Some("_session/dialogue" | "_session/work"), Some(id)) => {
+                self.between_agents(id, &message, &text)
+            }
             (Some(method), Some(id)) => self.request(id, method, &message["params"]),
             (Some(method), None) => self.notification(method, &message["params"]),
             (None, Some(id)) => self.answered(id, &message),
             (None, None) => {}
+        }
+    }
+
+    /// Answers a dialogue message or a work order.
+    fn between_agents(&mut self, id: &Value, message: &Value, text: &str) {
+        let params = &message["params"];
+        let has_session = params["sessionId"].as_str().is_some_and(|id| self.sessions.contains_key(id));
+        let answer = if message["method"] == "_session/work" {
+            dialogues::work(&self.fault, params, has_session)
+        } else {
+            dialogues::dialogue(&self.fault, text, &params["message"], has_session, &mut self.accepted)
+        };
+        match answer {
+            Ok(result) => self.answer(id, result),
+            Err(error) => self.write(&json!({"jsonrpc": "2.0", "id": id, "error": error}).to_string()),
         }
     }
 
@@ -213,6 +236,7 @@ impl Agent {
             "session/set_mode" => {
                 let known = params["modeId"] == "calm" || params["modeId"] == "bold";
                 if known && !self.has("set-mode") {
+                    self.set_mode(&session, &params["modeId"]);
                     self.answer(id, json!({}));
                 } else {
                     self.refuse(id, -32602, "Invalid params");
@@ -225,7 +249,10 @@ impl Agent {
                 self.refuse(id, -32601, "Method not found")
             }
             "session/set_config_option" => {
-                let all = if self.has("set-config-option") { json!([]) } else { options() };
+                if params["configId"] == "mode" {
+                    self.set_mode(&session, &params["value"]);
+                }
+                let all = if self.has("set-config-option") { json!([]) } else { self.options(&session) };
                 self.answer(id, json!({"configOptions": all}));
             }
             "no/such_method" if self.has("unknown-method") => self.answer(id, json!({})),
@@ -296,11 +323,41 @@ impl Agent {
         self.made += 1;
         let name = format!("session-{}", self.made);
         let cwd = cwd.filter(|cwd| cwd.starts_with('/')).unwrap_or("/").to_owned();
-        self.sessions.insert(name.clone(), Session { cwd, ..Session::default() });
+        let session = Session { cwd, mode: "calm".into(), ..Session::default() };
+        self.sessions.insert(name.clone(), session);
         let modes = json!({"currentModeId": "calm", "availableModes": [
             {"id": "calm", "name": "Calm"}, {"id": "bold", "name": "Bold"},
         ]});
-        self.answer(id, json!({"sessionId": name, "modes": modes, "configOptions": options()}));
+        let options = self.options(&name);
+        self.answer(id, json!({"sessionId": name, "modes": modes, "configOptions": options}));
+    }
+
+    /// Changes the mode and the option that has it.
+    fn set_mode(&mut self, session: &str, mode: &Value) {
+        if let Some(state) = self.sessions.get_mut(session) {
+            state.mode = mode.as_str().unwrap_or_default().to_owned();
+        }
+        if self.has("mode-option") {
+            return;
+        }
+        self.update(session, json!({"sessionUpdate": "current_mode_update", "currentModeId": mode}));
+        let options = self.options(session);
+        self.update(session, json!({"sessionUpdate": "config_option_update", "configOptions": options}));
+    }
+
+    fn options(&self, session: &str) -> Value {
+        let mode = self.sessions.get(session).map_or("calm", |state| &state.mode);
+        let mut options = json!([{
+            "id": "model", "name": "Model", "type": "select", "currentValue": "small",
+            "options": [{"value": "small", "name": "Small"}, {"value": "large", "name": "Large"}],
+        }, {
+            "id": "mode", "name": "Mode", "type": "select", "category": "mode", "currentValue": mode,
+            "options": [{"value": "calm", "name": "Calm"}, {"value": "bold", "name": "Bold"}],
+        }]);
+        if self.has("modes-without-option") {
+            options.as_array_mut().map(|options| options.pop());
+        }
+        options
     }
 
     fn prompt(&mut self, id: &Value, params: &Value, session: String) {
@@ -355,8 +412,15 @@ impl Agent {
                     turn.due = Some(now + BEFORE_QUESTION);
                     self.turns.push(turn);
                 }
+                2 if self.has("long-turn") => {
+                    turn.due = None;
+                    self.turns.push(turn);
+                }
                 2 if !turn.cancelled => {
-                    let call = json!({"toolCallId": "call-1", "title": "Look around", "kind": "read"});
+                    let mut call = json!({"toolCallId": "call-1", "title": "Look around", "kind": "read"});
+                    if self.has("paths-absolute") {
+                        call["locations"] = json!([{"path": "src/main.rs"}]);
+                    }
                     let mut update = call.clone();
                     update["sessionUpdate"] = json!("tool_call");
                     self.update(&session, update);
@@ -449,7 +513,7 @@ impl Agent {
                 self.turns.push(turn);
             }
             // A question is open, so its answer comes first.
-            (_, 2) => self.turns.push(turn),
+            (_, 2) if turn.question.is_some() => self.turns.push(turn),
             (_, step) => {
                 if let Some(state) = self.sessions.get_mut(session) {
                     state.was_cancelled = step > 0;
@@ -554,11 +618,4 @@ impl Agent {
 
 fn chunk(kind: &str, text: &str) -> Value {
     json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}})
-}
-
-fn options() -> Value {
-    json!([{
-        "id": "model", "name": "Model", "type": "select", "currentValue": "small",
-        "options": [{"value": "small", "name": "Small"}, {"value": "large", "name": "Large"}],
-    }])
 }

@@ -9,8 +9,8 @@ const OWN: &str = "b0b";
 pub(crate) fn advertised(fault: &str) -> Value {
     match fault {
         "no-envelopes" => json!({}),
-        "agent-id" => json!({"duologue": {"envelope": {"v": [1]}}}),
-        _ => json!({"duologue": {"agentId": OWN, "envelope": {"v": [1]}}}),
+        "agent-id" => json!({"duologue": {"envelope": {"v": [1]}, "dialogue": {}, "work": {}}}),
+        _ => json!({"duologue": {"agentId": OWN, "envelope": {"v": [1]}, "dialogue": {}, "work": {}}}),
     }
 }
 
@@ -32,6 +32,12 @@ pub(crate) fn answer(fault: &str, method: &str, params: &Value) -> Option<Result
     }
     if envelope["to"] != OWN && envelope["to"] != "" && !has("wrong-addressee") {
         return refuse(-32002, "not_found");
+    }
+    if kind == "query" {
+        return match has("payload-checked") {
+            true => refuse(-32603, "internal_error"),
+            false => refuse(-32602, "invalid_parameter"),
+        };
     }
     if !["ping", "discover", "cancel"].contains(&kind) {
         return match has("unknown-kind") {

@@ -49,7 +49,7 @@ fn all_pass(args: &[&str], skipped: &[&str]) {
 }
 
 /// The checks that only concern agents that advertise saved sessions, modes and options, or envelopes.
-const NOT_OFFERED: [&str; 18] = [
+const NOT_OFFERED: [&str; 31] = [
     "load-replays",
     "load-unknown",
     "resume-is-silent",
@@ -59,6 +59,7 @@ const NOT_OFFERED: [&str; 18] = [
     "close-ends",
     "delete-removes",
     "set-mode",
+    "mode-option",
     "set-config-option",
     "agent-id",
     "ping-answered",
@@ -67,7 +68,19 @@ const NOT_OFFERED: [&str; 18] = [
     "wrong-addressee",
     "kind-mismatch",
     "unsupported-version",
+    "payload-checked",
     "cancel-unknown",
+    "dialogue-refusal",
+    "dialogue-strict-json",
+    "dialogue-session",
+    "dialogue-receipt",
+    "dialogue-repetition",
+    "dialogue-conflict",
+    "dialogue-expired",
+    "dialogue-moves",
+    "work-answered",
+    "work-missing-member",
+    "work-session",
 ];
 
 #[test]
@@ -127,6 +140,24 @@ fn the_mock_passes() {
     all_pass(&mock, &["terminal-login-withheld", "permission-cancelled"]);
     let asking = [&["--only", "cancel", "--prompt", "permission"], &mock[..]].concat();
     all_pass(&asking, &[]);
+    // A turn that lasts ten seconds is cancelled, though no answer may take more than two.
+    let prompts =
+        ["--timeout", "2", "--permission-prompt", "permission", "--slow-prompt", "slow", "--mode", "plan"];
+    all_pass(&[&prompts[..], &mock[..]].concat(), &["terminal-login-withheld"]);
+}
+
+#[test]
+fn a_mode_that_the_agent_has_not_skips_what_needs_a_session() {
+    let mock = ["--", env!("CARGO_BIN_EXE_duologue"), "mock"];
+    let (code, text) =
+        check(&[&["--mode", "chaos", "--only", "session-new", "prompt-answered"], &mock[..]].concat());
+    assert_eq!(code, Some(0));
+    assert!(
+        text.contains("session-new                the mode chaos is answered with error -32602"),
+        "{text}"
+    );
+    assert!(text.contains("set another one"), "{text}");
+    assert!(text.contains(" 0 failed, 0 with a warning, 2 skipped"), "{text}");
 }
 
 #[test]
@@ -283,7 +314,12 @@ fn the_list_says_what_is_checked() {
         let rule = row["rule"].as_str().unwrap_or_default();
         assert!(rule.ends_with('.') && !rule.contains("\n"), "{rule:?} is a sentence");
         let page = row["page"].as_str().unwrap_or_default();
-        let ours = row["group"] == "envelopes" && page.starts_with("RFD 0004 ");
-        assert!(ours || page.starts_with("https://"), "{line}");
+        let rfd = match row["group"].as_str() {
+            Some("envelopes") => "RFD 0004 ",
+            Some("dialogues") => "RFD 0005 ",
+            Some("work") => "RFD 0006 ",
+            _ => "none",
+        };
+        assert!(page.starts_with(rfd) || page.starts_with("https://"), "{line}");
     }
 }

@@ -40,7 +40,7 @@ async fn cancel_ends_turn(harness: &mut Harness) -> Outcome {
     let (agent, opened) = harness.session().await?;
     let (sent, response) = match cancelled_turn(agent, &opened).await? {
         Cancelled::TooLate => {
-            return Ok(skip("the turn was over before it could be cancelled; set a longer prompt"));
+            return Ok(skip("the turn was over before it could be cancelled; set a slow prompt"));
         }
         Cancelled::Answered(sent, response) => (sent, response),
     };
@@ -55,7 +55,7 @@ enum Cancelled {
 
 /// Runs a turn until its first update, cancels it, and waits for the response.
 async fn cancelled_turn(agent: &mut Agent, opened: &OpenSession) -> Result<Cancelled, Finding> {
-    let prompt = agent.prompt_params(&opened.id);
+    let prompt = agent.slow_prompt_params(&opened.id);
     let id = agent.send_request(PromptRequest::METHOD, prompt).await?;
     let deadline = Instant::now() + FIRST_WORDS;
     loop {
@@ -86,7 +86,7 @@ fn verdict(response: &ResponseFromAgent, after: Duration) -> Finding {
     match &response.outcome {
         Ok(result) if result["stopReason"] == "cancelled" => pass("cancelled"),
         Ok(_) if after < CROSSED => {
-            skip("the turn ended by itself at the moment it was cancelled; set a longer prompt")
+            skip("the turn ended by itself at the moment it was cancelled; set a slow prompt")
         }
         Ok(result) => fail(format!(
             "answered with {} {} after the cancel",
@@ -104,7 +104,7 @@ fn refused(error: &ErrorFromAgent) -> Finding {
 async fn cancel_at_once(harness: &mut Harness) -> Outcome {
     let (agent, opened) = harness.session().await?;
     let id = agent.new_id();
-    let mut lines = request(&id, PromptRequest::METHOD, &agent.prompt_params(&opened.id));
+    let mut lines = request(&id, PromptRequest::METHOD, &agent.slow_prompt_params(&opened.id));
     lines.extend(notification(CancelNotification::METHOD, &json!({"sessionId": opened.id})));
     agent.send(&lines).await?;
     let response = agent.response(&id, "a prompt that was cancelled at once").await;
@@ -123,7 +123,7 @@ async fn turn_after_cancel(harness: &mut Harness) -> Outcome {
     let first =
         cancelled_turn(agent, &opened).await.map_err(|_| skip("the cancelled turn is never answered"))?;
     if matches!(first, Cancelled::TooLate) {
-        return Ok(skip("the turn was over before it could be cancelled; set a longer prompt"));
+        return Ok(skip("the turn was over before it could be cancelled; set a slow prompt"));
     }
     match agent.turn(&opened.id).await?.response.outcome {
         Ok(result) if result["stopReason"] == "cancelled" => {
@@ -163,7 +163,7 @@ async fn cancel_request(harness: &mut Harness) -> Outcome {
 
 async fn permission_cancelled(harness: &mut Harness) -> Outcome {
     let (agent, opened) = harness.session().await?;
-    let prompt = agent.prompt_params(&opened.id);
+    let prompt = agent.permission_prompt_params(&opened.id);
     let id = agent.send_request(PromptRequest::METHOD, prompt).await?;
     let deadline = Instant::now() + agent.patience;
     let permission = loop {
@@ -180,7 +180,7 @@ async fn permission_cancelled(harness: &mut Harness) -> Outcome {
             }
         }
         if agent.has_response(&id) {
-            return Ok(skip("it does not ask for permission; set a prompt that makes it do so"));
+            return Ok(skip("it does not ask for permission; set a permission prompt that makes it do so"));
         }
     };
     agent.cancel(&opened.id).await?;

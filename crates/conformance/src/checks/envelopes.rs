@@ -27,6 +27,8 @@ checks! { "envelopes";
         "A `kind` that is not its method's is answered with an `error` envelope, `kind_mismatch`.";
     "unsupported-version" => unsupported_version, Must, ENVELOPES,
         "A `v` that was not advertised is answered with an `error` envelope, `unsupported_version`.";
+    "payload-checked" => payload_checked, Must, ENVELOPES,
+        "A `query` without a question is answered with an `error` envelope, `invalid_parameter`.";
     "cancel-unknown" => cancel_unknown, Must, ENVELOPES,
         "`_session/cancel` for an unknown delegation is answered with an `ack` that does not accept.";
 }
@@ -44,13 +46,18 @@ const ABSURD: u32 = 65_000;
 /// envelopes with an empty `to`.
 async fn speaker(harness: &mut Harness) -> Result<(&mut Agent, AgentId), Finding> {
     let agent = harness.agent().await?;
-    let capabilities =
-        AgentCapabilities::deserialize(&agent.initialized["agentCapabilities"]).unwrap_or_default();
-    let offers = DuologueCapabilities::of(capabilities.meta.as_ref());
+    let offers = offers(agent);
     if !offers.speaks_envelopes() {
         return Err(skip(format!("it does not advertise _meta.duologue.envelope with version {VERSION}")));
     }
     Ok((agent, offers.agent_id.unwrap_or_else(|| AgentId::from(""))))
+}
+
+/// Returns the support for messages between agents that the agent advertises.
+pub(super) fn offers(agent: &Agent) -> DuologueCapabilities {
+    let capabilities =
+        AgentCapabilities::deserialize(&agent.initialized["agentCapabilities"]).unwrap_or_default();
+    DuologueCapabilities::of(capabilities.meta.as_ref())
 }
 
 /// Creates an envelope for the agent.
@@ -195,6 +202,17 @@ fn has_code(
         true => pass(expected.to_string()),
         false => fail(format!("{what} is answered with the code {}", fault.code)),
     })
+}
+
+async fn payload_checked(harness: &mut Harness) -> Outcome {
+    speaker(harness).await?;
+    let session = harness.session().await?.1.id;
+    let (agent, id) = speaker(harness).await?;
+    let query = envelope(agent, &id, Query::new("Is this a question?"));
+    let mut params = json!({ "sessionId": session, "envelope": query });
+    params["envelope"]["payload"] = json!({});
+    let response = agent.request(Query::METHOD, params).await?;
+    has_code(&response, &query.id, "a query without a question", EnvelopeErrorCode::InvalidParameter)
 }
 
 async fn cancel_unknown(harness: &mut Harness) -> Outcome {

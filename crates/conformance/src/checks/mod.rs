@@ -1,6 +1,7 @@
 //! All checks, a file for each group.
 
 mod cancel;
+mod dialogues;
 mod envelopes;
 mod handshake;
 mod ids;
@@ -10,6 +11,7 @@ mod requests;
 mod sessions;
 mod stream;
 mod turns;
+mod work;
 
 use crate::finding::Check;
 
@@ -24,6 +26,8 @@ const GROUPS: &[&[Check]] = &[
     cancel::CHECKS,
     sessions::CHECKS,
     envelopes::CHECKS,
+    dialogues::CHECKS,
+    work::CHECKS,
     process::CHECKS,
     stream::CHECKS,
 ];

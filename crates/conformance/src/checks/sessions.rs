@@ -31,6 +31,8 @@ checks! { "sessions";
         "`session/delete` takes a session off the list.";
     "set-mode" => set_mode, Must, SESSION_MODES,
         "`session/set_mode` takes each mode that was offered.";
+    "mode-option" => mode_option, Should, SESSION_MODES,
+        "Modes are also offered as a config option of the category `mode`, and a change of one changes the other.";
     "set-config-option" => set_config_option, Must, CONFIG_OPTIONS,
         "`session/set_config_option` takes the value that is set, and answers with all options.";
 }
@@ -124,7 +126,7 @@ async fn list_bad_cursor(harness: &mut Harness) -> Outcome {
 async fn close_ends(harness: &mut Harness) -> Outcome {
     let (agent, opened) = harness.session().await?;
     offered(agent, "close")?;
-    let prompt = agent.prompt_params(&opened.id);
+    let prompt = agent.slow_prompt_params(&opened.id);
     let turn = agent.send_request(PromptRequest::METHOD, prompt).await?;
     // As after a cancel, permission requests are cancelled.
     let id = agent.send_request(CloseSessionRequest::METHOD, json!({"sessionId": opened.id})).await?;
@@ -190,6 +192,63 @@ async fn set_mode(harness: &mut Harness) -> Outcome {
         Ok(_) => Ok(warn("each can be set, but so can one that was not offered")),
         Err(_) => Ok(pass(format!("each of {} can be set", ids.len()))),
     }
+}
+
+async fn mode_option(harness: &mut Harness) -> Outcome {
+    let (agent, opened) = harness.session().await?;
+    let modes = &opened.offer["modes"];
+    let current = &modes["currentModeId"];
+    let Some(available) = modes["availableModes"].as_array() else { return Ok(skip("it offers no modes")) };
+    let Some(option) = mode_option_of(&opened.offer["configOptions"]) else {
+        return Ok(fail("it offers modes, and clients that show only config options hide them"));
+    };
+    if option["currentValue"] != *current {
+        return Ok(fail(format!("the mode is {current}, and the option has {}", option["currentValue"])));
+    }
+    let Some(other) = available.iter().map(|mode| &mode["id"]).find(|id| *id != current) else {
+        return Ok(pass("the option has the current mode, which is the only one"));
+    };
+    // The mode changes the option.
+    let start = agent.log().len();
+    let params = json!({"sessionId": opened.id, "modeId": other});
+    if let Err(error) = agent.request(SetSessionModeRequest::METHOD, params).await?.outcome {
+        return Ok(skip(format!("the mode {other} is answered with {error}")).explained_by("set-mode"));
+    }
+    agent.serve_for(QUIET).await?;
+    let shown = |update: &Value| {
+        mode_option_of(&update["configOptions"]).is_some_and(|option| option["currentValue"] == *other)
+    };
+    if !updates_since(agent, start, &opened.id).iter().any(shown) {
+        return Ok(fail(format!("after the mode was set to {other}, no config_option_update has it")));
+    }
+    // The option changes the mode.
+    let start = agent.log().len();
+    let params = json!({"sessionId": opened.id, "configId": option["id"], "value": current});
+    if let Err(error) = agent.request(SetSessionConfigOptionRequest::METHOD, params).await?.outcome {
+        return Ok(skip(format!("the value {current} of {} is answered with {error}", option["id"])));
+    }
+    agent.serve_for(QUIET).await?;
+    let back = |update: &Value| update["currentModeId"] == *current;
+    match updates_since(agent, start, &opened.id).iter().any(back) {
+        true => Ok(pass("a change of one changes the other")),
+        false => Ok(fail(format!("after the option was set to {current}, no current_mode_update has it"))),
+    }
+}
+
+/// Returns the config option of the category `mode`.
+fn mode_option_of(options: &Value) -> Option<&Value> {
+    options.as_array()?.iter().find(|option| option["category"] == "mode")
+}
+
+/// Returns the updates of a session that were logged since `start`.
+fn updates_since(agent: &Agent, start: usize, session: &str) -> Vec<Value> {
+    let records = agent.log().since(start);
+    let lines = records.iter().filter_map(Record::line).filter(|line| line.from == Side::Agent);
+    lines
+        .filter_map(|line| serde_json::from_slice::<Value>(line.bytes()).ok())
+        .filter(|line| line["params"]["sessionId"] == session)
+        .map(|mut line| line["params"]["update"].take())
+        .collect()
 }
 
 async fn set_config_option(harness: &mut Harness) -> Outcome {

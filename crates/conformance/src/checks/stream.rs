@@ -3,7 +3,9 @@
 use std::collections::{HashMap, HashSet};
 
 use duologue_rpc::{Malformed, ResponseOutcome};
-use duologue_schema::{AgentNotification, Notification as _, SessionNotification, SessionUpdate};
+use duologue_schema::{
+    AgentNotification, AgentRequest, Notification as _, RelativePath, SessionNotification, SessionUpdate,
+};
 use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries, id_key};
 use serde_json::Value;
 
@@ -23,6 +25,8 @@ checks! { "stream";
         "The agent's own requests that wait at the same time have different ids.";
     "frames-valid" => frames_valid, Must, SCHEMA,
         "Every message has the form that the schema gives it.";
+    "paths-absolute" => paths_absolute, Must, OVERVIEW,
+        "Every path that the agent sends is absolute.";
     "updates-name-session" => updates_name_session, Must, PROMPT_TURN,
         "Every update names a session of this connection.";
     "only-advertised" => only_advertised, Must, INITIALIZATION,
@@ -280,6 +284,24 @@ fn unknown_update(entry: &TranscriptEntry<'_>) -> Option<String> {
             SessionUpdate::Unknown(unknown) => Some(unknown.tag().to_owned()),
             _ => None,
         },
+        _ => None,
+    }
+}
+
+async fn paths_absolute(harness: &mut Harness) -> Outcome {
+    examine(harness, |all| faults(all, |entry| Some(Fault::new(entry, relative_path(entry)?)))).await
+}
+
+/// Returns the description of a relative path in a request or a notification of the agent.
+fn relative_path(entry: &TranscriptEntry<'_>) -> Option<String> {
+    let described = |found: RelativePath<'_>| format!("{found}, in {}", entry.method().unwrap_or_default());
+    match &entry.parsed {
+        ParsedLine::Notification { method, params, .. } => {
+            AgentNotification::decode(method, *params)?.ok()?.relative_path().map(described)
+        }
+        ParsedLine::Request { method, params, .. } => {
+            AgentRequest::decode(method, *params)?.ok()?.relative_path().map(described)
+        }
         _ => None,
     }
 }
