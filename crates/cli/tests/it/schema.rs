@@ -68,9 +68,13 @@ fn helps() {
 
     Options:
       -h, --help     Print help (see more with '--help')
+
+    Examples:
+      duologue run tools -- duologue mock
+      duologue run hello -- duologue mock --faults noise,fragment=7 --seed 1
       -V, --version  Print version
     ");
-    insta::assert_snapshot!(duologue(&["run", "-h"]), @"
+    insta::assert_snapshot!(duologue(&["run", "-h"]), @r#"
     Prompt an agent, once or interactively
 
     Usage: duologue run [OPTIONS] [PROMPT] [-- <AGENT>...]
@@ -88,6 +92,8 @@ fn helps() {
           --read-only            Write no files and run no programs for the agent
           --no-tools             Read no files for the agent either
           --list                 List the agent's sessions
+          --settings             List the session's modes and options: their ids, names and values, with
+                                 a star at the current one
           --load <ID>            Load a session and show its conversation
           --resume <ID>          Resume a session without its conversation
           --mode <MODE>          Switch to a mode first
@@ -101,7 +107,14 @@ fn helps() {
       -v, --stderr               Show the agent's stderr, and the lines of its stdout that are no
                                  messages
       -h, --help                 Print help (see more with '--help')
-    ");
+
+    Examples:
+      duologue run hello                       one turn with the built-in agent
+      duologue run -- my-agent --acp           talk to an agent
+      duologue run --json --allow read "Summarise README.md" -- my-agent
+      duologue run --settings -- my-agent      list its modes and options
+      duologue run --mode plan --option model=large hello -- my-agent
+    "#);
     insta::assert_snapshot!(duologue(&["mock", "-h"]), @"
     Run a deterministic agent that shows every feature of the protocol
 
