@@ -68,10 +68,6 @@ fn helps() {
 
     Options:
       -h, --help     Print help (see more with '--help')
-
-    Examples:
-      duologue run tools -- duologue mock
-      duologue run hello -- duologue mock --faults noise,fragment=7 --seed 1
       -V, --version  Print version
     ");
     insta::assert_snapshot!(duologue(&["run", "-h"]), @r#"
@@ -130,5 +126,9 @@ fn helps() {
                            more than once
           --seed <N>       Seed the random choices of --faults; the seed of a run is on its stderr
       -h, --help           Print help (see more with '--help')
+
+    Examples:
+      duologue run tools -- duologue mock
+      duologue run hello -- duologue mock --faults noise,fragment=7 --seed 1
     ");
 }
