@@ -166,11 +166,11 @@ impl Session {
 
     /// Returns the agent on the client's side, to send it queries and delegations in this session.
     ///
-    /// Its calls fail with a typed error if the client does not support envelopes. Notifications that are sent
-    /// while the session is created are buffered. They follow the response that names the session, and its
-    /// updates. Queries and delegations are not buffered: the response to `session/new` would wait for
-    /// the responses to them. Some clients reject them then with an unknown session, so send them in the first
-    /// turn.
+    /// Its calls fail with a typed error if the client does not support envelopes.
+    ///
+    /// In [`Agent::new_session`](crate::Agent::new_session) the client does not know the session yet. Notifications
+    /// are buffered there, and sent behind the response that names the session. Queries and delegations are sent at
+    /// once, and some clients reject them because of the unknown session. Send them in the first turn.
     #[must_use]
     #[cfg(feature = "exchange")]
     pub fn peer_agent(&self) -> duologue_exchange::PeerAgent {
