@@ -3,7 +3,7 @@
 use std::io;
 
 use duologue_client::Error as ClientError;
-use duologue_client::exchange::Error as Exchanged;
+use duologue_client::exchange::{Error as Exchanged, dialogue};
 use duologue_rpc::Error as RpcError;
 use duologue_transcript::Error as TranscriptError;
 
@@ -36,6 +36,9 @@ pub(crate) enum Error {
     /// An error of an exchange with the agent as a peer agent.
     #[error("{0}")]
     Exchange(Exchanged),
+    /// An error of a dialogue with the agent.
+    #[error("{0}")]
+    Dialogue(#[from] dialogue::Error),
     /// A request that the agent does not support, and the capability that it would have to advertise.
     #[error("{0}")]
     NotAdvertised(String),
@@ -60,7 +63,8 @@ impl Error {
             Error::Agent(error) => of_client(error),
             Error::Exchange(error) => of_exchange(error),
             Error::Login(_) | Error::NotOffered(_) => Exit::Found,
-            Error::NotAdvertised(_) => Exit::NotAdvertised,
+            Error::NotAdvertised(_) | Error::Dialogue(dialogue::Error::NotSupported) => Exit::NotAdvertised,
+            Error::Dialogue(error) => of_dialogue(error),
             Error::Serve(_) | Error::Start(_) => Exit::Agent,
             Error::Transcript(TranscriptError::Flood { .. }) => Exit::Agent,
             Error::Transcript(_) | Error::Io(_) => Exit::File,
@@ -80,6 +84,16 @@ fn of_client(error: &ClientError) -> Exit {
         ClientError::Exchange(error) => of_exchange(error),
         ClientError::Connection(error) => of_connection(error),
         _ => Exit::Agent,
+    }
+}
+
+fn of_dialogue(error: &dialogue::Error) -> Exit {
+    match error {
+        dialogue::Error::Response(_) | dialogue::Error::Failed(_) => Exit::Found,
+        dialogue::Error::Connection(error) => of_connection(error),
+        dialogue::Error::NoAnswer { .. } | dialogue::Error::Ended | dialogue::Error::Other(_) => Exit::Agent,
+        // Nothing was sent: a name, a field, a key or a move of the command line is wrong.
+        _ => Exit::Usage,
     }
 }
 

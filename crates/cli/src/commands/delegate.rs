@@ -1,10 +1,12 @@
-//! `duologue delegate`.
+//! `duologue peer delegate`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use duologue_schema::Members;
+use duologue_schema::envelope::Priority;
 
-use crate::commands::{EnvelopeArgs, block_on};
+use crate::commands::{EnvelopeArgs, block_on, peer};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::files::in_file;
@@ -28,8 +30,17 @@ pub(crate) struct DelegateArgs {
     #[arg(long, value_name = "JSON")]
     context: Option<String>,
     /// Allow the slot that is reserved for urgent tasks
-    #[arg(long)]
+    #[arg(long, conflicts_with = "priority")]
     urgent: bool,
+    /// The priority of the task
+    #[arg(long, value_name = "LEVEL", value_parser = ["low", "normal", "medium", "high", "urgent", "critical"])]
+    priority: Option<String>,
+    /// Attach a file
+    #[arg(long, value_name = "FILE")]
+    file: Vec<PathBuf>,
+    /// The id of the task, if not a random one; a task that is sent again with its id runs once
+    #[arg(long)]
+    id: Option<String>,
     /// The deadline of the task, such as 10m; without it there is no limit
     #[arg(long, value_name = "TIME", value_parser = parse_duration)]
     deadline: Option<Duration>,
@@ -45,6 +56,7 @@ pub(crate) struct DelegateArgs {
 
 pub(crate) fn run(args: DelegateArgs) -> Result<Exit> {
     let context = args.context.as_deref().map(context).transpose()?;
+    let attachments = peer::attachments(&args.file)?;
     block_on(envelope_command::run(&args.envelope, async |command| {
         let mut task = command.in_session().await?.delegate(&args.task).report_back(!args.no_report);
         if let Some(context) = context {
@@ -53,6 +65,13 @@ pub(crate) fn run(args: DelegateArgs) -> Result<Exit> {
         if args.urgent {
             task = task.urgent();
         }
+        if let Some(priority) = &args.priority {
+            task = task.priority(Priority::from(priority.as_str()));
+        }
+        if let Some(id) = &args.id {
+            task = task.id(id.as_str());
+        }
+        task = attachments.into_iter().fold(task, |task, attachment| task.attachment(attachment));
         if let Some(deadline) = args.deadline {
             task = task.deadline(deadline);
         }

@@ -1,4 +1,4 @@
-//! `duologue discover`.
+//! `duologue peer discover`.
 
 use duologue_schema::envelope::EnvelopeKind;
 

@@ -16,7 +16,7 @@ use crate::{runtime, ui};
 /// It is an agent on stdin and stdout. Configure it in an editor, and prompt it with the name of a scenario. The
 /// same prompts get the same responses, ids included.
 ///
-/// To a query (`duologue query`) it repeats the question. It completes any task (`duologue delegate`) in three
+/// To a query (`duologue peer query`) it repeats the question. It completes any task (`duologue peer delegate`) in three
 /// steps. The first word of both selects another response: `slow`, `hostile`, `crash` or the code of an error such
 /// as `not_authorized`, and for a task also `fail`, `partial`, `refuse`, `overloaded`, `stubborn` and `colleague`,
 /// with which it sends envelopes to the delegating agent. It supports the work orders `specify`, `fail` and

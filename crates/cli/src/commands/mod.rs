@@ -17,9 +17,12 @@ use crate::ui::{self, DIM};
 
 mod check;
 mod delegate;
+mod dialogue;
 mod diff;
 mod discover;
 mod mock;
+mod notify;
+mod peer;
 mod ping;
 mod query;
 mod record;
@@ -27,7 +30,9 @@ mod replay;
 pub(crate) mod run;
 mod schema;
 mod show;
+mod subscribe;
 mod validate;
+mod work;
 
 /// Talk to Agent Client Protocol agents: run, record, show, replay, compare and check them.
 #[derive(Parser)]
@@ -65,13 +70,19 @@ Examples:
   duologue check -- my-agent
   duologue check --prompt \"Read README.md\" --json -- my-agent")]
     Check(check::CheckArgs),
-    #[command(after_help = "Examples:\n  duologue ping -- my-agent")]
+    #[command(after_help = "\
+Examples:
+  duologue peer ping -- my-agent
+  duologue peer query \"Who is on call?\" -- my-agent
+  duologue peer work order.json --apply . -- my-agent")]
+    Peer(peer::PeerArgs),
+    #[command(hide = true)]
     Ping(ping::PingArgs),
-    #[command(after_help = "Examples:\n  duologue query \"Who is on call?\" -- my-agent")]
+    #[command(hide = true)]
     Query(query::QueryArgs),
-    #[command(after_help = "Examples:\n  duologue delegate \"Tidy up\" --deadline 10m -- my-agent")]
+    #[command(hide = true)]
     Delegate(delegate::DelegateArgs),
-    #[command(after_help = "Examples:\n  duologue discover -- my-agent")]
+    #[command(hide = true)]
     Discover(discover::DiscoverArgs),
     #[command(after_help = "\
 Examples:
@@ -241,6 +252,7 @@ pub(crate) fn run() -> Result<Exit> {
         Command::Diff(args) => diff::run(args),
         Command::Validate(args) => validate::run(args),
         Command::Check(args) => check::run(args),
+        Command::Peer(args) => peer::run(args),
         Command::Ping(args) => ping::run(args),
         Command::Query(args) => query::run(args),
         Command::Delegate(args) => delegate::run(args),

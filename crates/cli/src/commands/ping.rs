@@ -1,4 +1,4 @@
-//! `duologue ping`.
+//! `duologue peer ping`.
 
 use std::time::Instant;
 

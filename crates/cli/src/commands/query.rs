@@ -1,8 +1,9 @@
-//! `duologue query`.
+//! `duologue peer query`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::commands::{EnvelopeArgs, block_on};
+use crate::commands::{EnvelopeArgs, block_on, peer};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::run::envelope_command::{self, data, multi_line, parse_duration};
@@ -26,11 +27,18 @@ pub(crate) struct QueryArgs {
     /// Wait so long for the response, such as 2m
     #[arg(long, value_name = "TIME", default_value = "30s", value_parser = parse_duration)]
     deadline: Duration,
+    /// Attach a file
+    #[arg(long, value_name = "FILE")]
+    file: Vec<PathBuf>,
+    /// The id of the message, if not a random one
+    #[arg(long)]
+    id: Option<String>,
     #[command(flatten)]
     envelope: EnvelopeArgs,
 }
 
 pub(crate) fn run(args: QueryArgs) -> Result<Exit> {
+    let attachments = peer::attachments(&args.file)?;
     block_on(envelope_command::run(&args.envelope, async |command| {
         let mut query = command.in_session().await?.query(&args.question).deadline(args.deadline);
         if let Some(domain) = &args.domain {
@@ -39,6 +47,10 @@ pub(crate) fn run(args: QueryArgs) -> Result<Exit> {
         if let Some(max_tokens) = args.max_tokens {
             query = query.max_tokens(max_tokens);
         }
+        if let Some(id) = &args.id {
+            query = query.id(id.as_str());
+        }
+        let query = attachments.into_iter().fold(query, |query, attachment| query.attachment(attachment));
         let answer = command.answer(query.into_future()).await?;
         let lines: Vec<_> =
             [multi_line(&answer.summary)].into_iter().chain(answer.data.as_ref().map(data)).collect();

@@ -9,17 +9,21 @@
 
 use std::io::{self, Write as _};
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anstyle::Style;
+use duologue_client::exchange::dialogue::{self, Dialogue, Dialogues};
 use duologue_client::exchange::envelope::{Capabilities, EnvelopeHandler, Subscription};
 use duologue_client::exchange::{self, Exchange, PeerAgent};
 use duologue_client::{Client, Connection, Error as ClientError, Session};
 use duologue_schema::Json;
+use duologue_schema::dialogue::{DialogueContent, MessageType};
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, EnvelopeKind, Payload};
 use serde::Serialize;
+use tokio::time::Instant;
 
-use super::agent_session::{AgentSession, SessionEnd};
+use super::agent_session::{AgentSession, SessionEnd, at};
 use super::output::SessionOutput;
 use super::rows::Span;
 use crate::commands::{AgentSessionArgs, EnvelopeArgs};
@@ -48,15 +52,39 @@ impl EnvelopeHandler for NoHandler {
     }
 }
 
-/// Connects to the agent and runs `command`.
+/// The scheme of the messages of a command. The agent has to advertise it.
+pub(crate) enum PeerScheme {
+    Envelopes,
+    /// Dialogues, with the keys and the name of this side.
+    Dialogue(Arc<Dialogues>),
+    Work,
+}
+
+/// Connects to the agent and runs `command`, which sends envelopes.
 pub(crate) async fn run(
     args: &EnvelopeArgs,
     command: impl AsyncFnOnce(&mut EnvelopeCommand<'_>) -> Result<Exit, SessionEnd>,
 ) -> Result<Exit> {
+    run_with(args, PeerScheme::Envelopes, command).await
+}
+
+/// Connects to the agent and runs `command`.
+pub(crate) async fn run_with(
+    args: &EnvelopeArgs,
+    scheme: PeerScheme,
+    command: impl AsyncFnOnce(&mut EnvelopeCommand<'_>) -> Result<Exit, SessionEnd>,
+) -> Result<Exit> {
+    let exchange = Exchange::new().envelope_handler(NoHandler);
+    let exchange = match &scheme {
+        PeerScheme::Dialogue(dialogues) => exchange.dialogue(dialogues.clone()),
+        _ => exchange,
+    };
     let use_agent = async |agent_session: &mut AgentSession, agent: &Connection| {
-        let spoken = agent.peer_agent().require_envelopes();
-        let named = |error: &str| error.replacen("the other side", &args.session.program(), 1);
-        spoken.map_err(|error| Error::NotAdvertised(named(&error.to_string())))?;
+        if let PeerScheme::Envelopes = scheme {
+            let spoken = agent.peer_agent().require_envelopes();
+            let named = |error: &str| error.replacen("the other side", &args.session.program(), 1);
+            spoken.map_err(|error| Error::NotAdvertised(named(&error.to_string())))?;
+        }
         let notifications = agent.peer_agent().subscribe("*");
         let json = args.json;
         command(&mut EnvelopeCommand {
@@ -70,7 +98,7 @@ pub(crate) async fn run(
         .await
     };
     // The agent gets nothing: no files, no programs, no permission.
-    let client = |_| Ok(Client::new(()).exchange(Exchange::new().envelope_handler(NoHandler)));
+    let client = |_| Ok(Client::new(()).exchange(exchange));
     let done = AgentSession::run(&args.session, SessionOutput::words(), false, client, use_agent).await;
     if let Err(error) = &done
         && args.json
@@ -130,6 +158,84 @@ impl EnvelopeCommand<'_> {
         Ok(stdout.flush()?)
     }
 
+    /// Prints a message that is no envelope: as JSON, or the given lines.
+    pub(crate) fn print_as(&self, kind: &str, payload: &impl Serialize, words: &[String]) -> Result<()> {
+        let mut stdout = io::stdout().lock();
+        if self.json {
+            return Ok(json_line(&mut stdout, &PrintedMessage { kind, payload })?);
+        }
+        words.iter().try_for_each(|line| writeln!(stdout, "{line}"))?;
+        Ok(stdout.flush()?)
+    }
+
+    /// Prints the notifications of a topic, up to a number and for a time.
+    pub(crate) async fn print_notifications(
+        &mut self,
+        topic: &str,
+        count: Option<u64>,
+        time: Option<Duration>,
+    ) -> Result<(), SessionEnd> {
+        let mut notifications = self.peer().subscribe(topic);
+        self.in_session().await?;
+        let end = time.and_then(|time| Instant::now().checked_add(time));
+        let mut left = count;
+        while left != Some(0) {
+            let next = async {
+                tokio::select! {
+                    next = notifications.next() => next,
+                    () = at(end) => None,
+                }
+            };
+            match self.agent_session.uninterrupted(next).await? {
+                None if end.is_some_and(|end| end <= Instant::now()) => return Ok(()),
+                None => return Err(self.agent.closed().await.into()),
+                Some(Err(lagged)) => self.note(&lagged.to_string())?,
+                Some(Ok(received)) => {
+                    let text = received.data.as_ref().map(data).unwrap_or_default();
+                    let line = format!("{}\t{text}", one_line(&received.topic));
+                    self.print(&received.envelope.payload, &[line.trim_end().to_owned()])?;
+                    left = left.map(|left| left - 1);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the first message of a dialogue and prints the answers.
+    pub(crate) async fn converse(
+        &mut self,
+        dialogue: &Dialogue,
+        message_type: MessageType,
+        content: DialogueContent,
+        answers: u32,
+        wait: Duration,
+    ) -> Result<(), SessionEnd> {
+        let sent = dialogue.send(message_type, content);
+        let sent =
+            self.agent_session.wait_for_agent(self.args, sent.into_future()).await?.map_err(Error::from)?;
+        let id = sent.message.message_id.to_string();
+        self.note(&format!("sent {}", one_line(&id)))?;
+        for _ in 0..answers {
+            let next = async {
+                let timeout = |_| Err(dialogue::Error::NoAnswer { after: wait });
+                tokio::time::timeout(wait, dialogue.next()).await.unwrap_or_else(timeout)
+            };
+            let answer = self.agent_session.uninterrupted(next).await?.map_err(Error::from)?;
+            let message = &answer.message;
+            let kind = serde_json::to_value(&message.message_type).map_err(std::io::Error::from)?;
+            let text = match &message.content.natural_language {
+                Some(text) => multi_line(text),
+                None => {
+                    printable_json(&serde_json::to_string(&message.content).map_err(std::io::Error::from)?)
+                        .into_owned()
+                }
+            };
+            let kind = kind.as_str().unwrap_or_default();
+            self.print_as("dialogue", message, &[format!("{}: {text}", one_line(kind))])?;
+        }
+        Ok(())
+    }
+
     /// Prints an intermediate message of the agent: as JSON, or as a note.
     pub(super) fn print_progress<P: Payload>(
         &mut self,
@@ -167,6 +273,21 @@ pub(super) fn to_error(error: exchange::Error) -> Error {
     match error {
         exchange::Error::Connection(error) => Error::Agent(error.into()),
         error => Error::Exchange(error),
+    }
+}
+
+/// A printed message that is no envelope.
+#[derive(Serialize)]
+struct PrintedMessage<'a, P> {
+    kind: &'a str,
+    payload: &'a P,
+}
+
+/// Parses JSON of the command line. Anything else is a string.
+pub(crate) fn json_or_text(text: &str) -> Result<Json> {
+    match serde_json::from_str(text) {
+        Ok(json) => Ok(json),
+        Err(_) => Ok(Json::new(text).map_err(io::Error::from)?),
     }
 }
 

@@ -356,9 +356,9 @@ fn an_agent_without_envelopes_is_an_error_that_names_them() {
     }
     let later = r#""_meta":{"duologue":{"agentId":"a1","envelope":{"v":[2,3]}}}"#;
     insta::assert_snapshot!(shown(&mut script(&["ping", "--json"], later, "read a")), @r#"
-    {"kind":"error","payload":{"code":"unknown_kind","message":"sh supports envelope versions 2, 3, but not version 1","retryable":false}}
+    {"kind":"error","payload":{"code":"unknown_kind","message":"sh does not support messages between agents of version 1, but 2, 3; nothing was sent","retryable":false}}
     --- stderr
-    error: sh supports envelope versions 2, 3, but not version 1
+    error: sh does not support messages between agents of version 1, but 2, 3; nothing was sent
     --- 5
     "#);
 }

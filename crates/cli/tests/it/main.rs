@@ -8,6 +8,7 @@ mod errand;
 mod faults;
 mod limits;
 mod mock;
+mod peer;
 mod process;
 mod readme;
 mod record;
