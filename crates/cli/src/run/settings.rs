@@ -73,7 +73,7 @@ fn option_value(options: &[SessionConfigOption], id: &str, value: &str) -> Resul
         SessionConfigKind::Boolean(_) => match value {
             "on" | "true" | "yes" | "1" => Ok(true.into()),
             "off" | "false" | "no" | "0" => Ok(false.into()),
-            _ => Err(Error::NotOffered(format!("the option {id} is on or off, not {value}"))),
+            _ => Err(Error::Usage(format!("the option {id} is on or off, not {value}"))),
         },
         SessionConfigKind::Select(select)
             if !choices(select).any(|choice| choice.value.as_str() == value) =>

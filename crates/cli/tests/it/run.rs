@@ -356,7 +356,7 @@ fn sets_modes_and_options() {
     insta::assert_snapshot!(show(run(&["modes", "--option", "verbose=enabled"], "")), @"
     --- stderr
     error: the option verbose is on or off, not enabled
-    --- 1
+    --- 2
     ");
     insta::assert_snapshot!(show(run(&["modes", "--option", "model=tiny"], "")), @"
     --- stderr
