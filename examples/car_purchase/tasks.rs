@@ -75,7 +75,7 @@ pub(crate) fn entity(vin: &str) -> String {
     format!("vehicle:{vin}")
 }
 
-/// A price that somebody would agree to, beside the one that was asked, in dollars.
+/// A price that somebody would agree to, beside the asking price, in dollars.
 #[derive(Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Offer {
     pub(crate) asking_price: u32,
