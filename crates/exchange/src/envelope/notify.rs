@@ -1,4 +1,4 @@
-//! Outgoing notifications: news, and results and errors without a handle.
+//! Outgoing notifications, and results and errors without a handle.
 
 use std::future::IntoFuture;
 

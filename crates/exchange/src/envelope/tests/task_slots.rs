@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 
-use duologue_schema::envelope::{Ack, TaskState, TaskStatus};
+use duologue_schema::envelope::{Ack, AgentStatus, Capabilities, TaskState, TaskStatus};
 use proptest::prelude::*;
 
 use crate::envelope::ended_tasks::{EndedTask, TaskKey};
@@ -91,4 +91,23 @@ proptest! {
             prop_assert!(running.len() <= limit as usize + 1);
         }
     }
+}
+
+#[test]
+fn a_ping_reports_the_load() {
+    let mut tasks = TaskSlots::default();
+    let key = |id: &str| -> TaskKey { ("a".into(), id.into()) };
+    // An agent that takes no tasks is idle without queries.
+    assert_eq!(tasks.pong(2).status, AgentStatus::Idle);
+    assert!(tasks.start_query(2));
+    assert_eq!(tasks.pong(2).status, AgentStatus::Busy);
+    assert!(tasks.start_query(2) && !tasks.start_query(2));
+    assert_eq!(tasks.pong(2).status, AgentStatus::Overloaded);
+    tasks.finish_query();
+    tasks.finish_query();
+    tasks.capabilities = Capabilities::new("painter").max_concurrent_tasks(2);
+    assert_eq!(tasks.admit(&key("1"), 1, 2, false, ()), Admission::Admitted);
+    assert_eq!((tasks.pong(2).status, tasks.pong(2).active_tasks), (AgentStatus::Busy, 1));
+    assert_eq!(tasks.admit(&key("2"), 1, 2, false, ()), Admission::Admitted);
+    assert_eq!(tasks.pong(2).status, AgentStatus::Overloaded);
 }

@@ -205,7 +205,7 @@ async fn attachments_are_bounded_on_both_sides() {
         assert!(error.to_string().contains("more than Exchange::max_attachment_bytes = 109"), "{error}");
     }
     peer.query("q").await.unwrap();
-    // In an answer and in a result, of which the handler is told by the error.
+    // In an answer and in a result: the error replaces them.
     let (peer, _) = side(1_000).in_memory(Exchange::new().envelope_handler(Large));
     let error = peer.query("q").await.unwrap_err();
     assert!(matches!(&error, Error::Answer { fault, .. } if fault.message.contains("1000")), "{error}");

@@ -309,7 +309,7 @@ async fn a_task_is_not_done_twice() {
     let end = desk.client.expect("_session/error").await;
     let envelope = &end["params"]["envelope"];
     assert_eq!((&envelope["ref"], &envelope["payload"]["code"]), (&json!("d"), &json!("cancelled")));
-    // It is over, and stays over. Whoever repeats it receives the end again.
+    // It is over, and stays over. A repetition receives the end again.
     assert!(accepted(&desk.asked("_session/delegate", task("d", "wait")).await));
     let again = desk.client.expect("_session/error").await;
     assert_eq!(again["params"]["envelope"]["payload"], envelope["payload"]);
