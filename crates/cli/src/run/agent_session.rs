@@ -16,7 +16,7 @@ use super::details::shell_words;
 use super::input::{InputEvent, InputLine, Typing, UserInput};
 use super::output::SessionOutput;
 use super::rows::Span;
-use super::ui_queue::{Question, StderrLines, UiEvent, UiEvents, UiQueue};
+use super::ui_queue::{QueuedQuestion, StderrLines, UiEvent, UiEvents, UiQueue};
 use crate::commands::AgentSessionArgs;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -81,9 +81,9 @@ pub(crate) struct AgentSession {
     /// True if the end of the last turn has shown its error.
     pub(super) error_shown: bool,
     /// The question that the user reads.
-    pub(super) open_question: Option<Question>,
+    pub(super) open_question: Option<QueuedQuestion>,
     /// The questions behind it.
-    pub(super) waiting: VecDeque<Question>,
+    pub(super) waiting: VecDeque<QueuedQuestion>,
     /// True if a request of the agent was rejected.
     pub(super) refused: bool,
     /// True if that counts for the exit code.
@@ -509,7 +509,7 @@ impl AgentSession {
     }
 }
 
-async fn withdrawn(question: &mut Option<Question>) {
+async fn withdrawn(question: &mut Option<QueuedQuestion>) {
     match question {
         Some(question) => question.withdrawn().await,
         None => std::future::pending().await,

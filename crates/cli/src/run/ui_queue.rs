@@ -17,7 +17,7 @@ use crate::ui::{DIM, plural};
 /// An event for the user from outside the session.
 pub(super) enum UiEvent {
     /// A question that the user answers with a line.
-    Question(Box<Question>),
+    Question(Box<QueuedQuestion>),
     /// A note.
     Note(Vec<Span>),
     /// An action of the agent, or a request that was answered.
@@ -33,7 +33,7 @@ pub(super) enum UiEvent {
 }
 
 /// A question that the user answers with a line.
-pub(super) struct Question {
+pub(super) struct QueuedQuestion {
     /// The tool call of a permission request.
     pub(super) about: Option<ToolCallUpdate>,
     /// True if it is shown for the first time.
@@ -43,7 +43,7 @@ pub(super) struct Question {
     answer: oneshot::Sender<String>,
 }
 
-impl Question {
+impl QueuedQuestion {
     pub(super) fn answer(self, line: String) {
         // The handler may have been dropped.
         let _ = self.answer.send(line);
@@ -104,7 +104,7 @@ impl UiQueue {
 
     async fn put(&self, about: Option<ToolCallUpdate>, is_new: bool, text: QuestionText) -> Option<String> {
         let (answer, answered) = oneshot::channel();
-        let question = Question { about, is_new, text, answer };
+        let question = QueuedQuestion { about, is_new, text, answer };
         self.events.send(UiEvent::Question(Box::new(question))).await.ok()?;
         answered.await.ok()
     }
