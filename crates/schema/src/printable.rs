@@ -4,7 +4,8 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 
 /// Escapes the characters that move the cursor, change the terminal or reorder text: control
-/// characters except line feed and tab, and bidirectional and invisible format characters.
+/// characters except line feed and tab, bidirectional characters, and characters that are invisible. The joiners and
+/// variation selectors of emoji and scripts stay.
 ///
 /// Use it for every text of an agent on a terminal. Otherwise an agent could overwrite earlier output.
 /// A text may be escaped in pieces, and escaping it twice changes nothing.
@@ -50,8 +51,55 @@ fn escapes(char: char) -> bool {
         | '\u{2060}'..='\u{2065}'
         | '\u{206A}'..='\u{206F}'
         | '\u{FEFF}' => true,
-        // Tags, which are invisible.
-        '\u{E0000}'..='\u{E007F}' => true,
+        // Characters without a mark: soft hyphens, fillers, blanks and annotations.
+        '\u{AD}'
+        | '\u{34F}'
+        | '\u{115F}'
+        | '\u{1160}'
+        | '\u{17B4}'
+        | '\u{17B5}'
+        | '\u{180B}'..='\u{180F}'
+        | '\u{2800}'
+        | '\u{3164}'
+        | '\u{FFA0}'
+        | '\u{FFF0}'..='\u{FFFB}'
+        | '\u{1BCA0}'..='\u{1BCA3}'
+        | '\u{1D173}'..='\u{1D17A}' => true,
+        // Variation selectors, except the two that select the text or the picture of an emoji.
+        '\u{FE00}'..='\u{FE0D}' => true,
+        // Tags and further variation selectors.
+        '\u{E0000}'..='\u{E0FFF}' => true,
         _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn invisible_characters_are_escaped() {
+        let invisible = "\u{ad}\u{34f}\u{115f}\u{1160}\u{17b4}\u{180b}\u{180e}\u{200b}\u{2028}\u{2060}\u{2800}\u{3164}\
+            \u{fe00}\u{fe0d}\u{feff}\u{ffa0}\u{fff9}\u{fffa}\u{fffb}\u{1d173}\u{e0001}\u{e0100}\u{e01ef}";
+        for char in invisible.chars() {
+            let text = format!("a{char}b");
+            assert_eq!(printable(&text), format!("a\\u{{{:x}}}b", u32::from(char)));
+        }
+    }
+
+    #[test]
+    fn emoji_and_scripts_stay() {
+        for text in [
+            "❤\u{fe0f}\u{200d}🔥",
+            "👩\u{200d}💻",
+            "☎\u{fe0e}",
+            "می\u{200c}خواهم",
+            "한글",
+            "क्\u{200d}ष",
+            "⠋",
+            "\u{fffd}",
+        ] {
+            assert_eq!(printable(text), text);
+        }
     }
 }
