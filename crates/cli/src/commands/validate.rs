@@ -1,37 +1,53 @@
 //! `duologue validate`.
 
-use std::io::Write as _;
+use std::io::{IsTerminal as _, Write};
 
-use duologue_conformance::frames::{FrameReport, validate_file};
+use duologue_conformance::frames::{FrameReport, ProblemLevel, validate_file};
 
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::source::SourceArgs;
-use crate::ui;
+use crate::ui::{self, BAD, DIM, printable};
 
 /// Check every frame of a transcript or log against the protocol
 ///
-/// Prints one line of JSON a frame: its line in the file (`line`), its sender (`from`), its type (`kind`:
+/// On a terminal it prints the frames with problems. In a pipe, and with `--json`, it prints one line of JSON a
+/// frame: its line in the file (`line`), its sender (`from`), its type (`kind`:
 /// `request`, `notification`, `response` or `noise`; `method`), true if it conforms to the protocol (`ok`), true if
-/// decoding and encoding it gives the same JSON (`lossless`), and its `problems`, each with
-/// a JSON path.
+/// decoding and encoding it gives the same JSON, empty members aside (`lossless`), and its `problems`, each
+/// with a JSON path.
 ///
 /// Errors, which make a frame not ok: no message, not UTF-8, an unknown method, the wrong side, params or a result
 /// of the wrong type, a relative path, a response to no request, an id in use, an unknown session.
 /// Warnings: parts that are ignored, forgiven or read as something else, and a request without a response.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct ValidateArgs {
     #[command(flatten)]
     source: SourceArgs,
+    /// Print a line of JSON for each frame, also on a terminal
+    #[arg(long)]
+    json: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  duologue validate session.jsonl
+  duologue validate --json session.jsonl | jq 'select(.ok | not)'";
 
 pub(crate) fn run(args: ValidateArgs) -> Result<Exit> {
     let source = args.source.read()?;
     let reports = validate_file(&source.transcript, &source.lines);
     let mut out = ui::stdout().lock();
+    let is_json = args.json || !std::io::stdout().is_terminal();
     for report in &reports {
-        ui::json_line(&mut out, report)?;
+        if is_json {
+            ui::json_line(&mut out, report)?;
+        } else {
+            write_problems(report, &mut out)?;
+        }
     }
+    out.flush()?;
     let count = |is_counted: &dyn Fn(&FrameReport) -> bool| {
         reports.iter().filter(|report| is_counted(report)).count()
     };
@@ -48,4 +64,23 @@ pub(crate) fn run(args: ValidateArgs) -> Result<Exit> {
         (false, 0) => Exit::Ok,
         (false, _) => Exit::Found,
     })
+}
+
+/// Prints the problems of a frame for a user, one a line.
+fn write_problems(report: &FrameReport, out: &mut impl Write) -> Result<()> {
+    for problem in &report.problems {
+        let style = if problem.level == ProblemLevel::Error { BAD } else { DIM };
+        let level = if problem.level == ProblemLevel::Error { "error" } else { "warning" };
+        let method = report.method.as_deref().unwrap_or("no method");
+        writeln!(
+            out,
+            "line {}, {} ({}): {style}{level}{style:#}: {} {}",
+            report.line,
+            printable(method),
+            report.from.name(),
+            printable(&problem.path),
+            printable(&problem.problem)
+        )?;
+    }
+    Ok(())
 }

@@ -579,3 +579,23 @@ fn costs_are_rounded() {
         assert_eq!(terminal.screen(), format!("· 1 of 2 tokens, {shown}"));
     }
 }
+
+/// On a terminal only the problems are shown; a pipe gets a line of JSON for each frame.
+#[test]
+fn validate_is_short_on_a_terminal() {
+    let transcript = |name: &str| format!("{}/tests/transcripts/{name}", env!("CARGO_MANIFEST_DIR"));
+    let mut terminal = Terminal::start(10, 80, &["validate", &transcript("hello.jsonl")], &[]);
+    assert_eq!(terminal.end(), 0);
+    insta::assert_snapshot!(terminal.screen(), @"10 frames: 0 not ok, 0 more with warnings, 0 not lossless");
+    let mut terminal = Terminal::start(60, 100, &["validate", &transcript("faults.jsonl")], &[]);
+    assert_eq!(terminal.end(), 1);
+    let screen = terminal.screen();
+    assert!(
+        screen.contains("line 4, session/new (client): error: $.params.cwd must be absolute"),
+        "{screen}"
+    );
+    assert!(!screen.contains("\"line\":"), "{screen}");
+    let mut terminal = Terminal::start(60, 300, &["validate", "--json", &transcript("hello.jsonl")], &[]);
+    assert_eq!(terminal.end(), 0);
+    assert!(terminal.screen().contains("{\"line\":2,"), "{}", terminal.screen());
+}

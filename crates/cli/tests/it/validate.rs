@@ -32,9 +32,9 @@ fn a_good_transcript_has_nothing_to_complain_about() {
 #[test]
 fn each_fault_is_named() {
     insta::assert_snapshot!(validate(&["faults.jsonl"], ""), @r#"
-    {"line":1,"from":"client","ok":true,"method":"initialize","kind":"request","lossless":false,"problems":[{"level":"warning","path":"$.params.clientCapabilities","problem":"is {} and reads as left out"},{"level":"warning","path":"$.params.clientInfo.mood","problem":"is ignored: no such member is known, or it has not the form it should have"}]}
+    {"line":1,"from":"client","ok":true,"method":"initialize","kind":"request","lossless":false,"problems":[{"level":"warning","path":"$.params.clientInfo.mood","problem":"is ignored: no such member is known, or it has not the form it should have"}]}
     {"line":2,"from":"agent","ok":false,"kind":"noise","lossless":true,"problems":[{"level":"error","path":"$","problem":"no message: the line is not JSON (-32700)"}]}
-    {"line":3,"from":"agent","ok":true,"method":"initialize","kind":"response","lossless":false,"problems":[{"level":"warning","path":"$.result.agentCapabilities","problem":"is ignored: no such member is known, or it has not the form it should have"}]}
+    {"line":3,"from":"agent","ok":true,"method":"initialize","kind":"response","lossless":false,"problems":[{"level":"warning","path":"$.result.agentCapabilities.loadSession","problem":"is ignored: no such member is known, or it has not the form it should have"}]}
     {"line":4,"from":"client","ok":false,"method":"session/new","kind":"request","lossless":true,"problems":[{"level":"error","path":"$.params.cwd","problem":"must be absolute"}]}
     {"line":5,"from":"agent","ok":true,"method":"session/update","kind":"notification","lossless":true,"problems":[{"level":"warning","path":"$.params.sessionId","problem":"comes before the response that creates the session"}]}
     {"line":6,"from":"agent","ok":true,"method":"session/new","kind":"response","lossless":true,"problems":[]}
@@ -150,14 +150,14 @@ fn required_members_of_an_envelope_are_checked() {
     insta::assert_snapshot!(validate(&["-"], &frames.join("\n")), @r#"
     {"line":1,"from":"client","ok":true,"method":"_session/query","kind":"request","lossless":true,"problems":[{"level":"warning","path":"$","problem":"has no answer"}]}
     {"line":2,"from":"client","ok":false,"method":"_session/query","kind":"request","lossless":true,"problems":[{"level":"error","path":"$.params","problem":"missing field `sessionId`"},{"level":"warning","path":"$","problem":"has no answer"}]}
-    {"line":3,"from":"client","ok":false,"method":"_session/query","kind":"request","lossless":false,"problems":[{"level":"warning","path":"$.params.sessionId","problem":"is null and reads as left out"},{"level":"error","path":"$.params","problem":"missing field `sessionId`"},{"level":"warning","path":"$","problem":"has no answer"}]}
+    {"line":3,"from":"client","ok":false,"method":"_session/query","kind":"request","lossless":true,"problems":[{"level":"error","path":"$.params","problem":"missing field `sessionId`"},{"level":"warning","path":"$","problem":"has no answer"}]}
     {"line":4,"from":"client","ok":true,"method":"_session/cancel","kind":"request","lossless":true,"problems":[{"level":"warning","path":"$","problem":"has no answer"}]}
     {"line":5,"from":"client","ok":false,"method":"_session/cancel","kind":"request","lossless":true,"problems":[{"level":"error","path":"$.params","problem":"missing field `sessionId`"},{"level":"error","path":"$.params.envelope","problem":"missing field `ref`"},{"level":"warning","path":"$","problem":"has no answer"}]}
     {"line":6,"from":"client","ok":false,"method":"_session/result","kind":"notification","lossless":true,"problems":[{"level":"error","path":"$.params.envelope","problem":"missing field `ref`"}]}
     {"line":7,"from":"client","ok":false,"method":"_session/pong","kind":"notification","lossless":true,"problems":[{"level":"error","path":"$.params.envelope","problem":"missing field `ref`"}]}
     {"line":8,"from":"client","ok":true,"method":"_session/ping","kind":"request","lossless":true,"problems":[{"level":"warning","path":"$","problem":"has no answer"}]}
     {"line":9,"from":"client","ok":true,"method":"_session/error","kind":"notification","lossless":true,"problems":[]}
-    9 frames: 5 not ok, 3 more with warnings, 1 not lossless
+    9 frames: 5 not ok, 3 more with warnings, 0 not lossless
     exit 1
     "#);
 }
@@ -192,5 +192,49 @@ fn messages_between_agents_are_checked() {
     {"line":11,"from":"agent","ok":true,"method":"_session/sing","kind":"notification","lossless":true,"problems":[]}
     11 frames: 9 not ok, 0 more with warnings, 5 not lossless
     exit 1
+    "#);
+}
+
+/// Members that mean the same as none are left out by some programs and sent by others.
+#[test]
+fn members_that_mean_nothing_are_no_problem() {
+    let log = r#"> {"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"fs":{"readTextFile":false,"writeTextFile":false},"terminal":false},"clientInfo":null}}
+< {"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1,"authMethods":[],"agentCapabilities":{"loadSession":false,"promptCapabilities":{"image":false,"audio":false},"mcpCapabilities":{},"sessionCapabilities":{}}}}
+"#;
+    insta::assert_snapshot!(validate(&["-"], log), @r#"
+    {"line":1,"from":"client","ok":true,"method":"initialize","kind":"request","lossless":true,"problems":[]}
+    {"line":2,"from":"agent","ok":true,"method":"initialize","kind":"response","lossless":true,"problems":[]}
+    2 frames: 0 not ok, 0 more with warnings, 0 not lossless
+    exit 0
+    "#);
+}
+
+#[test]
+fn unknown_capabilities_are_named() {
+    let log = r#"> {"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{"telepathy":true,"smell":false}}}
+< {"jsonrpc":"2.0","id":0,"result":{"protocolVersion":1,"authMethods":[],"agentCapabilities":{"sessionCapabilities":{"list":{},"rewind":{}}}}}
+"#;
+    insta::assert_snapshot!(validate(&["-"], log), @r#"
+    {"line":1,"from":"client","ok":true,"method":"initialize","kind":"request","lossless":false,"problems":[{"level":"warning","path":"$.params.clientCapabilities.telepathy","problem":"is an unknown capability and is ignored"}]}
+    {"line":2,"from":"agent","ok":true,"method":"initialize","kind":"response","lossless":false,"problems":[{"level":"warning","path":"$.result.agentCapabilities.sessionCapabilities.rewind","problem":"is an unknown capability and is ignored"}]}
+    2 frames: 0 not ok, 2 more with warnings, 2 not lossless
+    exit 0
+    "#);
+}
+
+#[test]
+fn relative_paths_of_tool_calls_are_errors() {
+    let log = r#"> {"jsonrpc":"2.0","id":0,"method":"session/new","params":{"cwd":"/w","additionalDirectories":["/x","y"],"mcpServers":[]}}
+< {"jsonrpc":"2.0","id":0,"result":{"sessionId":"s"}}
+< {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call","toolCallId":"t","title":"x","locations":[{"path":"/a"},{"path":"C:\\b"},{"path":"src/c.rs"}],"content":[{"type":"diff","path":"d","newText":""}]}}}
+"#;
+    let problems: Vec<_> = validate(&["-"], log)
+        .lines()
+        .filter_map(|line| Some(line.split_once("\"problems\":")?.1.to_owned()))
+        .collect();
+    insta::assert_snapshot!(problems.join("\n"), @r#"
+    [{"level":"error","path":"$.params.additionalDirectories[1]","problem":"must be absolute"}]}
+    []}
+    [{"level":"error","path":"$.params.update.locations[2].path","problem":"must be absolute"},{"level":"error","path":"$.params.update.content[0].path","problem":"must be absolute"}]}
     "#);
 }

@@ -1,6 +1,6 @@
 //! Compares a value with its decoded and encoded form.
 
-use serde_json::{Number, Value};
+use serde_json::{Map, Number, Value};
 
 use super::path::JsonPath;
 use super::problems::Problems;
@@ -20,9 +20,13 @@ fn differences(sent: &Value, written: &Value, path: &JsonPath<'_>, problems: &mu
                 let path = JsonPath::Member(path, key);
                 match written.get(key) {
                     Some(written) => differences(value, written, &path, problems),
-                    // A known member may be left out as its default; an unknown one looks the same here.
-                    None if is_default_like(value) => {
-                        problems.warning(path, format_args!("is {value} and reads as left out"));
+                    None if is_unknown_capability(&path, value) => {
+                        problems.warning(path, "is an unknown capability and is ignored");
+                    }
+                    // It means the same as a member that is left out.
+                    None if is_default_like(value) => {}
+                    None if value.is_object() && is_group(key) => {
+                        differences(value, &Value::Object(Map::new()), &path, problems);
                     }
                     None => problems.warning(
                         path,
@@ -53,12 +57,25 @@ fn differences(sent: &Value, written: &Value, path: &JsonPath<'_>, problems: &mu
     }
 }
 
+/// Returns true for an unknown member of capabilities that advertises something. Known ones are kept, except for
+/// groups of capabilities without any.
+fn is_unknown_capability(path: &JsonPath<'_>, value: &Value) -> bool {
+    let JsonPath::Member(parent, key) = path else { return false };
+    let advertises = matches!(value, Value::Object(_) | Value::Bool(true));
+    advertises && !is_group(key) && parent.name().ends_with("apabilities")
+}
+
+/// Returns true for the name of a group of capabilities, which is left out if none of them is known.
+fn is_group(name: &str) -> bool {
+    name.ends_with("Capabilities") || matches!(name, "fs" | "auth")
+}
+
 /// Returns true if a member that is left out can mean this value.
 fn is_default_like(value: &Value) -> bool {
     match value {
         Value::Null | Value::Bool(false) => true,
         Value::Array(items) => items.is_empty(),
-        Value::Object(members) => members.is_empty(),
+        Value::Object(members) => members.values().all(is_default_like),
         Value::String(text) => matches!(text.as_str(), "" | "pending" | "other"),
         _ => false,
     }

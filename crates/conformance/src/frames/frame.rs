@@ -5,12 +5,13 @@ use std::path::Path;
 use duologue_rpc::ResponseOutcome;
 use duologue_schema::{
     CreateTerminalRequest, ListSessionsRequest, LoadSessionRequest, MethodSide as Handler, NewSessionRequest,
-    ReadTextFileRequest, Request as _, ResumeSessionRequest, WriteTextFileRequest, path_fault,
+    Notification as _, ReadTextFileRequest, Request as _, RequestPermissionRequest, ResumeSessionRequest,
+    SessionNotification, WriteTextFileRequest, is_absolute, path_fault,
 };
 use duologue_transcript::{ParsedLine, Redacted, Side, TranscriptEntry};
 use serde_json::{Map, Value};
 
-use super::path::{JsonPath, member};
+use super::path::JsonPath;
 use super::problems::Problems;
 use super::{Problem, duplicate_keys, row, typed};
 
@@ -56,9 +57,7 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
             let params = frame.get("params").filter(|params| !params.is_null());
             let nothing = Value::Object(Map::new());
             lossless &= typed::params(method, params.unwrap_or(&nothing), &mut problems);
-            for problem in relative_paths(method, params.unwrap_or(&nothing), redacted) {
-                problems.push(problem);
-            }
+            relative_paths(method, params.unwrap_or(&nothing), redacted, &mut problems);
         }
         ParsedLine::Response { method, outcome, .. } => match outcome {
             ResponseOutcome::Result(_) => {
@@ -130,24 +129,61 @@ fn misplaced(method: &str, is_request: bool, from: Side) -> Option<Problem> {
     }
 }
 
-/// Returns the problems of relative paths, since paths on the wire are absolute.
-fn relative_paths(method: &str, params: &Value, redacted: Redacted) -> Vec<Problem> {
-    let keys: &[&str] = match method {
-        NewSessionRequest::METHOD
-        | LoadSessionRequest::METHOD
-        | ResumeSessionRequest::METHOD
-        | ListSessionsRequest::METHOD
-        | CreateTerminalRequest::METHOD => &["cwd"],
-        ReadTextFileRequest::METHOD | WriteTextFileRequest::METHOD => &["path"],
-        _ => &[],
-    };
-    let fault = |key: &&str| {
-        let path = params.get(*key)?.as_str()?;
-        // A redacted path begins with a placeholder.
-        if redacted == Redacted::Everything && path.starts_with('[') {
-            return None;
+/// The members with paths in the params of a method. `[]` stands for the items of a list.
+fn path_members(method: &str) -> &'static [&'static str] {
+    match method {
+        NewSessionRequest::METHOD | LoadSessionRequest::METHOD | ResumeSessionRequest::METHOD => {
+            &["cwd", "additionalDirectories[]"]
         }
-        Some(Problem::error(member("$.params", key), path_fault(Path::new(path))?))
+        ListSessionsRequest::METHOD | CreateTerminalRequest::METHOD => &["cwd"],
+        ReadTextFileRequest::METHOD | WriteTextFileRequest::METHOD => &["path"],
+        SessionNotification::METHOD => &["update.locations[].path", "update.content[].path"],
+        RequestPermissionRequest::METHOD => &["toolCall.locations[].path", "toolCall.content[].path"],
+        _ => &[],
+    }
+}
+
+/// Reports relative paths, since paths on the wire are absolute. The other side may run on another system.
+fn relative_paths(method: &str, params: &Value, redacted: Redacted, problems: &mut Problems) {
+    for members in path_members(method) {
+        each_member(params, members, &JsonPath::Base("$.params"), &mut |text, path| {
+            // A redacted path begins with a placeholder.
+            let placeholder = redacted == Redacted::Everything && text.starts_with('[');
+            let file = Path::new(text);
+            let fault = match is_absolute(file) {
+                _ if placeholder => None,
+                false => Some("must be absolute"),
+                true if file.is_absolute() => path_fault(file),
+                true => None,
+            };
+            if let Some(fault) = fault {
+                problems.error(path, fault);
+            }
+        });
+    }
+}
+
+/// Calls `found` with each string at this path of members.
+fn each_member(
+    value: &Value,
+    members: &str,
+    path: &JsonPath<'_>,
+    found: &mut impl FnMut(&str, &JsonPath<'_>),
+) {
+    let (name, rest) = members.split_once('.').unwrap_or((members, ""));
+    let (name, is_list) = name.strip_suffix("[]").map_or((name, false), |name| (name, true));
+    let Some(member) = value.get(name) else { return };
+    let path = JsonPath::Member(path, name);
+    let mut visit = |value: &Value, path: &JsonPath<'_>| match value.as_str() {
+        Some(text) if rest.is_empty() => found(text, path),
+        _ if rest.is_empty() => {}
+        _ => each_member(value, rest, path, found),
     };
-    keys.iter().filter_map(fault).collect()
+    match member.as_array() {
+        Some(items) if is_list => {
+            items.iter().enumerate().for_each(|(place, item)| visit(item, &JsonPath::Item(&path, place)));
+        }
+        _ if is_list => {}
+        _ => visit(member, &path),
+    }
 }

@@ -33,8 +33,8 @@ pub struct FrameReport {
     pub method: Option<String>,
     /// The kind of the frame.
     pub kind: FrameKind,
-    /// True if decoding and encoding the frame gives the same JSON. Parts without a type, such as extensions, do not
-    /// change. A message between agents may gain members that its sender left out.
+    /// True if decoding and encoding the frame gives the same JSON. Members that mean the same as none, such as `null`,
+    /// `false` and empty lists, may be left out. Parts without a type, such as extensions, do not change. A message between agents may gain members that its sender left out.
     pub lossless: bool,
     /// The errors and warnings. After 100 warnings the last one is the number of the others.
     pub problems: Vec<Problem>,

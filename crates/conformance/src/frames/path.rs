@@ -19,6 +19,16 @@ pub(super) enum JsonPath<'a> {
     Item(&'a JsonPath<'a>, usize),
 }
 
+impl JsonPath<'_> {
+    /// Returns the name of the last member, or the whole path if it is formatted already.
+    pub(super) fn name(&self) -> &str {
+        match *self {
+            JsonPath::Base(name) | JsonPath::Member(_, name) => name,
+            JsonPath::Item(parent, _) => parent.name(),
+        }
+    }
+}
+
 impl fmt::Display for JsonPath<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {

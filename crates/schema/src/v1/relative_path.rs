@@ -66,7 +66,9 @@ impl fmt::Display for RelativePath<'_> {
 }
 
 /// Returns true for an absolute path of this system, of Unix or of Windows.
-fn is_absolute(path: &Path) -> bool {
+#[doc(hidden)]
+#[must_use]
+pub fn is_absolute(path: &Path) -> bool {
     let text = path.as_os_str().as_encoded_bytes();
     path.is_absolute()
         || text.starts_with(b"/")
