@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use duologue_client::{AgentProcess, Command};
 use duologue_rpc::{Stdio, Transport};
-use duologue_transcript::{Recorder, Replay, ReplayReport, Timing, Transcript, printable};
+use duologue_transcript::{Recorder, Replay, ReplayReport, Side, Timing, Transcript, printable};
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, BufReader};
 
 use crate::commands::{AgentArgs, IgnoreArgs};
@@ -19,7 +19,10 @@ use crate::source::SourceArgs;
 use crate::ui::{self, BAD, BOLD, DIM, GOOD};
 
 const EXAMPLES: &str = "\
-Example: an agent whose token counts vary from run to run can still pass.
+Examples: be the recorded agent in an editor's test; compare an agent with its recording.
+  duologue replay session.jsonl
+  duologue replay session.jsonl -- my-agent --acp
+An agent whose token counts vary from run to run can still pass:
   duologue replay session.jsonl --ignore update.used --ignore result.usage -- my-agent";
 
 /// The bytes of a line of stderr that are shown at once.
@@ -47,7 +50,7 @@ pub(crate) struct ReplayArgs {
     /// Write this conversation to a new file
     #[arg(long, value_name = "FILE")]
     save: Option<PathBuf>,
-    /// Replace the file if it exists
+    /// Replace the file if it exists, at the end and only if the other side has sent something
     #[arg(long, requires = "save")]
     force: bool,
     #[command(flatten)]
@@ -56,7 +59,7 @@ pub(crate) struct ReplayArgs {
     /// recorded one does not exist
     #[arg(long, value_name = "DIR", requires = "agent")]
     cwd: Option<PathBuf>,
-    /// Wait so many seconds for an agent that owes a message
+    /// Wait so many seconds for an agent that owes a message. At the end of its input it has two seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 30)]
     patience: u32,
     /// Do not repeat what the recorded agent wrote to stderr
@@ -124,7 +127,7 @@ async fn serve(args: &ReplayArgs, mut replay: Replay, recorder: Option<Recorder>
         });
     }
     let report = replay.serve(stdio.transport).await?;
-    finish(recorder).await?;
+    args.finish(recorder, &report, Side::Client).await?;
     let found = args.print_report(&report, None)?;
     Ok(match report.exit.and_then(|exit| agent_code(&exit)) {
         _ if found => Exit::Found,
@@ -144,9 +147,7 @@ async fn drive(
     let (process, pipes) = match AgentProcess::start(command) {
         Ok(started) => started,
         Err(error) => {
-            if let (Some(recorder), Some(path)) = (recorder, &args.save) {
-                recording::remove(recorder, path).await;
-            }
+            args.discard(recorder).await;
             return Err(error.into());
         }
     };
@@ -165,9 +166,14 @@ async fn drive(
     if let (Some(recorder), Some(status)) = (&recorder, status) {
         recorder.exit(status);
     }
-    finish(recorder).await?;
+    args.finish(recorder, &report, Side::Agent).await?;
     let diff = report.diff();
     let found = args.print_report(&report, diff.as_deref())?;
+    if !found {
+        let lines = report.live.records().iter().filter_map(|record| record.line());
+        let lines = ui::plural(lines.filter(|line| line.from == Side::Agent).count(), "line");
+        writeln!(ui::stderr(), "{GOOD}no difference{GOOD:#} in {lines} of the agent")?;
+    }
     Ok(if found { Exit::Found } else { Exit::Ok })
 }
 
@@ -188,13 +194,6 @@ async fn show_stderr(stderr: impl AsyncRead + Unpin, recorder: Option<Recorder>)
     }
 }
 
-async fn finish(recorder: Option<Recorder>) -> Result<()> {
-    match recorder {
-        Some(recorder) => Ok(recorder.finish().await?),
-        None => Ok(()),
-    }
-}
-
 impl ReplayArgs {
     /// Returns the folder that replaces the recorded one.
     fn live_cwd(&self, transcript: &Transcript) -> Result<Option<PathBuf>> {
@@ -211,7 +210,34 @@ impl ReplayArgs {
     /// Creates the file for this conversation.
     fn recorder(&self, program: Vec<String>) -> Result<Option<Recorder>> {
         let Some(path) = &self.save else { return Ok(None) };
-        recording::create(self.secrets.recorder().program(program), path, self.force).map(Some)
+        let recorder = self.secrets.recorder().program(program);
+        if self.force && path.is_file() {
+            return Ok(Some(recorder.replace_at_end(path)?));
+        }
+        recording::create(recorder, path, self.force).map(Some)
+    }
+
+    /// Completes the file, unless the live side has sent nothing.
+    async fn finish(&self, recorder: Option<Recorder>, report: &ReplayReport, live: Side) -> Result<()> {
+        let lines = report.live.records().iter().filter_map(|record| record.line());
+        match recorder {
+            Some(recorder) if lines.into_iter().any(|line| line.from == live) => {
+                Ok(recorder.finish().await?)
+            }
+            recorder => {
+                self.discard(recorder).await;
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes the file of a conversation that did not take place. A file that it would have replaced stays.
+    async fn discard(&self, recorder: Option<Recorder>) {
+        if let (Some(recorder), Some(path)) = (recorder, &self.save)
+            && !self.force
+        {
+            recording::remove(recorder, path).await;
+        }
     }
 
     /// Prints the differences. Returns true if there are any.

@@ -183,7 +183,7 @@ fn an_agent_is_compared_with_what_it_did() {
     let duologue = DUOLOGUE;
     let mock = ["--", duologue, "mock", "--pace", "0"];
     let output = run(folder, &[&["replay", "mock.jsonl", "--save", "again.jsonl"][..], &mock].concat(), "");
-    assert_eq!(shown(&output), "---\nexit Some(0)");
+    assert_eq!(shown(&output), "---\nno difference in 4 lines of the agent\nexit Some(0)");
     let recorded = Transcript::load(folder.join("mock.jsonl")).expect("a transcript");
     let again = Transcript::load(folder.join("again.jsonl")).expect("a transcript");
     assert_eq!(again.redacted().render(), recorded.redacted().render());
@@ -220,7 +220,7 @@ fn ignored_values_may_differ_in_the_conversations_too() {
     let agent = ["--", DUOLOGUE, "replay", "b.jsonl"];
     let ignored = ["--ignore", "update.used", "--ignore", "result.usage.totalTokens"];
     let output = run(folder, &[&["replay", "a.jsonl"], &ignored[..], &agent].concat(), "");
-    assert_eq!(shown(&output), "---\nexit Some(0)");
+    assert_eq!(shown(&output), "---\nno difference in 3 lines of the agent\nexit Some(0)");
     // The rest is still compared.
     let output = run(folder, &[&["replay", "a.jsonl"], &ignored[2..], &agent].concat(), "");
     assert!(shown(&output).contains("701") && output.status.code() == Some(1), "{}", shown(&output));
@@ -391,6 +391,44 @@ fn agents_that_talk_are_played_too() {
 
     for file in ["a.jsonl", "redacted.jsonl"] {
         let driven = run(folder.path(), &["replay", "--strict", file, "--", me, "mock"], "");
-        assert_eq!(shown(&driven), "---\nexit Some(0)");
+        assert_eq!(driven.status.code(), Some(0), "{}", shown(&driven));
+        assert!(shown(&driven).starts_with("---\nno difference in "), "{}", shown(&driven));
     }
+}
+
+/// At the end of its input an agent owes nothing, so its patience is not waited for.
+#[test]
+fn an_agent_that_does_not_leave_is_not_waited_for() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&folder.path().join("turn.jsonl"), &TURN.replace("npm WARN", "npm"));
+    let agent = format!("{DUOLOGUE} replay turn.jsonl --no-stderr; sleep 1000");
+    let start = std::time::Instant::now();
+    let output = run(folder.path(), &["replay", "turn.jsonl", "--", "sh", "-c", &agent], "");
+    assert_eq!(output.status.code(), Some(0), "{}", shown(&output));
+    assert!(shown(&output).contains("no difference in 4 lines of the agent"), "{}", shown(&output));
+    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[test]
+fn the_old_file_stays_if_the_agent_sends_nothing() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&folder.path().join("turn.jsonl"), TURN);
+    let old = folder.path().join("old.jsonl");
+    let save = |agent: &[&str]| {
+        fs::write(&old, "the old text").expect("a file");
+        run(
+            folder.path(),
+            &[&["replay", "turn.jsonl", "--save", "old.jsonl", "--force", "--"][..], agent].concat(),
+            "",
+        );
+        fs::read_to_string(&old).expect("a text")
+    };
+    assert_eq!(save(&["true"]), "the old text");
+    assert_eq!(save(&["no-such-agent"]), "the old text");
+    assert!(save(&[DUOLOGUE, "replay", "turn.jsonl"]).starts_with("{\"format\""));
+    assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 2, "no other file is left");
+    // A file that was not there is not left empty.
+    fs::remove_file(&old).expect("removed");
+    run(folder.path(), &["replay", "turn.jsonl", "--save", "old.jsonl", "--", "true"], "");
+    assert!(!old.exists());
 }

@@ -71,7 +71,7 @@ impl TranscriptFile {
             old => old.map_err(failed)?,
         };
         if !old.is_file() {
-            return TranscriptFile::of(no_links(&mut private()).write(true).open(path), path);
+            return TranscriptFile::of(open_device(path), path);
         }
         let old = no_links(OpenOptions::new().read(true)).open(path).and_then(|file| locked(file, path));
         let old = old.map_err(failed)?;
@@ -82,6 +82,11 @@ impl TranscriptFile {
         target.path = path.into();
         target.replaces = Some(Replacement { new, _old: old });
         Ok(target)
+    }
+
+    /// Returns the path of the file that is written, which may replace the one at `path` later.
+    pub(super) fn written_to(&self) -> &Path {
+        self.replaces.as_ref().map_or(&self.path, |replaces| &replaces.new)
     }
 
     /// Renames the new file to the one that it replaces, if there is one.
@@ -171,6 +176,28 @@ fn no_links(options: &mut OpenOptions) -> &mut OpenOptions {
         rustix::fs::OFlags::NOFOLLOW.bits().cast_signed(),
     );
     options
+}
+
+/// Opens a pipe or a device. A pipe without a reader is an error, since opening it would wait for one.
+fn open_device(path: &Path) -> io::Result<File> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::OpenOptionsExt as _;
+
+        use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+        let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
+        let opened = OpenOptions::new().write(true).custom_flags(flags.bits().cast_signed()).open(path);
+        let file = opened.map_err(|error| match error.raw_os_error() {
+            Some(code) if code == rustix::io::Errno::NXIO.raw_os_error() => {
+                io::Error::new(ErrorKind::NotConnected, "no program reads this pipe; start the reader first")
+            }
+            _ => error,
+        })?;
+        fcntl_setfl(&file, fcntl_getfl(&file)? - OFlags::NONBLOCK)?;
+        Ok(file)
+    }
+    #[cfg(not(unix))]
+    OpenOptions::new().write(true).open(path)
 }
 
 /// Makes a file private that was readable by others before prompts were recorded.

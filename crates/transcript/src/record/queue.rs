@@ -127,6 +127,8 @@ struct QueueState {
     urgent: bool,
     sync: bool,
     closing: bool,
+    /// True if the recording was ended on purpose.
+    finished: bool,
     left: bool,
     error: Option<Error>,
 }
@@ -211,6 +213,17 @@ impl RecordQueue {
     pub(super) fn close(&self) {
         self.state.lock_unpoisoned().closing = true;
         self.work.notify_one();
+    }
+
+    /// Does the same for a recording that is complete.
+    pub(super) fn finish(&self) {
+        self.state.lock_unpoisoned().finished = true;
+        self.close();
+    }
+
+    /// Returns true if the recording is complete.
+    pub(super) fn is_finished(&self) -> bool {
+        self.state.lock_unpoisoned().finished
     }
 
     /// Waits until the thread has stopped.

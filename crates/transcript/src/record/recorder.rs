@@ -200,7 +200,7 @@ impl Recorder {
     ///
     /// The recording also ends if the future is dropped.
     pub async fn finish(self) -> Result<()> {
-        self.handle.queue.close();
+        self.handle.queue.finish();
         self.stopped().await.map_or(Ok(()), Err)
     }
 
@@ -244,7 +244,7 @@ impl Recorder {
     fn start(queue: RecordQueue, target: RecordTarget, secrets: Option<Secrets>) -> Result<Self> {
         let queue = Arc::new(queue);
         let written_to = match &target {
-            RecordTarget::File(file) => WrittenTo::File(file.path.clone()),
+            RecordTarget::File(file) => WrittenTo::File(file.written_to().into()),
             RecordTarget::Memory(memory) => WrittenTo::Memory(memory.clone()),
         };
         let writer = RecordWriter::new(queue.clone(), target, secrets);
@@ -352,7 +352,7 @@ impl RecorderBuilder {
     ///
     /// [`Error::File`], also if the file exists, and [`Error::DiskFull`].
     pub fn create(self, path: impl AsRef<Path>) -> Result<Recorder> {
-        self.begin_file(TranscriptFile::create(path.as_ref())?)
+        self.begin_file(TranscriptFile::create(path.as_ref())?, true)
     }
 
     /// Records to a new file that replaces an old one, once it has its header. A pipe or a device is written to. A
@@ -362,7 +362,17 @@ impl RecorderBuilder {
     ///
     /// [`Error::File`], also if another recorder is writing the old file, and [`Error::DiskFull`].
     pub fn replace(self, path: impl AsRef<Path>) -> Result<Recorder> {
-        self.begin_file(TranscriptFile::replace(path.as_ref())?)
+        self.begin_file(TranscriptFile::replace(path.as_ref())?, true)
+    }
+
+    /// Does the same, but the old file stays until [`Recorder::finish`] has written all. If the recorder is dropped or
+    /// fails before, the new file is deleted.
+    ///
+    /// # Errors
+    ///
+    /// As [`replace`](Self::replace).
+    pub fn replace_at_end(self, path: impl AsRef<Path>) -> Result<Recorder> {
+        self.begin_file(TranscriptFile::replace(path.as_ref())?, false)
     }
 
     /// Records into memory. [`Recorder::transcript`] returns the recording.
@@ -390,7 +400,7 @@ impl RecorderBuilder {
         let path = path.as_ref();
         let (target, resumed) = TranscriptFile::resume(path)?;
         let Some(ResumePoint { header, at }) = resumed else {
-            return self.begin_file(target);
+            return self.begin_file(target, true);
         };
         if header.redacted != Redacted::Nothing && self.redacted() != header.redacted {
             let error = "its header promises more redaction than this recorder does; append to another file";
@@ -416,9 +426,11 @@ impl RecorderBuilder {
         Ok(line)
     }
 
-    fn begin_file(self, mut target: TranscriptFile) -> Result<Recorder> {
+    fn begin_file(self, mut target: TranscriptFile, replace_now: bool) -> Result<Recorder> {
         target.append(&self.header()?)?;
-        target.place()?;
+        if replace_now {
+            target.place()?;
+        }
         self.begin(RecordTarget::File(target), Duration::ZERO)
     }
 

@@ -30,6 +30,14 @@ impl RecordTarget {
         }
     }
 
+    /// Renames a new file to the one that it replaces, unless that has been done.
+    pub(super) fn place(&mut self) -> Result<()> {
+        match self {
+            RecordTarget::File(file) => file.place(),
+            RecordTarget::Memory(_) => Ok(()),
+        }
+    }
+
     /// Waits until everything written is on the disk.
     pub(super) fn sync(&self) -> Result<()> {
         match self {

@@ -61,6 +61,7 @@ impl RecordWriter {
         let mut batch = RecordBatch::default();
         loop {
             match self.queue.next(&mut batch) {
+                WriterTask::Leave if self.queue.is_finished() => return self.target.place(),
                 WriterTask::Leave => return Ok(()),
                 WriterTask::Sync => {
                     self.target.sync()?;

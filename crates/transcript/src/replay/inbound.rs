@@ -153,22 +153,22 @@ impl Player {
             waiting.range(..to).map(|(_, request)| *request).inspect(counted).collect();
         passed.sort_unstable();
         let Some(first) = passed.first().copied() else { return };
-        for at in passed {
-            let what = self.describe(at);
+        for at in &passed {
+            let what = self.describe(*at);
             self.differences.push(Difference::Missing { what });
         }
-        for at in self.plan.lines_between(lane, first, to).to_vec() {
-            let Some(line) = self.plan.get(at) else { continue };
-            let stays = match &line.kind {
+        // The other requests between stay, since their answers may still be needed.
+        let others = self.lanes.get(lane).map(|lane| lane.others.range(first..to).copied().inspect(counted));
+        let others: Vec<usize> = others.into_iter().flatten().collect();
+        for at in passed.into_iter().chain(others) {
+            let stays = match self.plan.get(at).map(|line| &line.kind) {
                 // A received request is always answered.
-                LineKind::Response { request: Some(request), .. } => {
+                Some(LineKind::Response { request: Some(request), .. }) => {
                     self.plan.state(*request) == LineState::Done
                 }
-                // Its answer may still be needed.
-                LineKind::Request { answer, .. } if !line.ours => answer.is_none_or(|answer| answer > to),
                 _ => false,
             };
-            if !stays && line.state == LineState::Waiting {
+            if !stays {
                 self.set_state(at, LineState::Skipped);
             }
         }

@@ -29,6 +29,8 @@ pub use report::{Difference, ReplayReport};
 
 /// The default of [`Replay::patience`].
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The time that an agent has to end its output after a played client has ended its input.
+const LEAVE: Duration = Duration::from_secs(2);
 /// The time for which a played client waits for updates, which may be missing from a shorter text.
 const SETTLE: Duration = Duration::from_millis(500);
 
@@ -167,6 +169,8 @@ impl Replay {
 
     /// Sets the time for which a live agent may be silent while it owes a line: 30 seconds by default, and no limit for
     /// [`Duration::MAX`]. After that the line is missing and the replay goes on. There is no limit for a live client.
+    ///
+    /// At the end of its input an agent owes nothing, and has two seconds for its last lines.
     pub fn patience(mut self, patience: Duration) -> Self {
         self.settings.patience = patience;
         self

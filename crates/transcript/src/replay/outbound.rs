@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use duologue_schema::{Error as WireError, ErrorCode};
 
-use super::Timing;
 use super::inbound::answer;
 use super::name_map::NamePair;
 use super::plan::{CONNECTION, LineKind, LineState};
 use super::player::{LinesAhead, Player, PlayerAction};
 use super::report::Difference;
+use super::{LEAVE, Timing};
 use crate::classify::id_key;
 use crate::format::{RecordEvent, Side};
 use crate::id_paths::IdKind;
@@ -141,14 +141,15 @@ impl Player {
             }
             return Some(PlayerAction::Wait(Some(limit)));
         }
-        let limit = self.last_received.saturating_add(self.settings.patience);
         if self.closed {
+            let limit = self.last_received.saturating_add(LEAVE.min(self.settings.patience));
             return Some(if limit > now { PlayerAction::Wait(Some(limit)) } else { PlayerAction::Done });
         }
         if let Some(settled) = self.settled(until).filter(|settled| *settled > now) {
             return Some(PlayerAction::Wait(Some(settled)));
         }
         if self.plan.agent_died {
+            let limit = self.last_received.saturating_add(self.settings.patience);
             if limit > now {
                 return Some(PlayerAction::Wait(Some(limit)));
             }

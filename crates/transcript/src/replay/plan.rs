@@ -69,8 +69,6 @@ pub(super) struct ReplayPlan {
     pub(super) lanes: Vec<Option<String>>,
     /// The lane of each recorded session.
     pub(super) lane_numbers: HashMap<String, usize>,
-    /// The lines of each lane, in order.
-    pub(super) lines_of: Vec<Vec<usize>>,
     /// The response to each line that is not a message but has an id.
     pub(super) answer_to_noise: HashMap<usize, usize>,
     /// The line before which the client closed its output.
@@ -143,7 +141,6 @@ impl ReplayPlan {
             agent_died = true;
         }
         link(&mut lines, &entries);
-        let mut lines_of = vec![Vec::new(); lanes.names.len()];
         let mut answer_to_noise = HashMap::new();
         for (at, planned) in lines.iter().enumerate() {
             if let LineKind::Response { request: Some(request), .. } = planned.kind
@@ -151,13 +148,11 @@ impl ReplayPlan {
             {
                 answer_to_noise.entry(request).or_insert(at);
             }
-            lines_of.get_mut(planned.lane).into_iter().for_each(|lane| lane.push(at));
         }
         ReplayPlan {
             lines,
             lanes: lanes.names,
             lane_numbers: lanes.numbers,
-            lines_of,
             answer_to_noise,
             client_closed,
             agent_died,
@@ -166,13 +161,6 @@ impl ReplayPlan {
 
     pub(super) fn get(&self, at: usize) -> Option<&PlannedLine> {
         self.lines.get(at)
-    }
-
-    /// Returns the lines of a lane from `from` up to `to`, which is not among them.
-    pub(super) fn lines_between(&self, lane: usize, from: usize, to: usize) -> &[usize] {
-        let lines = self.lines_of.get(lane).map(Vec::as_slice).unwrap_or_default();
-        let place = |limit: usize| lines.partition_point(|at| *at < limit);
-        lines.get(place(from)..place(to)).unwrap_or_default()
     }
 
     pub(super) fn state(&self, at: usize) -> LineState {

@@ -67,6 +67,8 @@ pub(super) struct LaneProgress {
     pub(super) unanswered: BTreeSet<usize>,
     /// The number of our requests without a response.
     pub(super) open_requests: usize,
+    /// The lines that have not come or been sent, except for requests of the other side.
+    pub(super) others: BTreeSet<usize>,
 }
 
 /// The number of recorded lines that a live line is compared with at most. Without a limit, a replay in which each
@@ -160,6 +162,9 @@ impl Player {
         let mut ahead = LinesAhead::default();
         for (at, planned) in plan.lines.iter().enumerate() {
             let Some(lane) = lanes.get_mut(planned.lane) else { continue };
+            if planned.ours || !matches!(planned.kind, LineKind::Request { .. }) {
+                lane.others.insert(at);
+            }
             if planned.ours {
                 lane.ahead.ours.insert(at);
                 ahead.ours.insert(at);
@@ -237,6 +242,7 @@ impl Player {
         if let Some(lane) = self.lanes.get_mut(number) {
             lane.ahead.remove(at);
             lane.requests.remove(&at);
+            lane.others.remove(&at);
             answer.and_then(|answer| lane.by_answer.remove(&answer));
         }
         self.awaited_replies.remove(&at);

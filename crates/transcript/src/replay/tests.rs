@@ -532,7 +532,7 @@ fn missing_and_additional_requests_of_an_agent_are_reported() {
     {"id":6,"error":{"code":-32601,"message":"not in the recording: fs/read_text_file"}}
             30s
     closed
-            30s
+            2s
     done
     DIFFERENCE not as recorded: the answer to the session/new in s of line 6
         --- recorded
@@ -579,7 +579,7 @@ fn a_cancel_waits_for_what_it_interrupts() {
     {"method":"session/cancel","params":{"sessionId":"s"}}
             {"id":1,"result":{"stopReason":"cancelled"}}
     closed
-            30s
+            2s
     done
     "#);
 }

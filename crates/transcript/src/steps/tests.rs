@@ -176,3 +176,29 @@ fn replaying_noise_before_open_requests_is_linear() {
         replay_against(transcript(recorded), transcript(live));
     });
 }
+
+#[test]
+fn replaying_skipped_requests_is_linear() {
+    let request = |id: String| {
+        let params = r#"{"sessionId":"s0"}"#;
+        line(Side::Client, format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"_{id}","params":{params}}}"#))
+    };
+    let response =
+        |id: String| line(Side::Agent, format!(r#"{{"jsonrpc":"2.0","id":"{id}","result":{{}}}}"#));
+    assert_linear(100, |count| {
+        // All are open at once, and each is answered before a request that the live client sends.
+        let skipped = (0..count).map(|number| request(format!("skipped{number}")));
+        let sent = |number| [request(format!("sent{number}")), response(format!("sent{number}"))];
+        let answers = (0..count)
+            .flat_map(|number| std::iter::once(response(format!("skipped{number}"))).chain(sent(number)));
+        let agents = transcript(new_session(0).into_iter().chain(skipped).chain(answers));
+        let clients = transcript(new_session(0).into_iter().chain((0..count).flat_map(sent)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
+        let (client, agent) = Transport::memory();
+        let (served, driven) = runtime.block_on(async {
+            tokio::join!(Replay::new(agents).serve(agent), Replay::new(clients).drive(client))
+        });
+        assert_eq!(served.expect("an agent").differences.len(), count);
+        assert!(driven.expect("a client").differences.is_empty());
+    });
+}
