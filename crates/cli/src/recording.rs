@@ -1,7 +1,7 @@
 //! The file of a recording.
 
 use std::io::ErrorKind;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use duologue_transcript::{Error as TranscriptError, Recorder, RecorderBuilder};
 
@@ -43,6 +43,35 @@ pub(crate) fn create(recorder: RecorderBuilder, path: &Path, force: bool) -> Res
         }
         error => error.into(),
     })
+}
+
+/// Creates the file, or one with a number before its extension if it exists: `talk-2.jsonl`. Returns its path too.
+pub(crate) fn create_numbered(
+    recorder: impl Fn() -> RecorderBuilder,
+    path: &Path,
+) -> Result<(Recorder, PathBuf)> {
+    const NUMBERS: u32 = 10_000;
+    let stem = path.file_stem().unwrap_or_default();
+    for number in 1..NUMBERS {
+        let path = match (number, path.extension()) {
+            (1, _) => path.to_owned(),
+            (_, extension) => {
+                let mut name = stem.to_owned();
+                name.push(format!("-{number}"));
+                extension.into_iter().for_each(|extension| {
+                    name.push(".");
+                    name.push(extension);
+                });
+                path.with_file_name(name)
+            }
+        };
+        match recorder().create(&path) {
+            Err(TranscriptError::File { error, .. }) if error.kind() == ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error.into()),
+            Ok(recorder) => return Ok((recorder, path)),
+        }
+    }
+    Err(files::exists(path))
 }
 
 /// Removes the file of a conversation that did not start, so that the next attempt can create it.

@@ -58,7 +58,7 @@ pub use pending_table::PendingTable;
 pub use queue::{Queue, QueueId, QueueSender};
 pub use service::{Incoming, NotificationBuffer, RequestContext, Responder, Service, with_cancel_grace};
 pub use stats::Stats;
-pub use stdio::{InputEndReason, InputWatch, Stdio};
+pub use stdio::{InputEndReason, InputWatch, OutputWatch, Stdio};
 #[doc(hidden)]
 pub use sync::Lock;
 pub use tap::{Direction, Tap, TappedFrame};

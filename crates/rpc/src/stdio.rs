@@ -17,6 +17,8 @@ pub struct Stdio {
     pub transport: Transport,
     /// Detects the end of the input, even while nothing reads it.
     pub end: InputWatch,
+    /// Detects that nothing reads the output any more, even while nothing is written.
+    pub output: OutputWatch,
 }
 
 impl Stdio {
@@ -77,6 +79,19 @@ impl InputWatch {
     }
 }
 
+/// Detects from outside the writer that nothing reads the output any more. It keeps the output open until it is dropped.
+#[derive(Debug)]
+pub struct OutputWatch(system::ReaderWatch);
+
+impl OutputWatch {
+    /// Returns true if all readers of the output have closed it. For files, and on systems other than Unix, it is
+    /// always false.
+    #[must_use]
+    pub fn is_unread(&self) -> bool {
+        self.0.is_unread()
+    }
+}
+
 /// Blocks the thread forever.
 fn never() -> ! {
     loop {
@@ -95,7 +110,7 @@ mod system {
     use std::task::{Context, Poll};
     use std::time::Duration;
 
-    use rustix::event::{PollFd, PollFlags, poll};
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
     use rustix::fs::{FileType, OFlags, fstat, tell};
     use rustix::io::fcntl_dupfd_cloexec;
     use rustix::stdio::{dup2_stdin, dup2_stdout};
@@ -103,7 +118,7 @@ mod system {
     use tokio::net::UnixStream;
     use tokio::net::unix::pipe;
 
-    use super::{InputEndReason, InputWatch, Stdio, never};
+    use super::{InputEndReason, InputWatch, OutputWatch, Stdio, never};
     use crate::transport::Transport;
 
     /// The interval at which the position in a file is polled. Files have no event to wait for.
@@ -117,12 +132,13 @@ mod system {
         let input = fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
         let output = fcntl_dupfd_cloexec(rustix::stdio::stdout(), 3)?;
         let end = EndWatch { input: fcntl_dupfd_cloexec(&input, 3)?, parent: parent() };
+        let watch = OutputWatch(ReaderWatch { output: fcntl_dupfd_cloexec(&output, 3)? });
         dup2_stdin(File::open("/dev/null")?)?;
         dup2_stdout(rustix::stdio::stderr())?;
         let (output, at_once) = writer(output)?;
         let transport = Transport::new(reader(input)?, output);
         let transport = if at_once { transport.writes_at_once() } else { transport };
-        Ok(Stdio { transport, end: InputWatch(end) })
+        Ok(Stdio { transport, end: InputWatch(end), output: watch })
     }
 
     fn kind(fd: &OwnedFd) -> io::Result<FileType> {
@@ -192,6 +208,21 @@ mod system {
         parent: Option<OwnedFd>,
     }
 
+    #[derive(Debug)]
+    pub(super) struct ReaderWatch {
+        output: OwnedFd,
+    }
+
+    impl ReaderWatch {
+        pub(super) fn is_unread(&self) -> bool {
+            // No event is awaited except the ones that are always reported: a hang-up and an error.
+            let mut watched = [PollFd::new(&self.output, PollFlags::empty())];
+            let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+            poll(&mut watched, Some(&now)).is_ok()
+                && watched[0].revents().intersects(PollFlags::HUP | PollFlags::ERR)
+        }
+    }
+
     /// Opens the current parent process. Its id alone is not enough, because ids are reused.
     #[cfg(target_os = "linux")]
     fn parent() -> Option<OwnedFd> {
@@ -242,14 +273,24 @@ mod system {
 
 #[cfg(not(unix))]
 mod system {
-    use super::{InputEndReason, InputWatch, Stdio, never};
+    use super::{InputEndReason, InputWatch, OutputWatch, Stdio, never};
     use crate::transport::Transport;
 
     pub(super) fn take() -> std::io::Result<Stdio> {
         Ok(Stdio {
             transport: Transport::new(tokio::io::stdin(), tokio::io::stdout()),
             end: InputWatch(EndWatch),
+            output: OutputWatch(ReaderWatch),
         })
+    }
+
+    #[derive(Debug)]
+    pub(super) struct ReaderWatch;
+
+    impl ReaderWatch {
+        pub(super) fn is_unread(&self) -> bool {
+            false
+        }
     }
 
     #[derive(Debug)]

@@ -1,7 +1,7 @@
 //! `duologue record`.
 
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::process::ExitStatus;
@@ -11,7 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use duologue_client::AgentProcess;
-use duologue_rpc::{Lock, Stdio};
+use duologue_rpc::{Lock, OutputWatch, Stdio};
 use duologue_transcript::{Recorder, Side, forward, forward_stderr};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -22,8 +22,16 @@ use crate::commands::AgentArgs;
 use crate::error::Result;
 use crate::exit::{self, Exit};
 use crate::recording::{self, SecretArgs};
+use crate::runtime;
 use crate::signals::Signals;
-use crate::{runtime, ui};
+use crate::ui::{self, DIM};
+
+const EXAMPLES: &str = "\
+Examples:
+  duologue record -o talk.jsonl -- my-agent --acp
+  duologue run \"hello\" -- duologue record -o hello.jsonl -- duologue mock
+In an editor's configuration of an agent: the command `duologue` with the arguments
+  record -o /home/me/talk.jsonl -- my-agent --acp";
 
 /// The silence after which an agent is ended whose client has left, unless it still owes a response.
 const MAX_SILENCE: Duration = Duration::from_secs(2);
@@ -40,13 +48,16 @@ const DISK_TIMEOUT: Duration = Duration::from_secs(5);
 /// and everything that reached the other side is in the file.
 ///
 /// The end of the client's input is passed on. An agent that does not end may continue while it owes a response or
-/// sends something, and then gets a SIGTERM. SIGHUP, SIGINT and SIGTERM end it at once; a second one kills it.
+/// sends something, and then gets a SIGTERM. It is not waited for once nothing reads its output. SIGHUP, SIGINT and
+/// SIGTERM end it at once; a second one kills it.
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct RecordArgs {
-    /// The transcript to write
+    /// The transcript to write; if `talk.jsonl` exists, `talk-2.jsonl` and so on, so that an editor can
+    /// start the command again
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,
-    /// Replace FILE if it exists
+    /// Replace FILE if it exists. A pipe needs a reader
     #[arg(long)]
     force: bool,
     /// Drop lines instead of delaying the conversation when the disk is slow
@@ -70,24 +81,32 @@ async fn record(args: &RecordArgs) -> Result<Exit> {
     let command = args.agent.required()?;
     // Checked first, so that an unwritable file is an error too.
     let signals = Signals::listen()?;
-    let recorder = args.open()?;
+    let (recorder, path) = args.open()?;
     let (process, pipes) = match AgentProcess::start(command) {
         Ok(started) => started,
         Err(error) => {
-            recording::remove(recorder, &args.output).await;
+            recording::remove(recorder, &path).await;
             return Err(error.into());
         }
     };
-    let (from_client, to_client) = Stdio::take()?.transport.into_split();
+    let stdio = Stdio::take()?;
+    let (from_client, to_client) = stdio.transport.into_split();
     let complaint = tokio::spawn(report_stop(recorder.clone()));
 
     let activity = Arc::new(Activity::default());
+    *activity.output.lock_unpoisoned() = Some(stdio.output);
     let from_client = ObservedReader::new(Side::Client, from_client, &activity);
     let from_agent = ObservedReader::new(Side::Agent, pipes.stdout, &activity);
     let to = recorder.clone();
     let to_agent = tokio::spawn(async move { forward(Side::Client, from_client, pipes.stdin, &to).await });
     let to = recorder.clone();
-    let to_client = tokio::spawn(async move { forward(Side::Agent, from_agent, to_client, &to).await });
+    let watch = activity.clone();
+    let to_client = tokio::spawn(async move {
+        let forwarded = forward(Side::Agent, from_agent, to_client, &to).await;
+        // The client sees the end of the output once it is not watched any more.
+        watch.output.lock_unpoisoned().take();
+        forwarded
+    });
     let to = recorder.clone();
     let stderr_copy =
         tokio::spawn(async move { forward_stderr(pipes.stderr, tokio::io::stderr(), &to).await });
@@ -115,12 +134,21 @@ async fn record(args: &RecordArgs) -> Result<Exit> {
 }
 
 impl RecordArgs {
-    fn open(&self) -> Result<Recorder> {
-        let mut recorder = self.secrets.recorder().program(self.agent.words());
-        if self.lossy {
-            recorder = recorder.lossy();
+    /// Creates the file. Returns its path too.
+    fn open(&self) -> Result<(Recorder, PathBuf)> {
+        let recorder = || {
+            let recorder = self.secrets.recorder().program(self.agent.words());
+            if self.lossy { recorder.lossy() } else { recorder }
+        };
+        if self.force {
+            return Ok((recording::create(recorder(), &self.output, true)?, self.output.clone()));
         }
-        recording::create(recorder, &self.output, self.force)
+        let (recorder, path) = recording::create_numbered(recorder, &self.output)?;
+        if path != self.output {
+            let name = path.display().to_string();
+            writeln!(ui::stderr(), "{DIM}recording to {}{DIM:#}", ui::printable(&name))?;
+        }
+        Ok((recorder, path))
     }
 }
 
@@ -193,6 +221,8 @@ struct Activity {
     reads: AtomicU64,
     /// Set while the relay waits for the agent, and not for the client or the disk.
     waits: AtomicBool,
+    /// The output for the client, until it ends.
+    output: Mutex<Option<OutputWatch>>,
     /// The ids of the unanswered requests.
     open_requests: Mutex<HashSet<String>>,
 }
@@ -209,14 +239,19 @@ impl Activity {
         }
     }
 
-    /// Waits until the agent was silent for this time and owes no response.
+    /// Waits until the agent was silent for this time and owes no response that a client would read.
     async fn wait_until_idle(&self, long: Duration) {
         loop {
             self.wait_for_silence(long).await;
-            if self.open_requests().is_empty() {
+            if self.open_requests().is_empty() || self.is_unread() {
                 return;
             }
         }
+    }
+
+    /// Returns true if nothing reads the responses any more.
+    fn is_unread(&self) -> bool {
+        self.output.lock_unpoisoned().as_ref().is_none_or(OutputWatch::is_unread)
     }
 
     fn open_requests(&self) -> MutexGuard<'_, HashSet<String>> {

@@ -124,8 +124,10 @@ fn it_ends_as_the_agent_does() {
     };
     assert_eq!(code(&[], &["true"]), (Some(0), String::new()));
     assert_eq!(code(&["--force"], &["sh", "-c", "kill -11 $$"]), (Some(128 + 11), String::new()));
-    assert_snapshot!(code(&[], &["true"]).1, @"error: FILE exists; --force replaces it");
-    assert_eq!(code(&[], &["true"]).0, Some(2));
+    let (status, note) = code(&[], &["true"]);
+    assert_eq!(status, Some(0));
+    assert!(note.starts_with("recording to ") && note.ends_with("talk-2.jsonl\n"), "{note}");
+    fs::remove_file(path.with_file_name("talk-2.jsonl")).expect("a second file");
     assert_eq!(code(&["--force"], &["false"]).0, Some(1));
     let (status, complaint) = code(&["--force"], &["no-such-agent"]);
     assert_eq!(status, Some(3));
@@ -331,4 +333,67 @@ fn the_pipes_it_is_given_stay_as_they_are() {
     assert!(!nonblocking(rustix::fs::fcntl_getfl(&kept.1).expect("flags")));
     drop(writer);
     assert!(child.wait().expect("it ends").success());
+}
+
+/// An editor starts the same command again and again, also at the same time.
+#[test]
+fn each_start_has_a_file_of_its_own() {
+    let (folder, path) = folder();
+    let mut running: Vec<Child> =
+        (0..3).map(|_| record(&path, &[], &["cat"]).spawn().expect("it starts")).collect();
+    for (number, child) in running.iter_mut().enumerate() {
+        let mut stdin = child.stdin.take().expect("a pipe");
+        writeln!(stdin, "{number}").expect("written");
+    }
+    for child in running {
+        assert!(child.wait_with_output().expect("it ends").status.success());
+    }
+    let mut names: Vec<_> = fs::read_dir(folder.path())
+        .expect("a folder")
+        .map(|entry| entry.expect("an entry").file_name().into_string().expect("UTF-8"))
+        .collect();
+    names.sort();
+    assert_eq!(names, ["talk-2.jsonl", "talk-3.jsonl", "talk.jsonl"]);
+    let mut lines: Vec<_> =
+        names.iter().map(|name| said(&load(&path.with_file_name(name)), Side::Client)).collect();
+    lines.sort();
+    assert_eq!(lines, [b"0\n", b"1\n", b"2\n"]);
+}
+
+/// A pipe is opened only if it is read, since opening it would wait for a reader.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_without_a_reader_is_an_error() {
+    let (_folder, path) = folder();
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, &path, kind, mode, 0).expect("a pipe");
+    let output = run(&mut record(&path, &["--force"], &["cat"]), b"hi\n");
+    let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(complaint.contains("no program reads this pipe"), "{complaint}");
+    assert_eq!(output.status.code(), Some(4));
+    let reading = path.clone();
+    let reader = std::thread::spawn(move || fs::read_to_string(reading));
+    while run(&mut record(&path, &["--force"], &["cat"]), b"hi\n").status.code() != Some(0) {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    assert!(reader.join().expect("no panic").expect("text").contains("\"text\":\"hi\""));
+}
+
+/// Nothing reads the response that the hung agent owes.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_hung_agent_ends_after_its_client_has_died() {
+    let (_folder, path) = folder();
+    let script = "read line; exec sleep 1000";
+    let mut child = record(&path, &[], &["sh", "-c", script]).spawn().expect("it starts");
+    let mut stdin = child.stdin.take().expect("a pipe");
+    writeln!(stdin, r#"{{"jsonrpc":"2.0","id":1,"method":"session/prompt"}}"#).expect("written");
+    drop(stdin);
+    std::thread::sleep(Duration::from_secs(4));
+    assert!(child.try_wait().expect("it runs").is_none(), "a client that still reads gets its response");
+    let died = Instant::now();
+    drop(child.stdout.take());
+    let status = child.wait().expect("it ends");
+    assert!(died.elapsed() < Duration::from_secs(20), "{status} after {:?}", died.elapsed());
+    assert!(!said(&load(&path), Side::Client).is_empty());
 }
