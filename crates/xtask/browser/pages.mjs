@@ -10,6 +10,8 @@ const [tour, hostile, many] = rest.map((address) => new URL(address).href);
 const EVENTS = Number(count);
 // The time limit until a large page shows anything, and until it shows a search result.
 const PATIENCE = 5000;
+// The time limit until all of it is drawn. The visible part comes first.
+const DRAWN = 60_000;
 
 const browser = await launch({
   executablePath,
@@ -91,6 +93,13 @@ await check(tour, async (page) => {
   await select(page);
   await page.keyboard.type("nothing like it");
   await page.waitForFunction("document.querySelector('#nothing').checkVisibility()");
+
+  // Escape empties the box and shows all items again.
+  await page.keyboard.press("Escape");
+  await items(page, 26);
+  assert.equal(await page.$eval("#search", (field) => field.value), "");
+  assert.equal(await page.evaluate("document.activeElement.id"), "timeline");
+  assert.equal(await page.evaluate("location.hash"), "#");
 });
 
 // An address restores the filters, the search and an open draft.
@@ -150,8 +159,18 @@ await check(many, async (page, start) => {
   assert.ok(Math.max(first, found) <= PATIENCE, times);
   console.log(times);
   await select(page);
-  await page.keyboard.sendCharacter(" ");
-  await items(page, EVENTS + 2);
+  const emptied = performance.now();
+  await page.keyboard.press("Escape");
+  // What is visible is drawn before the rest.
+  await page.waitForFunction("document.querySelectorAll('.item').length > 1", { polling: 20 });
+  await page.evaluate("scrollTo(0, document.body.scrollHeight / 2)");
+  const inSight = "document.elementFromPoint(innerWidth / 2, innerHeight / 2).closest('.item') !== null";
+  await page.waitForFunction(inSight, { polling: 20, timeout: PATIENCE });
+  const scrolled = performance.now() - emptied;
+  const all = `document.querySelectorAll('.item').length === ${EVENTS + 2}`;
+  await page.waitForFunction(all, { polling: 500, timeout: DRAWN });
+  const drawn = performance.now() - emptied;
+  console.log(`the middle is drawn after ${scrolled | 0} ms, all after ${drawn | 0} ms`);
 });
 
 await browser.close();

@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::interop::{InteropPaths, Result, finish, install};
 
 /// Events of a large page.
-const MANY: usize = 20_000;
+const MANY: usize = 100_000;
 /// The time limit of all pages.
 const LIMIT: Duration = Duration::from_secs(300);
 

@@ -17,13 +17,19 @@ const GROUPS = [
 ];
 const NAMES = { user: 'User', agent: 'Agent', thought: 'Thought', permission: 'Permission', plan: 'Plan' };
 const STEPS = { completed: '✓', in_progress: '▸', pending: '·' };
-/** The number of items that are drawn at a time. */
-const BATCH = 200;
+/** The number of items in a batch, which is drawn and laid out as a whole. */
+const BATCH = 100;
+/** The height of an item that has not been drawn, in rem. */
+const HEIGHT = 2.4;
+/** The milliseconds for which batches are drawn before the browser gets its turn. */
+const SLICE = 12;
 /** Limit on the marked words. */
 const MARKS = 5000;
 
 /** The view, which the address contains. `open` has indexes of items, with a `d` for their drafts. */
 const state = { session: null, hide: new Set(), q: '', open: new Set() };
+/** The batches that have not been drawn, with their places. */
+let undrawn = new Map();
 let drawing = 0;
 
 function make(tag, className, text) {
@@ -105,29 +111,51 @@ function matching() {
 
 // The timeline.
 
-/** Draws the first items at once, and the others later. */
+/** Draws a batch, unless that has been done. */
+function fill(batch) {
+  const places = undrawn.get(batch);
+  if (!places) return;
+  undrawn.delete(batch);
+  visible.unobserve(batch);
+  const fragment = document.createDocumentFragment();
+  for (const place of places) fragment.append(row(place));
+  highlight(fragment);
+  batch.append(fragment);
+}
+
+/** Draws the batches that are nearly visible. */
+const visible = new IntersectionObserver(
+  (entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => fill(entry.target)),
+  { rootMargin: '1000px' },
+);
+
+/** Draws the first items at once, those that are visible when they become so, and the others meanwhile. */
 function draw() {
   const turn = ++drawing;
   const places = matching();
-  $('items').replaceChildren();
+  visible.disconnect();
+  undrawn = new Map();
   $('nothing').hidden = places.length > 0;
   $('count').textContent = `${count(places.length, 'event')} of ${data.items.length.toLocaleString('en')}`;
-  const wanted = Math.max(-1, ...[...state.open].map((key) => places.indexOf(parseInt(key, 10))));
-  let next = 0;
-  const batch = (size) => {
-    const fragment = document.createDocumentFragment();
-    for (const place of places.slice(next, next + size)) fragment.append(row(place));
-    next += size;
-    highlight(fragment);
-    $('items').append(fragment);
-  };
+  const batches = [];
+  for (let at = 0; at < places.length; at += BATCH) {
+    const batch = make('ol', 'batch');
+    undrawn.set(batch, places.slice(at, at + BATCH));
+    batch.style.setProperty('--height', `${HEIGHT * undrawn.get(batch).length}rem`);
+    batches.push(batch);
+  }
   window.CSS?.highlights?.delete('found');
-  batch(Math.max(BATCH, wanted + 1));
+  $('items').replaceChildren(...batches);
+  const wanted = [...state.open].map((key) => Math.floor(places.indexOf(parseInt(key, 10)) / BATCH));
+  for (const at of [0, ...wanted]) if (batches[at]) fill(batches[at]);
+  for (const batch of undrawn.keys()) visible.observe(batch);
+  let next = 0;
   // A timer and not an idle callback: an invisible page never runs those.
   const more = () => {
-    if (turn !== drawing || next >= places.length) return;
-    batch(BATCH);
-    setTimeout(more);
+    if (turn !== drawing) return;
+    const end = performance.now() + SLICE;
+    while (next < batches.length && performance.now() < end) fill(batches[next++]);
+    if (next < batches.length) setTimeout(more);
   };
   setTimeout(more);
 }
@@ -381,9 +409,18 @@ function filters() {
   $('search').value = state.q;
 }
 
+/** Returns the item before or after another one. */
+function neighbour(item, step) {
+  const side = step > 0 ? 'nextElementSibling' : 'previousElementSibling';
+  const batch = item[side] ? null : item.parentElement[side];
+  if (!batch) return item[side];
+  fill(batch);
+  return step > 0 ? batch.firstElementChild : batch.lastElementChild;
+}
+
 function move(step) {
   const current = document.activeElement.closest?.('.item');
-  const next = current ? (step > 0 ? current.nextElementSibling : current.previousElementSibling) : $('items').firstElementChild;
+  const next = current ? neighbour(current, step) : document.querySelector('.item');
   if (!next) return;
   next.focus();
   next.scrollIntoView({ block: 'nearest' });
@@ -392,7 +429,12 @@ function move(step) {
 function keys(event) {
   const isTyping = event.target.matches('input[type=search]');
   if (event.ctrlKey || event.metaKey || event.altKey) return;
-  if (event.key === 'Escape' && isTyping) $('timeline').focus();
+  if (event.key === 'Escape' && isTyping) {
+    // The browser empties the box, or does not: the filter is cleared in any case.
+    $('search').value = '';
+    search();
+    $('timeline').focus();
+  }
   if (isTyping) return;
   if (event.key === '/') $('search').focus();
   else if (event.key === 'j') move(1);
@@ -400,6 +442,18 @@ function keys(event) {
   else if (event.key === 'Enter' && event.target.matches('.item')) event.target.querySelector('button.toggle, summary')?.click();
   else return;
   event.preventDefault();
+}
+
+let typing;
+
+/** Shows the items that match the search box. */
+function search() {
+  clearTimeout(typing);
+  const words = $('search').value.trim();
+  if (words === state.q) return;
+  state.q = words;
+  writeAddress();
+  draw();
 }
 
 function begin() {
@@ -417,17 +471,13 @@ function begin() {
     const first = Math.min(...[...state.open].map((key) => parseInt(key, 10)));
     document.querySelector(`[data-place="${first}"]`)?.scrollIntoView({ block: 'center' });
   };
-  let typing;
   $('search').addEventListener('input', () => {
     clearTimeout(typing);
-    typing = setTimeout(() => {
-      state.q = $('search').value.trim();
-      writeAddress();
-      draw();
-    }, 120);
+    typing = setTimeout(search, 120);
   });
   $('filters').addEventListener('submit', (event) => event.preventDefault());
   document.addEventListener('keydown', keys);
+  addEventListener('beforeprint', () => [...undrawn.keys()].forEach(fill));
   // Not the page's own changes: only a followed link or the back button.
   addEventListener('hashchange', () => {
     if (location.hash !== '#timeline') show();
