@@ -44,6 +44,7 @@ fn limits_of_code() -> BTreeMap<String, String> {
         Limits::NOISE_LINES,
         Limits::NOISE_LINE_BYTES,
         RecorderBuilder::QUEUE_BYTES,
+        RecorderBuilder::MEMORY_BYTES,
         Transcript::LINE_BYTES,
         Session::BYTES_TOGETHER,
         schema::PATH_BYTES,

@@ -17,8 +17,14 @@ pub(crate) fn exists(path: &Path) -> Error {
     Error::Usage(format!("{} exists; --force replaces it", path.display()))
 }
 
-/// Creates a file. An existing file is replaced only with `force`.
+/// Creates a file. An existing file is replaced only with `force`. A pipe is rejected, since opening it would wait for a
+/// reader.
 pub(crate) fn create(options: &mut OpenOptions, path: &Path, force: bool) -> Result<File> {
+    #[cfg(unix)]
+    if path.metadata().is_ok_and(|file| std::os::unix::fs::FileTypeExt::is_fifo(&file.file_type())) {
+        let path = path.display();
+        return Err(Error::Usage(format!("{path} is a pipe; redirect the standard output to it instead")));
+    }
     options.write(true).create(force).truncate(force).create_new(!force);
     options.open(path).map_err(|error| match error.kind() {
         ErrorKind::AlreadyExists => exists(path),

@@ -5,6 +5,7 @@ use std::io::{self, BufRead, BufReader, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
+use duologue_rpc::{Limits, RpcMessage};
 use duologue_transcript::{Error as TranscriptError, Header, Importer, Reader, Record, Side, Transcript};
 
 use crate::error::{Error, Result};
@@ -17,7 +18,8 @@ const CHUNK: usize = 256 * 1024;
 /// The arguments that select the input.
 #[derive(clap::Args)]
 pub(crate) struct SourceArgs {
-    /// A transcript, or a log of JSON-RPC lines with their direction; `-` is standard input
+    /// A transcript, or a log of JSON-RPC lines with their direction; `-` is standard input. A pipe is
+    /// read until its writers close it
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The side that wrote the log, if it only distinguishes incoming from outgoing
@@ -84,7 +86,13 @@ fn read_from(mut input: impl BufRead, name: &str, side: Side) -> Result<Source> 
             let mut importer = Importer::new(start.as_slice().chain(input)).seen_by(side);
             let read = ReadRecords::of(|| Some((importer.next()?, importer.line())))?;
             if read.records.is_empty() {
-                let reason = format!("{name}: neither a transcript nor a log of JSON-RPC lines");
+                let mut reason = format!("{name}: neither a transcript nor a log of JSON-RPC lines");
+                if let Some(Ok(_)) = RpcMessage::read(start.trim_ascii(), &Limits::default()) {
+                    reason = format!(
+                        "{name}: the messages have no direction; write `> ` before those of the client and `< ` \
+                         before those of the agent"
+                    );
+                }
                 return Err(io::Error::new(io::ErrorKind::InvalidData, reason).into());
             }
             Ok(read.into_source(importer.header(), importer.is_cut()))

@@ -109,7 +109,10 @@ impl LogState {
                 Ok(Record { at, event }) if !matches!(event, RecordEvent::Unknown(_)) => {
                     Ok(Record::new(self.clock(Some(LogTime::Since(at))), event))
                 }
-                _ if members.contains_key("jsonrpc") => Err("a message without a direction".into()),
+                _ if members.contains_key("jsonrpc") => {
+                    Err("a message without a direction, such as `> ` of the client or `< ` of the agent"
+                        .into())
+                }
                 _ => Err(format!("no direction: none of {}", DIRECTION.join(", "))),
             };
         };
@@ -423,7 +426,7 @@ hello
 > {}
 {"dir":"c2a","li"#;
         insta::assert_snapshot!(import(log, Side::Client), @r#"
-        line 1 is not a record: a message without a direction
+        line 1 is not a record: a message without a direction, such as `> ` of the client or `< ` of the agent
         line 2 is not a record: no direction: none of from, dir, direction, sender, side, source, stream, type, kind
         line 3 is not a record: no frame: none of frame, line, message, msg, data, json, payload, raw, text, b64
         line 4 is not a record: the frame contains a line feed

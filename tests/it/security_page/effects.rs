@@ -78,6 +78,10 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "RecorderBuilder::QUEUE_BYTES",
         "the wire waits for the disk, or lines are dropped (`lossy`, or `Recorder::stderr` without waiting) and counted; `RecorderBuilder::queue_bytes`",
     ),
+    (
+        "RecorderBuilder::MEMORY_BYTES",
+        "a recording in memory ends with `MemoryFull`, and the conversation goes on; `RecorderBuilder::memory_bytes`",
+    ),
     ("Transcript::LINE_BYTES", "the line is skipped; reading stops if its end is further than 1 GiB away"),
     ("DialogueLimits::window", "the first early message is delivered, with a gap before it"),
     ("DialogueLimits::patience", "the same"),

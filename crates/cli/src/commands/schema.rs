@@ -10,6 +10,7 @@ use crate::ui;
 
 /// Print the JSON Schema of the protocol, or of the messages between agents
 #[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
 pub(crate) struct SchemaArgs {
     /// The protocol or scheme
     #[arg(default_value = ACP, value_parser = names())]
@@ -18,6 +19,11 @@ pub(crate) struct SchemaArgs {
     #[arg(long)]
     meta: bool,
 }
+
+const EXAMPLES: &str = "\
+Examples:
+  duologue schema > acp.json
+  duologue schema --meta envelope";
 
 /// The name of the protocol itself, beside the schemes.
 const ACP: &str = "acp";

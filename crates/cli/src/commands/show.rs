@@ -13,12 +13,18 @@ use crate::show::page;
 use crate::source::SourceArgs;
 use crate::ui::{self, printable};
 
+const EXAMPLES: &str = "\
+Examples:
+  duologue show session.jsonl
+  duologue show --redact --html -o session.html session.jsonl
+  duologue show --seen-by agent editor.log";
+
 /// Show a transcript: as text, as JSON, or as a page for a browser
 ///
 /// Logs of other programs are shown too. The readable part of a damaged file is shown, and the exit
 /// code is 4.
 #[derive(clap::Args)]
-#[command(override_usage = "duologue show [OPTIONS] <FILE>")]
+#[command(override_usage = "duologue show [OPTIONS] <FILE>", after_help = EXAMPLES)]
 pub(crate) struct ShowArgs {
     #[command(flatten)]
     source: SourceArgs,

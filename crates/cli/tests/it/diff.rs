@@ -161,3 +161,36 @@ fn a_closed_output_is_no_success() {
     let output = command.spawn().expect("it starts").wait_with_output().expect("it ends");
     assert_eq!(output.status.code(), Some(141));
 }
+
+/// A readable part may be equal, and the rest is unknown.
+#[test]
+fn a_damaged_file_is_an_error_whatever_it_contains() {
+    let folder = folder();
+    let whole = std::fs::read_to_string(folder.path().join("a.jsonl")).expect("a transcript");
+    for (name, damage) in [("line.jsonl", "damage\n"), ("cut.jsonl", "{\"at\":10")] {
+        std::fs::write(folder.path().join(name), whole.clone() + damage).expect("a file");
+        let alike = diff(folder.path(), &["a.jsonl", name], "");
+        assert!(alike.contains("error: ") && alike.ends_with("exit 4"), "{alike}");
+        // Only the end of a cut file is a difference.
+        assert_eq!(alike.contains("@@ "), name == "cut.jsonl", "{alike}");
+        let other = diff(folder.path(), &["stops.jsonl", name], "");
+        assert!(other.contains("@@ ") && other.ends_with("exit 4"), "{other}");
+    }
+}
+
+/// Each difference is shown under the last heading above it.
+#[test]
+fn each_difference_names_its_section() {
+    let folder = folder();
+    let two = |end: &str| {
+        let second = transcript("two", 9, &["Bye."], end);
+        let rest: Vec<_> = second.lines().skip(1).collect();
+        transcript("one", 7, &["Good day."], end) + &rest.join("\n") + "\n"
+    };
+    std::fs::write(folder.path().join("x.jsonl"), two("end_turn")).expect("a file");
+    std::fs::write(folder.path().join("y.jsonl"), two("cancelled")).expect("a file");
+    let shown = diff(folder.path(), &["-U0", "x.jsonl", "y.jsonl"], "");
+    let heads: Vec<_> =
+        shown.lines().filter_map(|line| Some(line.strip_prefix("@@ ")?.split_once("@@ ")?.1)).collect();
+    assert_eq!(heads, ["session [session-1]", "session [session-2]"], "{shown}");
+}

@@ -265,3 +265,75 @@ fn impossible_requests_are_reported() {
     exit 2
     "#);
 }
+
+/// Runs `duologue show` on a log from standard input.
+fn show_log(args: &[&str], log: &str) -> String {
+    shown(&crate::process::run(Command::new(DUOLOGUE).arg("show").args(args).arg("-"), log))
+}
+
+#[test]
+fn a_log_without_directions_is_told_how_to_get_them() {
+    let log = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\"}\n";
+    insta::assert_snapshot!(show_log(&[], log), @r#"
+    error: standard input: the messages have no direction; write `> ` before those of the client and `< ` before those of the agent
+    exit 4
+    "#);
+    assert!(show_log(&[], &format!("> {log}")).contains("→ initialize"));
+    insta::assert_snapshot!(show_log(&[], "hello\n"), @r#"
+    error: standard input: neither a transcript nor a log of JSON-RPC lines
+    exit 4
+    "#);
+}
+
+/// The fold of the text, and the one of the page.
+#[test]
+fn a_rejected_load_leaves_the_session_as_it_was() {
+    let log = |answer: &str| {
+        [
+            r#"> {"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s","prompt":[{"type":"text","text":"hi"}]}}"#,
+            r#"< {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","messageId":"m","content":{"type":"text","text":"good "}}}}"#,
+            r#"> {"jsonrpc":"2.0","id":2,"method":"session/load","params":{"sessionId":"s","cwd":"/","mcpServers":[]}}"#,
+            &format!(r#"< {{"jsonrpc":"2.0","id":2,{answer}}}"#),
+            r#"< {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","messageId":"m","content":{"type":"text","text":"day"}}}}"#,
+        ]
+        .join("\n")
+    };
+    let messages = |answer: &str| {
+        let page = data(&show_log(&["--html"], &log(answer)));
+        let items = page["items"].as_array().expect("items").clone();
+        let texts = items.iter().filter(|item| item["kind"] == "agent").map(|item| item["text"].to_string());
+        (show_log(&["--fold"], &log(answer)), texts.collect::<Vec<_>>().join(" "))
+    };
+    let (fold, page) = messages(r#""error":{"code":-32000,"message":"no"}"#);
+    assert!(fold.contains("user \"hi\"") && fold.contains("\"good day\""), "{fold}");
+    assert_eq!(page, "\"good day\"");
+    let (fold, page) = messages(r#""result":{}"#);
+    assert!(!fold.contains("good") && fold.contains("\"day\""), "{fold}");
+    assert_eq!(page, "\"good \" \"day\"");
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_pipe_is_read_and_not_written() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipe = folder.path().join("pipe");
+    rustix::fs::mknodat(
+        rustix::fs::CWD,
+        &pipe,
+        rustix::fs::FileType::Fifo,
+        rustix::fs::Mode::from_raw_mode(0o600),
+        0,
+    )
+    .expect("a pipe");
+    let path = pipe.to_str().expect("UTF-8");
+    let output = show(&["--force", "-o", path, "hello.jsonl"]);
+    assert_eq!(
+        shown(&output),
+        format!("error: {path} is a pipe; redirect the standard output to it instead\nexit 2")
+    );
+    let writer = pipe.clone();
+    let writing =
+        std::thread::spawn(move || std::fs::copy(Path::new(TRANSCRIPTS).join("hello.jsonl"), writer));
+    assert_eq!(shown(&show(&[path])), shown(&show(&["hello.jsonl"])));
+    writing.join().expect("no panic").expect("written");
+}
