@@ -57,10 +57,7 @@ fn helps() {
       diff         Compare two transcripts, ignoring ids, times, paths and chunk boundaries
       validate     Check every frame of a transcript or log against the protocol
       check        Check whether an agent keeps to the protocol
-      ping         Check that an agent responds, and show its load
-      query        Send a query to an agent, as another agent would
-      delegate     Delegate a task to an agent, as another agent would
-      discover     Query the capabilities of an agent for other agents
+      peer         Send messages to an agent, as another agent would
       mock         Run a deterministic agent that shows every feature of the protocol
       schema       Print the JSON Schema of the protocol, or of the messages between agents
       completions  Print completions for a shell
