@@ -37,7 +37,8 @@ pub const ENVELOPE_IDS: usize = 4096;
 /// Number of ended tasks of the other agent that are remembered. A repeated delegation is not run again
 /// as long as its task is remembered.
 pub const ENDED_TASKS: usize = 1024;
-/// Maximum size of the remembered tasks together, in bytes. An end that exceeds it alone is not kept.
+/// Maximum size of the remembered tasks together, in bytes. The oldest ends are dropped before a task is
+/// forgotten. An end that exceeds the limit alone is not kept.
 pub const ENDED_TASK_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum size of the unread output of a delegation, in bytes. Beyond it the oldest chunks are dropped.
 pub const OUTPUT_BYTES: usize = 16 * 1024 * 1024;

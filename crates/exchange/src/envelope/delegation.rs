@@ -72,9 +72,10 @@ impl PeerAgent {
     /// # }
     /// ```
     ///
-    /// After a lost connection or a late `ack`, the same task with the same [`id`](DelegateBuilder::id)
-    /// may be sent again. The other agent runs it once: it answers as before, and sends the end again if
-    /// the task has ended. Another task with that id is refused with the code `conflict`.
+    /// After a late `ack`, the same task with the same [`id`](DelegateBuilder::id) may be sent again on
+    /// this connection. The other agent runs it once: it answers as before, and sends the end again if
+    /// the task has ended. Another task with that id is refused with the code `conflict`. Another
+    /// connection does not remember the task, so it runs there again.
     ///
     /// # Errors
     ///
@@ -90,8 +91,8 @@ impl PeerAgent {
         DelegateBuilder { peer: self.clone(), delegate, ack_timeout: ACK, options: MessageOptions::here() }
     }
 
-    /// Creates a request to cancel a task by its id, which is sent when it is awaited. It needs no
-    /// handle on the task. If the task does not stop, the ack is not `accepted` and gives a reason such
+    /// Creates a request to cancel a task of this connection by its id, which is sent when it is awaited.
+    /// It needs no handle on the task. If the task does not stop, the ack is not `accepted` and gives a reason such
     /// as `already_finished` or `not_found`.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! The memory of ended tasks, for repeated delegations and for queries about their state. No I/O and
 //! no clock.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use duologue_schema::envelope::{
@@ -35,19 +35,24 @@ impl EndedTask {
     }
 }
 
-/// The last ended tasks: at most [`ENDED_TASKS`], with at most [`ENDED_TASK_BYTES`].
+/// The last ended tasks: at most [`ENDED_TASKS`], with at most [`ENDED_TASK_BYTES`]. The ends of the oldest
+/// tasks are dropped before a task is forgotten, because a forgotten task runs again.
 #[derive(Default)]
 pub(crate) struct EndedTasks {
     tasks: HashMap<TaskKey, StoredTask>,
-    /// The keys in order, each with the number of its task. A key may have been stored again since.
-    order: VecDeque<(u64, TaskKey)>,
+    /// The keys in order, by the number of their task.
+    order: BTreeMap<u64, TaskKey>,
+    /// The numbers of the tasks that have an end.
+    ends: BTreeSet<u64>,
     last: u64,
     bytes: usize,
 }
 
 struct StoredTask {
     number: u64,
-    bytes: usize,
+    /// The size without the end.
+    fixed: usize,
+    end: usize,
     task: EndedTask,
 }
 
@@ -65,31 +70,53 @@ impl EndedTasks {
         let Some(fixed) = fixed.map(|fixed| fixed + ids).filter(|fixed| *fixed <= ENDED_TASK_BYTES) else {
             return;
         };
-        let end = task.end.as_ref().map_or(Some(0), |end| match &**end {
+        let end = task.end.as_ref().and_then(|end| match &**end {
             Ok(outcome) => serialized_len(outcome, ENDED_TASK_BYTES - fixed),
             Err(fault) => serialized_len(fault, ENDED_TASK_BYTES - fixed),
         });
         if end.is_none() {
             task.end = None;
         }
-        let bytes = fixed + end.unwrap_or_default();
         self.last += 1;
-        self.bytes += bytes;
-        self.order.push_back((self.last, key.clone()));
-        self.tasks.insert(key, StoredTask { number: self.last, bytes, task });
-        while (self.order.len() > ENDED_TASKS || self.bytes > ENDED_TASK_BYTES)
-            && let Some((number, oldest)) = self.order.pop_front()
-        {
-            if self.tasks.get(&oldest).is_some_and(|stored| stored.number == number) {
-                self.remove(&oldest);
+        if end.is_some() {
+            self.ends.insert(self.last);
+        }
+        let end = end.unwrap_or_default();
+        self.bytes += fixed + end;
+        self.order.insert(self.last, key.clone());
+        self.tasks.insert(key, StoredTask { number: self.last, fixed, end, task });
+        while self.tasks.len() > ENDED_TASKS {
+            self.remove_oldest();
+        }
+        while self.bytes > ENDED_TASK_BYTES {
+            match self.ends.first().copied() {
+                Some(number) => self.remove_end(number),
+                None => self.remove_oldest(),
             }
+        }
+    }
+
+    fn remove_oldest(&mut self) {
+        if let Some(oldest) = self.order.first_key_value().map(|(_, key)| key.clone()) {
+            self.remove(&oldest);
+        }
+    }
+
+    fn remove_end(&mut self, number: u64) {
+        self.ends.remove(&number);
+        let stored = self.order.get(&number).and_then(|key| self.tasks.get_mut(key));
+        if let Some(stored) = stored {
+            stored.task.end = None;
+            self.bytes -= std::mem::take(&mut stored.end);
         }
     }
 
     /// Removes a task that is sent again.
     pub(crate) fn remove(&mut self, key: &TaskKey) {
         if let Some(stored) = self.tasks.remove(key) {
-            self.bytes -= stored.bytes;
+            self.order.remove(&stored.number);
+            self.ends.remove(&stored.number);
+            self.bytes -= stored.fixed + stored.end;
         }
     }
 }
@@ -128,16 +155,31 @@ mod tests {
         for id in ["a", "b", "c"] {
             tasks.insert(key(id), ended(ENDED_TASK_BYTES / 2 - 500));
         }
-        assert!(tasks.get(&key("a")).is_none() && tasks.get(&key("b")).is_some());
+        // The oldest end is dropped. Its task is not forgotten.
+        let has_end = |id| tasks.get(&key(id)).map(|task| task.end.is_some());
+        assert_eq!(["a", "b", "c"].map(has_end), [Some(false), Some(true), Some(true)]);
         assert!(tasks.bytes <= ENDED_TASK_BYTES);
         // The state of a task is kept without an end that is too large.
         tasks.insert(key("large"), ended(ENDED_TASK_BYTES));
         assert_eq!(tasks.get(&key("large")).map(|task| task.end.is_none()), Some(true));
         tasks.insert(key(&"x".repeat(ENDED_TASK_BYTES)), ended(0));
-        assert!(tasks.tasks.len() < 4);
+        tasks.insert(key(&"x".repeat(ENDED_TASK_BYTES - 500)), ended(0));
+        assert!(tasks.bytes <= ENDED_TASK_BYTES);
+        tasks.remove(&key(&"x".repeat(ENDED_TASK_BYTES - 500)));
         for id in ["a", "b", "c", "large"] {
             tasks.remove(&key(id));
         }
-        assert_eq!(tasks.bytes, 0);
+        assert_eq!((tasks.bytes, tasks.order.len(), tasks.ends.len()), (0, 0, 0));
+    }
+
+    #[test]
+    fn an_id_that_is_stored_again_evicts_nothing() {
+        let mut tasks = EndedTasks::default();
+        tasks.insert(key("other"), ended(0));
+        for _ in 0..2 * ENDED_TASKS {
+            tasks.insert(key("again"), ended(0));
+        }
+        assert!(tasks.get(&key("other")).is_some());
+        assert_eq!((tasks.order.len(), tasks.ends.len()), (2, 2));
     }
 }

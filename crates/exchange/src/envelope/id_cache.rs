@@ -4,7 +4,10 @@
 //! rejects messages as old as evicted ones. Envelopes have no authentic send time.
 
 use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasher, Hash, RandomState};
+use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher as _, RandomState};
+use std::io;
+
+use serde::Serialize;
 
 use crate::limits::ENVELOPE_IDS;
 
@@ -57,6 +60,29 @@ impl Fingerprints {
     pub(crate) fn of(&self, value: impl Hash) -> u128 {
         let [low, high] = self.0.each_ref().map(|state| u128::from(state.hash_one(&value)));
         high << 64 | low
+    }
+
+    /// Returns the fingerprint of the JSON of a value, without storing its text.
+    pub(crate) fn of_json(&self, value: &impl Serialize) -> u128 {
+        let mut hashers = JsonHashers(self.0.each_ref().map(BuildHasher::build_hasher));
+        // A value that was decoded can be encoded, and the hashers do not fail.
+        let _ = serde_json::to_writer(&mut hashers, value);
+        let [low, high] = hashers.0.map(|hasher| u128::from(hasher.finish()));
+        high << 64 | low
+    }
+}
+
+/// Hashes what is written.
+struct JsonHashers([DefaultHasher; 2]);
+
+impl io::Write for JsonHashers {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.iter_mut().for_each(|hasher| hasher.write(bytes));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::delegation::{DelegationEnd, DelegationSignal};
-use super::id_cache::{Fingerprints, IdCache};
+use super::id_cache::IdCache;
 use super::inbox::{HandlerNotification, Inbox, InboxDelivery};
 use super::pending::{PendingReplies, ReplyTarget};
 use super::state::ExchangeStats;
@@ -61,8 +61,6 @@ pub(crate) struct EnvelopeMachine {
     pub(crate) tasks: TaskSlots<RunningTask>,
     /// The senders and ids of received notifications.
     seen: IdCache,
-    /// Fingerprints of delegations, to compare repeated ones.
-    pub(crate) prints: Fingerprints,
     /// The queues of notifications for the handler.
     pub(crate) inbox: Inbox,
     subscribers: Vec<Subscriber>,
@@ -84,7 +82,6 @@ impl EnvelopeMachine {
             ends: HashMap::new(),
             tasks: TaskSlots::default(),
             seen: IdCache::default(),
-            prints: Fingerprints::default(),
             inbox: Inbox::default(),
             subscribers: Vec::new(),
             error_rate: ErrorRateLimit { left: ErrorRateLimit::AT_ONCE, since: now },
@@ -135,14 +132,15 @@ impl EnvelopeMachine {
         };
         queues.extend(task.cloned());
         let for_handler = task.is_none();
-        let mut actions = Vec::new();
-        if !queues.is_empty() {
-            let shared = Arc::new(notification.clone());
-            actions
-                .extend(queues.into_iter().map(|queue| EnvelopeAction::Push(queue, shared.clone(), bytes)));
-        }
-        if for_handler {
-            let message = HandlerNotification::Notify(notification);
+        let (shared, message) = match (queues.is_empty(), for_handler) {
+            (true, true) => (None, Some(notification)),
+            (false, true) => (Some(notification.clone()), Some(notification)),
+            (_, false) => (Some(notification), None),
+        };
+        let shared = shared.map(Arc::new);
+        let push = |queue| Some(EnvelopeAction::Push(queue, shared.clone()?, bytes));
+        let mut actions: Vec<_> = queues.into_iter().filter_map(push).collect();
+        if let Some(message) = message.map(HandlerNotification::Notify) {
             actions.extend(self.inbox.number(message, bytes).map(EnvelopeAction::Deliver));
         }
         (!actions.is_empty()).then_some(actions)

@@ -312,6 +312,12 @@ impl ReceivedTask {
         TaskStatus::new(&self.envelope.id, state).updated_ms(phase.updated_ms)
     }
 
+    /// Returns true if the request that delegated the task was withdrawn, so that nobody asked to stop
+    /// the task itself.
+    pub(crate) fn is_withdrawn(&self) -> bool {
+        self.is_cancelled() && self.phase.lock_unpoisoned().why.is_none()
+    }
+
     /// Cancels the task. Only the first reason is kept.
     pub(crate) fn stop(&self, code: EnvelopeErrorCode, why: impl Into<String>) {
         self.change(|phase| {

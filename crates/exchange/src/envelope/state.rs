@@ -7,6 +7,7 @@ use duologue_rpc::Lock as _;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
+use super::id_cache::Fingerprints;
 use super::machine::{EnvelopeAction, EnvelopeActions, EnvelopeMachine};
 use crate::peer_agent::PeerAgent;
 
@@ -19,13 +20,24 @@ pub(crate) struct EnvelopeState {
     /// The number of urgent tasks that run. It is not part of the machine, because a change wakes
     /// handlers.
     pub(crate) urgent: watch::Sender<u32>,
+    /// Fingerprints of delegations, to compare repeated ones.
+    pub(crate) prints: Fingerprints,
+    /// Held while the end of a task is sent again.
+    pub(crate) repeats: tokio::sync::Mutex<()>,
     machine: Mutex<EnvelopeMachine>,
 }
 
 impl EnvelopeState {
     pub(crate) fn new(started: Instant) -> Self {
         let machine = Mutex::new(EnvelopeMachine::new(started));
-        EnvelopeState { started, ended: CancellationToken::new(), urgent: watch::Sender::new(0), machine }
+        EnvelopeState {
+            started,
+            ended: CancellationToken::new(),
+            urgent: watch::Sender::new(0),
+            prints: Fingerprints::default(),
+            repeats: tokio::sync::Mutex::default(),
+            machine,
+        }
     }
 
     /// Reads or changes the state under the lock. `change` sends nothing, wakes nobody and calls no

@@ -51,48 +51,57 @@ pub(crate) fn delegate(
     responder: Responder,
 ) {
     let link = received.peer.link.clone();
-    let key = (received.envelope.from.clone(), received.envelope.id.clone());
     let origin = received.origin();
-    // A payload that was decoded can be encoded.
-    let content = serde_json::to_string(&*received).unwrap_or_default();
+    let content = link.envelopes.prints.of_json(&*received);
     let limit = match capabilities(&received.peer, &**handler) {
         Ok(capabilities) => capabilities.max_concurrent_tasks,
         Err(fault) => return origin.respond::<Ack>(responder, Err(fault)),
     };
     let task = ReceivedTask::new(received, responder.cancellation().clone());
+    admit(handler.clone(), IncomingTask { task, content, limit }, responder);
+}
+
+/// A delegation that has not been admitted.
+struct IncomingTask {
+    task: ReceivedTask,
+    /// The fingerprint of the delegation.
+    content: u128,
+    limit: u32,
+}
+
+/// Runs a task, or answers a repeated delegation.
+fn admit(handler: Arc<dyn ErasedEnvelopeHandler>, incoming: IncomingTask, responder: Responder) {
+    let IncomingTask { task, content, limit } = incoming;
+    let (link, origin) = (task.peer.link.clone(), task.origin());
+    let key = (task.envelope.from.clone(), task.envelope.id.clone());
     let (decided, decision) = watch::channel(None);
     let running = RunningTask { task: task.clone(), decision };
-    let (content, admission) = match limit {
-        0 => return origin.respond::<Ack>(responder, Err(no_slots())),
-        _ => link.envelopes.with(|machine| {
-            let content = machine.prints.of(content.as_str());
-            (content, machine.tasks.admit(&key, content, limit, task.is_urgent(), running))
-        }),
-    };
+    let admission =
+        link.envelopes.with(|machine| machine.tasks.admit(&key, content, limit, task.is_urgent(), running));
     match admission {
         Admission::Admitted => {
-            let slot = Slot::new(link, key, content, task.is_urgent());
-            let handler = handler.clone();
+            let slot = Slot::new(link, key, content);
             responder.spawn_with(|responder| run(slot, handler, task, decided, responder));
         }
+        Admission::Full if limit == 0 => origin.respond::<Ack>(responder, Err(no_slots())),
         Admission::Full => {
             let urgent = if task.is_urgent() { ", the urgent slot is in use" } else { "" };
             let message = format!("task limit reached ({limit} running{urgent}); retry later");
             origin.respond::<Ack>(responder, Err(EnvelopeError::overloaded(message)));
         }
-        Admission::Running(first) => responder.spawn_with(|responder| async move {
-            // No handler runs for this copy, so its withdrawal needs no grace period.
-            let decided = guarded(responder.cancellation(), Duration::ZERO, first.decided()).await;
-            origin.respond(responder, decided.unwrap_or_else(Err));
-        }),
-        Admission::Ended(EndedTask { ack, end, .. }) => {
-            origin.respond(responder, Ok(ack));
-            if task.wants_report() {
-                // The other agent waits for an end: it has not received the first one, or dropped it.
-                let forgotten =
-                    || Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, "the result is not kept"));
-                report(&task, end.map_or_else(forgotten, |end| (*end).clone()));
-            }
+        Admission::Running(RunningTask { task: first, decision }) => {
+            responder.spawn_with(move |responder| async move {
+                // No handler runs for this copy, so its withdrawal needs no grace period.
+                let decided = guarded(responder.cancellation(), Duration::ZERO, decided_by(decision)).await;
+                if matches!(decided, Ok(Err(_))) && first.is_withdrawn() && !task.is_cancelled() {
+                    // The first copy was withdrawn, for example after a late `ack`. This one was not.
+                    return admit(handler, IncomingTask { task, content, limit }, responder);
+                }
+                origin.respond(responder, decided.unwrap_or_else(Err));
+            });
+        }
+        Admission::Ended(ended) => {
+            responder.spawn_with(move |responder| answer_again(task, ended, responder));
         }
         Admission::Conflict => {
             let fault = EnvelopeError::of(EnvelopeErrorCode::Conflict, "this id is that of another task");
@@ -101,11 +110,32 @@ pub(crate) fn delegate(
     }
 }
 
-impl RunningTask {
-    async fn decided(mut self) -> Decision {
-        let decision = self.decision.wait_for(Option::is_some).await;
-        let decision = decision.ok().and_then(|decision| decision.clone());
-        decision.unwrap_or_else(|| Err(EnvelopeError::internal("the task has ended without a decision")))
+async fn decided_by(mut decision: watch::Receiver<Option<Decision>>) -> Decision {
+    let decision = decision.wait_for(Option::is_some).await;
+    let decision = decision.ok().and_then(|decision| decision.clone());
+    decision.unwrap_or_else(|| Err(EnvelopeError::internal("the task has ended without a decision")))
+}
+
+/// Answers a repeated delegation of a task that has ended, and sends its end again.
+async fn answer_again(task: ReceivedTask, ended: EndedTask, responder: Responder) {
+    let (origin, EndedTask { ack, end, .. }) = (task.origin(), ended);
+    if !task.wants_report() {
+        return origin.respond(responder, Ok(ack));
+    }
+    // An end may be large. An agent that does not read gets one at a time, when the output has room.
+    let room = async {
+        let turn = task.peer.link.envelopes.repeats.lock().await;
+        let _ = task.peer.rpc().ready().await;
+        turn
+    };
+    match guarded(responder.cancellation(), Duration::ZERO, room).await {
+        Ok(_turn) => {
+            origin.respond(responder, Ok(ack));
+            // The other agent waits for an end: it has not received the first one, or dropped it.
+            let forgotten = || Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, "the result is not kept"));
+            report(&task, end.map_or_else(forgotten, |end| (*end).clone()));
+        }
+        Err(withdrawn) => origin.respond::<Ack>(responder, Err(withdrawn)),
     }
 }
 
@@ -127,17 +157,18 @@ async fn run(
         (None, Err(fault)) => Err(fault),
     };
     let goes_on = decision.as_ref().is_ok_and(|ack| ack.accepted);
-    decided.send_replace(Some(decision.clone()));
     if !goes_on {
-        // Released before the response is sent: the other agent may retry at once.
+        // Released before a response is sent: the other agent may retry at once.
         task.end_progress().await;
         slot.refuse(&task, decision.as_ref().ok());
+        decided.send_replace(Some(decision.clone()));
         return origin.respond(responder, decision);
     }
+    decided.send_replace(Some(decision.clone()));
     let clock = EventClock::start();
     events::task_created(&task.envelope.id);
     task.accepted();
-    slot.ack = decision.clone().unwrap_or_else(|_| Ack::new(true));
+    slot.accepted(decision.clone().unwrap_or_else(|_| Ack::new(true)), task.is_urgent());
     origin.respond(responder, decision);
     let end = work(handler, &task, grace).await;
     // The slot is kept until the output has room, so that an agent that does not read cannot start
@@ -303,6 +334,7 @@ struct Slot {
     content: u128,
     /// The response to the delegation, for repeated ones.
     ack: Ack,
+    /// True if the task is urgent and was accepted.
     urgent: bool,
     /// False once the slot has been freed. Another task may own it after that.
     taken: bool,
@@ -310,11 +342,17 @@ struct Slot {
 
 impl Slot {
     /// Creates the owner of a slot that was admitted.
-    fn new(link: Arc<Link>, key: TaskKey, content: u128, urgent: bool) -> Self {
+    fn new(link: Arc<Link>, key: TaskKey, content: u128) -> Self {
+        Slot { link, key, content, ack: Ack::new(true), urgent: false, taken: true }
+    }
+
+    /// Records that the task was accepted. An urgent task interrupts others from here on.
+    fn accepted(&mut self, ack: Ack, urgent: bool) {
+        self.ack = ack;
+        self.urgent = urgent;
         if urgent {
-            link.envelopes.urgent.send_modify(|running| *running += 1);
+            self.link.envelopes.urgent.send_modify(|running| *running += 1);
         }
-        Slot { link, key, content, ack: Ack::new(true), urgent, taken: true }
     }
 
     /// Frees the slot of a task that was not accepted. `ack` is a rejection.

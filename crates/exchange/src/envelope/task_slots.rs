@@ -61,7 +61,8 @@ impl<H> Default for TaskSlots<H> {
 }
 
 impl<H: Clone> TaskSlots<H> {
-    /// Requests a slot for a delegation. An urgent one may use one slot above the limit.
+    /// Requests a slot for a delegation. An urgent one may use one slot above the limit, unless that is
+    /// 0. A repetition needs no slot.
     pub(crate) fn admit(
         &mut self,
         key: &TaskKey,
@@ -81,7 +82,7 @@ impl<H: Clone> TaskSlots<H> {
             Some(ended) if !ended.is_rejected() => return Admission::Ended(ended.clone()),
             _ => {}
         }
-        if self.count() >= u64::from(limit) + u64::from(urgent) {
+        if limit == 0 || self.count() >= u64::from(limit) + u64::from(urgent) {
             return Admission::Full;
         }
         self.ended.remove(key);

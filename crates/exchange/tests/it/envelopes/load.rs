@@ -192,6 +192,33 @@ async fn a_task_has_its_slot_until_its_result_can_leave() {
     while client.next_message().await["params"]["envelope"]["ref"] != "again" {}
 }
 
+/// The ends of repeated delegations wait until the peer reads.
+#[tokio::test(start_paused = true)]
+async fn repeated_ends_are_sent_one_at_a_time() {
+    let mut limits = Limits::default();
+    limits.output_bytes = 100_000;
+    let (mut client, session) = desk(Clerk::default(), limits).await;
+    let task = envelope(&session, "d", "delegate", json!({"task": "x"}));
+    client.request("_session/delegate", task.clone()).await;
+    client.expect("_session/result").await;
+    for _ in 0..300 {
+        client.send_request("_session/delegate", task.clone()).await;
+        tokio::task::yield_now().await;
+    }
+    let ping = client.send_request("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
+    let (mut before, mut ends, mut acks) = (None, 0, 0);
+    while before.is_none() || ends < 300 {
+        let message = client.next_message().await;
+        ends += usize::from(message["method"] == "_session/result");
+        acks += usize::from(message["result"]["envelope"]["kind"] == "ack");
+        if message["id"] == json!(ping) {
+            before = Some(ends);
+        }
+    }
+    assert!(before.is_some_and(|before| before < 60), "{before:?} ends were buffered");
+    assert_eq!(acks, 300);
+}
+
 #[tokio::test(start_paused = true)]
 async fn no_progress_comes_behind_the_end() {
     let (mut client, session) = desk(Clerk::default(), Limits::default()).await;

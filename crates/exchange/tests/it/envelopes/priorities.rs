@@ -14,6 +14,14 @@ impl EnvelopeHandler for Patient {
         Capabilities::new("patient").max_concurrent_tasks(1)
     }
 
+    async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
+        if task.task == "refused" {
+            tokio::time::sleep(Duration::from_secs(1)).await;
+            return Err(EnvelopeError::not_authorized("no"));
+        }
+        Ok(Ack::new(true))
+    }
+
     async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         let add = |what: &str| self.0.add(format!("{} {what}", task.task));
         add("begins");
@@ -44,7 +52,7 @@ async fn an_urgent_task_interrupts_the_others() {
     usual.result().await.unwrap();
     assert_eq!(
         heard.all(),
-        ["usual begins", "usual pauses", "urgent begins", "urgent ends", "usual goes on", "usual ends"]
+        ["usual begins", "urgent begins", "usual pauses", "urgent ends", "usual goes on", "usual ends"]
     );
 }
 
@@ -67,4 +75,14 @@ async fn urgent_and_critical_tasks_may_use_the_slot_above_the_limit() {
             second.result().await.unwrap();
         }
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_urgent_task_interrupts_nothing_before_it_is_accepted() {
+    let heard = Heard::default();
+    let (_session, peer) = pair((), Patient(heard.clone())).await;
+    let usual = peer.delegate("usual").await.unwrap();
+    peer.delegate("refused").urgent().await.unwrap_err();
+    usual.result().await.unwrap();
+    assert_eq!(heard.all(), ["usual begins", "usual ends"]);
 }

@@ -1,5 +1,6 @@
 //! Repeated delegations, and the states of tasks.
 
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use duologue_client::exchange::envelope::*;
@@ -119,10 +120,38 @@ async fn a_rejected_or_withdrawn_task_may_be_sent_again() {
     }
     let late = peer.delegate("think").id("d2").ack_timeout(Duration::from_secs(1)).await.unwrap_err();
     assert!(matches!(late, Error::Timeout { .. }));
-    tokio::time::sleep(Duration::from_secs(3)).await;
+    // At once: the first copy is still being given up.
     let task = peer.delegate("think").id("d2").await.unwrap();
     assert_eq!(task.result().await.unwrap().outcome, "think");
     assert_eq!(there.all(), ["refuses", "refuses", "think"]);
+}
+
+/// A handler that takes no more tasks after its first one.
+#[derive(Default)]
+struct Closing(AtomicBool);
+
+impl EnvelopeHandler for Closing {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("closing").max_concurrent_tasks(u32::from(!self.0.load(Relaxed)))
+    }
+
+    async fn delegate(&self, _: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
+        self.0.store(true, Relaxed);
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        Ok(DelegationOutcome::new(OutcomeStatus::Completed))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_repeated_delegation_needs_no_slot() {
+    let (peer, _) = Exchange::new().in_memory(Exchange::new().envelope_handler(Closing::default()));
+    drop(peer.delegate("paint").id("d1").await.unwrap());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    let refused = peer.delegate("paint").id("d2").await.unwrap_err();
+    assert_eq!(refused.code(), EnvelopeErrorCode::UnknownKind, "{refused}");
+    for _ in 0..2 {
+        peer.delegate("paint").id("d1").await.unwrap().result().await.unwrap();
+    }
 }
 
 #[tokio::test(start_paused = true)]
