@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 
 use super::input::{InputEvent, InputLine, Typing};
-use super::keys::{Key, KeyDecoder, LONGEST_PASTE};
+use super::keys::{KeyDecoder, LONGEST_PASTE, PressedKey};
 use super::line_editor::{Edit, LineEditor};
 use super::terminal_modes::{self, JobSignal, JobSignals, TerminalModes};
 
@@ -21,7 +21,7 @@ const AHEAD: usize = 2 * LONGEST_PASTE;
 pub(super) struct KeyInput {
     bytes: mpsc::Receiver<(Instant, Vec<u8>)>,
     decoder: KeyDecoder,
-    ahead: VecDeque<Key>,
+    ahead: VecDeque<PressedKey>,
     ahead_bytes: usize,
     prompt: LineEditor,
     answer: LineEditor,
@@ -158,17 +158,17 @@ impl KeyInput {
     }
 
     /// Applies keys that arrived together.
-    fn take(&mut self, keys: Vec<Key>, typing: Typing) -> Option<InputEvent> {
+    fn take(&mut self, keys: Vec<PressedKey>, typing: Typing) -> Option<InputEvent> {
         let mut result = None;
         for key in keys {
             if typing == Typing::Nothing || matches!(result, Some(InputEvent::Line(_) | InputEvent::End)) {
                 match key {
-                    Key::Escape if typing == Typing::Nothing => result = Some(InputEvent::Escape),
+                    PressedKey::Escape if typing == Typing::Nothing => result = Some(InputEvent::Escape),
                     key => self.keep(key),
                 }
                 continue;
             }
-            if key == Key::Escape && typing == Typing::Answer {
+            if key == PressedKey::Escape && typing == Typing::Answer {
                 result = Some(InputEvent::Escape);
                 continue;
             }
@@ -179,7 +179,7 @@ impl KeyInput {
     }
 
     /// Keeps a key for the next prompt.
-    fn keep(&mut self, key: Key) {
+    fn keep(&mut self, key: PressedKey) {
         if self.ahead_bytes + len(&key) <= AHEAD {
             self.ahead_bytes += len(&key);
             self.ahead.push_back(key);
@@ -197,9 +197,9 @@ fn event(edit: Edit) -> InputEvent {
 }
 
 /// Returns the bytes that a kept key counts for.
-fn len(key: &Key) -> usize {
+fn len(key: &PressedKey) -> usize {
     match key {
-        Key::Paste(text) => text.len() + size_of::<Key>(),
-        _ => size_of::<Key>(),
+        PressedKey::Paste(text) => text.len() + size_of::<PressedKey>(),
+        _ => size_of::<PressedKey>(),
     }
 }

@@ -9,7 +9,7 @@ const PASTE_END: &[u8] = b"\x1b[201~";
 
 /// A key, or a pasted text.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Key {
+pub(super) enum PressedKey {
     Char(char),
     /// Pasted text with `\n` as its line breaks.
     Paste(String),
@@ -58,14 +58,14 @@ struct Paste {
 /// The state of a sequence.
 enum Sequence {
     Begun,
-    Key(Key),
+    PressedKey(PressedKey),
     PasteBegins,
     Ignored,
 }
 
 impl KeyDecoder {
     /// Decodes bytes.
-    pub(super) fn decode(&mut self, bytes: &[u8]) -> Vec<Key> {
+    pub(super) fn decode(&mut self, bytes: &[u8]) -> Vec<PressedKey> {
         let mut keys = Vec::new();
         for &byte in bytes {
             if let Some(paste) = &mut self.paste {
@@ -79,7 +79,7 @@ impl KeyDecoder {
             }
             match sequence(&self.begun, byte) {
                 Sequence::Begun => continue,
-                Sequence::Key(key) => keys.push(key),
+                Sequence::PressedKey(key) => keys.push(key),
                 Sequence::PasteBegins => self.paste = Some(Paste::default()),
                 Sequence::Ignored => {}
             }
@@ -94,9 +94,9 @@ impl KeyDecoder {
     }
 
     /// Ends a begun sequence after a pause: a lone ESC is the key Escape.
-    pub(super) fn pause(&mut self) -> Option<Key> {
+    pub(super) fn pause(&mut self) -> Option<PressedKey> {
         let begun = std::mem::take(&mut self.begun);
-        (!begun.is_empty() && begun.iter().all(|byte| *byte == 0x1b)).then_some(Key::Escape)
+        (!begun.is_empty() && begun.iter().all(|byte| *byte == 0x1b)).then_some(PressedKey::Escape)
     }
 }
 
@@ -123,11 +123,11 @@ impl Paste {
         }
     }
 
-    fn into_key(self) -> Key {
+    fn into_key(self) -> PressedKey {
         if self.is_long {
-            return Key::LongPaste;
+            return PressedKey::LongPaste;
         }
-        Key::Paste(String::from_utf8_lossy(&self.text).replace("\r\n", "\n").replace('\r', "\n"))
+        PressedKey::Paste(String::from_utf8_lossy(&self.text).replace("\r\n", "\n").replace('\r', "\n"))
     }
 }
 
@@ -151,11 +151,11 @@ fn sequence(begun: &[u8], last: u8) -> Sequence {
             (0x07, _) | (b'\\', [.., 0x1b, _]) => Sequence::Ignored,
             _ => Sequence::Begun,
         },
-        [0x1b, b'\r' | b'\n'] => Sequence::Key(Key::NewLine),
-        [0x1b, 0x08 | 0x7f] => Sequence::Key(Key::KillWord),
-        [0x1b, b'b' | b'B'] => Sequence::Key(Key::WordLeft),
-        [0x1b, b'f' | b'F'] => Sequence::Key(Key::WordRight),
-        [0x1b, b'd' | b'D'] => Sequence::Key(Key::KillNextWord),
+        [0x1b, b'\r' | b'\n'] => Sequence::PressedKey(PressedKey::NewLine),
+        [0x1b, 0x08 | 0x7f] => Sequence::PressedKey(PressedKey::KillWord),
+        [0x1b, b'b' | b'B'] => Sequence::PressedKey(PressedKey::WordLeft),
+        [0x1b, b'f' | b'F'] => Sequence::PressedKey(PressedKey::WordRight),
+        [0x1b, b'd' | b'D'] => Sequence::PressedKey(PressedKey::KillNextWord),
         [0x1b, char @ ..] => match character(char) {
             Sequence::Begun => Sequence::Begun,
             _ => Sequence::Ignored,
@@ -172,51 +172,51 @@ fn control_sequence(params: &[u8], last: u8) -> Sequence {
     let is_modified = !matches!(modifier, "" | "1");
     let key = match (first, last) {
         ("200", b'~') => return Sequence::PasteBegins,
-        ("1" | "7", b'~') => Key::Home,
-        ("4" | "8", b'~') => Key::End,
-        ("3", b'~') => Key::Delete,
-        ("13", b'u') if is_modified => Key::NewLine,
-        ("13", b'u') => Key::Enter,
-        ("27", b'u') => Key::Escape,
-        ("27", b'~') if text.ends_with(";13") => Key::NewLine,
+        ("1" | "7", b'~') => PressedKey::Home,
+        ("4" | "8", b'~') => PressedKey::End,
+        ("3", b'~') => PressedKey::Delete,
+        ("13", b'u') if is_modified => PressedKey::NewLine,
+        ("13", b'u') => PressedKey::Enter,
+        ("27", b'u') => PressedKey::Escape,
+        ("27", b'~') if text.ends_with(";13") => PressedKey::NewLine,
         _ => return cursor_key(last, is_modified),
     };
-    Sequence::Key(key)
+    Sequence::PressedKey(key)
 }
 
 fn cursor_key(last: u8, is_modified: bool) -> Sequence {
-    Sequence::Key(match (last, is_modified) {
-        (b'A', _) => Key::Up,
-        (b'B', _) => Key::Down,
-        (b'C', false) => Key::Right,
-        (b'D', false) => Key::Left,
-        (b'C', true) => Key::WordRight,
-        (b'D', true) => Key::WordLeft,
-        (b'H', _) => Key::Home,
-        (b'F', _) => Key::End,
+    Sequence::PressedKey(match (last, is_modified) {
+        (b'A', _) => PressedKey::Up,
+        (b'B', _) => PressedKey::Down,
+        (b'C', false) => PressedKey::Right,
+        (b'D', false) => PressedKey::Left,
+        (b'C', true) => PressedKey::WordRight,
+        (b'D', true) => PressedKey::WordLeft,
+        (b'H', _) => PressedKey::Home,
+        (b'F', _) => PressedKey::End,
         _ => return Sequence::Ignored,
     })
 }
 
 fn character(bytes: &[u8]) -> Sequence {
-    Sequence::Key(match bytes {
-        [0x01] => Key::Home,
-        [0x02] => Key::Left,
-        [0x04] => Key::EndOfInput,
-        [0x05] => Key::End,
-        [0x06] => Key::Right,
-        [0x08 | 0x7f] => Key::Backspace,
-        [b'\t'] => Key::Tab,
-        [b'\r' | b'\n'] => Key::Enter,
-        [0x0b] => Key::KillToEnd,
-        [0x0e] => Key::Down,
-        [0x10] => Key::Up,
-        [0x15] => Key::KillToStart,
-        [0x17] => Key::KillWord,
-        [0x19] => Key::Yank,
+    Sequence::PressedKey(match bytes {
+        [0x01] => PressedKey::Home,
+        [0x02] => PressedKey::Left,
+        [0x04] => PressedKey::EndOfInput,
+        [0x05] => PressedKey::End,
+        [0x06] => PressedKey::Right,
+        [0x08 | 0x7f] => PressedKey::Backspace,
+        [b'\t'] => PressedKey::Tab,
+        [b'\r' | b'\n'] => PressedKey::Enter,
+        [0x0b] => PressedKey::KillToEnd,
+        [0x0e] => PressedKey::Down,
+        [0x10] => PressedKey::Up,
+        [0x15] => PressedKey::KillToStart,
+        [0x17] => PressedKey::KillWord,
+        [0x19] => PressedKey::Yank,
         bytes => match std::str::from_utf8(bytes) {
             Ok(text) => match text.chars().next().filter(|char| !char.is_control()) {
-                Some(char) => Key::Char(char),
+                Some(char) => PressedKey::Char(char),
                 None => return Sequence::Ignored,
             },
             Err(error) if error.error_len().is_none() => return Sequence::Begun,
@@ -227,9 +227,9 @@ fn character(bytes: &[u8]) -> Sequence {
 
 #[cfg(test)]
 mod tests {
-    use super::{Key, KeyDecoder, LONGEST_PASTE};
+    use super::{KeyDecoder, LONGEST_PASTE, PressedKey};
 
-    fn decoded(bytes: &[u8]) -> Vec<Key> {
+    fn decoded(bytes: &[u8]) -> Vec<PressedKey> {
         let mut decoder = KeyDecoder::default();
         let mut keys = decoder.decode(bytes);
         keys.extend(decoder.pause());
@@ -239,19 +239,19 @@ mod tests {
     #[test]
     fn sequences_are_keys_and_never_text() {
         for (bytes, key) in [
-            (&b"\x1b[A"[..], Key::Up),
-            (b"\x1bOB", Key::Down),
-            (b"\x1b[1;5C", Key::WordRight),
-            (b"\x1b\x1b[D", Key::Left),
-            (b"\x1b[3~", Key::Delete),
-            (b"\x1bOH", Key::Home),
-            (b"\x1b\r", Key::NewLine),
-            (b"\x1b[13;2u", Key::NewLine),
-            (b"\x1b[27;2;13~", Key::NewLine),
-            (b"\x1bb", Key::WordLeft),
-            (b"\x1b", Key::Escape),
-            (b"\x1b\x1b", Key::Escape),
-            ("ß".as_bytes(), Key::Char('ß')),
+            (&b"\x1b[A"[..], PressedKey::Up),
+            (b"\x1bOB", PressedKey::Down),
+            (b"\x1b[1;5C", PressedKey::WordRight),
+            (b"\x1b\x1b[D", PressedKey::Left),
+            (b"\x1b[3~", PressedKey::Delete),
+            (b"\x1bOH", PressedKey::Home),
+            (b"\x1b\r", PressedKey::NewLine),
+            (b"\x1b[13;2u", PressedKey::NewLine),
+            (b"\x1b[27;2;13~", PressedKey::NewLine),
+            (b"\x1bb", PressedKey::WordLeft),
+            (b"\x1b", PressedKey::Escape),
+            (b"\x1b\x1b", PressedKey::Escape),
+            ("ß".as_bytes(), PressedKey::Char('ß')),
         ] {
             assert_eq!(decoded(bytes), [key], "{bytes:?}");
         }
@@ -278,16 +278,16 @@ mod tests {
         assert_eq!(decoder.decode(b"\x1b"), []);
         assert!(decoder.is_pending());
         assert_eq!(decoder.decode(b"[1;"), []);
-        assert_eq!(decoder.decode(b"5D\xe7\xb5"), [Key::WordLeft]);
-        assert_eq!(decoder.decode(b"\x82x"), [Key::Char('終'), Key::Char('x')]);
+        assert_eq!(decoder.decode(b"5D\xe7\xb5"), [PressedKey::WordLeft]);
+        assert_eq!(decoder.decode(b"\x82x"), [PressedKey::Char('終'), PressedKey::Char('x')]);
         assert!(!decoder.is_pending());
     }
 
     #[test]
     fn a_paste_is_one_text() {
         let pasted = decoded(b"\x1b[200~one\r\ntwo\rthree\x1b[A\x1b\x1b[201~\r");
-        assert_eq!(pasted, [Key::Paste("one\ntwo\nthree\u{1b}[A\u{1b}".into()), Key::Enter]);
+        assert_eq!(pasted, [PressedKey::Paste("one\ntwo\nthree\u{1b}[A\u{1b}".into()), PressedKey::Enter]);
         let long = [b"\x1b[200~", vec![b'x'; LONGEST_PASTE + 1].as_slice(), b"\x1b[201~y"].concat();
-        assert_eq!(decoded(&long), [Key::LongPaste, Key::Char('y')]);
+        assert_eq!(decoded(&long), [PressedKey::LongPaste, PressedKey::Char('y')]);
     }
 }

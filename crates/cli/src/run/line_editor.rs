@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use rustyline::line_buffer::{ChangeListener, DeleteListener, Direction, LineBuffer};
 use rustyline::{At, Movement, Word};
 
-use super::keys::{Key, LONGEST_PASTE};
+use super::keys::{LONGEST_PASTE, PressedKey};
 
 /// Limit on the bytes of a line with its line breaks.
 const LONGEST_LINE: usize = 2 * LONGEST_PASTE;
@@ -105,62 +105,62 @@ impl LineEditor {
     }
 
     /// Applies a key.
-    pub(super) fn key(&mut self, key: Key) -> Edit {
-        if key != Key::Tab {
+    pub(super) fn key(&mut self, key: PressedKey) -> Edit {
+        if key != PressedKey::Tab {
             self.offered.clear();
         }
         let line = &mut self.line;
         let mut killed = Killed(&mut self.killed);
         match key {
-            Key::Char(char) => return self.insert(char.encode_utf8(&mut [0; 4])),
-            Key::Paste(text) => return self.insert(&text),
-            Key::Yank => return self.insert(&self.killed.clone()),
-            Key::LongPaste => return Edit::TooLong,
-            Key::NewLine => return self.insert("\n"),
-            Key::Enter if line.is_cursor_at_end() && line.as_str().ends_with('\\') => {
+            PressedKey::Char(char) => return self.insert(char.encode_utf8(&mut [0; 4])),
+            PressedKey::Paste(text) => return self.insert(&text),
+            PressedKey::Yank => return self.insert(&self.killed.clone()),
+            PressedKey::LongPaste => return Edit::TooLong,
+            PressedKey::NewLine => return self.insert("\n"),
+            PressedKey::Enter if line.is_cursor_at_end() && line.as_str().ends_with('\\') => {
                 line.backspace(1, &mut Ignore);
                 return self.insert("\n");
             }
-            Key::Enter => return Edit::Entered(self.enter()),
-            Key::EndOfInput if line.is_empty() => return Edit::End,
-            Key::Up => self.up(),
-            Key::Down => self.down(),
-            Key::Tab => self.tab(),
-            Key::Escape => {}
-            Key::Backspace => {
+            PressedKey::Enter => return Edit::Entered(self.enter()),
+            PressedKey::EndOfInput if line.is_empty() => return Edit::End,
+            PressedKey::Up => self.up(),
+            PressedKey::Down => self.down(),
+            PressedKey::Tab => self.tab(),
+            PressedKey::Escape => {}
+            PressedKey::Backspace => {
                 line.backspace(1, &mut Ignore);
             }
-            Key::Delete | Key::EndOfInput => {
+            PressedKey::Delete | PressedKey::EndOfInput => {
                 line.delete(1, &mut Ignore);
             }
-            Key::Left => {
+            PressedKey::Left => {
                 line.move_backward(1);
             }
-            Key::Right => {
+            PressedKey::Right => {
                 line.move_forward(1);
             }
-            Key::Home => {
+            PressedKey::Home => {
                 line.move_home();
             }
-            Key::End => {
+            PressedKey::End => {
                 line.move_end();
             }
-            Key::WordLeft => {
+            PressedKey::WordLeft => {
                 line.move_to_prev_word(Word::Emacs, 1);
             }
-            Key::WordRight => {
+            PressedKey::WordRight => {
                 line.move_to_next_word(At::AfterEnd, Word::Emacs, 1);
             }
-            Key::KillWord => {
+            PressedKey::KillWord => {
                 line.kill(&Movement::BackwardWord(1, Word::Big), &mut killed);
             }
-            Key::KillNextWord => {
+            PressedKey::KillNextWord => {
                 line.kill(&Movement::ForwardWord(1, At::AfterEnd, Word::Emacs), &mut killed);
             }
-            Key::KillToStart => {
+            PressedKey::KillToStart => {
                 line.kill(&Movement::BeginningOfLine, &mut killed);
             }
-            Key::KillToEnd => {
+            PressedKey::KillToEnd => {
                 line.kill(&Movement::EndOfLine, &mut killed);
             }
         }
