@@ -67,7 +67,7 @@ pub(super) struct LaneProgress {
     pub(super) unanswered: BTreeSet<usize>,
     /// The number of our requests without a response.
     pub(super) open_requests: usize,
-    /// The lines that have not come or been sent, except for requests of the other side.
+    /// The lines that may still be skipped, except for requests of the other side.
     pub(super) others: BTreeSet<usize>,
 }
 
@@ -244,6 +244,11 @@ impl Player {
             lane.requests.remove(&at);
             lane.others.remove(&at);
             answer.and_then(|answer| lane.by_answer.remove(&answer));
+        }
+        // A request that has come or been sent gets its response in any case.
+        if let (LineState::Done, Some(answer)) = (state, answer) {
+            let number = self.lane_of(answer);
+            self.lanes.get_mut(number).into_iter().for_each(|lane| _ = lane.others.remove(&answer));
         }
         self.awaited_replies.remove(&at);
         self.active.insert(number);
