@@ -357,7 +357,7 @@ pub(crate) fn optional_integer<'de, A: MapAccess<'de>, T: TryFrom<i128>>(
     struct Seed<T>(&'static str, PhantomData<T>);
     impl<T: TryFrom<i128>> Seed<T> {
         fn convert<E: serde::de::Error>(&self, value: i128) -> Result<Option<T>, E> {
-            let error = |_| E::custom(format_args!("field `{}` is out of range", self.0));
+            let error = |_| E::custom(format_args!("field `{}` is out of range: {value}", self.0));
             T::try_from(value).map(Some).map_err(error)
         }
     }

@@ -181,7 +181,7 @@ fn messages_between_agents_are_checked() {
     insta::assert_snapshot!(validate(&["-"], &frames.join("\n")), @r#"
     {"line":1,"from":"client","ok":true,"method":"_session/query","kind":"request","lossless":true,"problems":[]}
     {"line":2,"from":"agent","ok":false,"method":"_session/query","kind":"response","lossless":true,"problems":[{"level":"error","path":"$.result.envelope.v","problem":"must be 1, the version that is spoken"},{"level":"error","path":"$.result.envelope.kind","problem":"must be \"response\" here"}]}
-    {"line":3,"from":"client","ok":false,"method":"_session/delegate","kind":"request","lossless":false,"problems":[{"level":"error","path":"$.params.envelope.ts","problem":"field `ts` is out of range"},{"level":"error","path":"$.params.envelope.payload","problem":"missing field `task`"}]}
+    {"line":3,"from":"client","ok":false,"method":"_session/delegate","kind":"request","lossless":false,"problems":[{"level":"error","path":"$.params.envelope.ts","problem":"field `ts` is out of range: -1"},{"level":"error","path":"$.params.envelope.payload","problem":"missing field `task`"}]}
     {"line":4,"from":"agent","ok":false,"method":"_session/delegate","kind":"response","lossless":false,"problems":[{"level":"error","path":"$.error.data.envelope.payload","problem":"missing field `code`"}]}
     {"line":5,"from":"agent","ok":false,"method":"_session/notify","kind":"notification","lossless":false,"problems":[{"level":"error","path":"$.params","problem":"missing field `envelope`"}]}
     {"line":6,"from":"agent","ok":false,"method":"_session/ping","kind":"notification","lossless":true,"problems":[{"level":"error","path":"$.method","problem":"is a request and needs an id"}]}

@@ -234,7 +234,7 @@ fn unknown_members_of_a_payload_are_kept() {
     {"question":7}
       -> error: `question` must be a text, an object or an array
     {"question":"Who?","deadline_ms":-1}
-      -> error: field `deadline_ms` is out of range
+      -> error: field `deadline_ms` is out of range: -1
     {"question":"Who?","domain":null,"deadline_ms":null}
       -> {"question":"Who?","max_tokens":0}
     null
