@@ -82,8 +82,14 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
-    /// A message with this id still waits on this connection. Nothing was sent.
-    #[error("a message with the id {id} still waits for its answer or its result; nothing was sent")]
+    /// A message with this id still waits on this connection, or the [`Delegation`] with this id has
+    /// not been dropped. Nothing was sent.
+    ///
+    /// [`Delegation`]: crate::envelope::Delegation
+    #[error(
+        "a message with the id {id} still waits for its answer or its result, or its Delegation was not dropped; \
+         nothing was sent"
+    )]
     IdInUse {
         /// The id.
         id: EnvelopeId,

@@ -42,6 +42,9 @@ pub const ENDED_TASKS: usize = 1024;
 pub const ENDED_TASK_BYTES: usize = 4 * 1024 * 1024;
 /// Maximum size of the unread output of a delegation, in bytes. Beyond it the oldest chunks are dropped.
 pub const OUTPUT_BYTES: usize = 16 * 1024 * 1024;
+/// The bytes that each chunk of output counts besides those of its message. They limit the number of
+/// chunks to 16,384.
+pub const OUTPUT_CHUNK_BYTES: usize = 1024;
 /// Number of chunks of output that wait for a missing one.
 pub const OUTPUT_AHEAD: usize = 64;
 /// Number of notifications in the queue of a subscription. Beyond it the oldest are dropped.

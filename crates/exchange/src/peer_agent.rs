@@ -45,7 +45,7 @@ pub struct PeerAgent {
 /// Envelopes have one lock for the connection. Each dialogue has its own, because its receipts are
 /// sent under it, so that nothing overtakes them, and other dialogues must not wait for that. The
 /// registry of dialogues and the replay cache have locks of their own: all connections of an agent
-/// share them. Work orders have no state here.
+/// share them. A worker keeps the state of work orders for each connection.
 pub(crate) struct Link {
     pub(crate) peer: Peer,
     /// Our agent id.

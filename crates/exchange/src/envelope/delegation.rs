@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::IntoFuture;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duologue_rpc::CancellationToken;
@@ -15,6 +15,7 @@ use futures::future::BoxFuture;
 
 use super::inbox::{self, HandlerNotification};
 use super::outgoing::{MessageOptions, message_options, with_attachments};
+use super::output::OutputOrder;
 use super::request::millis;
 use super::subscription::SubscriptionQueue;
 use super::{OutputStream, Received, Subscription};
@@ -220,6 +221,8 @@ pub(crate) struct DelegationSignal {
     pub(crate) over: CancellationToken,
     pub(crate) progress: Arc<SubscriptionQueue>,
     pub(crate) output: Arc<SubscriptionQueue>,
+    /// The chunks of the output that wait for their turn.
+    pub(crate) order: Arc<Mutex<OutputOrder>>,
 }
 
 impl DelegationSignal {
@@ -229,6 +232,7 @@ impl DelegationSignal {
             over: CancellationToken::new(),
             progress: SubscriptionQueue::new(),
             output: SubscriptionQueue::for_output(),
+            order: Arc::default(),
         }
     }
 }
@@ -275,10 +279,12 @@ impl Delegation {
         self.ack_meta.as_ref()
     }
 
-    /// Returns true if the task has ended, so that [`result`](Self::result) returns at once.
+    /// Returns true if the task has ended, so that [`result`](Self::result) returns at once. It is false
+    /// if no report was requested.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.peer.link.envelopes.with(|machine| machine.end_of(&self.id).is_some())
+        let id = self.signal.as_ref().map(|signal| &signal.id);
+        id.is_some_and(|id| self.peer.link.envelopes.with(|machine| machine.end_of(id).is_some()))
     }
 
     /// Waits for the end of the task. Later calls return the same result.
@@ -364,7 +370,8 @@ impl Delegation {
 
 impl Delegation {
     /// Returns the streamed output of the task, from its start to its last chunk or to its end. Without
-    /// a report there is none. With several streams, each chunk goes to one of them.
+    /// a report there is none. With several streams, each chunk goes to one of them, and a later stream
+    /// continues where the others are.
     ///
     /// ```
     /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.in"));
@@ -397,10 +404,12 @@ impl Delegation {
     /// # }
     /// ```
     pub fn output(&self) -> OutputStream {
-        OutputStream::new(match &self.signal {
-            Some(signal) => Subscription::new(signal.output.clone(), None),
-            None => Subscription::ended(),
-        })
+        match &self.signal {
+            Some(signal) => {
+                OutputStream::new(Subscription::new(signal.output.clone(), None), signal.order.clone())
+            }
+            None => OutputStream::new(Subscription::ended(), Arc::default()),
+        }
     }
 
     fn message<P>(&self, end: EnvelopeResult<P>) -> Received<P> {
@@ -451,6 +460,10 @@ impl fmt::Debug for Delegation {
 
 impl Drop for Delegation {
     fn drop(&mut self) {
+        // Without a report there is no end. The entry of this id is that of another delegation.
+        if self.signal.is_none() {
+            return;
+        }
         let link = &self.peer.link;
         let (message, bytes) = match link.envelopes.with(|machine| machine.drop_delegation(&self.id)) {
             Some(DelegationEnd::Result(envelope, bytes)) => {

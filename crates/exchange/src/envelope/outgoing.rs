@@ -1,7 +1,7 @@
 //! The members that every outgoing message may have besides its payload.
 
-use duologue_schema::Meta;
 use duologue_schema::envelope::{EnvelopeId, EnvelopeParams, Payload};
+use duologue_schema::{Meta, TraceContext};
 
 use crate::error::{Error, Result};
 use crate::hops::Hops;
@@ -13,6 +13,8 @@ pub(crate) struct MessageOptions {
     pub(crate) id: Option<EnvelopeId>,
     pub(crate) reference: Option<EnvelopeId>,
     pub(crate) meta: Option<Meta>,
+    /// The trace context of the message. It takes precedence over one in `meta`.
+    pub(crate) trace: Option<TraceContext>,
     /// The hops of the handler that created the message.
     pub(crate) hops: Hops,
 }
@@ -36,7 +38,7 @@ impl PeerAgent {
         payload: P,
         options: MessageOptions,
     ) -> Result<EnvelopeParams<P>> {
-        let MessageOptions { id, reference, meta, hops } = options;
+        let MessageOptions { id, reference, meta, trace, hops } = options;
         self.check_attachments(&payload)?;
         let mut envelope = self.envelope(payload);
         if let Some(id) = id {
@@ -45,7 +47,12 @@ impl PeerAgent {
         envelope.reference = reference;
         let mut params = self.carried(envelope);
         params.meta = meta;
-        self.write_trace(&mut params.meta);
+        match &trace {
+            Some(trace) => {
+                params.meta = Some(params.meta.take().unwrap_or_default().with_trace_context(trace))
+            }
+            None => self.write_trace(&mut params.meta),
+        }
         if crate::hops::are_counted(&P::KIND) {
             self.write_hops(hops, &mut params.meta)?;
         }
@@ -88,10 +95,7 @@ macro_rules! message_options {
                 mut self,
                 context: impl Into<Option<duologue_schema::TraceContext>>,
             ) -> Self {
-                if let Some(context) = context.into() {
-                    let meta = self.options.meta.take().unwrap_or_default();
-                    self.options.meta = Some(meta.with_trace_context(&context));
-                }
+                self.options.trace = context.into().or(self.options.trace.take());
                 self
             }
         }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::future::IntoFuture;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use duologue_schema::envelope::{Attachment, Notify, OutputChunk};
@@ -11,10 +11,11 @@ use duologue_schema::{Json, Members};
 use futures::Stream;
 use futures::future::BoxFuture;
 
-use super::outgoing::{MessageOptions, attached_bytes, message_options, with_attachments};
+use super::outgoing::{MessageOptions, message_options, with_attachments};
 use super::{Received, ReceivedTask, Subscription};
 use crate::error::Result;
 use crate::limits::{OUTPUT_AHEAD, OUTPUT_BYTES};
+use duologue_rpc::Lock as _;
 
 /// A chunk of the output of a task before it is sent; see [`ReceivedTask::output`].
 #[must_use = "the chunk is sent when it is awaited"]
@@ -124,20 +125,30 @@ pub struct OutputGap {
 #[derive(Debug)]
 pub struct OutputStream {
     messages: Subscription,
+    /// Shared by all streams of the task.
+    order: Arc<Mutex<OutputOrder>>,
+}
+
+/// The chunks of a task that wait for their turn.
+#[derive(Debug, Default)]
+pub(crate) struct OutputOrder {
     /// The position of the next chunk.
     next: u64,
-    /// The chunks that arrived too early, and their size together.
-    ahead: BTreeMap<u64, TaskOutput>,
+    /// The chunks that arrived too early, each with its size in the queue.
+    ahead: BTreeMap<u64, (TaskOutput, usize)>,
     ahead_bytes: usize,
+    /// True after unread messages were dropped, until the gap that they leave has been passed.
+    lost: bool,
+    /// True once a chunk has arrived after the dropped messages.
+    arrived_since: bool,
     /// True if no more messages arrive.
     ended: bool,
     complete: bool,
 }
 
 impl OutputStream {
-    pub(super) fn new(messages: Subscription) -> Self {
-        let (ahead, ahead_bytes) = (BTreeMap::new(), 0);
-        OutputStream { messages, next: 0, ahead, ahead_bytes, ended: false, complete: false }
+    pub(super) fn new(messages: Subscription, order: Arc<Mutex<OutputOrder>>) -> Self {
+        OutputStream { messages, order }
     }
 
     /// Waits for the next chunk; returns `None` at the end.
@@ -156,49 +167,54 @@ impl OutputStream {
     /// Returns true if the last chunk has been returned. It is false after an output that ended early.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.complete
+        self.order.lock_unpoisoned().complete
     }
+}
 
-    /// Keeps a chunk until it is its turn. A repeated one is dropped, and so is one that is no chunk.
-    fn arrive(&mut self, notification: Arc<Received<Notify>>) {
+impl OutputOrder {
+    /// Keeps a chunk of `bytes` until it is its turn. A repeated one is dropped, and so is one that is
+    /// no chunk.
+    fn arrive(&mut self, notification: Arc<Received<Notify>>, bytes: usize) {
         let chunk = notification.data.as_ref().and_then(|data| data.parse::<OutputChunk>().ok());
         let Some(chunk) = chunk else {
             return tracing::debug!("dropped output of a task that is no chunk");
         };
-        if chunk.position >= self.next && !self.ahead.contains_key(&chunk.position) {
-            let output = TaskOutput { chunk, notification };
-            self.ahead_bytes += output.bytes();
-            self.ahead.insert(output.chunk.position, output);
+        self.arrived_since = true;
+        let position = chunk.position;
+        if position >= self.next && !self.ahead.contains_key(&position) {
+            self.ahead_bytes += bytes;
+            self.ahead.insert(position, (TaskOutput { chunk, notification }, bytes));
         }
+    }
+
+    /// Records that unread messages were dropped.
+    fn lose(&mut self) {
+        (self.lost, self.arrived_since) = (true, false);
     }
 
     /// Returns the chunk whose turn it is, or the gap before the chunks that arrived.
     fn take(&mut self) -> Option<Result<TaskOutput, OutputGap>> {
-        if let Some(output) = self.ahead.remove(&self.next) {
-            self.ahead_bytes -= output.bytes();
+        let full = self.ahead.len() > OUTPUT_AHEAD || self.ahead_bytes > OUTPUT_BYTES;
+        let item = if let Some((output, bytes)) = self.ahead.remove(&self.next) {
+            self.ahead_bytes -= bytes;
             self.next = self.next.saturating_add(1);
             self.complete = output.chunk.complete;
-            return Some(Ok(output));
-        }
-        let full = self.ahead.len() > OUTPUT_AHEAD || self.ahead_bytes > OUTPUT_BYTES;
-        let (first, _) = self.ahead.first_key_value().filter(|_| full || self.ended)?;
-        let gap = OutputGap { position: self.next, missing: first - self.next };
-        self.next = *first;
-        Some(Err(gap))
+            Ok(output)
+        } else {
+            let (first, _) = self.ahead.first_key_value().filter(|_| full || self.lost || self.ended)?;
+            let gap = OutputGap { position: self.next, missing: first - self.next };
+            self.next = *first;
+            Err(gap)
+        };
+        self.lost &= !self.arrived_since;
+        Some(item)
     }
-}
 
-impl TaskOutput {
-    fn bytes(&self) -> usize {
-        let data = self.notification.data.as_ref().map_or(0, |data| data.get().len());
-        data + attached_bytes(&self.notification.envelope.payload)
-    }
-}
-
-impl Stream for OutputStream {
-    type Item = Result<TaskOutput, OutputGap>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+    fn poll(
+        &mut self,
+        messages: &Subscription,
+        cx: &Context<'_>,
+    ) -> Poll<Option<Result<TaskOutput, OutputGap>>> {
         loop {
             if self.complete {
                 return Poll::Ready(None);
@@ -209,13 +225,83 @@ impl Stream for OutputStream {
             if self.ended {
                 return Poll::Ready(None);
             }
-            match Pin::new(&mut self.messages).poll_next(cx) {
-                Poll::Ready(Some(Ok(notification))) => self.arrive(notification),
+            match messages.poll(cx) {
+                Poll::Ready(Some(Ok((notification, bytes)))) => self.arrive(notification, bytes),
                 // The positions show the gap.
-                Poll::Ready(Some(Err(_))) => {}
+                Poll::Ready(Some(Err(_))) => self.lose(),
                 Poll::Ready(None) => self.ended = true,
                 Poll::Pending => return Poll::Pending,
             }
         }
+    }
+}
+
+impl Stream for OutputStream {
+    type Item = Result<TaskOutput, OutputGap>;
+
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let mut order = self.order.lock_unpoisoned();
+        let item = order.poll(&self.messages, cx);
+        // Another stream may wait for a message, although this one has made a chunk ready.
+        let others = item.is_ready() && (order.complete || order.ahead.contains_key(&order.next));
+        drop(order);
+        if others {
+            self.messages.wake_all();
+        }
+        item
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future as _;
+    use std::task::Waker;
+
+    use super::super::subscription::SubscriptionQueue;
+    use super::*;
+    use crate::{Exchange, Hops, PeerAgent};
+
+    fn chunk(peer: &PeerAgent, position: u64) -> Arc<Received<Notify>> {
+        let chunk = Json::new(&OutputChunk::new(position).chunk("x")).unwrap();
+        let envelope = peer.envelope(Notify::new(OutputChunk::TOPIC).data(chunk));
+        Arc::new(Received::new(envelope, peer.clone(), Hops::default(), None))
+    }
+
+    fn peer() -> PeerAgent {
+        Exchange::new().in_memory(Exchange::new()).0
+    }
+
+    /// The parts of a message besides its data count too.
+    #[tokio::test]
+    async fn early_chunks_are_bounded_by_the_size_of_their_messages() {
+        let (peer, mut order) = (peer(), OutputOrder::default());
+        order.arrive(chunk(&peer, 1), OUTPUT_BYTES / 2);
+        assert!(order.take().is_none());
+        order.arrive(chunk(&peer, 2), OUTPUT_BYTES);
+        assert_eq!(order.take().unwrap().unwrap_err(), OutputGap { position: 0, missing: 1 });
+        assert!(order.take().unwrap().is_ok() && order.take().unwrap().is_ok() && order.take().is_none());
+        assert_eq!(order.ahead_bytes, 0);
+    }
+
+    #[tokio::test]
+    async fn the_gap_of_dropped_chunks_is_reported_at_once() {
+        let (peer, queue) = (peer(), SubscriptionQueue::for_output());
+        let mut output = OutputStream::new(Subscription::new(queue.clone(), None), Arc::default());
+        queue.push(chunk(&peer, 1), 1);
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(std::pin::pin!(output.next()).poll(&mut cx).is_pending());
+        for position in 2..=4 {
+            queue.push(chunk(&peer, position), OUTPUT_BYTES / 2);
+        }
+        let mut missing = Vec::new();
+        for _ in 0..4 {
+            missing.push(
+                output.next().await.unwrap().map(|output| output.chunk.position).map_err(|gap| gap.missing),
+            );
+        }
+        assert_eq!(missing, [Err(1), Ok(1), Err(2), Ok(4)]);
+        // A chunk that is too early waits again.
+        queue.push(chunk(&peer, 6), 1);
+        assert!(std::pin::pin!(output.next()).poll(&mut cx).is_pending());
     }
 }

@@ -10,7 +10,7 @@ use duologue_schema::envelope::Notify;
 use futures::Stream;
 
 use super::{Pattern, Received};
-use crate::limits::{OUTPUT_BYTES, SUBSCRIPTION_BYTES, SUBSCRIPTION_MESSAGES};
+use crate::limits::{OUTPUT_BYTES, OUTPUT_CHUNK_BYTES, SUBSCRIPTION_BYTES, SUBSCRIPTION_MESSAGES};
 use crate::peer_agent::PeerAgent;
 use duologue_rpc::{EvictingQueue, EvictionLimits, Lock as _};
 
@@ -84,7 +84,12 @@ impl Subscriber {
 /// It has a lock of its own, because its reader polls it from another task than the connection's.
 pub(crate) struct SubscriptionQueue {
     state: Mutex<State>,
+    /// The bytes that each message counts besides its own.
+    overhead: usize,
 }
+
+/// A notification, and the bytes that it takes in its queue.
+type SizedNotification = (Arc<Received<Notify>>, usize);
 
 struct State {
     waiting: EvictingQueue<Arc<Received<Notify>>>,
@@ -97,15 +102,16 @@ struct State {
 
 impl SubscriptionQueue {
     pub(crate) fn new() -> Arc<Self> {
-        SubscriptionQueue::with_limits(LIMITS)
+        SubscriptionQueue::with_limits(LIMITS, 0)
     }
 
-    /// Creates a queue for the output of a task.
+    /// Creates a queue for the output of a task. Its bytes limit the number of its chunks too.
     pub(crate) fn for_output() -> Arc<Self> {
-        SubscriptionQueue::with_limits(EvictionLimits { bytes: OUTPUT_BYTES, ..LIMITS })
+        let limits = EvictionLimits { items: usize::MAX, bytes: OUTPUT_BYTES, ..LIMITS };
+        SubscriptionQueue::with_limits(limits, OUTPUT_CHUNK_BYTES)
     }
 
-    fn with_limits(limits: EvictionLimits) -> Arc<Self> {
+    fn with_limits(limits: EvictionLimits, overhead: usize) -> Arc<Self> {
         let state = State {
             waiting: EvictingQueue::new(limits, &Arc::default()),
             missed: 0,
@@ -113,12 +119,13 @@ impl SubscriptionQueue {
             handles: 0,
             wakers: Vec::new(),
         };
-        Arc::new(SubscriptionQueue { state: Mutex::new(state) })
+        Arc::new(SubscriptionQueue { state: Mutex::new(state), overhead })
     }
 
     /// Adds a message of `bytes` on the wire and never waits. If the queue is full, the oldest are
     /// dropped. A message larger than the queue is dropped itself.
     pub(crate) fn push(&self, notification: Arc<Received<Notify>>, bytes: usize) {
+        let bytes = bytes.saturating_add(self.overhead);
         self.change(|state| state.missed += state.waiting.push(notification, bytes));
     }
 
@@ -181,17 +188,23 @@ impl Subscription {
     ///
     /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Option<Result<Arc<Received<Notify>>, Lagged>> {
-        std::future::poll_fn(|cx| self.poll(cx)).await
+        std::future::poll_fn(|cx| self.poll(cx)).await.map(|item| item.map(|(notification, _)| notification))
     }
 
-    fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Result<Arc<Received<Notify>>, Lagged>>> {
+    /// Wakes all readers of the queue.
+    pub(super) fn wake_all(&self) {
+        self.queue.change(|_| {});
+    }
+
+    /// Polls for the next message and its bytes.
+    pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Option<Result<SizedNotification, Lagged>>> {
         let mut state = self.queue.state.lock_unpoisoned();
         if state.missed > 0 {
             let missed = std::mem::take(&mut state.missed);
             return Poll::Ready(Some(Err(Lagged { missed })));
         }
-        if let Some((notification, _)) = state.waiting.pop() {
-            return Poll::Ready(Some(Ok(notification)));
+        if let Some(sized) = state.waiting.pop() {
+            return Poll::Ready(Some(Ok(sized)));
         }
         if state.closed {
             return Poll::Ready(None);
@@ -207,8 +220,8 @@ impl Subscription {
 impl Stream for Subscription {
     type Item = Result<Arc<Received<Notify>>, Lagged>;
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        self.poll(cx)
+    fn poll_next(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        self.poll(cx).map_ok(|(notification, _)| notification)
     }
 }
 

@@ -159,3 +159,26 @@ fn errors_about_invalid_messages_are_limited() {
     assert!(!machine.count_invalid(None));
     assert_eq!(machine.stats.dropped, 81);
 }
+
+#[tokio::test]
+async fn a_handle_without_a_report_removes_no_other() {
+    struct Silent;
+
+    impl EnvelopeHandler for Silent {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::new("silent").max_concurrent_tasks(1)
+        }
+
+        async fn delegate(&self, _: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
+            Ok(completed())
+        }
+    }
+
+    let (peer, _) = Exchange::new().in_memory(Exchange::new().envelope_handler(Silent));
+    let silent = peer.delegate("t").id("task").report_back(false).await.unwrap();
+    let id = EnvelopeId::from("task");
+    let signal = DelegationSignal::new(id.clone());
+    assert!(peer.link.envelopes.with(|machine| machine.add_delegation(&id, Some(signal))));
+    drop(silent);
+    assert!(peer.link.envelopes.with(|machine| machine.pending.awaits(&id)));
+}

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use duologue_agent::Server;
 use duologue_client::exchange::envelope::*;
 use duologue_client::exchange::{Error, Exchange, PeerAgent};
 use duologue_client::schema::{Meta, TraceContext};
+use duologue_test_support::Wire;
 use serde_json::json;
 
-use super::pair::Heard;
+use super::pair::{Heard, Quiet};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
@@ -54,6 +56,12 @@ impl EnvelopeHandler for Echo {
     async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         if task.task == "wait" {
             task.cancelled().await;
+        }
+        if task.task == "much" {
+            for step in 0..5_000 {
+                task.output(json!(step)).await?;
+            }
+            task.output("end").last().await?;
         }
         if task.task == "stream" {
             task.output("Once ").await?;
@@ -108,7 +116,7 @@ fn answer_of(meta: Option<&Meta>) -> Option<String> {
 #[tokio::test(start_paused = true)]
 async fn every_message_carries_its_meta_and_so_does_its_answer() {
     let (peer, _, there) = connected();
-    let response = peer.query("q").meta(thread("a")).trace_context(trace()).received().await.unwrap();
+    let response = peer.query("q").trace_context(trace()).meta(thread("a")).received().await.unwrap();
     assert_eq!(answer_of(response.meta()).as_deref(), Some("query"));
     assert_eq!(there.all(), [r#"query Some("a") Some("b7ad6b7169203331")"#]);
 
@@ -146,11 +154,28 @@ async fn a_call_through_the_peer_of_a_message_continues_its_trace() {
     assert_eq!(here.all(), [r#"query None Some("b7ad6b7169203331")"#, "query None None"]);
 }
 
+/// The caller of a query has no use for it, but a relay passes it on.
 #[tokio::test(start_paused = true)]
 async fn the_error_of_a_handler_has_its_meta() {
-    let (peer, ..) = connected();
-    let request = peer.query("fail").id("q1").received().await.unwrap_err();
-    assert_eq!(request.to_string(), "the other agent returned an error: no (internal)");
+    struct Refusing;
+
+    impl EnvelopeHandler for Refusing {
+        async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+            query.set_answer_meta(answer("error"));
+            Err(EnvelopeError::internal("no"))
+        }
+    }
+
+    let (transport, mut client) = Wire::Memory.scripted();
+    let exchange = Exchange::new().envelope_handler(Refusing);
+    tokio::spawn(Server::new(Quiet).exchange(exchange).serve(transport));
+    client.initialize(json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}})).await;
+    let session = client.new_session().await;
+    let envelope =
+        json!({"id": "q1", "from": "ab", "to": "", "ts": 1, "kind": "query", "payload": {"question": "?"}});
+    let refused = client.request("_session/query", json!({"sessionId": session, "envelope": envelope})).await;
+    let data = &refused["error"]["data"];
+    assert_eq!((&data["_meta"]["answer"], &data["envelope"]["ref"]), (&json!("error"), &json!("q1")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -265,4 +290,28 @@ async fn a_task_streams_its_output() {
     assert!(silent.output().next().await.is_none());
     tokio::time::sleep(Duration::from_secs(1)).await;
     assert_eq!(here.all(), [""; 0]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn unread_output_is_kept() {
+    let (peer, ..) = connected();
+    let task = peer.delegate("much").await.unwrap();
+    task.result().await.unwrap();
+    let (mut output, mut chunks) = (task.output(), 0);
+    while let Some(chunk) = output.next().await {
+        assert_eq!(chunk.unwrap().chunk.position, chunks);
+        chunks += 1;
+    }
+    assert_eq!(chunks, 5_001);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_stream_of_the_output_continues_it() {
+    let (peer, ..) = connected();
+    let task = peer.delegate("stream").await.unwrap();
+    let (mut first, mut second) = (task.output(), task.output());
+    assert_eq!(first.next().await.unwrap().unwrap().chunk.position, 0);
+    assert_eq!(second.next().await.unwrap().unwrap().chunk.position, 1);
+    assert!(first.next().await.is_none() && second.next().await.is_none());
+    assert!(first.is_complete() && second.is_complete());
 }
