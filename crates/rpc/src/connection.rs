@@ -448,8 +448,7 @@ impl<S: Service> Reader<S> {
     fn lines(&mut self, lines: &mut LineBuffer) -> Result<Progress, LineTooLong> {
         let shared = self.shared.clone();
         let _batch = shared.budget.wakes.begin();
-        loop {
-            let Some((line, is_last)) = lines.next_line_of_read()? else { break };
+        while let Some((line, is_last)) = lines.next_line_of_read()? {
             shared.more_lines.store(!is_last, Relaxed);
             self.line(line);
             if shared.budget.decides(self.overrun) || shared.outbox.has_answer_backlog() {

@@ -159,6 +159,11 @@ mod tests {
 
     const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
 
+    /// Returns [`PARENT`] with another version.
+    fn parent_of_version(version: &str) -> String {
+        PARENT.replacen("00", version, 1)
+    }
+
     #[test]
     fn the_fields_of_a_traceparent_are_read() {
         let context = TraceContext::new(PARENT).expect("a valid context");
@@ -166,7 +171,7 @@ mod tests {
         assert_eq!(context.parent_id(), "b7ad6b7169203331");
         assert!(context.is_sampled());
         assert!(!TraceContext::new(PARENT.replace("-01", "-02")).expect("valid").is_sampled());
-        let later = TraceContext::new(format!("cc{}-more", &PARENT[2..])).expect("a later version");
+        let later = TraceContext::new(parent_of_version("cc") + "-more").expect("a later version");
         assert_eq!(later.trace_id(), context.trace_id());
     }
 
@@ -174,16 +179,16 @@ mod tests {
     fn an_invalid_traceparent_is_no_context() {
         for invalid in [
             String::new(),
-            "ff".to_owned() + &PARENT[2..],
+            parent_of_version("ff"),
             PARENT.to_owned() + "-more",
-            "01".to_owned() + &PARENT[2..] + "more",
-            "01".to_owned() + &PARENT[2..] + "-" + &"x".repeat(512),
+            parent_of_version("01") + "more",
+            parent_of_version("01") + "-" + &"x".repeat(512),
             PARENT.to_uppercase(),
             PARENT.replace('-', "_"),
             PARENT.replace("0af7651916cd43dd8448eb211c80319c", &"0".repeat(32)),
             PARENT.replace("b7ad6b7169203331", &"0".repeat(16)),
             PARENT.replace("-01", "-0g"),
-            PARENT[..54].to_owned(),
+            PARENT.trim_end_matches('1').to_owned(),
             "é".repeat(28),
         ] {
             assert_eq!(TraceContext::new(&*invalid), None, "{invalid}");

@@ -413,7 +413,8 @@ fn a_question_is_text_or_data() {
       -> error: `question` must be a text, an object or an array
     "#);
     for question in [Question::from("Who?"), "Who?".to_owned().into(), json!("Who?").into()] {
-        assert!(question == "Who?" && question.data().is_none() && question.to_string() == "Who?");
+        let shown = question.to_string();
+        assert!(question == "Who?" && question.data().is_none() && shown == "Who?");
     }
     let data = Question::from(json!({"a": [1]}));
     assert!(data != r#"{"a":[1]}"#, "data is no text");
