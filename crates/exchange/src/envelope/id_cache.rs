@@ -13,16 +13,11 @@ use crate::limits::ENVELOPE_IDS;
 
 /// A cache of the last [`ENVELOPE_IDS`] ids. It stores a fingerprint of each, because a peer may
 /// choose ids of any length.
+#[derive(Default)]
 pub(crate) struct IdCache {
     prints: Fingerprints,
     known: HashSet<u128>,
     order: VecDeque<u128>,
-}
-
-impl Default for IdCache {
-    fn default() -> Self {
-        IdCache { prints: Fingerprints::default(), known: HashSet::new(), order: VecDeque::new() }
-    }
 }
 
 impl IdCache {

@@ -101,7 +101,7 @@ fn admit(handler: Arc<dyn ErasedEnvelopeHandler>, incoming: IncomingTask, respon
             });
         }
         Admission::Ended(ended) => {
-            responder.spawn_with(move |responder| answer_again(task, ended, responder));
+            responder.spawn_with(move |responder| answer_again(task, *ended, responder));
         }
         Admission::Conflict => {
             let fault = EnvelopeError::of(EnvelopeErrorCode::Conflict, "this id is that of another task");
@@ -248,7 +248,7 @@ pub(crate) fn status(query: &Received<Query>, task: EnvelopeId) -> Result<QueryR
     let key = (query.envelope.from.clone(), task);
     let status = match query.peer.link.envelopes.with(|machine| machine.tasks.find(&key)) {
         TaskLookup::Running(RunningTask { task, .. }) => task.status(),
-        TaskLookup::Ended(EndedTask { status, .. }) => status,
+        TaskLookup::Ended(task) => task.status,
         TaskLookup::Nothing => return Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, NO_TASK)),
     };
     let data = Json::new(&status).map_err(|error| EnvelopeError::internal(error.to_string()))?;

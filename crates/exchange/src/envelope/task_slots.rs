@@ -33,7 +33,7 @@ pub(crate) enum Admission<H> {
     /// The task already has a slot: this message is a repetition.
     Running(H),
     /// The task has already ended: this message is a repetition.
-    Ended(EndedTask),
+    Ended(Box<EndedTask>),
     /// The id is that of another task of the same sender.
     Conflict,
 }
@@ -44,7 +44,7 @@ pub(crate) enum TaskLookup<H> {
     /// The task is running.
     Running(H),
     /// The task has ended.
-    Ended(EndedTask),
+    Ended(Box<EndedTask>),
     /// The sender has no task with this id.
     Nothing,
 }
@@ -79,7 +79,7 @@ impl<H: Clone> TaskSlots<H> {
         }
         match self.ended.get(key) {
             Some(ended) if ended.content != content => return Admission::Conflict,
-            Some(ended) if !ended.is_rejected() => return Admission::Ended(ended.clone()),
+            Some(ended) if !ended.is_rejected() => return Admission::Ended(Box::new(ended.clone())),
             _ => {}
         }
         if limit == 0 || self.count() >= u64::from(limit) + u64::from(urgent) {
@@ -113,7 +113,10 @@ impl<H: Clone> TaskSlots<H> {
     pub(crate) fn find(&self, key: &TaskKey) -> TaskLookup<H> {
         match self.running.get(key) {
             Some(running) => TaskLookup::Running(running.handle.clone()),
-            None => self.ended.get(key).cloned().map_or(TaskLookup::Nothing, TaskLookup::Ended),
+            None => match self.ended.get(key) {
+                Some(ended) => TaskLookup::Ended(Box::new(ended.clone())),
+                None => TaskLookup::Nothing,
+            },
         }
     }
 

@@ -49,7 +49,7 @@ proptest! {
                     } else {
                         match known.get(&number) {
                             Some(ended) if ended.content != content => Admission::Conflict,
-                            Some(ended) if !ended.is_rejected() => Admission::Ended(ended.clone()),
+                            Some(ended) if !ended.is_rejected() => Admission::Ended(Box::new(ended.clone())),
                             _ if room => {
                                 running.insert(number);
                                 contents.insert(number, content);
