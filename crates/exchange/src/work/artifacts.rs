@@ -155,6 +155,9 @@ impl ArtifactWriter {
 fn is_version_control(name: &str) -> bool {
     const FOLDERS: [&str; 9] = [".git", ".hg", ".svn", ".bzr", ".jj", ".pijul", "_darcs", "CVS", "git~1"];
     // Windows ignores the end of such names: `.git.`, `.git `, `.git::$INDEX_ALLOCATION`.
+    // HFS+ ignores some invisible characters: `.g\u{200c}it` is `.git` there.
+    let is_ignored = |c: char| matches!(c, '\u{200C}'..='\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{206A}'..='\u{206F}' | '\u{FEFF}');
+    let name = name.replace(is_ignored, "");
     let stem = name.split(':').next().unwrap_or_default().trim_end_matches(['.', ' ']);
     FOLDERS.iter().any(|folder| folder.eq_ignore_ascii_case(stem))
 }

@@ -357,12 +357,20 @@ fn version_control_is_out_of_reach() {
         (".jj/repo", ".jj"),
         ("_darcs/prefs", "_darcs"),
         ("cvs/Root", "cvs"),
+        // HFS+ ignores these characters.
+        (".g\u{200c}it/hooks/pre-commit", ".g\u{200c}it"),
+        ("\u{200d}.git/config", "\u{200d}.git"),
+        (".git\u{feff}\u{202e}/config", ".git\u{feff}\u{202e}"),
+        (".gi\u{206f}t\u{200f}./config", ".gi\u{206f}t\u{200f}."),
     ] {
         let (index, fault) = project.refuses(&[create("fine.md"), create(path)]);
         assert!(index == 1 && is_rejected(&fault, folder), "{path}: {fault}");
         let other = Project::new();
-        other.apply_with(&allow, ".", &[create(path)]).unwrap();
+        other.apply_with(&allow.clone().allow_unprintable_names(true), ".", &[create(path)]).unwrap();
         assert!(other.root().join(path).exists(), "{path}");
+        // The two settings are independent.
+        let unprintable = ArtifactWriter::new().allow_unprintable_names(true);
+        other.apply_with(&unprintable, ".", &[create(&format!("other/{path}"))]).unwrap_err();
     }
     let root = project.apply_to(".git/hooks", &[create("pre-commit")]).unwrap_err();
     assert!(matches!(&root, ApplyError::FeatureRoot { fault, .. } if is_rejected(fault, ".git")), "{root}");
