@@ -111,9 +111,10 @@ impl AgentUri {
 
 /// Returns true for characters that are not visible. With them two different names look the same.
 fn is_hidden(c: char) -> bool {
-    // `printable` keeps the joiners, which emoji and some scripts need. A name does not.
-    let is_joiner = matches!(c, '\u{200C}' | '\u{200D}');
-    is_joiner || c.is_control() || matches!(printable(c.encode_utf8(&mut [0; 4])), Cow::Owned(_))
+    // `printable` keeps the joiners and the two selectors of a character's look, which emoji and some
+    // scripts need. A name does not.
+    let is_kept = matches!(c, '\u{200C}' | '\u{200D}' | '\u{FE0E}' | '\u{FE0F}');
+    is_kept || c.is_control() || matches!(printable(c.encode_utf8(&mut [0; 4])), Cow::Owned(_))
 }
 
 const SCHEME: &str = "agent://";
@@ -165,6 +166,8 @@ mod tests {
             ("agent://a\u{200b}", AgentUriError::Character('\u{200b}')),
             ("agent://a/\u{202e}b", AgentUriError::Character('\u{202e}')),
             ("agent://a/b\u{200d}", AgentUriError::Character('\u{200d}')),
+            ("agent://a/b\u{fe0e}", AgentUriError::Character('\u{fe0e}')),
+            ("agent://a/b\u{fe0f}", AgentUriError::Character('\u{fe0f}')),
             ("agent://a/b\u{feff}", AgentUriError::Character('\u{feff}')),
             (&long, AgentUriError::TooLong),
         ] {
