@@ -3,7 +3,7 @@
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use duologue_rpc::{Lock as _, RequestContext};
+use duologue_rpc::{CancellationToken, Lock as _};
 use duologue_schema::work::WorkInput;
 use duologue_schema::{Meta, SessionId, TraceContext};
 
@@ -20,7 +20,9 @@ use crate::PeerAgent;
 ///         peer.notify("task.progress", order.task.action.as_str()).await?;
 ///     }
 ///     // The output belongs to the trace of the order.
-///     order.set_answer_meta(order.trace_context().map(Into::into));
+///     if let Some(trace) = order.trace_context() {
+///         order.set_answer_meta(trace);
+///     }
 ///     Ok(WorkOutput::new(true, "Done.", [], Recommendation::Proceed))
 /// }
 /// # let _ = work;
@@ -36,7 +38,7 @@ pub struct WorkOrder {
     /// [`Workflow`](super::Workflow).
     pub peer: Option<PeerAgent>,
     meta: Option<Meta>,
-    request: Option<RequestContext>,
+    withdrawn: Option<CancellationToken>,
     answer_meta: Arc<Mutex<Option<Meta>>>,
 }
 
@@ -45,10 +47,10 @@ impl WorkOrder {
         input: WorkInput,
         id: Option<String>,
         peer: PeerAgent,
-        request: RequestContext,
+        meta: Option<Meta>,
+        withdrawn: CancellationToken,
     ) -> Self {
-        let meta = request.meta().cloned();
-        WorkOrder { id, peer: Some(peer), meta, request: Some(request), ..WorkOrder::from(input) }
+        WorkOrder { id, peer: Some(peer), meta, withdrawn: Some(withdrawn), ..WorkOrder::from(input) }
     }
 
     /// Sets the `_meta` of a local order.
@@ -77,10 +79,11 @@ impl WorkOrder {
     }
 
     /// Returns true if the sender withdrew the order or the connection has ended. A local order is
-    /// withdrawn by dropping its future.
+    /// withdrawn by dropping its future. An order with an id is withdrawn when every call that waits for
+    /// it is.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.request.as_ref().is_some_and(RequestContext::is_cancelled)
+        self.withdrawn.as_ref().is_some_and(CancellationToken::is_cancelled)
     }
 
     /// Waits until the sender withdraws the order or the connection ends. The worker has a second to
@@ -90,15 +93,15 @@ impl WorkOrder {
     ///
     /// Dropping the future has no effect.
     pub async fn cancelled(&self) {
-        match &self.request {
-            Some(request) => request.cancelled().await,
+        match &self.withdrawn {
+            Some(withdrawn) => withdrawn.cancelled().await,
             None => std::future::pending().await,
         }
     }
 
     /// Sets the `_meta` beside the output.
-    pub fn set_answer_meta(&self, meta: impl Into<Option<Meta>>) {
-        *self.answer_meta.lock_unpoisoned() = meta.into();
+    pub fn set_answer_meta(&self, meta: impl Into<Meta>) {
+        *self.answer_meta.lock_unpoisoned() = Some(meta.into());
     }
 
     /// Returns the place of the `_meta` beside the output.
@@ -110,7 +113,7 @@ impl WorkOrder {
 /// Creates a local order.
 impl From<WorkInput> for WorkOrder {
     fn from(input: WorkInput) -> Self {
-        WorkOrder { input, id: None, peer: None, meta: None, request: None, answer_meta: Arc::default() }
+        WorkOrder { input, id: None, peer: None, meta: None, withdrawn: None, answer_meta: Arc::default() }
     }
 }
 

@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
-use duologue_rpc::Lock as _;
+use duologue_rpc::{CancellationToken, Lock as _};
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_schema::serialized_len;
 use duologue_schema::work::{WorkInput, WorkResult};
@@ -40,14 +40,75 @@ struct KnownOrder {
 }
 
 enum OrderState {
-    /// Weak, so that a withdrawn order is dropped. With the number of the run.
-    Running(WeakShared<BoxFuture<'static, WorkOutcome>>, u64),
+    Running(OrderRun),
     Finished(Box<WorkResult>, usize),
+}
+
+/// An order that runs.
+struct OrderRun {
+    number: u64,
+    /// Weak, so that a withdrawn order is dropped.
+    outcome: WeakShared<BoxFuture<'static, WorkOutcome>>,
+    calls: Arc<OrderCalls>,
+}
+
+/// The calls that wait for a run.
+#[derive(Default)]
+struct OrderCalls {
+    waiting: Mutex<usize>,
+    /// Cancelled when the last call is withdrawn.
+    withdrawn: CancellationToken,
+}
+
+impl OrderCalls {
+    /// Adds a call. Returns `None` if all calls so far were withdrawn.
+    fn join(self: &Arc<Self>) -> Option<OrderCall> {
+        let mut waiting = self.waiting.lock_unpoisoned();
+        if self.withdrawn.is_cancelled() {
+            return None;
+        }
+        *waiting += 1;
+        Some(OrderCall(Some(self.clone())))
+    }
+}
+
+/// One call that waits for a run. Dropping it withdraws the call.
+struct OrderCall(Option<Arc<OrderCalls>>);
+
+impl OrderCall {
+    /// Waits for the outcome. `withdrawn` ends the interest of this call; the run then has the rest of
+    /// the time that this future is polled.
+    async fn outcome(mut self, withdrawn: CancellationToken, mut run: RunningOrder) -> WorkOutcome {
+        tokio::select! {
+            biased;
+            outcome = &mut run => {
+                // The order is not withdrawn.
+                self.0 = None;
+                return outcome;
+            }
+            () = withdrawn.cancelled() => drop(self),
+        }
+        run.await
+    }
+}
+
+impl Drop for OrderCall {
+    fn drop(&mut self) {
+        let Some(calls) = self.0.take() else { return };
+        let mut waiting = calls.waiting.lock_unpoisoned();
+        *waiting -= 1;
+        if *waiting == 0 {
+            calls.withdrawn.cancel();
+        }
+    }
 }
 
 impl OrderCache {
     /// Performs an order with `work`, joins the same order that is running, or returns its earlier
-    /// result.
+    /// result. `withdrawn` is the token of this call. The token for `work` is cancelled when all calls
+    /// that wait for the run are withdrawn.
+    ///
+    /// Orders are compared as JSON values: the order of keys in `params` has no meaning.
     ///
     /// # Errors
     ///
@@ -56,7 +117,8 @@ impl OrderCache {
         self: &Arc<Self>,
         id: &str,
         input: WorkInput,
-        work: impl FnOnce(WorkInput) -> BoxFuture<'static, WorkOutcome>,
+        withdrawn: CancellationToken,
+        work: impl FnOnce(WorkInput, CancellationToken) -> BoxFuture<'static, WorkOutcome>,
     ) -> Result<BoxFuture<'static, WorkOutcome>, EnvelopeError> {
         let mut known = self.0.lock_unpoisoned();
         if let Some(order) = known.orders.get(id) {
@@ -68,30 +130,38 @@ impl OrderCache {
                 OrderState::Finished(result, _) => {
                     return Ok(std::future::ready(Ok((**result).clone().duplicate(true))).boxed());
                 }
-                OrderState::Running(running, _) => {
-                    if let Some(running) = running.upgrade() {
-                        return Ok(running.map(|outcome| Ok(outcome?.duplicate(true))).boxed());
+                OrderState::Running(run) => {
+                    if let Some((outcome, call)) = run.outcome.upgrade().zip(run.calls.join()) {
+                        let outcome = call.outcome(withdrawn, outcome);
+                        return Ok(outcome.map(|outcome| Ok(outcome?.duplicate(true))).boxed());
                     }
                 }
             }
         }
         known.runs += 1;
-        let entry = OrderEntry { cache: self.clone(), id: id.to_owned(), run: known.runs };
-        let running: RunningOrder =
-            work(input.clone()).inspect(move |outcome| entry.finish(outcome)).boxed().shared();
-        if let Some(weak) = running.downgrade() {
-            let state = OrderState::Running(weak, known.runs);
-            known.orders.insert(id.to_owned(), KnownOrder { input, state });
-        }
-        Ok(running.boxed())
+        let number = known.runs;
+        let entry = OrderEntry { cache: self.clone(), id: id.to_owned(), number };
+        let calls: Arc<OrderCalls> = Arc::default();
+        let work = work(input.clone(), calls.withdrawn.clone());
+        let run: RunningOrder = work.inspect(move |outcome| entry.finish(outcome)).boxed().shared();
+        let Some((call, outcome)) = calls.join().zip(run.downgrade()) else { return Ok(run.boxed()) };
+        let state = OrderState::Running(OrderRun { number, outcome, calls });
+        known.orders.insert(id.to_owned(), KnownOrder { input, state });
+        Ok(call.outcome(withdrawn, run).boxed())
     }
 
-    /// Keeps the result of an order, and evicts the oldest ones.
-    fn finish(&self, id: &str, outcome: &WorkOutcome) {
+    /// Keeps the result of a run, and evicts the oldest ones.
+    fn finish(&self, id: &str, number: u64, outcome: &WorkOutcome) {
         let mut guard = self.0.lock_unpoisoned();
         let known = &mut *guard;
         let Some(order) = known.orders.get_mut(id) else { return };
-        let Ok(result) = outcome else {
+        let OrderState::Running(run) = &order.state else { return };
+        if run.number != number {
+            return;
+        }
+        // A worker that gave up because all calls were withdrawn has no result for the next one.
+        let gave_up = |result: &WorkResult| !result.output.success && run.calls.withdrawn.is_cancelled();
+        let Some(result) = outcome.as_ref().ok().filter(|result| !gave_up(result)) else {
             known.orders.remove(id);
             return;
         };
@@ -121,12 +191,12 @@ impl OrderCache {
 struct OrderEntry {
     cache: Arc<OrderCache>,
     id: String,
-    run: u64,
+    number: u64,
 }
 
 impl OrderEntry {
     fn finish(&self, outcome: &WorkOutcome) {
-        self.cache.finish(&self.id, outcome);
+        self.cache.finish(&self.id, self.number, outcome);
     }
 }
 
@@ -134,8 +204,8 @@ impl OrderEntry {
 impl Drop for OrderEntry {
     fn drop(&mut self) {
         let mut known = self.cache.0.lock_unpoisoned();
-        if matches!(known.orders.get(&self.id), Some(KnownOrder { state: OrderState::Running(_, run), .. }) if *run == self.run)
-        {
+        let state = known.orders.get(&self.id).map(|order| &order.state);
+        if matches!(state, Some(OrderState::Running(run)) if run.number == self.number) {
             known.orders.remove(&self.id);
         }
     }
@@ -159,7 +229,8 @@ mod tests {
 
     /// Performs an order whose run has this outcome at once.
     fn perform(cache: &Arc<OrderCache>, id: &str, input: WorkInput, outcome: WorkOutcome) -> WorkOutcome {
-        let work = cache.perform(id, input, |_| std::future::ready(outcome).boxed())?;
+        let work =
+            cache.perform(id, input, CancellationToken::new(), |_, _| std::future::ready(outcome).boxed())?;
         work.now_or_never().expect("at once")
     }
 
@@ -192,11 +263,19 @@ mod tests {
     async fn an_order_that_runs_is_joined() {
         let cache = Arc::new(OrderCache::default());
         let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
-        let work = |_| receiver.map(|_| result("slow")).boxed();
-        let first = cache.perform("a", order(1), work).unwrap();
-        let again = cache.perform("a", order(1), |_| unreachable!()).unwrap();
-        assert!(cache.perform("a", order(2), |_| unreachable!()).is_err());
-        // The first request may be withdrawn meanwhile.
+        let (first_call, other) = (CancellationToken::new(), CancellationToken::new);
+        let mut withdrawn = None;
+        let work = |_, token| {
+            withdrawn = Some(token);
+            receiver.map(|_| result("slow")).boxed()
+        };
+        let mut first = cache.perform("a", order(1), first_call.clone(), work).unwrap();
+        let again = cache.perform("a", order(1), other(), |_, _| unreachable!()).unwrap();
+        assert!(cache.perform("a", order(2), other(), |_, _| unreachable!()).is_err());
+        // The first request may be withdrawn meanwhile. The worker does not learn of it.
+        first_call.cancel();
+        assert!((&mut first).now_or_never().is_none());
+        assert!(!withdrawn.unwrap().is_cancelled());
         drop(first);
         sender.send(()).unwrap();
         let again = again.await.unwrap();
@@ -207,14 +286,53 @@ mod tests {
     #[test]
     fn a_withdrawn_order_frees_its_id() {
         let cache = Arc::new(OrderCache::default());
-        let pending = |_| std::future::pending().boxed();
-        let (first, again) =
-            (cache.perform("a", order(1), pending).unwrap(), cache.perform("a", order(1), pending).unwrap());
+        let mut withdrawn = None;
+        let pending = |_, token: CancellationToken| {
+            withdrawn = Some(token);
+            std::future::pending().boxed()
+        };
+        let first = cache.perform("a", order(1), CancellationToken::new(), pending).unwrap();
+        let again = cache.perform("a", order(1), CancellationToken::new(), |_, _| unreachable!()).unwrap();
+        let withdrawn = withdrawn.unwrap();
         drop(first);
-        assert_eq!(counts(&cache), (1, 0));
+        assert_eq!((counts(&cache), withdrawn.is_cancelled()), ((1, 0), false));
         drop(again);
+        assert!(withdrawn.is_cancelled());
         assert_eq!(counts(&cache), (0, 0));
         assert!(!perform(&cache, "a", order(2), result("second")).unwrap().duplicate);
+    }
+
+    /// The worker has a moment to give up. A repetition in that moment begins another run.
+    #[test]
+    fn a_run_that_gives_up_is_not_joined() {
+        let cache = Arc::new(OrderCache::default());
+        let gives_up = |_, withdrawn: CancellationToken| {
+            let output = WorkOutput::new(false, "gave up", [], Recommendation::Proceed);
+            async move {
+                withdrawn.cancelled().await;
+                Ok(WorkResult::new(output))
+            }
+            .boxed()
+        };
+        for is_repeated in [true, false] {
+            let call = CancellationToken::new();
+            let mut first = cache.perform("a", order(1), call.clone(), gives_up).unwrap();
+            assert!((&mut first).now_or_never().is_none());
+            call.cancel();
+            let again = is_repeated.then(|| {
+                // The first run has not been polled since.
+                cache.perform("a", order(1), CancellationToken::new(), |_, _| unreachable!()).unwrap()
+            });
+            if let Some(again) = again {
+                assert!((&mut first).now_or_never().is_none());
+                drop((first, again));
+                continue;
+            }
+            assert!(!first.now_or_never().unwrap().unwrap().output.success);
+            assert_eq!(counts(&cache), (0, 0));
+            let again = perform(&cache, "a", order(1), result("second")).unwrap();
+            assert_eq!((again.output.summary.as_str(), again.duplicate), ("second", false));
+        }
     }
 
     #[test]
@@ -235,7 +353,7 @@ mod tests {
         let known = cache.0.lock_unpoisoned();
         let sizes = known.orders.values().map(|order| match order.state {
             OrderState::Finished(_, size) => size,
-            OrderState::Running(..) => 0,
+            OrderState::Running(_) => 0,
         });
         assert_eq!(sizes.sum::<usize>(), known.bytes);
         drop(known);

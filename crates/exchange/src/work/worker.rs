@@ -29,7 +29,9 @@ use crate::service::{ExchangeService, SessionLookup};
 /// iteration is not an indication: a first iteration may have written nothing.
 ///
 /// Functions and closures are workers, and a worker in an [`Arc`] is one. A [`PeerAgent`] is a worker
-/// that forwards the order with its `_meta`.
+/// that forwards the order: a local one with its `_meta` and its id, a received one with its trace
+/// context alone. The id and the other metadata of a received order are for this agent only. A repeated
+/// order is performed once here, so it is forwarded once.
 ///
 /// ```
 /// use duologue_exchange::Exchange;
@@ -80,10 +82,15 @@ impl<W: Worker> Worker for Arc<W> {
 impl Worker for PeerAgent {
     async fn work(&self, order: WorkOrder) -> Result<WorkOutput, EnvelopeError> {
         let mut call = PeerAgent::work(self, order.input.clone());
-        call.params.meta = order.meta().cloned();
-        call.params.order_id.clone_from(&order.id);
-        let result = call.result().await.map_err(|error| error.fault())?;
-        order.set_answer_meta(result.meta);
+        if order.peer.is_none() {
+            call.params.meta = order.meta().cloned();
+            call.params.order_id.clone_from(&order.id);
+        }
+        let result =
+            call.trace_context(order.trace_context()).result().await.map_err(|error| error.fault())?;
+        if let Some(meta) = result.meta {
+            order.set_answer_meta(meta);
+        }
         Ok(result.output)
     }
 }
@@ -120,7 +127,7 @@ impl PeerAgent {
         let mut params = WorkParams::new(input);
         params.session_id = self.session().cloned();
         // Taken here as well, because the future may run in a task without the hops.
-        WorkBuilder { peer: self.clone(), params, hops: Hops::current() }
+        WorkBuilder { peer: self.clone(), params, trace: None, hops: Hops::current() }
     }
 }
 
@@ -130,6 +137,7 @@ impl PeerAgent {
 pub struct WorkBuilder {
     peer: PeerAgent,
     params: WorkParams,
+    trace: Option<TraceContext>,
     hops: Hops,
 }
 
@@ -151,11 +159,10 @@ impl WorkBuilder {
         self
     }
 
-    /// Adds a trace context to the `_meta`.
+    /// Sets the trace context in the `_meta`; `None` is ignored. It replaces the one in
+    /// [`meta`](Self::meta). By default it is that of the message that the handle came with.
     pub fn trace_context(mut self, context: impl Into<Option<TraceContext>>) -> Self {
-        if let Some(context) = context.into() {
-            self.params.meta = Some(self.params.meta.unwrap_or_default().with_trace_context(&context));
-        }
+        self.trace = context.into().or(self.trace);
         self
     }
 
@@ -169,10 +176,14 @@ impl WorkBuilder {
     ///
     /// Dropping the future withdraws the order.
     pub async fn result(self) -> Result<WorkResult> {
-        let WorkBuilder { peer, mut params, hops } = self;
+        let WorkBuilder { peer, mut params, trace, hops } = self;
         if !peer.offers().work {
             return Err(Error::NotSupported { scheme: DuologueCapabilities::WORK, versions: Vec::new() });
         }
+        if let Some(trace) = trace {
+            params.meta = Some(params.meta.unwrap_or_default().with_trace_context(&trace));
+        }
+        peer.write_trace(&mut params.meta);
         peer.write_hops(hops, &mut params.meta)?;
         match peer.rpc().request(&params).await {
             Ok(result) => Ok(result),
@@ -202,15 +213,15 @@ pub(crate) fn request(
         let WorkParams { session_id, order_id, input, meta, .. } = params;
         let peer =
             session_id.map_or_else(|| service.peer.clone(), |session| service.peer.in_session(session));
-        let context = responder.context(WorkParams::METHOD, meta);
-        let (worker, id) = (worker.clone(), order_id.clone());
-        let perform = move |input| {
-            let order = WorkOrder::received(input, id, peer.for_handler(hops), context);
+        let (worker, id, call) = (worker.clone(), order_id.clone(), responder.cancellation().clone());
+        let perform = move |input, withdrawn| {
+            let peer = peer.for_handler(hops).in_trace(meta.as_ref().and_then(Meta::trace_context));
+            let order = WorkOrder::received(input, id, peer, meta, withdrawn);
             hops.next().scope(run(worker, order)).boxed()
         };
         match order_id {
-            Some(id) => service.orders.perform(&id, input, perform),
-            None => Ok(perform(input)),
+            Some(id) => service.orders.perform(&id, input, call, perform),
+            None => Ok(perform(input, call)),
         }
     });
     match work {

@@ -61,6 +61,7 @@ pub struct Workflow {
     project: Option<PathBuf>,
     prior_context: Vec<WorkNote>,
     meta: Option<Meta>,
+    trace: Option<TraceContext>,
     on_step: Option<Callback<CompletedStep>>,
     on_escalate: Option<Callback<WorkflowRun>>,
 }
@@ -126,6 +127,7 @@ impl Default for Workflow {
             project: None,
             prior_context: Vec::new(),
             meta: None,
+            trace: None,
             on_step: None,
             on_escalate: None,
         }
@@ -196,11 +198,10 @@ impl Workflow {
         self
     }
 
-    /// Adds a trace context to the `_meta` beside each order.
+    /// Sets the trace context in the `_meta` beside each order; `None` is ignored. It replaces the one
+    /// in [`meta`](Self::meta).
     pub fn trace_context(mut self, context: impl Into<Option<TraceContext>>) -> Self {
-        if let Some(context) = context.into() {
-            self.meta = Some(self.meta.unwrap_or_default().with_trace_context(&context));
-        }
+        self.trace = context.into().or(self.trace);
         self
     }
 
@@ -240,6 +241,10 @@ impl Workflow {
         let back = back.collect::<Result<Vec<_>, _>>()?;
         let paths = paths.into();
         let (mut context, mut at) = (context, 0);
+        let mut order_meta = self.meta.clone();
+        if let Some(trace) = &self.trace {
+            order_meta = Some(order_meta.unwrap_or_default().with_trace_context(trace));
+        }
         let mut run =
             WorkflowRun { completed: Vec::new(), notes: self.prior_context.clone(), end: RunEnd::Finished };
         while let Some(step) = self.steps.get(at) {
@@ -247,7 +252,7 @@ impl Workflow {
             tracing::debug!(action, iteration, "a work order");
             let task = WorkTask::new(action.clone(), step.params.clone());
             let input = WorkInput::new(context.clone(), paths.clone(), task).prior_context(&*run.notes);
-            let order = WorkOrder::from(input.clone()).with_meta(self.meta.clone());
+            let order = WorkOrder::from(input.clone()).with_meta(order_meta.clone());
             let (output, meta) = match perform(step.worker.clone(), order).await {
                 Ok(WorkResult { output, meta, .. }) => (output, meta),
                 Err(fault) => {

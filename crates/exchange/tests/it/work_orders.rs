@@ -32,6 +32,8 @@ over_every_wire!(
     an_order_as_the_wire_has_it,
     an_answer_that_does_not_fit,
     a_repeated_order_is_performed_once,
+    a_repetition_outlives_the_first_call,
+    a_forwarded_order_keeps_its_trace_alone,
     metadata_travels_both_ways,
 );
 
@@ -341,11 +343,12 @@ async fn an_answer_that_does_not_fit(wire: Wire) {
     }
 }
 
-/// Counts its orders. An order that is withdrawn does not end.
+/// Counts its orders, and gives up those that are withdrawn.
 #[derive(Default)]
 struct Counting {
     runs: AtomicU32,
     started: Notify,
+    released: Notify,
 }
 
 impl Worker for Counting {
@@ -354,11 +357,14 @@ impl Worker for Counting {
         self.started.notify_one();
         match order.task.action.as_str() {
             "refuse" => return Err(EnvelopeError::overloaded("later")),
-            "wait" if run == 1 => {
-                order.cancelled().await;
-                assert!(order.is_cancelled());
-                std::future::pending().await
-            }
+            "wait" => tokio::select! {
+                biased;
+                () = order.cancelled() => {
+                    assert!(order.is_cancelled());
+                    return Ok(WorkOutput::new(false, "gave up", [], Recommendation::Retry));
+                }
+                () = self.released.notified() => {}
+            },
             _ => {}
         }
         let id = order.id.as_deref().unwrap_or("none");
@@ -388,21 +394,91 @@ async fn a_repeated_order_is_performed_once(wire: Wire) {
         assert_eq!(fault.message, "_session/work: orderId must have 1 to 128 characters");
     }
     assert_eq!(result("write", &"é".repeat(128)).await.expect("an output").output.success, true);
+}
 
-    // A caller that gave up may try again with the same id.
+async fn a_repetition_outlives_the_first_call(wire: Wire) {
     let worker = Arc::new(Counting::default());
-    let agent = self::agent(wire, worker.clone()).await;
+    let agent = agent(wire, worker.clone()).await;
+    let call = || agent.peer_agent().work(order("wait")).id("d").result();
+    let repeat = async || {
+        let (again, ()) = tokio::join!(call(), async {
+            // The withdrawal and the repetition have arrived before this order has its answer.
+            agent.peer_agent().work(order("write")).await.expect("an output");
+            worker.released.notify_one();
+        });
+        again.expect("a result")
+    };
+    // The first call is withdrawn before or after the repetition arrives: then it is another run.
     tokio::select! {
-        output = agent.peer_agent().work(order("wait")).id("d") => panic!("{output:?}"),
+        biased;
+        result = call() => panic!("{result:?}"),
         () = worker.started.notified() => {}
     }
-    let again = agent.peer_agent().work(order("wait")).id("d").result();
-    let again = tokio::time::timeout(std::time::Duration::from_millis(100), again).await;
-    // It joins the run that is being withdrawn, or begins another one.
-    assert!(
-        again.is_err_and(|_| worker.runs.load(Ordering::SeqCst) == 1)
-            || worker.runs.load(Ordering::SeqCst) == 2
-    );
+    let again = repeat().await;
+    assert!(again.output.success, "{again:?}");
+    assert_eq!(again.duplicate, again.output.summary == "run 1 of d", "{again:?}");
+
+    // The first call is withdrawn when the repetition has joined it.
+    let worker = Arc::new(Counting::default());
+    let agent = self::agent(wire, worker.clone()).await;
+    let call = || agent.peer_agent().work(order("wait")).id("d").result();
+    let first = tokio::spawn(call());
+    worker.started.notified().await;
+    let mut again = Box::pin(call());
+    // The order after it: the repetition arrives before it.
+    let output = tokio::select! {
+        biased;
+        again = &mut again => panic!("{again:?}"),
+        output = agent.peer_agent().work(order("write")) => output.expect("an output"),
+    };
+    assert_eq!(output.summary, "run 2 of none");
+    first.abort();
+    first.await.expect_err("withdrawn");
+    agent.peer_agent().work(order("write")).await.expect("an output");
+    worker.released.notify_one();
+    let again = again.await.expect("a result");
+    assert_eq!((again.output.summary.as_str(), again.duplicate), ("run 1 of d", true));
+}
+
+#[tokio::test]
+async fn calls_to_the_sender_continue_the_trace() {
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    const OTHER: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
+    let boss = |order: WorkOrder| {
+        let trace = order.trace_context().map(|trace| trace.to_string()).unwrap_or_default();
+        std::future::ready(Ok(WorkOutput::new(true, trace, [], Recommendation::Proceed)))
+    };
+    let worker = async |received: WorkOrder| {
+        let back = received.peer.as_ref().expect("a sender").work(order("back"));
+        let back =
+            if received.task.action == "other" { back.trace_context(TraceContext::new(OTHER)) } else { back };
+        let back = back.await.map_err(|error| error.fault())?;
+        Ok(WorkOutput::new(true, back.summary, [], Recommendation::Proceed))
+    };
+    let (peer, _other) = Exchange::new().work(boss).in_memory(Exchange::new().work(worker));
+    for (action, sent, expected) in
+        [("same", Some(PARENT), PARENT), ("other", Some(PARENT), OTHER), ("none", None, "")]
+    {
+        let meta = Meta::from_iter([("cost", 7)]);
+        let call = peer.work(order(action)).trace_context(sent.and_then(TraceContext::new));
+        assert_eq!(call.meta(meta).await.expect("an output").summary, expected);
+    }
+}
+
+async fn a_forwarded_order_keeps_its_trace_alone(wire: Wire) {
+    const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let (downstream, mut helper) = client_of(wire, Client::new(()), takes_orders()).await;
+    let upstream = agent(wire, downstream.peer_agent().clone()).await;
+    let meta = Meta::from_iter([("token", "secret")]);
+    let call = upstream.peer_agent().work(order("write")).id("a").trace_context(TraceContext::new(PARENT));
+    let (result, ()) = tokio::join!(call.meta(meta).result(), async {
+        let request = helper.expect("_session/work").await;
+        let meta = json!({"traceparent": PARENT, "duologue": {"hops": 1}});
+        assert_eq!((&request["params"]["_meta"], &request["params"]["orderId"]), (&meta, &Value::Null));
+        let output = json!({"success": true, "summary": "", "artifacts": [], "recommendation": "proceed"});
+        helper.respond(&request, json!({"output": output, "_meta": {"cost": 2}})).await;
+    });
+    assert_eq!(result.expect("a result").meta.and_then(|meta| meta.get("cost")), Some(2));
 }
 
 async fn metadata_travels_both_ways(wire: Wire) {
@@ -412,7 +488,9 @@ async fn metadata_travels_both_ways(wire: Wire) {
         let session = order.session_id().map(ToString::to_string).unwrap_or_default();
         let peer = order.peer.as_ref().expect("a sender");
         assert_eq!(peer.session(), order.session_id());
-        order.set_answer_meta(order.meta().cloned());
+        if let Some(meta) = order.meta() {
+            order.set_answer_meta(meta.clone());
+        }
         Ok(WorkOutput::new(true, session, [], Recommendation::Proceed))
     };
     tokio::spawn(Server::new(Boss).exchange(Exchange::new().work(worker)).serve(transport));

@@ -336,12 +336,13 @@ async fn orders_and_outputs_carry_metadata() {
     let worker = |order: WorkOrder| {
         assert!(!order.is_cancelled() && order.peer.is_none() && order.session_id().is_none());
         let cost = order.meta().and_then(|meta| meta.get::<u32>("cost")).unwrap_or_default();
-        order.set_answer_meta(order.trace_context().map(Meta::from));
+        order.set_answer_meta(order.trace_context().expect("a trace"));
         std::future::ready(Ok(WorkOutput::new(true, cost.to_string(), [], Recommendation::Proceed)))
     };
     let workflow = Workflow::new()
-        .meta(Meta::from_iter([("cost", 7)]))
         .trace_context(TraceContext::new(PARENT))
+        .trace_context(None)
+        .meta(Meta::from_iter([("cost", 7)]))
         .step(WorkflowStep::new("a", Arc::new(worker)));
     let run = workflow.run(context(), root()).await.unwrap();
     let done = &run.completed[0];
