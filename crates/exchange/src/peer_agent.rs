@@ -182,6 +182,12 @@ impl PeerAgent {
         PeerAgent { trace: trace.map(Arc::new), ..self }
     }
 
+    /// Returns the trace context of the message that this handle came with.
+    #[cfg(feature = "dialogue")]
+    pub(crate) fn trace_context(&self) -> Option<TraceContext> {
+        self.trace.as_deref().cloned()
+    }
+
     /// Writes the trace context of the message that this handle came with, unless `meta` has one.
     pub(crate) fn write_trace(&self, meta: &mut Option<Meta>) {
         let Some(trace) = &self.trace else { return };

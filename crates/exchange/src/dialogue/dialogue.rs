@@ -163,7 +163,7 @@ impl Dialogue {
         id.check("session_id")?;
         let inherited = || parent.map_or_else(|| id.to_string(), |parent| parent.inner.correlation.clone());
         let correlation = correlation_id.unwrap_or_else(inherited);
-        let trace = trace.or_else(|| parent?.trace.clone());
+        let trace = trace.or_else(|| parent?.trace.clone()).or_else(|| peer.trace_context());
         let parent = parent.map(|parent| ParentDialogue {
             inner: Some(parent.inner.clone()),
             session: parent.inner.id.clone(),
@@ -283,8 +283,7 @@ impl Dialogue {
     pub fn send(&self, message_type: MessageType, content: impl Into<DialogueContent>) -> SendMessage<'_> {
         let mut draft = MessageDraft::new(message_type, content.into());
         draft.parents = self.about.lock_unpoisoned().iter().cloned().collect();
-        draft.meta = self.trace.clone().map(Meta::from);
-        SendMessage { dialogue: self, draft, within: None, returns: PhantomData }
+        SendMessage { dialogue: self, draft, trace: None, within: None, returns: PhantomData }
     }
 
     // --- messages received ---
@@ -412,6 +411,7 @@ impl Dialogue {
 pub struct SendMessage<'a, T = SentMessage> {
     dialogue: &'a Dialogue,
     draft: MessageDraft,
+    trace: Option<TraceContext>,
     within: Option<Duration>,
     returns: PhantomData<fn() -> T>,
 }
@@ -426,12 +426,14 @@ impl<'a, T> SendMessage<'a, T> {
     /// Sets the message that this one answers. The default is the last one that it can answer.
     pub fn answering(mut self, message: &DialogueMessage) -> Self {
         self.draft.parents = vec![message.message_id.clone()];
+        self.draft.parent_set = true;
         self
     }
 
     /// Sends the message without a parent.
     pub fn unprompted(mut self) -> Self {
         self.draft.parents.clear();
+        self.draft.parent_set = true;
         self
     }
 
@@ -476,19 +478,28 @@ impl<'a, T> SendMessage<'a, T> {
         self
     }
 
-    /// Sets the `_meta` beside the message, which the signature does not cover. By default it has the
-    /// trace context of the message that is being handled.
+    /// Sets the `_meta` beside the message, which the signature does not cover.
     pub fn meta(mut self, meta: impl Into<Meta>) -> Self {
         self.draft.meta = Some(meta.into());
         self
     }
 
-    /// Adds a trace context to the `_meta`.
+    /// Sets the trace context in the `_meta`; `None` is ignored. It replaces the one in
+    /// [`meta`](Self::meta). By default it is that of the message that is being handled, or that of the
+    /// options.
     pub fn trace_context(mut self, context: impl Into<Option<TraceContext>>) -> Self {
-        if let Some(context) = context.into() {
-            self.draft.meta = Some(self.draft.meta.unwrap_or_default().with_trace_context(&context));
-        }
+        self.trace = context.into().or(self.trace);
         self
+    }
+
+    /// Returns the draft with its trace context.
+    fn finish(self) -> MessageDraft {
+        let SendMessage { dialogue, mut draft, trace, .. } = self;
+        let has_one = draft.meta.as_ref().is_some_and(|meta| meta.trace_context().is_some());
+        if let Some(trace) = trace.as_ref().or(dialogue.trace.as_ref().filter(|_| !has_one)) {
+            draft.meta = Some(draft.meta.unwrap_or_default().with_trace_context(trace));
+        }
+        draft
     }
 
     /// Waits for the message that settles this one, not only for the receipt.
@@ -502,8 +513,9 @@ impl<'a, T> SendMessage<'a, T> {
     }
 
     fn asks<U>(self, asks: bool) -> SendMessage<'a, U> {
-        let SendMessage { dialogue, draft, within, .. } = self;
-        SendMessage { dialogue, draft: MessageDraft { asks, ..draft }, within, returns: PhantomData }
+        let SendMessage { dialogue, draft, trace, within, .. } = self;
+        let draft = MessageDraft { asks, ..draft };
+        SendMessage { dialogue, draft, trace, within, returns: PhantomData }
     }
 }
 
@@ -521,7 +533,7 @@ impl<'a> IntoFuture for SendMessage<'a, SentMessage> {
     type IntoFuture = BoxFuture<'a, Self::Output>;
 
     fn into_future(self) -> Self::IntoFuture {
-        Box::pin(async move { Ok(self.dialogue.inner.send(self.draft).await?.0) })
+        Box::pin(async move { Ok(self.dialogue.inner.send(self.finish()).await?.0) })
     }
 }
 
@@ -531,19 +543,20 @@ impl<'a> IntoFuture for SendMessage<'a, VerifiedMessage> {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(async move {
-            let (sent, waiter) = self.dialogue.inner.send(self.draft).await?;
+            let (dialogue, within) = (self.dialogue, self.within);
+            let (sent, waiter) = dialogue.inner.send(self.finish()).await?;
             if let Some(answer) = sent.fallback {
                 return Ok(handler::local_reply(answer));
             }
             let Some(waiter) = waiter else { return Err(Error::Ended) };
-            let answer = match self.within {
+            let answer = match within {
                 None => waiter.answer().await?,
                 Some(after) => {
                     let timeout = tokio::time::timeout(after, waiter.answer());
                     timeout.await.map_err(|_| Error::NoAnswer { after })??
                 }
             };
-            Ok(self.dialogue.record(answer))
+            Ok(dialogue.record(answer))
         })
     }
 }

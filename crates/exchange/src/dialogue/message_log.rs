@@ -31,6 +31,8 @@ pub(crate) struct MessageSummary {
     counter: bool,
     pub(crate) own: bool,
     pub(crate) step: u64,
+    /// True for a message of ours that has its receipt.
+    pub(crate) accepted: bool,
     digest: u64,
 }
 
@@ -56,6 +58,7 @@ impl MessageLog {
             counter: has_counter_offer(message),
             own,
             step: message.interaction_step,
+            accepted: false,
             digest: self.digest(text.get()),
         };
         let id = self.digest(message.message_id.as_str());
@@ -106,6 +109,28 @@ impl MessageLog {
     /// Returns the summary of a message.
     pub(crate) fn summary(&self, id: &DialogueMessageId) -> Option<&MessageSummary> {
         self.summaries.get(&self.digest(id.as_str()))
+    }
+
+    /// Records that a message of ours has its receipt.
+    pub(crate) fn accept(&mut self, id: &DialogueMessageId) {
+        let id = self.digest(id.as_str());
+        if let Some(summary) = self.summaries.get_mut(&id) {
+            summary.accepted = true;
+        }
+    }
+
+    /// Returns the first message that `is_answer` accepts among those of the other side that name `id`
+    /// as their parent, with its text.
+    pub(crate) fn answer(
+        &self,
+        id: &DialogueMessageId,
+        is_answer: impl Fn(&MessageType) -> bool,
+    ) -> Option<(DialogueMessage, &Json)> {
+        let is_theirs = |id| self.summary(id).is_some_and(|summary| !summary.own && is_answer(&summary.kind));
+        let texts = self.messages.iter().filter(|(place, _)| is_theirs(&place.id)).map(|(_, text)| text);
+        texts
+            .filter_map(|text| Some((text.parse::<DialogueMessage>().ok()?, text)))
+            .find(|(message, _)| message.parent_message_id.as_ref() == Some(id))
     }
 
     /// Returns `None` for an unknown id, otherwise true if that message had this text.

@@ -22,7 +22,13 @@ impl DialogueInner {
         let (sender, receiver) = oneshot::channel();
         // After the end of the dialogue the sender is dropped, and the caller receives `Error::Ended`.
         let _ = state.waiters.insert(message.message_id.clone(), (message.message_type.clone(), sender));
-        ReplyWaiter { inner: self.clone(), id: message.message_id.clone(), receiver }
+        ReplyWaiter { inner: self.clone(), id: message.message_id.clone(), receiver, known: None }
+    }
+
+    /// Creates a waiter that has the answer, which was read before.
+    pub(crate) fn answered(self: &Arc<Self>, id: &DialogueMessageId, known: VerifiedMessage) -> ReplyWaiter {
+        let (_, receiver) = oneshot::channel();
+        ReplyWaiter { inner: self.clone(), id: id.clone(), receiver, known: Some(Arc::new(known)) }
     }
 
     /// Removes a waiter. An answer that it has received is queued like any other message.
@@ -43,6 +49,11 @@ impl DialogueInner {
     }
 }
 
+/// Returns true if a message of the type `kind` ends the wait for an answer to one of the type `sent`.
+pub(crate) fn is_answer(sent: &MessageType, kind: &MessageType) -> bool {
+    *kind == MessageType::Error || settles(sent, kind)
+}
+
 /// Returns the result that a waiter receives for a message.
 pub(crate) fn answer(received: &Arc<VerifiedMessage>) -> DialogueReply {
     if received.message_type != MessageType::Error {
@@ -56,8 +67,7 @@ impl InnerState {
     /// Returns true if a call waits for this message.
     pub(crate) fn awaits(&self, message: &DialogueMessage) -> bool {
         let waiter = message.parent_message_id.as_ref().and_then(|parent| self.waiters.get(parent));
-        let kind = &message.message_type;
-        waiter.is_some_and(|(sent, _)| *kind == MessageType::Error || settles(sent, kind))
+        waiter.is_some_and(|(sent, _)| is_answer(sent, &message.message_type))
     }
 
     /// Removes and returns the waiter for this message.
@@ -73,10 +83,14 @@ pub(crate) struct ReplyWaiter {
     inner: Arc<DialogueInner>,
     id: DialogueMessageId,
     receiver: oneshot::Receiver<DialogueReply>,
+    known: Option<Arc<VerifiedMessage>>,
 }
 
 impl ReplyWaiter {
     pub(crate) async fn answer(mut self) -> DialogueReply {
+        if let Some(known) = self.known.take() {
+            return answer(&known);
+        }
         (&mut self.receiver).await.unwrap_or(Err(Error::Ended))
     }
 }

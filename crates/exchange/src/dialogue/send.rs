@@ -12,9 +12,11 @@ use tokio::sync::oneshot;
 use super::callbacks;
 use super::error::Error;
 use super::handler::UndeliveredMessage;
-use super::inner::{DialogueInner, new_id, timestamp};
-use super::replies::{ReplyWaiter, answer};
+use super::inner::{DialogueInner, InnerState, new_id, timestamp};
+use super::message::VerifiedMessage;
+use super::replies::{ReplyWaiter, answer, is_answer};
 use super::retry::{self, RetryDecision};
+use super::signature::ParsedSignature;
 use duologue_rpc::Lock as _;
 
 /// A message before its step and parent are chosen.
@@ -23,6 +25,8 @@ pub(crate) struct MessageDraft {
     pub(crate) kind: MessageType,
     /// The messages that it may answer: the first legal one becomes its parent.
     pub(crate) parents: Vec<DialogueMessageId>,
+    /// True if the caller chose the message that this one answers, or none.
+    pub(crate) parent_set: bool,
     pub(crate) act: Option<DialogueAct>,
     pub(crate) content: DialogueContent,
     pub(crate) metadata: DialogueMetadata,
@@ -40,6 +44,7 @@ impl MessageDraft {
         MessageDraft {
             kind,
             parents: Vec::new(),
+            parent_set: false,
             act,
             content,
             metadata: DialogueMetadata::new(),
@@ -57,9 +62,14 @@ impl MessageDraft {
             content.domain.clone_from(&sent.content.domain);
             content.task.clone_from(&sent.content.task);
         }
-        let DialogueMetadata { priority, ttl, ref routing_key, .. } = self.metadata;
+        let DialogueMetadata { priority, ttl, ref routing_key, ref correlation_id, .. } = self.metadata;
         let metadata = &sent.metadata;
-        self.kind == sent.message_type
+        // By default both depend on the dialogue, so they are compared if the caller set them.
+        let is_parent = !self.parent_set || sent.parent_message_id.as_ref() == self.parents.first();
+        let is_correlated = correlation_id.is_none() || *correlation_id == metadata.correlation_id;
+        is_parent
+            && is_correlated
+            && self.kind == sent.message_type
             && self.act == sent.dialogue_act
             && content == sent.content
             && self.metadata.extra == metadata.extra
@@ -177,6 +187,10 @@ impl DialogueInner {
             }
             Err(error) => error,
         };
+        if self.is_over(message, &error) {
+            let receipt = Receipt::new(message.message_id.clone(), message.session_id.clone());
+            return Ok((Some(receipt.duplicate(true)), None));
+        }
         if self.not_accepted(message, &error) && message.message_type == MessageType::Termination {
             return Ok((None, None));
         }
@@ -189,7 +203,8 @@ impl DialogueInner {
         if let Some(again) = self.write_again(&draft)? {
             return Ok(again);
         }
-        let MessageDraft { kind, parents, act, mut content, mut metadata, id, meta, asks } = draft;
+        let MessageDraft { kind, parents, parent_set: _, act, mut content, mut metadata, id, meta, asks } =
+            draft;
         let id = id.unwrap_or_else(|| new_id().as_str().into());
         let (parent, step) = {
             let state = self.state.lock_unpoisoned();
@@ -248,7 +263,17 @@ impl DialogueInner {
         let message =
             json.parse::<DialogueMessage>().ok().filter(|sent| draft.repeats(sent)).ok_or_else(taken)?;
         let message = Arc::new(message);
-        let waiter = draft.asks.then(|| self.wait(state, &message));
+        let answers = |other: &DialogueMessage| {
+            other.parent_message_id.as_ref() == Some(id)
+                && is_answer(&message.message_type, &other.message_type)
+        };
+        let is_queued =
+            || state.queue.iter().any(|queued| queued.peek().is_some_and(|other| answers(&other)));
+        let known = if draft.asks && !is_queued() { self.earlier_answer(state, &message) } else { None };
+        let waiter = match known {
+            Some(known) => Some(self.answered(id, known)),
+            None => draft.asks.then(|| self.wait(state, &message)),
+        };
         // The answer may have been delivered after the first attempt was given up.
         let is_answer = |message: &DialogueMessage| state.awaits(message);
         let place =
@@ -265,6 +290,16 @@ impl DialogueInner {
         let (sender, answered) = oneshot::channel();
         state.in_flight = Some((message.message_id.clone(), sender));
         Ok(Some(OutgoingMessage { message, json, meta: draft.meta.clone(), waiter, answered }))
+    }
+
+    /// Returns the answer to a message of ours that was read before and is still in the log.
+    fn earlier_answer(&self, state: &InnerState, sent: &DialogueMessage) -> Option<VerifiedMessage> {
+        let is_answer = |kind: &MessageType| is_answer(&sent.message_type, kind);
+        let (message, text) = state.dialogue.log.answer(&sent.message_id, is_answer)?;
+        // Only a signature that was verified is in the log.
+        let signature = message.signature.as_deref().and_then(ParsedSignature::read);
+        let key_id = signature.map(|signature| signature.kid.into());
+        Some(VerifiedMessage { key_id, ..VerifiedMessage::new(message, text.clone()) })
     }
 
     /// Sends a message until it is accepted or the attempts are exhausted.
@@ -311,6 +346,17 @@ impl DialogueInner {
         if message.message_type == MessageType::Termination {
             self.end(&Error::Ended);
         }
+    }
+
+    /// Returns true if only the repetition of a message came too late: the message has its receipt, and
+    /// no error message followed it.
+    fn is_over(&self, message: &DialogueMessage, error: &Error) -> bool {
+        let Error::Response(content) = error else { return false };
+        let state = self.state.lock_unpoisoned();
+        let log = &state.dialogue.log;
+        content.error_code == Code::Expired
+            && log.summary(&message.message_id).is_some_and(|summary| summary.accepted)
+            && log.answer(&message.message_id, |kind| *kind == MessageType::Error).is_none()
     }
 
     /// Records that our message was rejected or that its fate is unknown; returns true if the

@@ -343,13 +343,18 @@ impl DialogueState {
     /// Records that the other side accepted our message.
     pub(crate) fn record_receipt(&mut self, message: &DialogueMessage, now: Duration) -> Vec<DialogueAction> {
         self.settled = self.settled.max(message.interaction_step);
+        self.log.accept(&message.message_id);
         let _ = self.beliefs.fold(message);
         self.ended |= message.message_type == MessageType::Termination;
         self.tick(now)
     }
 
-    /// Records that the other side rejected our message, which frees its step.
+    /// Records that the other side rejected our message, which frees its step. A message with a receipt
+    /// keeps its step: only a repetition of it was rejected.
     pub(crate) fn refused(&mut self, message: &DialogueMessage) {
+        if self.log.summary(&message.message_id).is_some_and(|summary| summary.accepted) {
+            return;
+        }
         self.log.remove(&message.message_id);
         if self.own_step == message.interaction_step {
             self.own_step -= 1;

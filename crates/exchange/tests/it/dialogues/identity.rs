@@ -11,11 +11,16 @@ use duologue_schema::{Attachment, Json, Meta, TraceContext};
 use serde_json::{Value, json};
 
 use super::handling::played;
-use super::retries::{buyer, take};
+use super::retries::{buyer, refuse, take};
 use super::speakers::{BUYER, Listener, SELLER, began, connected, signing};
+use duologue_agent::Exchange;
 use duologue_agent::exchange::dialogue::Key;
+use duologue_agent::exchange::work::{Recommendation, WorkOrder, WorkOutput};
+use duologue_client::Client;
+use duologue_test_support::{Wire, client_of};
 
 const PARENT: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+const OTHER: &str = "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01";
 
 fn unsigned(name: &str) -> Dialogues {
     Dialogues::new(name).unwrap()
@@ -86,6 +91,135 @@ async fn a_request_may_be_repeated_until_it_is_answered() {
     // It was taken from the queue.
     let more = tokio::time::timeout(Duration::from_secs(1), dialogue.next()).await;
     assert!(more.is_err(), "{more:?}");
+    // It was read before: it is the answer to every repetition.
+    let (answer, _) = tokio::join!(request().into_future(), take(&mut seller));
+    assert_eq!(answer.unwrap().message_id, "m2");
+    let more = tokio::time::timeout(Duration::from_secs(1), dialogue.next()).await;
+    assert!(more.is_err(), "{more:?}");
+    // Another request waits for its own answer.
+    let other = dialogue.request("And the date?").id("m3").within(Duration::from_secs(1));
+    let (late, _) = tokio::join!(other.into_future(), take(&mut seller));
+    assert!(matches!(late, Err(Error::NoAnswer { .. })));
+}
+
+#[tokio::test]
+async fn a_repeated_request_has_the_answer_that_was_read_and_its_key() {
+    duologue_test_support::in_time(async {
+        let (_connection, session) =
+            connected(signing(BUYER), signing(SELLER).handler(Metas::default())).await;
+        let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+        let first = dialogue.request("The time, please.").id("m1").await.unwrap();
+        let again = dialogue.request("The time, please.").id("m1").await.unwrap();
+        assert_eq!(first, again);
+        assert!(again.key_id.is_some());
+    })
+    .await;
+}
+
+/// An expired repetition is no news about the message: the dialogue goes on with the next step.
+#[tokio::test(start_paused = true)]
+async fn a_late_repetition_does_not_undo_the_message() {
+    let (_connection, mut seller, session) = buyer(unsigned(BUYER)).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let inform = || dialogue.inform("Hello.").id("m1").ttl(5).into_future();
+    let (sent, _) = tokio::join!(inform(), take(&mut seller));
+    sent.unwrap();
+    let (again, _) = tokio::join!(inform(), refuse(&mut seller, "EXPIRED"));
+    assert!(again.unwrap().receipt.unwrap().duplicate);
+    // Another rejection is an error, and does not undo the message either.
+    let (again, _) = tokio::join!(inform(), refuse(&mut seller, "CONFLICT"));
+    assert!(matches!(again, Err(Error::Response(_))), "{again:?}");
+    assert!(dialogue.message(&"m1".into()).is_some());
+    let (sent, next) = tokio::join!(dialogue.inform("More.").into_future(), take(&mut seller));
+    assert!(sent.is_ok());
+    assert_eq!(next["message"]["interaction_step"], 2);
+
+    // The first attempt of a message that expires is an error, and frees the step.
+    let (sent, _) = tokio::join!(dialogue.inform("Late.").into_future(), refuse(&mut seller, "EXPIRED"));
+    assert!(matches!(sent, Err(Error::Response(_))), "{sent:?}");
+    let (_, next) = tokio::join!(dialogue.inform("Then.").into_future(), take(&mut seller));
+    assert_eq!(next["message"]["interaction_step"], 3);
+}
+
+/// A message that was rejected after its receipt has no receipt again.
+#[tokio::test(start_paused = true)]
+async fn a_late_repetition_of_a_rejected_message_is_rejected() {
+    let (_connection, mut seller, session) = buyer(unsigned(BUYER)).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let inform = || dialogue.inform("Hello.").id("m1").ttl(5).into_future();
+    let (sent, _) = tokio::join!(inform(), take(&mut seller));
+    sent.unwrap();
+    let message = json!({
+        "message_id": "m2", "session_id": dialogue.id(), "parent_message_id": "m1",
+        "sender_id": SELLER, "recipient_id": BUYER, "timestamp": began(),
+        "interaction_step": 2, "message_type": "error",
+        "content": { "error_code": "EXPIRED", "error_message": "too late", "details": {} },
+    });
+    let receipt = seller.request("_session/dialogue", json!({ "sessionId": "s", "message": message })).await;
+    assert_eq!(receipt["result"]["receipt"]["status"], "delivered", "{receipt}");
+    let (again, _) = tokio::join!(inform(), refuse(&mut seller, "EXPIRED"));
+    assert!(matches!(again, Err(Error::Response(_))), "{again:?}");
+}
+
+/// The text of a repetition names the message that the first one answered.
+#[tokio::test(start_paused = true)]
+async fn a_repetition_answers_the_same_message() {
+    let (_connection, mut seller, session) = buyer(unsigned(BUYER)).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let (sent, _) = tokio::join!(dialogue.inform("Hello.").into_future(), take(&mut seller));
+    sent.unwrap();
+    let mut offers = Vec::new();
+    for (id, step) in [("o1", 2), ("o2", 3)] {
+        let message = json!({
+            "message_id": id, "session_id": dialogue.id(), "sender_id": SELLER, "recipient_id": BUYER,
+            "timestamp": began(), "interaction_step": step, "message_type": "propose", "content": {},
+        });
+        seller.request("_session/dialogue", json!({ "sessionId": "s", "message": message })).await;
+        offers.push(dialogue.next().await.unwrap());
+    }
+    let accept = || dialogue.accept("Yes.").id("m1").correlation_id("c1");
+    let first = accept().answering(&offers[0]);
+    let (sent, params) = tokio::join!(first.into_future(), take(&mut seller));
+    sent.unwrap();
+    assert_eq!(params["message"]["parent_message_id"], "o1");
+    for other in [
+        accept().answering(&offers[1]),
+        accept().unprompted(),
+        accept().answering(&offers[0]).correlation_id("c2"),
+    ] {
+        let error = other.await.unwrap_err();
+        assert!(matches!(&error, Error::IdTaken(id) if id == "m1"), "{error}");
+    }
+    // What the caller does not set may have changed since.
+    for same in [accept().answering(&offers[0]), accept(), dialogue.accept("Yes.").id("m1")] {
+        let (sent, params) = tokio::join!(same.into_future(), take(&mut seller));
+        assert!(sent.is_ok());
+        assert_eq!(params["message"]["parent_message_id"], "o1");
+    }
+}
+
+/// A dialogue that a worker opens with the sender of its order belongs to the trace of the order.
+#[tokio::test(start_paused = true)]
+async fn a_dialogue_continues_the_trace_of_its_handle() {
+    let worker = async |order: WorkOrder| {
+        let peer = order.peer.as_ref().expect("a sender");
+        let dialogue = peer.dialogue(SELLER).expect("a dialogue");
+        dialogue.inform("Hello.").await.expect("a receipt");
+        Ok(WorkOutput::new(true, "", [], Recommendation::Proceed))
+    };
+    let exchange = Exchange::new().dialogue(unsigned(BUYER)).work(worker);
+    let can = json!({ "_meta": { "duologue": { "dialogue": {} } } });
+    let (connection, mut seller) = client_of(Wire::Memory, Client::new(()).exchange(exchange), can).await;
+    let (session, ()) = tokio::join!(connection.new_session("/tmp"), seller.accept_session("s"));
+    let _session = session.unwrap();
+    let input = json!({
+        "context": { "feature_id": "login", "workflow": "feature", "iteration": 1 }, "paths": {},
+        "task": { "action": "ask", "params": {} },
+    });
+    let params =
+        json!({ "sessionId": "s", "input": input, "_meta": { "traceparent": PARENT, "token": "secret" } });
+    seller.send_request("_session/work", params).await;
+    assert_eq!(take(&mut seller).await["_meta"], json!({ "traceparent": PARENT }));
 }
 
 /// Keeps the `_meta` of its messages, and answers requests.
@@ -141,9 +275,16 @@ async fn metadata_is_set_by_the_sender_and_read_from_the_receipt() {
     let traced = session.peer_agent().dialogue_with(SELLER, options).unwrap();
     let plain = session.peer_agent().dialogue(SELLER).unwrap();
     let own = || Meta::from_iter([("hop", 1)]);
+    let other = || Meta::from_iter([("traceparent", OTHER)]);
     for (builder, expected) in [
         (traced.inform("a"), json!({ "traceparent": PARENT })),
-        (traced.inform("b").meta(own()), json!({ "hop": 1 })),
+        (traced.inform("b").meta(own()), json!({ "hop": 1, "traceparent": PARENT })),
+        (traced.inform("b").meta(other()), json!({ "traceparent": OTHER })),
+        (plain.inform("b").trace_context(context.clone()).meta(other()), json!({ "traceparent": PARENT })),
+        (
+            plain.inform("b").trace_context(context.clone()).trace_context(None),
+            json!({ "traceparent": PARENT }),
+        ),
         (plain.inform("c"), Value::Null),
         (plain.inform("d").meta(own()).trace_context(context), json!({ "hop": 1, "traceparent": PARENT })),
         (plain.inform("e").trace_context(None), Value::Null),

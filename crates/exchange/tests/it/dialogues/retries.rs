@@ -26,7 +26,7 @@ fn unsigned() -> Dialogues {
 }
 
 /// Refuses a message.
-async fn refuse(seller: &mut ScriptedPeer, code: &str) -> Value {
+pub(super) async fn refuse(seller: &mut ScriptedPeer, code: &str) -> Value {
     let request = seller.expect("_session/dialogue").await;
     let failed = &request["params"]["message"];
     let error = json!({
