@@ -91,7 +91,7 @@ mod tests {
         let mut seen = IdCache::default();
         assert!(seen.insert("first") && !seen.insert("first"));
         for number in 0..ENVELOPE_IDS {
-            assert!(seen.insert(&number.to_string()));
+            assert!(seen.insert(number.to_string()));
         }
         assert_eq!((seen.known.len(), seen.order.len()), (ENVELOPE_IDS, ENVELOPE_IDS));
         assert!(!seen.contains("first") && seen.contains("0") && seen.insert("first"));

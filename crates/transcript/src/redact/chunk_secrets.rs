@@ -190,6 +190,7 @@ fn decoded(spelled: &[u8]) -> Cow<'_, [u8]> {
 }
 
 #[cfg(test)]
+#[allow(clippy::string_slice)]
 mod tests {
     use serde_json::{Value, json};
 

@@ -266,13 +266,12 @@ fn match_outside_placeholders(pattern: &str, text: &str) -> Option<String> {
     let pattern = regex::Regex::new(pattern).ok().filter(|pattern| !pattern.is_match(""))?;
     let placeholders: Vec<_> =
         text.match_indices("[secret]").map(|(at, found)| at..at + found.len()).collect();
-    let found = pattern.captures_iter(text).find_map(|captures| {
+    pattern.captures_iter(text).find_map(|captures| {
         let found = captures.name("secret").or_else(|| captures.get(0)).filter(|found| !found.is_empty())?;
         let within =
             |place: &std::ops::Range<usize>| place.start <= found.start() && found.end() <= place.end;
         (!placeholders.iter().any(within)).then(|| found.as_str().to_owned())
-    });
-    found
+    })
 }
 
 proptest! {

@@ -82,7 +82,10 @@ proptest! {
                     let found = if running.contains(&number) {
                         TaskLookup::Running(number)
                     } else {
-                        known.get(&number).cloned().map_or(TaskLookup::Nothing, TaskLookup::Ended)
+                        match known.get(&number) {
+                            Some(ended) => TaskLookup::Ended(Box::new(ended.clone())),
+                            None => TaskLookup::Nothing,
+                        }
                     };
                     prop_assert_eq!(tasks.find(&key), found);
                 }
