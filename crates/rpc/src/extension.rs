@@ -37,11 +37,11 @@ type OnNotification = Arc<dyn Fn(Option<&RawValue>, &Peer) + Send + Sync>;
 ///     type Result = i64;
 /// }
 ///
-/// let extensions = Extensions::new().on_request(|add: Add, _| async move { Ok(add.a + add.b) });
+/// let extensions = Extensions::new().on_request(async |_, add: Add| Ok(add.a + add.b));
 /// # let _ = extensions;
 /// ```
 ///
-/// State that the handlers share is captured in an `Arc`, and cloned for each call:
+/// [`on_request_with`](Self::on_request_with) passes state to a handler:
 ///
 /// ```
 /// # use std::sync::Arc;
@@ -55,10 +55,8 @@ type OnNotification = Arc<dyn Fn(Option<&RawValue>, &Peer) + Send + Sync>;
 /// #     type Result = i64;
 /// # }
 /// let sum = Arc::new(AtomicI64::new(0));
-/// let extensions = Extensions::new().on_request(move |add: Add, _| {
-///     let sum = sum.clone();
-///     async move { Ok(sum.fetch_add(add.a, Relaxed) + add.a) }
-/// });
+/// let extensions = Extensions::new()
+///     .on_request_with(sum, async |sum, _, add: Add| Ok(sum.fetch_add(add.a, Relaxed) + add.a));
 /// # let _ = extensions;
 /// ```
 ///
@@ -97,14 +95,14 @@ impl Extensions {
     pub fn on_request<R, F, Answer>(mut self, handler: F) -> Self
     where
         R: Request,
-        F: Fn(R, RequestContext) -> Answer + Send + Sync + 'static,
+        F: Fn(RequestContext, R) -> Answer + Send + Sync + 'static,
         Answer: Future<Output = Result<R::Result, WireError>> + Send + 'static,
     {
         self.requests.insert(
             R::METHOD,
             Arc::new(move |params, responder| match params_of(params) {
                 Ok(request) => {
-                    let answer = handler(request, responder.context(R::METHOD, meta_of(params)));
+                    let answer = handler(responder.context(R::METHOD, meta_of(params)), request);
                     responder.spawn(answer);
                 }
                 Err(error) => {
@@ -114,6 +112,19 @@ impl Extensions {
             }),
         );
         self
+    }
+
+    /// Answers each request of type `R`, as [`on_request`](Self::on_request), and passes a clone of `state` to the
+    /// handler: an `Arc`, the sender of a channel, or a tuple of several.
+    #[must_use]
+    pub fn on_request_with<S, R, F, Answer>(self, state: S, handler: F) -> Self
+    where
+        S: Clone + Send + Sync + 'static,
+        R: Request,
+        F: Fn(S, RequestContext, R) -> Answer + Send + Sync + 'static,
+        Answer: Future<Output = Result<R::Result, WireError>> + Send + 'static,
+    {
+        self.on_request(move |context, request| handler(state.clone(), context, request))
     }
 
     /// Calls `handler` for each notification of type `N`, on the reader: it must not block.
@@ -211,14 +222,11 @@ mod tests {
     #[tokio::test]
     async fn a_request_is_answered_with_the_output_of_its_handler() {
         let calls = Arc::new(std::sync::atomic::AtomicU32::new(0));
-        let counted = calls.clone();
-        let peer = connected(Extensions::new().on_request(move |add: Add, _| {
-            let counted = counted.clone();
-            async move {
-                counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                Ok(add.a + add.b)
-            }
-        }));
+        let count = async |counted: Arc<std::sync::atomic::AtomicU32>, _, add: Add| {
+            counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            Ok(add.a + add.b)
+        };
+        let peer = connected(Extensions::new().on_request_with(calls.clone(), count));
         assert_eq!(peer.call::<_, i64>("_test/add", &json!({"a": 2, "b": 3})).await.unwrap(), 5);
         let invalid = peer.call::<_, Value>("_test/add", &json!({"a": "2"})).await.unwrap_err();
         assert_eq!(invalid.as_response().unwrap().code.0, -32602);
@@ -230,7 +238,7 @@ mod tests {
     #[tokio::test]
     async fn a_handler_has_the_context_of_its_request() {
         let (sender, mut contexts) = tokio::sync::mpsc::unbounded_channel();
-        let peer = connected(Extensions::new().on_request(move |_: Add, context| {
+        let peer = connected(Extensions::new().on_request(move |context, _: Add| {
             let sender = sender.clone();
             async move {
                 let _ = sender.send(context.clone());
@@ -261,7 +269,7 @@ mod tests {
     fn a_module_cannot_take_a_method_that_has_a_handler() {
         let mut module = ::jsonrpsee::RpcModule::new(());
         module.register_method("_test/add", |_, (), _| 0).unwrap();
-        let error = Extensions::new().on_request(|add: Add, _| async move { Ok(add.a) }).merge(module);
+        let error = Extensions::new().on_request(async |_, add: Add| Ok(add.a)).merge(module);
         assert!(matches!(error, Err(Error::MethodTaken { .. })));
     }
 
@@ -271,7 +279,7 @@ mod tests {
         let mut module = ::jsonrpsee::RpcModule::new(());
         module.register_method("_test/add", |_, (), _| 0).unwrap();
         let extensions = Extensions::new().merge(module).unwrap();
-        let peer = connected(extensions.on_request(|add: Add, _| async move { Ok(add.a + add.b) }));
+        let peer = connected(extensions.on_request(async |_, add: Add| Ok(add.a + add.b)));
         assert_eq!(peer.call::<_, i64>("_test/add", &json!({"a": 2, "b": 3})).await.unwrap(), 5);
     }
 }

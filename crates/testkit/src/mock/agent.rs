@@ -115,7 +115,7 @@ impl MockAgent {
     ///
     /// Never in practice: an error of the registration of its methods.
     pub fn server(self) -> Result<Server<MockAgent>> {
-        let extensions = Extensions::new().on_request(|Echo(params), _| async { Ok(params) });
+        let extensions = Extensions::new().on_request(async |_, Echo(params)| Ok(params));
         let dialogues =
             Dialogues::new(EnvelopeResponder::URI).map_err(Error::other)?.handler(DialogueResponder);
         let exchange = Exchange::new()

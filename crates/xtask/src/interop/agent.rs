@@ -23,7 +23,7 @@ pub(crate) async fn main() -> Result<()> {
     let agent = Interop { surface: Arc::new(Surface::load("INTEROP_AGENT_REPORT")) };
     let (asked, noted) = (agent.clone(), agent.clone());
     let extensions = Extensions::new()
-        .on_request(move |echo: Echo, _| {
+        .on_request(move |_, echo: Echo| {
             asked.came("_interop/echo", json!(echo));
             async move { Ok(echo) }
         })

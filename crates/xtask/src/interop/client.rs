@@ -173,7 +173,7 @@ pub(crate) async fn drive(command: &[String]) -> super::Result<()> {
     let host = Played { surface: surface.clone() };
     let (asked, told) = (host.clone(), host.clone());
     let extensions = Extensions::new()
-        .on_request(move |ask: AskRequest, _| {
+        .on_request(move |_, ask: AskRequest| {
             asked.came("_interop/ask", &json!(ask));
             async { Ok(AskResponse { answer: "yes".to_owned() }) }
         })
