@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use duologue_exchange::{Exchange, ExchangeConnector, ExchangeService};
@@ -351,7 +352,8 @@ impl<H: Host> Client<H> {
         let mut started = None;
         let peer = connection.start(|peer| {
             let context = HostContext::of_connection(peer.clone());
-            let notify = session_started_hook(&host, context.clone());
+            let ended = Arc::<AtomicBool>::default();
+            let notify = session_started_hook(&host, context.clone(), ended.clone());
             let router = Arc::new(Router::new(self.keep_conversations, notify));
             let known = router.clone();
             let exchange = Arc::new(exchange.start(peer, move |id| known.knows(id)));
@@ -366,6 +368,7 @@ impl<H: Host> Client<H> {
                 router,
                 host_bytes: FairSemaphore::new(self.host_bytes),
                 context,
+                ended,
             }
         });
         // `PeerBuilder::start` has called the closure.
@@ -385,7 +388,11 @@ impl<H: Host> Client<H> {
 }
 
 /// Returns a function that notifies the host of its sessions.
-fn session_started_hook<H: Host>(host: &Arc<H>, context: HostContext) -> SessionStartedHook {
+fn session_started_hook<H: Host>(
+    host: &Arc<H>,
+    context: HostContext,
+    ended: Arc<AtomicBool>,
+) -> SessionStartedHook {
     // Weak, because handles of the connection must not keep the host alive.
     let host = Arc::downgrade(host);
     Box::new(move |session, folders| {
@@ -394,6 +401,10 @@ fn session_started_hook<H: Host>(host: &Arc<H>, context: HostContext) -> Session
         let notify = AssertUnwindSafe(|| host.session_started(&context, session, folders));
         if std::panic::catch_unwind(notify).is_err() {
             tracing::error!("the host panicked in session_started");
+        }
+        // The connection has released its sessions already.
+        if ended.load(SeqCst) {
+            host.closed(&context);
         }
     })
 }
@@ -427,5 +438,41 @@ impl Starting {
         }
         let inner = ConnectionInner::new(link, context, response, router, exchange, request_timeout);
         Ok(Connection { inner: Arc::new(inner) })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+    use std::sync::Mutex;
+
+    use duologue_rpc::Lock;
+    use duologue_schema::SessionId;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Calls(Mutex<Vec<&'static str>>);
+
+    impl Host for Calls {
+        fn session_started(&self, _: &HostContext, _: &SessionId, _: &[PathBuf]) {
+            self.0.lock_unpoisoned().push("started");
+        }
+
+        fn closed(&self, _: &HostContext) {
+            self.0.lock_unpoisoned().push("closed");
+        }
+    }
+
+    /// A host that several connections share keeps no session of a connection that has ended.
+    #[tokio::test]
+    async fn a_session_that_starts_after_the_end_is_released() {
+        let (host, ended) = (Arc::<Calls>::default(), Arc::<AtomicBool>::default());
+        let started = session_started_hook(&host, HostContext::detached(), ended.clone());
+        started(&"early".into(), &[]);
+        assert_eq!(*host.0.lock_unpoisoned(), ["started"]);
+        ended.store(true, SeqCst);
+        started(&"late".into(), &[]);
+        assert_eq!(*host.0.lock_unpoisoned(), ["started", "started", "closed"]);
     }
 }

@@ -2,7 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use duologue_rpc::{Incoming, Peer, PeerBuilder, RequestContext, Responder, Service, Transport};
+use duologue_rpc::{
+    CancellationToken, Incoming, Peer, PeerBuilder, RequestContext, Responder, Service, Transport,
+};
 use duologue_schema::{Meta, RequestId, TraceContext};
 
 /// The id of a connection in this program. With it a host distinguishes sessions of two agents that have the same id.
@@ -26,6 +28,8 @@ impl ConnectionId {
 pub struct HostContext {
     connection: ConnectionId,
     peer: Peer,
+    /// Cancelled with the connection.
+    end: CancellationToken,
     /// `None` for a notification and for calls outside of requests.
     request: Option<RequestContext>,
 }
@@ -33,16 +37,16 @@ pub struct HostContext {
 impl HostContext {
     /// Creates the context of a new connection.
     pub(crate) fn of_connection(peer: Peer) -> Self {
-        HostContext { connection: ConnectionId::new(), peer, request: None }
+        HostContext { connection: ConnectionId::new(), end: peer.closing(), peer, request: None }
     }
 
     /// Returns the context of a request of this connection.
     pub(crate) fn of_request(&self, request: RequestContext) -> Self {
-        HostContext { connection: self.connection, peer: self.peer.clone(), request: Some(request) }
+        HostContext { request: Some(request), ..self.clone() }
     }
 
     /// Creates the context of a connection without an agent, for tests of a host and for tools that call a host
-    /// themselves. Its peer is closed.
+    /// themselves. Its peer is closed, and the context is never cancelled.
     ///
     /// # Panics
     ///
@@ -51,7 +55,7 @@ impl HostContext {
     pub fn detached() -> Self {
         let peer = PeerBuilder::new(Transport::memory().0).start(|_| Rejecting);
         peer.close();
-        HostContext::of_connection(peer)
+        HostContext { end: CancellationToken::new(), ..HostContext::of_connection(peer) }
     }
 
     /// Returns the id of the connection.
@@ -91,15 +95,14 @@ impl HostContext {
         self.request()?.trace_context()
     }
 
-    /// Returns true if the request was cancelled or the connection ends. A call that belongs to no request is not
-    /// cancelled.
+    /// Returns true if the request was cancelled or the connection ends.
     #[must_use]
     pub fn is_cancelled(&self) -> bool {
-        self.request().is_some_and(RequestContext::is_cancelled)
+        self.request().map_or_else(|| self.end.is_cancelled(), RequestContext::is_cancelled)
     }
 
-    /// Waits until the request is cancelled or the connection ends. The call is dropped one second later, and a request to
-    /// the user at once.
+    /// Waits until the request is cancelled or the connection ends. The call of a request is dropped one second later,
+    /// and a request to the user at once.
     ///
     /// # Cancel safety
     ///
@@ -107,7 +110,16 @@ impl HostContext {
     pub async fn cancelled(&self) {
         match &self.request {
             Some(request) => request.cancelled().await,
-            None => std::future::pending().await,
+            None => self.end.cancelled().await,
+        }
+    }
+
+    /// Returns a token that is cancelled with the request, or with the connection if the call belongs to no request.
+    #[must_use]
+    pub fn cancellation(&self) -> CancellationToken {
+        match &self.request {
+            Some(request) => request.cancellation(),
+            None => self.end.child_token(),
         }
     }
 }

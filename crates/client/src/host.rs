@@ -20,7 +20,7 @@ pub type HostResult<T> = Result<T, WireError>;
 
 /// Handles the requests of the agent: permissions, files, terminals and elicitation.
 ///
-/// Every method rejects the request by default, and gets a [`HostContext`]. The agent uses only what
+/// Every method rejects the request by default, as `request_permission` does with `cancelled`, and gets a [`HostContext`]. The agent uses only what
 /// [`capabilities`](Host::capabilities) advertises. `()` is a host that rejects everything. A closure can
 /// handle a single method, see [`Client::on`](crate::Client::on).
 ///
@@ -68,9 +68,10 @@ pub trait Host: Send + Sync + 'static {
     /// Decides about a tool call of the agent, usually with a question to the user. The result is one of
     /// `request.options`. The default is `cancelled`, which the agent has to treat as a rejection.
     ///
-    /// `request.tool_call` is complete: members that the request lacks are taken from earlier updates of the call in the same
-    /// turn. These are title, name, kind, content, locations and input. The client keeps the last 256 open calls of a
-    /// session, at most 1 MiB of them, and at most 16 MiB of all sessions. Members of a call that was evicted are absent.
+    /// Members that `request.tool_call` lacks are taken from earlier updates of the call in the same turn, while the call is
+    /// open. These are title, name, kind, content, locations and input. The client keeps the last 256 open calls of a
+    /// session, at most 1 MiB of them, and at most 16 MiB of all sessions. For a call that was evicted the request is as
+    /// the agent sent it.
     ///
     /// If the turn is cancelled, the client responds with `cancelled` and drops this call.
     fn request_permission(
@@ -161,7 +162,8 @@ pub trait Host: Send + Sync + 'static {
         let _ = (context, notification);
     }
 
-    /// Called at the end of the connection, to release its resources. Handlers of the connection may still run for a
+    /// Called at the end of the connection, to release its resources. It is called again for a session that starts
+    /// afterwards, because the program opened it while the connection ended. Handlers of the connection may still run for a
     /// short time. It must not block.
     ///
     /// A host that wraps another host has to forward the call. Otherwise the other host keeps the terminals of the

@@ -4,6 +4,7 @@ use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use duologue_exchange::ExchangeService;
@@ -85,6 +86,8 @@ pub(crate) struct ClientService<H> {
     pub(crate) host_bytes: FairSemaphore<SessionId>,
     /// The context of calls outside of requests.
     pub(crate) context: HostContext,
+    /// True at the end of the connection, before the host is notified of it.
+    pub(crate) ended: Arc<AtomicBool>,
 }
 
 impl<H: Host> ClientService<H> {
@@ -307,6 +310,7 @@ impl<H: Host> Service for ClientService<H> {
 
     fn closed(&self, reason: &Closed) {
         self.exchange.closed(reason);
+        self.ended.store(true, SeqCst);
         self.host.closed(&self.context);
     }
 }

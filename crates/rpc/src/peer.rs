@@ -12,6 +12,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 use tokio::sync::oneshot;
 use tokio::time::{Instant, Sleep};
+use tokio_util::sync::CancellationToken;
 
 use crate::connection::ConnectionState;
 use crate::error::{Closed, Error};
@@ -292,6 +293,13 @@ impl Peer {
     #[must_use]
     pub fn is_closing(&self) -> bool {
         self.shared.closing.is_cancelled()
+    }
+
+    /// Returns a token that is cancelled when the connection begins to end. Cancelling it has no effect on the
+    /// connection.
+    #[must_use]
+    pub fn closing(&self) -> CancellationToken {
+        self.shared.closing.child_token()
     }
 
     /// Returns true while the reader waits for a consumer to take updates, see [`Limits::queue_bytes`].

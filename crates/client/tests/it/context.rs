@@ -5,8 +5,10 @@ use std::sync::Arc;
 
 use duologue_client::schema::{
     ClientCapabilities, CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
-    ElicitationCapabilities, ElicitationUrlCapabilities, FileSystemCapabilities, ReadTextFileRequest,
-    ReadTextFileResponse, Request, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
+    CreateTerminalRequest, ElicitationCapabilities, ElicitationUrlCapabilities, Error as WireError,
+    FileSystemCapabilities, KillTerminalRequest, ReadTextFileRequest, ReadTextFileResponse,
+    ReleaseTerminalRequest, Request, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
+    TerminalOutputRequest, WaitForTerminalExitRequest, WriteTextFileRequest,
 };
 use duologue_client::{Client, Host, HostContext, HostResult};
 use serde::{Deserialize, Serialize};
@@ -26,10 +28,34 @@ impl Observer {
     }
 }
 
+/// Implements methods that are observed and fail.
+macro_rules! failing {
+    ($($method:ident($request:ty);)*) => {$(
+        async fn $method(
+            &self,
+            context: &HostContext,
+            _: $request,
+        ) -> HostResult<<$request as Request>::Result> {
+            self.observe(stringify!($method), context);
+            Err(WireError::internal(stringify!($method)))
+        }
+    )*};
+}
+
 impl Host for Observer {
+    failing! {
+        write_text_file(WriteTextFileRequest);
+        create_terminal(CreateTerminalRequest);
+        terminal_output(TerminalOutputRequest);
+        wait_for_terminal_exit(WaitForTerminalExitRequest);
+        kill_terminal(KillTerminalRequest);
+        release_terminal(ReleaseTerminalRequest);
+    }
+
     fn capabilities(&self) -> ClientCapabilities {
         let url = ElicitationCapabilities::new().url(ElicitationUrlCapabilities::new());
-        ClientCapabilities::new().fs(FileSystemCapabilities::new().read_text_file(true)).elicitation(url)
+        let fs = FileSystemCapabilities::new().read_text_file(true).write_text_file(true);
+        ClientCapabilities::new().fs(fs).terminal(true).elicitation(url)
     }
 
     fn session_started(&self, context: &HostContext, _: &SessionId, _: &[PathBuf]) {
@@ -107,6 +133,25 @@ async fn every_call_of_a_host_has_its_context() {
         assert_eq!((&answer["id"], &answer["result"]["content"]), (&json!(id), &json!("cancelled")));
         assert!(context.is_cancelled());
 
+        for (method, call) in [
+            ("fs/write_text_file", "write_text_file"),
+            ("terminal/create", "create_terminal"),
+            ("terminal/output", "terminal_output"),
+            ("terminal/wait_for_exit", "wait_for_terminal_exit"),
+            ("terminal/kill", "kill_terminal"),
+            ("terminal/release", "release_terminal"),
+        ] {
+            let params = json!({
+                "sessionId": "s", "path": "/tmp/x", "content": "", "command": "true", "terminalId": "t", "_meta": meta,
+            });
+            let answer = script.request(method, params).await;
+            assert_eq!(answer["error"]["message"], call, "{answer}");
+            let context = next(call).await;
+            assert_eq!(context.request().map(|request| request.method()), Some(method));
+            assert_eq!(context.request_id().map(|id| id.token().to_owned()), Some(answer["id"].to_string()));
+            assert_eq!(context.trace_context().expect("a trace").traceparent(), PARENT);
+        }
+
         // The end of the turn cancels a question to its user.
         let (turn, prompt) = tokio::join!(session.prompt("go"), script.expect("session/prompt"));
         let option = json!({"optionId": "yes", "name": "Yes", "kind": "allow_once"});
@@ -124,9 +169,15 @@ async fn every_call_of_a_host_has_its_context() {
         script.request("elicitation/create", params).await;
         assert_eq!(next("create_elicitation").await.request_id().is_some(), true);
         script.notify("elicitation/complete", json!({"elicitationId": "e"})).await;
-        assert!(next("elicitation_complete").await.request().is_none());
+        let context = next("elicitation_complete").await;
+        assert!(context.request().is_none() && !context.is_cancelled());
+        let token = context.cancellation();
+        token.cancel();
+        assert!(!context.is_cancelled());
         script.close().await;
-        assert!(!next("closed").await.is_cancelled());
+        let context = next("closed").await;
+        assert!(context.is_cancelled() && context.cancellation().is_cancelled());
+        context.cancelled().await;
     })
     .await;
 }
