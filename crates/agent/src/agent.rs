@@ -27,7 +27,8 @@ use crate::turn::Turn;
 /// Methods for optional features respond with `-32601` by default. A client calls them only if
 /// [`capabilities`](Agent::capabilities) advertises them.
 ///
-/// A method gets the [`Context`] of its request, then the session, then the params. A method without params has all of
+/// A method for a request gets its [`Context`], then the session, then the params. In [`prompt`](Agent::prompt) the
+/// [`Turn`] has the context, and the methods for `initialize` and for new ids have none. A method without params has all of
 /// them in the session and in [`Context::meta`]. [`Context::set_answer_meta`] sets the `_meta` of the response.
 ///
 /// An [`Arc`] of an agent is an agent, so that other tasks can share it.
@@ -64,7 +65,8 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Completes the response to `initialize`, which contains the results of [`capabilities`](Agent::capabilities),
     /// [`info`](Agent::info) and [`auth_methods`](Agent::auth_methods). It is the place for a `_meta`, and for
-    /// capabilities that depend on the client. It runs on the reader: it must not block.
+    /// capabilities that depend on the client. It runs on the reader: it must not block. The key `duologue` of the
+    /// `_meta` of the capabilities is written afterwards if the server has an exchange.
     ///
     /// # Errors
     ///
@@ -284,6 +286,9 @@ impl SessionSetup {
     /// The client can then choose a mode both ways. The agent implements only the method of the one that it has
     /// offered, [`Agent::set_mode`] or [`Agent::set_config_option`]. The crate keeps both in step, also
     /// after [`Session::mode_changed`] and [`Session::config_changed`].
+    ///
+    /// An agent that offers both implements [`Agent::set_mode`] for both. If their values differ, a warning is logged and
+    /// nothing is mirrored.
     ///
     /// ```
     /// use duologue_agent::SessionSetup;

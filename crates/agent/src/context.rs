@@ -1,6 +1,6 @@
 //! The context of a request of the client.
 
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use duologue_rpc::{CancellationToken, Lock, RequestContext};
 use duologue_schema::{Meta, RequestId, TraceContext};
@@ -10,17 +10,17 @@ use crate::client::ClientHandle;
 /// The context of a request, for the method of the [`Agent`](crate::Agent) that handles it: the client that sent it,
 /// its id, its `_meta` and its cancellation.
 ///
-/// For a prompt it is in the [`Turn`](crate::Turn).
-#[derive(Debug)]
+/// For a prompt it is [`Turn::context`](crate::Turn::context). Cheap to clone. Clones set the same `_meta` of the response.
+#[derive(Clone, Debug)]
 pub struct Context {
     client: ClientHandle,
     request: RequestContext,
-    answer_meta: Mutex<Option<Meta>>,
+    answer_meta: Arc<Mutex<Option<Meta>>>,
 }
 
 impl Context {
     pub(crate) fn new(client: ClientHandle, request: RequestContext) -> Self {
-        Context { client, request, answer_meta: Mutex::default() }
+        Context { client, request, answer_meta: Arc::default() }
     }
 
     /// Returns the client.

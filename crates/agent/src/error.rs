@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use duologue_schema::{
     CreateElicitationRequest, CreateTerminalRequest, Error as WireError, ReadTextFileRequest, RelativePath,
-    Request, RequestPermissionRequest, WriteTextFileRequest,
+    Request, RequestPermissionRequest, WriteTextFileRequest, serialized_len,
 };
 use serde_json::json;
 
@@ -66,6 +66,9 @@ pub enum Error {
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
 impl Error {
+    /// The limit on the `data` of a client's error that is sent back to it.
+    const DATA_BYTES: usize = 4 << 10;
+
     /// Wraps any error, for use with `map_err(Error::other)?`.
     pub fn other(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Self {
         Error::Other(error.into())
@@ -131,7 +134,8 @@ impl Error {
     /// Returns the error that the client receives.
     ///
     /// An error with which the client responded to a request of the agent becomes `-32603`, so that it does not look
-    /// like an answer to the request of the client. Its `data` has the method, the code and the message. The other
+    /// like an answer to the request of the client. Its `data` has the method, the code, the message, and the client's
+    /// `data` of up to 4 KiB. The other
     /// errors of this crate have the [`user_message`](Self::user_message), and `Display` as the `detail` in `data`.
     #[must_use]
     pub fn into_wire(self) -> WireError {
@@ -140,7 +144,12 @@ impl Error {
             Error::Response(error) => error,
             Error::Cancelled => WireError::request_cancelled(),
             Error::Refused { method, error } => {
-                let data = json!({ "method": method, "code": error.code, "message": error.message });
+                let mut data = json!({ "method": method, "code": error.code, "message": error.message });
+                if let Some(of_client) = error.data
+                    && serialized_len(&of_client, Error::DATA_BYTES).is_some()
+                {
+                    data["data"] = json!(of_client);
+                }
                 WireError::internal(message).data(data)
             }
             Error::Other(_) => WireError::internal(message),

@@ -1,14 +1,12 @@
 //! Runs an agent on stdio or on any transport.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_exchange::{Exchange, ExchangeConnector};
 use duologue_rpc::{
-    CancellationToken, Closed, Extensions, InputEndReason, InputWatch, Limits, Lock as _, PeerBuilder, Stdio,
-    Tap, Transport,
+    CancellationToken, Closed, Extensions, InputEndReason, Limits, PeerBuilder, Stdio, Tap, Transport,
 };
-use tokio::sync::oneshot;
 
 use crate::agent::Agent;
 use crate::error::{Error, Result};
@@ -21,9 +19,6 @@ const EXIT_DELAY: Duration = Duration::from_millis(1_600);
 
 /// The time in which the input should end after the exit of the parent.
 const ORPHAN_DELAY: Duration = Duration::from_millis(400);
-
-/// The longest time for which the thread that watches stdin waits for `initialize`.
-const WATCH_DELAY: Duration = Duration::from_millis(100);
 
 /// Serves one client over stdin and stdout until the client disconnects.
 ///
@@ -170,24 +165,16 @@ impl<A: Agent> Server<A> {
         let Stdio { transport, end, .. } = Stdio::take().map_err(Error::Stdio)?;
         // The thread owns only this token. It outlives the connection and must not keep the tap alive.
         let orphaned = CancellationToken::new();
-        let (started, mut watching) = oneshot::channel();
-        let watch = Arc::new(StdinWatch(Mutex::new(Some((end, orphaned.clone(), started)))));
-        let serving = self.start(transport, {
-            let watch = watch.clone();
-            Box::new(move || watch.start())
+        // A thread of its own, because the runtime may be stuck. It starts first, because any method of the agent may be
+        // stuck, also those for `initialize`.
+        let watch = std::thread::Builder::new().name("duologue-stdin-end".into());
+        let orphan = orphaned.clone();
+        let watching = watch.spawn(move || {
+            wait_before_exit(end.wait(), &orphan, std::thread::sleep);
+            std::process::exit(0);
         });
-        let watching = tokio::select! {
-            biased;
-            ended = serving.ended() => return ended,
-            watching = &mut watching => watching,
-            () = tokio::time::sleep(WATCH_DELAY) => {
-                watch.start();
-                watching.await
-            }
-        };
-        if let Ok(Err(error)) = watching {
-            return Err(Error::Stdio(error));
-        }
+        watching.map_err(Error::Stdio)?;
+        let serving = self.start(transport);
         if let Some(ended) = orphaned.run_until_cancelled(serving.ended()).await {
             return ended;
         }
@@ -205,40 +192,17 @@ impl<A: Agent> Server<A> {
     ///
     /// As [`serve`].
     pub async fn serve(self, transport: Transport) -> Result<()> {
-        self.start(transport, Box::new(|| {})).ended().await
+        self.start(transport).ended().await
     }
 
-    /// Starts the connection. The reader calls `initialized` after the response to `initialize`.
-    fn start(self, transport: Transport, initialized: Box<dyn Fn() + Send + Sync>) -> Serving {
+    fn start(self, transport: Transport) -> Serving {
         let Server { agent, clear_policy, exchange, extensions, limits, tap } = self;
         let exchange = ExchangeConnector::new(exchange);
         let mut connection = PeerBuilder::new(transport).limits(limits).answer_noise(true);
         if let Some(tap) = tap {
             connection = connection.tap(tap);
         }
-        Serving(
-            connection.start(|peer| {
-                AgentService::new(agent, peer, exchange, extensions, clear_policy, initialized)
-            }),
-        )
-    }
-}
-
-/// Starts the thread that watches stdin, once.
-///
-/// Starting it takes longer than the response to `initialize`. So it starts behind that response, but before any other
-/// request runs a handler that may be stuck.
-struct StdinWatch(Mutex<Option<(InputWatch, CancellationToken, oneshot::Sender<std::io::Result<()>>)>>);
-
-impl StdinWatch {
-    fn start(&self) {
-        let Some((end, orphaned, started)) = self.0.lock_unpoisoned().take() else { return };
-        // A thread of its own, because the runtime may be stuck.
-        let thread = std::thread::Builder::new().name("duologue-stdin-end".into()).spawn(move || {
-            wait_before_exit(end.wait(), &orphaned, std::thread::sleep);
-            std::process::exit(0);
-        });
-        let _ = started.send(thread.map(drop));
+        Serving(connection.start(|peer| AgentService::new(agent, peer, exchange, extensions, clear_policy)))
     }
 }
 

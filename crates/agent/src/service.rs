@@ -10,11 +10,12 @@ use duologue_exchange::{ExchangeConnector, ExchangeService};
 use duologue_rpc::{Closed, Extensions, Incoming, Limits, Peer, Responder, Service};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
-    CloseSessionResponse, ContentBlock, CurrentModeUpdate, DeleteSessionResponse, Error as WireError,
-    InitializeRequest, InitializeResponse, LoadSessionResponse, LogoutResponse, McpServer, Meta,
-    NewSessionResponse, PromptRequest, PromptResponse, ProtocolVersion, ResumeSessionResponse,
-    SessionConfigOption, SessionConfigOptionValue, SessionId, SessionModeId, SetSessionConfigOptionRequest,
-    SetSessionConfigOptionResponse, SetSessionModeRequest, SetSessionModeResponse, StopReason, path_fault,
+    CloseSessionResponse, ConfigOptionUpdate, ContentBlock, CurrentModeUpdate, DeleteSessionResponse,
+    DuologueCapabilities, Error as WireError, InitializeRequest, InitializeResponse, LoadSessionResponse,
+    LogoutResponse, McpServer, Meta, NewSessionResponse, PromptRequest, PromptResponse, ProtocolVersion,
+    ResumeSessionResponse, SessionConfigOption, SessionConfigOptionValue, SessionId, SessionModeId,
+    SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, SetSessionModeRequest,
+    SetSessionModeResponse, StopReason, path_fault,
 };
 use serde::Serialize;
 
@@ -36,7 +37,7 @@ macro_rules! params {
             additional_directories: $request.additional_directories,
             mcp_servers: $request.mcp_servers,
             meta: $request.meta,
-            _reservation: $reservation,
+            reservation: $reservation,
         }
     };
 }
@@ -54,8 +55,6 @@ pub(crate) struct AgentService<A> {
     shared: Arc<Shared<A>>,
     exchange: ExchangeService,
     extensions: Extensions,
-    /// Called after the response to `initialize`.
-    initialized: Box<dyn Fn() + Send + Sync>,
 }
 
 struct Shared<A> {
@@ -65,6 +64,8 @@ struct Shared<A> {
     memory: SessionMemory,
     /// The capabilities of the agent and of its exchange.
     capabilities: AgentCapabilities,
+    /// The capabilities of the exchange, if there is one.
+    of_exchange: Option<DuologueCapabilities>,
     /// The capabilities in the response to `initialize`.
     advertised: OnceLock<AgentCapabilities>,
 }
@@ -76,11 +77,13 @@ impl<A: Agent> AgentService<A> {
         exchange: ExchangeConnector,
         extensions: Extensions,
         clear_policy: ClearPolicy,
-        initialized: Box<dyn Fn() + Send + Sync>,
     ) -> Self {
         let sessions = SessionTable::default();
         let mut capabilities = agent.capabilities();
         exchange.advertise(&mut capabilities.meta);
+        let mut of_exchange = None;
+        exchange.advertise(&mut of_exchange);
+        let of_exchange = of_exchange.map(|meta| DuologueCapabilities::of(Some(&meta)));
         let known = sessions.clone();
         // Handlers keep the id for longer than the message is counted, so its length is limited.
         let knows = move |id: &SessionId| id.as_str().len() <= Limits::ID_BYTES && known.contains(id);
@@ -93,11 +96,11 @@ impl<A: Agent> AgentService<A> {
                 sessions,
                 memory: SessionMemory::default(),
                 capabilities,
+                of_exchange,
                 advertised: OnceLock::new(),
             }),
             exchange,
             extensions,
-            initialized,
         }
     }
 
@@ -112,6 +115,19 @@ impl<A: Agent> AgentService<A> {
             .or_else(|responder| self.exchange.unknown_request(request, responder))
     }
 
+    /// Handles `initialize`. A rejected request leaves no trace.
+    fn initialize(&self, initialize: InitializeRequest) -> Result<InitializeResponse, WireError> {
+        let shared = &self.shared;
+        if shared.client.is_initialized() {
+            return Err(WireError::invalid_request("initialized already"));
+        }
+        let response = shared.introduction(&initialize)?;
+        let _ = shared.advertised.set(response.agent_capabilities.clone());
+        self.exchange.set_peer_capabilities(initialize.client_capabilities.meta.as_ref());
+        shared.client.set_initialize_request(initialize);
+        Ok(response)
+    }
+
     fn route(&self, request: ClientRequest, wire_bytes: usize, responder: Responder) {
         let shared = self.shared.clone();
         if !shared.client.is_initialized() && !matches!(request, ClientRequest::Initialize(_)) {
@@ -122,7 +138,7 @@ impl<A: Agent> AgentService<A> {
             Context::new(self.shared.client.clone(), responder.context(method, meta.clone()))
         };
         match request {
-            ClientRequest::Initialize(initialize) => responder.respond(shared.initialize(initialize)),
+            ClientRequest::Initialize(initialize) => responder.respond(self.initialize(initialize)),
             ClientRequest::Authenticate(request) => {
                 let context = context(&responder, &request.meta);
                 answer(responder, async move {
@@ -228,14 +244,7 @@ impl<A: Agent> Service for AgentService<A> {
     fn request(&self, request: Incoming<'_>, responder: Responder) {
         match ClientRequest::decode(request.method, request.params) {
             Some(Ok(decoded)) => {
-                let is_initialize = matches!(decoded, ClientRequest::Initialize(_));
-                if let ClientRequest::Initialize(initialize) = &decoded {
-                    self.exchange.set_peer_capabilities(initialize.client_capabilities.meta.as_ref());
-                }
                 self.route(decoded, request.wire_bytes, responder);
-                if is_initialize {
-                    (self.initialized)();
-                }
             }
             Some(Err(error)) => refuse(responder, error),
             None => {
@@ -273,24 +282,23 @@ impl<A: Agent> Service for AgentService<A> {
 }
 
 impl<A: Agent> Shared<A> {
-    fn initialize(&self, initialize: InitializeRequest) -> Result<InitializeResponse, WireError> {
+    /// Returns the response to `initialize`.
+    fn introduction(&self, initialize: &InitializeRequest) -> Result<InitializeResponse, WireError> {
         // There is one version so far. The response contains it in any case, and a client that does not
         // support it closes the connection.
         let mut response = InitializeResponse::new(ProtocolVersion::V1);
         response.agent_capabilities = self.capabilities.clone();
         response.agent_info = self.agent.info();
-        response.auth_methods = self.agent.auth_methods(&initialize);
-        response = self.agent.initialize(&initialize, response).map_err(Error::into_wire)?;
+        response.auth_methods = self.agent.auth_methods(initialize);
+        response = self.agent.initialize(initialize, response).map_err(Error::into_wire)?;
+        if let Some(capabilities) = &self.of_exchange {
+            capabilities.write_to(&mut response.agent_capabilities.meta);
+        }
         if !initialize.client_capabilities.auth.terminal {
             // The protocol allows terminal logins only for clients that advertise them.
             response.auth_methods.retain(|method| !matches!(method, AuthMethod::Terminal(_)));
         }
-        if self.client.set_initialize_request(initialize) {
-            let _ = self.advertised.set(response.agent_capabilities.clone());
-            Ok(response)
-        } else {
-            Err(WireError::invalid_request("initialized already"))
-        }
+        Ok(response)
     }
 
     /// Returns the capabilities that were sent to the client. Its requests are checked against them.
@@ -425,12 +433,13 @@ impl<A: Agent> Shared<A> {
         if let Err(error) = self.check_blocks(&request.prompt) {
             return refuse(responder, error);
         }
-        if let Err(why) = session.begin_turn(responder.cancellation().clone()) {
-            return refuse(responder, WireError::invalid_request(why));
-        }
+        let state = match session.begin_turn(responder.cancellation().clone()) {
+            Ok(state) => state,
+            Err(why) => return refuse(responder, WireError::invalid_request(why)),
+        };
         let mut ticket = session.queue_ticket();
         let waits = ticket.must_wait();
-        let running = RunningTurn { turn: Turn::new(session, context), over: false };
+        let running = RunningTurn { turn: Turn::new(session, context, state), over: false };
         let grace = responder.peer().limits().cancel_grace;
         let prompt = Prompt::new(request.prompt);
         responder.spawn_with(move |reply| async move {
@@ -471,7 +480,7 @@ impl<A: Agent> Shared<A> {
 
     /// Stores the modes and options of a session. Completes them, and removes those that the client does not support.
     fn offer(&self, session: &Session, mut setup: SessionSetup) -> SessionSetup {
-        session.settings().offer(&mut setup);
+        session.offer(&mut setup);
         setup.config_options = setup.config_options.map(|options| self.client.shown_options(options));
         setup
     }
@@ -489,15 +498,14 @@ impl<A: Agent> Shared<A> {
             let mut request = SetSessionConfigOptionRequest::new(request.session_id, option, mode.as_str());
             request.meta = context.meta().cloned();
             let options = self.agent.set_config_option(context, session, request).await?;
-            return session.config_changed(options).await;
+            session.config_changed(options).await?;
+            return session.settings().check_current_mode(&mode);
         }
         self.agent.set_mode(context, session, request).await?;
-        let changed = session.settings().set_mode(&mode);
-        if changed && mirror.is_some() {
-            let options = session.settings().options();
-            session.config_changed(options).await?;
-        }
-        Ok(())
+        session.change_settings(|settings| {
+            let changed = settings.set_mode(&mode) && mirror.is_some();
+            ((), changed.then(|| ConfigOptionUpdate::new(settings.options()).into()))
+        })
     }
 
     async fn set_config_option(
@@ -518,16 +526,16 @@ impl<A: Agent> Shared<A> {
             let mut request = SetSessionModeRequest::new(request.session_id, mode.clone());
             request.meta = context.meta().cloned();
             self.agent.set_mode(context, session, request).await?;
-            let changed = session.settings().set_mode(&mode);
-            if changed {
-                session.send(CurrentModeUpdate::new(mode).into()).await?;
-            }
+            session.change_settings(|settings| {
+                let changed = settings.set_mode(&mode);
+                ((), changed.then(|| CurrentModeUpdate::new(mode).into()))
+            })?;
         } else {
             let options = self.agent.set_config_option(context, session, request).await?;
-            let changed = session.settings().set_options(options);
-            if let Some(mode) = changed {
-                session.send(CurrentModeUpdate::new(mode).into()).await?;
-            }
+            session.change_settings(|settings| {
+                let mode = settings.set_options(options);
+                ((), mode.map(|mode| CurrentModeUpdate::new(mode).into()))
+            })?;
         }
         let options = session.settings().options();
         Ok(self.client.shown_options(options))

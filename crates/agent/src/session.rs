@@ -12,10 +12,12 @@ use duologue_schema::{
 };
 use tokio::sync::{oneshot, watch};
 
+use crate::agent::SessionSetup;
 use crate::client::{ClearMode, ClientHandle};
 use crate::error::{Error, Result};
 use crate::message::without_clear;
 use crate::settings::OfferedSettings;
+use crate::turn::{TurnState, ends_call};
 
 /// A session with the client. Cheap to clone. Keep a clone to send updates between turns.
 ///
@@ -36,10 +38,16 @@ struct Inner {
     /// The state by its type, the newest last.
     state: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
     pre_open: Mutex<PreOpenBuffer>,
-    turn: watch::Sender<Option<CancellationToken>>,
+    turn: watch::Sender<Option<ActiveTurn>>,
     /// The number of running `session/close` requests. No turn can begin while there are any.
     closing: AtomicUsize,
     last_ticket: Mutex<Option<oneshot::Receiver<()>>>,
+}
+
+/// The turn that has the slot of its session.
+struct ActiveTurn {
+    cancellation: CancellationToken,
+    state: Arc<TurnState>,
 }
 
 /// The parameters of the request that created or restored the session.
@@ -48,7 +56,7 @@ pub(crate) struct SessionParams {
     pub(crate) additional_directories: Vec<PathBuf>,
     pub(crate) mcp_servers: Vec<McpServer>,
     pub(crate) meta: Option<Meta>,
-    pub(crate) _reservation: Reservation,
+    pub(crate) reservation: Reservation,
 }
 
 /// The bytes of the parameters of all sessions of a connection.
@@ -64,7 +72,7 @@ impl SessionMemory {
             (reservation == 0 || together <= Session::BYTES_TOGETHER).then_some(together)
         };
         self.0.fetch_update(Relaxed, Relaxed, together).ok()?;
-        Some(Reservation { together: self.0.clone(), bytes })
+        Some(Reservation { together: self.0.clone(), bytes, settings: AtomicUsize::new(0) })
     }
 }
 
@@ -75,11 +83,22 @@ const SESSION_ITSELF: usize = 1024;
 pub(crate) struct Reservation {
     together: Arc<AtomicUsize>,
     bytes: usize,
+    settings: AtomicUsize,
+}
+
+impl Reservation {
+    /// Counts the modes and options of the session instead of the earlier ones. The agent has chosen them, so they are
+    /// never too many, but they leave less room for other sessions.
+    fn count_settings(&self, bytes: usize) {
+        let before = self.settings.swap(bytes, Relaxed);
+        self.together.fetch_add(bytes, Relaxed);
+        self.together.fetch_sub(before, Relaxed);
+    }
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.together.fetch_sub(self.bytes, Relaxed);
+        self.together.fetch_sub(self.bytes + self.settings.load(Relaxed), Relaxed);
     }
 }
 
@@ -96,8 +115,8 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    /// The limit on the bytes of the requests that created the open sessions of a connection, plus 1 KiB
-    /// per session. Above it another session is rejected, unless it is the only one. A session counts
+    /// The limit on the bytes of the requests that created the open sessions of a connection and of their modes and
+    /// options, plus 1 KiB per session. Above it another session is rejected, unless it is the only one. A session counts
     /// until it is closed or deleted and its last clone is dropped.
     pub const BYTES_TOGETHER: usize = 64 << 20;
 
@@ -232,7 +251,8 @@ impl Session {
     ///
     /// # Errors
     ///
-    /// [`Error::RelativePath`] for a tool call with a relative path. Fails also if the connection has ended or the
+    /// [`Error::RelativePath`] for a tool call with a relative path while a turn runs. Outside of turns it is logged
+    /// and sent, so that an old history can be replayed. Fails also if the connection has ended or the
     /// update exceeds the limit of a line.
     ///
     /// # Cancel safety
@@ -243,37 +263,7 @@ impl Session {
         if self.client().clearing() != ClearMode::Send {
             update = without_clear(update);
         }
-        let following = self.complete(&mut update);
-        self.send(update).await?;
-        match following {
-            Some(update) => self.send(update).await,
-            None => Ok(()),
-        }
-    }
-
-    /// Stores modes and options of an update and completes it. Returns an update that has to follow it.
-    pub(crate) fn complete(&self, update: &mut SessionUpdate) -> Option<SessionUpdate> {
-        if !matches!(update, SessionUpdate::CurrentModeUpdate(_) | SessionUpdate::ConfigOptionUpdate(_)) {
-            return None;
-        }
-        let mut following = self.settings().apply(update);
-        for update in [Some(update), following.as_mut()].into_iter().flatten() {
-            if let SessionUpdate::ConfigOptionUpdate(update) = update {
-                let options = std::mem::take(&mut update.config_options);
-                update.config_options = self.client().shown_options(options);
-            }
-        }
-        following
-    }
-
-    /// Returns the modes and options that the client has been offered, locked.
-    pub(crate) fn settings(&self) -> MutexGuard<'_, OfferedSettings> {
-        self.inner.settings.lock_unpoisoned()
-    }
-
-    /// Sends an update as it is.
-    pub(crate) async fn send(&self, update: SessionUpdate) -> Result<()> {
-        if !self.sends(&update)? {
+        if !self.sends(&update).or_else(|error| self.outside_turns(&update, error))? {
             return Ok(());
         }
         let update = SessionNotification::new(self.inner.id.clone(), update);
@@ -281,9 +271,94 @@ impl Session {
             if matches!(&*self.inner.pre_open.lock_unpoisoned(), PreOpenBuffer::Open) {
                 self.peer().ready().await?;
             }
-            if self.try_send(&update)? {
+            if self.try_send_outside(&update)? {
                 return Ok(());
             }
+        }
+    }
+
+    /// Accepts an update with an error outside of turns, where it is part of a history.
+    fn outside_turns(&self, update: &SessionUpdate, error: Error) -> Result<bool> {
+        if self.inner.turn.borrow().is_some() {
+            return Err(error);
+        }
+        tracing::warn!(session = %self.inner.id, %error, "an update outside of a turn");
+        Ok(self.client().accepts(update))
+    }
+
+    /// Returns the modes and options that the client has been offered, locked.
+    pub(crate) fn settings(&self) -> MutexGuard<'_, OfferedSettings> {
+        self.inner.settings.lock_unpoisoned()
+    }
+
+    /// Stores a setup and completes it.
+    pub(crate) fn offer(&self, setup: &mut SessionSetup) {
+        let mut settings = self.settings();
+        settings.offer(setup);
+        self.inner.params.reservation.count_settings(settings.bytes());
+    }
+
+    /// Changes the modes and options, and sends the update about it in the same step. A change whose update cannot be
+    /// sent is undone. Does not wait, because it is part of the answer to a request.
+    pub(crate) fn change_settings<T>(
+        &self,
+        change: impl FnOnce(&mut OfferedSettings) -> (T, Option<SessionUpdate>),
+    ) -> Result<T> {
+        let mut pre_open = self.inner.pre_open.lock_unpoisoned();
+        let mut settings = self.settings();
+        let mut changed = settings.clone();
+        let (output, update) = change(&mut changed);
+        if let Some(update) = update {
+            let update = self.notification(update);
+            if !self.buffer(&mut pre_open, &update)? {
+                self.peer().notify_now(&update)?;
+            }
+        }
+        self.keep_settings(&mut settings, changed);
+        Ok(output)
+    }
+
+    fn keep_settings(&self, settings: &mut OfferedSettings, changed: OfferedSettings) {
+        self.inner.params.reservation.count_settings(changed.bytes());
+        *settings = changed;
+    }
+
+    /// Returns an update for the client, without the options that it does not support.
+    fn notification(&self, mut update: SessionUpdate) -> SessionNotification {
+        if let SessionUpdate::ConfigOptionUpdate(update) = &mut update {
+            let options = std::mem::take(&mut update.config_options);
+            update.config_options = self.client().shown_options(options);
+        }
+        SessionNotification::new(self.inner.id.clone(), update)
+    }
+
+    /// Stores the modes or options of an update, and sends it with the update that has to follow it. Has no effect and
+    /// returns false if there is no space.
+    fn send_settings(&self, update: &SessionNotification, peer: &Peer) -> Result<bool> {
+        let mut settings = self.settings();
+        let mut changed = settings.clone();
+        let mut update = update.update.clone();
+        let following = changed.apply(&mut update);
+        if !peer.try_notify(&self.notification(update))? {
+            return Ok(false);
+        }
+        self.keep_settings(&mut settings, changed);
+        match following {
+            Some(following) => peer.notify_now(&self.notification(following))?,
+            None => {}
+        }
+        Ok(true)
+    }
+
+    /// Sends an update that is not part of a turn, if there is space. Returns false otherwise.
+    fn try_send_outside(&self, update: &SessionNotification) -> Result<bool> {
+        let turn = match ends_call(&update.update) {
+            true => self.inner.turn.borrow().as_ref().map(|turn| turn.state.clone()),
+            false => None,
+        };
+        match turn {
+            Some(turn) => turn.end_call(&update.update, || self.try_send(update)),
+            None => self.try_send(update),
         }
     }
 
@@ -297,12 +372,17 @@ impl Session {
 
     /// Sends an update if there is space. Returns false otherwise.
     pub(crate) fn try_send(&self, update: &SessionNotification) -> Result<bool> {
-        self.buffer_or_send(update, |peer| peer.try_notify(update))
+        self.buffer_or_send(update, |peer| match &update.update {
+            SessionUpdate::CurrentModeUpdate(_) | SessionUpdate::ConfigOptionUpdate(_) => {
+                self.send_settings(update, peer)
+            }
+            _ => Ok(peer.try_notify(update)?),
+        })
     }
 
     /// Sends an update without waiting.
     pub(crate) fn send_now(&self, update: &SessionNotification) -> Result<()> {
-        self.buffer_or_send(update, |peer| peer.notify_now(update).map(|()| true)).map(drop)
+        self.buffer_or_send(update, |peer| Ok(peer.notify_now(update).map(|()| true)?)).map(drop)
     }
 
     /// Buffers or sends an update. The buffer is locked meanwhile, so nothing can come between the
@@ -310,12 +390,15 @@ impl Session {
     fn buffer_or_send(
         &self,
         update: &SessionNotification,
-        send: impl FnOnce(&Peer) -> Result<bool, duologue_rpc::Error>,
+        send: impl FnOnce(&Peer) -> Result<bool>,
     ) -> Result<bool> {
         let mut pre_open = self.inner.pre_open.lock_unpoisoned();
-        let PreOpenBuffer::Buffering { updates, bytes, .. } = &mut *pre_open else {
-            return Ok(send(self.peer())?);
-        };
+        if self.buffer(&mut pre_open, update)? { Ok(true) } else { send(self.peer()) }
+    }
+
+    /// Buffers an update as it is. Returns false if the session is open.
+    fn buffer(&self, pre_open: &mut PreOpenBuffer, update: &SessionNotification) -> Result<bool> {
+        let PreOpenBuffer::Buffering { updates, bytes, .. } = pre_open else { return Ok(false) };
         let Some(more) = serialized_len(&update.update, Limits::EARLY_BYTES - *bytes) else {
             return Err(Error::other(format!(
                 "update limit reached ({} bytes before the session is open); send them in its first turn",
@@ -338,11 +421,18 @@ impl Session {
             return responder.respond(Ok(answer));
         };
         let mut notifications = NotificationBuffer::new(self.peer());
-        for update in updates {
-            if let Err(error) = notifications.push(&update) {
-                tracing::warn!(session = %self.inner.id, %error, "an update could not be sent");
+        let mut settings = self.settings();
+        for SessionNotification { mut update, .. } in updates {
+            // The response has the setup, so a change of a mode or an option applies to the setup.
+            let following = settings.apply(&mut update);
+            for update in [Some(update), following].into_iter().flatten() {
+                if let Err(error) = notifications.push(&self.notification(update)) {
+                    tracing::warn!(session = %self.inner.id, %error, "an update could not be sent");
+                }
             }
         }
+        self.inner.params.reservation.count_settings(settings.bytes());
+        drop(settings);
         pending_session
             .done(notifications, |notifications| responder.respond_followed_by(Ok(answer), notifications));
     }
@@ -356,18 +446,21 @@ impl Session {
     /// # Errors
     ///
     /// The reason why no turn can begin.
-    pub(crate) fn begin_turn(&self, cancellation: CancellationToken) -> Result<(), &'static str> {
+    pub(crate) fn begin_turn(&self, cancellation: CancellationToken) -> Result<Arc<TurnState>, &'static str> {
         if self.inner.closing.load(Relaxed) > 0 {
             return Err("the session is being closed");
         }
-        let mut begun = false;
+        let mut begun = Err("a prompt is already running in this session");
         self.inner.turn.send_if_modified(|turn| {
-            begun = turn.is_none();
-            turn.get_or_insert(cancellation);
+            if turn.is_none() {
+                let state = Arc::new(TurnState::running());
+                *turn = Some(ActiveTurn { cancellation, state: state.clone() });
+                begun = Ok(state);
+            }
             // Nobody waits for the beginning of a turn.
             false
         });
-        if begun { Ok(()) } else { Err("a prompt is already running in this session") }
+        begun
     }
 
     /// Cancels the running turn and lets no turn begin until the guard is dropped. The reader calls this
@@ -402,7 +495,7 @@ impl Session {
 
     /// Cancels the running turn, if there is one.
     pub(crate) fn cancel_turn(&self) {
-        let turn = self.inner.turn.borrow().clone();
+        let turn = self.inner.turn.borrow().as_ref().map(|turn| turn.cancellation.clone());
         if let Some(turn) = turn {
             turn.cancel();
         }
@@ -468,5 +561,14 @@ mod tests {
         drop(alone);
         let small: Vec<Reservation> = std::iter::from_fn(|| memory.reserve(0)).collect();
         assert_eq!(small.len(), Session::BYTES_TOGETHER / SESSION_ITSELF);
+        drop(small);
+        // The settings of the agent count too, the last ones of each session.
+        let large = memory.reserve(0).expect("room");
+        large.count_settings(2 * Session::BYTES_TOGETHER);
+        assert!(memory.reserve(0).is_none());
+        large.count_settings(1);
+        assert!(memory.reserve(0).is_some());
+        drop(large);
+        assert_eq!(memory.0.load(Relaxed), 0);
     }
 }

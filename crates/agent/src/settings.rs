@@ -1,9 +1,11 @@
 //! The modes and options of a session: checks of the client's choices, and modes that are an option too.
 
+use std::collections::BTreeSet;
+
 use duologue_schema::{
     ConfigOptionUpdate, CurrentModeUpdate, SessionConfigId, SessionConfigKind, SessionConfigOption,
     SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectOption, SessionMode,
-    SessionModeId, SessionModeState, SessionUpdate, SetSessionConfigOptionRequest,
+    SessionModeId, SessionModeState, SessionUpdate, SetSessionConfigOptionRequest, serialized_len,
 };
 
 use crate::agent::SessionSetup;
@@ -13,7 +15,7 @@ use crate::error::{Error, Result};
 const MODE_OPTION: &str = "mode";
 
 /// The modes and options that the client has been offered.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct OfferedSettings {
     modes: Option<SessionModeState>,
     options: Option<Vec<SessionConfigOption>>,
@@ -56,6 +58,14 @@ impl OfferedSettings {
         setup.config_options.clone_from(&self.options);
     }
 
+    /// Returns the size of the settings as JSON.
+    pub(crate) fn bytes(&self) -> usize {
+        if self.modes.is_none() && self.options.is_none() {
+            return 0;
+        }
+        serialized_len(&(&self.modes, &self.options), usize::MAX).unwrap_or(0)
+    }
+
     pub(crate) fn mirror(&self) -> Option<&ModeMirror> {
         self.mirror.as_ref()
     }
@@ -69,6 +79,16 @@ impl OfferedSettings {
     pub(crate) fn check_mode(&self, mode: &SessionModeId) -> Result<()> {
         let offered = self.modes.iter().flat_map(|modes| &modes.available_modes).map(|mode| mode.id.as_str());
         check("mode", mode.as_str(), offered)
+    }
+
+    /// Fails if the agent kept another mode.
+    pub(crate) fn check_current_mode(&self, mode: &SessionModeId) -> Result<()> {
+        match &self.modes {
+            Some(modes) if modes.current_mode_id != *mode => {
+                Err(Error::other(format!("the agent kept the mode {:?}", modes.current_mode_id.as_str())))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Fails for an option or a value that was not offered, if any was.
@@ -178,8 +198,14 @@ impl ModeMirror {
                 && matches!(option.kind, SessionConfigKind::Select(_))
         });
         let option = of_mode.map(|option| option.id.clone());
-        if setup.modes.is_none() {
+        let Some(modes) = &setup.modes else {
             return option.map(|option| ModeMirror { option, source: ModeSource::Option });
+        };
+        if let Some(of_option) = of_mode.and_then(modes_of)
+            && ids(&of_option) != ids(modes)
+        {
+            tracing::warn!("the modes are not mirrored: the option of the category mode has other values");
+            return None;
         }
         let option = option.unwrap_or_else(|| MODE_OPTION.into());
         if of_mode.is_none() && options.iter().any(|known| known.id == option) {
@@ -188,6 +214,10 @@ impl ModeMirror {
         }
         Some(ModeMirror { option, source: ModeSource::Modes })
     }
+}
+
+fn ids(modes: &SessionModeState) -> BTreeSet<&str> {
+    modes.available_modes.iter().map(|mode| mode.id.as_str()).collect()
 }
 
 /// Returns the values of an option as modes.

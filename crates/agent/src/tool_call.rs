@@ -147,7 +147,8 @@ impl NewToolCall {
 }
 
 /// A tool call that was sent to the client. Call [`complete`](Self::complete) or [`fail`](Self::fail): a handle that is
-/// dropped leaves it open. The end of the turn fails calls that are still open.
+/// dropped leaves it open. The end of the turn fails calls that are still open, unless they are
+/// [detached](Self::detach).
 ///
 /// # Cancel safety
 ///
@@ -309,8 +310,34 @@ impl ToolCallHandle {
     /// # Errors
     ///
     /// As [`status`](Self::status).
-    pub async fn complete(self) -> Result<()> {
+    pub async fn complete(&self) -> Result<()> {
         self.status(ToolCallStatus::Completed).await
+    }
+
+    /// Leaves the tool call open at the end of the turn, for work that goes on in the background. The session sends its
+    /// later updates:
+    ///
+    /// ```
+    /// use duologue_agent::schema::{ToolCallStatus, ToolCallUpdate};
+    ///
+    /// # async fn build() {}
+    /// # async fn turn(turn: &duologue_agent::Turn) -> duologue_agent::Result<()> {
+    /// let id = turn.tool_call("Build in the background").start().await?.detach()?;
+    /// let session = turn.session().clone();
+    /// tokio::spawn(async move {
+    ///     build().await;
+    ///     session.update(ToolCallUpdate::new(id).status(ToolCallStatus::Completed)).await
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::TurnEnded`] after the response of the turn, which has failed the call.
+    pub fn detach(self) -> Result<ToolCallId> {
+        self.turn.detach_call(&self.id)?;
+        Ok(self.id)
     }
 
     /// Sets the status to failed and adds `why` to the content. After a cancel of the turn this does not wait.
@@ -322,7 +349,7 @@ impl ToolCallHandle {
     /// # Cancel safety
     ///
     /// Dropping the future while it waits sends nothing, because the two updates are sent together. The call stays open.
-    pub async fn fail(self, why: impl Into<String>) -> Result<()> {
+    pub async fn fail(&self, why: impl Into<String>) -> Result<()> {
         self.room_to_end().await?;
         let why = ToolCallContent::from(ContentBlock::from(why.into()));
         self.change_now(|call, update| update.content(with(&call.content, why)))?;

@@ -27,9 +27,33 @@ pub struct Turn {
 struct Inner {
     session: Session,
     context: Context,
-    /// The state of the running turn, or `None` after the response. Locked while an update of the turn is sent,
-    /// so that no update can follow the response.
-    running: Mutex<Option<Running>>,
+    state: Arc<TurnState>,
+}
+
+/// The state of a running turn, or `None` after the response. Locked while an update of the turn is sent,
+/// so that no update can follow the response.
+#[derive(Default)]
+pub(crate) struct TurnState(Mutex<Option<Running>>);
+
+impl TurnState {
+    pub(crate) fn running() -> Self {
+        TurnState(Mutex::new(Some(Running::default())))
+    }
+
+    /// Sends an update that is not part of the turn. `send` returns true if it has sent the update. A call that the
+    /// update ends is no longer an open call of the turn.
+    pub(crate) fn end_call(
+        &self,
+        update: &SessionUpdate,
+        send: impl FnOnce() -> Result<bool>,
+    ) -> Result<bool> {
+        let mut state = self.0.lock_unpoisoned();
+        let sent = send()?;
+        if sent && let Some(running) = state.as_mut() {
+            running.open_calls.end(update);
+        }
+        Ok(sent)
+    }
 }
 
 /// The parts of the turn that its end completes.
@@ -67,18 +91,34 @@ struct OpenCallIds {
     next: u64,
 }
 
+/// Returns the id of a tool call whose status an update sets, and true if the call is open then.
+///
+/// A late update of a call that has ended does not open it again.
+fn status_of(update: &SessionUpdate) -> Option<(&ToolCallId, bool)> {
+    let (id, status) = match update {
+        SessionUpdate::ToolCall(call) => (&call.tool_call_id, &call.status),
+        SessionUpdate::ToolCallUpdate(update) => (&update.tool_call_id, update.status.as_ref()?),
+        _ => return None,
+    };
+    Some((id, matches!(status, ToolCallStatus::Pending | ToolCallStatus::InProgress)))
+}
+
+/// Returns true for an update that ends a tool call.
+pub(crate) fn ends_call(update: &SessionUpdate) -> bool {
+    matches!(status_of(update), Some((_, false)))
+}
+
 impl OpenCallIds {
+    /// Removes a call that an update ends.
+    fn end(&mut self, update: &SessionUpdate) {
+        if let Some((id, false)) = status_of(update) {
+            self.positions.remove(id);
+        }
+    }
+
     fn apply(&mut self, update: &SessionUpdate) {
-        let (id, status) = match update {
-            SessionUpdate::ToolCall(call) => (&call.tool_call_id, &call.status),
-            SessionUpdate::ToolCallUpdate(update) => match &update.status {
-                Some(status) => (&update.tool_call_id, status),
-                // A late update of a call that has ended does not open it again.
-                None => return,
-            },
-            _ => return,
-        };
-        if !matches!(status, ToolCallStatus::Pending | ToolCallStatus::InProgress) {
+        let Some((id, is_open)) = status_of(update) else { return };
+        if !is_open {
             self.positions.remove(id);
         } else if self.positions.len() < Turn::OPEN_CALLS {
             self.positions.entry(id.clone()).or_insert(self.next);
@@ -114,11 +154,13 @@ impl Turn {
     /// The limit on messages that continue with a new id after a separator.
     const RENAMED_MESSAGES: usize = 1024;
 
-    pub(crate) fn new(session: Session, context: Context) -> Self {
-        Turn { inner: Arc::new(Inner { session, context, running: Mutex::new(Some(Running::default())) }) }
+    pub(crate) fn new(session: Session, context: Context, state: Arc<TurnState>) -> Self {
+        Turn { inner: Arc::new(Inner { session, context, state }) }
     }
 
-    pub(crate) fn context(&self) -> &Context {
+    /// Returns the context of the prompt, for code that handles other requests too.
+    #[must_use]
+    pub fn context(&self) -> &Context {
         &self.inner.context
     }
 
@@ -161,7 +203,8 @@ impl Turn {
     /// Begins a tool call, see [`NewToolCall`].
     ///
     /// The end of the turn fails tool calls that are still open, also those of a handler that returned an error,
-    /// panicked or was cancelled. A call that continues after its turn is sent with [`Session::update`] instead.
+    /// panicked or was cancelled. A call that continues after its turn is
+    /// [detached](crate::ToolCallHandle::detach), or sent with [`Session::update`] from the start.
     pub fn tool_call(&self, title: impl Into<String>) -> NewToolCall {
         NewToolCall::new(self.clone(), title.into())
     }
@@ -207,10 +250,6 @@ impl Turn {
     /// Dropping the future while it waits sends nothing.
     pub async fn update(&self, update: impl Into<SessionUpdate>) -> Result<()> {
         let mut update = update.into();
-        if let Some(following) = self.session().complete(&mut update) {
-            self.send(update).await?;
-            return self.send(following).await;
-        }
         match self.client().clearing() {
             ClearMode::Send => self.send(update).await,
             ClearMode::Hold => match self.with_buffer(|buffer| buffer.hold(update))? {
@@ -274,7 +313,12 @@ impl Turn {
 
     /// Changes the state of the turn, unless the turn has ended.
     fn with_running<T>(&self, work: impl FnOnce(&mut Running) -> T) -> Result<T> {
-        self.inner.running.lock_unpoisoned().as_mut().map(work).ok_or(Error::TurnEnded)
+        self.inner.state.0.lock_unpoisoned().as_mut().map(work).ok_or(Error::TurnEnded)
+    }
+
+    /// Leaves a tool call open at the end of the turn.
+    pub(crate) fn detach_call(&self, id: &ToolCallId) -> Result<()> {
+        self.with_running(|running| running.open_calls.positions.remove(id)).map(drop)
     }
 
     /// Changes the buffered messages, unless the turn has ended.
@@ -284,7 +328,7 @@ impl Turn {
 
     /// Sends the buffered messages, fails the open tool calls and ends the turn.
     pub(crate) fn end(&self) {
-        let mut state = self.inner.running.lock_unpoisoned();
+        let mut state = self.inner.state.0.lock_unpoisoned();
         let Some(Running { buffer, open_calls, .. }) = state.take() else { return };
         let messages = buffer.into_updates();
         // The wire has no status for a cancelled call, and a client without a status shows the call as running forever.

@@ -182,3 +182,62 @@ async fn a_context_knows_that_its_request_was_withdrawn() {
     })
     .await;
 }
+
+/// Advertises images only, and reports the schemes of the client. Needs the name of the client.
+#[cfg(feature = "exchange")]
+struct Reset(Arc<std::sync::atomic::AtomicU32>);
+
+#[cfg(feature = "exchange")]
+impl Agent for Reset {
+    fn initialize(
+        &self,
+        request: &InitializeRequest,
+        response: InitializeResponse,
+    ) -> Result<InitializeResponse> {
+        self.0.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        if request.client_info.is_none() {
+            return Err(Error::invalid_params("send your name"));
+        }
+        Ok(InitializeResponse::new(response.protocol_version))
+    }
+
+    async fn new_session(&self, context: &Context, _: &Session) -> Result<SessionSetup> {
+        let context = context.clone();
+        let job = tokio::spawn(async move {
+            let offers = context.client().peer_agent().offers();
+            context.set_answer_meta(Meta::from_iter([("envelope", json!(offers.envelope))]));
+        });
+        job.await.map_err(Error::other)?;
+        Ok(SessionSetup::new())
+    }
+
+    async fn prompt(&self, _: &Turn, _: Prompt) -> Result<StopReason> {
+        Ok(StopReason::EndTurn)
+    }
+}
+
+#[cfg(feature = "exchange")]
+#[tokio::test(start_paused = true)]
+async fn a_rejected_initialize_has_no_effect() {
+    in_time(async {
+        let calls = Arc::new(std::sync::atomic::AtomicU32::new(0));
+        let (transport, mut client) = Wire::Memory.scripted();
+        let exchange = duologue_agent::exchange::Exchange::new().agent_id("here");
+        let server = duologue_agent::Server::new(Reset(calls.clone())).exchange(exchange);
+        tokio::spawn(server.serve(transport));
+        let mut params = json!({"protocolVersion": 1});
+        let refused = client.request("initialize", params.clone()).await;
+        assert_eq!(refused["error"]["message"], "send your name", "{refused}");
+        params["clientInfo"] = json!({"name": "tests", "version": "1"});
+        params["clientCapabilities"] = json!({"_meta": {"duologue": {"envelope": {"v": [1]}}}});
+        let answer = client.request("initialize", params.clone()).await;
+        let capabilities = &answer["result"]["agentCapabilities"];
+        assert_eq!(capabilities["_meta"]["duologue"]["agentId"], "here", "{answer}");
+        let refused = client.request("initialize", params).await;
+        assert_eq!(refused["error"]["message"], "initialized already", "{refused}");
+        assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), 2);
+        let answer = client.request("session/new", json!({"cwd": "/", "mcpServers": []})).await;
+        assert_eq!(answer["result"]["_meta"]["envelope"], json!([1]), "{answer}");
+    })
+    .await;
+}

@@ -9,3 +9,4 @@ mod order;
 mod refusals;
 mod sessions;
 mod settings;
+mod stuck;

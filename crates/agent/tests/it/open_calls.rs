@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use duologue_agent::schema::{
-    SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallStatus, ToolCallUpdate,
+    AgentCapabilities, SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallStatus,
+    ToolCallUpdate,
 };
-use duologue_agent::{Agent, Error, Prompt, Result, StopReason, Turn, serve};
+use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
 use serde_json::{Value, json};
 
 use duologue_test_support::{ScriptedPeer, Wire, in_time};
@@ -57,6 +58,20 @@ impl Agent for Caller {
                 turn.session()
                     .update(ToolCall::new("background", "B").status(ToolCallStatus::InProgress))
                     .await?;
+            }
+            "background" => {
+                for id in ["done", "open", "detached"] {
+                    let call = open(id).start().await?;
+                    if id == "detached" {
+                        assert_eq!(call.detach()?.as_str(), id);
+                    }
+                }
+                let session = turn.session().clone();
+                let job = tokio::spawn(async move {
+                    session.update(ToolCallUpdate::new("done").status(ToolCallStatus::Completed)).await?;
+                    session.update(ToolCallUpdate::new("open").title("at work")).await
+                });
+                job.await.map_err(Error::other)??;
             }
             "run" => run(turn).await?,
             "relative" => relative(turn).await?,
@@ -171,6 +186,18 @@ async fn the_end_of_a_turn_fails_its_open_calls() {
                 "end_turn",
             ),
             (
+                "background",
+                &[
+                    "done in_progress",
+                    "open in_progress",
+                    "detached in_progress",
+                    "done completed",
+                    "open -",
+                    "open failed",
+                ],
+                "end_turn",
+            ),
+            (
                 "run",
                 &[
                     "a in_progress",
@@ -221,4 +248,39 @@ async fn the_calls_of_a_turn_are_bounded() {
         let (updates, _) = updates.expect("in time");
         assert_eq!(updates.iter().filter(|update| update.ends_with(" failed")).count(), failed, "{text}");
     }
+}
+
+/// An old history may have relative paths. Outside of turns they fail nothing.
+#[tokio::test(start_paused = true)]
+async fn a_history_with_a_relative_path_is_replayed() {
+    struct Replaying;
+
+    impl Agent for Replaying {
+        fn capabilities(&self) -> AgentCapabilities {
+            AgentCapabilities::new().load_session(true)
+        }
+
+        async fn load_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
+            let call = ToolCall::new("a", "A").locations([ToolCallLocation::new("src/a")]);
+            session.update(call.status(ToolCallStatus::Completed)).await?;
+            Ok(SessionSetup::new())
+        }
+
+        async fn prompt(&self, _: &Turn, _: Prompt) -> Result<StopReason> {
+            Ok(StopReason::EndTurn)
+        }
+    }
+
+    in_time(async {
+        let (transport, mut client) = Wire::Memory.scripted();
+        tokio::spawn(serve(Replaying, transport));
+        client.initialize(json!({})).await;
+        let params = json!({"sessionId": "s", "cwd": "/", "mcpServers": []});
+        let id = client.send_request("session/load", params).await;
+        let update = client.next_message().await;
+        assert_eq!(update["params"]["update"]["locations"][0]["path"], "src/a", "{update}");
+        let answer = client.next_message().await;
+        assert!(answer["id"] == id && answer["result"].is_object(), "{answer}");
+    })
+    .await;
 }

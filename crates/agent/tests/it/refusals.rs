@@ -5,7 +5,7 @@ use std::time::Duration;
 use duologue_agent::schema::{CreateTerminalRequest, Request, ToolCallUpdate};
 use duologue_agent::{Agent, Error, Prompt, Result, StopReason, Turn, serve};
 use serde::{Deserialize, Serialize};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use duologue_test_support::{Wire, in_time};
 
@@ -62,7 +62,12 @@ async fn an_error_of_the_client_is_not_the_answer_to_its_prompt() {
                 request = client.next_message().await;
             }
             assert_eq!(request["method"], method);
-            let error = json!({"code": -32601, "message": "Method not found"});
+            let details = match text {
+                "terminal" => json!({"path": "/make"}),
+                "wait" => json!("x".repeat(5_000)),
+                _ => Value::Null,
+            };
+            let error = json!({"code": -32601, "message": "Method not found", "data": details});
             client.send(json!({"jsonrpc": "2.0", "id": request["id"], "error": error})).await;
             let mut answer = client.next_message().await;
             if answer["method"] == "terminal/release" {
@@ -76,7 +81,10 @@ async fn an_error_of_the_client_is_not_the_answer_to_its_prompt() {
             let message = format!("The editor could not {action}: Method not found (-32601)");
             assert_eq!(answer["error"]["message"], message);
             let method = (text != "extension").then_some(method);
-            let data = json!({"method": method, "code": -32601, "message": "Method not found"});
+            let mut data = json!({"method": method, "code": -32601, "message": "Method not found"});
+            if details.is_object() {
+                data["data"] = details;
+            }
             assert_eq!(answer["error"]["data"], data, "{answer}");
         }
     })

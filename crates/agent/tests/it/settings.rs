@@ -46,6 +46,24 @@ impl Agent for Configured {
             "/modes" => setup.modes(modes()).mirror_modes(),
             "/both" => setup.modes(modes()).config_options(vec![model("small"), verbose()]).mirror_modes(),
             "/option" => setup.config_options(vec![model("small"), mode_option("ask")]).mirror_modes(),
+            "/early" => {
+                session.mode_changed("code").await?;
+                setup.modes(modes()).mirror_modes()
+            }
+            "/differ" => {
+                let option = SessionConfigOption::select(
+                    "style",
+                    "Style",
+                    "short",
+                    vec![
+                        SessionConfigSelectOption::new("short", "Short"),
+                        SessionConfigSelectOption::new("long", "Long"),
+                    ],
+                );
+                let option = option.category(SessionConfigOptionCategory::Mode);
+                setup.modes(modes()).config_options(vec![option]).mirror_modes()
+            }
+            "/stubborn" => setup.config_options(vec![mode_option("ask")]).mirror_modes(),
             "/taken" => {
                 let taken = SessionConfigOption::boolean("mode", "Taken", true);
                 setup.modes(modes()).config_options(vec![taken]).mirror_modes()
@@ -72,6 +90,8 @@ impl Agent for Configured {
             _ => "small",
         };
         Ok(match request.config_id.as_str() {
+            "style" if session.cwd().ends_with("stubborn") => vec![mode_option("ask")],
+            "style" if session.cwd().ends_with("differ") => vec![],
             "style" => vec![model("small"), mode_option(value)],
             "model" if session.cwd().ends_with("option") => vec![model(value), mode_option("ask")],
             _ => vec![model(value), verbose()],
@@ -80,6 +100,12 @@ impl Agent for Configured {
 
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
         match prompt.text().as_str() {
+            "keep the turn" => turn.set_state(turn.clone()),
+            "a late mode" => {
+                let ended = turn.get_state::<Turn>().ok_or_else(|| Error::other("no turn"))?;
+                let late = ended.mode_changed("code").await;
+                assert!(matches!(late, Err(Error::TurnEnded)), "{late:?}");
+            }
             "mode" => turn.mode_changed("code").await?,
             "mode between turns" => turn.session().mode_changed("code").await?,
             _ => {
@@ -236,6 +262,68 @@ async fn an_option_is_offered_as_modes_too() {
         let params = json!({"sessionId": session, "prompt": [{"type": "text", "text": "option"}]});
         let (updates, _) = send(&mut client, "session/prompt", params).await;
         assert_eq!(updates, ["model=large style=code", "code"]);
+    })
+    .await;
+}
+
+/// Modes and an option with other values are two settings, so nothing is mirrored.
+#[tokio::test(start_paused = true)]
+async fn an_option_with_other_values_than_the_modes_is_left_alone() {
+    in_time(async {
+        let (mut client, session, setup) = connected("/differ").await;
+        assert_eq!(values(&setup["configOptions"]), ["style=short"]);
+        let params = json!({"sessionId": session, "modeId": "code"});
+        let (updates, answer) = send(&mut client, "session/set_mode", params).await;
+        assert_eq!((updates.len(), &answer["result"]), (0, &json!({})));
+        let params = json!({"sessionId": session, "configId": "style", "value": "long"});
+        let (updates, answer) = send(&mut client, "session/set_config_option", params).await;
+        assert_eq!((updates.len(), &answer["result"]), (0, &json!({"configOptions": []})));
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_mode_that_the_agent_did_not_take_is_an_error() {
+    in_time(async {
+        let (mut client, session, _) = connected("/stubborn").await;
+        let params = json!({"sessionId": session, "modeId": "code"});
+        let (updates, answer) = send(&mut client, "session/set_mode", params).await;
+        assert_eq!(updates, ["style=ask"]);
+        assert_eq!(answer["error"]["message"], "the agent kept the mode \"ask\"");
+    })
+    .await;
+}
+
+/// A change in `new_session` applies to the setup that the method returns afterwards.
+#[tokio::test(start_paused = true)]
+async fn a_mode_that_changes_while_the_session_is_created_is_kept() {
+    in_time(async {
+        let (mut client, session, setup) = connected("/early").await;
+        assert_eq!(values(&setup["configOptions"]), ["mode=ask"]);
+        let update = client.next_message().await;
+        assert_eq!(update["params"]["update"]["currentModeId"], "code", "{update}");
+        let update = client.next_message().await;
+        assert_eq!(values(&update["params"]["update"]["configOptions"]), ["mode=code"], "{update}");
+        let params = json!({"sessionId": session, "modeId": "code"});
+        let (updates, answer) = send(&mut client, "session/set_mode", params).await;
+        assert_eq!((updates.len(), &answer["result"]), (0, &json!({})));
+    })
+    .await;
+}
+
+/// The client and the crate have the same mode after an update that was not sent.
+#[tokio::test(start_paused = true)]
+async fn a_mode_of_an_update_that_fails_is_not_stored() {
+    in_time(async {
+        let (mut client, session, _) = connected("/modes").await;
+        for prompt in ["keep the turn", "a late mode"] {
+            let params = json!({"sessionId": session, "prompt": [{"type": "text", "text": prompt}]});
+            let (updates, answer) = send(&mut client, "session/prompt", params).await;
+            assert_eq!((updates.len(), &answer["result"]["stopReason"]), (0, &json!("end_turn")));
+        }
+        let params = json!({"sessionId": session, "modeId": "code"});
+        let (updates, _) = send(&mut client, "session/set_mode", params).await;
+        assert_eq!(updates, ["mode=code"]);
     })
     .await;
 }
