@@ -25,6 +25,7 @@ use syn::{Item, parse_macro_input};
 /// | `always` | written even if it is the default; an absent option is written as `null` |
 /// | `lenient` | an invalid value reads as absent, or as the `Default` of a required field |
 /// | `skip_invalid` | as `lenient`, and invalid items of a list are skipped |
+/// | `keep_invalid` | an invalid value reads as the default, and is kept in `extra` |
 /// | `null_default` | `null` reads as the default |
 /// | `integer` | accepts every spelling of an integer, such as `1.0`, and names the key in errors |
 /// | `flatten` | the fields of the value are fields of the struct |

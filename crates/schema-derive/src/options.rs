@@ -43,6 +43,7 @@ pub(crate) struct MemberOptions {
     pub(crate) always: bool,
     pub(crate) lenient: bool,
     pub(crate) skip_invalid: bool,
+    pub(crate) keep_invalid: bool,
     pub(crate) null_default: bool,
     pub(crate) integer: bool,
     /// True if `null` reads as the default, with or without a hint in the schema.
@@ -70,6 +71,7 @@ impl MemberOptions {
             "always" => self.always = true,
             "lenient" => self.lenient = true,
             "skip_invalid" => self.skip_invalid = true,
+            "keep_invalid" => self.keep_invalid = true,
             "null_default" => self.null_default = true,
             "integer" => self.integer = true,
             "flatten" => self.flatten = true,

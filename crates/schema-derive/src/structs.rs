@@ -168,7 +168,9 @@ fn inherent(name: &Ident, fields: &[Field]) -> TokenStream {
 }
 
 fn setter(field: &Field) -> TokenStream {
-    let Field { name, ty, shape, .. } = field;
+    let Field { name, key, ty, shape, .. } = field;
+    // Otherwise the key would be written twice.
+    let replace = field.options.keep_invalid.then(|| quote!(self.extra.remove(#key);));
     let inner = match shape {
         Shape::Plain => ty,
         Shape::Option(inner) | Shape::Patch(inner) => inner,
@@ -197,6 +199,7 @@ fn setter(field: &Field) -> TokenStream {
         #[doc = #doc]
         #[must_use]
         pub fn #name(mut self, #name: #parameter) -> Self {
+            #replace
             self.#name = #value;
             self
         }
@@ -214,11 +217,27 @@ fn read(name: &Ident, fields: &[Field], strict: bool) -> TokenStream {
             );
         quote!((#(::std::option::Option<#slots>,)*))
     });
+    let extra = fields.iter().find(|field| field.options.flatten).map(|field| &field.slot);
     let arms = fields.iter().filter(|field| !field.options.flatten).map(|field| {
-        let Field { key, slot: [group, slot], .. } = field;
+        let Field { key, ty, slot: [group, slot], .. } = field;
         let (aliases, value) = (&field.options.aliases, field.read());
         // ACP lets the last one count, as most parsers do.
         let first = strict.then(|| quote!(crate::wire::first(&slots.#group.#slot, #key)?;));
+        if let Some([extra_group, extra]) = extra.filter(|_| field.options.keep_invalid) {
+            return quote!(#key #(| #aliases)* => {
+                #first
+                let raw = map.next_value::<::std::boxed::Box<::serde_json::value::RawValue>>()?;
+                let read = |map: &mut crate::wire::One<'_>| -> ::serde_json::Result<#ty> {
+                    use ::serde::de::MapAccess as _;
+                    ::std::result::Result::Ok(#value)
+                };
+                let value = read(&mut crate::wire::One(&raw)).unwrap_or_else(|_| {
+                    slots.#extra_group.#extra.get_or_insert_default().push((key.into(), raw.clone()));
+                    ::std::default::Default::default()
+                });
+                slots.#group.#slot = ::std::option::Option::Some(value)
+            });
+        }
         quote!(#key #(| #aliases)* => { #first slots.#group.#slot = ::std::option::Option::Some(#value) })
     });
     let rest = match fields.iter().find(|field| field.options.flatten) {

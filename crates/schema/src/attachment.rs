@@ -79,8 +79,8 @@ impl Attachment {
         }
     }
 
-    /// Returns the number of bytes that the attachment takes in a message: its content as it is sent, its
-    /// name and its metadata.
+    /// Returns the number of bytes of the attachment: its content as text or base64, its name and its
+    /// metadata. The escapes of JSON are not counted, so a text may take more in a message.
     #[must_use]
     pub fn wire_size(&self) -> usize {
         let members =

@@ -68,6 +68,10 @@ impl Members {
         self
     }
 
+    pub(crate) fn remove(&mut self, key: &str) {
+        self.0.retain(|(name, _)| **name != *key);
+    }
+
     /// Returns the keys with the JSON text of their values, in order.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
         self.0.iter().map(|(key, value)| (&**key, value.get()))

@@ -289,7 +289,7 @@ impl<'de, A: MapAccess<'de>> Rest<'_, A> {
 }
 
 /// A map access for one value whose key was read before.
-struct One<'a>(&'a RawValue);
+pub(crate) struct One<'a>(pub(crate) &'a RawValue);
 
 impl<'de> MapAccess<'de> for One<'de> {
     type Error = serde_json::Error;

@@ -4,6 +4,8 @@
 //! The events have the target `duologue::events`, the level INFO and the name in the field `event`.
 //! They carry no content of a message.
 
+#[cfg(feature = "events")]
+use duologue_schema::envelope::OutcomeStatus;
 use duologue_schema::envelope::{DelegationOutcome, Envelope, EnvelopeError, EnvelopeId, Payload};
 
 use crate::error::Result;
@@ -68,7 +70,7 @@ pub(crate) fn task_created(id: &EnvelopeId) {
     tracing::info!(target: TARGET, event = "acp_task_created", %id);
 }
 
-/// Reports the end of a task that ran here.
+/// Reports the end of a task that ran here. A task that ends as `failed` is no success.
 #[cfg_attr(not(feature = "events"), allow(unused_variables))]
 pub(crate) fn task_completed(
     id: &EnvelopeId,
@@ -77,7 +79,10 @@ pub(crate) fn task_completed(
 ) {
     #[cfg(feature = "events")]
     {
-        let (code, success) = (end.as_ref().err().map_or("", |error| error.code.as_str()), end.is_ok());
+        let failed = end.as_ref().map_or(true, |outcome| outcome.status == OutcomeStatus::Failed);
+        let fault = end.as_ref().map_or_else(|fault| Some(fault.clone()), DelegationOutcome::fault);
+        let code = fault.as_ref().filter(|_| failed).map_or("", |fault| fault.code.as_str());
+        let success = !failed;
         let latency_ms = clock.elapsed_ms();
         tracing::info!(target: TARGET, event = "acp_task_completed", %id, latency_ms, success, code);
     }

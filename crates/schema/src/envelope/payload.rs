@@ -408,6 +408,9 @@ pub struct Cancel {
 pub struct Discover {}
 
 /// The answer to `discover`.
+///
+/// The members from `topics` on describe the agent. Other programs use these names for other shapes. Such
+/// a value reads as absent, and is kept in `extra`.
 #[wire(snake)]
 pub struct Capabilities {
     /// The name to show to the user.
@@ -428,21 +431,24 @@ pub struct Capabilities {
     #[wire(always)]
     pub model: Option<String>,
     /// The topics of the notifications that the agent sends, such as `work.build`.
-    #[wire(default)]
+    #[wire(default, keep_invalid)]
     pub topics: Vec<String>,
     /// The capabilities of the agent.
-    #[wire(default)]
+    #[wire(default, keep_invalid)]
     pub capabilities: Vec<AgentCapability>,
     /// The provider of the agent, such as a company.
+    #[wire(keep_invalid)]
     pub provider: Option<String>,
     /// The version of the agent.
+    #[wire(keep_invalid)]
     pub version: Option<String>,
     /// The MIME types that the agent can handle.
-    #[wire(default)]
+    #[wire(default, keep_invalid)]
     pub mime_types: Vec<String>,
     /// The average time of a response in milliseconds.
-    #[wire(integer)]
+    #[wire(integer, keep_invalid)]
     pub average_response_ms: Option<u64>,
     /// The price of the agent's work.
+    #[wire(keep_invalid)]
     pub pricing: Option<Pricing>,
 }

@@ -55,6 +55,46 @@ fn foreign_envelopes_are_read_and_written_back() {
     "#);
 }
 
+/// Another program may use the names of descriptive members for something else.
+#[test]
+fn capabilities_of_another_shape_are_kept() {
+    for (member, value) in [
+        ("topics", r#"{"work":true}"#),
+        ("capabilities", r#"{"streaming":true,"pushNotifications":1.50}"#),
+        ("capabilities", r#"["paint",7]"#),
+        ("provider", r#"{"organization":"A","url":"https://a.example"}"#),
+        ("version", "2.0"),
+        ("mime_types", r#""text/plain""#),
+        ("average_response_ms", "12.5"),
+        ("average_response_ms", "-1"),
+        ("pricing", r#""free""#),
+    ] {
+        let text = format!(r#"{{"agent_name":"Bob","{member}":{value}}}"#);
+        let read: Capabilities =
+            serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {text}"));
+        assert_eq!(read.agent_name, "Bob");
+        assert_eq!(read.extra.get::<Value>(member), Some(serde_json::from_str(value).unwrap()), "{member}");
+        let written = serde_json::to_string(&read).unwrap();
+        assert!(written.contains(&format!(r#""{member}":{value}"#)), "{written}");
+        let twice = format!(r#"{{"agent_name":"Bob","{member}":{value},"{member}":{value}}}"#);
+        let error = serde_json::from_str::<Capabilities>(&twice).unwrap_err();
+        assert!(error.to_string().contains("duplicate field"), "{error}");
+    }
+    // A value of ours replaces the foreign one.
+    let read: Capabilities = serde_json::from_str(r#"{"agent_name":"Bob","version":2}"#).unwrap();
+    let ours = serde_json::to_string(&read.version("3")).unwrap();
+    assert_eq!(ours.matches("version").count(), 1, "{ours}");
+}
+
+#[test]
+fn lists_may_be_null() {
+    let query: Query = serde_json::from_str(r#"{"question":"Who?","attachments":null}"#).unwrap();
+    assert!(query.attachments.is_empty());
+    let text = r#"{"agent_name":"Bob","topics":null,"capabilities":null,"provider":null,"mime_types":null}"#;
+    let capabilities: Capabilities = serde_json::from_str(text).unwrap();
+    assert_eq!(capabilities, Capabilities::new("Bob"));
+}
+
 #[test]
 fn a_repeated_member_is_an_error() {
     for (text, key) in [
