@@ -108,7 +108,7 @@ impl OrderCache {
     /// result. `withdrawn` is the token of this call. The token for `work` is cancelled when all calls
     /// that wait for the run are withdrawn.
     ///
-    /// Orders are compared as JSON values: the order of keys in `params` has no meaning.
+    /// The members of an order are compared in their order: a repetition keeps it.
     ///
     /// # Errors
     ///

@@ -144,7 +144,8 @@ pub struct WorkBuilder {
 impl WorkBuilder {
     /// Sets an id, so that the order can be sent again, for example after a timeout. The other side
     /// performs it once on this connection: a repetition waits for the same run, or has its output
-    /// with `duplicate` in the [`WorkResult`]. Another order with the same id is a `conflict`. An order
+    /// with `duplicate` in the [`WorkResult`]. Another order with the same id is a `conflict`, also one
+    /// with the same `params` in another order. An order
     /// that could not be attempted frees its id. 1 to 128 characters. By default an order has no id.
     ///
     /// A side that does not know ids performs a repeated order again.

@@ -235,3 +235,29 @@ impl std::fmt::Display for WorkNote {
 schema_of!(WorkNote, "Note", |_| schemars::json_schema!({
     "description": "A note of one step for later steps: usually text, but any JSON is allowed.",
 }));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn repeated_members_are_rejected() {
+        let order = r#"{"input":{"context":{"feature_id":"a","workflow":"b","iteration":1},"paths":{},"task":{"action":"c","params":{}}}}"#;
+        assert!(serde_json::from_str::<WorkParams>(order).is_ok());
+        let output = r#"{"output":{"success":true,"summary":"a","artifacts":[{"path":"b","operation":"create","content":"c"}],"recommendation":"proceed"}}"#;
+        assert!(serde_json::from_str::<WorkResult>(output).is_ok());
+        for member in [r#""feature_id":"a""#, r#""iteration":1"#, r#""paths":{}"#, r#""action":"c""#] {
+            let twice = order.replace(member, &format!("{member},{member}"));
+            let error = serde_json::from_str::<WorkParams>(&twice).unwrap_err().to_string();
+            assert!(error.contains("duplicate field"), "{member}: {error}");
+        }
+        for member in [r#""success":true"#, r#""content":"c""#, r#""recommendation":"proceed""#] {
+            let twice = output.replace(member, &format!("{member},{member}"));
+            let error = serde_json::from_str::<WorkResult>(&twice).unwrap_err().to_string();
+            assert!(error.contains("duplicate field"), "{member}: {error}");
+        }
+        // Beside the order the last one counts.
+        let twice = format!(r#"{{"orderId":"a","orderId":"b",{}"#, &order[1..]);
+        assert_eq!(serde_json::from_str::<WorkParams>(&twice).unwrap().order_id.as_deref(), Some("b"));
+    }
+}
