@@ -312,8 +312,8 @@ impl ReceivedTask {
         TaskStatus::new(&self.envelope.id, state).updated_ms(phase.updated_ms)
     }
 
-    /// Returns true if the request that delegated the task was withdrawn, so that nobody asked to stop
-    /// the task itself.
+    /// Returns true if the request that delegated the task was withdrawn, and not the task
+    /// itself.
     pub(crate) fn is_withdrawn(&self) -> bool {
         self.is_cancelled() && self.phase.lock_unpoisoned().why.is_none()
     }

@@ -22,7 +22,7 @@ pub(crate) struct EnvelopeState {
     pub(crate) urgent: watch::Sender<u32>,
     /// Fingerprints of delegations, to compare repeated ones.
     pub(crate) prints: Fingerprints,
-    /// Held while the end of a task is sent again.
+    /// Locked while the end of a task is sent again.
     pub(crate) repeats: tokio::sync::Mutex<()>,
     machine: Mutex<EnvelopeMachine>,
 }

@@ -116,7 +116,7 @@ async fn a_repeated_request_has_the_answer_that_was_read_and_its_key() {
     .await;
 }
 
-/// An expired repetition is no news about the message: the dialogue goes on with the next step.
+/// An expired repetition does not change the state of the message: the dialogue continues with the next step.
 #[tokio::test(start_paused = true)]
 async fn a_late_repetition_does_not_undo_the_message() {
     let (_connection, mut seller, session) = buyer(unsigned(BUYER)).await;
@@ -190,7 +190,7 @@ async fn a_repetition_answers_the_same_message() {
         let error = other.await.unwrap_err();
         assert!(matches!(&error, Error::IdTaken(id) if id == "m1"), "{error}");
     }
-    // What the caller does not set may have changed since.
+    // Members that the caller does not set may have changed since.
     for same in [accept().answering(&offers[0]), accept(), dialogue.accept("Yes.").id("m1")] {
         let (sent, params) = tokio::join!(same.into_future(), take(&mut seller));
         assert!(sent.is_ok());
