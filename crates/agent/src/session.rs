@@ -343,9 +343,8 @@ impl Session {
             return Ok(false);
         }
         self.keep_settings(&mut settings, changed);
-        match following {
-            Some(following) => peer.notify_now(&self.notification(following))?,
-            None => {}
+        if let Some(following) = following {
+            peer.notify_now(&self.notification(following))?;
         }
         Ok(true)
     }

@@ -229,7 +229,8 @@ fn read(name: &Ident, fields: &[Field], strict: bool) -> TokenStream {
                 let raw = map.next_value::<::std::boxed::Box<::serde_json::value::RawValue>>()?;
                 let read = |map: &mut crate::wire::One<'_>| -> ::serde_json::Result<#ty> {
                     use ::serde::de::MapAccess as _;
-                    ::std::result::Result::Ok(#value)
+                    let value = #value;
+                    ::std::result::Result::Ok(value)
                 };
                 let value = read(&mut crate::wire::One(&raw)).unwrap_or_else(|_| {
                     slots.#extra_group.#extra.get_or_insert_default().push((key.into(), raw.clone()));

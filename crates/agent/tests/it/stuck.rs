@@ -11,7 +11,7 @@ struct Stuck;
 
 impl Agent for Stuck {
     fn auth_methods(&self, _: &InitializeRequest) -> Vec<AuthMethod> {
-        eprintln!("stuck");
+        writeln!(std::io::stderr(), "stuck").expect("written");
         std::thread::sleep(Duration::from_secs(60));
         Vec::new()
     }

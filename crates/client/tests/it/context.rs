@@ -167,7 +167,7 @@ async fn every_call_of_a_host_has_its_context() {
 
         let params = json!({"sessionId": "s", "mode": "url", "message": "?", "elicitationId": "e", "url": "https://a.b"});
         script.request("elicitation/create", params).await;
-        assert_eq!(next("create_elicitation").await.request_id().is_some(), true);
+        assert!(next("create_elicitation").await.request_id().is_some());
         script.notify("elicitation/complete", json!({"elicitationId": "e"})).await;
         let context = next("elicitation_complete").await;
         assert!(context.request().is_none() && !context.is_cancelled());

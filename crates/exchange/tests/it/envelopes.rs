@@ -5,8 +5,6 @@ mod asking;
 mod beside;
 mod delegating;
 mod directory;
-#[cfg(feature = "events")]
-mod events;
 mod lines;
 mod load;
 mod notifications;

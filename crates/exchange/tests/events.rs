@@ -1,4 +1,6 @@
-//! The events of the feature `events`: one for each message, with latency and success, and without content.
+//! The events of the feature `events`: one for each message, with latency and success, and without content. A test
+//! program of its own: other tests run without a subscriber, and `tracing` caches that nobody is interested.
+#![cfg(feature = "events")]
 
 use std::fmt::Debug;
 use std::sync::{Arc, Mutex};
