@@ -83,6 +83,7 @@ fn limits_of_code() -> BTreeMap<String, String> {
         exchange::limits::ENDED_TASKS,
         exchange::limits::ENDED_TASK_BYTES,
         exchange::limits::OUTPUT_BYTES,
+        exchange::limits::OUTPUT_CHUNK_BYTES,
         exchange::limits::OUTPUT_AHEAD,
         exchange::limits::SUBSCRIPTION_MESSAGES,
         exchange::limits::SUBSCRIPTION_BYTES,

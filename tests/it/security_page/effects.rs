@@ -129,6 +129,7 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "exchange::limits::OUTPUT_BYTES",
         "the oldest chunks of the unread output of a delegation are dropped and reported as a gap",
     ),
+    ("exchange::limits::OUTPUT_CHUNK_BYTES", "each chunk of output counts this much more"),
     ("exchange::limits::OUTPUT_AHEAD", "a missing chunk of output is reported as a gap"),
     (
         "exchange::limits::SUBSCRIPTION_MESSAGES",
