@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::sync::{LazyLock, Once};
 
-use duologue_client::{Host, LocalHost};
+use duologue_client::{Host, HostContext, LocalHost};
 use duologue_schema::{ReadTextFileRequest, SessionId, WriteTextFileRequest};
 
 /// The content of every file inside, and of no other file.
@@ -15,6 +15,7 @@ struct Ground {
     base: PathBuf,
     root: PathBuf,
     host: LocalHost,
+    context: HostContext,
     runtime: tokio::runtime::Runtime,
 }
 
@@ -47,9 +48,13 @@ fn prepared() -> std::io::Result<Ground> {
     link("d/../../outside".as_ref(), "around")?;
     link("../../up".as_ref(), "d/e/up")?;
     let host = LocalHost::new(&root);
-    host.session_started(&SessionId::from("s"), std::slice::from_ref(&root));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build()?;
-    Ok(Ground { base, root, host, runtime })
+    let context = {
+        let _guard = runtime.enter();
+        HostContext::detached()
+    };
+    host.session_started(&context, &SessionId::from("s"), std::slice::from_ref(&root));
+    Ok(Ground { base, root, host, context, runtime })
 }
 
 /// A way to spell a path: each byte below 32 is a part, everything else stands for itself.
@@ -81,7 +86,7 @@ pub fn check(input: &[u8]) {
     REPORT.call_once(|| {
         // A host that refuses everything would pass everything below.
         let request = ReadTextFileRequest::new("s", GROUND.root.join("a"));
-        let read = GROUND.runtime.block_on(GROUND.host.read_text_file(request));
+        let read = GROUND.runtime.block_on(GROUND.host.read_text_file(&GROUND.context, request));
         assert_eq!(read.map(|read| read.content), Ok(INSIDE.to_owned()));
     });
     let Some((first, rest)) = input.split_first() else { return };
@@ -89,7 +94,9 @@ pub fn check(input: &[u8]) {
     let path =
         if first % 2 == 1 { rest } else { format!("{}/{}", GROUND.root.display(), rest.display()).into() };
 
-    let read = GROUND.runtime.block_on(GROUND.host.read_text_file(ReadTextFileRequest::new("s", &path)));
+    let read = GROUND
+        .runtime
+        .block_on(GROUND.host.read_text_file(&GROUND.context, ReadTextFileRequest::new("s", &path)));
     if let Ok(read) = read {
         assert_eq!(read.content, INSIDE, "{} was read", path.display());
     }
@@ -97,7 +104,7 @@ pub fn check(input: &[u8]) {
     let near = path.parent().and_then(|parent| parent.canonicalize().ok());
     if near.is_some_and(|near| near.starts_with(&GROUND.base)) {
         let write = WriteTextFileRequest::new("s", &path, INSIDE);
-        if GROUND.runtime.block_on(GROUND.host.write_text_file(write)).is_ok() {
+        if GROUND.runtime.block_on(GROUND.host.write_text_file(&GROUND.context, write)).is_ok() {
             let written = path.canonicalize().expect("what was written is there");
             assert!(written.starts_with(&GROUND.root), "{} was written", path.display());
             assert_eq!(std::fs::read_to_string(&written).ok().as_deref(), Some(INSIDE));
