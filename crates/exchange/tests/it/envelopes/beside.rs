@@ -220,7 +220,7 @@ async fn attachments_are_bounded_on_both_sides() {
         Err(Error::AttachmentsTooLarge { .. })
     ));
     assert!(peer.notify("t", json!(1)).attachment(large.clone()).await.is_err());
-    // When it arrives.
+    // The receiver checks the size too.
     let (peer, _) = side(1_000).in_memory(side(109));
     for error in [
         peer.query("q").attachment(large.clone()).await.unwrap_err(),
