@@ -260,7 +260,9 @@ fn kind(said: &ParsedLine<'_>) -> String {
     }
 }
 
-/// Returns a match of a pattern, or of its group `secret`, that is not within a placeholder of a secret.
+/// Returns a match of a pattern, or of its group `secret`, that shares no byte with a placeholder of a secret.
+///
+/// A match that shares one is a match of the placeholder's own characters: `].` matches the end of `[secret]/`.
 fn match_outside_placeholders(pattern: &str, text: &str) -> Option<String> {
     // `Secrets::pattern` refuses all others.
     let pattern = regex::Regex::new(pattern).ok().filter(|pattern| !pattern.is_match(""))?;
@@ -268,9 +270,8 @@ fn match_outside_placeholders(pattern: &str, text: &str) -> Option<String> {
         text.match_indices("[secret]").map(|(at, found)| at..at + found.len()).collect();
     pattern.captures_iter(text).find_map(|captures| {
         let found = captures.name("secret").or_else(|| captures.get(0)).filter(|found| !found.is_empty())?;
-        let within =
-            |place: &std::ops::Range<usize>| place.start <= found.start() && found.end() <= place.end;
-        (!placeholders.iter().any(within)).then(|| found.as_str().to_owned())
+        let touches = |place: &std::ops::Range<usize>| found.start() < place.end && place.start < found.end();
+        (!placeholders.iter().any(touches)).then(|| found.as_str().to_owned())
     })
 }
 
