@@ -1,8 +1,6 @@
 //! The context of a request of the client.
 
-use std::sync::{Arc, Mutex};
-
-use duologue_rpc::{CancellationToken, Lock, RequestContext};
+use duologue_rpc::{CancellationToken, RequestContext};
 use duologue_schema::{Meta, RequestId, TraceContext};
 
 use crate::client::ClientHandle;
@@ -15,12 +13,11 @@ use crate::client::ClientHandle;
 pub struct Context {
     client: ClientHandle,
     request: RequestContext,
-    answer_meta: Arc<Mutex<Option<Meta>>>,
 }
 
 impl Context {
     pub(crate) fn new(client: ClientHandle, request: RequestContext) -> Self {
-        Context { client, request, answer_meta: Arc::default() }
+        Context { client, request }
     }
 
     /// Returns the client.
@@ -70,11 +67,11 @@ impl Context {
     }
 
     /// Sets the `_meta` of the response. An error has none.
-    pub fn set_answer_meta(&self, meta: Meta) {
-        *self.answer_meta.lock_unpoisoned() = Some(meta);
+    pub fn set_answer_meta(&self, meta: impl Into<Meta>) {
+        self.request.message_meta().set_answer(meta);
     }
 
     pub(crate) fn answer_meta(&self) -> Option<Meta> {
-        self.answer_meta.lock_unpoisoned().take()
+        self.request.message_meta().take_answer()
     }
 }

@@ -231,7 +231,7 @@ impl Turn {
     }
 
     /// Sets the `_meta` of the response of the turn.
-    pub fn set_answer_meta(&self, meta: Meta) {
+    pub fn set_answer_meta(&self, meta: impl Into<Meta>) {
         self.context().set_answer_meta(meta);
     }
 

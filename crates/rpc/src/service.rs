@@ -12,6 +12,7 @@ use tracing::Instrument;
 use crate::connection::ConnectionState;
 use crate::error::Closed;
 use crate::frame::Frame;
+use crate::message_meta::MessageMeta;
 use crate::peer::Peer;
 use crate::sync::{Lock, spawn};
 use crate::tap::InsideTapPolicy;
@@ -90,7 +91,7 @@ pub struct RequestContext {
     peer: Peer,
     id: RequestId,
     method: &'static str,
-    meta: Option<Meta>,
+    meta: MessageMeta,
     cancellation: CancellationToken,
 }
 
@@ -123,13 +124,20 @@ impl RequestContext {
     /// Returns the `_meta` of the params.
     #[must_use]
     pub fn meta(&self) -> Option<&Meta> {
-        self.meta.as_ref()
+        self.meta.received()
     }
 
     /// Returns the trace context in the `_meta`, to pass it on in the `_meta` of another message.
     #[must_use]
     pub fn trace_context(&self) -> Option<TraceContext> {
-        self.meta()?.trace_context()
+        self.meta.trace_context()
+    }
+
+    /// Returns the place for the `_meta` of the response, which a service of your own sends. The SDKs send that of a
+    /// handler; [`Extensions`](crate::Extensions) do not.
+    #[must_use]
+    pub fn message_meta(&self) -> &MessageMeta {
+        &self.meta
     }
 
     /// Returns true if the peer withdrew the request or the connection ends.
@@ -196,7 +204,7 @@ impl Responder {
     #[must_use]
     pub fn context(&self, method: &'static str, meta: Option<Meta>) -> RequestContext {
         let (id, cancellation) = (self.id.clone(), self.cancellation.clone());
-        RequestContext { peer: self.peer(), id, method, meta, cancellation }
+        RequestContext { peer: self.peer(), id, method, meta: meta.into(), cancellation }
     }
 
     /// Counts bytes that the service adds to the request from earlier messages, until the response is sent.

@@ -67,7 +67,7 @@ impl Agent for Conforming {
             "show" => show(turn).await?,
             "meta" => {
                 let meta = json!({"trace": 1});
-                turn.set_answer_meta(meta.as_object().cloned().unwrap_or_default().into());
+                turn.set_answer_meta(meta.as_object().cloned().unwrap_or_default());
             }
             "relative" => {
                 let mut terminal = CreateTerminalRequest::new("", "true");

@@ -306,8 +306,9 @@ fn sender_and_id<P>(envelope: &Envelope<P>) -> (&str, &str) {
 
 /// Returns the parts of a message that may be stored here. Its `peer` would keep this machine alive.
 fn without_peer<P>(received: Received<P>) -> EnvelopeResult<P> {
+    let meta = received.meta().cloned();
     let mut stored = EnvelopeResult::new(received.envelope);
-    stored.meta = received.beside.received;
+    stored.meta = meta;
     stored
 }
 

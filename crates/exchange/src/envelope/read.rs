@@ -31,7 +31,7 @@ pub(crate) fn read<P: Payload>(
     knows: &SessionLookup,
     params: Option<&RawValue>,
 ) -> Result<Received<P>, Box<InvalidEnvelope>> {
-    let Received { envelope, peer, hops, beside } = read_unopened::<P>(peer, knows, params)?;
+    let Received { envelope, peer, hops, meta } = read_unopened::<P>(peer, knows, params)?;
     let head = EnvelopeHead::valid(&envelope);
     let opened = envelope.open().and_then(|envelope| {
         check_attachments(&peer, &envelope)?;
@@ -40,7 +40,7 @@ pub(crate) fn read<P: Payload>(
     match opened {
         Ok(envelope) => {
             events::received(&envelope);
-            Ok(Received { envelope, peer, hops, beside })
+            Ok(Received { envelope, peer, hops, meta })
         }
         Err(fault) => Err(EnvelopeHead { session: peer.session().cloned(), ..head }.unfit(fault)),
     }

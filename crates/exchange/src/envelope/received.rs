@@ -1,9 +1,8 @@
 //! A received envelope and the address for a reply.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
 
-use duologue_rpc::{Lock as _, Responder};
+use duologue_rpc::{MessageMeta, Responder};
 use duologue_schema::envelope::{AgentId, Envelope, EnvelopeError, EnvelopeId, EnvelopeResult, Payload};
 use duologue_schema::{Meta, SessionId, TraceContext};
 
@@ -23,38 +22,12 @@ pub struct Received<P> {
     /// unless they set another one.
     pub peer: PeerAgent,
     pub(crate) hops: Hops,
-    pub(crate) beside: MetaBeside,
-}
-
-/// The `_meta` beside a message, and the one for its answer.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct MetaBeside {
-    pub(crate) received: Option<Meta>,
-    answer: Arc<Mutex<Option<Meta>>>,
-}
-
-impl MetaBeside {
-    pub(crate) fn of(received: Option<Meta>) -> Self {
-        MetaBeside { received, answer: Arc::default() }
-    }
-
-    pub(crate) fn trace_context(&self) -> Option<TraceContext> {
-        self.received.as_ref()?.trace_context()
-    }
-
-    pub(crate) fn set_answer(&self, meta: Meta) {
-        *self.answer.lock_unpoisoned() = Some(meta);
-    }
-
-    /// Takes the `_meta` of the next answer.
-    pub(crate) fn take_answer(&self) -> Option<Meta> {
-        self.answer.lock_unpoisoned().take()
-    }
+    pub(crate) meta: MessageMeta,
 }
 
 impl<P> Received<P> {
     pub(crate) fn new(envelope: Envelope<P>, peer: PeerAgent, hops: Hops, meta: Option<Meta>) -> Self {
-        Received { envelope, peer, hops, beside: MetaBeside::of(meta) }
+        Received { envelope, peer, hops, meta: meta.into() }
     }
 
     /// Returns the number of handlers that a query or a delegation has passed through.
@@ -66,7 +39,7 @@ impl<P> Received<P> {
     /// Returns the `_meta` beside the envelope.
     #[must_use]
     pub fn meta(&self) -> Option<&Meta> {
-        self.beside.received.as_ref()
+        self.meta.received()
     }
 
     /// Returns the trace context in the `_meta`. A call to a third agent passes it on in one line:
@@ -81,7 +54,7 @@ impl<P> Received<P> {
     /// ```
     #[must_use]
     pub fn trace_context(&self) -> Option<TraceContext> {
-        self.beside.trace_context()
+        self.meta.trace_context()
     }
 
     /// Returns the session of the message, if it has one.
@@ -93,11 +66,11 @@ impl<P> Received<P> {
     /// Sets the `_meta` beside the answer of this handler, which may be an error. The other side's
     /// [`Error`](crate::Error) has no `_meta`. It has no effect on a message without an answer.
     pub fn set_answer_meta(&self, meta: impl Into<Meta>) {
-        self.beside.set_answer(meta.into());
+        self.meta.set_answer(meta);
     }
 
     pub(crate) fn origin(&self) -> ReplyAddress {
-        ReplyAddress::of(&self.envelope, &self.peer, &self.beside)
+        ReplyAddress::of(&self.envelope, &self.peer, &self.meta)
     }
 }
 
@@ -115,13 +88,13 @@ pub(crate) struct ReplyAddress {
     peer: PeerAgent,
     id: EnvelopeId,
     from: AgentId,
-    beside: MetaBeside,
+    meta: MessageMeta,
 }
 
 impl ReplyAddress {
-    pub(crate) fn of<P>(envelope: &Envelope<P>, peer: &PeerAgent, beside: &MetaBeside) -> Self {
-        let beside = MetaBeside { received: None, answer: beside.answer.clone() };
-        ReplyAddress { peer: peer.clone(), id: envelope.id.clone(), from: envelope.from.clone(), beside }
+    pub(crate) fn of<P>(envelope: &Envelope<P>, peer: &PeerAgent, meta: &MessageMeta) -> Self {
+        let (id, from) = (envelope.id.clone(), envelope.from.clone());
+        ReplyAddress { peer: peer.clone(), id, from, meta: meta.without_received() }
     }
 
     /// Creates an envelope that refers to the message and is addressed to its sender.
@@ -137,7 +110,7 @@ impl ReplyAddress {
             Ok(()) => Ok(payload),
             Err(error) => Err(EnvelopeError::internal(error.to_string()).retryable(false)),
         });
-        let meta = self.beside.take_answer();
+        let meta = self.meta.take_answer();
         let answer = match answer {
             Ok(payload) => {
                 let mut result = EnvelopeResult::new(self.reply(payload));

@@ -4,7 +4,7 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
-use duologue_rpc::CancellationToken;
+use duologue_rpc::{CancellationToken, MessageMeta};
 use duologue_schema::envelope::{
     Delegate, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeParams, Notify, Question, TaskState,
     TaskStatus,
@@ -13,7 +13,7 @@ use duologue_schema::{Json, Meta, SessionId, TraceContext};
 
 use super::events;
 use super::outgoing::MessageOptions;
-use super::received::{MetaBeside, ReplyAddress};
+use super::received::ReplyAddress;
 use super::{OutputBuilder, QueryBuilder, Received};
 use crate::error::Result;
 use crate::hops::Hops;
@@ -34,7 +34,7 @@ pub struct ReceivedTask {
     /// calls of this handler, in every task.
     pub peer: PeerAgent,
     hops: Hops,
-    beside: MetaBeside,
+    meta: MessageMeta,
     cancellation: CancellationToken,
     phase: Arc<Mutex<TaskPhase>>,
     /// No progress follows the end. A sender keeps the lock, so the end waits for it. A `Tap` that calls
@@ -76,11 +76,11 @@ impl Drop for OpenQuestion {
 
 impl ReceivedTask {
     pub(crate) fn new(received: Received<Delegate>, cancellation: CancellationToken) -> Self {
-        let Received { envelope, peer, hops, beside } = received;
+        let Received { envelope, peer, hops, meta } = received;
         let (envelope, reports) = (Arc::new(envelope), Arc::default());
         let phase = TaskPhase { updated_ms: now_ms(), ..TaskPhase::default() };
         let phase = Arc::new(Mutex::new(phase));
-        ReceivedTask { envelope, peer, hops, beside, cancellation, phase, reports }
+        ReceivedTask { envelope, peer, hops, meta, cancellation, phase, reports }
     }
 
     /// Returns the number of handlers that the task has passed through.
@@ -92,13 +92,13 @@ impl ReceivedTask {
     /// Returns the `_meta` beside the envelope.
     #[must_use]
     pub fn meta(&self) -> Option<&Meta> {
-        self.beside.received.as_ref()
+        self.meta.received()
     }
 
     /// Returns the trace context in the `_meta`; see [`Received::trace_context`].
     #[must_use]
     pub fn trace_context(&self) -> Option<TraceContext> {
-        self.beside.trace_context()
+        self.meta.trace_context()
     }
 
     /// Returns the session of the task.
@@ -110,7 +110,7 @@ impl ReceivedTask {
     /// Sets the `_meta` beside the next answer: the ack until it is sent, then the result or the error
     /// that ends the task.
     pub fn set_answer_meta(&self, meta: impl Into<Meta>) {
-        self.beside.set_answer(meta.into());
+        self.meta.set_answer(meta);
     }
 
     /// Returns true if the priority is urgent or critical. The task may then use the slot for urgent
@@ -269,7 +269,7 @@ impl ReceivedTask {
     }
 
     pub(crate) fn origin(&self) -> ReplyAddress {
-        ReplyAddress::of(&self.envelope, &self.peer, &self.beside)
+        ReplyAddress::of(&self.envelope, &self.peer, &self.meta)
     }
 
     /// Waits for progress that is being sent, and ignores later progress.
@@ -279,7 +279,7 @@ impl ReceivedTask {
 
     /// Takes the `_meta` of the message that ends the task.
     pub(crate) fn take_answer_meta(&self) -> Option<Meta> {
-        self.beside.take_answer()
+        self.meta.take_answer()
     }
 
     fn change(&self, change: impl FnOnce(&mut TaskPhase)) {

@@ -183,9 +183,9 @@ pub(crate) fn reply<P: Payload>(service: &ExchangeService, notification: Incomin
     let received = read_unopened::<P>(peer, knows, notification.params);
     handled::<P>(
         peer,
-        received.map(|Received { envelope, beside, .. }| {
+        received.map(|Received { envelope, meta, .. }| {
             let mut reply = EnvelopeResult::new(envelope);
-            reply.meta = beside.received;
+            reply.meta = meta.received().cloned();
             peer.link.envelopes.handle(|machine| machine.reply_notification(&P::KIND, reply))
         }),
     )

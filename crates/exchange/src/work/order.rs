@@ -1,9 +1,8 @@
 //! A received work order with its context.
 
 use std::ops::Deref;
-use std::sync::{Arc, Mutex};
 
-use duologue_rpc::{CancellationToken, Lock as _};
+use duologue_rpc::{CancellationToken, MessageMeta};
 use duologue_schema::work::WorkInput;
 use duologue_schema::{Meta, SessionId, TraceContext};
 
@@ -37,9 +36,8 @@ pub struct WorkOrder {
     /// A handle on the sender, in the session of the order. `None` for an order of a local
     /// [`Workflow`](super::Workflow).
     pub peer: Option<PeerAgent>,
-    meta: Option<Meta>,
+    meta: MessageMeta,
     withdrawn: Option<CancellationToken>,
-    answer_meta: Arc<Mutex<Option<Meta>>>,
 }
 
 impl WorkOrder {
@@ -50,26 +48,32 @@ impl WorkOrder {
         meta: Option<Meta>,
         withdrawn: CancellationToken,
     ) -> Self {
-        WorkOrder { id, peer: Some(peer), meta, withdrawn: Some(withdrawn), ..WorkOrder::from(input) }
+        WorkOrder {
+            id,
+            peer: Some(peer),
+            meta: meta.into(),
+            withdrawn: Some(withdrawn),
+            ..WorkOrder::from(input)
+        }
     }
 
     /// Sets the `_meta` of a local order.
     #[must_use]
     pub fn with_meta(mut self, meta: impl Into<Option<Meta>>) -> Self {
-        self.meta = meta.into();
+        self.meta = meta.into().into();
         self
     }
 
     /// Returns the `_meta` beside the order.
     #[must_use]
     pub fn meta(&self) -> Option<&Meta> {
-        self.meta.as_ref()
+        self.meta.received()
     }
 
     /// Returns the trace context in the `_meta`, to pass it on.
     #[must_use]
     pub fn trace_context(&self) -> Option<TraceContext> {
-        self.meta()?.trace_context()
+        self.meta.trace_context()
     }
 
     /// Returns the session of the order, if it has one.
@@ -101,19 +105,19 @@ impl WorkOrder {
 
     /// Sets the `_meta` beside the output.
     pub fn set_answer_meta(&self, meta: impl Into<Meta>) {
-        *self.answer_meta.lock_unpoisoned() = Some(meta.into());
+        self.meta.set_answer(meta);
     }
 
     /// Returns the place of the `_meta` beside the output.
-    pub(crate) fn answer_meta(&self) -> Arc<Mutex<Option<Meta>>> {
-        self.answer_meta.clone()
+    pub(crate) fn answer_meta(&self) -> MessageMeta {
+        self.meta.without_received()
     }
 }
 
 /// Creates a local order.
 impl From<WorkInput> for WorkOrder {
     fn from(input: WorkInput) -> Self {
-        WorkOrder { input, id: None, peer: None, meta: None, withdrawn: None, answer_meta: Arc::default() }
+        WorkOrder { input, id: None, peer: None, meta: MessageMeta::default(), withdrawn: None }
     }
 }
 

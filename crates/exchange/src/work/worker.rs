@@ -3,7 +3,7 @@
 use std::future::{Future, IntoFuture};
 use std::sync::Arc;
 
-use duologue_rpc::{Error as RpcError, Incoming, Lock as _, Responder};
+use duologue_rpc::{Error as RpcError, Incoming, Responder};
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_schema::params_fault;
 use duologue_schema::work::{ORDER_ID_CHARS, WorkInput, WorkOutput, WorkParams, WorkResult};
@@ -236,7 +236,7 @@ pub(crate) fn request(
 pub(super) async fn run(worker: Arc<dyn ErasedWorker>, order: WorkOrder) -> WorkOutcome {
     let answer_meta = order.answer_meta();
     let mut result = WorkResult::new(worker.work(order).await?);
-    result.meta = answer_meta.lock_unpoisoned().take();
+    result.meta = answer_meta.take_answer();
     Ok(result)
 }
 
