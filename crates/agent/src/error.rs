@@ -135,10 +135,12 @@ impl Error {
     ///
     /// An error with which the client responded to a request of the agent becomes `-32603`, so that it does not look
     /// like an answer to the request of the client. Its `data` has the method, the code, the message, and the client's
-    /// `data` of up to 4 KiB. The other
-    /// errors of this crate have the [`user_message`](Self::user_message), and `Display` as the `detail` in `data`.
+    /// `data` of up to 4 KiB. Of a longer message it has the first 4 KiB. The other errors of this crate have the [`user_message`](Self::user_message), and `Display` as the `detail` in `data`.
     #[must_use]
-    pub fn into_wire(self) -> WireError {
+    pub fn into_wire(mut self) -> WireError {
+        if let Error::Refused { error, .. } = &mut self {
+            error.message = start_of(&error.message).to_owned().into();
+        }
         let message = self.user_message();
         match self {
             Error::Response(error) => error,
@@ -171,6 +173,12 @@ fn action(method: &'static str) -> &'static str {
         other if other.starts_with("terminal/") => "control a program",
         other => other,
     }
+}
+
+/// Returns the first [`Error::DATA_BYTES`] of a text, up to the end of a character.
+fn start_of(text: &str) -> &str {
+    let end = (0..=text.len().min(Error::DATA_BYTES)).rev().find(|end| text.is_char_boundary(*end));
+    &text[..end.unwrap_or(0)]
 }
 
 /// Describes a capability of the client, as the continuation of "an editor that".
@@ -225,5 +233,21 @@ impl From<std::io::Error> for Error {
 impl From<serde_json::Error> for Error {
     fn from(error: serde_json::Error) -> Self {
         Error::Other(Box::new(error))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_error_of_the_client_is_shortened() {
+        let long = "é".repeat(5 << 20);
+        let error =
+            Error::Refused { method: None, error: WireError::internal(long.clone()).data(json!(long)) };
+        let error = error.into_wire();
+        let quoted = "é".repeat(2 << 10);
+        assert!(error.message.ends_with(&format!(": {quoted} (-32603)")), "{}", &error.message[..200]);
+        assert_eq!(json!(error.data), json!({ "method": null, "code": -32603, "message": quoted }));
     }
 }

@@ -194,10 +194,12 @@ impl<A: Agent> AgentService<A> {
             }
             ClientRequest::DeleteSession(request) => {
                 let context = context(&responder, &request.meta);
+                // A session that is loaded later has the same id.
+                let session = shared.session(&request.session_id);
                 answer(responder, async move {
-                    let id = request.session_id.clone();
                     shared.agent.delete_session(&context, request).await?;
-                    if let Some(session) = shared.sessions.remove(&id) {
+                    if let Some(session) = session {
+                        shared.sessions.forget(&session);
                         session.cancel_turn();
                     }
                     answered!(DeleteSessionResponse::new(), context)

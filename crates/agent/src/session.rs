@@ -282,7 +282,7 @@ impl Session {
         if self.inner.turn.borrow().is_some() {
             return Err(error);
         }
-        tracing::warn!(session = %self.inner.id, %error, "an update outside of a turn");
+        tracing::debug!(session = %self.inner.id, %error, "an update outside of a turn");
         Ok(self.client().accepts(update))
     }
 

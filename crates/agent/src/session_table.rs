@@ -30,13 +30,6 @@ impl SessionTable {
         self.0.lock_unpoisoned().current.get(id).cloned()
     }
 
-    /// Removes all sessions of an id. Returns the current one.
-    pub(crate) fn remove(&self, id: &SessionId) -> Option<Session> {
-        let mut sessions = self.0.lock_unpoisoned();
-        sessions.replaced.remove(id);
-        sessions.current.remove(id)
-    }
-
     /// Removes a session, unless another one was restored with its id.
     pub(crate) fn forget(&self, session: &Session) {
         let mut sessions = self.0.lock_unpoisoned();

@@ -1,6 +1,6 @@
 //! Turns: the work between a prompt and its response.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::{Arc, Mutex};
 
@@ -89,6 +89,8 @@ impl Running {
 struct OpenCallIds {
     positions: HashMap<ToolCallId, u64>,
     next: u64,
+    /// The open calls that the end of the turn leaves open.
+    detached: HashSet<ToolCallId>,
 }
 
 /// Returns the id of a tool call whose status an update sets, and true if the call is open then.
@@ -112,15 +114,27 @@ impl OpenCallIds {
     /// Removes a call that an update ends.
     fn end(&mut self, update: &SessionUpdate) {
         if let Some((id, false)) = status_of(update) {
-            self.positions.remove(id);
+            self.remove(id);
+        }
+    }
+
+    fn remove(&mut self, id: &ToolCallId) {
+        self.positions.remove(id);
+        self.detached.remove(id);
+    }
+
+    /// Leaves a call open at the end of the turn, also if the turn updates it again.
+    fn detach(&mut self, id: &ToolCallId) {
+        if self.positions.remove(id).is_some() && self.detached.len() < Turn::OPEN_CALLS {
+            self.detached.insert(id.clone());
         }
     }
 
     fn apply(&mut self, update: &SessionUpdate) {
         let Some((id, is_open)) = status_of(update) else { return };
         if !is_open {
-            self.positions.remove(id);
-        } else if self.positions.len() < Turn::OPEN_CALLS {
+            self.remove(id);
+        } else if !self.detached.contains(id) && self.positions.len() < Turn::OPEN_CALLS {
             self.positions.entry(id.clone()).or_insert(self.next);
             self.next += 1;
         }
@@ -318,7 +332,7 @@ impl Turn {
 
     /// Leaves a tool call open at the end of the turn.
     pub(crate) fn detach_call(&self, id: &ToolCallId) -> Result<()> {
-        self.with_running(|running| running.open_calls.positions.remove(id)).map(drop)
+        self.with_running(|running| running.open_calls.detach(id))
     }
 
     /// Changes the buffered messages, unless the turn has ended.

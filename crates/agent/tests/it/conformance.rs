@@ -58,7 +58,11 @@ impl Agent for Conforming {
         Ok(SessionSetup::new())
     }
 
-    async fn delete_session(&self, _: &Context, _: DeleteSessionRequest) -> Result<()> {
+    /// Takes ten seconds for the session `slow`.
+    async fn delete_session(&self, _: &Context, request: DeleteSessionRequest) -> Result<()> {
+        if request.session_id.as_str() == "slow" {
+            tokio::time::sleep(Duration::from_secs(10)).await;
+        }
         Ok(())
     }
 
@@ -291,6 +295,21 @@ async fn a_deleted_session_has_no_turn() {
         assert_eq!(expect_answer(&mut client, prompt).await["result"]["stopReason"], "cancelled");
         let prompt = client.prompt(&session, "again").await;
         assert_eq!(expect_answer(&mut client, prompt).await["error"]["code"], -32002);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_slow_delete_leaves_the_session_that_was_loaded_meanwhile() {
+    in_time(async {
+        let (mut client, _) = client_of(json!({})).await;
+        let delete = client.send_request("session/delete", json!({"sessionId": "slow"})).await;
+        client.probe().await;
+        let restored = client.send_request("session/load", load("slow", "tmp")).await;
+        expect_text(&mut client, "replayed").await;
+        assert!(expect_answer(&mut client, restored).await["result"].is_object());
+        assert!(expect_answer(&mut client, delete).await["result"].is_object());
+        assert_eq!(kinds(&mut client, "slow", "show").await, ["agent_message_chunk"]);
     })
     .await;
 }
