@@ -1,5 +1,6 @@
 //! Errors of calls to the other agent.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use duologue_rpc::Error as RpcError;
@@ -32,10 +33,10 @@ pub enum Error {
     },
     /// The other agent answered with an error, or ended an accepted task with one.
     #[error("the other agent returned an error: {0}")]
-    Response(EnvelopeError),
+    Response(AnswerError),
     /// The other agent did not accept the task.
     #[error("the other agent rejected the task: {0}")]
-    Declined(EnvelopeError),
+    Declined(AnswerError),
     /// No response arrived in time, or a broadcast found no room in the output. A response that
     /// comes later is dropped and counted.
     #[error("{} within {after:?}", awaited(kind))]
@@ -102,6 +103,34 @@ pub enum Error {
     Connection(RpcError),
 }
 
+/// The error of the other agent in its answer, with the `_meta` beside it. It derefs to the
+/// [`EnvelopeError`].
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+#[error("{fault}")]
+#[non_exhaustive]
+pub struct AnswerError {
+    /// The error.
+    pub fault: EnvelopeError,
+    /// The `_meta` beside the answer: that which [`set_answer_meta`] of the other side's handler set.
+    ///
+    /// [`set_answer_meta`]: crate::envelope::Received::set_answer_meta
+    pub meta: Option<Meta>,
+}
+
+impl AnswerError {
+    pub(crate) fn new(fault: EnvelopeError, meta: Option<Meta>) -> Self {
+        AnswerError { fault, meta }
+    }
+}
+
+impl Deref for AnswerError {
+    type Target = EnvelopeError;
+
+    fn deref(&self) -> &EnvelopeError {
+        &self.fault
+    }
+}
+
 /// The result of calls to the other agent.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
@@ -111,7 +140,7 @@ impl Error {
     #[must_use]
     pub fn fault(&self) -> EnvelopeError {
         let code = match self {
-            Error::Response(fault) | Error::Declined(fault) => return fault.clone(),
+            Error::Response(answer) | Error::Declined(answer) => return answer.fault.clone(),
             Error::NotSupported { .. } => EnvelopeErrorCode::UnknownKind,
             Error::NoSession { .. } => EnvelopeErrorCode::InvalidParameter,
             Error::Timeout { .. } => EnvelopeErrorCode::Timeout,
@@ -133,6 +162,37 @@ impl Error {
         self.fault().code
     }
 
+    /// Returns the `_meta` beside the other agent's error. A local error has none.
+    ///
+    /// ```
+    /// # include!(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/doc/pair.in"));
+    /// # use duologue_exchange::envelope::*;
+    /// use duologue_schema::Meta;
+    ///
+    /// struct Metered;
+    ///
+    /// impl EnvelopeHandler for Metered {
+    ///     async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+    ///         query.set_answer_meta(Meta::from_iter([("example.com/quota", 0)]));
+    ///         Err(EnvelopeError::overloaded("the quota of today is used up"))
+    ///     }
+    /// }
+    ///
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() {
+    /// # let peer = agent_that_answers_with(Metered);
+    /// let error = peer.query("Who is free?").await.unwrap_err();
+    /// assert_eq!(error.meta().and_then(|meta| meta.get("example.com/quota")), Some(0));
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        match self {
+            Error::Response(answer) | Error::Declined(answer) => answer.meta.as_ref(),
+            _ => None,
+        }
+    }
+
     /// Returns true if the same message may succeed later.
     #[must_use]
     pub fn is_retryable(&self) -> bool {
@@ -141,7 +201,7 @@ impl Error {
 
     pub(crate) fn of_call(kind: EnvelopeKind, error: RpcError) -> Self {
         match error {
-            RpcError::Response(error) => Error::Response(fault_of(&error)),
+            RpcError::Response(error) => Error::Response(answer_of(&error)),
             RpcError::Decode { error, .. } => {
                 let fault =
                     EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, params_fault("result", &error));
@@ -196,9 +256,9 @@ fn awaited(kind: &EnvelopeKind) -> String {
     }
 }
 
-/// Returns the error in the envelope of a JSON-RPC error. Without an envelope the JSON-RPC code is
-/// mapped to the nearest one.
-pub(crate) fn fault_of(error: &WireError) -> EnvelopeError {
+/// Returns the error in the envelope of a JSON-RPC error, and the `_meta` beside it. Without an envelope the
+/// JSON-RPC code is mapped to the nearest one.
+pub(crate) fn answer_of(error: &WireError) -> AnswerError {
     /// Contains only the error: mistakes in the rest of the envelope do not matter.
     #[derive(Deserialize)]
     struct Data {
@@ -208,10 +268,21 @@ pub(crate) fn fault_of(error: &WireError) -> EnvelopeError {
     struct Around {
         payload: EnvelopeError,
     }
-    match error.data.as_ref().and_then(|data| data.parse::<Data>().ok()) {
+    let fault = match error.data.as_ref().and_then(|data| data.parse::<Data>().ok()) {
         Some(data) => data.envelope.payload,
         None => EnvelopeError::of(EnvelopeErrorCode::from_rpc(error.code), error.message.clone()),
+    };
+    AnswerError::new(fault, meta_of(error))
+}
+
+/// Returns the `_meta` in the data of a JSON-RPC error. A value of another form counts as none.
+pub(crate) fn meta_of(error: &WireError) -> Option<Meta> {
+    #[derive(Deserialize)]
+    struct Beside {
+        #[serde(rename = "_meta")]
+        meta: Meta,
     }
+    error.data.as_ref()?.parse::<Beside>().ok().map(|beside| beside.meta)
 }
 
 /// Returns the JSON-RPC error that carries an error envelope.

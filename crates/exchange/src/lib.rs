@@ -36,7 +36,7 @@ pub mod work;
 #[cfg(not(feature = "envelope"))]
 pub use disabled::{Exchange, ExchangeConnector, ExchangeService, PeerAgent, PendingSession};
 #[cfg(feature = "envelope")]
-pub use error::{Error, Result};
+pub use error::{AnswerError, Error, Result};
 #[cfg(feature = "envelope")]
 pub use exchange::{Exchange, ExchangeConnector};
 #[cfg(feature = "envelope")]

@@ -148,10 +148,8 @@ impl From<crate::Error> for Error {
     /// Passes on the code of another agent's error, but not its text.
     fn from(error: crate::Error) -> Self {
         match error {
-            crate::Error::Response(fault)
-            | crate::Error::Declined(fault)
-            | crate::Error::Answer { fault, .. } => {
-                Error::other(format!("another agent failed ({})", fault.code))
+            crate::Error::Response(_) | crate::Error::Declined(_) | crate::Error::Answer { .. } => {
+                Error::other(format!("another agent failed ({})", error.code()))
             }
             other => Error::other(other),
         }

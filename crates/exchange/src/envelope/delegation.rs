@@ -19,7 +19,7 @@ use super::output::OutputOrder;
 use super::request::millis;
 use super::subscription::SubscriptionQueue;
 use super::{OutputStream, Received, Subscription};
-use crate::error::{Error, Result};
+use crate::error::{AnswerError, Error, Result};
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
 
@@ -179,7 +179,7 @@ impl DelegateBuilder {
                 delegation.ack_meta = meta;
                 Ok(delegation)
             }
-            Ok(ack) => Err(Error::Declined(refusal(ack.envelope.payload))),
+            Ok(ack) => Err(Error::Declined(AnswerError::new(refusal(ack.envelope.payload), ack.meta))),
             Err(error @ Error::Response(_)) => Err(error),
             Err(error) => {
                 let envelopes = &delegation.peer.link.envelopes;
@@ -320,7 +320,9 @@ impl Delegation {
         signal.over.cancelled().await;
         match self.peer.link.envelopes.with(|machine| machine.claim(&self.id)) {
             Some(DelegationEnd::Result(end, _)) => Ok(self.message(end)),
-            Some(DelegationEnd::Error(end, _)) => Err(Error::Response(end.envelope.payload)),
+            Some(DelegationEnd::Error(end, _)) => {
+                Err(Error::Response(AnswerError::new(end.envelope.payload, end.meta)))
+            }
             Some(DelegationEnd::Lost(error)) => Err(error),
             // The end is kept as long as the handle, so it is always there.
             None => Err(Error::Cancelled),

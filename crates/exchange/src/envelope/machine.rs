@@ -22,7 +22,7 @@ use super::subscription::{Subscriber, SubscriptionQueue};
 use super::task_runner::RunningTask;
 use super::task_slots::TaskSlots;
 use super::{PROGRESS, Received};
-use crate::error::Error;
+use crate::error::{AnswerError, Error};
 
 /// The response to a request.
 pub(crate) type EnvelopeReply = Result<EnvelopeResult, Error>;
@@ -173,7 +173,9 @@ impl EnvelopeMachine {
         };
         match target {
             ReplyTarget::Request(waiter) => {
-                self.reply(Some(waiter), Err(Error::Response(error.envelope.payload)))
+                let meta = error.meta().cloned();
+                let answer = AnswerError::new(error.envelope.payload, meta);
+                self.reply(Some(waiter), Err(Error::Response(answer)))
             }
             ReplyTarget::Delegation(task) => {
                 Some(vec![self.end(task, DelegationEnd::Error(without_peer(error), bytes))])

@@ -63,8 +63,8 @@ impl<P> Received<P> {
         self.peer.session()
     }
 
-    /// Sets the `_meta` beside the answer of this handler, which may be an error. The other side's
-    /// [`Error`](crate::Error) has no `_meta`. It has no effect on a message without an answer.
+    /// Sets the `_meta` beside the answer of this handler. The other side reads that of an error with
+    /// [`Error::meta`](crate::Error::meta). It has no effect on a message without an answer.
     pub fn set_answer_meta(&self, meta: impl Into<Meta>) {
         self.meta.set_answer(meta);
     }

@@ -17,7 +17,7 @@ use super::events::{self, EventClock};
 use super::machine::EnvelopeReply;
 use super::outgoing::{MessageOptions, message_options, with_attachments};
 use super::{Received, ReceivedTask, read};
-use crate::error::{Error, Result};
+use crate::error::{AnswerError, Error, Result};
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
 
@@ -200,7 +200,8 @@ impl EnvelopeRequest {
         self.fits(&answer).map_err(unfit)?;
         if answer.kind == EnvelopeKind::Error {
             // Some peers cannot respond with an error in another way.
-            return Err(Error::Response(answer.open::<EnvelopeError>().map_err(unfit)?.payload));
+            let fault = answer.open::<EnvelopeError>().map_err(unfit)?.payload;
+            return Err(Error::Response(AnswerError::new(fault, meta)));
         }
         let answer = answer.open().map_err(unfit)?;
         read::check_attachments(&self.peer, &answer).map_err(unfit)?;

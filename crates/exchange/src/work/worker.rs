@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 
 use super::order::WorkOrder;
 use super::order_cache::WorkOutcome;
-use crate::error::{Error, Result, fault_of};
+use crate::error::{AnswerError, Error, Result, answer_of, meta_of};
 use crate::hops::Hops;
 use crate::peer_agent::PeerAgent;
 use crate::service::{ExchangeService, SessionLookup};
@@ -144,9 +144,9 @@ pub struct WorkBuilder {
 impl WorkBuilder {
     /// Sets an id, so that the order can be sent again, for example after a timeout. The other side
     /// performs it once on this connection: a repetition waits for the same run, or has its output
-    /// with `duplicate` in the [`WorkResult`]. Another order with the same id is a `conflict`, also one
-    /// with the same `params` in another order. An order
-    /// that could not be attempted frees its id. 1 to 128 characters. By default an order has no id.
+    /// with `duplicate` in the [`WorkResult`]. Another order with the same id is a `conflict`; neither the
+    /// order of members nor the spelling of numbers makes another one. An order that could not be
+    /// attempted frees its id. 1 to 128 characters. By default an order has no id.
     ///
     /// A side that does not know ids performs a repeated order again.
     pub fn id(mut self, id: impl Into<String>) -> Self {
@@ -271,10 +271,10 @@ fn to_wire(fault: &EnvelopeError) -> WireError {
     WireError::new(fault.code.rpc_code(), fault.message.clone()).data(data)
 }
 
-fn from_wire(error: &WireError) -> EnvelopeError {
+fn from_wire(error: &WireError) -> AnswerError {
     match error.data.as_ref().and_then(|data| data.parse::<EnvelopeError>().ok()) {
-        Some(fault) => fault.message(error.message.clone()),
-        None => fault_of(error),
+        Some(fault) => AnswerError::new(fault.message(error.message.clone()), meta_of(error)),
+        None => answer_of(error),
     }
 }
 

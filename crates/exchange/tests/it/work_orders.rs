@@ -190,11 +190,11 @@ async fn an_order_that_cannot_be_tried_is_an_error(wire: Wire) {
     };
     let fault = refused("refuse").await;
     assert_eq!(
-        (fault.code, fault.message.as_str(), fault.retryable),
-        (EnvelopeErrorCode::Overloaded, "come back later", true)
+        (&fault.code, fault.message.as_str(), fault.retryable),
+        (&EnvelopeErrorCode::Overloaded, "come back later", true)
     );
     let fault = refused("dance").await;
-    assert_eq!((fault.code, fault.retryable), (EnvelopeErrorCode::NotFound, false));
+    assert_eq!((&fault.code, fault.retryable), (&EnvelopeErrorCode::NotFound, false));
     assert_eq!(refused("panic").await.code, EnvelopeErrorCode::Internal);
     // The connection has seen worse.
     agent.peer_agent().work(order("write")).await.expect("an output");
@@ -382,7 +382,7 @@ async fn a_repeated_order_is_performed_once(wire: Wire) {
         assert_eq!((result.output.summary.as_str(), result.duplicate), ("run 1 of a", duplicate));
     }
     let Err(Error::Response(fault)) = result("build", "a").await else { panic!("another order") };
-    assert_eq!((fault.code, fault.retryable), (EnvelopeErrorCode::Conflict, false));
+    assert_eq!((&fault.code, fault.retryable), (&EnvelopeErrorCode::Conflict, false));
     // Without an id, and with another one, it is another order.
     assert_eq!(peer.work(order("write")).await.expect("an output").summary, "run 2 of none");
     assert_eq!(result("write", "b").await.expect("an output").output.summary, "run 3 of b");

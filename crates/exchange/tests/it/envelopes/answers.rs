@@ -385,6 +385,38 @@ async fn errors_of_those_who_know_no_envelopes() {
     desk.agent.respond(&asked, json!({ "envelope": error })).await;
     let got = query.await.unwrap().unwrap_err();
     assert!(matches!(&got, Error::Response(fault) if fault.code == EnvelopeErrorCode::Overloaded), "{got}");
+    assert_eq!(got.meta(), None);
+}
+
+/// The `_meta` of an error is read from every form that an error has, and another value is ignored.
+#[tokio::test(start_paused = true)]
+async fn the_meta_of_an_error_is_read_from_every_form() {
+    let mut desk = named().await;
+    let fault = json!({"code": "tired", "message": "not now", "retryable": true});
+    for (meta, expected) in [(json!({"cost": 2}), Some(2)), (json!([2]), None), (json!(null), None)] {
+        let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
+        let data = json!({"envelope": reply(&asked, "error", fault.clone()), "_meta": meta});
+        desk.fails(&asked, json!({"code": -32603, "message": "no", "data": data})).await;
+        let error = query.await.unwrap().unwrap_err();
+        assert_eq!(error.meta().and_then(|meta| meta.get("cost")), expected, "{meta}");
+        assert_eq!(error.code().as_str(), "tired");
+    }
+    let meta = || json!({"cost": 3});
+    // Without an envelope, as the result, and as a notification.
+    let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
+    desk.fails(&asked, json!({"code": -32601, "message": "no", "data": {"_meta": meta()}})).await;
+    let without = query.await.unwrap().unwrap_err();
+    let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
+    let error = json!({"envelope": reply(&asked, "error", fault.clone()), "_meta": meta()});
+    desk.agent.respond(&asked, error).await;
+    let result = query.await.unwrap().unwrap_err();
+    let (query, asked) = desk.asks("_session/query", desk.peer.query("why?")).await;
+    let params = json!({"sessionId": "s", "envelope": reply(&asked, "error", fault), "_meta": meta()});
+    desk.agent.notify("_session/error", params).await;
+    let notified = query.await.unwrap().unwrap_err();
+    for error in [without, result, notified] {
+        assert_eq!(error.meta().and_then(|meta| meta.get("cost")), Some(3), "{error}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -154,18 +154,50 @@ async fn a_call_through_the_peer_of_a_message_continues_its_trace() {
     assert_eq!(here.all(), [r#"query None Some("b7ad6b7169203331")"#, "query None None"]);
 }
 
-/// The caller of a query has no use for it, but a relay passes it on.
-#[tokio::test(start_paused = true)]
-async fn the_error_of_a_handler_has_its_meta() {
-    struct Refusing;
+/// Refuses everything, at the time that the task names.
+struct Refusing;
 
-    impl EnvelopeHandler for Refusing {
-        async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
-            query.set_answer_meta(answer("error"));
-            Err(EnvelopeError::internal("no"))
-        }
+impl EnvelopeHandler for Refusing {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities::new("refusing").max_concurrent_tasks(1)
     }
 
+    async fn query(&self, query: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+        query.set_answer_meta(answer("error"));
+        Err(EnvelopeError::internal("no"))
+    }
+
+    async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
+        task.set_answer_meta(answer("ack"));
+        if task.task == "early" { Err(EnvelopeError::not_authorized("no")) } else { Ok(Ack::new(true)) }
+    }
+
+    async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
+        task.set_answer_meta(answer("end"));
+        Err(EnvelopeError::internal("no"))
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_meta_of_an_error_is_readable() {
+    let (peer, _) = Exchange::new().in_memory(Exchange::new().envelope_handler(Refusing));
+    let error = peer.query("q").await.unwrap_err();
+    assert_eq!(answer_of(error.meta()).as_deref(), Some("error"), "{error}");
+    let declined = peer.delegate("early").await.unwrap_err();
+    assert!(matches!(&declined, Error::Declined(why) if why.code == EnvelopeErrorCode::NotAuthorized));
+    assert_eq!(answer_of(declined.meta()).as_deref(), Some("ack"));
+    let ended = peer.delegate("late").await.unwrap().result().await.unwrap_err();
+    assert_eq!(
+        (ended.code(), answer_of(ended.meta()).as_deref()),
+        (EnvelopeErrorCode::Internal, Some("end"))
+    );
+    let unknown = peer.task_status("none").await.unwrap_err();
+    assert_eq!(unknown.meta(), None);
+}
+
+/// On the wire it stands beside the envelope.
+#[tokio::test(start_paused = true)]
+async fn the_error_of_a_handler_has_its_meta() {
     let (transport, mut client) = Wire::Memory.scripted();
     let exchange = Exchange::new().envelope_handler(Refusing);
     tokio::spawn(Server::new(Quiet).exchange(exchange).serve(transport));

@@ -57,7 +57,7 @@ pub(super) async fn notified(peer: &PeerAgent) -> Result<()> {
 pub(super) async fn refused(peer: &PeerAgent) -> Result<()> {
     match task(peer, "refuse").await {
         Err(Error::Declined(fault)) => same(
-            (fault.code, fault.message.as_str(), fault.retryable),
+            (fault.code.clone(), fault.message.as_str(), fault.retryable),
             (EnvelopeErrorCode::NotAuthorized, "not for you", false),
         ),
         other => Err(format!("{other:?} is no refusal").into()),

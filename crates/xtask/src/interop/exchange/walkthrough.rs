@@ -78,7 +78,7 @@ pub(super) fn fault<T: Debug>(
 ) -> Result<()> {
     match answer {
         Err(Error::Response(fault)) => {
-            same((fault.code, fault.message.as_str(), fault.retryable), (code, message, retryable))
+            same((fault.code.clone(), fault.message.as_str(), fault.retryable), (code, message, retryable))
         }
         other => Err(format!("{other:?} is no fault of the other side").into()),
     }
