@@ -87,7 +87,7 @@ impl<A: Agent> AgentService<A> {
         let known = sessions.clone();
         // Handlers keep the id for longer than the message is counted, so its length is limited.
         let knows = move |id: &SessionId| id.as_str().len() <= Limits::ID_BYTES && known.contains(id);
-        let exchange = exchange.start(peer, knows);
+        let exchange = exchange.start(peer, knows, sessions.downgrade());
         let client = ClientHandle::new(peer.clone(), exchange.peer_agent().clone(), clear_policy);
         AgentService {
             shared: Arc::new(Shared {

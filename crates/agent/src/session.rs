@@ -16,6 +16,8 @@ use crate::agent::SessionSetup;
 use crate::client::{ClearMode, ClientHandle};
 use crate::error::{Error, Result};
 use crate::message::without_clear;
+#[cfg(feature = "exchange")]
+use crate::session_table::WeakSessionTable;
 use crate::settings::OfferedSettings;
 use crate::turn::{TurnState, ends_call};
 
@@ -194,6 +196,43 @@ impl Session {
     #[cfg(feature = "exchange")]
     pub fn peer_agent(&self) -> duologue_exchange::PeerAgent {
         self.inner.client.peer_agent().in_session(self.inner.id.clone())
+    }
+
+    /// Returns the session of a message of the other agent, by its `peer`, to send updates to the user or to ask for
+    /// permission while the message is handled. Returns `None` for a message without a session, and when the session has
+    /// been closed. The `peer` of a connection that is not an agent's has no such session either.
+    ///
+    /// ```
+    /// use duologue_agent::exchange::envelope::{
+    ///     Capabilities, DelegationOutcome, EnvelopeError, EnvelopeHandler, OutcomeStatus, ReceivedTask,
+    /// };
+    /// use duologue_agent::schema::SessionUpdate;
+    /// use duologue_agent::{Exchange, Session};
+    ///
+    /// struct Painter;
+    ///
+    /// impl EnvelopeHandler for Painter {
+    ///     fn capabilities(&self) -> Capabilities {
+    ///         Capabilities::new("painter").max_concurrent_tasks(1)
+    ///     }
+    ///
+    ///     async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
+    ///         if let Some(session) = Session::of(&task.peer) {
+    ///             let text = format!("Painting {} for another agent.", task.task);
+    ///             let update = SessionUpdate::agent_message(text);
+    ///             session.update(update).await.map_err(|error| EnvelopeError::internal(error.to_string()))?;
+    ///         }
+    ///         Ok(DelegationOutcome::new(OutcomeStatus::Completed))
+    ///     }
+    /// }
+    ///
+    /// let exchange = Exchange::new().envelope_handler(Painter);
+    /// # let _ = exchange;
+    /// ```
+    #[must_use]
+    #[cfg(feature = "exchange")]
+    pub fn of(peer: &duologue_exchange::PeerAgent) -> Option<Self> {
+        peer.sdk::<WeakSessionTable>()?.get(peer.session()?)
     }
 
     /// Returns the `T` of the session. The first call creates it with `T::default()`, unless

@@ -1,16 +1,27 @@
 //! The open sessions of a connection, by their ids.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 
 use duologue_rpc::Lock;
 use duologue_schema::SessionId;
 
 use crate::session::Session;
 
-/// The registered sessions. The exchange shares the table.
+/// The registered sessions. The exchange refers to the table.
 #[derive(Clone, Default)]
 pub(crate) struct SessionTable(Arc<Mutex<Sessions>>);
+
+/// A reference to a table. The exchange keeps it, and the sessions of the table keep the exchange.
+pub(crate) struct WeakSessionTable(Weak<Mutex<Sessions>>);
+
+impl WeakSessionTable {
+    /// Returns an open session.
+    #[cfg(feature = "exchange")]
+    pub(crate) fn get(&self, id: &SessionId) -> Option<Session> {
+        SessionTable(self.0.upgrade()?).get(id)
+    }
+}
 
 #[derive(Default)]
 struct Sessions {
@@ -22,6 +33,10 @@ struct Sessions {
 }
 
 impl SessionTable {
+    pub(crate) fn downgrade(&self) -> WeakSessionTable {
+        WeakSessionTable(Arc::downgrade(&self.0))
+    }
+
     pub(crate) fn contains(&self, id: &SessionId) -> bool {
         self.0.lock_unpoisoned().current.contains_key(id)
     }

@@ -356,7 +356,7 @@ impl<H: Host> Client<H> {
             let notify = session_started_hook(&host, context.clone(), ended.clone());
             let router = Arc::new(Router::new(self.keep_conversations, notify));
             let known = router.clone();
-            let exchange = Arc::new(exchange.start(peer, move |id| known.knows(id)));
+            let exchange = Arc::new(exchange.start(peer, move |id| known.knows(id), ()));
             started = Some((context.clone(), router.clone(), exchange.clone()));
             ClientService {
                 host,

@@ -27,7 +27,12 @@ impl ExchangeConnector {
 
     /// Starts a service that handles nothing.
     #[must_use]
-    pub fn start(self, _: &Peer, _: impl Fn(&SessionId) -> bool + Send + Sync + 'static) -> ExchangeService {
+    pub fn start(
+        self,
+        _: &Peer,
+        _: impl Fn(&SessionId) -> bool + Send + Sync + 'static,
+        _: impl Any + Send + Sync,
+    ) -> ExchangeService {
         ExchangeService(PeerAgent)
     }
 }

@@ -1,5 +1,6 @@
 //! The configuration of one side of an exchange.
 
+use std::any::Any;
 use std::sync::{Arc, OnceLock};
 
 use duologue_rpc::Peer;
@@ -165,12 +166,14 @@ impl ExchangeConnector {
         capabilities.write_to(meta);
     }
 
-    /// Starts the exchange on a connection. `knows` returns true if a session with that id exists.
+    /// Starts the exchange on a connection. `knows` returns true if a session with that id exists. `sdk` is
+    /// returned by [`PeerAgent::sdk`]; it must not own a handle on the connection.
     #[must_use]
     pub fn start(
         self,
         peer: &Peer,
         knows: impl Fn(&SessionId) -> bool + Send + Sync + 'static,
+        sdk: impl Any + Send + Sync,
     ) -> ExchangeService {
         let is_configured = self.settings.is_some();
         let settings = self.settings.unwrap_or_default();
@@ -186,6 +189,7 @@ impl ExchangeConnector {
             envelopes: EnvelopeState::new(settings.started),
             max_hops: settings.max_hops,
             max_attachment_bytes: settings.max_attachment_bytes,
+            sdk: Box::new(sdk),
         };
         let peer = PeerAgent::new(Arc::new(link));
         if let Some(envelope_handler) = &peer.link.envelope_handler {

@@ -67,7 +67,7 @@ impl Exchange {
         let start = |transport, wiring: ExchangeConnector, meta: Option<_>| {
             let mut agent = None;
             PeerBuilder::new(transport).start(|peer| {
-                let service = wiring.start(peer, |_| true);
+                let service = wiring.start(peer, |_| true, ());
                 service.set_peer_capabilities(meta.as_ref());
                 agent = Some(service.peer_agent().in_session("memory"));
                 InMemoryService(service)

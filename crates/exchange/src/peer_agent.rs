@@ -65,6 +65,8 @@ pub(crate) struct Link {
     pub(crate) max_hops: u32,
     /// See [`Exchange::max_attachment_bytes`](crate::Exchange::max_attachment_bytes).
     pub(crate) max_attachment_bytes: usize,
+    /// The data of the SDK that started the exchange.
+    pub(crate) sdk: Box<dyn Any + Send + Sync>,
 }
 
 impl std::fmt::Debug for PeerAgent {
@@ -96,6 +98,14 @@ impl PeerAgent {
         guard: Arc<dyn Any + Send + Sync>,
     ) -> Self {
         PeerAgent { _session: Some(guard), ..self.in_session(session) }
+    }
+
+    /// Returns the data that the SDK passed to [`ExchangeConnector::start`](crate::ExchangeConnector::start),
+    /// for the SDK.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn sdk<T: Any>(&self) -> Option<&T> {
+        self.link.sdk.downcast_ref()
     }
 
     /// Returns a handle in the same session that does not keep the session registered.

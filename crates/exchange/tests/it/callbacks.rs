@@ -271,7 +271,7 @@ fn end(connection: PeerBuilder, exchange: Exchange) -> PeerAgent {
     wiring.advertise(&mut meta);
     let mut agent = None;
     connection.start(|peer| {
-        let service = wiring.start(peer, |_| true);
+        let service = wiring.start(peer, |_| true, ());
         service.set_peer_capabilities(meta.as_ref());
         agent = Some(service.peer_agent().in_session("memory"));
         End(service)

@@ -10,4 +10,5 @@ mod load;
 mod notifications;
 mod pair;
 mod priorities;
+mod sessions;
 mod task_states;

@@ -28,7 +28,7 @@ fn connect(transport: Transport, own: &str, other: &str, handler: impl EnvelopeH
     let mut agent = None;
     PeerBuilder::new(transport).start(|peer| {
         let exchange = Exchange::new().agent_id(own).envelope_handler(handler);
-        let service = ExchangeConnector::new(Some(exchange)).start(peer, |_| true);
+        let service = ExchangeConnector::new(Some(exchange)).start(peer, |_| true, ());
         service.set_peer_capabilities(meta.as_ref());
         agent = Some(service.peer_agent().in_session("s"));
         InMemoryService(service)
