@@ -23,7 +23,7 @@ pub const STEPS_AHEAD: u64 = 1024;
 /// Number of results of work orders with an id that a connection keeps, to answer repeated orders.
 /// The oldest are evicted.
 pub const WORK_RESULTS: usize = 64;
-/// Maximum size of those orders and results, in bytes.
+/// Maximum size of those results together, in bytes.
 pub const WORK_RESULT_BYTES: usize = 8 * 1024 * 1024;
 
 /// Default of [`Exchange::max_hops`](crate::Exchange::max_hops), the maximum number of hops of a

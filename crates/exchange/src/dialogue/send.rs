@@ -7,6 +7,7 @@ use duologue_schema::dialogue::{
     DialogueMetadata, DialogueRequest, DialogueResponse, ErrorContent, MessageType, Receipt,
 };
 use duologue_schema::{Json, Meta};
+use serde::Serialize;
 use tokio::sync::oneshot;
 
 use super::callbacks;
@@ -17,6 +18,7 @@ use super::message::VerifiedMessage;
 use super::replies::{ReplyWaiter, answer, is_answer};
 use super::retry::{self, RetryDecision};
 use super::signature::ParsedSignature;
+use crate::envelope::id_cache::Fingerprints;
 use duologue_rpc::Lock as _;
 
 /// A message before its step and parent are chosen.
@@ -54,7 +56,8 @@ impl MessageDraft {
         }
     }
 
-    /// Returns true if a message that was sent has the properties of this draft.
+    /// Returns true if a message that was sent has the properties of this draft. Values are compared as
+    /// in the canonical form that is signed.
     fn repeats(&self, sent: &DialogueMessage) -> bool {
         let mut content = self.content.clone();
         if content.domain.is_none() && content.task.is_none() {
@@ -71,8 +74,8 @@ impl MessageDraft {
             && is_correlated
             && self.kind == sent.message_type
             && self.act == sent.dialogue_act
-            && content == sent.content
-            && self.metadata.extra == metadata.extra
+            && is_same_json(&content, &sent.content)
+            && is_same_json(&self.metadata.extra, &metadata.extra)
             && (priority, ttl, routing_key) == (metadata.priority, metadata.ttl, &metadata.routing_key)
     }
 
@@ -81,6 +84,13 @@ impl MessageDraft {
         let parents = vec![message.message_id.clone()];
         MessageDraft { parents, ..MessageDraft::new(MessageType::Error, error.into()) }
     }
+}
+
+/// Returns true if two values have the same JSON form, but for the order of members and the spelling of
+/// numbers.
+fn is_same_json<T: Serialize>(one: &T, other: &T) -> bool {
+    let prints = Fingerprints::default();
+    prints.of_json(one) == prints.of_json(other)
 }
 
 /// Returns the usual dialogue act of a message type.

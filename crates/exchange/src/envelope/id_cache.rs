@@ -4,10 +4,11 @@
 //! rejects messages as old as evicted ones. Envelopes have no authentic send time.
 
 use std::collections::{HashSet, VecDeque};
-use std::hash::{BuildHasher, DefaultHasher, Hash, Hasher as _, RandomState};
-use std::io;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
 
 use serde::Serialize;
+use serde::de::{DeserializeSeed, Deserializer, MapAccess, SeqAccess, Visitor};
 
 use crate::limits::ENVELOPE_IDS;
 
@@ -57,34 +58,159 @@ impl Fingerprints {
         high << 64 | low
     }
 
-    /// Returns the fingerprint of the JSON of a value, without storing its text.
+    /// Returns the fingerprint of the JSON form of a value. Neither the order of the members of an object
+    /// nor the spelling of a number changes it: `1.0` is `1`, as in RFC 8785. Integers are compared exactly.
     pub(crate) fn of_json(&self, value: &impl Serialize) -> u128 {
-        let mut hashers = JsonHashers(self.0.each_ref().map(BuildHasher::build_hasher));
-        // A value that was decoded can be encoded, and the hashers do not fail.
-        let _ = serde_json::to_writer(&mut hashers, value);
-        let [low, high] = hashers.0.map(|hasher| u128::from(hasher.finish()));
-        high << 64 | low
+        // A value that was decoded can be encoded.
+        let text = serde_json::to_string(value).unwrap_or_default();
+        let mut deserializer = serde_json::Deserializer::from_str(&text);
+        JsonPrint(self).deserialize(&mut deserializer).unwrap_or_else(|_| self.of(text))
     }
 }
 
-/// Hashes what is written.
-struct JsonHashers([DefaultHasher; 2]);
+/// Computes the fingerprint of a JSON value without building it.
+#[derive(Clone, Copy)]
+struct JsonPrint<'a>(&'a Fingerprints);
 
-impl io::Write for JsonHashers {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.0.iter_mut().for_each(|hasher| hasher.write(bytes));
-        Ok(bytes.len())
-    }
+/// The parts of a value that its fingerprint depends on.
+#[derive(Hash)]
+enum JsonPart<'a> {
+    Null,
+    Bool(bool),
+    Integer(i128),
+    /// The bits of a number with a fraction or beyond the integers.
+    Double(u64),
+    Text(&'a str),
+    List(Vec<u128>),
+    /// The fingerprints of the keys and values, sorted.
+    Object(Vec<(u128, u128)>),
+}
 
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+impl JsonPrint<'_> {
+    fn of<E>(self, part: &JsonPart<'_>) -> Result<u128, E> {
+        Ok(self.0.of(part))
     }
 }
+
+impl<'de> DeserializeSeed<'de> for JsonPrint<'_> {
+    type Value = u128;
+
+    fn deserialize<D: Deserializer<'de>>(self, deserializer: D) -> Result<u128, D::Error> {
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for JsonPrint<'_> {
+    type Value = u128;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("any JSON")
+    }
+
+    fn visit_unit<E>(self) -> Result<u128, E> {
+        self.of(&JsonPart::Null)
+    }
+
+    fn visit_bool<E>(self, value: bool) -> Result<u128, E> {
+        self.of(&JsonPart::Bool(value))
+    }
+
+    fn visit_i64<E>(self, value: i64) -> Result<u128, E> {
+        self.of(&JsonPart::Integer(value.into()))
+    }
+
+    fn visit_u64<E>(self, value: u64) -> Result<u128, E> {
+        self.of(&JsonPart::Integer(value.into()))
+    }
+
+    fn visit_f64<E>(self, value: f64) -> Result<u128, E> {
+        // A larger double has lost digits that an integer has.
+        if value.fract() == 0.0 && value.abs() <= MAX_EXACT {
+            return self.of(&JsonPart::Integer(value as i128));
+        }
+        self.of(&JsonPart::Double(value.to_bits()))
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<u128, E> {
+        self.of(&JsonPart::Text(value))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<u128, A::Error> {
+        let mut items = Vec::new();
+        while let Some(item) = seq.next_element_seed(self)? {
+            items.push(item);
+        }
+        self.of(&JsonPart::List(items))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<u128, A::Error> {
+        let mut members = Vec::new();
+        while let Some(member) = map.next_entry_seed(self, self)? {
+            members.push(member);
+        }
+        members.sort_unstable();
+        self.of(&JsonPart::Object(members))
+    }
+}
+
+/// The largest integer that every double up to it can express.
+const MAX_EXACT: f64 = 9_007_199_254_740_991.0;
 
 #[cfg(test)]
 mod tests {
-    use super::IdCache;
+    use serde_json::Value;
+
+    use super::{Fingerprints, IdCache};
     use crate::limits::ENVELOPE_IDS;
+
+    #[test]
+    fn the_fingerprint_of_json_depends_on_its_values_alone() {
+        let prints = Fingerprints::default();
+        let of = |json: &str| {
+            let raw: Box<serde_json::value::RawValue> = serde_json::from_str(json).unwrap();
+            prints.of_json(&raw)
+        };
+        for (one, same) in [
+            (r#"{"a":1,"b":[{"c":null,"d":true}]}"#, r#"{ "b": [{"d":true, "c":null}], "a": 1 }"#),
+            ("[1, -0, 1e3, 15e-1]", "[1.0, 0, 1000, 1.5]"),
+            (r#""\u0041\/""#, r#""A/""#),
+            ("9007199254740991", "9007199254740991.0"),
+        ] {
+            assert_eq!(of(one), of(same), "{one}");
+        }
+        let different = [
+            "null",
+            "false",
+            "0",
+            "\"\"",
+            "[]",
+            "{}",
+            "\"0\"",
+            "[0]",
+            "[[]]",
+            "[1,2]",
+            "[2,1]",
+            "{\"a\":1}",
+            "{\"a\":2}",
+            "{\"b\":1}",
+            "{\"a\":{\"b\":1}}",
+            "{\"1\":\"a\"}",
+            "[\"a\",1]",
+            "1.5",
+            "-1.5",
+            "1",
+            "9007199254740992",
+            "9007199254740993",
+            "18446744073709551615",
+            "-9223372036854775808",
+            "1e300",
+        ];
+        for (at, one) in different.iter().enumerate() {
+            assert!(different[at + 1..].iter().all(|other| of(one) != of(other)), "{one}");
+        }
+        // Another side hashes with other keys.
+        assert_ne!(of("1"), Fingerprints::default().of_json(&Value::from(1)));
+    }
 
     #[test]
     fn the_oldest_id_is_evicted() {

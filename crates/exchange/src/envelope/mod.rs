@@ -7,7 +7,7 @@ mod domain;
 mod ended_tasks;
 mod events;
 pub(crate) mod handler;
-mod id_cache;
+pub(crate) mod id_cache;
 pub(crate) mod inbox;
 pub(crate) mod machine;
 mod notify;

@@ -1,6 +1,7 @@
 //! The results of the work orders of a connection that have an id, so that a repeated order is not
 //! performed twice.
 
+use std::collections::hash_map::Entry;
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex};
 
@@ -11,6 +12,7 @@ use duologue_schema::work::{WorkInput, WorkResult};
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared, WeakShared};
 
+use crate::envelope::id_cache::Fingerprints;
 use crate::limits::{WORK_RESULT_BYTES, WORK_RESULTS};
 
 /// The outcome of an order.
@@ -21,21 +23,28 @@ type RunningOrder = Shared<BoxFuture<'static, WorkOutcome>>;
 /// The orders of a connection that run or have finished, by id. Only outputs are kept: an order that
 /// could not be attempted may be tried again.
 #[derive(Default)]
-pub(crate) struct OrderCache(Mutex<KnownOrders>);
+pub(crate) struct OrderCache {
+    /// Fingerprints of orders, to compare repeated ones.
+    prints: Fingerprints,
+    known: Mutex<KnownOrders>,
+}
 
 #[derive(Default)]
 struct KnownOrders {
     orders: HashMap<String, KnownOrder>,
+    /// The locks of the runs, by the id of their order: the runs of one order do not overlap.
+    turns: HashMap<String, Arc<tokio::sync::Mutex<()>>>,
     /// The ids of the finished orders, oldest first.
     finished: VecDeque<String>,
-    /// The size of the finished orders and their results.
+    /// The size of the results of the finished orders.
     bytes: usize,
     /// The number of runs so far.
     runs: u64,
 }
 
 struct KnownOrder {
-    input: WorkInput,
+    /// The fingerprint of the order.
+    content: u128,
     state: OrderState,
 }
 
@@ -106,9 +115,10 @@ impl Drop for OrderCall {
 impl OrderCache {
     /// Performs an order with `work`, joins the same order that is running, or returns its earlier
     /// result. `withdrawn` is the token of this call. The token for `work` is cancelled when all calls
-    /// that wait for the run are withdrawn.
+    /// that wait for the run are withdrawn. Another run of the order begins when that run has ended.
     ///
-    /// The members of an order are compared in their order: a repetition keeps it.
+    /// Orders are compared as JSON values: the order of members and the spelling of numbers do not
+    /// matter.
     ///
     /// # Errors
     ///
@@ -120,9 +130,10 @@ impl OrderCache {
         withdrawn: CancellationToken,
         work: impl FnOnce(WorkInput, CancellationToken) -> BoxFuture<'static, WorkOutcome>,
     ) -> Result<BoxFuture<'static, WorkOutcome>, EnvelopeError> {
-        let mut known = self.0.lock_unpoisoned();
+        let content = self.prints.of_json(&input);
+        let mut known = self.known.lock_unpoisoned();
         if let Some(order) = known.orders.get(id) {
-            if order.input != input {
+            if order.content != content {
                 let text = "another work order with this id was sent on this connection";
                 return Err(EnvelopeError::of(EnvelopeErrorCode::Conflict, text));
             }
@@ -131,7 +142,9 @@ impl OrderCache {
                     return Ok(std::future::ready(Ok((**result).clone().duplicate(true))).boxed());
                 }
                 OrderState::Running(run) => {
-                    if let Some((outcome, call)) = run.outcome.upgrade().zip(run.calls.join()) {
+                    // In this order: an outcome that is dropped here would take the lock again.
+                    let joined = run.calls.join().and_then(|call| Some((call, run.outcome.upgrade()?)));
+                    if let Some((call, outcome)) = joined {
                         let outcome = call.outcome(withdrawn, outcome);
                         return Ok(outcome.map(|outcome| Ok(outcome?.duplicate(true))).boxed());
                     }
@@ -140,41 +153,44 @@ impl OrderCache {
         }
         known.runs += 1;
         let number = known.runs;
-        let entry = OrderEntry { cache: self.clone(), id: id.to_owned(), number };
         let calls: Arc<OrderCalls> = Arc::default();
-        let work = work(input.clone(), calls.withdrawn.clone());
-        let run: RunningOrder = work.inspect(move |outcome| entry.finish(outcome)).boxed().shared();
+        let turn = known.turns.entry(id.to_owned()).or_default().clone();
+        let entry = OrderEntry { cache: self.clone(), id: id.to_owned(), number, calls: calls.clone(), turn };
+        let work = work(input, calls.withdrawn.clone());
+        let run: RunningOrder = entry.run(work).boxed().shared();
         let Some((call, outcome)) = calls.join().zip(run.downgrade()) else { return Ok(run.boxed()) };
         let state = OrderState::Running(OrderRun { number, outcome, calls });
-        known.orders.insert(id.to_owned(), KnownOrder { input, state });
+        known.orders.insert(id.to_owned(), KnownOrder { content, state });
         Ok(call.outcome(withdrawn, run).boxed())
     }
 
-    /// Keeps the result of a run, and evicts the oldest ones.
-    fn finish(&self, id: &str, number: u64, outcome: &WorkOutcome) {
-        let mut guard = self.0.lock_unpoisoned();
-        let known = &mut *guard;
-        let Some(order) = known.orders.get_mut(id) else { return };
-        let OrderState::Running(run) = &order.state else { return };
-        if run.number != number {
-            return;
+    /// Returns the result of a finished order.
+    fn result(&self, id: &str) -> Option<WorkResult> {
+        match &self.known.lock_unpoisoned().orders.get(id)?.state {
+            OrderState::Finished(result, _) => Some((**result).clone()),
+            OrderState::Running(_) => None,
         }
+    }
+
+    /// Keeps the result of a run, and evicts the oldest ones. A run that was withdrawn may still have a
+    /// result for the calls that wait for the next run.
+    fn finish(&self, run: &OrderEntry, outcome: &WorkOutcome) {
+        let mut guard = self.known.lock_unpoisoned();
+        let known = &mut *guard;
+        let Some(order) = known.orders.get_mut(&run.id) else { return };
+        let OrderState::Running(current) = &order.state else { return };
         // A worker that gave up because all calls were withdrawn has no result for the next one.
         let gave_up = |result: &WorkResult| !result.output.success && run.calls.withdrawn.is_cancelled();
-        let Some(result) = outcome.as_ref().ok().filter(|result| !gave_up(result)) else {
-            known.orders.remove(id);
-            return;
-        };
-        let size = |limit| {
-            let input = serialized_len(&order.input, limit)?;
-            Some(input + serialized_len(result, limit - input)?)
-        };
-        let Some(size) = size(WORK_RESULT_BYTES) else {
-            known.orders.remove(id);
+        let result = outcome.as_ref().ok().filter(|result| !gave_up(result));
+        let sized = result.and_then(|result| Some((result, serialized_len(result, WORK_RESULT_BYTES)?)));
+        let Some((result, size)) = sized else {
+            if current.number == run.number {
+                known.orders.remove(&run.id);
+            }
             return;
         };
         order.state = OrderState::Finished(Box::new(result.clone()), size);
-        known.finished.push_back(id.to_owned());
+        known.finished.push_back(run.id.clone());
         known.bytes += size;
         while known.finished.len() > WORK_RESULTS || known.bytes > WORK_RESULT_BYTES {
             let Some(oldest) = known.finished.pop_front() else { return };
@@ -187,26 +203,43 @@ impl OrderCache {
     }
 }
 
-/// The entry of an order that runs.
+/// A run of an order.
 struct OrderEntry {
     cache: Arc<OrderCache>,
     id: String,
     number: u64,
+    calls: Arc<OrderCalls>,
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl OrderEntry {
-    fn finish(&self, outcome: &WorkOutcome) {
-        self.cache.finish(&self.id, self.number, outcome);
+    /// Performs the order when an earlier run of it has ended.
+    async fn run(self, work: BoxFuture<'static, WorkOutcome>) -> WorkOutcome {
+        // A withdrawn run has a grace period, so it may still work.
+        let _turn = self.turn.lock().await;
+        if let Some(result) = self.cache.result(&self.id) {
+            return Ok(result.duplicate(true));
+        }
+        let outcome = work.await;
+        self.cache.finish(&self, &outcome);
+        outcome
     }
 }
 
 /// Removes the entry of an order that was withdrawn.
 impl Drop for OrderEntry {
     fn drop(&mut self) {
-        let mut known = self.cache.0.lock_unpoisoned();
+        let mut guard = self.cache.known.lock_unpoisoned();
+        let known = &mut *guard;
         let state = known.orders.get(&self.id).map(|order| &order.state);
         if matches!(state, Some(OrderState::Running(run)) if run.number == self.number) {
             known.orders.remove(&self.id);
+        }
+        // The other owners are the runs of this order.
+        if let Entry::Occupied(turn) = known.turns.entry(std::mem::take(&mut self.id))
+            && Arc::strong_count(turn.get()) <= 2
+        {
+            turn.remove();
         }
     }
 }
@@ -235,7 +268,7 @@ mod tests {
     }
 
     fn counts(cache: &OrderCache) -> (usize, usize) {
-        let known = cache.0.lock_unpoisoned();
+        let known = cache.known.lock_unpoisoned();
         (known.orders.len(), known.finished.len())
     }
 
@@ -335,6 +368,78 @@ mod tests {
         }
     }
 
+    /// The runs of one order do not overlap: a withdrawn worker may still write files.
+    #[tokio::test]
+    async fn a_repetition_waits_for_the_run_that_gives_up() {
+        let cache = Arc::new(OrderCache::default());
+        let busy = Arc::new(Mutex::new(0_u32));
+        let run = |gate: tokio::sync::oneshot::Receiver<WorkOutcome>| {
+            let busy = busy.clone();
+            move |_, _| {
+                async move {
+                    *busy.lock_unpoisoned() += 1;
+                    assert_eq!(*busy.lock_unpoisoned(), 1, "two runs");
+                    let outcome = gate.await.unwrap_or(Err(EnvelopeError::internal("dropped")));
+                    *busy.lock_unpoisoned() -= 1;
+                    outcome
+                }
+                .boxed()
+            }
+        };
+        let gates = || tokio::sync::oneshot::channel::<WorkOutcome>();
+        let failure = || Ok(WorkResult::new(WorkOutput::new(false, "gave up", [], Recommendation::Proceed)));
+        for (ends, expected, duplicate) in [
+            (Some(failure()), "second", false),
+            (Some(result("late")), "late", true),
+            (None, "second", false),
+        ] {
+            let ((release, gate), (second, other)) = (gates(), gates());
+            let call = CancellationToken::new();
+            let mut first = cache.perform("a", order(1), call.clone(), run(gate)).unwrap();
+            assert!((&mut first).now_or_never().is_none());
+            call.cancel();
+            assert!((&mut first).now_or_never().is_none());
+            let again = cache.perform("a", order(1), CancellationToken::new(), run(other)).unwrap();
+            let mut again = std::pin::pin!(again);
+            second.send(result("second")).unwrap();
+            for _ in 0..3 {
+                assert!((&mut again).now_or_never().is_none());
+            }
+            match ends {
+                Some(end) => {
+                    release.send(end).unwrap();
+                    first.now_or_never().unwrap().unwrap();
+                }
+                // Its grace period is over.
+                None => {
+                    drop(first);
+                    *busy.lock_unpoisoned() = 0;
+                }
+            }
+            let again = again.await.unwrap();
+            assert_eq!((again.output.summary.as_str(), again.duplicate), (expected, duplicate));
+            let mut known = cache.known.lock_unpoisoned();
+            assert!(known.turns.is_empty());
+            (known.orders, known.finished) = Default::default();
+        }
+    }
+
+    #[test]
+    fn another_order_of_members_is_the_same_order() {
+        let cache = Arc::new(OrderCache::default());
+        let with = |json: &str| {
+            let mut order = order(1);
+            order.task.params = serde_json::from_str(json).unwrap();
+            order
+        };
+        perform(&cache, "a", with(r#"{"x":1,"y":{"a":[2],"b":null}}"#), result("first")).unwrap();
+        let same = with(r#"{"y":{"b":null,"a":[2.0]},"x":1e0}"#);
+        assert_eq!(perform(&cache, "a", same, result("second")).unwrap().output.summary, "first");
+        let other = with(r#"{"x":1,"y":{"a":[2],"b":0}}"#);
+        let error = perform(&cache, "a", other, result("second")).unwrap_err();
+        assert_eq!(error.code, EnvelopeErrorCode::Conflict);
+    }
+
     #[test]
     fn the_oldest_results_are_evicted() {
         let cache = Arc::new(OrderCache::default());
@@ -350,7 +455,7 @@ mod tests {
             perform(&cache, id, order(1), result(&third)).unwrap();
         }
         assert_eq!(counts(&cache), (3, 3));
-        let known = cache.0.lock_unpoisoned();
+        let known = cache.known.lock_unpoisoned();
         let sizes = known.orders.values().map(|order| match order.state {
             OrderState::Finished(_, size) => size,
             OrderState::Running(_) => 0,

@@ -112,6 +112,25 @@ async fn an_id_with_another_content_is_a_conflict() {
     assert_eq!(there.all(), ["paint"]);
 }
 
+/// JSON has no order of members, and one number has several spellings.
+#[tokio::test(start_paused = true)]
+async fn another_order_of_members_is_the_same_task() {
+    let (peer, _, there) = connected();
+    let task = |context: &str| {
+        let context: Members = serde_json::from_str(context).unwrap();
+        peer.delegate("paint").id("d1").context(context)
+    };
+    drop(task(r#"{"room":"kitchen","walls":[{"w":2,"h":3}]}"#).await.unwrap());
+    let again = task(r#"{"walls":[{"h":3.0,"w":2e0}],"room":"kitchen"}"#).await.unwrap();
+    assert_eq!(again.result().await.unwrap().outcome, "paint");
+    drop(again);
+    for other in [r#"{"room":"kitchen","walls":[{"w":3,"h":2}]}"#, r#"{"room":"kitchen"}"#] {
+        let error = task(other).await.unwrap_err();
+        assert_eq!(error.code(), EnvelopeErrorCode::Conflict, "{error}");
+    }
+    assert_eq!(there.all(), ["paint"]);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_rejected_or_withdrawn_task_may_be_sent_again() {
     let (peer, _, there) = connected();
