@@ -25,8 +25,9 @@ pub struct DialogueContent {
     /// Changes to the beliefs of the sender.
     #[wire(default, null_default)]
     pub belief_updates: Vec<BeliefUpdate>,
-    /// Images, sounds and documents that belong to the content. The signature covers them.
-    #[wire(default, null_default)]
+    /// Images, sounds and documents that belong to the content. The signature covers them. A list of another
+    /// form is kept under the same name in `extra`.
+    #[wire(default, null_default, keep_invalid)]
     pub attachments: Vec<Attachment>,
 }
 
@@ -38,9 +39,11 @@ impl DialogueContent {
         self
     }
 
-    /// Adds an image, a sound or a document.
+    /// Adds an image, a sound or a document. Attachments of another form are replaced.
     #[must_use]
     pub fn attachment(mut self, attachment: Attachment) -> Self {
+        // Otherwise the key would be written twice.
+        self.extra.remove("attachments");
         self.attachments.push(attachment);
         self
     }

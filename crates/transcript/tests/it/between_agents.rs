@@ -297,6 +297,52 @@ fn nothing_of_it_is_secret() {
     assert_eq!(lines(&recorded.redact(&Redaction::secrets_only())), lines(&recorded));
 }
 
+const ATTACHMENTS: &str = r##"
+> {"jsonrpc":"2.0","id":1,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"m1","session_id":"d1","sender_id":"agent://a","recipient_id":"agent://b","timestamp":"2026-03-01T12:00:00Z","interaction_step":1,"message_type":"inform","content":{"parameters":{},"attachments":[{"mime_type":"image/png","data":"iVBORw0KGgo=","name":"front.png","metadata":{"width":640}},{"mime_type":"text/plain","text":"the key is sk-proj-$secret","name":"/home/ada/keys.txt","metadata":{"token":"ghp_$secret"}}]}}}}
+< {"jsonrpc":"2.0","id":1,"result":{"receipt":{"message_id":"m1","session_id":"d1","duplicate":false,"status":"delivered"}}}
+> {"jsonrpc":"2.0","id":2,"method":"_session/dialogue","params":{"sessionId":"s","message":{"message_id":"m2","session_id":"d1","sender_id":"agent://a","recipient_id":"agent://b","timestamp":"2026-03-01T12:00:00Z","interaction_step":2,"message_type":"inform","content":{"parameters":{},"attachments":"see the mail, password=$secret"}}}}
+"##;
+
+/// The script has the kind and the size of each attachment, and the text of a short one.
+#[test]
+fn attachments_of_a_dialogue_are_shown() {
+    let shown = |text: &str| transcript(&text.replace("$secret", "0")).render();
+    insta::assert_snapshot!(shown(ATTACHMENTS), @r#"
+    ## session s
+
+    → _session/dialogue step 1 inform m1
+      agent://a to agent://b in d1
+      attachment image/png "front.png" iVBORw0KGgo= {"width":640}
+      attachment text/plain "/home/ada/keys.txt" "the key is sk-proj-0" {"token":"ghp_0"}
+    ← _session/dialogue delivered m1 in d1
+    → _session/dialogue step 2 inform m2 (no answer)
+      agent://a to agent://b in d1
+      {"attachments":"see the mail, password=0"}
+    "#);
+    let image = "QUJD".repeat(500);
+    let large = shown(&ATTACHMENTS.replace("iVBORw0KGgo=", &image));
+    assert!(large.contains("image/png \"front.png\" [") && large.len() < 1_000, "{large}");
+}
+
+/// Secrets in a text, in the metadata and in attachments of another form are removed. The rest is kept.
+#[test]
+fn secrets_in_attachments_of_a_dialogue_are_redacted() {
+    let secret = "7Qx9bT2mLr4Vn8Kp1Zs6Wd3Yf5Hc0JgAeUi2Oo7Xy";
+    let recorded = transcript(&ATTACHMENTS.replace("$secret", secret));
+    for redaction in [Redaction::secrets_only(), Redaction::default()] {
+        let redacted = recorded.redact(&redaction);
+        for text in [lines(&redacted), redacted.render()] {
+            assert!(!text.contains(secret) && !text.contains(secret.get(8..24).unwrap()), "{text}");
+        }
+        let text = lines(&redacted);
+        for kept in
+            ["iVBORw0KGgo=", "front.png", "image/png", r#""width":640"#, "the key is ", "see the mail"]
+        {
+            assert!(text.contains(kept), "{kept}: {text}");
+        }
+    }
+}
+
 /// The lines of an exchange in a session of its own, on a connection that it shares. Only the agents are the same.
 fn session(letter: char) -> Vec<String> {
     let text = [ENVELOPES, DIALOGUE, WORK].concat().replace(r#""id":"#, &format!(r#""id":{}"#, letter as u8));

@@ -7,7 +7,7 @@ use duologue_agent::exchange::dialogue::{
     Dialogue, DialogueHandler, DialogueOptions, Dialogues, Error, VerifiedMessage, sign,
 };
 use duologue_schema::dialogue::{DialogueContent, DialogueMessage, MessageType};
-use duologue_schema::{Attachment, Json, Meta, TraceContext};
+use duologue_schema::{Attachment, Json, Members, Meta, TraceContext};
 use serde_json::{Value, json};
 
 use super::handling::played;
@@ -69,6 +69,25 @@ async fn a_message_with_the_same_id_is_the_same_message() {
     let (sent, next) = tokio::join!(dialogue.inform("More.").into_future(), take(&mut seller));
     assert!(sent.is_ok());
     assert_eq!(next["message"]["interaction_step"], 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_order_of_parameters_is_the_same_message() {
+    let (_connection, mut seller, session) = buyer(unsigned(BUYER)).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let propose = |parameters: &str| {
+        let parameters: Members = serde_json::from_str(parameters).unwrap();
+        dialogue.propose(DialogueContent::new().parameters(parameters)).id("m1").receipt()
+    };
+    let (sent, first) =
+        tokio::join!(propose(r#"{"price":{"usd":1,"cents":[0]},"vin":"x"}"#), take(&mut seller));
+    sent.unwrap();
+    let (sent, again) =
+        tokio::join!(propose(r#"{"vin":"x","price":{"cents":[0.0],"usd":1}}"#), take(&mut seller));
+    sent.unwrap();
+    assert_eq!(again, first);
+    let error = propose(r#"{"vin":"x","price":{"cents":[1],"usd":1}}"#).await.unwrap_err();
+    assert!(matches!(&error, Error::IdTaken(id) if id == "m1"), "{error}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -299,6 +318,46 @@ async fn metadata_is_set_by_the_sender_and_read_from_the_receipt() {
         assert_eq!(params["_meta"], expected);
         assert_eq!(sent.unwrap().receipt_meta.and_then(|meta| meta.get("queue")), Some(3));
     }
+}
+
+/// A foreign agent may have chosen the name for something else. Its signature covers that too.
+#[tokio::test]
+async fn attachments_of_another_form_arrive_as_unknown_members() {
+    duologue_test_support::in_time(async {
+        let listener = Listener::default();
+        let (mut buyer, session) = played(signing(SELLER).handler(listener.clone())).await;
+        let forms =
+            [json!("see the mail"), json!([{ "url": "https://x" }]), json!({ "count": 2 }), json!(null)];
+        for (step, form) in (1..).zip(forms) {
+            let mut message = DialogueMessage::new(
+                format!("m{step}"),
+                "s1",
+                BUYER,
+                SELLER,
+                began(),
+                step,
+                MessageType::Inform,
+            );
+            message.content.extra.insert("attachments", form.clone());
+            let message = sign(&message, &Key::new("key-1", BUYER, [1; 32]).unwrap()).unwrap();
+            let params = json!({ "sessionId": session, "message": message });
+            let answer = buyer.request("_session/dialogue", params).await;
+            assert_eq!(answer["result"]["receipt"]["status"], "delivered", "{answer}");
+            let received: DialogueMessage = message.parse().unwrap();
+            assert!(received.content.attachments.is_empty());
+            let kept = received.content.extra.get::<Value>("attachments");
+            assert_eq!(kept, Some(form).filter(|form| !form.is_null()));
+            let again = serde_json::to_value(&received).unwrap();
+            assert_eq!(again["content"].get("attachments"), kept.as_ref());
+            // Attachments of our own replace it: the name is not written twice.
+            let ours = received.content.attachment(Attachment::with_text("text/plain", "a"));
+            assert!(ours.extra.is_empty() && ours.attachments.len() == 1);
+        }
+        while listener.heard().len() < 4 {
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
