@@ -426,6 +426,8 @@ mod tests {
 
     use super::*;
 
+    mod limits;
+
     /// Returns everything that an outbox writes until it is finished.
     async fn written(outbox: &Outbox) -> String {
         let mut pipe = Vec::new();

@@ -1,5 +1,9 @@
 //! Tests of the peer through its public interface.
 
+mod ends;
 mod frames;
+mod irregular;
 mod json_decisions;
+mod limits;
+mod reads;
 mod wire;
