@@ -45,12 +45,15 @@ impl SessionTable {
         self.0.lock_unpoisoned().current.get(id).cloned()
     }
 
-    /// Removes a session, unless another one was restored with its id.
+    /// Removes a session. Another one that was restored with its id stays. If it is still being restored and fails, it
+    /// does not give the removed one back.
     pub(crate) fn forget(&self, session: &Session) {
         let mut sessions = self.0.lock_unpoisoned();
         if sessions.is_current(session) {
             sessions.replaced.remove(session.id());
             sessions.current.remove(session.id());
+        } else {
+            sessions.undo(session);
         }
     }
 
@@ -83,7 +86,7 @@ impl Sessions {
         }
     }
 
-    /// Removes a session whose restore has failed.
+    /// Removes a session whose restore has failed, or that was closed while another one is restored.
     fn undo(&mut self, session: &Session) {
         let id = session.id();
         let is_current = self.is_current(session);

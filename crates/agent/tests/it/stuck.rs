@@ -46,12 +46,16 @@ fn an_agent_that_is_stuck_in_initialize_exits_after_its_input() {
     assert!(lines.any(|line| line.is_ok_and(|line| line == "stuck")), "initialize was not called");
     drop(input);
     let ended = Instant::now();
-    while agent.try_wait().expect("a status").is_none() {
+    let status = loop {
+        if let Some(status) = agent.try_wait().expect("a status") {
+            break status;
+        }
         if ended.elapsed() > Duration::from_secs(10) {
             agent.kill().expect("killed");
             agent.wait().expect("a status");
             panic!("the agent did not exit");
         }
         std::thread::sleep(Duration::from_millis(20));
-    }
+    };
+    assert_eq!(status.code(), Some(0), "a client that leaves is no error");
 }
