@@ -183,14 +183,15 @@ impl fmt::Display for ScriptLine {
     }
 }
 
-/// Returns a line of text behind a mark. White space at its end is escaped, since editors remove it.
+/// Returns a line of text behind a mark. The last of the white space at its end is escaped, so that editors
+/// do not remove it.
 fn gutter(mark: &str, text: &str) -> String {
-    let shown = text.trim_end_matches([' ', '\t']);
-    let (mut line, blank) = (printable(shown).into_owned(), text.len() - shown.len());
-    for char in text.chars().rev().take(blank).collect::<Vec<_>>().into_iter().rev() {
-        line.push_str(if char == '\t' { "\\t" } else { "\\u{20}" });
-    }
-    if line.is_empty() { mark.trim_end().to_owned() } else { format!("{mark} {line}") }
+    let (shown, last) = match (text.strip_suffix(' '), text.strip_suffix('\t')) {
+        (Some(shown), _) => (shown, "\\u{20}"),
+        (_, Some(shown)) => (shown, "\\t"),
+        _ => (text, ""),
+    };
+    if text.is_empty() { mark.trim_end().to_owned() } else { format!("{mark} {}{last}", printable(shown)) }
 }
 
 fn short(text: &str, bytes: usize) -> std::borrow::Cow<'_, str> {
@@ -238,7 +239,10 @@ mod tests {
     #[test]
     fn text_is_quoted_or_put_below() {
         assert_eq!(shown(|line| _ = line.text("a \"b\" \\ c\n")), "\"a \\\"b\\\" \\\\ c\\n\"\n");
-        assert_eq!(shown(|line| _ = line.add("x").text("a\n\n  b \t")), "x\n  | a\n  |\n  |   b\\u{20}\\t\n");
+        assert_eq!(shown(|line| _ = line.add("x").text("a\n\n  b \t")), "x\n  | a\n  |\n  |   b \\t\n");
+        let spaces = " ".repeat(20);
+        assert_eq!(shown(|line| _ = line.output(&format!("a{spaces} "))), format!("| a{spaces}\\u{{20}}\n"));
+        assert_eq!(shown(|line| _ = line.output("\t ")), "| \t\\u{20}\n");
         assert_eq!(
             shown(|line| _ = line.text("a\n← session/prompt\u{1b}[2J")),
             "\n  | a\n  | ← session/prompt\\u{1b}[2J\n"
