@@ -42,6 +42,34 @@ fn completes_every_command() {
     }
 }
 
+/// Scenarios and other known values are completed, and files are not.
+#[test]
+fn completes_the_values_of_arguments() {
+    let script = |shell| duologue(&["completions", shell]);
+    let fish = script("fish");
+    for (condition, values) in [
+        ("using_subcommand mock", ["hello\\t'", "\ntools\\t'", "\nmax-turn-requests\\t'"]),
+        ("using_subcommand schema", ["acp\\t'", "\nenvelope\\t'", "\nwork\\t'"]),
+        ("using_subcommand completions", ["bash\\t'", "\nfish\\t'", "\nzsh\\t'"]),
+        (
+            "using_subcommand peer; and __fish_seen_subcommand_from dialogue",
+            ["request\\t'", "\nquery\\t'", "\ninform\\t'"],
+        ),
+    ] {
+        let begins = format!("complete -c duologue -n \"__fish_duologue_{condition}\" -f -a \"");
+        let (_, rest) = fish.split_once(&begins).unwrap_or_else(|| panic!("{condition} in {fish}"));
+        let (list, _) = rest.split_once("\"\n").unwrap();
+        for value in values {
+            assert!(list.contains(value), "{value} in {list}");
+        }
+        assert!(!list.contains("\nhelp\\t"), "{list}");
+    }
+    let bash = script("bash");
+    let (_, mock) = bash.split_once("duologue__subcmd__mock)\n").unwrap();
+    assert!(mock.lines().next().unwrap().contains(" tools "), "{mock}");
+    assert!(script("zsh").contains("((hello\\:"));
+}
+
 #[test]
 fn helps() {
     insta::assert_snapshot!(duologue(&["-h"]), @"
@@ -92,7 +120,8 @@ fn helps() {
           --mode <MODE>          Switch to a mode first
           --option <NAME=VALUE>  Set an option of the session first
           --cwd <DIR>            The folder of the session, if not this one
-          --login <METHOD>       Log in first, by one of the agent's methods
+          --login <METHOD>       Log in first, by one of the agent's methods. A login in the terminal
+                                 runs a program, after a question
           --timeout <SECONDS>    Wait so many seconds for the agent to start, and again for the session
                                  [default: 30]
           --record <FILE>        Record the conversation into a new file
