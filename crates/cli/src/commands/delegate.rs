@@ -6,7 +6,8 @@ use std::time::Duration;
 use duologue_schema::Members;
 use duologue_schema::envelope::Priority;
 
-use crate::commands::{EnvelopeArgs, block_on, peer};
+use crate::commands::peer::{self, MetaArgs};
+use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::files::in_file;
@@ -51,6 +52,8 @@ pub(crate) struct DelegateArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_duration, conflicts_with = "no_report")]
     cancel_after: Option<Duration>,
     #[command(flatten)]
+    meta: MetaArgs,
+    #[command(flatten)]
     envelope: EnvelopeArgs,
 }
 
@@ -70,6 +73,9 @@ pub(crate) fn run(args: DelegateArgs) -> Result<Exit> {
         }
         if let Some(id) = &args.id {
             task = task.id(id.as_str());
+        }
+        if let Some(meta) = args.meta.meta() {
+            task = task.meta(meta);
         }
         task = attachments.into_iter().fold(task, |task, attachment| task.attachment(attachment));
         if let Some(deadline) = args.deadline {

@@ -7,6 +7,7 @@ use duologue_client::exchange::dialogue::{Dialogues, Key, Keys};
 use duologue_schema::dialogue::{DialogueContent, MessageType};
 use serde::Deserialize;
 
+use crate::commands::peer::MetaArgs;
 use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -43,6 +44,8 @@ pub(crate) struct DialogueArgs {
     #[arg(long, value_name = "N", default_value_t = 1)]
     answers: u32,
     #[command(flatten)]
+    meta: MetaArgs,
+    #[command(flatten)]
     envelope: EnvelopeArgs,
 }
 
@@ -74,9 +77,11 @@ pub(crate) fn run(args: DialogueArgs) -> Result<Exit> {
         PeerScheme::Dialogue(dialogues.into()),
         async |command| {
             let dialogue = command.in_session().await?.dialogue(&args.to).map_err(Error::from)?;
-            command
-                .converse(&dialogue, message_type.clone(), content.clone(), args.answers, args.wait)
-                .await?;
+            let mut message = dialogue.send(message_type.clone(), content.clone());
+            if let Some(meta) = args.meta.meta() {
+                message = message.meta(meta);
+            }
+            command.converse(&dialogue, message, args.answers, args.wait).await?;
             Ok(Exit::Ok)
         },
     ))

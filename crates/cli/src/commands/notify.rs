@@ -5,7 +5,8 @@ use std::path::PathBuf;
 use duologue_schema::Json;
 use duologue_schema::envelope::{Importance, Notify};
 
-use crate::commands::{EnvelopeArgs, block_on, peer};
+use crate::commands::peer::{self, MetaArgs};
+use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::run::envelope_command::{self, json_or_text};
@@ -29,6 +30,8 @@ pub(crate) struct NotifyArgs {
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]
+    meta: MetaArgs,
+    #[command(flatten)]
     envelope: EnvelopeArgs,
 }
 
@@ -42,6 +45,9 @@ pub(crate) fn run(args: NotifyArgs) -> Result<Exit> {
         }
         if let Some(id) = &args.id {
             notify = notify.id(id.as_str());
+        }
+        if let Some(meta) = args.meta.meta() {
+            notify = notify.meta(meta);
         }
         let notify = attachments.into_iter().fold(notify, |notify, attachment| notify.attachment(attachment));
         let id = command.answer(notify.into_future()).await?;

@@ -3,12 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
-use duologue_schema::Attachment;
+use duologue_schema::{Attachment, Json, Meta, TraceContext};
 
-use crate::commands::{delegate, dialogue, discover, notify, ping, query, subscribe, work};
+use crate::commands::{cancel, delegate, dialogue, discover, notify, ping, query, status, subscribe, work};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::files::in_file;
+use crate::run::envelope_command::json_or_text;
 
 /// Send messages to an agent, as another agent would
 ///
@@ -34,6 +35,12 @@ enum PeerCommand {
         after_help = "Examples:\n  duologue peer delegate \"Tidy up\" --priority high --deadline 10m -- my-agent"
     )]
     Delegate(delegate::DelegateArgs),
+    #[command(after_help = "Examples:\n  duologue peer status job-17 -- my-agent")]
+    Status(status::StatusArgs),
+    #[command(
+        after_help = "Examples:\n  duologue peer cancel job-17 --reason \"No longer needed\" -- my-agent"
+    )]
+    Cancel(cancel::CancelArgs),
     #[command(after_help = "Examples:\n  duologue peer notify work.build '{\"failed\": 2}' -- my-agent")]
     Notify(notify::NotifyArgs),
     #[command(after_help = "Examples:\n  duologue peer subscribe 'work.*' --count 1 -- my-agent")]
@@ -53,11 +60,49 @@ pub(crate) fn run(args: PeerArgs) -> Result<Exit> {
         PeerCommand::Discover(args) => discover::run(args),
         PeerCommand::Query(args) => query::run(args),
         PeerCommand::Delegate(args) => delegate::run(args),
+        PeerCommand::Status(args) => status::run(args),
+        PeerCommand::Cancel(args) => cancel::run(args),
         PeerCommand::Notify(args) => notify::run(args),
         PeerCommand::Subscribe(args) => subscribe::run(args),
         PeerCommand::Dialogue(args) => dialogue::run(args),
         PeerCommand::Work(args) => work::run(args),
     }
+}
+
+/// The `_meta` of a message.
+#[derive(clap::Args)]
+pub(crate) struct MetaArgs {
+    /// Set a member of the `_meta` beside the message: JSON, or else a text
+    #[arg(long, value_name = "KEY=JSON", value_parser = member)]
+    meta: Vec<(String, Json)>,
+    /// Continue a trace: a W3C `traceparent` such as 00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01
+    #[arg(long, value_name = "TRACEPARENT", value_parser = trace)]
+    trace: Option<TraceContext>,
+}
+
+impl MetaArgs {
+    /// Returns the `_meta`, if an option sets some.
+    pub(crate) fn meta(&self) -> Option<Meta> {
+        let meta = Meta::from_iter(self.meta.iter().cloned());
+        let meta = match &self.trace {
+            Some(trace) => meta.with_trace_context(trace),
+            None => meta,
+        };
+        (!meta.is_empty()).then_some(meta)
+    }
+}
+
+fn member(text: &str) -> std::result::Result<(String, Json), String> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => {
+            Ok((key.into(), json_or_text(value).map_err(|error| error.to_string())?))
+        }
+        _ => Err("it takes KEY=JSON".into()),
+    }
+}
+
+fn trace(text: &str) -> std::result::Result<TraceContext, String> {
+    TraceContext::new(text).ok_or_else(|| "it is no W3C traceparent".into())
 }
 
 /// Reads the files that a message carries.

@@ -3,7 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::commands::{EnvelopeArgs, block_on, peer};
+use crate::commands::peer::{self, MetaArgs};
+use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::Result;
 use crate::exit::Exit;
 use crate::run::envelope_command::{self, data, multi_line, parse_duration};
@@ -34,6 +35,8 @@ pub(crate) struct QueryArgs {
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]
+    meta: MetaArgs,
+    #[command(flatten)]
     envelope: EnvelopeArgs,
 }
 
@@ -49,6 +52,9 @@ pub(crate) fn run(args: QueryArgs) -> Result<Exit> {
         }
         if let Some(id) = &args.id {
             query = query.id(id.as_str());
+        }
+        if let Some(meta) = args.meta.meta() {
+            query = query.meta(meta);
         }
         let query = attachments.into_iter().fold(query, |query, attachment| query.attachment(attachment));
         let answer = command.answer(query.into_future()).await?;

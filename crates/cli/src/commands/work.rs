@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use duologue_client::exchange::work::apply_artifacts;
 use duologue_schema::work::WorkInput;
 
+use crate::commands::peer::MetaArgs;
 use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
@@ -29,6 +30,8 @@ pub(crate) struct WorkArgs {
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]
+    meta: MetaArgs,
+    #[command(flatten)]
     envelope: EnvelopeArgs,
 }
 
@@ -40,6 +43,9 @@ pub(crate) fn run(args: WorkArgs) -> Result<Exit> {
         let mut work = command.peer().work(input.clone());
         if let Some(id) = &args.id {
             work = work.id(id.as_str());
+        }
+        if let Some(meta) = args.meta.meta() {
+            work = work.meta(meta);
         }
         let output = command.answer(work.into_future()).await?;
         let mut lines = vec![multi_line(&output.summary)];

@@ -6,9 +6,10 @@ use std::time::Duration;
 
 use duologue_client::exchange;
 use duologue_client::exchange::envelope::{
-    DelegateBuilder, Delegation, DelegationOutcome, Lagged, Notify, PROGRESS, Received, Subscription,
+    DelegateBuilder, Delegation, DelegationOutcome, Lagged, Notify, OutputGap, OutputStream, PROGRESS,
+    Received, Subscription, TaskOutput,
 };
-use duologue_schema::envelope::{Ack, EnvelopeKind, OutcomeStatus};
+use duologue_schema::envelope::{Ack, EnvelopeKind, OutcomeStatus, OutputChunk};
 use tokio::time::Instant;
 
 use super::agent_session::{Listen, SessionEnd, WaitResult, at};
@@ -27,6 +28,8 @@ type TaskNotification = Result<Arc<Received<Notify>>, Lagged>;
 /// The first event of a wait for the end of a task.
 enum TaskEvent {
     Notification(TaskNotification),
+    /// A chunk of the output of the task, or a gap in it.
+    Output(Result<TaskOutput, OutputGap>),
     /// The task exceeded its time.
     Late,
     /// The response to our cancellation.
@@ -59,15 +62,20 @@ impl EnvelopeCommand<'_> {
         task: &Delegation,
         cancel_after: Option<Duration>,
     ) -> Result<Exit, SessionEnd> {
+        let mut output = task.output();
         let mut late = cancel_after.and_then(|after| Instant::now().checked_add(after));
         let mut cancelling: Option<Cancelling<'_>> = None;
         let mut until: Option<Instant> = None;
         let mut interrupted = false;
         let outcome = loop {
-            let next = next(task, &mut self.notifications, late, &mut cancelling, until);
+            let next = next(task, &mut self.notifications, &mut output, late, &mut cancelling, until);
             let reason = match self.agent_session.wait_for(next, Listen::Nothing).await? {
                 WaitResult::Done(TaskEvent::Notification(notification)) => {
                     self.show_notification(notification)?;
+                    continue;
+                }
+                WaitResult::Done(TaskEvent::Output(output)) => {
+                    self.show_output(output)?;
                     continue;
                 }
                 WaitResult::Done(TaskEvent::Ack(ack)) => {
@@ -84,7 +92,16 @@ impl EnvelopeCommand<'_> {
                     }
                     continue;
                 }
-                WaitResult::Done(TaskEvent::End(outcome)) => break outcome,
+                WaitResult::Done(TaskEvent::End(outcome)) => {
+                    // They may have arrived together with the end.
+                    while let Some(notification) = queued(&mut self.notifications).await {
+                        self.show_notification(notification)?;
+                    }
+                    while let Some(chunk) = output.next().await {
+                        self.show_output(chunk)?;
+                    }
+                    break outcome;
+                }
                 WaitResult::Done(TaskEvent::Ignored) => {
                     self.note(&format!(
                         "the agent did not end the cancelled task within {}",
@@ -126,7 +143,7 @@ impl EnvelopeCommand<'_> {
 
     /// Shows the response to a cancellation. As text it is shown only if the agent rejects the
     /// cancellation.
-    fn cancel_answered(&mut self, ack: &Ack) -> crate::error::Result<()> {
+    pub(crate) fn cancel_answered(&mut self, ack: &Ack) -> crate::error::Result<()> {
         if ack.accepted {
             return self.print(ack, &[]);
         }
@@ -137,6 +154,8 @@ impl EnvelopeCommand<'_> {
 
     fn show_notification(&mut self, notification: TaskNotification) -> crate::error::Result<()> {
         match notification {
+            // The output is shown in its order.
+            Ok(received) if received.topic == OutputChunk::TOPIC => Ok(()),
             Ok(received) => {
                 let text = received.data.as_ref().map(|value| value.parse().unwrap_or_else(|_| data(value)));
                 let text: String = text.unwrap_or_default();
@@ -148,6 +167,22 @@ impl EnvelopeCommand<'_> {
             }
             Err(lagged) => self.note(&lagged.to_string()),
         }
+    }
+
+    /// Prints a chunk of the output: its position and its content.
+    fn show_output(&mut self, output: Result<TaskOutput, OutputGap>) -> crate::error::Result<()> {
+        let output = match output {
+            Ok(output) => output,
+            Err(gap) => return self.note(&gap.to_string()),
+        };
+        let content = match (output.text(), &output.chunk.chunk) {
+            (Some(text), _) => Some(text),
+            (None, chunk) => chunk.as_ref().map(data),
+        };
+        let attached = output.attachments().iter().map(|attachment| format!("[{}]", attachment.mime_type));
+        let words: Vec<_> = content.into_iter().chain(attached).collect();
+        let line = format!("{}\t{}", output.chunk.position, one_line(&words.join(" ")));
+        self.print(&output.notification.envelope.payload, &[line])
     }
 
     fn outcome(&mut self, outcome: exchange::Result<DelegationOutcome>) -> Result<Exit, SessionEnd> {
@@ -164,10 +199,11 @@ impl EnvelopeCommand<'_> {
     }
 }
 
-/// Waits for the first event. Notifications come before the result that follows them.
+/// Waits for the first event. Notifications and output come before the result that follows them.
 async fn next(
     task: &Delegation,
     notifications: &mut Subscription,
+    output: &mut OutputStream,
     late: Option<Instant>,
     cancelling: &mut Option<Cancelling<'_>>,
     until: Option<Instant>,
@@ -175,10 +211,20 @@ async fn next(
     tokio::select! {
         biased;
         Some(notification) = notifications.next() => TaskEvent::Notification(notification),
+        Some(output) = output.next() => TaskEvent::Output(output),
         outcome = task.result() => TaskEvent::End(outcome),
         ack = answered(cancelling) => TaskEvent::Ack(ack),
         () = at(late) => TaskEvent::Late,
         () = at(until) => TaskEvent::Ignored,
+    }
+}
+
+/// Returns the next notification, if one has arrived.
+async fn queued(notifications: &mut Subscription) -> Option<TaskNotification> {
+    tokio::select! {
+        biased;
+        notification = notifications.next() => notification,
+        () = std::future::ready(()) => None,
     }
 }
 

@@ -13,12 +13,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anstyle::Style;
-use duologue_client::exchange::dialogue::{self, Dialogue, Dialogues};
+use duologue_client::exchange::dialogue::{self, Dialogue, Dialogues, SendMessage};
 use duologue_client::exchange::envelope::{Capabilities, EnvelopeHandler, Subscription};
 use duologue_client::exchange::{self, Exchange, PeerAgent};
 use duologue_client::{Client, Connection, Error as ClientError, Session};
 use duologue_schema::Json;
-use duologue_schema::dialogue::{DialogueContent, MessageType};
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, EnvelopeKind, Payload};
 use serde::Serialize;
 use tokio::time::Instant;
@@ -205,14 +204,12 @@ impl EnvelopeCommand<'_> {
     pub(crate) async fn converse(
         &mut self,
         dialogue: &Dialogue,
-        message_type: MessageType,
-        content: DialogueContent,
+        message: SendMessage<'_>,
         answers: u32,
         wait: Duration,
     ) -> Result<(), SessionEnd> {
-        let sent = dialogue.send(message_type, content);
-        let sent =
-            self.agent_session.wait_for_agent(self.args, sent.into_future()).await?.map_err(Error::from)?;
+        let sent = self.agent_session.wait_for_agent(self.args, message.into_future()).await?;
+        let sent = sent.map_err(Error::from)?;
         let id = sent.message.message_id.to_string();
         self.note(&format!("sent {}", one_line(&id)))?;
         for _ in 0..answers {

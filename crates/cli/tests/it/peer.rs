@@ -120,6 +120,103 @@ fn a_dialogue_is_opened_and_its_answer_printed() {
     assert!(shown.ends_with("exit 5"), "{shown}");
 }
 
+#[test]
+fn messages_have_a_meta_and_a_trace() {
+    let folder = TempDir::new().unwrap();
+    let agent = listener(&folder);
+    let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+    let meta = ["--meta", "example.com/thread=t1", "--meta", r#"n={"a":[1]}"#, "--trace", trace];
+    let sent = json!({"example.com/thread": "t1", "n": {"a": [1]}, "traceparent": trace});
+    for (command, kind) in [
+        (&["notify", "topic", "1"][..], "notify"),
+        (&["query", "Who?", "--deadline", "100ms"], "query"),
+        (&["delegate", "Tidy up", "--no-report", "--timeout", "1"], "delegate"),
+        (&["cancel", "task-7", "--reason", "Enough", "--timeout", "1"], "cancel"),
+    ] {
+        let _ = fs::remove_file(folder.path().join("received"));
+        peer(&[command, &meta].concat(), &["sh", "-c", &agent]);
+        let text = fs::read_to_string(folder.path().join("received")).unwrap();
+        let line: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert_eq!(line["params"]["envelope"]["kind"], kind);
+        for (key, value) in sent.as_object().unwrap() {
+            assert_eq!(&line["params"]["_meta"][key], value, "{kind}: {line}");
+        }
+    }
+    for wrong in [["--trace", "00-1"], ["--meta", "key"], ["--meta", "=1"]] {
+        let shown = mock(&[&["query", "Who?"][..], &wrong].concat());
+        assert!(shown.ends_with("exit 2"), "{shown}");
+    }
+}
+
+/// An agent that streams output, out of order and with a gap, and answers queries and cancellations about its task.
+fn streaming(folder: &TempDir) -> String {
+    format!(
+        r#"cd '{}'; read -r a; me=${{a#*'"agentId":"'}}; me=${{me%%'"'*}}
+        envelope() {{ printf '{{"v":1,"id":"%s","ref":"%s","from":"a1","to":"%s","ts":1,"kind":"%s","payload":%s}}' "$1" "$2" "$me" "$3" "$4"; }}
+        answer() {{ printf '{{"jsonrpc":"2.0","id":%s,"result":{{"envelope":%s}}}}\n' "$1" "$(envelope "r$1" "$2" "$3" "$4")"; }}
+        tell() {{ printf '{{"jsonrpc":"2.0","method":"_session/%s","params":{{"sessionId":"s","envelope":%s}}}}\n' "$3" "$(envelope "$1" "$2" "$3" "$4")"; }}
+        chunk() {{ tell "c$1" "$t" notify '{{"topic":"task.output","data":{{"chunk":'"$2"',"position":'"$1"',"complete":'"$3"'}}}}'; }}
+        echo '{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":1,"agentCapabilities":{{"_meta":{{"duologue":{{"agentId":"a1","envelope":{{"v":[1]}}}}}}}}}}}}'
+        read -r a; echo '{{"jsonrpc":"2.0","id":2,"result":{{"sessionId":"s"}}}}'
+        while read -r a; do n=${{a#*'"id":'}}; n=${{n%%,*}}; t=${{a#*'"envelope":'}}; t=${{t#*'"id":"'}}; t=${{t%%'"'*}}
+            case $a in
+            *'"kind":"delegate"'*)
+                answer "$n" "$t" ack '{{"accepted":true}}'
+                chunk 1 '"upon\na time"' false; chunk 0 '"Once"' false; chunk 3 '{{"n":1}}' true
+                tell end "$t" result '{{"status":"completed","outcome":"Told."}}';;
+            *'"kind":"query"'*)
+                case $a in *'"ref":"job-17"'*) answer "$n" "$t" response '{{"summary":"","data":{{"task":"job-17","state":"failed","error":{{"code":"internal","message":"no\nspace"}}}}}}';;
+                *) answer "$n" "$t" response '{{"summary":"What?"}}';; esac;;
+            *'"kind":"cancel"'*)
+                case $a in *'"ref":"job-17"'*) answer "$n" "$t" ack '{{"accepted":true}}';;
+                *) answer "$n" "$t" ack '{{"accepted":false,"reason":"no such task"}}';; esac;;
+        esac; done"#,
+        folder.path().display()
+    )
+}
+
+#[test]
+fn streamed_output_is_printed_in_its_order() {
+    let folder = TempDir::new().unwrap();
+    let agent = streaming(&folder);
+    let printed = peer(&["delegate", "Tell a story"], &["sh", "-c", &agent]);
+    insta::assert_snapshot!(printed.replace('\t', " | "), @r#"
+    0 | Once
+    1 | upon\na time
+    3 | {"n":1}
+    Told.
+    · accepted
+    · 1 chunks of the output are missing from position 2 on
+    exit 0
+    "#);
+    let printed = peer(&["delegate", "Tell a story", "--json"], &["sh", "-c", &agent]);
+    let lines: Vec<Value> = printed.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
+    let positions = lines.iter().filter_map(|line| line["payload"]["data"]["position"].as_u64());
+    assert_eq!(positions.collect::<Vec<_>>(), [0, 1, 3], "{printed}");
+    let kinds: Vec<_> = lines.iter().map(|line| line["kind"].as_str().unwrap()).collect();
+    assert_eq!(kinds, ["ack", "notify", "notify", "notify", "result"], "{printed}");
+}
+
+#[test]
+fn tasks_have_a_state_and_are_cancelled_by_their_id() {
+    let folder = TempDir::new().unwrap();
+    let agent = streaming(&folder);
+    let agent = ["sh", "-c", &agent];
+    let shown = peer(&["status", "job-17"], &agent);
+    assert_eq!(shown, "failed: no\\nspace (internal)\nexit 0");
+    let shown = peer(&["status", "job-17", "--json"], &agent);
+    assert!(shown.starts_with(r#"{"kind":"status","payload":{"task":"job-17","state":"failed","#), "{shown}");
+    assert!(peer(&["status", "job-18"], &agent).ends_with("exit 3"));
+    assert_eq!(peer(&["cancel", "job-17"], &agent), "· the agent cancels the task\nexit 0");
+    let shown = peer(&["cancel", "job-18"], &agent);
+    assert_eq!(shown, "· the agent does not cancel: no such task\nexit 1");
+    // Our own agents remember the tasks of their connection.
+    for command in ["status", "cancel"] {
+        let shown = mock(&[command, "job-17"]);
+        assert!(shown.contains("not_found") && shown.ends_with("exit 1"), "{shown}");
+    }
+}
+
 /// The names from before are still accepted, and are not listed.
 #[test]
 fn the_old_names_still_work() {
