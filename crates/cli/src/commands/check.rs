@@ -32,7 +32,7 @@ pub(crate) struct CheckArgs {
     #[arg(long, value_name = "FILE")]
     junit: Option<PathBuf>,
     /// Wait so many seconds for each response; the first may take three times as long
-    #[arg(long, value_name = "S", default_value = "20", value_parser = seconds)]
+    #[arg(long, value_name = "SECONDS", default_value = "20", value_parser = seconds)]
     timeout: Duration,
     /// The folder of the sessions [default: a new temporary folder]
     #[arg(long, value_name = "DIR")]

@@ -15,7 +15,9 @@ use crate::exit::{self, Exit};
 use crate::runtime;
 use crate::ui::{self, DIM};
 
+mod cancel;
 mod check;
+mod completions;
 mod delegate;
 mod dialogue;
 mod diff;
@@ -30,6 +32,7 @@ mod replay;
 pub(crate) mod run;
 mod schema;
 mod show;
+mod status;
 mod subscribe;
 mod validate;
 mod work;
@@ -46,22 +49,17 @@ struct Cli {
 enum Command {
     #[command(after_help = run::EXAMPLES)]
     Run(run::RunArgs),
-    #[command(after_help = "\
-Examples:
-  duologue run hello -- duologue record -o hello.jsonl -- my-agent
-  duologue record -o talk.jsonl -- my-agent --acp      as the agent's command in an editor")]
     Record(record::RecordArgs),
     #[command(after_help = "\
 Examples:
   duologue show hello.jsonl
   duologue show --html hello.jsonl > hello.html")]
     Show(show::ShowArgs),
+    Replay(replay::ReplayArgs),
     #[command(after_help = "\
 Examples:
-  duologue run hello -- duologue replay hello.jsonl    the recording is the agent
-  duologue replay hello.jsonl -- my-agent              the recording is the client")]
-    Replay(replay::ReplayArgs),
-    #[command(after_help = "Examples:\n  duologue diff --ignore update.used before.jsonl after.jsonl")]
+  duologue diff before.jsonl after.jsonl
+  duologue diff --ignore update.used before.jsonl after.jsonl")]
     Diff(diff::DiffArgs),
     #[command(after_help = "Examples:\n  duologue validate hello.jsonl")]
     Validate(validate::ValidateArgs),
@@ -89,7 +87,6 @@ Examples:
   duologue run tools -- duologue mock
   duologue run hello -- duologue mock --faults noise,fragment=7 --seed 1")]
     Mock(mock::MockArgs),
-    #[command(after_help = "Examples:\n  duologue schema > acp.json")]
     Schema(schema::SchemaArgs),
     /// Print completions for a shell
     #[command(
@@ -173,7 +170,7 @@ pub(crate) struct AgentSessionArgs {
     /// The folder of the session, if not this one
     #[arg(long, value_name = "DIR")]
     cwd: Option<PathBuf>,
-    /// Log in first, by one of the agent's methods
+    /// Log in first, by one of the agent's methods. A login in the terminal runs a program, after a question
     #[arg(long, alias = "auth", value_name = "METHOD")]
     pub(crate) login: Option<String>,
     /// Wait so many seconds for the agent to start, and again for the session
@@ -261,8 +258,7 @@ pub(crate) fn run() -> Result<Exit> {
         Command::Schema(args) => schema::run(args),
         Command::Completions { shell } => {
             // The generator panics if it cannot write, so it writes to memory.
-            let mut script = Vec::new();
-            clap_complete::generate(shell, &mut Cli::command(), "duologue", &mut script);
+            let script = completions::script(shell, &mut Cli::command());
             let mut stdout = ui::stdout();
             stdout.write_all(&script)?;
             stdout.flush()?;

@@ -19,11 +19,11 @@ use crate::source::SourceArgs;
 use crate::ui::{self, BAD, BOLD, DIM, GOOD};
 
 const EXAMPLES: &str = "\
-Examples: be the recorded agent in an editor's test; compare an agent with its recording.
-  duologue replay session.jsonl
-  duologue replay session.jsonl -- my-agent --acp
+Examples:
+  duologue run hello -- duologue replay hello.jsonl    the recording is the agent
+  duologue replay hello.jsonl -- my-agent              the recording is the client
 An agent whose token counts vary from run to run can still pass:
-  duologue replay session.jsonl --ignore update.used --ignore result.usage -- my-agent";
+  duologue replay hello.jsonl --ignore update.used --ignore result.usage -- my-agent";
 
 /// The bytes of a line of stderr that are shown at once.
 const STDERR_CHUNK: u64 = 64 * 1024;
@@ -60,8 +60,8 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "DIR", requires = "agent")]
     cwd: Option<PathBuf>,
     /// Wait so many seconds for an agent that owes a message. At the end of its input it has two seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
-    patience: u32,
+    #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 30)]
+    timeout: u32,
     /// Do not repeat what the recorded agent wrote to stderr
     #[arg(long)]
     no_stderr: bool,
@@ -94,7 +94,7 @@ pub(crate) fn run(args: ReplayArgs) -> Result<Exit> {
     let mut replay = Replay::new(transcript)
         .ignoring(ignored)
         .timing(args.timing)
-        .patience(Duration::from_secs(args.patience.into()));
+        .patience(Duration::from_secs(args.timeout.into()));
     if let Some(cwd) = cwd {
         replay = replay.cwd(cwd);
     }

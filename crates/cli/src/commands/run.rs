@@ -27,11 +27,14 @@ const KINDS: [&str; 10] =
 /// title, the input, the files, the content and the changes of the tool call. If they do not fit the window, it
 /// shows the number of missing lines, and `v` pages through all of them.
 ///
+/// On a terminal the agent's text has a margin: only rows of this program, such as a permission request, and those that you
+/// typed begin in the first column.
+///
 /// Every file that the agent writes and every program that it starts through this command is a line on the
 /// screen, refused ones included, and so is every answer to a permission request.
 ///
-/// With --json there are no questions: --yes or --allow answers permission requests. Each line is an object with `sessionId` and one of: `update`, a session update as the protocol
-/// has it; `outcome`, the answer to the prompt, with its `stopReason`; `error`, with a `message`, if the turn
+/// With --json there are no questions: --yes or --allow answers permission requests. Each line is an object with
+/// `sessionId` and one of: `update`, a session update as the protocol has it; `outcome`, the answer to the prompt, with its `stopReason`; `error`, with a `message`, if the turn
 /// failed, or the session did not come about (then `sessionId` may be null); `write`, with the `path` and the
 /// `bytes` of a file; `terminal`, with the `command`, `args`, `env` and `cwd` of a program; `answer`, with the
 /// `toolCallId`, `title`, `kind` and `command` of a tool call, the chosen `option`, and `by`: `rule` or `nobody`.
