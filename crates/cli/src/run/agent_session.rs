@@ -1,19 +1,19 @@
 //! The lifetime of an agent under a command: starts the agent, serves the user while it works, and
 //! ends the agent and the recording.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::io::IsTerminal as _;
 use std::pin::pin;
 use std::time::Duration;
 
 use duologue_client::{Client, Command, Connection, Error as ClientError, Host, Session, Updates};
-use duologue_schema::{AuthMethod, Implementation, NewSessionRequest, Request as _, SessionId};
+use duologue_schema::{Implementation, NewSessionRequest, Request as _, SessionId};
 use duologue_transcript::{Recorder, Side};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
-use super::details::shell_words;
 use super::input::{InputEvent, InputLine, Typing, UserInput};
+use super::login::{TerminalLogin, explain};
 use super::output::SessionOutput;
 use super::rows::Span;
 use super::ui_queue::{QueuedQuestion, StderrLines, UiEvent, UiEvents, UiQueue};
@@ -72,6 +72,8 @@ pub(crate) struct AgentSession {
     /// Ready when the agent's stderr is read to its end.
     stderr_end: Option<oneshot::Receiver<()>>,
     pub(super) input: Option<UserInput>,
+    /// True if the user types prompts or answers.
+    reads: bool,
     events: UiEvents,
     signals: Signals,
     /// The session, once it is open.
@@ -84,6 +86,8 @@ pub(crate) struct AgentSession {
     pub(super) open_question: Option<QueuedQuestion>,
     /// The questions behind it.
     pub(super) waiting: VecDeque<QueuedQuestion>,
+    /// True if a question ended while the user turned its pages, and no other was shown since.
+    turned_page: bool,
     /// True if a request of the agent was rejected.
     pub(super) refused: bool,
     /// True if that counts for the exit code.
@@ -108,12 +112,15 @@ impl AgentSession {
             None => None,
         };
         let signals = Signals::listen()?;
-        let input = if reads { Some(UserInput::start(output.is_live())?) } else { None };
+        // The program of a login reads the same terminal first.
+        let reads_now = reads && args.login.is_none();
+        let input = if reads_now { Some(UserInput::start(output.is_live())?) } else { None };
         let mut agent_session = AgentSession {
             output,
             recorder,
             stderr_end: None,
             input,
+            reads,
             events,
             signals,
             session: None,
@@ -121,6 +128,7 @@ impl AgentSession {
             error_shown: false,
             open_question: None,
             waiting: VecDeque::new(),
+            turned_page: false,
             refused: false,
             counts_refusals: true,
         };
@@ -276,14 +284,16 @@ impl AgentSession {
             client = client.tap(recorder.tap(Side::Client));
         }
         let agent = self.wait_for_agent(args, client.spawn(command)).await??;
-        if let Some(method) = &args.login {
-            if let Some(offered) = agent.auth_methods().iter().find(|offered| is_method(offered, method))
-                && let Some(command) = terminal_login(offered, args)
-            {
-                let text =
-                    format!("{method} logs in in a terminal; run this first, then try again:\n  {command}");
-                return Err(Error::Login(text).into());
-            }
+        let Some(method) = &args.login else { return Ok(agent) };
+        let terminal_login = TerminalLogin::find(agent.auth_methods(), method, args)?;
+        if let Some(login) = &terminal_login {
+            self.log_in(login, method).await?;
+        }
+        if self.reads {
+            self.input = Some(UserInput::start(self.output.is_live())?);
+            self.last_resort(Some(agent.clone()));
+        }
+        if terminal_login.is_none() {
             self.wait_for_agent(args, agent.authenticate(method.as_str()).into_future())
                 .await?
                 .map_err(|error| explain(error, args))?;
@@ -378,7 +388,8 @@ impl AgentSession {
                 done = &mut work => return Ok(WaitResult::Done(done)),
                 Some(event) = self.events.events.recv() => self.event(event)?,
                 () = withdrawn(&mut self.open_question), if typing == Typing::Answer => {
-                    self.open_question = None;
+                    let withdrawn = self.open_question.take();
+                    self.turned_page |= withdrawn.is_some_and(|question| self.output.is_paging(&question.text));
                     self.output.withdraw()?;
                     self.next_question()?;
                     self.ask_again(listen)?;
@@ -483,6 +494,9 @@ impl AgentSession {
                 self.output.apply_question(call);
             }
         }
+        if std::mem::take(&mut self.turned_page) {
+            question.text.ignore_enter();
+        }
         if let Some(input) = &mut self.input {
             input.begin_answer();
         }
@@ -530,60 +544,4 @@ pub(super) async fn at(time: Option<Instant>) {
         Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
-}
-
-/// Adds the possible logins to an error that demands one.
-pub(super) fn explain(error: ClientError, args: &AgentSessionArgs) -> Error {
-    let ClientError::AuthRequired { methods, message } = &error else { return error.into() };
-    let mut text = format!("the agent requires a login: {message}");
-    if methods.is_empty() {
-        text.push_str("\nit offers no way to log in from here");
-    } else {
-        text.push_str("\ntry again with:");
-    }
-    for method in methods {
-        let what = match (terminal_login(method, args), method.as_agent()) {
-            (Some(command), _) => format!("(first, in a terminal) {command}"),
-            (None, Some(agent)) => format!("--login {}", agent.id),
-            (None, None) => continue,
-        };
-        let name = method.name().unwrap_or_default();
-        let about = method.description().map(|text| format!(" ({text})")).unwrap_or_default();
-        text.push_str(&format!("\n  {what}  {name}{about}"));
-    }
-    Error::Login(text)
-}
-
-fn is_method(method: &AuthMethod, id: &str) -> bool {
-    method.id().is_some_and(|known| known.as_str() == id)
-}
-
-/// A login in a terminal, by the convention that is older than the method of type `terminal`.
-#[derive(serde::Deserialize)]
-struct OldTerminalLogin {
-    command: String,
-    #[serde(default)]
-    args: Vec<String>,
-    #[serde(default)]
-    env: BTreeMap<String, String>,
-}
-
-/// Returns the command line of a login in a terminal, if the method is one.
-fn terminal_login(method: &AuthMethod, args: &AgentSessionArgs) -> Option<String> {
-    let (words, env) = match method {
-        AuthMethod::Terminal(terminal) => {
-            let mut words = args.agent.words();
-            if words.is_empty() {
-                words = ["duologue", "mock"].map(str::to_owned).into();
-            }
-            words.extend(terminal.args.iter().cloned());
-            (words, terminal.env.clone())
-        }
-        method => {
-            let login: OldTerminalLogin = method.as_agent()?.meta?.get("terminal-auth")?;
-            ([login.command].into_iter().chain(login.args).collect(), login.env)
-        }
-    };
-    let env: String = env.iter().map(|(name, value)| format!("{name}={} ", shell_words(&[value]))).collect();
-    Some(format!("{env}{}", shell_words(&words)))
 }

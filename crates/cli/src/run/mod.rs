@@ -24,6 +24,7 @@ mod key_input;
 mod keys;
 #[cfg(unix)]
 mod line_editor;
+mod login;
 mod output;
 mod permission;
 mod question;

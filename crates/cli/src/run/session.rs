@@ -9,10 +9,11 @@ use duologue_schema::{
     StopReason,
 };
 
-use super::agent_session::{AgentSession, Listen, SessionEnd, WaitResult, explain};
+use super::agent_session::{AgentSession, Listen, SessionEnd, WaitResult};
 use super::audit::AuditEntry;
 use super::host::RunHost;
 use super::input::{self, InputLine, Typing};
+use super::login::explain;
 use super::output::{SessionOutput, print_line};
 use super::permission::{DefaultAnswer, Rules};
 use super::rows::Span;
@@ -159,9 +160,11 @@ impl AgentSession {
     ) -> Result<Exit, SessionEnd> {
         self.output.show_commands();
         if self.output.is_live() {
-            let name =
-                agent.info().map_or_else(String::new, |info| format!("{} {} · ", info.name, info.version));
-            let text = format!("· {name}{} · /exit or Ctrl-D leaves", session.id());
+            // The first words are ours: the agent chooses its name and the session's id.
+            let name = agent
+                .info()
+                .map_or_else(|| "the agent".into(), |info| format!("{} {}", info.name, info.version));
+            let text = format!("· connected to {name} · {} · /exit or Ctrl-D leaves", session.id());
             self.output.note(vec![Span::line(DIM, &text)])?;
         }
         let mut updates = session.updates();

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io::{Read as _, Write as _};
 use std::num::NonZeroU16;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
@@ -27,6 +28,17 @@ pub(crate) struct Terminal {
 impl Terminal {
     /// Starts the command with a terminal of its own, in a folder that is called the same everywhere.
     pub(crate) fn start(rows: u16, columns: u16, args: &[&str], env: &[(&str, &str)]) -> Terminal {
+        Terminal::start_in(Path::new("/"), rows, columns, args, env)
+    }
+
+    /// Starts the command in this folder.
+    pub(crate) fn start_in(
+        folder: &Path,
+        rows: u16,
+        columns: u16,
+        args: &[&str],
+        env: &[(&str, &str)],
+    ) -> Terminal {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
         grantpt(&master).unwrap();
         unlockpt(&master).unwrap();
@@ -42,7 +54,7 @@ impl Terminal {
         command.arg("--ctty").arg(env!("CARGO_BIN_EXE_duologue")).args(args);
         command.stdin(stdio()).stdout(stdio()).stderr(stdio());
         command.env("TERM", "xterm-256color").env_remove("NO_COLOR").env_remove("CLICOLOR_FORCE");
-        command.envs(env.iter().copied()).current_dir("/");
+        command.envs(env.iter().copied()).current_dir(folder);
         let child = command.spawn().unwrap();
 
         let (sender, output) = channel();
