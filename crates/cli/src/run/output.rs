@@ -14,7 +14,7 @@ use super::audit::AuditEntry;
 use super::input::TypedText;
 use super::json;
 use super::question::QuestionText;
-use super::rows::{Span, flat};
+use super::rows::{self, Span, flat};
 use super::screen::{self, Screen, WindowSize};
 use super::settings;
 use super::terminals::TerminalTail;
@@ -180,7 +180,12 @@ impl SessionOutput {
                 live.screen.note(note);
                 live.changed()
             }
-            _ => writeln!(stderr(), "{}", flat(&note)),
+            _ if !io::stderr().is_terminal() => writeln!(stderr(), "{}", flat(&note)),
+            // The terminal must not break a row where text of the agent goes on.
+            _ => {
+                let rows = rows::note(&note, stderr_size().width.saturating_sub(1), false);
+                rows.iter().try_for_each(|row| writeln!(stderr(), "{row}"))
+            }
         }
     }
 
@@ -201,8 +206,8 @@ impl SessionOutput {
         };
         match self {
             SessionOutput::Live(live) => {
-                let usage = live.screen.end_turn();
-                for note in usage.into_iter().chain(stopped) {
+                live.screen.end_turn();
+                if let Some(note) = stopped {
                     live.screen.note(note);
                 }
                 live.leave()
@@ -273,6 +278,14 @@ impl SessionOutput {
                 Ok(true)
             }
             _ => Ok(false),
+        }
+    }
+
+    /// Returns true if the user reads a page of the question.
+    pub(super) fn is_paging(&self, question: &QuestionText) -> bool {
+        match self {
+            SessionOutput::Live(live) => live.screen.is_paging(),
+            _ => question.is_paging(),
         }
     }
 
@@ -363,14 +376,30 @@ pub(super) fn print_line(line: &str) -> io::Result<()> {
     writeln!(io::stdout(), "{}", Span::line(anstyle::Style::new(), line).as_str())
 }
 
-/// Returns the size of the window.
-fn size() -> WindowSize {
+/// Returns the size of the window of stdout.
+pub(super) fn size() -> WindowSize {
     #[cfg(unix)]
-    if let Ok(size) = rustix::termios::tcgetwinsize(rustix::stdio::stdout())
-        && size.ws_col > 0
-        && size.ws_row > 0
-    {
-        return WindowSize { width: size.ws_col.into(), height: size.ws_row.into() };
-    }
-    WindowSize { width: 80, height: 24 }
+    let size = window(rustix::stdio::stdout());
+    #[cfg(not(unix))]
+    let size = None;
+    size.unwrap_or(USUAL_SIZE)
+}
+
+/// Returns the size of the window of stderr.
+fn stderr_size() -> WindowSize {
+    #[cfg(unix)]
+    let size = window(rustix::stdio::stderr());
+    #[cfg(not(unix))]
+    let size = None;
+    size.unwrap_or(USUAL_SIZE)
+}
+
+/// The size of a window that does not report one.
+const USUAL_SIZE: WindowSize = WindowSize { width: 80, height: 24 };
+
+#[cfg(unix)]
+fn window(terminal: impl std::os::fd::AsFd) -> Option<WindowSize> {
+    let size = rustix::termios::tcgetwinsize(terminal).ok()?;
+    let size = WindowSize { width: size.ws_col.into(), height: size.ws_row.into() };
+    (size.width > 0 && size.height > 0).then_some(size)
 }

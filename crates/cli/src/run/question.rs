@@ -5,7 +5,7 @@ use std::iter;
 use duologue_schema::{PermissionOption, ToolCall};
 
 use super::details::{self, DetailLine, Details};
-use super::rows::{Span, WrappedRow, flat, wrap};
+use super::rows::{RowWidths, Span, WrappedRow, hanging, wrap};
 use super::screen::WindowSize;
 use crate::ui::{BAD, DIM, MARK, plural};
 
@@ -21,6 +21,8 @@ pub(super) struct QuestionText {
     complaint: Option<String>,
     /// The starts of the pages that the user turned to: a line, and a row of it.
     pages: Vec<(usize, usize)>,
+    /// True if the next empty line was meant for another question.
+    ignores_enter: bool,
 }
 
 impl From<Vec<Span>> for QuestionText {
@@ -42,23 +44,34 @@ impl QuestionText {
         self.details = Details::of(call);
     }
 
+    /// Returns true if the user reads a page of it.
+    pub(super) fn is_paging(&self) -> bool {
+        !self.pages.is_empty()
+    }
+
+    /// Ignores the next line if it is empty. The user was turning pages of a question that this one replaces.
+    pub(super) fn ignore_enter(&mut self) {
+        self.ignores_enter = true;
+    }
+
     pub(super) fn clear(&mut self) {
         *self = QuestionText::default();
     }
 
     /// Returns the text for a terminal that cannot move its cursor.
     pub(super) fn flat(&self, size: WindowSize) -> String {
-        match self.choices.is_empty() {
-            true => flat(&self.head),
-            false => self.rows(size, false).join("\n"),
-        }
+        self.rows(size, false).join("\n")
     }
 
     /// Returns the rows to draw. With choices there are at most as many as the window has.
     pub(super) fn rows(&self, size: WindowSize, colours: bool) -> Vec<String> {
         let layout = Layout { size, width: size.width.saturating_sub(1).max(1), colours };
         if self.choices.is_empty() {
-            return layout.wrapped(&self.head);
+            let mut rows = layout.wrapped(&self.head);
+            if let Some(complaint) = &self.complaint {
+                rows.splice(..0, layout.wrapped(&[Span::line(BAD, complaint)]));
+            }
+            return rows;
         }
         match self.pages.last() {
             Some(&from) => self.page(from, &layout),
@@ -66,10 +79,16 @@ impl QuestionText {
         }
     }
 
-    /// Turns the page if the line demands that. `v` opens the first page and closes any.
+    /// Turns the page if the line demands that. `v` opens the first page and closes any. An empty line never
+    /// answers a question with choices, since it turns pages.
     pub(super) fn turn_page(&mut self, line: &str, size: WindowSize) -> bool {
         let layout = Layout { size, width: size.width.saturating_sub(1).max(1), colours: false };
+        let ignores_enter = std::mem::take(&mut self.ignores_enter);
         match (line.trim(), self.pages.last()) {
+            ("", None) if ignores_enter => {
+                self.complaint = Some("that Enter was meant for the question before".to_owned());
+            }
+            ("", None) if !self.choices.is_empty() => {}
             ("v", None) if !self.choices.is_empty() => self.pages.push((0, 0)),
             ("", Some(&from)) => match self.fill(from, layout.page_rows(), &layout).1 {
                 (line, _) if line >= self.len() => self.pages.clear(),
@@ -199,7 +218,7 @@ impl Layout {
     }
 
     fn wrapped(&self, spans: &[Span]) -> Vec<String> {
-        wrap(spans, 0, self.width, self.colours).into_iter().map(|row| row.text).collect()
+        hanging(spans, self.width, self.colours)
     }
 
     fn one_row(&self, spans: &[Span]) -> impl Iterator<Item = String> + use<> {
@@ -210,11 +229,53 @@ impl Layout {
     fn hanging(&self, line: &DetailLine) -> Vec<String> {
         let [first, further] = line.margins;
         let margin = first.chars().count().max(further.chars().count());
-        let mut rows = wrap(&line.spans, 0, self.width.saturating_sub(margin).max(1), self.colours);
+        let widths = RowWidths::all(self.width.saturating_sub(margin));
+        let mut rows = wrap(&line.spans, 0, widths, self.colours);
         if rows.is_empty() {
-            rows.push(WrappedRow { text: String::new(), end: 0 });
+            rows.push(WrappedRow { text: String::new(), end: 0, begins_line: true });
         }
         let margins = iter::once(first).chain(iter::repeat(further));
         margins.zip(rows).map(|(margin, row)| format!("{margin}{}", row.text)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use duologue_schema::{PermissionOption, PermissionOptionKind};
+
+    use super::QuestionText;
+    use crate::run::screen::WindowSize;
+
+    #[test]
+    fn enter_turns_pages_and_never_answers() {
+        let size = WindowSize { width: 80, height: 10 };
+        let option = PermissionOption::new("yes", "Yes", PermissionOptionKind::AllowOnce);
+        let mut question = QuestionText::choose("May it do this?", &[option], None);
+        let first = question.rows(size, false);
+        for line in ["", " ", "\t"] {
+            assert!(question.turn_page(line, size), "{line:?}");
+            assert_eq!(question.rows(size, false), first);
+        }
+        assert!(question.turn_page("v", size) && question.is_paging());
+        // The last page leads back.
+        assert!(question.turn_page("", size) && !question.is_paging());
+        assert!(question.turn_page("", size));
+        for answer in ["1", "y", "n", "b", "q", "no"] {
+            assert!(!question.turn_page(answer, size), "{answer}");
+        }
+    }
+
+    /// A question without choices takes an empty line, but not one that was typed for the question before.
+    #[test]
+    fn an_enter_for_another_question_is_ignored_once() {
+        let size = WindowSize { width: 80, height: 10 };
+        let mut form = QuestionText::from(vec![super::Span::plain("Name: ")]);
+        assert!(!form.turn_page("", size));
+        form.ignore_enter();
+        assert!(form.turn_page("", size));
+        assert_eq!(form.rows(size, false), ["that Enter was meant for the question before", "Name: "]);
+        assert!(!form.turn_page("", size));
+        form.ignore_enter();
+        assert!(!form.turn_page("yes", size) && !form.turn_page("", size));
     }
 }

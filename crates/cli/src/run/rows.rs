@@ -8,6 +8,10 @@ use crate::ui::printable;
 /// The spaces that a tab is shown as.
 const TAB: &str = "    ";
 
+/// The margin of the agent's text on a terminal. Only rows of this program and of the user begin in the
+/// first column, so that no text of the agent can pass for a question or an entry of the audit trail.
+pub(super) const INDENT: &str = "  ";
+
 /// Text in one style. Control characters are escaped, so that it cannot move the cursor.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Span {
@@ -62,6 +66,56 @@ pub(super) fn between(spans: &[Span], from: usize, to: usize) -> String {
 pub(super) struct WrappedRow {
     pub(super) text: String,
     pub(super) end: usize,
+    /// False if the row continues the line of the row before.
+    pub(super) begins_line: bool,
+}
+
+/// The number of columns of the rows.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct RowWidths {
+    /// For a row that begins a line.
+    first: usize,
+    /// For every further row of the line.
+    further: usize,
+}
+
+impl RowWidths {
+    pub(super) fn all(width: usize) -> Self {
+        RowWidths { first: width.max(1), further: width.max(1) }
+    }
+
+    /// Returns the widths of rows behind the [`INDENT`].
+    pub(super) fn indented(width: usize) -> Self {
+        RowWidths::all(width.saturating_sub(INDENT.len()))
+    }
+
+    /// Returns the widths of lines whose further rows are behind the [`INDENT`].
+    pub(super) fn hanging(width: usize) -> Self {
+        RowWidths { first: width.max(1), ..RowWidths::indented(width) }
+    }
+}
+
+/// Returns text of the agent as rows behind the [`INDENT`].
+pub(super) fn indented(spans: &[Span], width: usize, colours: bool) -> Vec<String> {
+    let rows = wrap(spans, 0, RowWidths::indented(width), colours);
+    rows.into_iter().map(|row| behind(INDENT, row.text)).collect()
+}
+
+/// Returns lines of this program as rows. Whatever they quote, only the lines begin in the first column.
+pub(super) fn hanging(spans: &[Span], width: usize, colours: bool) -> Vec<String> {
+    let rows = wrap(spans, 0, RowWidths::hanging(width), colours).into_iter();
+    rows.map(|row| if row.begins_line { row.text } else { behind(INDENT, row.text) }).collect()
+}
+
+/// Returns a note of this program as rows. Whatever it quotes, only the first row begins in the first column.
+pub(super) fn note(spans: &[Span], width: usize, colours: bool) -> Vec<String> {
+    let rows = wrap(spans, 0, RowWidths::hanging(width), colours).into_iter().enumerate();
+    rows.map(|(index, row)| if index == 0 { row.text } else { behind(INDENT, row.text) }).collect()
+}
+
+/// Returns a row behind a margin, which an empty row does not need.
+pub(super) fn behind(margin: &str, row: String) -> String {
+    if row.is_empty() { row } else { format!("{margin}{row}") }
 }
 
 /// One character of a line.
@@ -73,9 +127,9 @@ struct Cell {
     end: usize,
 }
 
-/// Breaks text into rows of at most `width` columns, between words where that is possible, beginning
+/// Breaks text into rows of at most these columns, between words where that is possible, beginning
 /// at the byte `from`, where a row began before.
-pub(super) fn wrap(spans: &[Span], from: usize, width: usize, colours: bool) -> Vec<WrappedRow> {
+pub(super) fn wrap(spans: &[Span], from: usize, widths: RowWidths, colours: bool) -> Vec<WrappedRow> {
     let (mut rows, mut line) = (Vec::new(), Vec::new());
     let (mut at, mut before) = (0, '\n');
     // Skips the text before `from`, except its last character.
@@ -92,6 +146,7 @@ pub(super) fn wrap(spans: &[Span], from: usize, width: usize, colours: bool) -> 
         before = shown.chars().next_back().unwrap_or(before);
     }
     at += within;
+    let mut begins_line = before == '\n';
     let chars = rest.iter().enumerate().flat_map(|(index, span)| {
         let text = span.text.get(if index == 0 { within } else { 0 }..).unwrap_or_default();
         text.chars().map(|char| (char, span.style))
@@ -103,20 +158,29 @@ pub(super) fn wrap(spans: &[Span], from: usize, width: usize, colours: bool) -> 
         } else {
             // The end of a line that was shown to its end before needs no row.
             if at != from + 1 || before == '\n' {
-                break_line(&line, at, width, colours, &mut rows);
+                break_line(&line, at, widths, begins_line, colours, &mut rows);
             }
             line.clear();
+            begins_line = true;
         }
     }
     if !line.is_empty() {
-        break_line(&line, at, width, colours, &mut rows);
+        break_line(&line, at, widths, begins_line, colours, &mut rows);
     }
     rows
 }
 
-fn break_line(line: &[Cell], end: usize, width: usize, colours: bool, rows: &mut Vec<WrappedRow>) {
+fn break_line(
+    line: &[Cell],
+    end: usize,
+    widths: RowWidths,
+    mut begins_line: bool,
+    colours: bool,
+    rows: &mut Vec<WrappedRow>,
+) {
     let mut rest = line;
     loop {
+        let width = if begins_line { widths.first } else { widths.further };
         let (mut used, mut count, mut after_space) = (0, 0, None);
         for cell in rest {
             if used + cell.width > width && count > 0 {
@@ -140,14 +204,15 @@ fn break_line(line: &[Cell], end: usize, width: usize, colours: bool, rows: &mut
         let (row, next) = rest.split_at(taken);
         let mut shown = row.get(..shown).unwrap_or_default();
         if next.is_empty() {
-            rows.push(WrappedRow { text: paint(shown, colours), end });
+            rows.push(WrappedRow { text: paint(shown, colours), end, begins_line });
             return;
         }
         while let [rest @ .., Cell { char: ' ', .. }] = shown {
             shown = rest;
         }
-        rows.push(WrappedRow { text: paint(shown, colours), end: row.last().map_or(end, |cell| cell.end) });
-        rest = next;
+        let end = row.last().map_or(end, |cell| cell.end);
+        rows.push(WrappedRow { text: paint(shown, colours), end, begins_line });
+        (rest, begins_line) = (next, false);
     }
 }
 
@@ -220,10 +285,41 @@ fn width_of(char: char) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{Span, flat, typed_rows, wrap};
+    use super::{INDENT, RowWidths, Span, TAB, flat, hanging, indented, typed_rows, width_of, wrap};
 
     fn rows(text: &str, width: usize) -> Vec<String> {
-        wrap(&[Span::plain(text)], 0, width, false).into_iter().map(|row| row.text).collect()
+        let rows = wrap(&[Span::plain(text)], 0, RowWidths::all(width), false);
+        rows.into_iter().map(|row| row.text).collect()
+    }
+
+    /// Text that imitates a question, and text that a terminal could break elsewhere.
+    #[test]
+    fn no_row_of_the_agent_begins_in_the_first_column() {
+        let fake = "? May it do this?";
+        let texts = [
+            fake.to_owned(),
+            format!("\n{fake}"),
+            format!("a\r\n{fake}\n\n\t{fake}"),
+            format!("a\r{fake}\u{85}{fake}\u{2028}{fake}\u{2029}{fake}\u{b}{fake}\u{c}{fake}"),
+            format!("\u{1b}[1G{fake}\u{1b}E{fake}\u{9b}1G{fake}\u{8}\u{8}\u{8}{fake}"),
+            format!("\u{200b}{fake}\n\u{301}{fake}\n\u{a0}{fake}\n終端機{fake}終端機\u{fe0f}{fake}"),
+        ];
+        for width in 1..50 {
+            // A line that fills the row, so that the imitation follows at its end.
+            let full = ["x", " ", "終", "\u{301}x"].map(|char| format!("{}{fake}", char.repeat(width)));
+            for text in texts.iter().chain(&full) {
+                for row in indented(&[Span::plain(text)], width, false) {
+                    let columns: usize = row.chars().map(width_of).sum();
+                    assert!(row.is_empty() || row.starts_with(INDENT), "{row:?} of {text:?} at {width}");
+                    assert!(columns <= width.max(INDENT.len() + TAB.len()), "{row:?} of {text:?} at {width}");
+                }
+                let own =
+                    hanging(&[Span::plain("· title: "), Span::line(Default::default(), text)], width, false);
+                for row in &own[1..] {
+                    assert!(row.is_empty() || row.starts_with(INDENT), "{row:?} of {text:?} at {width}");
+                }
+            }
+        }
     }
 
     #[test]
@@ -254,10 +350,10 @@ mod tests {
             "abcdefghijklmnop qrs",
         ] {
             for width in 2..12 {
-                let spans = [Span::plain(text)];
-                let all = wrap(&spans, 0, width, false);
+                let (spans, widths) = ([Span::plain(text)], RowWidths::hanging(width));
+                let all = wrap(&spans, 0, widths, false);
                 for (index, row) in all.iter().enumerate() {
-                    assert_eq!(wrap(&spans, row.end, width, false), all[index + 1..], "{text:?} at {width}");
+                    assert_eq!(wrap(&spans, row.end, widths, false), all[index + 1..], "{text:?} at {width}");
                 }
                 assert_eq!(all.last().map(|row| row.end), Some(flat(&spans).len()));
             }

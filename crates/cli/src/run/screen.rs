@@ -10,13 +10,17 @@
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use duologue_schema::{Conversation, SessionUpdate, ToolCall, ToolCallContent, ToolCallId, ToolCallUpdate};
+use duologue_schema::{
+    AvailableCommandsUpdate, Conversation, SessionUpdate, ToolCall, ToolCallContent, ToolCallId,
+    ToolCallStatus, ToolCallUpdate,
+};
 
 use super::blocks::{self, Repeat};
 use super::input::TypedText;
 use super::question::QuestionText;
-use super::rows::{Span, WrappedRow, between, flat, typed_rows, wrap};
+use super::rows::{INDENT, RowWidths, Span, behind, between, flat, indented, typed_rows, wrap};
 use super::terminals::{TerminalTail, Terminals};
+use super::text_output::update_len;
 use crate::ui::DIM;
 
 /// The size of a terminal in columns and rows.
@@ -31,6 +35,10 @@ pub(super) struct Screen {
     size: WindowSize,
     colours: bool,
     conversation: Conversation,
+    /// The bytes of the conversation, roughly.
+    bytes: usize,
+    /// The number of bytes from which on the conversation is forgotten.
+    kept_bytes: usize,
     terminals: Terminals,
     blocks: Vec<Block>,
     changed: HashSet<usize>,
@@ -86,6 +94,11 @@ struct Block {
 
 /// Limit on the printed text that a block remembers, in bytes.
 const PRINTED: usize = 256 * 1024;
+/// Limit on the bytes of messages and tool calls that may still change on the screen.
+const KEPT: usize = 16 * 1024 * 1024;
+/// Limit on the unfinished tool calls that are kept beyond that, and on the bytes of each.
+const KEPT_CALLS: usize = 64;
+const KEPT_CALL: usize = 64 * 1024;
 
 impl Block {
     fn is_gone(&self) -> bool {
@@ -99,8 +112,18 @@ enum BlockSource {
     Entry(usize),
     /// The plan.
     Plan,
-    /// A note.
+    /// A note of this program. Its first row has no margin.
     Note(Vec<Span>),
+    /// A note in the agent's words.
+    AgentNote(Vec<Span>),
+    /// A block that does not change any more.
+    Final,
+}
+
+impl BlockSource {
+    fn is_note(&self) -> bool {
+        matches!(self, BlockSource::Note(_) | BlockSource::AgentNote(_) | BlockSource::Final)
+    }
 }
 
 impl Screen {
@@ -109,6 +132,8 @@ impl Screen {
             size,
             colours,
             conversation: Conversation::default(),
+            bytes: 0,
+            kept_bytes: KEPT,
             terminals: Terminals::default(),
             blocks: Vec::new(),
             changed: HashSet::new(),
@@ -129,6 +154,7 @@ impl Screen {
         let notes = if shown { blocks::notes(&self.conversation, update) } else { Vec::new() };
         let entry = self.conversation.apply(update);
         if let Some(entry) = entry {
+            self.bytes = self.bytes.saturating_add(update_len(update));
             self.touch(BlockSource::Entry(entry));
         }
         self.used |= matches!(update, SessionUpdate::UsageUpdate(_));
@@ -136,7 +162,7 @@ impl Screen {
             self.touch(BlockSource::Plan);
         }
         for note in notes {
-            self.note(note);
+            self.touch(BlockSource::AgentNote(note));
         }
     }
 
@@ -169,10 +195,13 @@ impl Screen {
         self.changed.extend(changed);
     }
 
-    /// Ends the turn and returns its usage, if it has reported any.
-    pub(super) fn end_turn(&mut self) -> Option<Vec<Span>> {
+    /// Ends the turn and shows its usage, if it has reported any.
+    pub(super) fn end_turn(&mut self) {
         self.conversation.end_turn();
-        std::mem::take(&mut self.used).then(|| blocks::usage(&self.conversation)).flatten()
+        let used = std::mem::take(&mut self.used);
+        if let Some(usage) = blocks::usage(&self.conversation).filter(|_| used) {
+            self.touch(BlockSource::AgentNote(usage));
+        }
     }
 
     /// Returns the known tool call with the fields of a permission request.
@@ -242,6 +271,10 @@ impl Screen {
         turned
     }
 
+    pub(super) fn is_paging(&self) -> bool {
+        self.question.is_paging()
+    }
+
     fn last_column(&self) -> usize {
         self.question.rows(self.size, false).last().map_or(0, |row| row.chars().count())
     }
@@ -306,6 +339,7 @@ impl Screen {
     /// Returns the bytes that update the screen.
     pub(super) fn paint(&mut self) -> String {
         self.refresh();
+        self.forget_if_long();
         let (rows, cursor) = self.rows();
         let same = self.drawn.iter().zip(&rows).take_while(|(drawn, row)| drawn.text == row.text).count();
         let is_same = same == rows.len() && same == self.drawn.len();
@@ -357,11 +391,16 @@ impl Screen {
     fn rows(&self) -> (Vec<DrawnRow>, Option<Cursor>) {
         // The last column stays free: after a write there, terminals disagree about the cursor.
         let width = self.size.width.saturating_sub(1).max(1);
-        let wrap = |spans: &[Span], from| wrap(spans, from, width, self.colours);
         let mut rows = Vec::new();
         for block in self.blocks.iter().filter(|block| !block.is_gone()) {
-            let place = |row: WrappedRow| DrawnRow { text: row.text, place: Some((block.id, row.end)) };
-            rows.extend(wrap(&block.spans, block.gone.len()).into_iter().map(place));
+            let mut start = block.gone.len();
+            for row in wrap(&block.spans, start, RowWidths::indented(width), self.colours) {
+                let is_first = start <= usize::from(block.apart);
+                let is_own = is_first && matches!(block.source, BlockSource::Note(_));
+                let text = if is_own { row.text } else { behind(INDENT, row.text) };
+                start = row.end;
+                rows.push(DrawnRow { text, place: Some((block.id, row.end)) });
+            }
         }
         let question = self.question.rows(self.size, self.colours);
         rows.extend(question.into_iter().map(|text| DrawnRow { text, place: None }));
@@ -390,10 +429,11 @@ impl Screen {
         let room = room.saturating_sub(lines.len() + 1);
         rows.extend(lines.into_iter().map(|text| DrawnRow { text, place: None }));
         if !typed.offered.is_empty() {
+            // Commands of the agent are among the words.
             let words = [Span::line(DIM, &typed.offered.join("  "))];
-            let offered = wrap(&words, 0, width, self.colours).into_iter().take(room);
+            let offered = indented(&words, width, self.colours).into_iter().take(room);
             let before = rows.len();
-            rows.extend(offered.map(|row| DrawnRow { text: row.text, place: None }));
+            rows.extend(offered.map(|text| DrawnRow { text, place: None }));
             cursor.below += rows.len() - before;
         }
         Some(cursor)
@@ -428,6 +468,42 @@ impl Screen {
         blocks.append(&mut moved);
         blocks.append(&mut new);
         self.blocks = blocks;
+    }
+
+    /// Forgets a conversation that has grown too long, except its unfinished tool calls. Everything that is
+    /// on the screen stays there as it is.
+    fn forget_if_long(&mut self) {
+        if self.bytes <= self.kept_bytes {
+            return;
+        }
+        let old = std::mem::take(&mut self.conversation);
+        let state = old.state();
+        self.conversation.begin(state.modes.clone(), state.config_options.clone());
+        let commands = AvailableCommandsUpdate::new(old.commands().to_vec()).into();
+        let plan = old.plan().cloned().map(SessionUpdate::Plan);
+        let usage = old.usage().cloned().map(SessionUpdate::UsageUpdate);
+        let is_open =
+            |call: &&ToolCall| matches!(call.status, ToolCallStatus::Pending | ToolCallStatus::InProgress);
+        let calls = old.entries().iter().rev().filter_map(|entry| entry.as_tool_call()).filter(is_open);
+        let calls = calls.map(|call| SessionUpdate::from(call.clone()));
+        let mut calls: Vec<_> = calls.filter(|call| update_len(call) <= KEPT_CALL).take(KEPT_CALLS).collect();
+        calls.reverse();
+        self.bytes = 0;
+        for update in [commands].into_iter().chain(plan).chain(usage).chain(calls) {
+            if self.conversation.apply(&update).is_some() {
+                self.bytes = self.bytes.saturating_add(update_len(&update));
+            }
+        }
+        self.blocks.retain_mut(|block| {
+            if let BlockSource::Entry(_) = block.source {
+                block.source = BlockSource::Final;
+                (block.text, block.printed) = (String::new(), String::new());
+            }
+            block.source != BlockSource::Final || !block.is_gone()
+        });
+        let text = format!("· more than {} MiB were shown; they stay as they are", KEPT >> 20);
+        self.note(vec![Span::new(DIM, &text)]);
+        self.refresh();
     }
 
     /// Repeats the first line of a tool call at its end, if nothing else of the text that is out of reach
@@ -477,7 +553,8 @@ impl Screen {
                 entry.map(|entry| blocks::entry(entry, block.repeat, &block.printed, &self.terminals))
             }
             BlockSource::Plan => self.conversation.plan().map(blocks::plan),
-            BlockSource::Note(spans) => Some(spans.clone()),
+            BlockSource::Note(spans) | BlockSource::AgentNote(spans) => Some(spans.clone()),
+            BlockSource::Final => Some(block.spans.clone()),
         }
         .unwrap_or_default();
         if let Some(call) = self.call_of(&block.source).filter(|_| block.ends_with_head) {
@@ -492,7 +569,7 @@ impl Screen {
 
     /// Marks the block of `source` as changed. Adds it if there is none.
     fn touch(&mut self, source: BlockSource) {
-        if !matches!(source, BlockSource::Note(_))
+        if !source.is_note()
             && let Some(block) = self.blocks.iter().rfind(|block| block.source == source)
         {
             self.changed.insert(block.id);
@@ -501,7 +578,8 @@ impl Screen {
         let id = self.next;
         self.next += 1;
         let apart = match (self.blocks.last(), &source) {
-            (None, _) | (Some(Block { source: BlockSource::Note(_), .. }), BlockSource::Note(_)) => false,
+            (None, _) => false,
+            (Some(Block { source: last, .. }), new) if last.is_note() && new.is_note() => false,
             (Some(Block { source: BlockSource::Entry(last), .. }), BlockSource::Entry(new)) => {
                 let is_call = |index: &usize| {
                     self.conversation
@@ -548,7 +626,7 @@ impl Screen {
             let gone = block.gone.len();
             block.gone.push_str(&between(&block.spans, gone, end));
             // The next block needs the last one, and nothing needs the others.
-            !matches!(block.source, BlockSource::Note(_)) || !block.is_gone() || Some(block.id) == last
+            !block.source.is_note() || !block.is_gone() || Some(block.id) == last
         });
     }
 }
@@ -560,4 +638,55 @@ pub(super) fn described(conversation: &Conversation, update: ToolCallUpdate) -> 
         known.unwrap_or_else(|| ToolCall::new(update.tool_call_id.clone(), update.tool_call_id.as_str()));
     update.apply_to(&mut call);
     call
+}
+
+#[cfg(test)]
+mod tests {
+    use duologue_schema::{SessionUpdate, ToolCall, ToolCallStatus, ToolCallUpdate};
+
+    use super::{Block, Screen, WindowSize};
+
+    /// The bytes that a screen keeps to draw them again.
+    fn kept(screen: &Screen) -> usize {
+        let of_block = |block: &Block| {
+            let spans: usize = block.spans.iter().map(|span| span.as_str().len()).sum();
+            spans + block.text.len() + block.gone.len() + block.printed.len()
+        };
+        let entries = screen.conversation.entries().iter().filter_map(|entry| entry.as_message());
+        entries.map(|message| message.text().len()).sum::<usize>()
+            + screen.blocks.iter().map(of_block).sum::<usize>()
+    }
+
+    #[test]
+    fn a_long_conversation_is_forgotten_except_its_open_calls() {
+        const LIMIT: usize = 64 * 1024;
+        let mut screen = Screen::new(WindowSize { width: 80, height: 10 }, false);
+        screen.kept_bytes = LIMIT;
+        let mut call = ToolCall::new("build", "Build it all");
+        call.status = ToolCallStatus::InProgress;
+        screen.update(&SessionUpdate::from(call));
+        let mut shown = screen.paint();
+        let text = "word by word\n".repeat(100);
+        for number in 0..400 {
+            if number % 10 == 0 {
+                let mut read = ToolCall::new(format!("call {number}").as_str(), "Read");
+                read.status = ToolCallStatus::Completed;
+                screen.update(&SessionUpdate::from(read));
+            }
+            screen.update(&SessionUpdate::agent_message(format!("{text}part {number}\n")));
+            shown.push_str(&screen.paint());
+            assert!(kept(&screen) < 6 * LIMIT, "{} bytes after part {number}", kept(&screen));
+            assert!(screen.conversation.entries().len() < 200 && screen.blocks.len() < 200);
+        }
+        // Nothing is lost or shown twice, and the screen says that it forgot.
+        for number in 0..400 {
+            assert_eq!(shown.matches(&format!("part {number}\u{1b}")).count(), 1, "part {number}");
+        }
+        assert!(shown.contains("they stay as they are"));
+        let mut done = ToolCallUpdate::new("build");
+        done.status = Some(ToolCallStatus::Completed);
+        screen.update(&SessionUpdate::from(done));
+        let shown = screen.paint();
+        assert!(shown.contains("✓ Build it all  other"), "{shown:?}");
+    }
 }

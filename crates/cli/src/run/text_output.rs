@@ -1,12 +1,13 @@
-//! The agent's final text, for a pipe.
+//! The agent's final text, for a pipe. A terminal gets it in rows behind a margin.
 
-use std::io::{self, Write as _};
+use std::io::{self, IsTerminal as _, Write as _};
 
 use duologue_schema::{
     ContentBlock, ContentChunk, Conversation, MessageId, MessageKind, SessionUpdate, serialized_len,
 };
 
-use super::rows::Span;
+use super::output;
+use super::rows::{self, Span};
 use crate::ui::DIM;
 
 /// Limit on the bytes of a turn that are kept until its end.
@@ -36,7 +37,7 @@ impl TextOutput {
     /// Applies an update. Returns a note if the turn is too long to be kept.
     pub(super) fn update(&mut self, update: &SessionUpdate) -> io::Result<Option<Vec<Span>>> {
         self.conversation.apply(update);
-        self.bytes = self.bytes.saturating_add(len(update));
+        self.bytes = self.bytes.saturating_add(update_len(update));
         if self.bytes <= TURN_BYTES {
             return Ok(None);
         }
@@ -62,7 +63,7 @@ impl TextOutput {
         if has_begun {
             writeln!(stdout)?;
         } else if !text.is_empty() {
-            writeln!(stdout, "{}", Span::plain(text.trim_end_matches('\n')).as_str())?;
+            writeln!(stdout, "{}", shown(text.trim_end_matches('\n')))?;
         }
         stdout.flush()?;
         *self = TextOutput::default();
@@ -90,7 +91,11 @@ impl TextOutput {
             if self.printed.is_some() && self.printed != first {
                 stdout.write_all(b"\n\n")?;
             }
-            stdout.write_all(Span::plain(&text).as_str().as_bytes())?;
+            stdout.write_all(shown(&text).as_bytes())?;
+            // On a terminal, the next part begins a row.
+            if stdout.is_terminal() {
+                writeln!(stdout)?;
+            }
             stdout.flush()?;
         }
         self.printed = last.or_else(|| self.printed.take()).or(Some(None));
@@ -99,8 +104,17 @@ impl TextOutput {
     }
 }
 
+/// Returns text of the agent for stdout.
+fn shown(text: &str) -> String {
+    let spans = [Span::plain(text)];
+    if !io::stdout().is_terminal() {
+        return rows::flat(&spans);
+    }
+    rows::indented(&spans, output::size().width.saturating_sub(1), false).join("\n")
+}
+
 /// Returns the bytes of an update, roughly.
-fn len(update: &SessionUpdate) -> usize {
+pub(super) fn update_len(update: &SessionUpdate) -> usize {
     match update {
         SessionUpdate::AgentMessageChunk(ContentChunk { content: ContentBlock::Text(text), .. })
         | SessionUpdate::AgentThoughtChunk(ContentChunk { content: ContentBlock::Text(text), .. }) => {

@@ -22,16 +22,17 @@ fn start(rows: u16, columns: u16, args: &[&str], pace: &str) -> Terminal {
 #[test]
 fn a_draft_is_seen_and_disappears() {
     let mut terminal = start(20, 50, &["hello"], "20");
-    terminal.wait_for("This is a draft. It comes word by word, and will");
+    terminal.wait_for("This is a draft. It comes word by word, and");
     terminal.wait_for("Hello! I am the mock agent");
     assert_eq!(terminal.end(), 0);
     insta::assert_snapshot!(terminal.screen(), @"
-    thinking: Somebody is there. What do they want to
-    hear?
+    thinking: Somebody is there. What do they want
+    to hear?
 
     Hello! I am the mock agent: no model, the same
-    words every time. Prompt me with `tools`, `plan`
-    or `permission`, or with `help` for all I can do.
+    words every time. Prompt me with `tools`,
+    `plan` or `permission`, or with `help` for all
+    I can do.
     ");
 }
 
@@ -43,8 +44,8 @@ fn a_draft_that_scrolled_away_is_marked_as_cleared() {
     assert_eq!(terminal.end(), 0);
     insta::assert_snapshot!(terminal.screen(), @"
     ↑ the text above was retracted
-    Three hundred lines were said and taken
-    back.
+    Three hundred lines were said and
+    taken back.
     ");
 }
 
@@ -125,7 +126,7 @@ fn asks_for_permission() {
     let mut terminal = start(20, 60, &["permission"], "0");
     terminal.wait_for("[1-4, y, n]");
     insta::assert_snapshot!(terminal.screen(), @r#"
-    ○ Change notes.txt  edit
+      ○ Change notes.txt  edit
     ? May it do this?
     │ edit  Change notes.txt
     │ path: "notes.txt"
@@ -144,15 +145,15 @@ fn asks_for_permission() {
     terminal.type_line("1");
     assert_eq!(terminal.end(), 0);
     insta::assert_snapshot!(terminal.screen(), @r#"
-    ✓ Change notes.txt  edit
-      /notes.txt
-      @@ -1 +1,2 @@
-       milk
-      +bread
+      ✓ Change notes.txt  edit
+        /notes.txt
+        @@ -1 +1,2 @@
+         milk
+        +bread
 
     ✓ allowed by you (allow once, "Yes"): Change notes.txt
 
-    You allowed it. (I only pretended to change anything.)
+      You allowed it. (I only pretended to change anything.)
     "#);
 
     let mut terminal = start(20, 60, &["permission"], "0");
@@ -193,14 +194,14 @@ fn fills_in_forms_and_shows_links() {
     insta::assert_snapshot!(terminal.screen(), @r#"
     ✓ accepted by you: Tell me about your project.
 
-    You filled in
-    {"budget":12.5,"language":"rust","licence":"mit","mail":"me@example.c
-    om","members":7,"name":"Duologue","public":false,"systems":["linux","
-    windows"]}.
+      You filled in
+      {"budget":12.5,"language":"rust","licence":"mit","mail":"me@example
+      .com","members":7,"name":"Duologue","public":false,"systems":["linu
+      x","windows"]}.
 
     ✓ accepted by you: Log in over there.
 
-    The link is done with.
+      The link is done with.
     "#);
 }
 
@@ -215,7 +216,7 @@ fn talks_until_the_user_leaves() {
     terminal.type_line("/exit");
     assert_eq!(terminal.end(), 0);
     let screen = terminal.screen();
-    assert!(screen.starts_with("· duologue-mock 0.1.0 · session-1 · /exit or Ctrl-D leaves\n"), "{screen}");
+    assert!(screen.starts_with("· connected to duologue-mock 0.1.0 · session-1 · /exit or"), "{screen}");
     shows_both_turns(&screen);
 
     let mut terminal = start(40, 60, &[], "0");
@@ -243,17 +244,17 @@ fn shows_both_turns(screen: &str) {
         insta::assert_snapshot!(turns, @"
         > thoughts
 
-        thinking: First I think.
+          thinking: First I think.
 
-        Then I speak.
+          Then I speak.
 
-        thinking: I think again,
-        in two lines.
+          thinking: I think again,
+          in two lines.
 
-        And speak again.
+          And speak again.
         > refusal
 
-        I would rather not.
+          I would rather not.
 
         · stopped: refusal
         > /exit
@@ -273,19 +274,20 @@ fn ctrl_c_cancels_and_then_leaves() {
     terminal.type_keys("\u{3}");
     assert_eq!(terminal.end(), 130);
     insta::assert_snapshot!(terminal.screen(), @"
-    · duologue-mock 0.1.0 · session-1 · /exit or Ctrl-D leaves
-    · commands: /hello /clear /thoughts /plan /tools
-    /permission /files /terminal /elicitation /modes /options
-    /commands /usage /info /compaction /notices /content
-    /unknown /extension /colleague /markdown /unicode /hostile
-    /slow /long /sessions /login /cancel /refusal /max-tokens
-    /max-turn-requests /error /stderr /crash
+    · connected to duologue-mock 0.1.0 · session-1 · /exit or
+      Ctrl-D leaves
+      · commands: /hello /clear /thoughts /plan /tools
+      /permission /files /terminal /elicitation /modes /options
+      /commands /usage /info /compaction /notices /content
+      /unknown /extension /colleague /markdown /unicode
+      /hostile /slow /long /sessions /login /cancel /refusal
+      /max-tokens /max-turn-requests /error /stderr /crash
     > cancel
 
-    ✗ Work until cancelled  think
-      It was cancelled.
+      ✗ Work until cancelled  think
+        It was cancelled.
 
-    Cancel me.
+      Cancel me.
 
     · cancelling; Ctrl-C again leaves
     · stopped: cancelled
@@ -353,7 +355,7 @@ fn dumb_terminals_get_text() {
     let args: Vec<&str> = ["run", "hello"].into_iter().chain(MOCK).chain(["0"]).collect();
     let mut terminal = Terminal::start(20, 60, &args, &[("TERM", "dumb")]);
     assert_eq!(terminal.end(), 0);
-    assert!(terminal.screen().starts_with("Hello! I am the mock agent"), "{}", terminal.screen());
+    assert!(terminal.screen().starts_with("  Hello! I am the mock agent"), "{}", terminal.screen());
     assert!(!terminal.bytes().contains('\u{1b}'));
 
     // Questions to the user work in such a terminal too.
@@ -394,23 +396,23 @@ fn a_hostile_agent_leaves_the_screen_alone() {
     let mut terminal = start(60, 100, &["hostile"], "0");
     terminal.wait_for("[1-2, y, n]");
     insta::assert_snapshot!(terminal.screen(), @r"
-    thinking: A thought with
-    \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r! in it.
+      thinking: A thought with
+      \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r! in it.
 
-    Words with \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
-    in them.
+      Words with
+      \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r! in them.
 
-    Plan
-      ○ Plan \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
-    high
+      Plan
+        ○ Plan \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+       high
 
-    · title: Title
-    \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
-    · mode:
-    mode-\u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+      · title: Title
+      \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+      · mode:
+      mode-\u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
 
-    ○ Tool \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
-    edit
+      ○ Tool \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
+      edit
     ? May it do this?
     │ edit  Tool
     ┊ \u{1b}[2J\u{1b}[1;1H\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}desrever\u{2066}\u{200b}\u{8}\r!
@@ -471,16 +473,17 @@ fn tool_calls_that_scrolled_away_are_complete() {
     assert_eq!(terminal.end(), 0);
     let whole = terminal.everything();
     let body = |text: &str| -> Vec<String> {
-        let is_body = |line: &&str| line.starts_with("  ") || line.starts_with("Those");
+        let is_body = |line: &&str| line.starts_with("    ") || line.starts_with("  Those");
         text.lines().filter(is_body).map(str::to_owned).collect()
     };
+    let is_head = |line: &&str| line.starts_with("  ✓") || line.starts_with("  ✗");
     for (rows, pace) in [(5, "2"), (8, "2"), (8, "20"), (12, "20")] {
         let mut terminal = start(rows, 80, &["tools"], pace);
         assert_eq!(terminal.end(), 0);
         let shown = terminal.everything();
         assert_eq!(body(&shown), body(&whole), "{rows} rows, pace {pace}:\n{shown}");
-        let done: Vec<_> = shown.lines().filter(|line| line.starts_with(['✓', '✗'])).collect();
-        let expected: Vec<_> = whole.lines().filter(|line| line.starts_with(['✓', '✗'])).collect();
+        let done: Vec<_> = shown.lines().filter(is_head).collect();
+        let expected: Vec<_> = whole.lines().filter(is_head).collect();
         assert_eq!(done, expected, "{rows} rows, pace {pace}:\n{shown}");
     }
 }
@@ -536,12 +539,12 @@ fn the_output_of_a_terminal_is_shown_while_it_runs() {
     ];
     let agent = scripted::agent(folder.path(), &lines);
     let mut terminal = Terminal::start(40, 80, &["run", "go", "--", "sh", "-c", &agent], &[]);
-    terminal.wait_for("  one\n  two\n");
+    terminal.wait_for("    one\n    two\n");
     assert_eq!(terminal.end(), 0);
     let screen = terminal.screen();
-    let (_, shown) = screen.split_once("▸ Build  execute\n").unwrap();
-    let lines: Vec<_> = (19..=30).map(|line| format!("  line {line}\n")).collect();
-    assert_eq!(shown, format!("  …\n{}  [ended with code 3]", lines.concat()), "{screen}");
+    let (_, shown) = screen.split_once("  ▸ Build  execute\n").unwrap();
+    let lines: Vec<_> = (19..=30).map(|line| format!("    line {line}\n")).collect();
+    assert_eq!(shown, format!("    …\n{}    [ended with code 3]", lines.concat()), "{screen}");
 }
 
 /// A message that arrives between two turns is a paragraph of its own.
@@ -559,7 +562,7 @@ fn a_message_between_turns_is_a_paragraph_of_its_own() {
     assert_eq!(terminal.end(), 0);
     let screen = terminal.screen();
     let (_, shown) = screen.split_once("leaves\n").unwrap();
-    let answers = "> one\n\nanswer 3\n\nstray 3\n> two\n\nanswer 4\n\nstray 4\n>";
+    let answers = "> one\n\n  answer 3\n\n  stray 3\n> two\n\n  answer 4\n\n  stray 4\n>";
     assert_eq!(shown, answers, "{screen}");
 }
 
@@ -576,7 +579,7 @@ fn costs_are_rounded() {
         let agent = scripted::agent(folder.path(), &[usage(amount), scripted::end_turn()]);
         let mut terminal = Terminal::start(10, 60, &["run", "go", "--", "sh", "-c", &agent], &[]);
         assert_eq!(terminal.end(), 0);
-        assert_eq!(terminal.screen(), format!("· 1 of 2 tokens, {shown}"));
+        assert_eq!(terminal.screen(), format!("  · 1 of 2 tokens, {shown}"));
     }
 }
 

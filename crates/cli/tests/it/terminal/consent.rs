@@ -1,5 +1,6 @@
 //! Questions for permission show what they are about, and every answer stays to be read.
 
+use std::fs;
 use std::path::Path;
 
 use serde_json::{Value, json};
@@ -34,7 +35,7 @@ fn a_question_shows_the_command_and_not_just_the_title() {
     let mut terminal = start(24, folder.path(), &lines, &[]);
     terminal.wait_for("[1-3, y, n]");
     insta::assert_snapshot!(terminal.screen(), @r#"
-    ○ Bash  execute
+      ○ Bash  execute
     ? May it do this?
     │ execute  Bash
     │ $ rm -rf ~/project && echo done
@@ -47,7 +48,7 @@ fn a_question_shows_the_command_and_not_just_the_title() {
     terminal.type_line("y");
     assert_eq!(terminal.end(), 0);
     insta::assert_snapshot!(terminal.screen(), @r#"
-    ○ Bash  execute
+      ○ Bash  execute
 
     ✓ allowed by you (allow once, "Yes"): Bash  $ rm -rf ~/project && echo done
     "#);
@@ -65,9 +66,9 @@ fn a_question_shows_earlier_updates_of_the_call() {
     let mut terminal = start(24, folder.path(), &lines, &[]);
     terminal.wait_for("[1-3, y, n]");
     insta::assert_snapshot!(terminal.screen(), @r#"
-    ○ Bash  execute
+      ○ Bash  execute
 
-    In between.
+      In between.
     ? May it do this?
     │ execute  Bash
     │ $ rm -rf ~/project
@@ -93,7 +94,7 @@ fn a_long_change_can_be_paged_through_before_it_is_allowed() {
     let mut terminal = start(24, folder.path(), &[ask("1", edit(200)), end_turn()], &[]);
     terminal.wait_for("[1-3, y, n, v]");
     insta::assert_snapshot!(terminal.screen(), @r#"
-    ○ Edit notes.txt  edit
+      ○ Edit notes.txt  edit
     ? May it do this?
     │ edit  Edit notes.txt
     │ file_path: "/p/notes.txt"
@@ -136,7 +137,7 @@ fn a_long_change_can_be_paged_through_before_it_is_allowed() {
     assert_eq!(pages, 20);
     terminal.wait_for("[Enter: the question");
     insta::assert_snapshot!(terminal.screen(), @"
-    ○ Edit notes.txt  edit
+      ○ Edit notes.txt  edit
     │ +new line 194
     │ +new line 195
     │ +new line 196
@@ -217,6 +218,156 @@ fn nothing_of_the_agent_passes_for_the_question() {
     }
 }
 
+/// Nothing of the agent begins in the first column, where the rows of this program begin, colours or not.
+#[test]
+fn only_rows_of_this_program_begin_in_the_first_column() {
+    let fake = "FAKE May it do this? FAKE [1-3, y, n] FAKE";
+    let breaks =
+        ["\n", "\r", "\r\n", "\u{85}", "\u{2028}", "\u{2029}", "\u{b}", "\u{c}", "\u{1b}E", "\u{1b}[1G"];
+    for (columns, env) in
+        [(80, &[("NO_COLOR", "1")][..]), (41, &[("NO_COLOR", "1")]), (41, &[]), (41, &[("TERM", "dumb")])]
+    {
+        let folder = TempDir::new().unwrap();
+        let mut text: String = breaks.iter().map(|end| format!("x{end}{fake}")).collect();
+        // Lines that end in every column near the edge of the window, in narrow and in wide characters.
+        for width in usize::from(columns) - 5..usize::from(columns) + 2 {
+            text.push_str(&format!("\n{}{fake}", "-".repeat(width)));
+            text.push_str(&format!("\n{}{fake}", "終".repeat(width / 2)));
+        }
+        let chunk = |kind: &str, id: &str| {
+            update(json!({"sessionUpdate": kind, "messageId": id, "content": {"type": "text", "text": text}}))
+        };
+        let select = json!({"id": "o", "name": fake, "type": "select", "currentValue": text, "options": []});
+        let content = json!([{"type": "content", "content": {"type": "text", "text": text}},
+            {"type": "diff", "path": format!("/{fake}"), "oldText": "", "newText": text}]);
+        let lines = [
+            chunk("agent_thought_chunk", "1"),
+            chunk("user_message_chunk", "2"),
+            update(json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": text, "kind": fake,
+                "status": "completed", "content": content, "locations": [{"path": format!("/{text}")}]})),
+            update(json!({"sessionUpdate": "plan",
+                "entries": [{"content": text, "priority": "high", "status": "pending"}]})),
+            update(json!({"sessionUpdate": "current_mode_update", "currentModeId": text})),
+            update(json!({"sessionUpdate": "session_info_update", "title": text})),
+            update(
+                json!({"sessionUpdate": "notice", "severity": "info", "title": text, "description": text}),
+            ),
+            update(json!({"sessionUpdate": "config_option_update", "configOptions": [select]})),
+            update(json!({"sessionUpdate": "usage_update", "used": 1, "size": 2,
+                "cost": {"amount": 1, "currency": text}})),
+            update(json!({"sessionUpdate": fake})),
+            chunk("agent_message_chunk", "3"),
+            ask("1", json!({"toolCallId": "t", "title": "Bash", "rawInput": {"command": text}})),
+            request(
+                "2",
+                "elicitation/create",
+                json!({"mode": "url", "elicitationId": "e", "message": text, "url": format!("https://{text}")}),
+            ),
+            end_turn(),
+        ];
+        let (agent, dir) = (agent(folder.path(), &lines), folder.path().to_str().unwrap());
+        let args = ["run", "go", "--cwd", dir, "--", "sh", "-c", &agent];
+        let mut terminal = Terminal::start(30, columns, &args, env);
+        terminal.wait_for("[1-3, y, n, v] ");
+        let real = |row: &&str| row.starts_with("? May it do this?");
+        assert_eq!(terminal.everything().lines().filter(real).count(), 1);
+        terminal.type_line("y");
+        terminal.wait_for("opened it, n] ");
+        terminal.type_line("n");
+        assert_eq!(terminal.end(), 6);
+        let shown = terminal.everything();
+        assert!(shown.matches("FAKE").count() > 30, "{shown}");
+        for row in shown.lines().filter(|row| row.contains("FAKE")) {
+            // An entry of the audit trail quotes a title behind its own words.
+            let is_ours = ["  ", "│ ", "┊ ", "✓ allowed by you", "✗ declined by you"];
+            assert!(
+                is_ours.iter().any(|ours| row.starts_with(ours)),
+                "{row:?} in {columns} columns\n{shown}"
+            );
+        }
+        for row in shown.lines().filter(|row| !row.is_empty()) {
+            let known = ["  ", "│ ", "┊ ", "? ", "✓ ", "✗ ", "… ", "[", "· "];
+            let begins = |known: &&str| row.starts_with(known) || row == known.trim_end();
+            assert!(known.iter().any(begins), "{row:?} in {columns} columns\n{shown}");
+        }
+    }
+}
+
+/// Enter turns pages, and answers neither that question nor one that replaces it meanwhile.
+#[test]
+fn enter_does_not_answer_while_pages_are_turned() {
+    let folder = TempDir::new().unwrap();
+    let field = json!({"type": "string", "title": "Sure?", "default": "yes"});
+    let form = json!({"sessionId": "s", "mode": "form", "message": "Really?",
+        "requestedSchema": {"type": "object", "properties": {"sure": field}}});
+    let form = json!({"jsonrpc": "2.0", "id": "form", "method": "elicitation/create", "params": form});
+    let cancel = json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": "q 1"}});
+    let put = |name: &str, value: &Value| fs::write(folder.path().join(name), format!("{value}\n")).unwrap();
+    put("ask", &ask("1", edit(200)));
+    put("cancel", &cancel);
+    put("form", &form);
+    put("end", &end_turn());
+    let agent = format!(
+        r#"cd '{}'; read -r a; echo '{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":1}}}}'
+        read -r a; echo '{{"jsonrpc":"2.0","id":2,"result":{{"sessionId":"s"}}}}'; read -r a; cat ask
+        while [ ! -e go ]; do sleep 0.05; done
+        cat cancel; read -r a; echo "$a" >>answers; cat form; read -r a; echo "$a" >>answers; cat end; read -r a"#,
+        folder.path().display()
+    );
+    let mut terminal = Terminal::start(24, 80, &["run", "go", "--", "sh", "-c", &agent], &[]);
+    terminal.wait_for("[1-3, y, n, v]");
+    terminal.type_line("v");
+    terminal.wait_for("lines 1-21 of 409");
+    terminal.type_line("");
+    terminal.wait_for("lines 22-42 of 409");
+    fs::write(folder.path().join("go"), "").unwrap();
+    terminal.wait_for("Sure?");
+    // It was meant for the next page.
+    terminal.type_line("");
+    terminal.wait_for("was meant for the question before");
+    terminal.type_line("!");
+    terminal.end();
+    let answers = fs::read_to_string(folder.path().join("answers")).unwrap();
+    assert!(!answers.contains("selected") && answers.contains(r#""action":"decline""#), "{answers}");
+}
+
+/// A login of the agent's choice runs after the user has seen its whole command line, and in this terminal.
+#[test]
+fn a_login_in_the_terminal_is_run_with_consent() {
+    let folder = TempDir::new().unwrap();
+    let login = json!({"command": "sh", "args": ["-c", "read a; echo \"$NAME and $a\" >login"], "env": {"NAME": "me"}});
+    let methods = json!([{"id": "old", "name": "Old", "_meta": {"terminal-auth": login}}]);
+    let init = json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1, "authMethods": methods}});
+    fs::write(folder.path().join("init"), format!("{init}\n")).unwrap();
+    let agent = format!(
+        r#"cd '{}'; read -r a; cat init; read -r a; echo '{{"jsonrpc":"2.0","id":2,"result":{{"sessionId":"s"}}}}'
+        read -r a; cat login >&2; echo '{}'; read -r a"#,
+        folder.path().display(),
+        end_turn()
+    );
+    let start = || {
+        let args = ["run", "--login", "old", "-v", "go", "--", "sh", "-c", &agent];
+        Terminal::start_in(folder.path(), 24, 80, &args, &[])
+    };
+    let mut terminal = start();
+    terminal.wait_for("[y, n] ");
+    insta::assert_snapshot!(terminal.screen(), @r#"
+    ? Run this program of the agent to log in?
+    │ NAME=me sh -c 'read a; echo "$NAME and $a" >login'
+    [y, n]
+    "#);
+    terminal.type_line("n");
+    assert_eq!(terminal.end(), 1);
+    assert!(!folder.path().join("login").exists());
+
+    let mut terminal = start();
+    terminal.wait_for("[y, n] ");
+    terminal.type_line("y");
+    terminal.type_line("secret");
+    terminal.wait_for("stderr: me and secret");
+    assert_eq!(terminal.end(), 0);
+}
+
 #[test]
 fn writes_programs_and_answers_are_lines() {
     let folder = TempDir::new().unwrap();
@@ -241,11 +392,11 @@ fn writes_programs_and_answers_are_lines() {
     insta::assert_snapshot!(screen, @r#"
     · wrote [folder]/a (4 bytes)
     ✗ refused to write /etc/none (4 bytes): /etc/none is outside of the session's
-    folders: [folder]
+      folders: [folder]
     · started $ A=1 true 'a b'
     ✗ could not start $ no-such-program: there is no program no-such-program
 
-    ○ Bash  execute
+      ○ Bash  execute
 
     ✗ rejected by you (reject once, "No"): Bash  $ ls
     "#);
