@@ -29,9 +29,9 @@ const LAST_WORDS: Duration = Duration::from_secs(1);
 ///   [`lossy`](RecorderBuilder::lossy) recorder drops lines instead and records their number.
 /// - If the disk is full, recording stops with one error, which is logged and returned by
 ///   [`finish`](Self::finish). The conversation goes on.
-/// - Secrets are removed before they are written, see [`Secrets`]. A secret that is split over chunks of a message
-///   loses the part after the chunk in which it is recognised: of an API key, its first 20 characters or so stay.
-///   [`Transcript::redact`](crate::Transcript::redact) with
+/// - Secrets are removed before they are written, see [`Secrets`]. A secret that is split over pieces of a text (chunks
+///   of a message, output of a task) loses only the pieces after the one in which it is recognised: of an API key, 16 to 35
+///   characters stay. [`Transcript::redact`](crate::Transcript::redact) with
 ///   [`Redaction::secrets_only`](crate::Redaction::secrets_only) removes them afterwards.
 ///
 /// Handles are cheap to clone. Dropping the last one, including taps, ends the recording and waits up to a second

@@ -94,6 +94,9 @@ impl RecordWriter {
 
     fn format(&mut self, item: &QueuedRecord, bytes: &[u8]) {
         let [stderr, client, agent] = &mut self.streams;
+        if self.secrets.is_some() && matches!(item.what, QueuedEvent::Line { from: Side::Client, .. }) {
+            agent.other_side(bytes);
+        }
         let stream = match item.what {
             QueuedEvent::Stderr => Some(stderr),
             QueuedEvent::Line { from: Side::Client, .. } => Some(client),

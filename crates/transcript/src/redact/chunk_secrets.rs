@@ -1,192 +1,337 @@
-//! Removal of secrets from messages that are streamed in chunks, each of which is written before the next one is
-//! known. The part of a secret that came before it was recognised stays.
+//! Removal of secrets from texts that come in pieces, each of which is written before the next one is known. The part
+//! of a secret that came before it was recognised stays. Redaction of the whole transcript removes it.
 
 use std::borrow::Cow;
+use std::hash::{BuildHasher as _, RandomState};
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use duologue_rpc::{Limits, RpcMessage};
 use memchr::memmem::Finder;
+use regex::bytes::Regex;
 
-use super::json_scan::Edits;
-use super::secret_patterns::{self, SECRET};
+use super::json_scan::{Edits, QuotedString};
+use super::secret_patterns::{self, SECRET, in_key, rest_of_key};
 use super::secrets::Secrets;
-use super::split_text;
+use super::streamed_text::{PieceEvent, StreamedText};
+use crate::classify::session_of;
 
-/// The number of messages of one side that are followed.
-const MESSAGES: usize = 8;
+/// The number of texts of one side that are followed.
+const TEXTS: usize = 64;
 
-/// The bytes of a message's text that are kept, before and after the start of a secret that has not ended.
+/// The bytes of a text that are kept, before and after the start of a secret that has not ended.
 const KEPT: usize = 256;
 
 /// The bytes after a secret in which it may go on.
 const SLACK: usize = 16;
 
-/// The longest line without its text that is followed, in bytes.
+/// The capacity of the end of a text, in bytes.
+const CAPACITY: usize = 4 * KEPT;
+
+/// The dots in the longest pattern of a secret.
+const MAX_DOTS: usize = 4;
+
+/// The longest line without its text that is kept to recognise the next one, in bytes.
 const FRAME: usize = 1024;
 
-static CHUNK: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"_chunk\""));
-static TEXT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"text\""));
+/// Matches each line that may have a piece of a text or clear one, and few others.
+static PIECE: LazyLock<Option<Regex>> =
+    LazyLock::new(|| Regex::new(r#"(?-u)_chunk"|_clear"|task\.output|terminal_output|\\u00[2-7]"#).ok());
+static TOOL_CALL: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"tool_call"));
+static PROMPT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"/prompt\""));
 
-/// The messages of one side that may get further chunks, the latest first.
+/// The texts of one side that may get further pieces.
 #[derive(Debug, Default)]
 pub(super) struct ChunkSecrets {
-    messages: Vec<OpenMessage>,
+    texts: Vec<OpenText>,
+    /// The index of the text of the last piece.
+    latest: usize,
+    /// The number of pieces so far.
+    pieces: u64,
+    hasher: RandomState,
 }
 
-/// A message, known by the bytes around its text: they contain its session, its kind and its id.
-#[derive(Debug, Default)]
-struct OpenMessage {
-    before: Vec<u8>,
-    after: Vec<u8>,
-    /// The end of its text.
-    text: Vec<u8>,
-    /// The bytes for which the text is searched, after something that may begin a secret.
-    watched: usize,
+/// The hashes of the names of a text. Names may have any length.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct TextKey {
+    session: u64,
+    kind: u64,
+    /// The id; `None` for a message without one.
+    id: Option<u64>,
+    is_message: bool,
+}
+
+#[derive(Debug)]
+struct OpenText {
+    key: TextKey,
+    /// The bytes around the last piece. A line that begins and ends with them has the next piece.
+    frame: Option<(Vec<u8>, Vec<u8>)>,
+    /// The number of the last piece.
+    used: u64,
+    end: TextEnd,
+}
+
+/// The end of a text.
+#[derive(Debug)]
+struct TextEnd {
+    tail: Vec<u8>,
+    /// The bytes after the last part that may begin a secret, and after the characters of a key behind it.
+    behind: usize,
+    /// True if the text ended with these characters.
+    in_run: bool,
     /// True if the text ended within a secret.
-    open: bool,
+    in_secret: bool,
 }
 
 impl ChunkSecrets {
-    /// Removes the parts of secrets that began in an earlier chunk. Returns `None` if there are none.
+    /// Removes the parts of secrets that began in an earlier piece. Returns `None` if there are none.
     pub(super) fn redact(&mut self, secrets: &Secrets, line: &[u8]) -> Option<Vec<u8>> {
-        let place = text_place(line)?;
-        let (before, after) = (line.get(..place.start)?, line.get(place.end..)?);
-        if before.len() + after.len() > FRAME {
-            return None;
-        }
-        let text = decoded(line.get(place.clone())?);
-        let message = self.message(before, after)?;
-        let known = message.text.len();
-        message.text.extend_from_slice(&text);
-        let new = message.text.get(known.saturating_sub(secret_patterns::REACH)..).unwrap_or_default();
-        if secrets.has_own()
-            || secret_patterns::suspicious(new)
-            || memchr::memmem::find(new, b"://").is_some()
-        {
-            message.watched = KEPT;
-        } else if message.watched == 0 {
-            message.forget(None);
-            return None;
-        }
-        message.watched = message.watched.saturating_sub(text.len());
-        let found = message.search(secrets, known);
+        let place = self.piece(line)?;
+        let spelled = line.get(place.clone())?;
+        let text = match memchr::memchr(b'\\', spelled) {
+            None => Cow::Borrowed(spelled),
+            Some(_) => Cow::Owned(string_at(line, &place)?.read().text.into_owned().into_bytes()),
+        };
+        let found = self.texts.get_mut(self.latest)?.end.push(secrets, &text);
         if found.is_empty() {
             return None;
         }
-        let chunk = split_text::chunk(std::str::from_utf8(line).ok()?)?;
-        if chunk.whole().start != place.start || chunk.text.as_bytes() != text.as_ref() {
-            return None;
-        }
+        let piece = string_at(line, &place)?.read();
         let mut edits = Edits::default();
-        found.into_iter().for_each(|part| edits.replace(chunk.span(part), SECRET));
+        found.into_iter().for_each(|part| edits.replace(piece.span(part), SECRET));
         Some(edits.apply(line))
     }
 
-    /// Returns the message with these bytes around its text. The oldest one is forgotten for a new one.
-    fn message(&mut self, before: &[u8], after: &[u8]) -> Option<&mut OpenMessage> {
-        let known =
-            self.messages.iter().position(|message| message.before == before && message.after == after);
-        match known {
-            Some(known) => {
-                self.messages.get_mut(..=known).into_iter().for_each(|known| known.rotate_right(1))
+    /// Ends the messages without an id of a session whose other side sends a prompt.
+    pub(super) fn other_side(&mut self, line: &[u8]) {
+        if self.has_unnamed() && PROMPT.find(line).is_some() {
+            let _ = self.read(line);
+        }
+    }
+
+    /// Returns the place of the piece in a line, without its quotes. Its text becomes the latest one.
+    fn piece(&mut self, line: &[u8]) -> Option<Range<usize>> {
+        self.pieces += 1;
+        if let Some(text) = self.texts.get_mut(self.latest)
+            && let Some(place) = text.piece(line)
+        {
+            text.used = self.pieces;
+            return Some(place);
+        }
+        let may_count = PIECE.as_ref().is_none_or(|pattern| pattern.is_match(line))
+            || (self.has_unnamed() && TOOL_CALL.find(line).is_some());
+        if !may_count {
+            return None;
+        }
+        let known = self.texts.iter().find_map(|text| Some((text.key, text.piece(line)?)));
+        if let Some((key, place)) = known {
+            self.open(key);
+            return Some(place);
+        }
+        self.read(line)
+    }
+
+    /// Parses a line whose frame is new.
+    fn read(&mut self, line: &[u8]) -> Option<Range<usize>> {
+        let repaired;
+        let limits = Limits::default();
+        let message = match RpcMessage::read(line, &limits)? {
+            Ok(message) => message,
+            Err(_) => {
+                repaired = RpcMessage::repair(line)?;
+                RpcMessage::read(&repaired, &limits)?.ok()?
             }
-            None => {
-                self.messages.truncate(MESSAGES - 1);
-                let message =
-                    OpenMessage { before: before.into(), after: after.into(), ..OpenMessage::default() };
-                self.messages.insert(0, message);
+        };
+        let (RpcMessage::Notification { method, params } | RpcMessage::Request { method, params, .. }) =
+            message
+        else {
+            return None;
+        };
+        let event = PieceEvent::of(&method, params)?;
+        let session = self.hasher.hash_one(params.and_then(session_of).as_ref().map(|id| id.as_str()));
+        let in_session = |text: &OpenText| text.key.session == session && text.key.is_message;
+        match event {
+            PieceEvent::Clear(id) => {
+                let id = id.map(|id| self.hasher.hash_one(id));
+                self.texts.retain(|text| !in_session(text) || (id.is_some() && text.key.id != id));
+                self.latest = usize::MAX;
+                None
+            }
+            PieceEvent::Interrupt => {
+                self.texts.retain(|text| !in_session(text) || text.key.id.is_some());
+                self.latest = usize::MAX;
+                None
+            }
+            PieceEvent::Piece(text) => {
+                let (kind, id, is_message) = match &text {
+                    StreamedText::Message { kind, id } => (kind.as_str(), id.as_ref(), true),
+                    StreamedText::Output(task) => ("output", Some(task), false),
+                    StreamedText::Terminal(terminal) => ("terminal", Some(terminal), false),
+                };
+                let (kind, id) = (self.hasher.hash_one(kind), id.map(|id| self.hasher.hash_one(id)));
+                self.open(TextKey { session, kind, id, is_message });
+                let line_text = std::str::from_utf8(line).ok()?;
+                let place = text.piece(line_text)?.read().whole();
+                let frame = (line.get(..place.start)?, line.get(place.end..)?);
+                let open = self.texts.get_mut(self.latest)?;
+                let fits = frame.0.len() + frame.1.len() <= FRAME;
+                open.frame = fits.then(|| (frame.0.to_vec(), frame.1.to_vec()));
+                Some(place)
             }
         }
-        self.messages.first_mut()
+    }
+
+    /// Makes a text the latest one. Messages without an id end where another kind goes on. The text that was used
+    /// least recently is dropped for a new one.
+    fn open(&mut self, key: TextKey) {
+        let ends = |text: &OpenText| {
+            let TextKey { session, kind, id, is_message } = text.key;
+            is_message && id.is_none() && session == key.session && kind != key.kind
+        };
+        // The output of a task comes beside a message.
+        if key.is_message || key.kind == self.hasher.hash_one("terminal") {
+            self.texts.retain(|text| !ends(text));
+        }
+        self.latest = match self.texts.iter().position(|text| text.key == key) {
+            Some(known) => known,
+            None => {
+                if self.texts.len() >= TEXTS
+                    && let Some((oldest, _)) = self.texts.iter().enumerate().min_by_key(|(_, text)| text.used)
+                {
+                    self.texts.swap_remove(oldest);
+                }
+                self.texts.push(OpenText { key, frame: None, used: 0, end: TextEnd::default() });
+                self.texts.len() - 1
+            }
+        };
+        if let Some(text) = self.texts.get_mut(self.latest) {
+            text.used = self.pieces;
+        }
+    }
+
+    fn has_unnamed(&self) -> bool {
+        self.texts.iter().any(|text| text.key.is_message && text.key.id.is_none())
     }
 }
 
-impl OpenMessage {
-    /// Returns the parts of the new text, which starts at `known`, that belong to a secret.
-    fn search(&mut self, secrets: &Secrets, known: usize) -> Vec<Range<usize>> {
+impl OpenText {
+    /// Returns the place of the piece in a line that differs from the last one only there.
+    fn piece(&self, line: &[u8]) -> Option<Range<usize>> {
+        let (before, after) = self.frame.as_ref()?;
+        let rest = line.strip_prefix(before.as_slice())?;
+        let text = rest.strip_suffix(after.as_slice())?;
+        let mut at = 0;
+        while let Some(next) = memchr::memchr2(b'"', b'\\', text.get(at..)?) {
+            at += next;
+            if text.get(at) == Some(&b'"') {
+                return None;
+            }
+            // An escape of two characters. After `\u` come characters that are neither.
+            at += 2;
+        }
+        (at <= text.len()).then(|| before.len()..before.len() + text.len())
+    }
+}
+
+/// Returns the string at a place in a line.
+fn string_at<'a>(line: &'a [u8], place: &Range<usize>) -> Option<QuotedString<'a>> {
+    let start = place.start.checked_sub(1)?;
+    let token = std::str::from_utf8(line.get(start..=place.end)?).ok()?;
+    Some(QuotedString::new(token, start))
+}
+
+impl Default for TextEnd {
+    fn default() -> Self {
+        TextEnd { tail: Vec::new(), behind: usize::MAX, in_run: false, in_secret: false }
+    }
+}
+
+impl TextEnd {
+    /// Appends a piece, and returns its parts that belong to a secret.
+    fn push(&mut self, secrets: &Secrets, piece: &[u8]) -> Vec<Range<usize>> {
+        let known = self.tail.len();
+        self.tail.extend_from_slice(piece);
+        let (mut found, mut open) = (Vec::new(), None);
+        if self.watch(known) || secrets.has_own() {
+            (found, open) = self.search(secrets, known);
+        }
+        self.forget(open);
+        found
+    }
+
+    /// Finds the last part that may begin a secret, and counts the bytes behind it. Returns true if the text may
+    /// contain a secret that is not known yet.
+    fn watch(&mut self, known: usize) -> bool {
+        let seam = known.saturating_sub(secret_patterns::REACH);
+        let recent = self.tail.get(seam..).unwrap_or_default();
+        let found = secret_patterns::last_suspicion(recent);
+        // A secret may end in this piece.
+        let was_near = self.behind <= KEPT;
+        let last = match found {
+            Some(end) => seam + end,
+            None if self.in_run => known,
+            None => {
+                self.behind = self.behind.saturating_add(self.tail.len() - known);
+                return was_near;
+            }
+        };
+        let rest = self.tail.get(last..).unwrap_or_default();
+        let run = rest.iter().take_while(|byte| in_key(byte)).count();
+        self.in_run = run == rest.len();
+        self.behind = rest.len() - run;
+        found.is_some() || was_near
+    }
+
+    /// Returns the parts of the piece at `known` that belong to a secret, and the start of a secret that may go on.
+    fn search(&mut self, secrets: &Secrets, known: usize) -> (Vec<Range<usize>>, Option<usize>) {
         let mut edits = Edits::default();
-        secrets.find(&self.text, |span| edits.replace(span, SECRET));
-        let new = self.text.get(known..).unwrap_or_default();
-        if self.open {
-            let rest = rest_of_key(new);
+        secrets.find(&self.tail, |span| edits.replace(span, SECRET));
+        if self.in_secret {
+            let rest = rest_of_key(self.tail.get(known..).unwrap_or_default());
             if rest > 0 {
                 edits.replace(known..known + rest, SECRET);
             }
         }
-        let end = self.text.len();
-        let mut last = None;
+        let end = self.tail.len();
+        let run = || self.tail.iter().rposition(|byte| !in_key(byte)).map_or(0, |last| last + 1);
+        let mut open = self.in_run.then(run);
         let mut found = Vec::new();
-        self.open = false;
+        self.in_secret = false;
         for (span, _) in edits.merged() {
-            self.open = span.end == end;
+            self.in_secret = span.end == end;
             // The next line of a private key may follow.
             if end - span.end <= SLACK {
-                last = Some(span.start);
+                open = Some(span.start);
+                self.behind = 0;
             }
             if span.end > known && span.start < span.end {
                 found.push(span.start.max(known) - known..span.end - known);
             }
         }
-        if last.is_some() {
-            self.watched = KEPT;
-        }
-        self.forget(last);
-        found
+        (found, open)
     }
 
     /// Drops text that is not needed to recognise a secret, such as the middle of one that started at `open`.
     fn forget(&mut self, open: Option<usize>) {
-        if self.text.len() <= 2 * KEPT {
+        if self.tail.len() <= 2 * KEPT {
             return;
         }
-        let tail = self.text.len() - KEPT;
+        let end = self.tail.len() - KEPT;
         match open {
             Some(start) => {
                 // The name of the secret may stand before it.
-                let start = start.saturating_sub(KEPT / 2);
-                self.text.drain((start + KEPT).min(tail)..tail);
-                self.text.drain(..start.min(tail));
+                let start = start.saturating_sub(KEPT / 2).min(end);
+                let middle = (start + KEPT).min(end)..end;
+                // Dots separate the parts of a JSON Web Token.
+                let dots = memchr::memchr_iter(b'.', self.tail.get(middle.clone()).unwrap_or_default());
+                let parts = b"0.".repeat(dots.take(MAX_DOTS).count());
+                self.tail.splice(middle, parts);
+                self.tail.drain(..start);
             }
-            None => _ = self.text.drain(..tail),
+            None => _ = self.tail.drain(..end),
         }
+        self.tail.shrink_to(CAPACITY);
     }
-}
-
-/// Returns the number of bytes at the start of a text that go on with a key.
-fn rest_of_key(text: &[u8]) -> usize {
-    let in_key = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=_.~%-".contains(byte);
-    let rest = text.iter().position(|byte| !in_key(byte)).unwrap_or(text.len());
-    // A full stop ends a sentence.
-    let last = text.get(..rest).and_then(|rest| rest.iter().rposition(u8::is_ascii_alphanumeric));
-    last.map_or(0, |last| if text.get(last + 1..rest) == Some(b".") { last + 1 } else { rest })
-}
-
-/// Returns the place of the text of a chunk, without its quotes.
-fn text_place(line: &[u8]) -> Option<Range<usize>> {
-    CHUNK.find(line)?;
-    let start = TEXT.find_iter(line).find_map(|at| {
-        let (name, after) =
-            (at + b"\"text\"".len(), |at: usize| line.get(at..).map(<[u8]>::trim_ascii_start));
-        let value = after(name)?.strip_prefix(b":")?.trim_ascii_start().strip_prefix(b"\"")?;
-        Some(line.len() - value.len())
-    })?;
-    let mut end = start;
-    loop {
-        end += memchr::memchr2(b'"', b'\\', line.get(end..)?)?;
-        if line.get(end) == Some(&b'"') {
-            return Some(start..end);
-        }
-        end += 2;
-    }
-}
-
-/// Decodes the escapes of a string.
-fn decoded(spelled: &[u8]) -> Cow<'_, [u8]> {
-    if memchr::memchr(b'\\', spelled).is_none() {
-        return Cow::Borrowed(spelled);
-    }
-    let quoted = [b"\"", spelled, b"\""].concat();
-    serde_json::from_slice::<String>(&quoted).map_or(Cow::Borrowed(spelled), |text| text.into_bytes().into())
 }
 
 #[cfg(test)]
@@ -280,14 +425,124 @@ mod tests {
     #[test]
     fn memory_is_bounded() {
         let mut chunks = ChunkSecrets::default();
-        for session in 0..100 {
-            for text in ["sk-abcdefghijklmnop0123", &"x1".repeat(10_000), "-----BEGIN PRIVATE KEY-----\n"] {
+        for session in 0..TEXTS + 5 {
+            for text in
+                ["sk-abcdefghijklmnop0123", &"x1".repeat(10_000), "-----BEGIN PRIVATE KEY-----\n", "."]
+            {
                 chunks.redact(&Secrets::default(), line(&format!("s{session}"), text).as_bytes());
             }
         }
-        assert_eq!(chunks.messages.len(), MESSAGES);
-        assert!(chunks.messages.iter().all(|message| message.text.len() <= 3 * KEPT));
+        assert_eq!(chunks.texts.len(), TEXTS);
+        assert!(chunks.texts.iter().all(|text| text.end.tail.capacity() <= 2 * CAPACITY));
         chunks.redact(&Secrets::default(), line(&"s".repeat(FRAME), "text").as_bytes());
-        assert!(chunks.messages.iter().all(|message| message.before.len() + message.after.len() <= FRAME));
+        assert!(chunks.texts.iter().any(|text| text.frame.is_none()));
+        let frames = chunks.texts.iter().flat_map(|text| &text.frame);
+        assert!(frames.map(|(before, after)| before.capacity() + after.capacity()).all(|size| size <= FRAME));
+    }
+
+    /// A key that begins at the end of a long piece is found in the next one.
+    #[test]
+    fn a_long_piece_before_a_key_changes_nothing() {
+        let key = format!("AIza{}", "Ab7dE".repeat(7));
+        let prose = "This is prose. ".repeat(20);
+        for cut in 17..33 {
+            let (start, rest) = key.split_at(cut);
+            let redacted = texts([("s", format!("{prose}{start}").as_str()), ("s", rest), ("s", " ok")]);
+            assert_eq!(redacted[1..], ["[secret]", " ok"], "{cut}");
+        }
+    }
+
+    /// The start of a long token that is not known to be one yet is kept.
+    #[test]
+    fn the_signature_of_a_long_token_goes() {
+        let payload = "eyJ".to_owned() + &"a1B2c3D4".repeat(200);
+        let token = format!("eyJhbGciOiJIUzI1NiJ9.{payload}.{}", "Zz9".repeat(20));
+        for length in [1, 5, 100, 700] {
+            let redacted = texts(pieces(&token, length).into_iter().map(|piece| ("s", piece))).concat();
+            assert!(!redacted.contains("Zz9Zz9") || length == 700, "{length}: {redacted}");
+            assert!(redacted.ends_with(SECRET), "{length}: {redacted}");
+        }
+    }
+
+    fn redact_all(lines: &[Value]) -> Vec<Value> {
+        let (secrets, mut stream) = (Secrets::default(), StreamSecrets::default());
+        let lines = lines.iter().map(Value::to_string);
+        let redacted = lines.map(|line| stream.redact(&secrets, line.as_bytes()).into_owned());
+        redacted.map(|line| serde_json::from_slice(&line).unwrap()).collect()
+    }
+
+    /// A message is known by its session, kind and id, whatever else its chunks carry.
+    #[test]
+    fn other_members_of_a_chunk_may_change() {
+        let (one, two) = KEY.split_at(25);
+        let chunk = |text: &str, id: &str, meta: Value| {
+            let update = json!({"sessionUpdate": "agent_message_chunk", "_meta": meta, "content": {"type": "text", "text": text}, "messageId": id});
+            json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}})
+        };
+        for metas in [
+            [json!({"traceparent": "00-1"}), json!({"traceparent": "00-2"})],
+            [json!({"text": "first"}), json!({"text": "second"})],
+            [json!({"x": "y".repeat(2 * FRAME)}), json!({"x": "z".repeat(2 * FRAME)})],
+        ] {
+            let [first, second] = metas;
+            let redacted =
+                redact_all(&[chunk(one, "m", first), chunk("?", "other", json!(1)), chunk(two, "m", second)]);
+            assert_eq!(redacted[2]["params"]["update"]["content"]["text"], SECRET);
+        }
+        // Many messages may be open at once.
+        let id = |number: usize| format!("m{number}");
+        let first = (0..TEXTS).map(|at| chunk(one, &id(at), json!({})));
+        let second = (0..TEXTS).map(|at| chunk(two, &id(at), json!({})));
+        let lines: Vec<_> = first.chain(second).collect();
+        let redacted = redact_all(&lines);
+        assert!(redacted[TEXTS..].iter().all(|line| line["params"]["update"]["content"]["text"] == SECRET));
+    }
+
+    /// The output of a task and of a terminal in `_meta` is text in pieces too.
+    #[test]
+    fn output_in_pieces_loses_its_keys() {
+        let output = |task: &str, chunk: &str| {
+            json!({"jsonrpc": "2.0", "method": "_session/notify", "params": {"sessionId": "s", "envelope": {
+                "v": 1, "id": "e1", "from": "a", "to": "b", "ts": 1, "kind": "notify", "ref": task,
+                "payload": {"topic": "task.output", "data": {"chunk": chunk, "position": 0, "complete": false}}}}})
+        };
+        let terminal = |id: &str, data: &str| {
+            let meta = json!({"terminal_output": {"terminal_id": id, "data": data}});
+            let update = json!({"sessionUpdate": "tool_call_update", "toolCallId": "t", "_meta": meta});
+            json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}})
+        };
+        for form in [&output as &dyn Fn(&str, &str) -> Value, &terminal] {
+            let (one, two) = KEY.split_at(25);
+            let lines = [form("t1", one), form("t2", "abc"), form("t1", two), form("t2", "def1")];
+            let redacted = redact_all(&lines);
+            assert_eq!(redacted[2], form("t1", SECRET));
+            assert_eq!((&redacted[1], &redacted[3]), (&lines[1], &lines[3]));
+        }
+    }
+
+    /// Texts are joined as `Transcript::redact` joins them.
+    #[test]
+    fn a_new_message_begins_anew() {
+        let (one, two) = KEY.split_at(25);
+        let update = |update: Value| json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}});
+        let chunk = |kind: &str, text: &str| {
+            update(json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}))
+        };
+        let (answer, thought) = ("agent_message_chunk", "agent_thought_chunk");
+        for between in [
+            update(json!({"sessionUpdate": "tool_call", "toolCallId": "t", "title": "x"})),
+            update(json!({"sessionUpdate": "agent_message_clear"})),
+            chunk(thought, "hm"),
+        ] {
+            let redacted = redact_all(&[chunk(answer, one), between, chunk(answer, two)]);
+            assert_eq!(redacted[2], chunk(answer, two));
+        }
+        let (secrets, mut stream) = (Secrets::default(), StreamSecrets::default());
+        let mut redact = |line: Value| stream.redact(&secrets, line.to_string().as_bytes()).into_owned();
+        redact(chunk(answer, one));
+        let prompt = json!({"jsonrpc": "2.0", "id": 1, "method": "session/prompt", "params": {"sessionId": "s", "prompt": []}});
+        stream.other_side(prompt.to_string().as_bytes());
+        let line = chunk(answer, two).to_string();
+        assert_eq!(stream.redact(&secrets, line.as_bytes()), line.as_bytes());
     }
 }

@@ -37,7 +37,7 @@ pub(crate) struct QuotedString<'a> {
 
 impl<'a> QuotedString<'a> {
     /// `token` includes the quotes and starts at `at`.
-    fn new(token: &'a str, at: usize) -> Self {
+    pub(crate) fn new(token: &'a str, at: usize) -> Self {
         let raw = token.strip_prefix('"').and_then(|raw| raw.strip_suffix('"')).unwrap_or_default();
         QuotedString { raw, start: at + 1 }
     }

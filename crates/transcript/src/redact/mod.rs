@@ -12,6 +12,7 @@ mod secret_patterns;
 mod secrets;
 mod split_text;
 mod stream_secrets;
+mod streamed_text;
 mod whole_transcript;
 
 pub use redaction::Redaction;

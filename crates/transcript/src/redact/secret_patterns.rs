@@ -174,20 +174,67 @@ static PATTERNS: LazyLock<Compiled> = LazyLock::new(|| {
     Compiled { each: each.collect(), set }
 });
 
+/// The prefixes of keys, also in base64.
+const KEY_PREFIXES: &str = r"sk-|[srp]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_|gl[a-z]{2,5}-|xox[a-z]-|xapp-|sk%2|AKIA|ASIA|ABIA|ACCA|AIza|ya29\.|GOCSPX-|do[opr]_v1_|hf_|npm_|gsk_|r8_|ntn_|lin_api_|dckr_pat_|shp(?:at|ca|pa|ss)_|pypi-|xai-|pplx-|nvapi-|tvly-|SG\.|hv[sbr]\.|AGE-SECRET|eyJ|c2st|c2tf|cmtf|Z2h[vwz]|Z2l0aHViX|Z2xwYXQt|QUtJQ|QUl6Y|eG94|aGZf|bnBtX|Z3NrX|LS0tLS1CRUdJTi";
+
+/// The patterns of placeholders with the start of their secret, by the first group.
+static STARTS: LazyLock<Vec<Regex>> = LazyLock::new(|| {
+    let placeholders = format!("(?:{})+", regex::escape(SECRET));
+    let names = r"key|token|secret|pass(?:word|wd|phrase)?|pwd|credentials?|authorization|cookie|bearer|basic|sig(?:nature)?|auth";
+    let patterns = [
+        format!(r"{BEFORE}((?:{KEY_PREFIXES}|cio|[0-9]{{8,10}}:AA)[A-Za-z0-9_.+/=~%-]*{placeholders})"),
+        format!(r"hooks\.slack\.com/(?:services|workflows)/([A-Za-z0-9/_-]*{placeholders})"),
+        // A value after its name and the scheme of a header.
+        format!(
+            r#"(?i:{names})["'\\]*(?:[ \t]*(?:=>|:=|[=:])[ \t]*|\s+)["'\\]*(?:[A-Za-z]{{3,12}}[ \t]+)?([^\s"'\\,;&|<>(){{}}\[\]$`]+{placeholders})"#
+        ),
+        // A token in place of the user in a URL.
+        format!(r#":\\?/\\?/([^\s/:@"'<>\\\[\]]*{placeholders})@"#),
+        // A secret that came in several pieces.
+        format!("({0}{placeholders})", regex::escape(SECRET)),
+    ];
+    patterns.iter().filter_map(|pattern| Regex::new(&format!("(?-u){pattern}")).ok()).collect()
+});
+
+/// Calls `found` with each placeholder that follows the start of a secret, together with that start.
+pub(super) fn find_starts(text: &[u8], mut found: impl FnMut(Range<usize>)) {
+    let search = |text: &[u8], found: &mut dyn FnMut(Range<usize>)| {
+        let captures = STARTS.iter().flat_map(|pattern| pattern.captures_iter(text));
+        captures.filter_map(|captures| captures.get(1)).for_each(|group| found(group.range()));
+    };
+    search(text, &mut found);
+    if let Some(plain) = PlainText::of(text) {
+        search(&plain.text, &mut |span| found(plain.span(span)));
+    }
+}
+
+/// Returns true for the characters of keys.
+pub(super) fn in_key(byte: &u8) -> bool {
+    byte.is_ascii_alphanumeric() || b"+/=_.~%-".contains(byte)
+}
+
+/// Returns the number of bytes at the start of a text that go on with a key.
+pub(super) fn rest_of_key(text: &[u8]) -> usize {
+    let rest = text.iter().position(|byte| !in_key(byte)).unwrap_or(text.len());
+    // A full stop ends a sentence.
+    let last = text.get(..rest).and_then(|rest| rest.iter().rposition(u8::is_ascii_alphanumeric));
+    last.map_or(0, |last| if text.get(last + 1..rest) == Some(b".") { last + 1 } else { rest })
+}
+
 /// Matches each line that may contain a secret, and few others. An escaped letter may be a part of any secret.
 static SUSPICIOUS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&suspicions()).ok());
 
 /// Returns the pattern of [`SUSPICIOUS`]. No alternative depends on the text around it. Only the user in a URL may
 /// be longer than [`REACH`], and it contains no quote. [`unlike`] relies on both.
 fn suspicions() -> String {
-    let prefixes = r"sk-|[srp]k_(?:live|test)_|whsec_|gh[pousr]_|github_pat_|gl[a-z]{2,5}-|xox[a-z]-|xapp-|sk%2|hooks\.slack|AKIA|ASIA|ABIA|ACCA|AIza|ya29\.|GOCSPX-|do[opr]_v1_|AccountKey|SharedAccessKey|hf_|npm_|gsk_|r8_|ntn_|lin_api_|dckr_pat_|shp(?:at|ca|pa|ss)_|pypi-|xai-|pplx-|nvapi-|tvly-|cio[A-Za-z0-9]{8}|SG\.|hv[sbr]\.|AGE-SECRET|:AA[A-Za-z0-9_-]{8}|eyJ";
-    // The same prefixes in base64, and percent-encoded characters that need no encoding.
-    let encoded = r"c2st|c2tf|cmtf|Z2h[vwz]|Z2l0aHViX|Z2xwYXQt|QUtJQ|QUl6Y|eG94|aGZf|bnBtX|Z3NrX|LS0tLS1CRUdJTi|%(?:2[Dd]|5[Ff]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])";
+    let others = r"hooks\.slack|AccountKey|SharedAccessKey|cio[A-Za-z0-9]{8}|:AA[A-Za-z0-9_-]{8}";
+    // Percent-encoded characters that need no encoding.
+    let encoded = r"%(?:2[Dd]|5[Ff]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])";
     // Invisible characters, as bytes and as escapes of JSON.
     let invisible = r"\xE2\x80[\x8B-\x8D]|\xE2\x81\xA0|\xEF\xBB\xBF|\xC2\xAD|\\u(?i:200[bcd]|2060|feff|00ad)";
     let names = r"(?i:key|token|secret|pass|pwd|credential|authoriz|cookie|bearer|basic|signature|[?&]sig=|[?&]auth=)";
     let places = r#""(?:env|headers|httpHeaders|http_headers|mcpServers|auth)"|"authenticate"|curl\s|:\\?/\\?/[^\s"/@]*@|PRIVATE KEY"#;
-    format!(r"(?-u)\\u00[2-7]|{prefixes}|{encoded}|{invisible}|{names}|{places}")
+    format!(r"(?-u)\\u00[2-7]|{KEY_PREFIXES}|{others}|{encoded}|{invisible}|{names}|{places}")
 }
 
 /// The length of the longest match of [`SUSPICIOUS`], except for the user in a URL.
@@ -196,6 +243,15 @@ pub(super) const REACH: usize = 16;
 /// Returns true if a line may contain a secret. Much faster than a search for each pattern.
 pub(crate) fn suspicious(line: &[u8]) -> bool {
     SUSPICIOUS.as_ref().is_none_or(|pattern| pattern.is_match(line))
+}
+
+/// Returns the end of the last part of a text that may begin a secret, or a URL.
+pub(super) fn last_suspicion(text: &[u8]) -> Option<usize> {
+    let url = memchr::memmem::rfind(text, b"://").map(|at| at + 3);
+    match SUSPICIOUS.as_ref() {
+        Some(pattern) => pattern.find_iter(text).last().map(|last| last.end()).max(url),
+        None => Some(text.len()),
+    }
 }
 
 /// Returns the part of a line that has to be checked if its start and end are those of a clean line: the changed

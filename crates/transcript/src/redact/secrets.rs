@@ -142,6 +142,35 @@ impl Secrets {
             }
         }
     }
+
+    /// Calls `found` with each placeholder of a streamed text that has more of its secret beside it, together with
+    /// that rest. A recorder writes each piece before it knows the next one, so it leaves the start of a secret.
+    /// `starts` are the starts of the pieces.
+    pub(crate) fn find_rest(
+        &self,
+        text: &[u8],
+        starts: impl Iterator<Item = usize>,
+        mut found: impl FnMut(Range<usize>),
+    ) {
+        if memchr::memmem::find(text, SECRET.as_bytes()).is_none() {
+            return;
+        }
+        secret_patterns::find_starts(text, &mut found);
+        for (before, after) in starts.filter_map(|start| text.split_at_checked(start)) {
+            let start = before.len();
+            if before.ends_with(SECRET.as_bytes()) && after.first().is_some_and(u8::is_ascii_alphanumeric) {
+                found(start - SECRET.len()..start + secret_patterns::rest_of_key(after));
+            }
+            if self.has_own() && after.starts_with(SECRET.as_bytes()) {
+                // The start of a secret with a custom pattern has no known form.
+                let word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+                let run = before.iter().rev().take_while(|byte| word(byte)).count();
+                if run > 0 {
+                    found(start - run..start + SECRET.len());
+                }
+            }
+        }
+    }
 }
 
 /// Returns true for an `authenticate` request: all its params except the method of authentication are secret.

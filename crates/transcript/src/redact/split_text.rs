@@ -4,99 +4,83 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
-use duologue_schema::{Notification as _, PromptRequest, Request as _, SessionId, SessionNotification};
-use serde::Deserialize;
-use serde_json::value::RawValue;
+use duologue_schema::SessionId;
 
-use super::json_scan::{DecodedString, Edits, JsonVisitor, PathStep, QuotedString, scan};
+use super::json_scan::Edits;
 use super::secret_patterns::SECRET;
+use super::streamed_text::{PieceEvent, StreamedText};
 use crate::classify::{ParsedLine, TranscriptEntry};
+use crate::format::Side;
 
-/// Returns the text of the chunk in a line, with its place.
-pub(crate) fn chunk(line: &str) -> Option<DecodedString<'_>> {
-    struct Find<'a>(Option<QuotedString<'a>>);
-    impl<'a> JsonVisitor<'a> for Find<'a> {
-        fn string(&mut self, frames: &[PathStep<'a>], string: QuotedString<'a>) {
-            let place = ["params", "update", "content", "text"];
-            if frames.len() == place.len()
-                && frames.iter().zip(place).all(|(frame, name)| frame.member.as_deref() == Some(name))
-            {
-                self.0 = Some(string);
-            }
-        }
-    }
-    let mut find = Find(None);
-    scan(line, &mut find);
-    find.0.map(QuotedString::read)
-}
-
-/// The messages of a session that may get further chunks, by number.
+/// The texts of a session that may get further pieces, by number.
 #[derive(Default)]
-struct OpenMessages {
-    /// Those with an id, by id and kind.
+struct OpenTexts {
+    /// Messages with an id, by id and kind.
     by_id: HashMap<String, HashMap<String, usize>>,
     /// The kind and number of the message without an id.
     without_id: Option<(String, usize)>,
+    /// Other texts, by their sender.
+    others: HashMap<(Side, StreamedText), usize>,
 }
 
-/// Returns the chunks of each message, in order, as indexes of entries.
-pub(crate) fn messages(entries: &[TranscriptEntry<'_>]) -> Vec<Vec<usize>> {
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Params {
-        update: Update,
-    }
-    #[derive(Deserialize)]
-    #[serde(rename_all = "camelCase")]
-    struct Update {
-        session_update: String,
-        #[serde(default)]
-        message_id: Option<Box<RawValue>>,
-    }
-    let mut messages: Vec<Vec<usize>> = Vec::new();
-    let mut open: HashMap<Option<SessionId>, OpenMessages> = HashMap::new();
+/// Returns the pieces of each text, in order, as indexes of entries.
+pub(crate) fn texts(entries: &[TranscriptEntry<'_>]) -> Vec<(StreamedText, Vec<usize>)> {
+    let mut texts: Vec<(StreamedText, Vec<usize>)> = Vec::new();
+    let mut open: HashMap<Option<SessionId>, OpenTexts> = HashMap::new();
     for (place, entry) in entries.iter().enumerate() {
         #[cfg(test)]
         crate::steps::count();
-        let session = open.entry(entry.session.clone()).or_default();
-        let update = match &entry.parsed {
-            ParsedLine::Notification { method, params: Some(params) }
-                if method == SessionNotification::METHOD =>
-            {
-                serde_json::from_str::<Params>(params.get()).ok().map(|params| params.update)
-            }
-            ParsedLine::Request { method, .. } if method == PromptRequest::METHOD => {
-                session.without_id = None;
-                None
+        let event = match &entry.parsed {
+            ParsedLine::Notification { method, params } | ParsedLine::Request { method, params, .. } => {
+                PieceEvent::of(method, *params)
             }
             _ => None,
         };
-        let Some(Update { session_update: kind, message_id }) = update else { continue };
-        let id = message_id.map(|raw| raw.get().to_owned()).filter(|id| id != "null");
-        if kind.ends_with("_clear") {
-            match id {
-                Some(id) => _ = session.by_id.remove(&id),
-                None => *session = OpenMessages::default(),
+        let Some(event) = event else { continue };
+        let session = open.entry(entry.session.clone()).or_default();
+        let text = match event {
+            PieceEvent::Clear(Some(id)) => {
+                session.by_id.remove(&id);
+                continue;
             }
-        } else if kind.ends_with("_chunk") {
-            // Chunks of one kind without an id are one message until something interrupts them.
-            session.without_id.take_if(|(other, _)| *other != kind);
-            let next = messages.len();
-            let message = match id {
-                Some(id) => *session.by_id.entry(id).or_default().entry(kind).or_insert(next),
-                None => session.without_id.get_or_insert((kind, next)).1,
-            };
-            if message == next {
-                messages.push(Vec::new());
+            PieceEvent::Clear(None) => {
+                session.by_id.clear();
+                session.without_id = None;
+                continue;
             }
-            if let Some(message) = messages.get_mut(message) {
-                message.push(place);
+            PieceEvent::Interrupt => {
+                session.without_id = None;
+                continue;
             }
-        } else if kind.starts_with("tool_call") {
-            session.without_id = None;
+            PieceEvent::Piece(text) => text,
+        };
+        let next = texts.len();
+        let number = match &text {
+            StreamedText::Message { kind, id } => {
+                // Chunks of one kind without an id are one message until something interrupts them.
+                session.without_id.take_if(|(other, _)| other != kind);
+                match id {
+                    Some(id) => {
+                        *session.by_id.entry(id.clone()).or_default().entry(kind.clone()).or_insert(next)
+                    }
+                    None => session.without_id.get_or_insert((kind.clone(), next)).1,
+                }
+            }
+            StreamedText::Output(_) | StreamedText::Terminal(_) => {
+                if matches!(text, StreamedText::Terminal(_)) {
+                    session.without_id = None;
+                }
+                *session.others.entry((entry.from(), text.clone())).or_insert(next)
+            }
+        };
+        if number == next {
+            texts.push((text, Vec::new()));
+        }
+        if let Some((_, pieces)) = texts.get_mut(number) {
+            pieces.push(place);
         }
     }
-    messages
+    texts
 }
 
 /// Joins the pieces, with `between` between them, and applies `rules`. A replacement goes to the piece in which

@@ -21,7 +21,7 @@ pub(crate) struct StreamSecrets {
     patience: u8,
     /// The last message without anything suspicious.
     clean: Vec<u8>,
-    /// The messages whose text comes in chunks.
+    /// The texts that come in pieces.
     chunks: ChunkSecrets,
 }
 
@@ -52,6 +52,11 @@ impl StreamSecrets {
             return secrets.redact(line);
         }
         Cow::Owned(secrets.redact(&edits.apply(line)).into_owned())
+    }
+
+    /// Notes the next line of the other side: a prompt ends the messages without an id.
+    pub(crate) fn other_side(&mut self, line: &[u8]) {
+        self.chunks.other_side(line);
     }
 
     /// Returns true if a message may contain a secret. In a stream most of each message is equal to the one before,

@@ -7,10 +7,11 @@ use duologue_rpc::ResponseOutcome;
 use duologue_schema::SessionId;
 use serde::de::IgnoredAny;
 
-use super::json_scan::{DecodedString, Edits, escaped};
+use super::json_scan::{DecodedString, Edits, QuotedString, escaped};
 use super::placeholder_ids::SessionNumber;
 use super::redaction::Redaction;
 use super::redactor::Redactor;
+use super::secret_patterns::SECRET;
 use super::split_text;
 use crate::classify::{ParsedLine, TranscriptEntry, entries, session_of};
 use crate::format::{Header, Record, RecordEvent, RecordedLine, Redacted, Side};
@@ -71,11 +72,13 @@ fn header(header: &Header, redaction: &Redaction, redactor: &Redactor) -> Header
 fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
     let entries = entries(records);
     let mut redactor = redaction.start();
-    let messages = split_text::messages(&entries);
+    let streamed = split_text::texts(&entries);
     let mut chunks: Vec<_> = entries.iter().map(|_| None).collect();
-    for place in messages.iter().flatten() {
-        if let (Some(chunk), Some(entry)) = (chunks.get_mut(*place), entries.get(*place)) {
-            *chunk = entry.line.text().and_then(split_text::chunk);
+    for (text, places) in &streamed {
+        for place in places {
+            if let (Some(chunk), Some(entry)) = (chunks.get_mut(*place), entries.get(*place)) {
+                *chunk = entry.line.text().and_then(|line| text.piece(line)).map(QuotedString::read);
+            }
         }
     }
 
@@ -95,16 +98,17 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
             *change = redactor.edits(entry.line, makes.as_ref().map(SessionId::as_str), spare.as_ref());
         }
     }
-    for message in &messages {
+    for (_, places) in &streamed {
         let record = |place: &usize| entries.get(*place).map(|entry| entry.record);
-        let pieces: Vec<_> = message
-            .iter()
-            .filter_map(|place| Some((record(place)?, chunks.get(*place)?.as_ref()?)))
-            .collect();
-        let scope = message.first().and_then(|place| changes.get(record(place)?)?.0);
+        let pieces: Vec<_> =
+            places.iter().filter_map(|place| Some((record(place)?, chunks.get(*place)?.as_ref()?))).collect();
+        let scope = places.first().and_then(|place| changes.get(record(place)?)?.0);
         let texts: Vec<_> = pieces.iter().map(|(_, chunk)| chunk.text.as_ref()).collect();
         let rules = |text: &[u8], edits: &mut Edits| {
-            redactor.rules(scope, text, |span, with| edits.replace(span, with))
+            redactor.rules(scope, text, |span, with| edits.replace(span, with));
+            let starts =
+                texts.iter().scan(0, |start, text| Some(std::mem::replace(start, *start + text.len())));
+            redaction.secrets.find_rest(text, starts, |span| edits.replace(span, SECRET));
         };
         split_text::redact(&texts, "", rules, |piece, span, with| {
             if let Some((record, chunk)) = pieces.get(piece)

@@ -9,4 +9,5 @@ mod redact;
 mod redact_properties;
 mod rendering;
 mod replays;
+mod streamed_secrets;
 mod taps;

@@ -27,7 +27,7 @@ const UPPER: &str = "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
 const HEX: &str = "0123456789abcdef";
 
 /// A text that holds a secret by its shape, and the part that must go.
-fn shapes(seed: &mut u64) -> Vec<(String, String)> {
+pub(crate) fn shapes(seed: &mut u64) -> Vec<(String, String)> {
     let mut mixed = |length| noise(seed, length, MIXED);
     let whole = [
         format!("sk-{}", mixed(48)),
@@ -52,6 +52,11 @@ fn shapes(seed: &mut u64) -> Vec<(String, String)> {
         format!("pypi-{}", mixed(60)),
         format!("SG.{}.{}", mixed(22), mixed(43)),
         format!("hvs.{}", mixed(90)),
+        format!("cio{}", mixed(32)),
+        format!("1234567890:AA{}", mixed(33)),
+        format!("rk_live_{}", mixed(24)),
+        format!("whsec_{}", mixed(32)),
+        format!("shpat_{}", mixed(32)),
         format!("eyJ{}.eyJ{}.{}", mixed(30), mixed(60), mixed(43)),
         format!(
             "-----BEGIN OPENSSH PRIVATE KEY-----\n{}\n{}\n-----END OPENSSH PRIVATE KEY-----",
@@ -76,6 +81,14 @@ fn shapes(seed: &mut u64) -> Vec<(String, String)> {
     around("{\"client_secret\": \"", 30, "\"}");
     around("password = '", 12, "'");
     around("login --api-key ", 20, " --verbose");
+    around("the password: ", 14, ", it is");
+    around("token: ", 30, "");
+    around("api_key=", 24, " x");
+    around("DB_PASS=", 12, "");
+    around("sshpass -p ", 12, " ssh host");
+    around("machine example.com login me password ", 12, "");
+    around("curl -u me:", 16, " https://example.com");
+    around("https://", 24, "@example.com/x.git");
     around("AccountKey=", 60, "==;EndpointSuffix=core");
     let id = noise(seed, 16, UPPER);
     shapes.push((format!("AKIA{id}"), format!("AKIA{id}")));
@@ -94,6 +107,11 @@ enum Spelling {
     Escaped,
     /// `\/` and every third letter.
     Mixed,
+}
+
+/// Spells each character as an escape of JSON.
+pub(crate) fn spell_escaped(text: &str) -> String {
+    spell(text, Spelling::Escaped)
 }
 
 fn spell(text: &str, spelling: Spelling) -> String {
