@@ -21,7 +21,7 @@ use super::dialogue_registry::DialogueKey;
 use super::dialogues::Dialogues;
 use super::error::Error;
 use super::message::{QueuedMessage, VerifiedMessage};
-use super::replies::{DialogueReply, answer};
+use super::replies::ReplyWaiters;
 use super::send::MessageDraft;
 use super::state::{Arrival, DialogueAction, DialogueState, refused};
 use crate::PeerAgent;
@@ -72,8 +72,8 @@ pub(crate) struct InnerState {
     pub(crate) dialogue: DialogueState,
     /// Keeps the ACP session registered until the dialogue ends.
     session_guard: Option<PeerAgent>,
-    /// The waiters for answers to our messages, with the type of each message.
-    pub(crate) waiters: PendingTable<DialogueMessageId, (MessageType, oneshot::Sender<DialogueReply>), ()>,
+    /// The waiters for answers to our messages.
+    pub(crate) waiters: PendingTable<DialogueMessageId, ReplyWaiters, ()>,
     /// Our last message in flight, and a channel that is notified when an answer arrives before its
     /// receipt.
     pub(crate) in_flight: Option<(DialogueMessageId, oneshot::Sender<()>)>,
@@ -239,8 +239,7 @@ impl DialogueInner {
             match action {
                 DialogueAction::Deliver(received) => {
                     let last = received.message_type == MessageType::Termination;
-                    let waiter = state.waiter(&received);
-                    if waiter.is_some_and(|waiter| waiter.send(answer(&received)).is_ok()) {
+                    if state.give_answer(&received) {
                         let bytes = received.bytes();
                         actions.extend(state.dialogue.taken(bytes, self.dialogues.now()));
                     } else {
@@ -285,8 +284,8 @@ impl DialogueInner {
     fn finish(&self, state: &mut InnerState, why: &Error) {
         state.end_reason.get_or_insert_with(|| why.clone());
         state.session_guard = None;
-        for (_, waiter) in state.waiters.close(()) {
-            let _ = waiter.send(Err(why.clone()));
+        for waiters in state.waiters.close(()) {
+            waiters.send(&Err(why.clone()));
         }
         self.dialogues.registry.lock_unpoisoned().end(&self.key);
     }

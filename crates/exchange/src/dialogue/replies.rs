@@ -16,12 +16,31 @@ use duologue_rpc::Lock as _;
 
 pub(crate) type DialogueReply = Result<Arc<VerifiedMessage>, Error>;
 
+/// The calls that wait for the answer to one message. A repetition waits beside the first call.
+pub(crate) struct ReplyWaiters {
+    /// The type of the message.
+    sent: MessageType,
+    senders: Vec<oneshot::Sender<DialogueReply>>,
+}
+
+impl ReplyWaiters {
+    /// Sends a reply to all calls. Returns false if none of them waits any longer.
+    pub(crate) fn send(self, reply: &DialogueReply) -> bool {
+        self.senders.into_iter().fold(false, |sent, sender| sender.send(reply.clone()).is_ok() || sent)
+    }
+}
+
 impl DialogueInner {
     /// Registers a waiter for the answer to a message, before the message is sent.
     pub(crate) fn wait(self: &Arc<Self>, state: &mut InnerState, message: &DialogueMessage) -> ReplyWaiter {
         let (sender, receiver) = oneshot::channel();
-        // After the end of the dialogue the sender is dropped, and the caller receives `Error::Ended`.
-        let _ = state.waiters.insert(message.message_id.clone(), (message.message_type.clone(), sender));
+        if let Some(waiters) = state.waiters.get_mut(&message.message_id) {
+            waiters.senders.push(sender);
+        } else {
+            let waiters = ReplyWaiters { sent: message.message_type.clone(), senders: vec![sender] };
+            // After the end of the dialogue the sender is dropped, and the caller receives `Error::Ended`.
+            let _ = state.waiters.insert(message.message_id.clone(), waiters);
+        }
         ReplyWaiter { inner: self.clone(), id: message.message_id.clone(), receiver, known: None }
     }
 
@@ -38,8 +57,13 @@ impl DialogueInner {
         mut receiver: oneshot::Receiver<DialogueReply>,
     ) {
         let mut state = self.state.lock_unpoisoned();
-        state.waiters.remove(id);
-        if let Ok(Ok(received)) = receiver.try_recv() {
+        let reply = receiver.try_recv();
+        drop(receiver);
+        if let Some(waiters) = state.waiters.get_mut(id) {
+            waiters.senders.retain(|sender| !sender.is_closed());
+        }
+        state.waiters.remove_if(id, |waiters| waiters.senders.is_empty());
+        if let Ok(Ok(received)) = reply {
             let queued = QueuedMessage::from(Arc::unwrap_or_clone(received));
             state.dialogue.returned(queued.bytes());
             let at = state.queue.partition_point(|other| other.step < queued.step);
@@ -67,13 +91,14 @@ impl InnerState {
     /// Returns true if a call waits for this message.
     pub(crate) fn awaits(&self, message: &DialogueMessage) -> bool {
         let waiter = message.parent_message_id.as_ref().and_then(|parent| self.waiters.get(parent));
-        waiter.is_some_and(|(sent, _)| is_answer(sent, &message.message_type))
+        waiter.is_some_and(|waiters| is_answer(&waiters.sent, &message.message_type))
     }
 
-    /// Removes and returns the waiter for this message.
-    pub(crate) fn waiter(&mut self, message: &DialogueMessage) -> Option<oneshot::Sender<DialogueReply>> {
-        let parent = message.parent_message_id.as_ref().filter(|_| self.awaits(message))?;
-        self.waiters.remove(parent).map(|(_, waiter)| waiter)
+    /// Gives a message to the calls that wait for it. Returns false if there are none.
+    pub(crate) fn give_answer(&mut self, message: &Arc<VerifiedMessage>) -> bool {
+        let parent = message.parent_message_id.as_ref().filter(|_| self.awaits(message));
+        let waiters = parent.and_then(|parent| self.waiters.remove(parent));
+        waiters.is_some_and(|waiters| waiters.send(&answer(message)))
     }
 }
 

@@ -15,7 +15,7 @@ use super::error::Error;
 use super::handler::UndeliveredMessage;
 use super::inner::{DialogueInner, InnerState, new_id, timestamp};
 use super::message::VerifiedMessage;
-use super::replies::{ReplyWaiter, answer, is_answer};
+use super::replies::{ReplyWaiter, is_answer};
 use super::retry::{self, RetryDecision};
 use super::signature::ParsedSignature;
 use crate::envelope::id_cache::Fingerprints;
@@ -290,10 +290,8 @@ impl DialogueInner {
             state.queue.iter().position(|queued| queued.peek().is_some_and(|message| is_answer(&message)));
         if let Some(received) = place.and_then(|place| state.queue.remove(place)) {
             let actions = state.dialogue.taken(received.bytes(), self.dialogues.now());
-            if let Some(received) = received.read().map(Arc::new)
-                && let Some(waiter) = state.waiter(&received)
-            {
-                let _ = waiter.send(answer(&received));
+            if let Some(received) = received.read().map(Arc::new) {
+                state.give_answer(&received);
             }
             self.apply(state, actions);
         }

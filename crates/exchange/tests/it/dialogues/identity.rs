@@ -121,6 +121,35 @@ async fn a_request_may_be_repeated_until_it_is_answered() {
     assert!(matches!(late, Err(Error::NoAnswer { .. })));
 }
 
+#[tokio::test(start_paused = true)]
+async fn two_calls_may_wait_for_one_answer() {
+    let (_connection, mut seller, session) = buyer(unsigned(BUYER)).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let request =
+        |seconds| dialogue.request("The time, please.").id("m1").within(Duration::from_secs(seconds));
+    let message = json!({
+        "message_id": "m2", "session_id": dialogue.id(), "parent_message_id": "m1",
+        "sender_id": SELLER, "recipient_id": BUYER, "timestamp": began(),
+        "interaction_step": 2, "message_type": "response", "content": { "natural_language": "Noon." },
+    });
+    let (first, impatient, last, ()) =
+        tokio::join!(request(60).into_future(), request(5).into_future(), request(60).into_future(), async {
+            for _ in 0..3 {
+                take(&mut seller).await;
+            }
+            tokio::time::sleep(Duration::from_secs(10)).await;
+            let params = json!({ "sessionId": "s", "message": message });
+            let receipt = seller.request("_session/dialogue", params).await;
+            assert_eq!(receipt["result"]["receipt"]["status"], "delivered", "{receipt}");
+        });
+    assert!(matches!(impatient, Err(Error::NoAnswer { .. })));
+    for answer in [first, last] {
+        assert_eq!(answer.unwrap().message_id, "m2");
+    }
+    let more = tokio::time::timeout(Duration::from_secs(1), dialogue.next()).await;
+    assert!(more.is_err(), "{more:?}");
+}
+
 #[tokio::test]
 async fn a_repeated_request_has_the_answer_that_was_read_and_its_key() {
     duologue_test_support::in_time(async {
