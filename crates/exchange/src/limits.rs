@@ -20,10 +20,10 @@ pub const REPLAY_MESSAGES: usize = 65_536;
 /// no single message may jump to the end.
 pub const STEPS_AHEAD: u64 = 1024;
 
-/// Number of results of work orders with an id that a connection keeps, to answer repeated orders.
-/// The oldest are evicted.
+/// Number of performed work orders with an id that a connection remembers, to answer repeated orders.
+/// The oldest are forgotten.
 pub const WORK_RESULTS: usize = 64;
-/// Maximum size of those results together, in bytes.
+/// Maximum size of the results that are kept for them, in bytes.
 pub const WORK_RESULT_BYTES: usize = 8 * 1024 * 1024;
 
 /// Default of [`Exchange::max_hops`](crate::Exchange::max_hops), the maximum number of hops of a

@@ -96,8 +96,14 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ("exchange::limits::MESSAGE_BYTES", "the message is rejected"),
     ("exchange::limits::SIGNATURE_BYTES", "the same"),
     ("exchange::limits::DIALOGUE_META_BYTES", "the request that carries the message is rejected"),
-    ("exchange::limits::WORK_RESULTS", "the oldest result is evicted, so that a repeated order runs again"),
-    ("exchange::limits::WORK_RESULT_BYTES", "the same"),
+    (
+        "exchange::limits::WORK_RESULTS",
+        "the oldest order is forgotten, so that it runs again if it is repeated",
+    ),
+    (
+        "exchange::limits::WORK_RESULT_BYTES",
+        "the oldest results are dropped; a repeated order is answered with `not_found`",
+    ),
     ("exchange::limits::CLOCK_SKEW", "a message from further in the future is rejected"),
     (
         "exchange::limits::REPLAY_MESSAGES_PER_SENDER",

@@ -50,7 +50,30 @@ struct KnownOrder {
 
 enum OrderState {
     Running(OrderRun),
-    Finished(Box<WorkResult>, usize),
+    /// The result and its size. `None` for a result that is not kept.
+    Finished(Option<(Box<WorkResult>, usize)>),
+}
+
+impl OrderState {
+    /// Returns the outcome for a repetition of a finished order.
+    fn repeated(&self) -> Option<WorkOutcome> {
+        match self {
+            OrderState::Running(_) => None,
+            OrderState::Finished(Some((result, _))) => Some(Ok((**result).clone().duplicate(true))),
+            OrderState::Finished(None) => {
+                let text = "the order was performed before, and its output is not kept";
+                Some(Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, text)))
+            }
+        }
+    }
+
+    /// Removes the result. Returns its size.
+    fn drop_result(&mut self) -> usize {
+        match self {
+            OrderState::Running(_) => 0,
+            OrderState::Finished(kept) => kept.take().map_or(0, |(_, size)| size),
+        }
+    }
 }
 
 /// An order that runs.
@@ -137,17 +160,15 @@ impl OrderCache {
                 let text = "another work order with this id was sent on this connection";
                 return Err(EnvelopeError::of(EnvelopeErrorCode::Conflict, text));
             }
-            match &order.state {
-                OrderState::Finished(result, _) => {
-                    return Ok(std::future::ready(Ok((**result).clone().duplicate(true))).boxed());
-                }
-                OrderState::Running(run) => {
-                    // In this order: an outcome that is dropped here would take the lock again.
-                    let joined = run.calls.join().and_then(|call| Some((call, run.outcome.upgrade()?)));
-                    if let Some((call, outcome)) = joined {
-                        let outcome = call.outcome(withdrawn, outcome);
-                        return Ok(outcome.map(|outcome| Ok(outcome?.duplicate(true))).boxed());
-                    }
+            if let Some(outcome) = order.state.repeated() {
+                return Ok(std::future::ready(outcome).boxed());
+            }
+            if let OrderState::Running(run) = &order.state {
+                // In this order: an outcome that is dropped here would take the lock again.
+                let joined = run.calls.join().and_then(|call| Some((call, run.outcome.upgrade()?)));
+                if let Some((call, outcome)) = joined {
+                    let outcome = call.outcome(withdrawn, outcome);
+                    return Ok(outcome.map(|outcome| Ok(outcome?.duplicate(true))).boxed());
                 }
             }
         }
@@ -164,15 +185,12 @@ impl OrderCache {
         Ok(call.outcome(withdrawn, run).boxed())
     }
 
-    /// Returns the result of a finished order.
-    fn result(&self, id: &str) -> Option<WorkResult> {
-        match &self.known.lock_unpoisoned().orders.get(id)?.state {
-            OrderState::Finished(result, _) => Some((**result).clone()),
-            OrderState::Running(_) => None,
-        }
+    /// Returns the outcome for a repetition of a finished order.
+    fn repeated(&self, id: &str) -> Option<WorkOutcome> {
+        self.known.lock_unpoisoned().orders.get(id)?.state.repeated()
     }
 
-    /// Keeps the result of a run, and evicts the oldest ones. A run that was withdrawn may still have a
+    /// Keeps the result of a run, and drops the oldest ones that do not fit. A run that was withdrawn may still have a
     /// result for the calls that wait for the next run.
     fn finish(&self, run: &OrderEntry, outcome: &WorkOutcome) {
         let mut guard = self.known.lock_unpoisoned();
@@ -181,24 +199,28 @@ impl OrderCache {
         let OrderState::Running(current) = &order.state else { return };
         // A worker that gave up because all calls were withdrawn has no result for the next one.
         let gave_up = |result: &WorkResult| !result.output.success && run.calls.withdrawn.is_cancelled();
-        let result = outcome.as_ref().ok().filter(|result| !gave_up(result));
-        let sized = result.and_then(|result| Some((result, serialized_len(result, WORK_RESULT_BYTES)?)));
-        let Some((result, size)) = sized else {
+        let Some(result) = outcome.as_ref().ok().filter(|result| !gave_up(result)) else {
             if current.number == run.number {
                 known.orders.remove(&run.id);
             }
             return;
         };
-        order.state = OrderState::Finished(Box::new(result.clone()), size);
+        let size = serialized_len(result, WORK_RESULT_BYTES);
+        order.state = OrderState::Finished(size.map(|size| (Box::new(result.clone()), size)));
         known.finished.push_back(run.id.clone());
-        known.bytes += size;
-        while known.finished.len() > WORK_RESULTS || known.bytes > WORK_RESULT_BYTES {
-            let Some(oldest) = known.finished.pop_front() else { return };
-            if let Some(KnownOrder { state: OrderState::Finished(_, size), .. }) =
-                known.orders.remove(&oldest)
-            {
-                known.bytes -= size;
+        known.bytes += size.unwrap_or(0);
+        if known.finished.len() > WORK_RESULTS
+            && let Some(oldest) = known.finished.pop_front()
+            && let Some(mut order) = known.orders.remove(&oldest)
+        {
+            known.bytes -= order.state.drop_result();
+        }
+        // A forgotten order runs again, so the results go first. There are few orders.
+        for id in &known.finished {
+            if known.bytes <= WORK_RESULT_BYTES {
+                break;
             }
+            known.bytes -= known.orders.get_mut(id).map_or(0, |order| order.state.drop_result());
         }
     }
 }
@@ -217,8 +239,8 @@ impl OrderEntry {
     async fn run(self, work: BoxFuture<'static, WorkOutcome>) -> WorkOutcome {
         // A withdrawn run has a grace period, so it may still work.
         let _turn = self.turn.lock().await;
-        if let Some(result) = self.cache.result(&self.id) {
-            return Ok(result.duplicate(true));
+        if let Some(outcome) = self.cache.repeated(&self.id) {
+            return outcome;
         }
         let outcome = work.await;
         self.cache.finish(&self, &outcome);
@@ -454,16 +476,18 @@ mod tests {
         for id in ["x", "y", "z", "w"] {
             perform(&cache, id, order(1), result(&third)).unwrap();
         }
-        assert_eq!(counts(&cache), (3, 3));
-        let known = cache.known.lock_unpoisoned();
-        let sizes = known.orders.values().map(|order| match order.state {
-            OrderState::Finished(_, size) => size,
-            OrderState::Running(_) => 0,
-        });
-        assert_eq!(sizes.sum::<usize>(), known.bytes);
-        drop(known);
-        // A longer one is not kept, and evicts none.
+        // A longer one is not kept, and takes no space from the others.
         perform(&cache, "long", order(1), result(&"x".repeat(WORK_RESULT_BYTES))).unwrap();
-        assert_eq!(counts(&cache), (3, 3));
+        assert_eq!(counts(&cache), (WORK_RESULTS, WORK_RESULTS));
+        // None of them runs again.
+        for (id, is_kept) in [("x", false), ("y", true), ("z", true), ("w", true), ("long", false)] {
+            match perform(&cache, id, order(1), result("again")) {
+                Ok(repeated) => assert_eq!((repeated.duplicate, is_kept), (true, true), "{id}"),
+                Err(error) => assert_eq!((error.code, is_kept), (EnvelopeErrorCode::NotFound, false), "{id}"),
+            }
+        }
+        let mut known = cache.known.lock_unpoisoned();
+        let sizes: usize = known.orders.values_mut().map(|order| order.state.drop_result()).sum();
+        assert_eq!(sizes, known.bytes);
     }
 }

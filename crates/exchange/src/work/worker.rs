@@ -148,6 +148,10 @@ impl WorkBuilder {
     /// order of members nor the spelling of numbers makes another one. An order that could not be
     /// attempted frees its id. 1 to 128 characters. By default an order has no id.
     ///
+    /// The other side remembers the last [`WORK_RESULTS`](crate::limits::WORK_RESULTS) orders and outputs of
+    /// [`WORK_RESULT_BYTES`](crate::limits::WORK_RESULT_BYTES). A repetition whose output it does not
+    /// keep is answered with `not_found`, and does not run.
+    ///
     /// A side that does not know ids performs a repeated order again.
     pub fn id(mut self, id: impl Into<String>) -> Self {
         self.params.order_id = Some(id.into());
