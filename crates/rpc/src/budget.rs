@@ -249,4 +249,117 @@ mod tests {
         assert_eq!([small.0.id(), large.0.id()].map(|id| budget.is_alive(id)), [true, false]);
         assert_eq!(budget.used.load(Relaxed), 1);
     }
+
+    fn is_paused(budget: &Budget, overrun: &mut Option<Overrun>) -> bool {
+        matches!(budget.decide(overrun, |_, _| false), ReadDecision::Pause)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_item_that_is_taken_begins_the_patience_again() {
+        let budget = budget(Duration::from_secs(10));
+        let (sender, mut queue) = queue(&budget);
+        (0..4).for_each(|item| sender.push(item, 20).unwrap());
+        let mut overrun = None;
+        assert!(is_paused(&budget, &mut overrun));
+        for item in 0..3 {
+            tokio::time::advance(Duration::from_secs(9)).await;
+            assert!(matches!(queue.next().await, Some(Ok(taken)) if taken == item));
+            assert!(is_paused(&budget, &mut overrun));
+        }
+        tokio::time::advance(Duration::from_secs(9)).await;
+        assert!(is_paused(&budget, &mut overrun));
+        tokio::time::advance(Duration::from_secs(1)).await;
+        assert!(!is_paused(&budget, &mut overrun), "the queue has ended");
+        assert!(matches!(queue.next().await, Some(Ok(3))), "it was taken with the others");
+        let end = queue.next().await;
+        let is_end = matches!(end, Some(Err(crate::Error::Stalled { bytes: 20, after: Some(after) }))
+            if after == Duration::from_secs(10));
+        assert!(is_end, "{end:?}");
+        assert!(queue.next().await.is_none());
+        assert_eq!(budget.used.load(Relaxed), 0);
+        assert!(!budget.decides(overrun), "the period is over");
+    }
+
+    /// At the hard limit the fullest queue ends at once. The others continue.
+    #[tokio::test(start_paused = true)]
+    async fn the_hard_limit_ends_a_queue_at_once() {
+        let budget = budget(Duration::from_secs(10));
+        let ((large, mut ended), (small, mut other)) = (queue(&budget), queue(&budget));
+        small.push(0, 9).unwrap();
+        large.push(0, 90).unwrap();
+        let mut overrun = None;
+        assert!(is_paused(&budget, &mut overrun), "99 bytes are less than the limit");
+        small.push(1, 1).unwrap();
+        assert!(is_paused(&budget, &mut overrun), "the other one still exceeds the soft limit");
+        assert_eq!(large.push(1, 1), Err(1));
+        let end = ended.next().await;
+        assert!(matches!(end, Some(Err(crate::Error::Stalled { bytes: 90, after: None }))), "{end:?}");
+        for item in 0..2 {
+            assert!(matches!(other.next().await, Some(Ok(taken)) if taken == item));
+        }
+        assert!(!is_paused(&budget, &mut overrun) && overrun.is_none());
+    }
+
+    #[test]
+    fn the_reader_continues_for_a_request_that_is_awaited() {
+        let budget = budget(Duration::from_secs(10));
+        let (sender, _queue) = queue(&budget);
+        sender.push((), 2).unwrap();
+        let mut overrun = None;
+        let feeds_another =
+            |fullest, alive: &dyn Fn(QueueId) -> bool| fullest == sender.id() && alive(fullest);
+        assert!(matches!(budget.decide(&mut overrun, feeds_another), ReadDecision::Read));
+        assert!(overrun.is_some() && budget.decides(overrun), "the period continues");
+    }
+
+    #[test]
+    fn a_queue_without_its_receiver_takes_nothing_and_counts_nothing() {
+        let budget = budget(Duration::from_secs(10));
+        let (sender, mut queue) = queue(&budget);
+        (0..4).for_each(|item| sender.push(item, 10).unwrap());
+        let taken = futures_util::FutureExt::now_or_never(queue.next());
+        assert!(matches!(taken, Some(Some(Ok(0)))));
+        assert_eq!(budget.used.load(Relaxed), 30);
+        sender.push(4, 10).unwrap();
+        drop(queue);
+        assert_eq!(budget.used.load(Relaxed), 0);
+        assert_eq!(sender.push(5, 10), Err(5));
+    }
+
+    /// A consumer takes small batches, because a stall cannot discard them. What it has taken is returned to the budget
+    /// once.
+    #[test]
+    fn a_stall_discards_all_but_one_batch() {
+        let limits = Limits { queue_bytes: 1, queue_bytes_hard: 80_000, ..Limits::default() };
+        let budget = Arc::new(Budget::new(&limits));
+        let (sender, mut queue) = queue(&budget);
+        (0..4).for_each(|item| sender.push(item, 20_000).unwrap());
+        let mut next = || futures_util::FutureExt::now_or_never(queue.next()).flatten();
+        assert!(matches!(next(), Some(Ok(0))));
+        sender.push(4, 20_000).unwrap();
+        // Its sender has finished, but the items still take memory.
+        sender.finish();
+        assert!(matches!(budget.decide(&mut None, |_, _| false), ReadDecision::Read));
+        assert_eq!(budget.used.load(Relaxed), 0);
+        assert!(matches!(next(), Some(Ok(1))), "it was taken with the first");
+        assert!(matches!(next(), Some(Err(crate::Error::Stalled { bytes: 80_000, .. }))));
+        assert_eq!(budget.used.load(Relaxed), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_end_of_a_queue_wakes_its_consumer() {
+        for is_closed in [false, true] {
+            let budget = budget(Duration::from_secs(10));
+            let (sender, mut queue) = queue::<u8>(&budget);
+            let consumer = tokio::spawn(async move { queue.next().await.is_some() });
+            tokio::task::yield_now().await;
+            if is_closed {
+                budget.close_all(&Closed::EndOfInput)
+            } else {
+                sender.finish()
+            }
+            let ended = tokio::time::timeout(Duration::from_secs(10), consumer).await;
+            assert_eq!(ended.expect("it still waits").unwrap(), is_closed, "only a close is an error");
+        }
+    }
 }

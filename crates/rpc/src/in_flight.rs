@@ -89,3 +89,57 @@ fn too_many_bytes(bytes: usize, limits: &Limits) -> WireError {
         "request size limit reached ({bytes} of {limit} bytes in flight, Limits::in_flight_bytes); retry later"
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SMALL: usize = Limits::SMALL_REQUEST_BYTES;
+
+    fn limits() -> Limits {
+        Limits { in_flight_bytes: 4 * SMALL, ..Limits::default() }
+    }
+
+    fn admit(in_flight: &mut InFlight, id: u64, bytes: usize) -> bool {
+        in_flight.admit(&RequestId::from(id), &CancellationToken::new(), bytes, &limits()).is_ok()
+    }
+
+    #[test]
+    fn the_bytes_of_large_requests_count_until_their_response() {
+        let mut in_flight = InFlight::default();
+        assert!(admit(&mut in_flight, 1, SMALL));
+        assert_eq!(in_flight.bytes, 0, "a small request does not count");
+        assert!(admit(&mut in_flight, 2, SMALL + 1));
+        assert!(admit(&mut in_flight, 3, 3 * SMALL - 1), "exactly the limit");
+        assert_eq!(in_flight.bytes, 4 * SMALL);
+        assert!(!admit(&mut in_flight, 4, SMALL + 1));
+        assert!(admit(&mut in_flight, 4, SMALL), "a small request is not rejected");
+        assert!(!in_flight.remove(&RequestId::from(3)));
+        assert_eq!(in_flight.bytes, SMALL + 1);
+        assert!(!admit(&mut in_flight, 3, 3 * SMALL), "one byte over the limit");
+        assert!(!in_flight.remove(&RequestId::from(2)) && !in_flight.remove(&RequestId::from(1)));
+        assert!(in_flight.remove(&RequestId::from(4)), "it was the last one");
+        assert_eq!((in_flight.bytes, in_flight.len()), (0, 0));
+        assert!(admit(&mut in_flight, 1, 40 * SMALL), "a request alone may exceed the limit");
+    }
+
+    #[test]
+    fn bytes_that_a_request_refers_to_count_like_its_own() {
+        let mut in_flight = InFlight::default();
+        let add = |in_flight: &mut InFlight, id: u64, bytes| {
+            in_flight.add(&RequestId::from(id), bytes, &limits()).is_ok()
+        };
+        assert!(add(&mut in_flight, 9, 40 * SMALL), "there is no such request any more");
+        assert_eq!(in_flight.bytes, 0);
+        assert!(admit(&mut in_flight, 1, 1) && admit(&mut in_flight, 2, 1));
+        assert!(add(&mut in_flight, 1, 2 * SMALL));
+        assert!(add(&mut in_flight, 2, 2 * SMALL), "exactly the limit");
+        assert!(!add(&mut in_flight, 2, 1));
+        assert_eq!(in_flight.bytes, 4 * SMALL);
+        in_flight.remove(&RequestId::from(1));
+        assert_eq!(in_flight.bytes, 2 * SMALL);
+        assert!(add(&mut in_flight, 2, 40 * SMALL), "it is the only one that counts");
+        in_flight.remove(&RequestId::from(2));
+        assert_eq!(in_flight.bytes, 0);
+    }
+}

@@ -154,4 +154,26 @@ mod tests {
         };
         tokio::time::timeout(Duration::from_secs(30), conversation).await.expect("the connection stopped");
     }
+
+    #[test]
+    fn values_that_cannot_work_are_replaced() {
+        let year = Duration::from_secs(365 * 24 * 60 * 60);
+        let clamped = |output_bytes, output_bytes_hard| {
+            let limits = Limits {
+                stall_timeout: Duration::MAX,
+                cancel_grace: Duration::MAX,
+                output_bytes,
+                output_bytes_hard,
+                ..Limits::default()
+            };
+            let limits = limits.clamped();
+            assert_eq!((limits.stall_timeout, limits.cancel_grace), (year, year));
+            (limits.output_bytes, limits.output_bytes_hard)
+        };
+        assert_eq!(clamped(0, 0), (1, 1));
+        assert_eq!(clamped(1000, 10), (1000, 1000));
+        assert_eq!(clamped(10, 1000), (10, 1000));
+        let short = Limits { stall_timeout: Duration::ZERO, ..Limits::default() }.clamped();
+        assert_eq!((short.stall_timeout, short.cancel_grace), (Duration::ZERO, Duration::from_secs(1)));
+    }
 }

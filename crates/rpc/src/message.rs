@@ -442,6 +442,9 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"result":1,"error":{"code":1,"message":""}}"#, "unreadable 1"),
             (r#"{"jsonrpc":"2.0","error":{"code":1,"message":""}}"#, "silent"),
             (r#"{"jsonrpc":"2.0","id":1}"#, "missing 1"),
+            (r#"{"jsonrpc":"2.0","id":null}"#, "noise -32600"),
+            (r#"{"id":1}"#, "noise -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"result":1,"result":2}"#, "silent"),
             (r#"{"jsonrpc":"2.0","id":1,"params":{}}"#, "bad request 1 -32600"),
             (r#"{"jsonrpc":"2.0","id":1,"id":2,"method":"a"}"#, "bad request 2 -32600"),
             (r#"{"jsonrpc":"2.0","id":1.5,"method":"a"}"#, "bad request null -32600"),
@@ -528,5 +531,25 @@ mod tests {
             Some(Ok(RpcMessage::Response { outcome: ResponseOutcome::Unreadable(error), .. }))
                 if error.to_string() == "the message has too many values (Limits::values)"
         ));
+    }
+
+    /// The id is kept and repeated, so its length is limited: to a quarter of a line, and to 64 KiB.
+    #[test]
+    fn the_longest_id_is_exact() {
+        for (frame_bytes, longest) in [(Limits::default().frame_bytes, Limits::ID_BYTES), (1000, 250)] {
+            let limits = Limits { frame_bytes, ..Limits::default() };
+            for (length, is_accepted) in [(longest, true), (longest + 1, false)] {
+                let id = "x".repeat(length - 2);
+                let line = format!(r#"{{"jsonrpc":"2.0","id":"{id}","method":"a"}}"#);
+                match RpcMessage::read(line.as_bytes(), &limits) {
+                    Some(Ok(RpcMessage::Request { .. })) => assert!(is_accepted, "{length}"),
+                    Some(Err(Malformed::Request(id, error))) => {
+                        assert!(!is_accepted && id == RequestId::null(), "{length}");
+                        assert!(error.message.contains(&format!("at most {longest} bytes")), "{error}");
+                    }
+                    other => panic!("{other:?}"),
+                }
+            }
+        }
     }
 }

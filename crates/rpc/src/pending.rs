@@ -185,4 +185,58 @@ mod tests {
             [false, false, false, false, false, true, false]
         );
     }
+
+    /// Only a request that somebody awaits, and that does not feed the queue or feeds one that has ended, keeps the
+    /// reader from pausing.
+    #[test]
+    fn a_request_is_awaited_by_its_caller_alone() {
+        let pending = Pending::default();
+        let (one, two) = (QueueId(1), QueueId(2));
+        let any = |stream, ended: Option<QueueId>| pending.any_besides(stream, &|queue| Some(queue) != ended);
+        assert!(!any(one, None));
+        assert_eq!(pending.register(Some(one), Box::new(|_| {})).unwrap(), (1, true));
+        assert_eq!([any(one, None), any(two, None), any(two, Some(one))], [false, true, false]);
+        assert!(pending.withdraw(1, true) && any(two, None));
+        assert!(!pending.withdraw(1, false) && !any(two, None));
+        assert_eq!(pending.register(None, Box::new(|_| {})).unwrap(), (2, false));
+        assert_eq!([any(one, None), any(two, Some(one))], [true, true]);
+        // A later cancellation with a waiting caller does not make it wanted again.
+        assert!(pending.withdraw(2, false) && !pending.withdraw(2, true) && !any(one, None));
+        assert!(pending.forget(1) && pending.forget(2) && !pending.forget(2));
+        assert!(!pending.withdraw(2, true));
+        assert_eq!(pending.register(None, Box::new(|_| {})).unwrap(), (3, true));
+        assert_eq!(pending.len(), 1);
+    }
+
+    #[test]
+    fn the_ids_of_our_requests_are_known() {
+        let pending = Pending::default();
+        let was_ours = |id: &str| pending.was_ours(&RawValue::from_string(id.to_owned()).unwrap());
+        assert!(!was_ours("0") && !was_ours("1"));
+        pending.register(None, Box::new(|_| {})).unwrap();
+        pending.register(None, Box::new(|_| {})).unwrap();
+        pending.forget(1);
+        let ids = ["0", "1", "2", "3", "-1", "1.0", "\"1\"", "null"];
+        assert_eq!(ids.map(was_ours), [false, true, true, false, false, false, false, false]);
+    }
+
+    /// A callback that panics does not stop the others.
+    #[test]
+    fn the_end_reaches_every_request() {
+        let pending = Pending::default();
+        let reached = std::sync::Arc::new(std::sync::atomic::AtomicU32::new(0));
+        for number in 0..3 {
+            let reached = reached.clone();
+            let deliver = move |response: RawResponse<'_>| {
+                assert!(matches!(response, RawResponse::Closed(Closed::EndOfInput)));
+                reached.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                assert_ne!(number, 1, "as intended");
+            };
+            pending.register(None, Box::new(deliver)).unwrap();
+        }
+        pending.close(&Closed::EndOfInput);
+        assert_eq!((reached.load(std::sync::atomic::Ordering::Relaxed), pending.len()), (3, 0));
+        let late = pending.register(None, Box::new(|_| panic!("it is rejected")));
+        assert!(matches!(late, Err(Error::Closed(Closed::EndOfInput))));
+    }
 }

@@ -1,5 +1,6 @@
 //! Tests of the peer through its public interface.
 
+mod calls;
 mod ends;
 mod frames;
 mod irregular;
