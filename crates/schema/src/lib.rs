@@ -52,6 +52,8 @@ pub use method::{Notification, Request};
 pub use negotiation::DuologueCapabilities;
 pub use patch::Patch;
 pub use path::{PATH_BYTES, path_fault};
+#[doc(hidden)]
+pub use printable::INVISIBLE;
 pub use printable::printable;
 pub use request_id::RequestId;
 #[doc(hidden)]

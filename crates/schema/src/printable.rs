@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt::Write as _;
+use std::ops::RangeInclusive;
 
 /// Escapes the characters that move the cursor, change the terminal or reorder text: control
 /// characters except line feed and tab, bidirectional characters, and characters that are invisible. The joiners and
@@ -37,39 +38,40 @@ pub fn printable(text: &str) -> Cow<'_, str> {
     Cow::Owned(safe)
 }
 
+/// The characters without a mark, in order: soft hyphens, fillers, blanks, zero-width and bidirectional characters,
+/// annotations, variation selectors and tags.
+pub const INVISIBLE: &[RangeInclusive<char>] = &[
+    '\u{AD}'..='\u{AD}',
+    '\u{34F}'..='\u{34F}',
+    '\u{61C}'..='\u{61C}',
+    '\u{115F}'..='\u{1160}',
+    '\u{17B4}'..='\u{17B5}',
+    '\u{180B}'..='\u{180F}',
+    '\u{200B}'..='\u{200F}',
+    '\u{202A}'..='\u{202E}',
+    '\u{2060}'..='\u{206F}',
+    '\u{2800}'..='\u{2800}',
+    '\u{3164}'..='\u{3164}',
+    '\u{FE00}'..='\u{FE0F}',
+    '\u{FEFF}'..='\u{FEFF}',
+    '\u{FFA0}'..='\u{FFA0}',
+    '\u{FFF0}'..='\u{FFFB}',
+    '\u{1BCA0}'..='\u{1BCA3}',
+    '\u{1D173}'..='\u{1D17A}',
+    '\u{E0000}'..='\u{E0FFF}',
+];
+
 fn escapes(char: char) -> bool {
     match char {
         '\n' | '\t' => false,
         // C0, DEL and C1.
         char if char.is_control() => true,
-        // Directional marks, embeddings, overrides and isolates.
-        '\u{61C}' | '\u{200E}' | '\u{200F}' | '\u{202A}'..='\u{202E}' | '\u{2066}'..='\u{2069}' => true,
-        // Line and paragraph separators, and zero-width characters except the joiners of emoji and scripts.
-        '\u{2028}'
-        | '\u{2029}'
-        | '\u{200B}'
-        | '\u{2060}'..='\u{2065}'
-        | '\u{206A}'..='\u{206F}'
-        | '\u{FEFF}' => true,
-        // Characters without a mark: soft hyphens, fillers, blanks and annotations.
-        '\u{AD}'
-        | '\u{34F}'
-        | '\u{115F}'
-        | '\u{1160}'
-        | '\u{17B4}'
-        | '\u{17B5}'
-        | '\u{180B}'..='\u{180F}'
-        | '\u{2800}'
-        | '\u{3164}'
-        | '\u{FFA0}'
-        | '\u{FFF0}'..='\u{FFFB}'
-        | '\u{1BCA0}'..='\u{1BCA3}'
-        | '\u{1D173}'..='\u{1D17A}' => true,
-        // Variation selectors, except the two that select the text or the picture of an emoji.
-        '\u{FE00}'..='\u{FE0D}' => true,
-        // Tags and further variation selectors.
-        '\u{E0000}'..='\u{E0FFF}' => true,
-        _ => false,
+        '\0'..'\u{AD}' => false,
+        // Line and paragraph separators.
+        '\u{2028}' | '\u{2029}' => true,
+        // The joiners of emoji and scripts, and the selectors of the text or the picture of an emoji.
+        '\u{200C}' | '\u{200D}' | '\u{FE0E}' | '\u{FE0F}' => false,
+        char => INVISIBLE.iter().any(|range| range.contains(&char)),
     }
 }
 

@@ -100,6 +100,10 @@ impl Transcript {
         Transcript { header, records, cut: self.cut }
     }
 
+    pub(crate) fn push(&mut self, record: Record) {
+        self.records.push(record);
+    }
+
     /// Returns the header.
     #[must_use]
     pub fn header(&self) -> &Header {

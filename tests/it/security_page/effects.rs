@@ -80,7 +80,7 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ),
     (
         "RecorderBuilder::MEMORY_BYTES",
-        "a recording in memory ends with `MemoryFull`, and the conversation goes on; `RecorderBuilder::memory_bytes`",
+        "a recording in memory ends with `MemoryFull`, and the conversation goes on; `Recorder::transcript` returns the part before, and counts the lines after it; `RecorderBuilder::memory_bytes`",
     ),
     ("Transcript::LINE_BYTES", "the line is skipped; reading stops if its end is further than 1 GiB away"),
     ("DialogueLimits::window", "the first early message is delivered, with a gap before it"),

@@ -4,12 +4,16 @@
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, ErrorKind};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
+
+use duologue_rpc::Lock;
 
 use crate::error::{Error, Result};
 use crate::format::{Header, Record};
 use crate::line_reader::LineReader;
 use crate::reader::Reader;
+use crate::transcript::Transcript;
 
 /// The first bytes of each header. They distinguish a transcript that was cut within them from other files.
 const START: &[u8] = br#"{"format":"acp-transcript""#;
@@ -29,6 +33,22 @@ pub(super) struct TranscriptFile {
     pub(super) is_regular: bool,
     /// The file that this one replaces.
     replaces: Option<Replacement>,
+    pub(super) current: FilePlace,
+}
+
+/// The path of a file that may be renamed while it is written.
+#[derive(Clone, Debug)]
+pub(super) struct FilePlace(Arc<Mutex<PathBuf>>);
+
+impl FilePlace {
+    /// Reads the transcript so far.
+    pub(super) fn read(&self) -> Result<Transcript> {
+        let (path, file) = {
+            let path = self.0.lock_unpoisoned();
+            (path.clone(), File::open(path.as_path()).map_err(|error| Error::file(path.as_path(), error))?)
+        };
+        Transcript::read(BufReader::new(file)).map_err(|error| error.in_file(&path))
+    }
 }
 
 /// A new file beside the one that it replaces. It takes its place once it has its header, and is deleted if
@@ -84,15 +104,13 @@ impl TranscriptFile {
         Ok(target)
     }
 
-    /// Returns the path of the file that is written, which may replace the one at `path` later.
-    pub(super) fn written_to(&self) -> &Path {
-        self.replaces.as_ref().map_or(&self.path, |replaces| &replaces.new)
-    }
-
     /// Renames the new file to the one that it replaces, if there is one.
     pub(super) fn place(&mut self) -> Result<()> {
         let Some(replaces) = self.replaces.take() else { return Ok(()) };
-        fs::rename(&replaces.new, &self.path).map_err(|error| Error::file(&self.path, error))
+        let mut current = self.current.0.lock_unpoisoned();
+        fs::rename(&replaces.new, &self.path).map_err(|error| Error::file(&self.path, error))?;
+        current.clone_from(&self.path);
+        Ok(())
     }
 
     /// Opens a transcript and cuts it after its last whole record, or creates a new file.
@@ -151,7 +169,8 @@ impl TranscriptFile {
         let opened = file.and_then(|file| Ok((file.metadata()?, file)));
         let (metadata, file) = opened.map_err(|error| Error::file(path, error))?;
         let (length, is_regular) = (metadata.len(), metadata.is_file());
-        Ok(TranscriptFile { file, path: path.into(), length, is_regular, replaces: None })
+        let current = FilePlace(Arc::new(Mutex::new(path.into())));
+        Ok(TranscriptFile { file, path: path.into(), length, is_regular, replaces: None, current })
     }
 }
 

@@ -14,7 +14,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::format::{LineEnd, ProcessExit, Side};
+use crate::format::{LineEnd, ProcessExit, Record, RecordEvent, Side};
 
 /// The time that the thread waits for more entries, unless a caller waits for it. Waking the thread for each
 /// line would cost more than writing the line.
@@ -118,7 +118,7 @@ struct QueueState {
     synced: u64,
     /// The time of the last entry. Times never decrease.
     last: Duration,
-    /// The lines and bytes that were dropped since the last entry.
+    /// The lines and bytes that were dropped since the last entry, or since recording stopped.
     missing: (u64, u64),
     /// True while the thread waits for the first entry, or for more.
     idle: bool,
@@ -153,10 +153,16 @@ impl RecordQueue {
     pub(super) fn push(&self, at: Instant, what: QueuedEvent, bytes: &[u8]) {
         let mut guard = self.state.lock_unpoisoned();
         let state = &mut *guard;
-        if state.closing || state.left {
+        if state.closing {
             return;
         }
         let is_line = matches!(what, QueuedEvent::Line { .. } | QueuedEvent::Stderr);
+        if state.left {
+            if is_line {
+                state.drop_line(bytes.len());
+            }
+            return;
+        }
         let waiting = self.unwritten.load(Relaxed);
         if self.lossy && is_line && waiting > 0 && waiting + bytes.len() + OVERHEAD > self.limit {
             state.drop_line(bytes.len());
@@ -177,9 +183,21 @@ impl RecordQueue {
     /// Counts a line that is not recorded.
     pub(super) fn drop_line(&self, bytes: usize) {
         let mut state = self.state.lock_unpoisoned();
-        if !state.closing && !state.left {
+        if !state.closing {
             state.drop_line(bytes);
         }
+    }
+
+    /// For the thread: counts entries that cannot be written.
+    pub(super) fn lose(&self, items: &[QueuedRecord]) {
+        self.state.lock_unpoisoned().lose(items);
+    }
+
+    /// Returns the record of the lines that came after the error that ended the recording.
+    pub(super) fn lost(&self) -> Option<Record> {
+        let state = self.state.lock_unpoisoned();
+        let (lines, bytes) = state.missing;
+        (lines > 0).then(|| Record::new(state.last, RecordEvent::Dropped { lines, bytes }))
     }
 
     /// Returns true if callers have to wait for room. They never have to with a lossy queue.
@@ -310,7 +328,8 @@ impl RecordQueue {
         let mut state = self.state.lock_unpoisoned();
         state.left = true;
         state.error = error;
-        state.batch = RecordBatch::default();
+        let rest = std::mem::take(&mut state.batch);
+        state.lose(&rest.items);
         drop(state);
         self.unwritten.store(0, Relaxed);
         self.progress.notify_waiters();
@@ -322,6 +341,20 @@ impl QueueState {
     fn drop_line(&mut self, bytes: usize) {
         self.missing.0 += 1;
         self.missing.1 += bytes as u64;
+    }
+
+    /// Counts the lines among entries that are not written.
+    fn lose(&mut self, items: &[QueuedRecord]) {
+        for item in items {
+            match item.what {
+                QueuedEvent::Line { .. } | QueuedEvent::Stderr => self.drop_line(item.len),
+                QueuedEvent::Dropped { lines, bytes } => {
+                    self.missing.0 += lines;
+                    self.missing.1 += bytes;
+                }
+                QueuedEvent::Eof(_) | QueuedEvent::Exit(_) => {}
+            }
+        }
     }
 
     /// Adds an entry for the dropped lines.

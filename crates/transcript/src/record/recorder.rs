@@ -9,7 +9,7 @@ use tokio::time::Instant;
 
 use crate::error::{Error, Result};
 use crate::format::{Header, ProcessExit, RecordedLine, Redacted, Side};
-use crate::record::file::{ResumePoint, TranscriptFile};
+use crate::record::file::{FilePlace, ResumePoint, TranscriptFile};
 use crate::record::queue::{QueuedEvent, RecordQueue};
 use crate::record::tap::RecorderTap;
 use crate::record::target::{MemoryTarget, RecordTarget};
@@ -172,21 +172,27 @@ impl Recorder {
         self.handle.queue.flush(true).await
     }
 
-    /// Waits until all records so far are written, and returns the transcript. A file is read in this task.
+    /// Waits until all records so far are written, and returns the transcript. It is read in this task. A recording in
+    /// memory is copied for it. If it has exceeded its memory, the last record counts the lines that are missing.
     ///
     /// # Errors
     ///
-    /// As [`flush`](Self::flush) and [`Transcript::load`]. [`Error::MemoryFull`] if the recording has exceeded its
-    /// memory.
+    /// As [`flush`](Self::flush) and [`Transcript::load`], except for [`Error::MemoryFull`].
     ///
     /// # Cancel safety
     ///
     /// The recording goes on if the future is dropped.
     pub async fn transcript(&self) -> Result<Transcript> {
-        self.flush().await?;
-        match &self.handle.written_to {
-            WrittenTo::Memory(memory) => memory.read(),
-            WrittenTo::File(path) => Transcript::load(path),
+        let flushed = self.flush().await;
+        match (&self.handle.written_to, flushed) {
+            (WrittenTo::Memory(memory), Err(Error::MemoryFull { .. })) => {
+                let mut transcript = memory.read()?;
+                self.handle.queue.lost().into_iter().for_each(|lost| transcript.push(lost));
+                Ok(transcript)
+            }
+            (_, Err(error)) => Err(error),
+            (WrittenTo::Memory(memory), Ok(())) => memory.read(),
+            (WrittenTo::File(_, place), Ok(())) => place.read(),
         }
     }
 
@@ -244,13 +250,13 @@ impl Recorder {
     fn start(queue: RecordQueue, target: RecordTarget, secrets: Option<Secrets>) -> Result<Self> {
         let queue = Arc::new(queue);
         let written_to = match &target {
-            RecordTarget::File(file) => WrittenTo::File(file.written_to().into()),
+            RecordTarget::File(file) => WrittenTo::File(file.path.clone(), file.current.clone()),
             RecordTarget::Memory(memory) => WrittenTo::Memory(memory.clone()),
         };
         let writer = RecordWriter::new(queue.clone(), target, secrets);
         let thread = std::thread::Builder::new().name("duologue-record".into()).spawn(move || writer.run());
         thread.map_err(|error| match &written_to {
-            WrittenTo::File(path) => Error::file(path, error),
+            WrittenTo::File(path, _) => Error::file(path, error),
             WrittenTo::Memory(_) => error.into(),
         })?;
         Ok(Recorder { handle: Arc::new(RecorderHandle { queue, written_to }) })
@@ -265,7 +271,7 @@ struct RecorderHandle {
 
 /// The place of the recording.
 enum WrittenTo {
-    File(PathBuf),
+    File(PathBuf, FilePlace),
     Memory(MemoryTarget),
 }
 
@@ -321,7 +327,7 @@ impl RecorderBuilder {
     }
 
     /// Sets the size of a recording [in memory](Self::in_memory); 64 MiB by default. It ends with
-    /// [`Error::MemoryFull`] there, and the conversation goes on.
+    /// [`Error::MemoryFull`] there, and the conversation goes on. [`Recorder::transcript`] returns the part before.
     pub fn memory_bytes(mut self, bytes: usize) -> Self {
         self.memory = bytes;
         self

@@ -21,9 +21,31 @@ pub(super) struct MemoryTarget {
     limit: usize,
 }
 
+/// An error after a part of the records.
+#[derive(Debug)]
+pub(super) struct CutRecords {
+    /// The bytes of the whole records before it.
+    pub(super) whole: usize,
+    pub(super) error: Error,
+}
+
+impl CutRecords {
+    /// `fits` is the number of bytes that could be appended.
+    pub(super) fn new(records: &[u8], fits: usize, error: Error) -> Self {
+        let appended = records.get(..fits).unwrap_or_default();
+        CutRecords { whole: memchr::memrchr(b'\n', appended).map_or(0, |end| end + 1), error }
+    }
+}
+
+impl From<CutRecords> for Error {
+    fn from(cut: CutRecords) -> Self {
+        cut.error
+    }
+}
+
 impl RecordTarget {
     /// Appends whole records.
-    pub(super) fn append(&mut self, records: &[u8]) -> Result<()> {
+    pub(super) fn append(&mut self, records: &[u8]) -> std::result::Result<(), CutRecords> {
         match self {
             RecordTarget::File(file) => file.append(records),
             RecordTarget::Memory(memory) => memory.append(records),
@@ -52,22 +74,22 @@ impl MemoryTarget {
         MemoryTarget { text: Arc::default(), limit }
     }
 
-    fn append(&self, records: &[u8]) -> Result<()> {
+    fn append(&self, records: &[u8]) -> std::result::Result<(), CutRecords> {
         let mut text = self.text.lock_unpoisoned();
         let room = self.limit.saturating_sub(text.len());
         if records.len() <= room {
             text.extend_from_slice(records);
             return Ok(());
         }
-        let fits = records.get(..room).unwrap_or_default();
-        let whole = memchr::memrchr(b'\n', fits).map_or(0, |end| end + 1);
-        text.extend_from_slice(fits.get(..whole).unwrap_or_default());
-        Err(Error::MemoryFull { limit: self.limit })
+        let cut = CutRecords::new(records, room, Error::MemoryFull { limit: self.limit });
+        text.extend_from_slice(records.get(..cut.whole).unwrap_or_default());
+        Err(cut)
     }
 
     /// Reads the transcript so far.
     pub(super) fn read(&self) -> Result<Transcript> {
-        let text = self.text.lock_unpoisoned();
+        // The thread that writes would wait while a copy is parsed under the lock.
+        let text = self.text.lock_unpoisoned().clone();
         Transcript::read(text.as_slice())
     }
 }

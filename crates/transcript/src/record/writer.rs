@@ -8,7 +8,7 @@ use crate::error::{Error, Result};
 use crate::format::{LineEnd, Record, RecordEvent, Side, write_frame, write_line};
 use crate::record::file::TranscriptFile;
 use crate::record::queue::{QueuedEvent, QueuedRecord, RecordBatch, RecordQueue, WriterTask};
-use crate::record::target::RecordTarget;
+use crate::record::target::{CutRecords, RecordTarget};
 use crate::redact::{Secrets, StreamSecrets};
 
 /// The number of bytes that are written at once.
@@ -83,7 +83,13 @@ impl RecordWriter {
             self.format(item, bytes);
             (items, size) = (items + 1, size + item.size());
             if self.text.len() >= WRITE || index + 1 == batch.items.len() {
-                self.target.append(&self.text)?;
+                if let Err(CutRecords { whole, error }) = self.target.append(&self.text) {
+                    let written = self.text.get(..whole).unwrap_or_default();
+                    let records = memchr::memchr_iter(b'\n', written).count();
+                    let rest = batch.items.get(index + 1 - items + records..);
+                    self.queue.lose(rest.unwrap_or_default());
+                    return Err(error);
+                }
                 self.text.clear();
                 self.text.shrink_to(2 * WRITE);
                 self.queue.written(std::mem::take(&mut items), std::mem::take(&mut size));
@@ -129,7 +135,7 @@ impl RecordWriter {
 
 impl TranscriptFile {
     /// Appends whole records. If the disk is full, cuts off the part of a record that was written.
-    pub(super) fn append(&mut self, records: &[u8]) -> Result<()> {
+    pub(super) fn append(&mut self, records: &[u8]) -> std::result::Result<(), CutRecords> {
         let mut rest = records;
         while !rest.is_empty() {
             let error = match self.file.write(rest) {
@@ -141,13 +147,12 @@ impl TranscriptFile {
                 Err(error) if error.kind() == ErrorKind::Interrupted => continue,
                 Err(error) => error,
             };
-            let taken = records.get(..records.len() - rest.len()).unwrap_or_default();
-            let whole = memchr::memrchr(b'\n', taken).map_or(0, |end| end + 1);
+            let cut = CutRecords::new(records, records.len() - rest.len(), Error::file(&self.path, error));
             if self.is_regular {
                 // If this fails too, readers leave the incomplete record out.
-                let _ = self.file.set_len(self.length + whole as u64);
+                let _ = self.file.set_len(self.length + cut.whole as u64);
             }
-            return Err(Error::file(&self.path, error));
+            return Err(cut);
         }
         self.length += records.len() as u64;
         Ok(())

@@ -2,6 +2,8 @@
 
 use std::ops::Range;
 
+use duologue_schema::INVISIBLE;
+
 /// A text without invisible characters and percent-encoding, which maps its parts to their place in the original.
 pub(super) struct PlainText {
     pub(super) text: Vec<u8>,
@@ -14,16 +16,18 @@ impl PlainText {
     pub(super) fn of(text: &[u8]) -> Option<Self> {
         let mut plain = PlainText { text: Vec::new(), places: vec![(0, 0)] };
         let mut copied = 0;
-        for (at, _) in text.iter().enumerate().filter(|(_, byte)| matches!(byte, b'%' | 0xC2 | 0xE2 | 0xEF)) {
+        for (at, _) in text.iter().enumerate().filter(|(_, byte)| matches!(byte, b'%' | 0xC2..)) {
             let (length, decoded) = match text.get(at..).unwrap_or_default() {
                 [b'%', high, low, ..] => match (hex_digit(*high), hex_digit(*low)) {
                     (Some(high), Some(low)) => (3, Some(16 * high + low)),
                     _ => continue,
                 },
-                // Soft hyphens, zero-width characters and byte order marks.
-                [0xC2, 0xAD, ..] => (2, None),
-                [0xE2, 0x80, 0x8B..=0x8D, ..] | [0xE2, 0x81, 0xA0, ..] | [0xEF, 0xBB, 0xBF, ..] => (3, None),
-                _ => continue,
+                rest => match first_char(rest) {
+                    Some(char) if INVISIBLE.iter().any(|range| range.contains(&char)) => {
+                        (char.len_utf8(), None)
+                    }
+                    _ => continue,
+                },
             };
             plain.text.extend_from_slice(text.get(copied..at).unwrap_or_default());
             plain.text.extend(decoded);
@@ -46,6 +50,17 @@ impl PlainText {
         };
         place(part.start)..place(part.end)
     }
+}
+
+/// Returns the character that a text begins with, if it is not ASCII.
+fn first_char(text: &[u8]) -> Option<char> {
+    let length = match text.first()? {
+        0xC2..=0xDF => 2,
+        0xE0..=0xEF => 3,
+        0xF0..=0xF4 => 4,
+        _ => return None,
+    };
+    std::str::from_utf8(text.get(..length)?).ok()?.chars().next()
 }
 
 fn hex_digit(byte: u8) -> Option<u8> {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
+use duologue_schema::INVISIBLE;
 use regex::bytes::{Regex, RegexSet};
 
 use super::plain_text::PlainText;
@@ -230,11 +231,35 @@ fn suspicions() -> String {
     let others = r"hooks\.slack|AccountKey|SharedAccessKey|cio[A-Za-z0-9]{8}|:AA[A-Za-z0-9_-]{8}";
     // Percent-encoded characters that need no encoding.
     let encoded = r"%(?:2[Dd]|5[Ff]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])";
-    // Invisible characters, as bytes and as escapes of JSON.
-    let invisible = r"\xE2\x80[\x8B-\x8D]|\xE2\x81\xA0|\xEF\xBB\xBF|\xC2\xAD|\\u(?i:200[bcd]|2060|feff|00ad)";
+    let invisible = invisible();
     let names = r"(?i:key|token|secret|pass|pwd|credential|authoriz|cookie|bearer|basic|signature|[?&]sig=|[?&]auth=)";
     let places = r#""(?:env|headers|httpHeaders|http_headers|mcpServers|auth)"|"authenticate"|curl\s|:\\?/\\?/[^\s"/@]*@|PRIVATE KEY"#;
     format!(r"(?-u)\\u00[2-7]|{KEY_PREFIXES}|{others}|{encoded}|{invisible}|{names}|{places}")
+}
+
+/// Returns the pattern of invisible characters, as bytes and as escapes of JSON. Those of emoji and scripts can hide a
+/// key only after ASCII.
+fn invisible() -> String {
+    let (mut hiding, mut joining, mut escapes) = (String::new(), String::new(), Vec::new());
+    for range in INVISIBLE {
+        let joins = matches!(range.start(), '\u{200B}'..='\u{200F}' | '\u{FE00}'..='\u{FE0F}');
+        let class = if joins { &mut joining } else { &mut hiding };
+        class.push_str(&format!(
+            r"\x{{{:x}}}-\x{{{:x}}}",
+            u32::from(*range.start()),
+            u32::from(*range.end())
+        ));
+        for char in range.clone() {
+            let mut units = [0; 2];
+            // The first half of a surrogate pair is enough.
+            let escape =
+                format!("{:04x}", char.encode_utf16(&mut units).first().copied().unwrap_or_default());
+            if escapes.last() != Some(&escape) {
+                escapes.push(escape);
+            }
+        }
+    }
+    format!(r"(?u:[{hiding}])|[!-~](?u:[{joining}])|\\u(?i:{})", escapes.join("|"))
 }
 
 /// The length of the longest match of [`SUSPICIOUS`], except for the user in a URL.

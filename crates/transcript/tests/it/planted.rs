@@ -391,6 +391,8 @@ fn encoded_or_with_invisible_characters() {
         format!("sk-{start}\u{200b}{end}"),
         format!("s\u{200d}k-{start}\u{2060}\u{feff}{end}"),
         format!("gh\u{ad}p_{start}\u{200c}{end}"),
+        format!("s\u{200e}k-{start}\u{2062}\u{180e}{end}"),
+        format!("sk\u{fe0f}-{start}\u{34f}{end}\u{e0020}\u{61c}7"),
     ];
     for text in texts {
         for spelling in [Spelling::Plain, Spelling::Escaped] {

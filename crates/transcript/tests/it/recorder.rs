@@ -179,6 +179,19 @@ async fn the_file_is_its_owners_and_nothing_is_overwritten_or_followed() {
     refused(Recorder::builder().keep_secrets().append(&path));
 }
 
+/// A handle reads the recording after another one has renamed its file.
+#[tokio::test]
+async fn a_recording_is_read_before_and_after_it_replaces_a_file() {
+    let (_folder, path) = folder();
+    fs::write(&path, "old").expect("a file");
+    let recorder = Recorder::builder().replace_at_end(&path).expect("a file");
+    recorder.stderr(b"one");
+    assert_eq!(recorder.transcript().await.expect("before").records().len(), 1);
+    assert_eq!(fs::read(&path).expect("the old one"), b"old");
+    recorder.clone().finish().await.expect("all");
+    assert_eq!(recorder.transcript().await.expect("after").records().len(), 1);
+}
+
 #[tokio::test]
 async fn nobody_goes_on_behind_a_time_that_no_recording_reaches() {
     let (_folder, path) = folder();

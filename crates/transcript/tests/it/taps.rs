@@ -10,7 +10,7 @@ use std::time::Duration;
 use duologue_agent::{Agent, Prompt, Server, StopReason, Turn};
 use duologue_client::Client;
 use duologue_rpc::{Direction, Tap, TappedFrame};
-use duologue_transcript::{Error, Recorder, Side, Transcript};
+use duologue_transcript::{Error, RecordEvent, Recorder, Side, Transcript};
 
 use duologue_test_support::{Wire, in_time, over_every_wire};
 
@@ -154,7 +154,18 @@ async fn a_recording_in_memory_ends_at_its_limit() {
         recorder.room().await;
     }
     let full = |error| matches!(error, Error::MemoryFull { limit: found } if found == limit);
-    assert!(full(recorder.transcript().await.expect_err("it is full")));
+    assert!(full(recorder.flush().await.expect_err("it is full")));
+    let kept = recorder.transcript().await.expect("what fits");
+    let (last, lines) = kept.records().split_last().expect("records");
+    assert!(lines.len() > 30 && lines.iter().all(|line| matches!(line.event, RecordEvent::Stderr(_))));
+    let lost = 200 - lines.len() as u64;
+    assert_eq!(last.event, RecordEvent::Dropped { lines: lost, bytes: 32 * lost });
+    assert!(last.at >= lines[lines.len() - 1].at);
+    // Later lines are counted too.
+    recorder.stderr(b"one more");
+    let kept = recorder.transcript().await.expect("what fits");
+    let event = &kept.records()[lines.len()].event;
+    assert_eq!(*event, RecordEvent::Dropped { lines: lost + 1, bytes: 32 * lost + 8 });
     assert!(full(recorder.finish().await.expect_err("it is full")));
     let too_small = Recorder::builder().memory_bytes(10).in_memory().expect_err("no header");
     assert!(matches!(too_small, Error::MemoryFull { limit: 10 }));
