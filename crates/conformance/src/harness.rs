@@ -379,6 +379,11 @@ impl Agent {
         }
     }
 
+    /// Returns the configured mode of sessions.
+    pub(crate) fn mode(&self) -> Option<&str> {
+        self.settings.mode.as_deref()
+    }
+
     /// Sets the configured mode of a session.
     async fn enter_mode(&mut self, opened: &OpenSession) -> Result<(), Finding> {
         let Some(mode) = self.settings.mode.clone() else { return Ok(()) };

@@ -132,6 +132,7 @@ fn an_agent_that_requires_a_login_is_not_tested_without_one() {
         failing_agent(r#""result":{"protocolVersion":1,"authMethods":[{"id":"key","name":"Key"}]}"#, -32000);
     let report = locked.only(["session-new", "cancel"]).unwrap().run_blocking().unwrap();
     assert_eq!(report.summary().fail, 0, "{}", report.to_text());
+    assert!(!report.passed() && report.untested().is_some());
     report.assert_passed();
 }
 

@@ -131,8 +131,15 @@ pub(crate) fn run(args: CheckArgs) -> Result<Exit> {
     if let Some(file) = args.junit {
         std::fs::write(file, report.to_junit())?;
     }
+    if let Some(reason) = report.untested() {
+        ui::print_error(&format_args!(
+            "the agent could not be tested: {reason} (--login METHOD, --prompt TEXT)"
+        ));
+    }
     Ok(match (report.summary().fail, report.passed()) {
         (1.., _) => Exit::Found,
+        // The agent opened no session or answered no prompt.
+        (0, false) if report.untested().is_some() => Exit::Found,
         // The agent never answered `initialize`.
         (0, false) => Exit::Agent,
         (0, true) => Exit::Ok,

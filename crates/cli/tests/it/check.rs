@@ -124,13 +124,14 @@ fn the_notebook_agent_passes_with_a_suitable_prompt() {
     assert!(text.contains("✓ session-new "), "{text}");
 
     let (code, text) = check(&["--only", "session-new", "prompt-answered", "--", &example("notebook-agent")]);
-    assert_eq!(code, Some(0));
+    assert_eq!(code, Some(1), "nothing could be checked");
     insta::assert_snapshot!(text, @r"
     turns
       – session-new                it requires a login; set its method (just-ask)
       – prompt-answered            there is no session: it requires a login; set its method (just-ask)
 
     0 passed, 0 failed, 0 with a warning, 2 skipped
+    error: the agent could not be tested: there is no session: it requires a login; set its method (just-ask) (--login METHOD, --prompt TEXT)
     ");
 }
 
@@ -151,7 +152,7 @@ fn a_mode_that_the_agent_has_not_skips_what_needs_a_session() {
     let mock = ["--", env!("CARGO_BIN_EXE_duologue"), "mock"];
     let (code, text) =
         check(&[&["--mode", "chaos", "--only", "session-new", "prompt-answered"], &mock[..]].concat());
-    assert_eq!(code, Some(0));
+    assert_eq!(code, Some(1), "nothing could be checked");
     assert!(
         text.contains("session-new                the mode chaos is answered with error -32602"),
         "{text}"
@@ -195,7 +196,7 @@ fn programs_read_one_object_a_line() {
 #[test]
 fn escapes_of_an_agent_are_not_printed() {
     let banner = "printf '\\033[2J\\n'; cat >/dev/null";
-    let (_, text) = check(&["--timeout", "1", "--only", "stdout-only-messages", "--", "sh", "-c", banner]);
+    let (_, text) = check(&["--timeout", "4", "--only", "stdout-only-messages", "--", "sh", "-c", banner]);
     assert!(!text.contains('\u{1b}'), "{text:?}");
     insta::assert_snapshot!(text, @r"
     stream

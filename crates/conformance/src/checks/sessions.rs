@@ -205,6 +205,9 @@ async fn mode_option(harness: &mut Harness) -> Outcome {
     if option["currentValue"] != *current {
         return Ok(fail(format!("the mode is {current}, and the option has {}", option["currentValue"])));
     }
+    // The session is in the configured mode since it was opened.
+    let entered = agent.mode().map(Value::from);
+    let current = entered.as_ref().unwrap_or(current);
     let Some(other) = available.iter().map(|mode| &mode["id"]).find(|id| *id != current) else {
         return Ok(pass("the option has the current mode, which is the only one"));
     };

@@ -64,11 +64,18 @@ impl Report {
         &self.results
     }
 
-    /// Returns true if the agent answered `initialize` and no check failed. Warnings and skipped checks are no
-    /// failures.
+    /// Returns true if the agent answered `initialize`, could be tested and no check failed. Warnings and skipped checks
+    /// are no failures.
     #[must_use]
     pub fn passed(&self) -> bool {
-        self.has_agent && self.summary().fail == 0
+        self.has_agent && self.untested.is_none() && self.summary().fail == 0
+    }
+
+    /// Returns the reason for which checks were skipped because the agent opened no session or answered no prompt, for
+    /// example because it requires a login.
+    #[must_use]
+    pub fn untested(&self) -> Option<&str> {
+        self.untested.as_deref()
     }
 
     /// Counts the results.
@@ -87,18 +94,20 @@ impl Report {
     ///
     /// # Panics
     ///
-    /// If [`passed`](Self::passed) returns false, or if a check was skipped because the agent opened no session or
-    /// answered no prompt. The message contains the report as text.
+    /// If [`passed`](Self::passed) returns false. The message contains the report as text.
     #[track_caller]
     pub fn assert_passed(&self) {
-        assert!(self.passed(), "the agent does not conform:\n\n{}", self.to_text());
-        if let Some(reason) = &self.untested {
-            panic!(
+        if self.passed() {
+            return;
+        }
+        let text = self.to_text();
+        match self.untested() {
+            Some(reason) if self.summary().fail == 0 => panic!(
                 "the agent could not be tested: {reason}\n\
                  If it requires a login, set the method with `Suite::login`; if it rejects the prompt, set another one \
-                 with `Suite::prompt`.\n\n{}",
-                self.to_text()
-            );
+                 with `Suite::prompt`.\n\n{text}"
+            ),
+            _ => panic!("the agent does not conform:\n\n{text}"),
         }
     }
 
