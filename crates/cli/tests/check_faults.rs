@@ -202,7 +202,7 @@ fn try_fault(fault: &str, severities: &BTreeMap<String, String>) -> Result<(), S
         args.extend(["sh", "-c", "trap '' TERM; exec \"$0\" \"$@\""]);
     }
     args.extend([this, "--agent", fault]);
-    let output = duologue(&args);
+    let (output, code) = duologue_with_code(&args);
     let rows = || output.iter().filter(|row| row["check"].is_string());
     let found: BTreeMap<String, String> = rows()
         .filter(|row| row["verdict"] == "fail" || row["verdict"] == "warn")
@@ -223,6 +223,13 @@ fn try_fault(fault: &str, severities: &BTreeMap<String, String>) -> Result<(), S
         let why = rows().filter(|row| found.contains_key(&text(row, "check")));
         let why: Vec<String> = why.map(|row| format!("{} ({})", row["check"], row["saw"])).collect();
         return Err(format!("found {found:?}; expected {expected:?}; {}", why.join(", ")));
+    }
+    // A warning alone is no failure of the command.
+    let count = |verdict: &str| found.values().filter(|found| *found == verdict).count();
+    let summary = output.iter().find_map(|row| row.get("summary")).cloned().unwrap_or_default();
+    let counted = summary["fail"] == count("fail") && summary["warn"] == count("warn");
+    if !counted || code != Some(i32::from(count("fail") > 0)) {
+        return Err(format!("exit {code:?} and {summary} after {found:?}"));
     }
     if fault == NONE && !skipped.is_empty() {
         return Err(format!("skipped: {skipped:?}"));
@@ -272,9 +279,13 @@ fn try_fault(fault: &str, severities: &BTreeMap<String, String>) -> Result<(), S
 
 /// Runs `duologue` and returns the JSON value of each line that it prints.
 fn duologue(args: &[&str]) -> Vec<Value> {
+    duologue_with_code(args).0
+}
+
+fn duologue_with_code(args: &[&str]) -> (Vec<Value>, Option<i32>) {
     let output = Command::new(env!("CARGO_BIN_EXE_duologue")).args(args).output().unwrap();
     let text = String::from_utf8(output.stdout).unwrap();
-    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    (text.lines().map(|line| serde_json::from_str(line).unwrap()).collect(), output.status.code())
 }
 
 fn text(row: &Value, member: &str) -> String {

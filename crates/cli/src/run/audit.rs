@@ -338,3 +338,61 @@ fn command_line(command: &str, args: &[String]) -> String {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use duologue_schema::{
+        PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+        ToolCallUpdate,
+    };
+
+    use super::super::ui_queue::{UiEvent, UiQueue};
+    use super::{AuditEntry, Decider};
+
+    /// Every kind of option that is not known to allow counts as a refusal.
+    #[tokio::test]
+    async fn only_an_answer_that_allows_is_no_refusal() {
+        let kinds = [
+            (Some("allow_once"), "allowed", false),
+            (Some("allow_always"), "allowed", false),
+            (Some("reject_once"), "rejected", true),
+            (Some("reject_always"), "rejected", true),
+            (Some("allow_later"), "rejected", true),
+            (None, "cancelled", true),
+        ];
+        for (kind, outcome, is_refusal) in kinds {
+            let options =
+                kind.map(|kind| PermissionOption::new("o", "Name", PermissionOptionKind::from(kind)));
+            let options: Vec<_> = options.into_iter().collect();
+            let request = RequestPermissionRequest::new("s", ToolCallUpdate::new("t"), options);
+            let answer = match kind {
+                Some(_) => RequestPermissionOutcome::selected("o"),
+                None => RequestPermissionOutcome::Cancelled,
+            };
+            let (ui, mut events) = UiQueue::new();
+            let entry = ui.begin(AuditEntry::of_permission(&request)).await;
+            let decided = entry.decided(&request, &answer, Decider::User);
+            let seen = async {
+                let Some(UiEvent::Audit { entry, .. }) = events.events.recv().await else {
+                    panic!("no entry")
+                };
+                entry
+            };
+            let ((), entry) = tokio::join!(decided, seen);
+            let object = entry.object();
+            assert_eq!(object["answer"]["outcome"], outcome, "{kind:?}");
+            assert_eq!(entry.is_refusal(), is_refusal, "{kind:?}");
+        }
+    }
+
+    /// An action whose handler is dropped leaves an entry, and refuses nothing.
+    #[tokio::test]
+    async fn a_dropped_action_is_an_entry_too() {
+        let request = RequestPermissionRequest::new("s", ToolCallUpdate::new("t"), Vec::new());
+        let (ui, mut events) = UiQueue::new();
+        drop(ui.begin(AuditEntry::of_permission(&request)).await);
+        let Some(UiEvent::Audit { entry, .. }) = events.events.recv().await else { panic!("no entry") };
+        assert_eq!(entry.object()["answer"]["outcome"], "cancelled");
+        assert!(!entry.is_refusal());
+    }
+}

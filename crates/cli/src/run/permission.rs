@@ -125,3 +125,40 @@ fn chosen(request: &RequestPermissionRequest, line: &str) -> Option<RequestPermi
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use duologue_schema::{
+        PermissionOption, PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest,
+        ToolCallUpdate,
+    };
+
+    use super::chosen;
+
+    #[test]
+    fn a_line_selects_by_its_number_or_by_yes_and_no() {
+        let option = |id: &str, kind| PermissionOption::new(id, id, kind);
+        let options = vec![
+            option("never", PermissionOptionKind::RejectAlways),
+            option("no", PermissionOptionKind::RejectOnce),
+            option("all", PermissionOptionKind::AllowAlways),
+            option("yes", PermissionOptionKind::AllowOnce),
+        ];
+        let request = RequestPermissionRequest::new("s", ToolCallUpdate::new("t"), options);
+        let selected = |line: &str| match chosen(&request, line)? {
+            RequestPermissionOutcome::Selected(selected) => Some(selected.option_id.to_string()),
+            other => panic!("{line}: {other:?}"),
+        };
+        for (lines, id) in [
+            (&["y", "Y", "yes", "YES", "4"][..], Some("yes")),
+            (&["n", "N", "no", "No", "2"], Some("no")),
+            (&["1"], Some("never")),
+            (&["3"], Some("all")),
+            (&["", "0", "5", "-1", "+", "1.", "yep", "v", "18446744073709551616"], None),
+        ] {
+            for line in lines {
+                assert_eq!(selected(line).as_deref(), id, "{line:?}");
+            }
+        }
+    }
+}

@@ -117,6 +117,26 @@ fn answers_are_objects() {
     }
 }
 
+/// Nobody refused a program that does not exist, nor one that the agent did not ask for.
+#[test]
+fn a_failure_is_no_refusal() {
+    let start = request("1", "terminal/create", json!({"command": "no-such-program"}));
+    let (code, stdout, _) = played(&[], &[start, end_turn()]);
+    assert_eq!(code, Some(0));
+    assert!(stdout.contains(r#""outcome":"failed""#), "{stdout}");
+}
+
+/// A rule allows the tools that it names, and no others.
+#[test]
+fn a_rule_for_other_tools_allows_nothing() {
+    let without_kind = json!({"toolCallId": "t", "title": "Bash", "rawInput": {"command": "rm -rf x"}});
+    for (allowed, call) in [("read,edit", execute()), ("other", execute()), ("execute", without_kind)] {
+        let (code, stdout, answers) = played(&["--allow", allowed], &[ask("1", call), end_turn()]);
+        assert_eq!(code, Some(6), "{allowed}: {stdout}");
+        assert!(answers.contains(r#""optionId":"no""#) && stdout.contains(r#""by":"nobody""#), "{stdout}");
+    }
+}
+
 /// A refusal is not worth an exit code of its own if something worse happened.
 #[test]
 fn anything_is_worse_than_a_refusal() {

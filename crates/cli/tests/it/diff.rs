@@ -178,6 +178,19 @@ fn a_damaged_file_is_an_error_whatever_it_contains() {
     }
 }
 
+/// Lines of stderr and the end of the process are no messages.
+#[test]
+fn only_messages_count_on_request() {
+    let folder = folder();
+    let whole = std::fs::read_to_string(folder.path().join("a.jsonl")).expect("a transcript");
+    let more = whole + "{\"at\":10000,\"stderr\":\"bye\"}\n{\"at\":10001,\"exit\":{\"code\":1}}\n";
+    std::fs::write(folder.path().join("more.jsonl"), more).expect("a file");
+    let shown = diff(folder.path(), &["a.jsonl", "more.jsonl"], "");
+    assert!(shown.contains("bye") && shown.ends_with("exit 1"), "{shown}");
+    assert_eq!(diff(folder.path(), &["--wire", "a.jsonl", "more.jsonl"], ""), "exit 0");
+    assert!(diff(folder.path(), &["--wire", "a.jsonl", "stops.jsonl"], "").ends_with("exit 1"));
+}
+
 /// Each difference is shown under the last heading above it.
 #[test]
 fn each_difference_names_its_section() {

@@ -31,13 +31,12 @@ fn prints_the_schemas() {
 
 #[test]
 fn completes_every_command() {
-    for (shell, sign) in
-        [("bash", "complete -F"), ("zsh", "#compdef duologue"), ("fish", "complete -c duologue")]
-    {
+    for (shell, begin, end) in [("bash", "duologue,", ")"), ("zsh", "'", ":"), ("fish", "-f -a \"", "\"")] {
         let script = duologue(&["completions", shell]);
-        assert!(script.contains(sign), "{shell}");
-        for command in ["run", "record", "show", "replay", "diff", "validate", "check", "mock", "schema"] {
-            assert!(script.contains(command), "{command} in {shell}");
+        for command in
+            ["run", "record", "show", "replay", "diff", "validate", "check", "peer", "mock", "schema"]
+        {
+            assert!(script.contains(&format!("{begin}{command}{end}")), "{command} in {shell}");
         }
     }
 }

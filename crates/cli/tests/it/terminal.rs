@@ -74,6 +74,10 @@ fn wide_characters_do_not_break_rows() {
         let shown: String = terminal.screen().split_whitespace().collect();
         assert!(shown.contains("終端機の幅は二つ分です"), "{shown}");
         assert!(shown.contains("Zero:[\\u{0}]."), "{shown}");
+        // A row that the terminal broke would have no margin.
+        for row in terminal.everything().lines().filter(|row| !row.is_empty()) {
+            assert!(row.starts_with("  "), "{row:?} in {columns} columns");
+        }
     }
 }
 
@@ -597,6 +601,7 @@ fn validate_is_short_on_a_terminal() {
         screen.contains("line 4, session/new (client): error: $.params.cwd must be absolute"),
         "{screen}"
     );
+    assert!(screen.contains("line 26, session/update (agent): warning: $."), "{screen}");
     assert!(!screen.contains("\"line\":"), "{screen}");
     let mut terminal = Terminal::start(60, 300, &["validate", "--json", &transcript("hello.jsonl")], &[]);
     assert_eq!(terminal.end(), 0);

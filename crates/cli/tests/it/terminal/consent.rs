@@ -331,6 +331,38 @@ fn enter_does_not_answer_while_pages_are_turned() {
     assert!(!answers.contains("selected") && answers.contains(r#""action":"decline""#), "{answers}");
 }
 
+/// Questions that are open together are shown one after the other. Their order is that of the host's tasks.
+#[test]
+fn each_answer_is_for_the_question_that_is_shown() {
+    let folder = TempDir::new().unwrap();
+    let call = |name: &str| json!({"toolCallId": name, "title": name, "kind": "execute"});
+    let lines: String =
+        ["first", "second", "third"].iter().map(|name| format!("{}\n", ask(name, call(name)))).collect();
+    fs::write(folder.path().join("ask"), lines).unwrap();
+    let agent = format!(
+        r#"cd '{}'; read -r a; echo '{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":1}}}}'
+        read -r a; echo '{{"jsonrpc":"2.0","id":2,"result":{{"sessionId":"s"}}}}'; read -r a; cat ask
+        for i in 1 2 3; do read -r a; echo "$a" >>answers; done; echo '{}'; read -r a"#,
+        folder.path().display(),
+        end_turn()
+    );
+    let mut terminal = Terminal::start(24, 80, &["run", "go", "--", "sh", "-c", &agent], &[]);
+    let options = [("first", "n", "no"), ("second", "2", "all"), ("third", "y", "yes")];
+    let mut open = options.to_vec();
+    while !open.is_empty() {
+        let shown: Vec<_> = open.iter().map(|(name, ..)| format!("│ execute  {name}\n")).collect();
+        let index = terminal.wait_for_one(&shown.iter().map(String::as_str).collect::<Vec<_>>());
+        let (_, answer, _) = open.remove(index);
+        terminal.type_line(answer);
+    }
+    assert_eq!(terminal.end(), 6);
+    let answers = fs::read_to_string(folder.path().join("answers")).unwrap();
+    for (name, _, option) in options {
+        let answer = answers.lines().find(|line| line.contains(&format!(r#""id":"q {name}""#))).unwrap();
+        assert!(answer.contains(&format!(r#""optionId":"{option}""#)), "{answer}");
+    }
+}
+
 /// A login of the agent's choice runs after the user has seen its whole command line, and in this terminal.
 #[test]
 fn a_login_in_the_terminal_is_run_with_consent() {

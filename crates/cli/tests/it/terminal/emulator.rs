@@ -74,9 +74,18 @@ impl Terminal {
 
     /// Waits until the text is seen.
     pub(crate) fn wait_for(&mut self, text: &str) {
+        self.wait_for_one(&[text]);
+    }
+
+    /// Waits until one of the texts is seen, and returns its index.
+    pub(crate) fn wait_for_one(&mut self, texts: &[&str]) -> usize {
         let deadline = Instant::now() + PATIENCE;
-        while !self.screen_with_cursor().contains(text) {
-            assert!(Instant::now() < deadline, "{text:?} is not to be seen:\n{}", self.screen());
+        loop {
+            let screen = self.screen_with_cursor();
+            if let Some(index) = texts.iter().position(|text| screen.contains(text)) {
+                return index;
+            }
+            assert!(Instant::now() < deadline, "{texts:?} is not to be seen:\n{}", self.screen());
             self.take(Duration::from_millis(100));
         }
     }
