@@ -609,4 +609,36 @@ mod tests {
         drop(large);
         assert_eq!(memory.0.load(Relaxed), 0);
     }
+
+    /// However the modes and options change, their memory counts.
+    #[tokio::test]
+    async fn the_settings_of_a_session_count() {
+        crate::service::tests::in_request(|responder, _, make_session| {
+            use duologue_schema::{ConfigOptionUpdate, SessionConfigOption};
+
+            let options = |count: usize| -> Vec<_> {
+                (0..count).map(|n| SessionConfigOption::boolean(n.to_string(), "N", false)).collect()
+            };
+            let memory = SessionMemory::default();
+            let session = make_session(&memory, true);
+            let counted = || memory.0.load(Relaxed) - SESSION_ITSELF;
+            assert_eq!(counted(), 0);
+            session.offer(&mut SessionSetup::new().config_options(options(2)));
+            let two = counted();
+            assert!(two > 0 && two == session.settings().bytes());
+            session.change_settings(|settings| (settings.set_options(options(4)), None)).unwrap();
+            assert!(counted() > two && counted() == session.settings().bytes());
+            // An update that is buffered until the session is open.
+            let update = SessionUpdate::from(ConfigOptionUpdate::new(options(1)));
+            assert!(session.try_send(&SessionNotification::new("s", update)).unwrap());
+            session.open(responder, NewSessionResponse::new("s"));
+            assert!(counted() < two && counted() == session.settings().bytes());
+            let update = SessionUpdate::from(ConfigOptionUpdate::new(options(8)));
+            assert!(session.try_send(&SessionNotification::new("s", update)).unwrap());
+            assert!(counted() > two && counted() == session.settings().bytes());
+            drop(session);
+            assert_eq!(memory.0.load(Relaxed), 0);
+        })
+        .await;
+    }
 }

@@ -132,3 +132,42 @@ impl Drop for Registration {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::tests::in_request;
+    use crate::session::SessionMemory;
+
+    /// A session that a later restore has replaced is dropped, in whichever order the restores end.
+    #[tokio::test]
+    async fn a_replaced_session_is_dropped() {
+        in_request(|responder, _, make_session| {
+            let table = SessionTable::default();
+            let session = || {
+                let (session, alive) = (make_session(&SessionMemory::default(), false), Arc::new(()));
+                session.set_state(alive.clone());
+                (session, alive)
+            };
+            let ((open, open_is_alive), (first, first_is_alive)) = (session(), session());
+            let ((second, second_is_alive), (third, third_is_alive)) = (session(), session());
+            let is_alive = |alive: &Arc<()>| Arc::strong_count(alive) > 1;
+            table.register(open).keep();
+            table.register(first.clone()).keep();
+            assert!(!is_alive(&open_is_alive));
+            // The first of two restores succeeds, the second is still running and fails later.
+            let (restored, failing) = (table.register(second.clone()), table.register(third));
+            restored.keep();
+            drop(first);
+            assert!(!is_alive(&first_is_alive) && is_alive(&third_is_alive));
+            drop(failing);
+            assert!(!is_alive(&third_is_alive));
+            assert!(table.get(second.id()).is_some_and(|current| current.is(&second)));
+            table.forget(&second);
+            drop(second);
+            assert!(!is_alive(&second_is_alive) && !table.contains(&"s".into()));
+            responder.respond(Ok(()));
+        })
+        .await;
+    }
+}

@@ -141,7 +141,7 @@ async fn every_call_has_its_params_and_its_result() {
     .await;
 }
 
-/// The session of the request is the one that is asked, whatever the request says.
+/// The session of the request is that of the turn, whatever the request contains.
 #[tokio::test(start_paused = true)]
 async fn a_terminal_is_used_through_its_handle() {
     in_time(async {

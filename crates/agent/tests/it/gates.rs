@@ -342,3 +342,21 @@ async fn tool_calls_keep_their_order_their_status_and_their_lists() {
     })
     .await;
 }
+
+/// A turn is no request of the queue: the modes can be changed while it runs.
+#[tokio::test(start_paused = true)]
+async fn requests_of_a_session_are_answered_during_its_turn() {
+    in_time(async {
+        let mut client = client_of(Gated::default()).await;
+        let session = client.new_session().await;
+        let prompt = client.prompt(&session, "wait").await;
+        let mode = json!({"sessionId": session, "modeId": "m"});
+        for _ in 0..2 {
+            // This agent has no modes.
+            assert_eq!(client.request("session/set_mode", mode.clone()).await["error"]["code"], -32601);
+        }
+        client.cancel(&session).await;
+        assert_eq!(client.next_message().await["id"], prompt);
+    })
+    .await;
+}

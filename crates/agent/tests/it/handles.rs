@@ -233,6 +233,11 @@ async fn shared_state_is_found_by_its_type() {
             assert_eq!(turn.state::<Number>().0, 8);
             turn.set_state(shared);
             assert_eq!(turn.state::<Number>().0, 7);
+            // A state that was replaced is dropped.
+            let replaced = Arc::new(Number(9));
+            turn.set_state(replaced.clone());
+            turn.set_state(Arc::new(Number(10)));
+            assert_eq!((Arc::strong_count(&replaced), turn.state::<Number>().0), (1, 10));
             Ok(StopReason::EndTurn)
         }
     }

@@ -237,7 +237,7 @@ async fn a_held_message_is_finished_or_cleared_alone() {
     .await;
 }
 
-/// A `_meta` begins another chunk of the held message and belongs to its first block.
+/// A `_meta` begins another chunk of the buffered message and belongs to its first block.
 #[tokio::test(start_paused = true)]
 async fn a_held_chunk_with_a_meta_stays_apart() {
     in_time(async {

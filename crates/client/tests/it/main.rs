@@ -2,6 +2,7 @@
 
 mod advertise;
 mod conformance;
+mod connections;
 mod context;
 mod gates;
 mod handles;
