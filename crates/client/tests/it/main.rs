@@ -6,6 +6,7 @@ mod connections;
 mod context;
 mod gates;
 mod handles;
+mod host_requests;
 mod loads;
 mod local_host;
 mod process;
