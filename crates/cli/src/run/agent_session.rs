@@ -29,6 +29,13 @@ const SOON: Duration = Duration::from_secs(2);
 /// Limit on the time in which the agent has to end after the user has left.
 const LEAVING: Duration = Duration::from_millis(500);
 
+/// The number of events of a wait after which the input has its turn, though the agent sends without a pause.
+const INPUT_TURN: u32 = 16;
+const TOO_LONG: &str = "· a text does not fit (1 MiB for a paste, 2 MiB for all that is typed), so this line cannot be sent; \
+     put the text into a file, and pass - as the prompt";
+/// The note behind a line that is given up.
+pub(super) const REFUSED: &str = "· not sent, since a text did not fit; Up shows the rest of a prompt";
+
 /// The reason for which a session ends early.
 pub(crate) enum SessionEnd {
     /// The user left, or a signal demands the end.
@@ -92,6 +99,8 @@ pub(crate) struct AgentSession {
     pub(super) refused: bool,
     /// True if that counts for the exit code.
     pub(super) counts_refusals: bool,
+    /// The number of events since the input had its turn.
+    events_since_input: u32,
 }
 
 impl AgentSession {
@@ -131,6 +140,7 @@ impl AgentSession {
             turned_page: false,
             refused: false,
             counts_refusals: true,
+            events_since_input: 0,
         };
         agent_session.last_resort(None);
         let outcome = agent_session.drive(args, ui, client, use_agent).await;
@@ -377,6 +387,16 @@ impl AgentSession {
                 (None, Listen::Prompt) => Typing::Prompt,
                 (None, _) => Typing::Nothing,
             };
+            self.events_since_input += 1;
+            if self.events_since_input >= INPUT_TURN {
+                self.events_since_input = 0;
+                if let Some(event) = arrived_event(&mut self.input, typing).await {
+                    if let Some(result) = self.input_event(event?, typing, listen)? {
+                        return Ok(result);
+                    }
+                    continue;
+                }
+            }
             tokio::select! {
                 biased;
                 signal = self.signals.next() => match signal {
@@ -394,39 +414,58 @@ impl AgentSession {
                     self.next_question()?;
                     self.ask_again(listen)?;
                 }
-                event = next_event(&mut self.input, typing) => match (event?, typing) {
-                    (InputEvent::Line(line), Typing::Answer) => {
-                        self.answer(&line)?;
-                        self.ask_again(listen)?;
+                event = next_event(&mut self.input, typing) => {
+                    if let Some(result) = self.input_event(event?, typing, listen)? {
+                        return Ok(result);
                     }
-                    (InputEvent::Line(line), _) => return Ok(WaitResult::Line(Some(line))),
-                    // The input has ended, so no question can be answered.
-                    (InputEvent::End, Typing::Answer) => return Err(SessionEnd::Left(Signal::Interrupt)),
-                    (InputEvent::End, Typing::Prompt) => return Ok(WaitResult::Line(None)),
-                    (InputEvent::End, Typing::Nothing) => {}
-                    (InputEvent::Changed, typing) => self.show_typed(typing)?,
-                    (InputEvent::TooLong, _) => {
-                        let text = "· the text is too long to be typed; put it into a file, and pass - as the prompt";
-                        self.output.note(vec![Span::new(BAD, text)])?;
-                    }
-                    (InputEvent::Redraw, typing) => {
-                        self.output.redraw()?;
-                        self.show_typed(typing)?;
-                    }
-                    (InputEvent::Escape, _) => {
-                        let shown = self.open_question.as_mut();
-                        let closes_page = match shown {
-                            Some(question) => self.output.turn_page(&mut question.text, "q", false)?,
-                            None => false,
-                        };
-                        if !closes_page && listen == Listen::Escape {
-                            return Ok(WaitResult::Escape);
-                        }
-                    }
-                },
+                }
                 () = at(due) => self.output.paint()?,
             }
         }
+    }
+
+    /// Applies an event of the input. Returns the result of the wait, if the event ends it.
+    fn input_event<T>(
+        &mut self,
+        event: InputEvent,
+        typing: Typing,
+        listen: Listen,
+    ) -> Result<Option<WaitResult<T>>, SessionEnd> {
+        match (event, typing) {
+            (InputEvent::Line(line), Typing::Answer) => {
+                self.answer(&line)?;
+                self.ask_again(listen)?;
+            }
+            (InputEvent::Line(line), _) => return Ok(Some(WaitResult::Line(Some(line)))),
+            // The input has ended, so no question can be answered.
+            (InputEvent::End, Typing::Answer) => return Err(SessionEnd::Left(Signal::Interrupt)),
+            (InputEvent::End, Typing::Prompt) => return Ok(Some(WaitResult::Line(None))),
+            (InputEvent::End, Typing::Nothing) => {}
+            (InputEvent::Changed, typing) => self.show_typed(typing)?,
+            (InputEvent::TooLong, typing) => {
+                self.output.note(vec![Span::new(BAD, TOO_LONG)])?;
+                self.show_typed(typing)?;
+            }
+            (InputEvent::Refused, typing) => {
+                self.output.note(vec![Span::new(BAD, REFUSED)])?;
+                self.show_typed(typing)?;
+            }
+            (InputEvent::Redraw, typing) => {
+                self.output.redraw()?;
+                self.show_typed(typing)?;
+            }
+            (InputEvent::Escape, _) => {
+                let shown = self.open_question.as_mut();
+                let closes_page = match shown {
+                    Some(question) => self.output.turn_page(&mut question.text, "q", false)?,
+                    None => false,
+                };
+                if !closes_page && listen == Listen::Escape {
+                    return Ok(Some(WaitResult::Escape));
+                }
+            }
+        }
+        Ok(None)
     }
 
     /// Answers the open question with a line, or turns its page.
@@ -535,6 +574,16 @@ async fn next_event(input: &mut Option<UserInput>, typing: Typing) -> std::io::R
         Some(input) => input.next(typing).await,
         None if typing == Typing::Nothing => std::future::pending().await,
         None => Ok(InputEvent::End),
+    }
+}
+
+/// Returns the next event of a user's input, if it has arrived.
+async fn arrived_event(input: &mut Option<UserInput>, typing: Typing) -> Option<std::io::Result<InputEvent>> {
+    let input = input.as_mut().filter(|input| input.is_terminal())?;
+    tokio::select! {
+        biased;
+        event = input.next(typing) => Some(event),
+        () = std::future::ready(()) => None,
     }
 }
 

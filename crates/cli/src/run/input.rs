@@ -2,19 +2,23 @@
 
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, IsTerminal as _, Read as _};
-use std::time::Duration;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use tokio::sync::mpsc;
+use tokio::runtime::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 #[cfg(unix)]
 use super::key_input::KeyInput;
 #[cfg(unix)]
 use super::terminal_modes::{self, TerminalModes};
 
-/// The longest pause between lines that were pasted together.
-const PASTE: Duration = Duration::from_millis(30);
-/// Limit on the bytes of a line.
-const LONGEST_LINE: u64 = 16 * 1024 * 1024;
+/// The longest pause in a text that is pasted without marks.
+pub(super) const BURST: Duration = Duration::from_millis(30);
+/// Limit on the bytes of a line, of lines that were pasted together, and of all lines that nothing took.
+const LONGEST_LINE: u32 = 16 * 1024 * 1024;
+/// The bytes that a short line counts for.
+const SHORT_LINE: u32 = 128;
 
 /// A line, and true if the terminal showed it while it was typed.
 #[derive(Debug)]
@@ -42,8 +46,10 @@ pub(super) enum InputEvent {
     End,
     /// The edited line looks different.
     Changed,
-    /// A text that is longer than a line may be.
+    /// A text that found no room, so that its line is incomplete.
     TooLong,
+    /// Enter in an incomplete line, which was given up.
+    Refused,
     /// Another program has used the terminal.
     Redraw,
     /// Esc, except in a prompt.
@@ -83,6 +89,11 @@ fn not_text() -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, "standard input: not UTF-8, so no prompt")
 }
 
+fn too_long() -> io::Error {
+    let text = format!("standard input: a line is longer than {} MiB", LONGEST_LINE >> 20);
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
 /// Returns true if stdin is a terminal in whose foreground this program runs.
 pub(super) fn is_interactive() -> bool {
     #[cfg(unix)]
@@ -96,7 +107,7 @@ impl UserInput {
     /// Starts to read. Keys are read only if the edited line can be drawn.
     pub(super) fn start(draws: bool) -> io::Result<Self> {
         #[cfg(unix)]
-        if draws && is_interactive() {
+        if draws && is_interactive() && terminal_modes::can_wait() {
             return Ok(UserInput::Keys(Box::new(KeyInput::start()?)));
         }
         let _ = draws;
@@ -126,18 +137,11 @@ impl UserInput {
         }
     }
 
-    /// Begins the input of an answer. Earlier input is no answer, since it was typed before the
-    /// question was shown.
+    /// Begins the input of an answer. Earlier input is no answer. Call it before the question is shown, or
+    /// the keys of a program that sees the question come too early.
     pub(super) fn begin_answer(&mut self) {
         match self {
-            UserInput::Lines(lines) => {
-                lines.listen(true);
-                #[cfg(unix)]
-                if lines.modes.is_some() {
-                    terminal_modes::discard();
-                }
-                lines.set_aside();
-            }
+            UserInput::Lines(lines) => lines.begin_answer(),
             #[cfg(unix)]
             UserInput::Keys(keys) => keys.begin_answer(),
         }
@@ -189,21 +193,43 @@ impl UserInput {
         }
     }
 
-    /// Returns the lines that were pasted together with the last one.
-    pub(super) async fn pasted(&mut self) -> Vec<String> {
+    /// Appends the lines that were pasted together with a text. Returns false if one of them found no room.
+    pub(super) async fn add_pasted(&mut self, text: &mut String) -> io::Result<bool> {
         match self {
-            UserInput::Lines(lines) => lines.pasted().await,
+            UserInput::Lines(lines) => lines.add_pasted(text).await,
             #[cfg(unix)]
-            UserInput::Keys(_) => Vec::new(),
+            UserInput::Keys(_) => Ok(true),
+        }
+    }
+
+    /// Returns true if a user types, and not a script.
+    pub(super) fn is_terminal(&self) -> bool {
+        match self {
+            UserInput::Lines(lines) => lines.is_terminal,
+            #[cfg(unix)]
+            UserInput::Keys(_) => true,
         }
     }
 }
 
+/// A line and the time at which it was read.
+struct ReadLine {
+    at: Instant,
+    /// `None` in place of lines that found no room.
+    text: Option<io::Result<String>>,
+    /// The room that the line takes until it is used.
+    _room: Option<OwnedSemaphorePermit>,
+}
+
 /// The lines of stdin.
 pub(super) struct LineInput {
-    lines: mpsc::Receiver<io::Result<String>>,
+    lines: mpsc::UnboundedReceiver<ReadLine>,
     /// The lines that were typed before a prompt was shown.
-    ahead: VecDeque<io::Result<String>>,
+    ahead: VecDeque<ReadLine>,
+    /// The time at which the open question was shown. Earlier lines do not answer it.
+    asked: Instant,
+    /// The time of the last line, if it was set aside.
+    kept: Option<Instant>,
     is_terminal: bool,
     #[cfg(unix)]
     modes: Option<TerminalModes>,
@@ -213,24 +239,16 @@ pub(super) struct LineInput {
 impl LineInput {
     /// Starts a thread that reads stdin until the process ends: a blocking read cannot be cancelled.
     fn start() -> Self {
-        let (sender, lines) = mpsc::channel(16);
-        std::thread::spawn(move || {
-            let mut stdin = std::io::stdin().lock();
-            loop {
-                let mut line = Vec::new();
-                match stdin.by_ref().take(LONGEST_LINE).read_until(b'\n', &mut line) {
-                    Ok(1..) => {}
-                    Ok(0) | Err(_) => return,
-                }
-                if sender.blocking_send(text(line)).is_err() {
-                    return;
-                }
-            }
-        });
         let is_terminal = is_interactive();
+        let (sender, lines) = mpsc::unbounded_channel();
+        // A script waits for room. A terminal is read at once, so that the times of its lines are true.
+        let waits = (!is_terminal).then(Handle::current);
+        std::thread::spawn(move || read_lines(&sender, waits.as_ref()));
         LineInput {
             lines,
             ahead: VecDeque::new(),
+            asked: Instant::now(),
+            kept: None,
             is_terminal,
             #[cfg(unix)]
             modes: is_terminal.then(TerminalModes::lines),
@@ -248,30 +266,100 @@ impl LineInput {
         self.listening = listen;
     }
 
+    fn begin_answer(&mut self) {
+        // The user did not see an unfinished line, and would end it with the answer.
+        #[cfg(unix)]
+        if self.modes.is_some() {
+            terminal_modes::discard_unfinished();
+        }
+        self.listen(true);
+        self.set_aside();
+        self.asked = Instant::now();
+    }
+
     fn set_aside(&mut self) {
         while let Ok(line) = self.lines.try_recv() {
-            self.ahead.push_back(line);
+            self.keep(line);
         }
+    }
+
+    fn keep(&mut self, line: ReadLine) {
+        self.kept = Some(line.at);
+        self.ahead.push_back(line);
     }
 
     async fn next(&mut self, typing: Typing) -> io::Result<InputEvent> {
         self.listen(typing != Typing::Nothing);
-        let ahead = if typing == Typing::Prompt { self.ahead.pop_front() } else { None };
-        let (line, shown) = match (ahead, typing) {
-            (Some(line), _) => (Some(line), false),
-            (None, Typing::Nothing) => std::future::pending().await,
-            (None, _) => (self.lines.recv().await, self.is_terminal),
-        };
-        Ok(line.transpose()?.map_or(InputEvent::End, |text| InputEvent::Line(InputLine { text, shown })))
+        loop {
+            let ahead = if typing == Typing::Prompt { self.ahead.pop_front() } else { None };
+            let (line, shown) = match (ahead, typing) {
+                (Some(line), _) => (Some(line), false),
+                (None, Typing::Nothing) => std::future::pending().await,
+                (None, _) => (self.lines.recv().await, self.is_terminal),
+            };
+            let Some(line) = line else { return Ok(InputEvent::End) };
+            // Lines that follow each other without a pause were pasted before the question.
+            let goes_on = |kept| line.at.saturating_duration_since(kept) < BURST;
+            if typing == Typing::Answer && (line.at < self.asked || self.kept.is_some_and(goes_on)) {
+                self.keep(line);
+                continue;
+            }
+            self.kept = None;
+            return match line.text {
+                Some(text) => Ok(InputEvent::Line(InputLine { text: text?, shown })),
+                None => Ok(InputEvent::TooLong),
+            };
+        }
     }
 
-    async fn pasted(&mut self) -> Vec<String> {
-        let mut lines = Vec::new();
+    async fn add_pasted(&mut self, text: &mut String) -> io::Result<bool> {
+        let mut fits = true;
         while self.is_terminal
-            && let Ok(Some(Ok(line))) = tokio::time::timeout(PASTE, self.lines.recv()).await
+            && let Ok(Some(line)) = tokio::time::timeout(BURST, self.lines.recv()).await
         {
-            lines.push(line);
+            let line = line.text.transpose()?;
+            match line.filter(|line| fits && text.len() + line.len() < LONGEST_LINE as usize) {
+                Some(line) => {
+                    text.push('\n');
+                    text.push_str(&line);
+                }
+                None => fits = false,
+            }
         }
-        lines
+        Ok(fits)
+    }
+}
+
+/// Reads lines until the end of stdin, or until nobody receives them. Without a runtime to wait on, lines
+/// beyond the limit are lost, and leave a mark.
+fn read_lines(sender: &mpsc::UnboundedSender<ReadLine>, waits: Option<&Handle>) {
+    let room = Arc::new(Semaphore::new(LONGEST_LINE as usize));
+    let mut stdin = io::stdin().lock();
+    let mut is_full = false;
+    loop {
+        let mut line = Vec::new();
+        let limit = u64::from(LONGEST_LINE);
+        let count = match stdin.by_ref().take(limit).read_until(b'\n', &mut line) {
+            Ok(0) | Err(_) => return,
+            Ok(count) => u32::try_from(count).unwrap_or(LONGEST_LINE),
+        };
+        let at = Instant::now();
+        let is_cut = count == LONGEST_LINE && !line.ends_with(b"\n");
+        let needed = room.clone();
+        let count = count.max(SHORT_LINE);
+        let taken = match waits {
+            Some(runtime) => runtime.block_on(needed.acquire_many_owned(count)).ok(),
+            None => needed.try_acquire_many_owned(count).ok(),
+        };
+        let text = match &taken {
+            Some(_) if is_cut => Some(Err(too_long())),
+            Some(_) => Some(text(line)),
+            None if is_full => continue,
+            None => None,
+        };
+        is_full = taken.is_none();
+        if sender.send(ReadLine { at, text, _room: taken }).is_err() || is_cut {
+            return;
+        }
     }
 }

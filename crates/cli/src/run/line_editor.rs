@@ -22,16 +22,22 @@ pub(super) enum Edit {
     Entered(String),
     /// Ctrl-D in an empty line.
     End,
-    /// The text does not fit.
+    /// A text does not fit, so the line is incomplete.
     TooLong,
+    /// Enter in an incomplete line, which is given up.
+    Refused,
 }
 
-/// A line of any number of rows. The history lives as long as the line.
+/// A line of any number of rows. The history lives as long as the line; that of an answer is empty, since
+/// answers may be secrets.
 pub(super) struct LineEditor {
     line: LineBuffer,
     /// Earlier lines, the oldest first.
     history: VecDeque<String>,
     history_bytes: usize,
+    keeps_history: bool,
+    /// True if a text did not fit. The rest of the line is not what the user typed, so it is not entered.
+    is_incomplete: bool,
     /// The shown line of the history, and the text that was typed before.
     recalled: Option<(usize, String)>,
     /// The words that Tab completes.
@@ -64,11 +70,19 @@ impl ChangeListener for Ignore {
 }
 
 impl LineEditor {
-    pub(super) fn new() -> Self {
+    /// Creates the line of a prompt.
+    pub(super) fn prompt() -> Self {
+        LineEditor { keeps_history: true, ..LineEditor::answer() }
+    }
+
+    /// Creates the line of an answer, which is kept nowhere.
+    pub(super) fn answer() -> Self {
         LineEditor {
             line: LineBuffer::with_capacity(LONGEST_LINE),
             history: VecDeque::new(),
             history_bytes: 0,
+            keeps_history: false,
+            is_incomplete: false,
             recalled: None,
             words: Vec::new(),
             offered: Vec::new(),
@@ -97,10 +111,14 @@ impl LineEditor {
 
     /// Removes the text. Returns false if there was none.
     pub(super) fn clear(&mut self) -> bool {
-        let had_text = !self.line.is_empty();
+        let had_text = !self.line.is_empty() || self.is_incomplete;
         self.replace("");
         self.recalled = None;
+        self.is_incomplete = false;
         self.offered.clear();
+        if !self.keeps_history {
+            self.killed.clear();
+        }
         had_text
     }
 
@@ -112,14 +130,17 @@ impl LineEditor {
         let line = &mut self.line;
         let mut killed = Killed(&mut self.killed);
         match key {
-            PressedKey::Char(char) => return self.insert(char.encode_utf8(&mut [0; 4])),
-            PressedKey::Paste(text) => return self.insert(&text),
+            PressedKey::Text(text) | PressedKey::Paste(text) => return self.insert(&text),
             PressedKey::Yank => return self.insert(&self.killed.clone()),
-            PressedKey::LongPaste => return Edit::TooLong,
+            PressedKey::Lost => return self.too_long(),
             PressedKey::NewLine => return self.insert("\n"),
             PressedKey::Enter if line.is_cursor_at_end() && line.as_str().ends_with('\\') => {
                 line.backspace(1, &mut Ignore);
                 return self.insert("\n");
+            }
+            PressedKey::Enter if self.is_incomplete => {
+                self.enter();
+                return Edit::Refused;
             }
             PressedKey::Enter => return Edit::Entered(self.enter()),
             PressedKey::EndOfInput if line.is_empty() => return Edit::End,
@@ -169,12 +190,20 @@ impl LineEditor {
 
     fn insert(&mut self, text: &str) -> Edit {
         if self.line.len() + text.len() > LONGEST_LINE {
-            return Edit::TooLong;
+            return self.too_long();
         }
         let at = self.line.pos();
         self.line.insert_str(at, text, &mut Ignore);
         self.line.set_pos(at + text.len());
         Edit::Changed
+    }
+
+    /// Marks the line as incomplete. Only the first text that does not fit is reported.
+    fn too_long(&mut self) -> Edit {
+        match std::mem::replace(&mut self.is_incomplete, true) {
+            true => Edit::Changed,
+            false => Edit::TooLong,
+        }
     }
 
     fn replace(&mut self, text: &str) {
@@ -184,7 +213,7 @@ impl LineEditor {
     fn enter(&mut self) -> String {
         let text = self.line.as_str().to_owned();
         self.clear();
-        if !text.trim().is_empty() && self.history.back() != Some(&text) {
+        if self.keeps_history && !text.trim().is_empty() && self.history.back() != Some(&text) {
             self.history_bytes += text.len();
             self.history.push_back(text.clone());
         }
@@ -252,17 +281,19 @@ fn column(line: &str, column: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::keys::KeyDecoder;
+    use std::time::Instant;
+
+    use super::super::keys::{KeyDecoder, PressedKey};
     use super::{Edit, LONGEST_LINE, LineEditor};
 
     /// Types bytes, and returns the last effect.
     fn type_keys(editor: &mut LineEditor, bytes: &str) -> Option<Edit> {
-        let keys = KeyDecoder::default().decode(bytes.as_bytes());
-        keys.into_iter().map(|key| editor.key(key)).last()
+        let keys = KeyDecoder::default().decode(bytes.as_bytes(), Instant::now());
+        keys.into_iter().map(|timed| editor.key(timed.key)).last()
     }
 
     fn typed(bytes: &str) -> String {
-        let mut editor = LineEditor::new();
+        let mut editor = LineEditor::prompt();
         type_keys(&mut editor, bytes);
         let (before, after) = editor.text().split_at(editor.cursor());
         format!("{before}|{after}")
@@ -283,7 +314,7 @@ mod tests {
 
     #[test]
     fn earlier_lines_come_back() {
-        let mut editor = LineEditor::new();
+        let mut editor = LineEditor::prompt();
         assert_eq!(type_keys(&mut editor, "one\r"), Some(Edit::Entered("one".into())));
         type_keys(&mut editor, "two\rtwo\r\r");
         type_keys(&mut editor, "draft\x1b[A");
@@ -296,7 +327,7 @@ mod tests {
 
     #[test]
     fn tab_completes_the_first_word() {
-        let mut editor = LineEditor::new();
+        let mut editor = LineEditor::prompt();
         editor.complete(["/hello", "/help", "/exit"].map(str::to_owned).into());
         type_keys(&mut editor, "/h\t");
         assert_eq!(editor.text(), "/hel");
@@ -311,11 +342,38 @@ mod tests {
 
     #[test]
     fn a_line_has_a_limit() {
-        let mut editor = LineEditor::new();
+        let mut editor = LineEditor::prompt();
         let paste = format!("\x1b[200~{}\x1b[201~", "x".repeat(LONGEST_LINE / 2));
         assert_eq!(type_keys(&mut editor, &paste), Some(Edit::Changed));
         assert_eq!(type_keys(&mut editor, &paste), Some(Edit::Changed));
         assert_eq!(type_keys(&mut editor, "y"), Some(Edit::TooLong));
         assert_eq!(editor.text().len(), LONGEST_LINE);
+    }
+
+    /// A prompt is sent whole or not at all. Its rest is in the history.
+    #[test]
+    fn an_incomplete_line_is_not_entered() {
+        let mut editor = LineEditor::prompt();
+        type_keys(&mut editor, "please read ");
+        assert_eq!(editor.key(PressedKey::Lost), Edit::TooLong);
+        assert_eq!(editor.key(PressedKey::Lost), Edit::Changed);
+        assert_eq!(type_keys(&mut editor, "this\r"), Some(Edit::Refused));
+        assert_eq!(type_keys(&mut editor, "next\r"), Some(Edit::Entered("next".into())));
+        type_keys(&mut editor, "\x1b[A\x1b[A");
+        assert_eq!(editor.text(), "please read this");
+        assert_eq!(editor.key(PressedKey::Lost), Edit::TooLong);
+        assert!(editor.clear());
+        assert_eq!(type_keys(&mut editor, "\r"), Some(Edit::Entered(String::new())));
+    }
+
+    /// An answer may be a secret, so the next question does not show it.
+    #[test]
+    fn answers_are_not_kept() {
+        let mut editor = LineEditor::answer();
+        assert_eq!(type_keys(&mut editor, "secret\r"), Some(Edit::Entered("secret".into())));
+        type_keys(&mut editor, "key\x15");
+        editor.clear();
+        type_keys(&mut editor, "\x1b[A\x10\x19");
+        assert_eq!(editor.text(), "");
     }
 }

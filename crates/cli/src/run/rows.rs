@@ -232,38 +232,141 @@ fn paint(cells: &[Cell], colours: bool) -> String {
     text
 }
 
+/// The rows of an edited text, and the row and the column of its cursor.
+pub(super) type TypedRows = (Vec<String>, (usize, usize));
+
 /// Breaks an edited text into rows of at most `width` columns, the first of which begins at the column
-/// `indent`. Returns the row and the column of the byte `cursor` too.
+/// `indent`. Returns `None` if there are more than `room`.
 pub(super) fn typed_rows(
     text: &str,
     cursor: usize,
     indent: usize,
     width: usize,
-) -> (Vec<String>, (usize, usize)) {
+    room: usize,
+) -> Option<TypedRows> {
+    if text.len() > room.saturating_mul(PART) {
+        return None;
+    }
+    let (rows, place) = lay_out(text, (0, text.len()), None, cursor, indent, width, |rows, _| rows > room);
+    (rows.len() <= room).then_some((rows, place))
+}
+
+/// Breaks an edited text into rows of at most `width` columns, and returns `room` of them. The cursor is in
+/// the last one, unless it is near the beginning of the text. Rows further away are not computed.
+pub(super) fn typed_rows_around(text: &str, cursor: usize, width: usize, room: usize) -> TypedRows {
+    let count = |part: Part, end| {
+        let (rows, _) = lay_out(text, (part.start, end), Some(part), end, 0, width, |_, _| false);
+        // Behind a line break or a part there is an empty row, which is the first one of the next part.
+        rows.len() - usize::from(rows.last().is_some_and(String::is_empty))
+    };
+    let mut first = Part::of(text, cursor);
+    let mut above = count(first, cursor);
+    while above < room
+        && let Some(before) = first.before(text)
+    {
+        above += count(before, first.start);
+        first = before;
+    }
+    let is_enough = |rows: usize, row: usize| rows > row && rows >= room;
+    let (rows, (row, column)) =
+        lay_out(text, (first.start, text.len()), Some(first), cursor, 0, width, is_enough);
+    let skipped = (row + 1).saturating_sub(room);
+    (rows.into_iter().skip(skipped).take(room).collect(), (row - skipped, column))
+}
+
+/// The number of bytes of a line after which a row of [`typed_rows_around`] ends in any case, so that rows
+/// are found without those before.
+const PART: usize = 4096;
+
+/// A part of an edited text. It begins a row.
+#[derive(Clone, Copy, Debug)]
+struct Part {
+    /// The start of its line.
+    line: usize,
+    /// Its number in the line.
+    index: usize,
+    start: usize,
+}
+
+impl Part {
+    fn new(text: &str, line: usize, index: usize) -> Self {
+        let mut start = line + index * PART;
+        while start < text.len() && !text.is_char_boundary(start) {
+            start -= 1;
+        }
+        Part { line, index, start }
+    }
+
+    /// Returns the part that has this byte.
+    fn of(text: &str, at: usize) -> Self {
+        let line = text.get(..at).and_then(|text| text.rfind('\n')).map_or(0, |index| index + 1);
+        let part = Part::new(text, line, (at - line) / PART);
+        Some(part.next(text)).filter(|next| next.start <= at).unwrap_or(part)
+    }
+
+    /// Returns the next part of the line.
+    fn next(self, text: &str) -> Self {
+        Part::new(text, self.line, self.index + 1)
+    }
+
+    /// Returns the part before.
+    fn before(self, text: &str) -> Option<Self> {
+        match self.index.checked_sub(1) {
+            Some(index) => Some(Part::new(text, self.line, index)),
+            None => Some(Part::of(text, self.line.checked_sub(1)?)),
+        }
+    }
+}
+
+/// Breaks a text into rows between two bytes, until there are enough. The first row begins with the part,
+/// if there is one, and then parts begin rows. `is_enough` gets the number of whole rows and the row of the
+/// cursor, once that is known.
+fn lay_out(
+    text: &str,
+    (from, to): (usize, usize),
+    part: Option<Part>,
+    cursor: usize,
+    indent: usize,
+    width: usize,
+    is_enough: impl Fn(usize, usize) -> bool,
+) -> TypedRows {
     let (mut rows, mut row, mut column) = (Vec::new(), String::new(), indent);
     let mut place = None;
-    for (at, char) in text.char_indices() {
+    let mut next = part.map(|part| part.next(text));
+    let mut chars = text.get(from..to).unwrap_or_default().chars().peekable();
+    let mut at = from;
+    while let Some(char) = chars.next() {
+        let mut bytes = [0; 4];
         let shown = match char {
             '\n' => "".into(),
             '\t' => TAB.into(),
-            _ => printable(char.encode_utf8(&mut [0; 4])).into_owned(),
+            _ => printable(char.encode_utf8(&mut bytes)),
         };
         let needed: usize = shown.chars().map(width_of).sum();
-        if column + needed > width && column > 0 {
+        // It is no row of its own.
+        let selector = if chars.peek() == Some(&'\u{fe0f}') { 1 } else { 0 };
+        let begins_part = next.filter(|next| next.start == at);
+        if begins_part.is_some() || column + needed + selector > width && column > 0 {
             rows.push(std::mem::take(&mut row));
             column = 0;
         }
+        next = begins_part.map(|part| part.next(text)).or(next);
         if at == cursor {
             place = Some((rows.len(), column));
         }
         row.push_str(&shown);
         column += needed;
+        at += char.len_utf8();
         if char == '\n' {
             rows.push(std::mem::take(&mut row));
             column = 0;
+            next = part.map(|_| Part::new(text, at, 1));
+        }
+        if is_enough(rows.len(), place.map_or(usize::MAX, |(row, _)| row)) {
+            return (rows, place.unwrap_or_default());
         }
     }
-    if column >= width {
+    if column >= width || next.is_some_and(|next| next.start == at) {
         rows.push(std::mem::take(&mut row));
         column = 0;
     }
@@ -285,7 +388,10 @@ fn width_of(char: char) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::{INDENT, RowWidths, Span, TAB, flat, hanging, indented, typed_rows, width_of, wrap};
+    use super::{
+        INDENT, PART, RowWidths, Span, TAB, flat, hanging, indented, typed_rows, typed_rows_around, width_of,
+        wrap,
+    };
 
     fn rows(text: &str, width: usize) -> Vec<String> {
         let rows = wrap(&[Span::plain(text)], 0, RowWidths::all(width), false);
@@ -362,7 +468,7 @@ mod tests {
 
     #[test]
     fn an_edited_text_has_a_cursor() {
-        let typed = |text: &str, cursor| typed_rows(text, cursor, 2, 6);
+        let typed = |text: &str, cursor| typed_rows(text, cursor, 2, 6, usize::MAX).unwrap();
         assert_eq!(typed("abc", 3), (vec!["abc".to_owned()], (0, 5)));
         assert_eq!(typed("abcd", 4), (vec!["abcd".to_owned(), String::new()], (1, 0)));
         assert_eq!(typed("abcdef", 1).1, (0, 3));
@@ -370,6 +476,58 @@ mod tests {
         assert_eq!(typed("a\n\nb", 2), (["a", "", "b"].map(str::to_owned).into(), (1, 0)));
         assert_eq!(typed("ab終機", 5), (["ab終", "機"].map(str::to_owned).into(), (1, 0)));
         assert_eq!(typed("\u{1b}", 1), (["", "\\u{1b}", ""].map(str::to_owned).into(), (2, 0)));
+    }
+
+    /// The rows of a text without room are those of the whole text, as far as they are seen.
+    #[test]
+    fn a_text_without_room_is_laid_out_around_the_cursor() {
+        let text =
+            "one two three, abcdefghijklmnop\n\n終端機の幅\n\u{1b}\te\u{301}e\u{301}e\u{301}❤\u{fe0f}end\n";
+        for width in [1, 2, 7, 9, 20] {
+            let ends: Vec<_> = text.char_indices().map(|(at, _)| at).chain([text.len()]).collect();
+            for &cursor in &ends {
+                let (all, (row, column)) = typed_rows(text, cursor, 0, width, usize::MAX).unwrap();
+                for room in 1..all.len() {
+                    let skipped = (row + 1).saturating_sub(room);
+                    let expected = (all[skipped..skipped + room].to_vec(), (row - skipped, column));
+                    let seen = typed_rows_around(text, cursor, width, room);
+                    assert_eq!(seen, expected, "at {cursor}, width {width}, room {room}");
+                    assert_eq!(typed_rows(text, cursor, 0, width, room), None);
+                }
+            }
+        }
+    }
+
+    /// A key in a long text costs no more than in a short one, and the cursor is seen everywhere.
+    #[test]
+    fn a_long_text_is_laid_out_around_the_cursor() {
+        for line in ["0123456789".repeat(100_000), "終".repeat(300_000), "line\n".repeat(200_000)] {
+            for cursor in (0..=line.len()).step_by(line.len() / 300).chain([line.len()]) {
+                let cursor = (cursor..).find(|&at| line.is_char_boundary(at)).unwrap();
+                assert_eq!(typed_rows(&line, cursor, 2, 79, 23), None);
+                let (rows, (row, column)) = typed_rows_around(&line, cursor, 79, 22);
+                assert_eq!(rows.len(), 22);
+                let before: String = rows[row].chars().take(column).collect();
+                let (typed, _) = line.split_at(cursor);
+                assert!(line.starts_with('終') || typed.ends_with(&before), "{cursor}: {rows:?}");
+            }
+        }
+        // Marks on one character have no end of a row.
+        let marks = "\u{301}".repeat(500_000);
+        let (rows, _) = typed_rows_around(&marks, marks.len(), 79, 22);
+        assert!(rows.iter().all(|row| row.len() <= PART));
+    }
+
+    /// A character at the edge of a narrow window is whole, with its marks.
+    #[test]
+    fn characters_at_the_edge_are_whole() {
+        let typed = |text: &str| typed_rows(text, text.len(), 2, 9, usize::MAX).unwrap();
+        let rows = |text: &str| typed(text).0;
+        assert_eq!(typed("123456終"), (["123456", "終"].map(str::to_owned).into(), (1, 2)));
+        assert_eq!(typed("12345終"), (["12345終", ""].map(str::to_owned).into(), (1, 0)));
+        assert_eq!(rows("123456e\u{301}\u{308}x"), ["123456e\u{301}\u{308}", "x"]);
+        assert_eq!(rows("123456❤\u{fe0f}x"), ["123456", "❤\u{fe0f}x"]);
+        assert_eq!(rows("終終終終終"), ["終終終", "終終"]);
     }
 
     /// Rows that have others below them never change while text streams in.

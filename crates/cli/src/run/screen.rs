@@ -18,7 +18,9 @@ use duologue_schema::{
 use super::blocks::{self, Repeat};
 use super::input::TypedText;
 use super::question::QuestionText;
-use super::rows::{INDENT, RowWidths, Span, behind, between, flat, indented, typed_rows, wrap};
+use super::rows::{
+    INDENT, RowWidths, Span, behind, between, flat, indented, typed_rows, typed_rows_around, wrap,
+};
 use super::terminals::{TerminalTail, Terminals};
 use super::text_output::update_len;
 use crate::ui::DIM;
@@ -413,19 +415,18 @@ impl Screen {
         let question = self.question.rows(self.size, false);
         let indent = question.last()?.chars().count();
         let room = self.size.height.saturating_sub(question.len()).max(1);
-        let (mut lines, (mut row, column)) = typed_rows(&typed.text, typed.cursor, indent, width);
-        let mut cursor = Cursor { below: 0, column };
-        if lines.len() <= room {
-            let first = lines.remove(0);
-            rows.last_mut()?.text.push_str(&first);
-        } else {
+        let whole = typed_rows(&typed.text, typed.cursor, indent, width, room);
+        let is_whole = whole.is_some();
+        let (mut lines, (mut row, column)) = whole.unwrap_or_else(|| {
             // The whole text has no room: the rows up to the cursor are below the question.
-            (lines, (row, cursor.column)) = typed_rows(&typed.text, typed.cursor, 0, width);
-            let first = (row + 1).saturating_sub(room.saturating_sub(1).max(1));
-            lines = lines.into_iter().skip(first).take(room.saturating_sub(1).max(1)).collect();
-            row = row - first + 1;
+            typed_rows_around(&typed.text, typed.cursor, width, room.saturating_sub(1).max(1))
+        });
+        if is_whole {
+            rows.last_mut()?.text.push_str(&lines.remove(0));
+        } else {
+            row += 1;
         }
-        cursor.below = lines.len() - row;
+        let mut cursor = Cursor { below: lines.len() - row, column };
         let room = room.saturating_sub(lines.len() + 1);
         rows.extend(lines.into_iter().map(|text| DrawnRow { text, place: None }));
         if !typed.offered.is_empty() {

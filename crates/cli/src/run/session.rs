@@ -1,7 +1,7 @@
 //! The `duologue run` command: opens a session and runs turns.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use duologue_client::{Client, Connection, Error as ClientError, LocalHost, Session, Updates};
 use duologue_schema::{
@@ -9,7 +9,7 @@ use duologue_schema::{
     StopReason,
 };
 
-use super::agent_session::{AgentSession, Listen, SessionEnd, WaitResult};
+use super::agent_session::{AgentSession, Listen, REFUSED, SessionEnd, WaitResult};
 use super::audit::AuditEntry;
 use super::host::RunHost;
 use super::input::{self, InputLine, Typing};
@@ -29,6 +29,8 @@ use crate::ui::{BAD, DIM};
 const OWN_COMMANDS: [&str; 6] = [":help", ":settings", ":mode", ":option", "/exit", "/quit"];
 /// The pause after which no more updates are expected between two turns of a script.
 const BETWEEN_TURNS: Duration = Duration::from_millis(20);
+/// Limit on the wait for that pause.
+const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Longest name of a command of the agent that is completed.
 const LONGEST_COMMAND: usize = 100;
 const HELP: [&str; 6] = [
@@ -258,11 +260,11 @@ impl AgentSession {
                 WaitResult::Done(None) => return Err(session.connection().closed().await.into()),
                 WaitResult::Line(Some(InputLine { mut text, shown })) => {
                     self.output.prompted(&text, shown)?;
-                    if let Some(input) = self.input.as_mut().filter(|_| shown) {
-                        for pasted in input.pasted().await {
-                            text.push('\n');
-                            text.push_str(&pasted);
-                        }
+                    if let Some(input) = self.input.as_mut().filter(|_| shown)
+                        && !input.add_pasted(&mut text).await?
+                    {
+                        self.output.note(vec![Span::new(BAD, REFUSED)])?;
+                        text.clear();
                     }
                     return Ok(Some(text));
                 }
@@ -274,10 +276,16 @@ impl AgentSession {
     }
 
     /// Shows the updates between turns. Waits a moment for those behind the last response, which would
-    /// count as the next turn's.
-    async fn take_waiting(&mut self, session: &Session, updates: &mut Updates) -> Result<()> {
-        while let Ok(Some(Ok(update))) = tokio::time::timeout(BETWEEN_TURNS, updates.next()).await {
-            self.output.update(session.id(), &update)?;
+    /// count as the next turn's. An agent that sends updates without a pause does not delay the turn for
+    /// longer.
+    async fn take_waiting(&mut self, session: &Session, updates: &mut Updates) -> Result<(), SessionEnd> {
+        let end = Instant::now() + LONGEST_WAIT;
+        while Instant::now() < end {
+            let next = tokio::time::timeout(BETWEEN_TURNS, updates.next());
+            match self.uninterrupted(next).await? {
+                Ok(Some(Ok(update))) => self.output.update(session.id(), &update)?,
+                _ => break,
+            }
         }
         Ok(())
     }

@@ -1,8 +1,10 @@
 //! The modes of the user's terminal: changed for this program, and restored at its end.
 
 use std::io;
+use std::time::{Duration, Instant};
 
-use rustix::process::getpgrp;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Signal, getpgrp, getpid, kill_process};
 use rustix::stdio::{stdin, stdout};
 use rustix::termios::{
     InputModes, LocalModes, OptionalActions, QueueSelector, SpecialCodeIndex, Termios, tcflush, tcgetattr,
@@ -13,13 +15,52 @@ use rustix::termios::{
 const PASTE_ON: &[u8] = b"\x1b[?2004h";
 const PASTE_OFF: &[u8] = b"\x1b[?2004l";
 
+/// Limit on the time in which the thread of the reader takes the finished lines.
+const READING: Duration = Duration::from_millis(20);
+
 /// Returns true if this program may read from its terminal and change it.
 pub(super) fn is_foreground() -> bool {
     tcgetpgrp(stdin()).is_ok_and(|group| group == getpgrp())
 }
 
-/// Discards the input that was not read yet.
-pub(super) fn discard() {
+/// Returns true if another program reads the terminal now.
+pub(super) fn is_background() -> bool {
+    tcgetpgrp(stdin()).is_ok_and(|group| group != getpgrp())
+}
+
+/// Waits until the terminal has input, which may be its end. Returns false after the timeout.
+///
+/// # Errors
+///
+/// The kernel cannot wait for this terminal.
+pub(super) fn wait_for_input(timeout: Option<Duration>) -> io::Result<bool> {
+    let stdin = stdin();
+    let mut fds = [PollFd::new(&stdin, PollFlags::IN)];
+    let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+    poll(&mut fds, timeout.as_ref())?;
+    let [fd] = &fds;
+    match fd.revents() {
+        events if events.contains(PollFlags::NVAL) => Err(io::ErrorKind::Unsupported.into()),
+        events => Ok(!events.is_empty()),
+    }
+}
+
+/// Returns true if the input can be waited for.
+pub(super) fn can_wait() -> bool {
+    wait_for_input(Some(Duration::ZERO)).is_ok()
+}
+
+/// Reads keys that have arrived. Blocks without any.
+pub(super) fn read(buffer: &mut [u8]) -> io::Result<usize> {
+    Ok(rustix::io::read(stdin(), buffer)?)
+}
+
+/// Discards the unfinished line of a terminal that delivers lines. The finished ones are read first.
+pub(super) fn discard_unfinished() {
+    let deadline = Instant::now() + READING;
+    while rustix::io::ioctl_fionread(stdin()).is_ok_and(|unread| unread > 0) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
     let _ = tcflush(stdin(), QueueSelector::IFlush);
 }
 
@@ -118,7 +159,6 @@ pub(super) struct JobSignals {
 
 impl JobSignals {
     pub(super) fn listen() -> io::Result<Self> {
-        use rustix::process::Signal;
         use tokio::signal::unix::{SignalKind, signal};
         let kind = |signal: Signal| SignalKind::from_raw(signal.as_raw());
         Ok(JobSignals { stop: signal(kind(Signal::TSTP))?, cont: signal(kind(Signal::CONT))? })
@@ -139,6 +179,15 @@ impl JobSignals {
 
     /// Stops this process, until another one continues it.
     pub(super) fn stop() {
-        let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::STOP);
+        send(Signal::STOP);
     }
+
+    /// Stops this process as one that reads its terminal in the background.
+    pub(super) fn stop_in_background() {
+        send(Signal::TTIN);
+    }
+}
+
+fn send(signal: Signal) {
+    let _ = kill_process(getpid(), signal);
 }

@@ -595,6 +595,27 @@ fn a_message_between_turns_is_a_line_of_its_own() {
     }
 }
 
+/// An agent that sends updates without a pause between two turns does not delay a prompt for long.
+#[test]
+fn updates_without_a_pause_do_not_hold_a_prompt_back() {
+    let agent = r#"read -r a; echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1}}'
+        read -r a; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}'
+        for id in 3 4; do
+            yes '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_thought_chunk","content":{"type":"text","text":"."}}}}' &
+            flood=$!; (exec >/dev/null 2>&1; sleep 20; : >waited; kill $flood) & watch=$!
+            read -r a; kill $watch $flood; wait
+            echo; echo '{"jsonrpc":"2.0","id":'$id',"result":{"stopReason":"end_turn"}}'
+        done; read -r a"#;
+    for (args, input) in [(&["one"][..], ""), (&[][..], "one\ntwo\n")] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+        command.arg("run").args(args).args(["--", "sh", "-c", agent]).current_dir(folder.path());
+        let output = feed(command, input);
+        assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+        assert!(!folder.path().join("waited").exists(), "{args:?}");
+    }
+}
+
 /// A turn of any length is printed whole, and kept only up to a limit.
 #[test]
 fn a_long_turn_is_printed_in_parts() {

@@ -4,6 +4,7 @@
 mod consent;
 mod emulator;
 mod hostile;
+mod interruptions;
 mod payloads;
 mod refusals;
 mod typing;

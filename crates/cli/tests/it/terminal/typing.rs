@@ -180,6 +180,8 @@ fn a_half_typed_prompt_survives_a_turn_and_a_question() {
     // Typed before the question is shown.
     terminal.type_keys("ref");
     terminal.wait_for("[1-4, y, n]");
+    // Without a pause it is typed ahead too.
+    std::thread::sleep(Duration::from_millis(200));
     terminal.type_keys("y\r");
     terminal.wait_for("\n> ref");
     terminal.type_keys("usal\r");
