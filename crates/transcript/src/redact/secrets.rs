@@ -143,10 +143,10 @@ impl Secrets {
         }
     }
 
-    /// Calls `found` with each placeholder of a streamed text that has more of its secret beside it, together with
-    /// that rest. A recorder writes each piece before it knows the next one, so it leaves the start of a secret.
+    /// Calls `found` with each placeholder of a streamed text that follows the start of its secret, together with
+    /// that start. A recorder writes each piece before it knows the next one, so it leaves the start of a secret.
     /// `starts` are the starts of the pieces.
-    pub(crate) fn find_rest(
+    pub(crate) fn find_starts(
         &self,
         text: &[u8],
         starts: impl Iterator<Item = usize>,
@@ -158,9 +158,6 @@ impl Secrets {
         secret_patterns::find_starts(text, &mut found);
         for (before, after) in starts.filter_map(|start| text.split_at_checked(start)) {
             let start = before.len();
-            if before.ends_with(SECRET.as_bytes()) && after.first().is_some_and(u8::is_ascii_alphanumeric) {
-                found(start - SECRET.len()..start + secret_patterns::rest_of_key(after));
-            }
             if self.has_own() && after.starts_with(SECRET.as_bytes()) {
                 // The start of a secret with a custom pattern has no known form.
                 let word = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');

@@ -108,7 +108,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
             redactor.rules(scope, text, |span, with| edits.replace(span, with));
             let starts =
                 texts.iter().scan(0, |start, text| Some(std::mem::replace(start, *start + text.len())));
-            redaction.secrets.find_rest(text, starts, |span| edits.replace(span, SECRET));
+            redaction.secrets.find_starts(text, starts, |span| edits.replace(span, SECRET));
         };
         split_text::redact(&texts, "", rules, |piece, span, with| {
             if let Some((record, chunk)) = pieces.get(piece)
