@@ -177,8 +177,7 @@ fn action(method: &'static str) -> &'static str {
 
 /// Returns the first [`Error::DATA_BYTES`] of a text, up to the end of a character.
 fn start_of(text: &str) -> &str {
-    let end = (0..=text.len().min(Error::DATA_BYTES)).rev().find(|end| text.is_char_boundary(*end));
-    &text[..end.unwrap_or(0)]
+    (0..=text.len().min(Error::DATA_BYTES)).rev().find_map(|end| text.get(..end)).unwrap_or_default()
 }
 
 /// Describes a capability of the client, as the continuation of "an editor that".
@@ -247,7 +246,7 @@ mod tests {
             Error::Refused { method: None, error: WireError::internal(long.clone()).data(json!(long)) };
         let error = error.into_wire();
         let quoted = "é".repeat(2 << 10);
-        assert!(error.message.ends_with(&format!(": {quoted} (-32603)")), "{}", &error.message[..200]);
+        assert!(error.message.ends_with(&format!(": {quoted} (-32603)")), "{:.200}", error.message);
         assert_eq!(json!(error.data), json!({ "method": null, "code": -32603, "message": quoted }));
     }
 }

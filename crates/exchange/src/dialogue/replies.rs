@@ -26,7 +26,8 @@ pub(crate) struct ReplyWaiters {
 impl ReplyWaiters {
     /// Sends a reply to all calls. Returns false if none of them waits any longer.
     pub(crate) fn send(self, reply: &DialogueReply) -> bool {
-        self.senders.into_iter().fold(false, |sent, sender| sender.send(reply.clone()).is_ok() || sent)
+        let sent = self.senders.into_iter().filter_map(|sender| sender.send(reply.clone()).ok());
+        sent.count() > 0
     }
 }
 
