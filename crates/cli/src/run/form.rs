@@ -48,7 +48,7 @@ pub(super) async fn elicit(request: CreateElicitationRequest, ui: &UiQueue) -> C
 
 async fn fill_in(form: &ElicitationSchema, head: Vec<Span>, ui: &UiQueue) -> CreateElicitationResponse {
     let mut content = BTreeMap::new();
-    for (name, field) in &form.properties {
+    for (name, field) in form.properties.iter() {
         let required = form.required.iter().flatten().any(|required| required == name);
         let mut complaint = None;
         loop {
@@ -63,7 +63,7 @@ async fn fill_in(form: &ElicitationSchema, head: Vec<Span>, ui: &UiQueue) -> Cre
                 "!" => return CreateElicitationResponse::decline(),
                 "" => match default(field) {
                     Some(value) => {
-                        content.insert(name.clone(), value);
+                        content.insert(name.to_owned(), value);
                         break;
                     }
                     None if required => complaint = Some("it needs a value".to_owned()),
@@ -71,7 +71,7 @@ async fn fill_in(form: &ElicitationSchema, head: Vec<Span>, ui: &UiQueue) -> Cre
                 },
                 line => match parse(field, line) {
                     Ok(value) => {
-                        content.insert(name.clone(), value);
+                        content.insert(name.to_owned(), value);
                         break;
                     }
                     Err(why) => complaint = Some(why),

@@ -175,19 +175,19 @@ fn fills_in_forms_and_shows_links() {
     insta::assert_snapshot!(terminal.screen(), @"
     ? The agent asks you:
     │ Tell me about your project.
-      Budget: a number
+      Name (required): text
     [Enter for none or the default, ! declines]
     ");
     for (field, answer) in [
-        ("Budget: a number", "much"),
-        ("not a number", "12.5"),
-        ("language: text", "1"),
-        ("Licence", ""),
-        ("Mail", "me@example.com"),
-        ("Members", "100"),
-        ("expected a number from 1 to 99", "7"),
         ("Name (required)", ""),
         ("it needs a value", "Duologue"),
+        ("Mail", "me@example.com"),
+        ("Licence", ""),
+        ("language: text", "1"),
+        ("Members", "100"),
+        ("expected a number from 1 to 99", "7"),
+        ("Budget: a number", "much"),
+        ("not a number", "12.5"),
         ("Public?", "n"),
         ("Systems", "1, windows"),
         ("https://example.com/login", "y"),

@@ -2,9 +2,14 @@
 //!
 //! See [Elicitation](https://agentclientprotocol.com/protocol/v1/elicitation).
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
+use std::fmt;
 
 use duologue_schema_derive::wire;
+use serde::de::{MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::wire::schema_of;
 
 /// The fields of a form.
 #[wire]
@@ -20,10 +25,115 @@ pub struct ElicitationSchema {
     pub description: Option<String>,
     /// The fields by name.
     #[wire(default, always)]
-    pub properties: BTreeMap<String, ElicitationPropertySchema>,
+    pub properties: FormFields,
     /// The fields that must be filled in.
     pub required: Option<Vec<String>>,
 }
+
+/// The fields of a form by name, in the order in which the client shows them.
+///
+/// ```
+/// use duologue_schema::{BooleanPropertySchema, ElicitationSchema, StringPropertySchema};
+///
+/// let form = ElicitationSchema::new().properties([
+///     ("name", StringPropertySchema::new().into()),
+///     ("admin", BooleanPropertySchema::new().into()),
+/// ]);
+/// assert_eq!(form.properties.names().collect::<Vec<_>>(), ["name", "admin"]);
+/// ```
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct FormFields(Vec<(String, ElicitationPropertySchema)>);
+
+impl FormFields {
+    /// Returns true if there are no fields.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Returns the number of fields.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Returns the field with this name. It takes linear time.
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<&ElicitationPropertySchema> {
+        self.0.iter().find(|(known, _)| known == name).map(|(_, field)| field)
+    }
+
+    /// Returns the fields with their names, in order.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &ElicitationPropertySchema)> {
+        self.0.iter().map(|(name, field)| (name.as_str(), field))
+    }
+
+    /// Returns the names in order.
+    pub fn names(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|(name, _)| name.as_str())
+    }
+}
+
+/// Of fields with the same name, the last one replaces the others, at the place of the first.
+impl<K: Into<String>> FromIterator<(K, ElicitationPropertySchema)> for FormFields {
+    fn from_iter<I: IntoIterator<Item = (K, ElicitationPropertySchema)>>(fields: I) -> Self {
+        let mut all: Vec<(String, ElicitationPropertySchema)> = Vec::new();
+        let mut places = HashMap::new();
+        for (name, field) in fields {
+            let name = name.into();
+            match places.get(&name) {
+                Some(&place) => all[place] = (name, field),
+                None => {
+                    places.insert(name.clone(), all.len());
+                    all.push((name, field));
+                }
+            }
+        }
+        FormFields(all)
+    }
+}
+
+/// Lets a setter accept `[("name", StringPropertySchema::new().into())]`.
+impl<K: Into<String>, const N: usize> From<[(K, ElicitationPropertySchema); N]> for FormFields {
+    fn from(fields: [(K, ElicitationPropertySchema); N]) -> Self {
+        fields.into_iter().collect()
+    }
+}
+
+impl IntoIterator for FormFields {
+    type Item = (String, ElicitationPropertySchema);
+    type IntoIter = std::vec::IntoIter<Self::Item>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.0.into_iter()
+    }
+}
+
+impl Serialize for FormFields {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.iter())
+    }
+}
+
+impl<'de> Deserialize<'de> for FormFields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct FieldsVisitor;
+        impl<'de> Visitor<'de> for FieldsVisitor {
+            type Value = FormFields;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a map")
+            }
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<FormFields, A::Error> {
+                std::iter::from_fn(|| map.next_entry::<String, _>().transpose()).collect()
+            }
+        }
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+schema_of!(inline FormFields, "FormFields", |generator| {
+    generator.subschema_for::<std::collections::BTreeMap<String, ElicitationPropertySchema>>()
+});
 
 /// The type of a form.
 #[wire]
@@ -193,4 +303,22 @@ pub struct StringMultiSelectItems {
 pub struct TitledMultiSelectItems {
     /// The choices.
     pub any_of: Vec<EnumOption>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_fields_of_a_form_keep_their_order() {
+        let json = r#"{"type":"object","properties":{"z":{"type":"string"},"a":{"type":"boolean"},"m":{"type":"number"}}}"#;
+        let form: ElicitationSchema = serde_json::from_str(json).unwrap();
+        assert_eq!(form.properties.names().collect::<Vec<_>>(), ["z", "a", "m"]);
+        assert_eq!(serde_json::to_string(&form).unwrap(), json);
+
+        let repeated = r#"{"z":{"type":"string"},"a":{"type":"boolean"},"z":{"type":"number"}}"#;
+        let fields: FormFields = serde_json::from_str(repeated).unwrap();
+        assert_eq!(fields.names().collect::<Vec<_>>(), ["z", "a"]);
+        assert!(matches!(fields.get("z"), Some(ElicitationPropertySchema::Number(_))));
+    }
 }

@@ -1,6 +1,5 @@
 //! Scenarios that send requests to the client: permissions, files, terminals, forms and extensions.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use duologue_agent::schema::{
@@ -182,10 +181,7 @@ fn form() -> ElicitationSchema {
             .into(),
         ),
     ];
-    let mut form = ElicitationSchema::new().title("A project").required(vec!["name".into()]);
-    form.properties =
-        fields.map(|(name, field)| (name.to_owned(), field)).into_iter().collect::<BTreeMap<_, _>>();
-    form
+    ElicitationSchema::new().title("A project").properties(fields).required(vec!["name".into()])
 }
 
 pub(super) async fn extension(turn: &ScenarioTurn<'_>) -> Result<()> {

@@ -343,12 +343,8 @@ impl Interop {
             ("keen", BooleanPropertySchema::new().default(true).into()),
             ("tags", MultiSelectPropertySchema::new(tags).min_items(1).into()),
         ];
-        let form = ElicitationSchema::new()
-            .title("About you")
-            .properties(
-                fields.map(|(name, field)| (name.to_owned(), field)).into_iter().collect::<BTreeMap<_, _>>(),
-            )
-            .required(vec!["name".to_owned()]);
+        let form =
+            ElicitationSchema::new().title("About you").properties(fields).required(vec!["name".to_owned()]);
         let scope = ElicitationSessionScope::new(turn.id().clone()).tool_call_id("call-3");
         let request = CreateElicitationRequest::new("Who are you?", ElicitationFormMode::new(scope, form));
         let answers: [(&str, ElicitationContentValue); 5] = [
