@@ -66,6 +66,7 @@ fn limits_of_code() -> BTreeMap<String, String> {
         limits::QUESTION_PATHS,
         limits::READ_BYTES,
         limits::TERMINALS,
+        limits::TERMINALS_TOGETHER,
         limits::TERMINAL_OUTPUT,
         limits::MOST_TERMINAL_OUTPUT,
         exchange::limits::MESSAGE_BYTES,

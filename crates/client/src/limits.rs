@@ -47,8 +47,11 @@ pub const SCAN_BYTES: u64 = 1024 * MIB as u64;
 pub const FILE_THREADS: usize = 4;
 /// The most paths of a tool call that [`Permissions`](crate::Permissions) look up.
 pub const QUESTION_PATHS: usize = 256;
-/// The most open terminals, see [`LocalHost::max_terminals`](crate::LocalHost::max_terminals).
+/// The most open terminals of a connection, see [`LocalHost::max_terminals`](crate::LocalHost::max_terminals).
 pub const TERMINALS: usize = 64;
+/// The most open terminals of all connections of a host, see
+/// [`LocalHost::max_terminals_together`](crate::LocalHost::max_terminals_together).
+pub const TERMINALS_TOGETHER: usize = 256;
 /// The bytes of a terminal's output that are kept by default.
 pub const TERMINAL_OUTPUT: usize = MIB;
 /// The most bytes of a terminal's output that are kept. Escaped as JSON the output is at most six times as long, which

@@ -71,7 +71,11 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "further paths of a question count as unknown: outside every allowed folder, inside every denied one",
     ),
     ("limits::READ_BYTES", "the read is rejected; `LocalHost::max_read`"),
-    ("limits::TERMINALS", "the next program is rejected; `LocalHost::max_terminals`"),
+    ("limits::TERMINALS", "the next program of the connection is rejected; `LocalHost::max_terminals`"),
+    (
+        "limits::TERMINALS_TOGETHER",
+        "the next program of any connection of the host is rejected; `LocalHost::max_terminals_together`",
+    ),
     ("limits::TERMINAL_OUTPUT", "the oldest output is evicted; the agent may set another number"),
     ("limits::MOST_TERMINAL_OUTPUT", "the highest number that it gets"),
     (

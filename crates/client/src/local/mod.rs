@@ -28,7 +28,7 @@ use tokio::time::Instant;
 use crate::context::{ConnectionId, HostContext};
 use crate::fair::{FairSemaphore, Permit};
 use crate::host::{Host, HostResult};
-use crate::limits::{FILE_THREADS, READ_BYTES, SCAN_BYTES, TERMINALS};
+use crate::limits::{FILE_THREADS, READ_BYTES, SCAN_BYTES};
 use folders::{AllowedFolders, FileError, SessionKey};
 pub use permissions::Permissions;
 use read::{LineRange, Slice, TextRead};
@@ -130,7 +130,7 @@ impl LocalHost {
         let host = LocalHost {
             folders: Arc::default(),
             permissions: Permissions::new(),
-            terminals: Some(TerminalTable::new(TERMINALS)),
+            terminals: Some(TerminalTable::new()),
             writes: true,
             max_read: READ_BYTES,
             max_scan: SCAN_BYTES,
@@ -165,9 +165,21 @@ impl LocalHost {
         self
     }
 
-    /// Sets the most terminals at once, 64 by default.
+    /// Sets the most terminals of a connection at once, 64 by default. A number above that of
+    /// [`max_terminals_together`](Self::max_terminals_together) raises it.
     pub fn max_terminals(mut self, most: usize) -> Self {
-        self.terminals = self.terminals.map(|_| TerminalTable::new(most));
+        if let Some(terminals) = &mut self.terminals {
+            terminals.most = most;
+            terminals.most_together = terminals.most_together.max(most);
+        }
+        self
+    }
+
+    /// Sets the most terminals of all connections of this host at once, 256 by default.
+    pub fn max_terminals_together(mut self, most: usize) -> Self {
+        if let Some(terminals) = &mut self.terminals {
+            terminals.most_together = most;
+        }
         self
     }
 
@@ -260,14 +272,14 @@ impl Host for LocalHost {
         let terminals = self.terminals::<CreateTerminalRequest>()?;
         let session = SessionKey::of(context, &request.session_id);
         let (folders, key, cwd) = (self.folders.clone(), session.clone(), request.cwd.clone());
-        let room = terminals.reserve()?;
+        let place = terminals.reserve(context.connection_id())?;
         let cwd = self.threads.run(context.connection_id(), move || match cwd {
             None => folders.home(&key),
             Some(cwd) => folder(&folders, &key, &cwd).map(|()| cwd),
         });
         let output_limit = request.output_byte_limit;
-        let program = program::start(request, cwd.await?, room.clone()).await?;
-        let terminal = terminals.open(session.clone(), output_limit, room, program);
+        let program = program::start(request, cwd.await?, place.clone()).await?;
+        let terminal = terminals.open(session.clone(), output_limit, place, program);
         // The connection may have ended before the terminal was registered. Its end removes the session first.
         if self.folders.of(&session).is_none() {
             terminals.take(&session, &terminal)?.kill().await;

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use duologue_rpc::Lock;
 use duologue_schema::{CreateTerminalRequest, Error as WireError};
 use tokio::io::AsyncRead;
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 
 use super::system;
 use crate::host::HostResult;
@@ -47,7 +47,7 @@ struct State {
 pub(super) async fn start(
     request: CreateTerminalRequest,
     cwd: PathBuf,
-    room: Arc<OwnedSemaphorePermit>,
+    room: impl Send + 'static,
 ) -> HostResult<Program> {
     let (sender, started) = oneshot::channel();
     let program = request.command.clone();

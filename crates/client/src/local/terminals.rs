@@ -8,22 +8,50 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use duologue_rpc::Lock;
 use duologue_schema::{Error as WireError, TerminalExitStatus, TerminalId, TerminalOutputResponse};
 use tokio::io::AsyncReadExt;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, watch};
+use tokio::sync::{Notify, watch};
 
 use super::folders::SessionKey;
 use super::program::Program;
 use super::system;
 use crate::context::ConnectionId;
 use crate::host::HostResult;
-use crate::limits::{MOST_TERMINAL_OUTPUT, REAP, TERMINAL_OUTPUT};
+use crate::limits::{MOST_TERMINAL_OUTPUT, REAP, TERMINAL_OUTPUT, TERMINALS, TERMINALS_TOGETHER};
 use crate::output_tail::{LAST_OUTPUT, LAST_ROUNDS, OutputTail};
 
 /// The terminals of a host. Dropping the table kills their programs.
 #[derive(Debug)]
 pub(super) struct TerminalTable {
     open: Mutex<HashMap<TerminalId, Arc<LocalTerminal>>>,
-    room: Arc<Semaphore>,
-    most: usize,
+    counts: TerminalCounts,
+    /// The most terminals of one connection.
+    pub(super) most: usize,
+    /// The most terminals of all connections.
+    pub(super) most_together: usize,
+}
+
+/// The number of terminals of each connection that has any.
+type TerminalCounts = Arc<Mutex<HashMap<ConnectionId, usize>>>;
+
+/// The place of a terminal among those of its connection, which is free again when the last clone is dropped.
+#[derive(Clone, Debug)]
+pub(super) struct TerminalPlace(#[expect(dead_code, reason = "dropped")] Arc<CountedTerminal>);
+
+#[derive(Debug)]
+struct CountedTerminal {
+    connection: ConnectionId,
+    counts: TerminalCounts,
+}
+
+impl Drop for CountedTerminal {
+    fn drop(&mut self) {
+        let mut counts = self.counts.lock_unpoisoned();
+        if let Some(count) = counts.get_mut(&self.connection) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.connection);
+            }
+        }
+    }
 }
 
 /// A program with its output. It runs or has exited.
@@ -34,26 +62,40 @@ pub(super) struct LocalTerminal {
     /// `Some` after the program has exited and its output was read.
     exit: watch::Sender<Option<TerminalExitStatus>>,
     kill: Notify,
-    _room: Arc<OwnedSemaphorePermit>,
+    _place: TerminalPlace,
 }
 
 impl TerminalTable {
-    pub(super) fn new(most: usize) -> Self {
-        let room = Arc::new(Semaphore::new(most.min(Semaphore::MAX_PERMITS)));
-        TerminalTable { open: Mutex::default(), room, most }
+    pub(super) fn new() -> Self {
+        TerminalTable {
+            open: Mutex::default(),
+            counts: TerminalCounts::default(),
+            most: TERMINALS,
+            most_together: TERMINALS_TOGETHER,
+        }
     }
 
     fn table(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<LocalTerminal>>> {
         self.open.lock_unpoisoned()
     }
 
-    /// Reserves a permit for another terminal.
-    pub(super) fn reserve(&self) -> HostResult<Arc<OwnedSemaphorePermit>> {
-        self.room.clone().try_acquire_owned().map(Arc::new).map_err(|_| {
-            let most = self.most;
-            WireError::internal(format!("too many terminals are open ({most}); release one first"))
-                .data("the limit is LocalHost::max_terminals")
-        })
+    /// Reserves the place of another terminal.
+    pub(super) fn reserve(&self, connection: ConnectionId) -> HostResult<TerminalPlace> {
+        let mut counts = self.counts.lock_unpoisoned();
+        // A connection is in the table only while it has a terminal, so this sum is short.
+        let together: usize = counts.values().sum();
+        let full = |most: usize, whose: &str, setting: &str| {
+            let message = format!("too many terminals are open{whose} ({most}); release one first");
+            Err(WireError::internal(message).data(format!("the limit is LocalHost::{setting}")))
+        };
+        if counts.get(&connection).is_some_and(|count| *count >= self.most) || self.most == 0 {
+            return full(self.most, "", "max_terminals");
+        }
+        if together >= self.most_together {
+            return full(self.most_together, " in all connections", "max_terminals_together");
+        }
+        *counts.entry(connection).or_default() += 1;
+        Ok(TerminalPlace(Arc::new(CountedTerminal { connection, counts: self.counts.clone() })))
     }
 
     /// Opens the terminal of a program.
@@ -61,7 +103,7 @@ impl TerminalTable {
         &self,
         session: SessionKey,
         output_limit: Option<u64>,
-        room: Arc<OwnedSemaphorePermit>,
+        place: TerminalPlace,
         program: Program,
     ) -> TerminalId {
         // Unique in the whole program, because an editor can show terminals of several agents.
@@ -74,7 +116,7 @@ impl TerminalTable {
             output: Mutex::new(OutputTail::new(limit)),
             exit: watch::Sender::new(None),
             kill: Notify::new(),
-            _room: room,
+            _place: place,
         });
         tokio::spawn(terminal.clone().run(program));
         let id = TerminalId::new(format!("terminal-{}", NUMBER.fetch_add(1, Relaxed)));

@@ -196,6 +196,29 @@ async fn a_host_serves_one_connection_after_the_other() {
     .await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn terminals_are_limited_for_each_connection_and_for_all() {
+    in_time(async {
+        let desk = Desk::new();
+        let host = Arc::new(desk.host().max_terminals(2).max_terminals_together(3));
+        let mut first = Agent::of(host.clone(), desk.root()).await;
+        let mut second = Agent::of(host.clone(), desk.root()).await;
+        let sleep = || json!({"command": "sleep 60"});
+        let terminal = first.ask("terminal/create", sleep()).await.expect("a terminal");
+        first.ask("terminal/create", sleep()).await.expect("a terminal");
+        let refused = first.ask("terminal/create", sleep()).await.expect_err("refused");
+        refused.says(INTERNAL, "too many terminals are open (2); release one first");
+        second.ask("terminal/create", sleep()).await.expect("the other connection has terminals of its own");
+        let refused = second.ask("terminal/create", sleep()).await.expect_err("refused");
+        refused.says(INTERNAL, "too many terminals are open in all connections (3); release one first");
+        first.ask("terminal/release", terminal).await.expect("released");
+        second.ask("terminal/create", sleep()).await.expect("a terminal");
+        first.connection.close().await;
+        second.connection.close().await;
+    })
+    .await;
+}
+
 /// Two agents that call their sessions the same, as many do.
 #[tokio::test(flavor = "multi_thread")]
 async fn connections_of_one_host_share_neither_folders_nor_answers_nor_terminals() {
