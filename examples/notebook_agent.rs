@@ -81,12 +81,9 @@ impl Agent for Notebook {
     }
 
     async fn list_sessions(&self, _: &Context, request: ListSessionsRequest) -> Result<ListSessionsResponse> {
-        if request.cursor.is_some() {
-            return Err(Error::invalid_params("there is one page only"));
-        }
         let sessions = locked(&self.sessions);
         let infos = sessions.iter().map(|(id, (cwd, _))| SessionInfo::new(id.clone(), cwd.clone()));
-        Ok(ListSessionsResponse::new(infos.collect::<Vec<_>>()))
+        Ok(request.page(infos, 50)?)
     }
 
     async fn set_mode(&self, _: &Context, session: &Session, request: SetSessionModeRequest) -> Result<()> {

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use duologue_schema_derive::wire;
 
-use crate::{McpServer, SessionConfigOption, SessionId, SessionModeState};
+use crate::{Error, McpServer, SessionConfigOption, SessionId, SessionModeState};
 
 /// The params of `session/new`, which creates a session.
 #[wire]
@@ -117,6 +117,48 @@ pub struct ListSessionsRequest {
     pub cwd: Option<PathBuf>,
     /// The `next_cursor` of the previous page.
     pub cursor: Option<String>,
+}
+
+impl ListSessionsRequest {
+    /// Returns the page that was requested: at most `most` of these sessions of an agent (at least one), without those of other
+    /// directories. The cursor of a page is the id of its last session, so sessions that begin or end meanwhile do
+    /// not shift the next page. The order must not change from one request to the next.
+    ///
+    /// ```
+    /// use duologue_schema::{ListSessionsRequest, SessionInfo};
+    ///
+    /// let known = || ["c", "b", "a"].map(|id| SessionInfo::new(id, "/project"));
+    /// let first = ListSessionsRequest::new().page(known(), 2)?;
+    /// assert_eq!(first.sessions.len(), 2);
+    /// let second = ListSessionsRequest::new().cursor(first.next_cursor.unwrap()).page(known(), 2)?;
+    /// assert_eq!((second.sessions.len(), second.next_cursor), (1, None));
+    /// assert!(ListSessionsRequest::new().cursor("unknown").page(known(), 2).is_err());
+    /// # Ok::<(), duologue_schema::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// `-32602` (invalid params) for a cursor that is no session of the list, for example because it was deleted. The
+    /// client has to begin again.
+    pub fn page(
+        &self,
+        sessions: impl IntoIterator<Item = SessionInfo>,
+        most: usize,
+    ) -> Result<ListSessionsResponse, Error> {
+        let of_cwd = |session: &SessionInfo| self.cwd.as_ref().is_none_or(|cwd| session.cwd == *cwd);
+        let mut sessions = sessions.into_iter().filter(of_cwd);
+        if let Some(cursor) = &self.cursor
+            && !sessions.any(|session| session.session_id.as_str() == cursor)
+        {
+            let message = "the cursor is not that of a page of this list; begin without a cursor";
+            return Err(Error::invalid_params(message));
+        }
+        let page: Vec<SessionInfo> = sessions.by_ref().take(most.max(1)).collect();
+        let last = page.last().map(|session| session.session_id.to_string());
+        let mut response = ListSessionsResponse::new(page);
+        response.next_cursor = last.filter(|_| sessions.next().is_some());
+        Ok(response)
+    }
 }
 
 /// The answer to `session/list`.
