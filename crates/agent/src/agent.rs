@@ -4,16 +4,16 @@ use std::future::Future;
 use std::sync::Arc;
 
 use duologue_schema::{
-    AgentCapabilities, AuthMethod, AuthenticateRequest, ContentBlock, DeleteSessionRequest,
-    Error as WireError, Implementation, InitializeRequest, InitializeResponse, ListSessionsRequest,
-    ListSessionsResponse, Request, SessionConfigOption, SessionId, SessionModeState,
-    SetSessionConfigOptionRequest, SetSessionModeRequest, StopReason,
+    AgentCapabilities, AuthMethod, AuthenticateRequest, ContentBlock, DeleteSessionRequest, Implementation,
+    InitializeRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse, SessionConfigOption,
+    SessionId, SessionModeState, SetSessionConfigOptionRequest, SetSessionModeRequest, StopReason,
 };
 
 use crate::context::Context;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::session::Session;
 use crate::turn::Turn;
+use crate::unhandled::unhandled;
 
 /// An agent. Only [`prompt`](Agent::prompt) has to be implemented.
 ///
@@ -25,7 +25,9 @@ use crate::turn::Turn;
 /// order of updates and responses, and checks of paths and capabilities.
 ///
 /// Methods for optional features respond with `-32601` by default. A client calls them only if
-/// [`capabilities`](Agent::capabilities) advertises them.
+/// [`capabilities`](Agent::capabilities) advertises them. `initialize` fails if it would advertise a method that the agent
+/// has not implemented. The opposite is allowed, because the capabilities can depend on the client: a method that is
+/// implemented but not advertised is not called by clients that keep to the protocol.
 ///
 /// A method for a request gets its [`Context`], then the session, then the params. In [`prompt`](Agent::prompt) the
 /// [`Turn`] has the context, and the methods for `initialize` and for new ids have none. A method without params has all of
@@ -135,6 +137,7 @@ pub trait Agent: Send + Sync + 'static {
     }
 
     /// Returns one page of the known sessions. Advertise it with `session_capabilities.list`.
+    /// [`ListSessionsRequest::page`] cuts the page from a list.
     fn list_sessions(
         &self,
         context: &Context,
@@ -240,10 +243,6 @@ passed_on! {
     ) -> Vec<SessionConfigOption>;
     async fn authenticate(context: &Context, request: AuthenticateRequest) -> ();
     async fn logout(context: &Context) -> ();
-}
-
-fn unhandled<R: Request, T: Send>() -> impl Future<Output = Result<T>> + Send {
-    std::future::ready(Err(Error::Response(WireError::method_not_found(R::METHOD))))
 }
 
 /// The modes and options of a new or restored session.

@@ -23,6 +23,7 @@ mod session_table;
 mod settings;
 mod tool_call;
 mod turn;
+mod unhandled;
 mod updates;
 
 pub use agent::{Agent, Prompt, SessionSetup};

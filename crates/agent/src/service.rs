@@ -28,6 +28,7 @@ use crate::session::{QueueTicket, Reservation, Session, SessionMemory, SessionPa
 use crate::session_table::SessionTable;
 use crate::settings::{ModeMirror, ModeSource};
 use crate::turn::Turn;
+use crate::unhandled::check_capabilities;
 
 /// Creates the [`SessionParams`] from a request that creates or restores a session.
 macro_rules! params {
@@ -300,6 +301,7 @@ impl<A: Agent> Shared<A> {
             // The protocol allows terminal logins only for clients that advertise them.
             response.auth_methods.retain(|method| !matches!(method, AuthMethod::Terminal(_)));
         }
+        check_capabilities::<A>(&response).inspect_err(|error| tracing::error!("{error}"))?;
         Ok(response)
     }
 

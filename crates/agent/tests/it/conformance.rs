@@ -4,11 +4,11 @@
 use std::time::Duration;
 
 use duologue_agent::schema::{
-    AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, CompactionStatus, CompactionUpdate,
-    CreateElicitationResponse, CreateTerminalRequest, DeleteSessionRequest, ElicitationSchema,
-    InitializeRequest, Notice, NoticeSeverity, SessionCapabilities, SessionCloseCapabilities,
-    SessionConfigOption, SessionConfigSelectOption, SessionDeleteCapabilities, SessionId, SessionUpdate,
-    SetSessionModeRequest, ToolCallUpdate,
+    AgentCapabilities, AuthMethod, AuthMethodAgent, AuthMethodTerminal, AuthenticateRequest,
+    CompactionStatus, CompactionUpdate, CreateElicitationResponse, CreateTerminalRequest,
+    DeleteSessionRequest, ElicitationSchema, InitializeRequest, Notice, NoticeSeverity, SessionCapabilities,
+    SessionCloseCapabilities, SessionConfigOption, SessionConfigSelectOption, SessionDeleteCapabilities,
+    SessionId, SessionUpdate, SetSessionModeRequest, ToolCallUpdate,
 };
 use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
 use serde_json::{Value, json};
@@ -46,6 +46,10 @@ impl Agent for Conforming {
     fn auth_methods(&self, _: &InitializeRequest) -> Vec<AuthMethod> {
         let terminal = AuthMethod::Terminal(Box::new(AuthMethodTerminal::new("tty", "In a terminal")));
         vec![terminal, AuthMethod::Agent(AuthMethodAgent::new("key", "By key"))]
+    }
+
+    async fn authenticate(&self, _: &Context, _: AuthenticateRequest) -> Result<()> {
+        Ok(())
     }
 
     /// Fails after ten seconds in a folder named `fails`.

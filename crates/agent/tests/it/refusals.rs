@@ -1,8 +1,13 @@
 //! Errors of the client to requests of the agent, and errors of the agent, as the client receives them.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_agent::schema::{CreateTerminalRequest, Request, ToolCallUpdate};
+use duologue_agent::schema::{
+    AgentAuthCapabilities, AgentCapabilities, AuthMethod, AuthMethodAgent, CreateTerminalRequest,
+    InitializeRequest, LogoutCapabilities, Request, SessionCapabilities, SessionCloseCapabilities,
+    SessionDeleteCapabilities, SessionListCapabilities, SessionResumeCapabilities, ToolCallUpdate,
+};
 use duologue_agent::{Agent, Error, Prompt, Result, StopReason, Turn, serve};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -132,6 +137,65 @@ async fn messages_for_developers_are_details() {
             let found = error["data"]["detail"].as_str();
             assert_eq!(found.is_some(), detail.is_some(), "{answer}");
             assert!(found.unwrap_or_default().contains(detail.unwrap_or_default()), "{answer}");
+        }
+    })
+    .await;
+}
+
+/// Advertises a method that it has not implemented.
+struct Contradicting(&'static str);
+
+impl Agent for Contradicting {
+    fn capabilities(&self) -> AgentCapabilities {
+        let (all, session) = (AgentCapabilities::new(), SessionCapabilities::new());
+        match self.0 {
+            "loadSession" => all.load_session(true),
+            "sessionCapabilities.resume" => {
+                all.session_capabilities(session.resume(SessionResumeCapabilities::new()))
+            }
+            "sessionCapabilities.list" => {
+                all.session_capabilities(session.list(SessionListCapabilities::new()))
+            }
+            "sessionCapabilities.close" => {
+                all.session_capabilities(session.close(SessionCloseCapabilities::new()))
+            }
+            "sessionCapabilities.delete" => {
+                all.session_capabilities(session.delete(SessionDeleteCapabilities::new()))
+            }
+            "auth.logout" => all.auth(AgentAuthCapabilities::new().logout(LogoutCapabilities::new())),
+            _ => all,
+        }
+    }
+
+    fn auth_methods(&self, _: &InitializeRequest) -> Vec<AuthMethod> {
+        let is_offered = self.0 == "a login method of type agent";
+        is_offered.then(|| AuthMethodAgent::new("key", "By key").into()).into_iter().collect()
+    }
+
+    async fn prompt(&self, _: &Turn, _: Prompt) -> Result<StopReason> {
+        Ok(StopReason::EndTurn)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_capability_without_its_method_fails_initialize() {
+    in_time(async {
+        for (capability, method) in [
+            ("loadSession", "load_session"),
+            ("sessionCapabilities.resume", "resume_session"),
+            ("sessionCapabilities.list", "list_sessions"),
+            ("sessionCapabilities.close", "close_session"),
+            ("sessionCapabilities.delete", "delete_session"),
+            ("auth.logout", "logout"),
+            ("a login method of type agent", "authenticate"),
+        ] {
+            let (transport, mut client) = Wire::Memory.scripted();
+            // In an `Arc`, which passes the methods on.
+            tokio::spawn(serve(Arc::new(Contradicting(capability)), transport));
+            let answer = client.request("initialize", json!({"protocolVersion": 1})).await;
+            let expected =
+                format!("the agent advertises {capability}, but does not implement Agent::{method}");
+            assert_eq!(answer["error"]["message"], json!(expected), "{answer}");
         }
     })
     .await;
