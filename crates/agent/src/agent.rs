@@ -167,6 +167,10 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Switches the mode. Advertise modes by returning them from [`new_session`](Agent::new_session). An id that
     /// was not offered is rejected before this is called.
+    ///
+    /// To choose another mode or to keep the old one, call [`Session::mode_changed`] with it. It stays the current mode, and
+    /// `session/set_mode` fails, because its response cannot name a mode. The response to an option of the category
+    /// `mode` has the chosen mode. Return an error with the reason if the user should read it.
     fn set_mode(
         &self,
         context: &Context,

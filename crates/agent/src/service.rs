@@ -505,11 +505,15 @@ impl<A: Agent> Shared<A> {
             session.config_changed(options).await?;
             return session.settings().check_current_mode(&mode);
         }
+        let changes_sent = session.settings().changes_sent();
         self.agent.set_mode(context, session, request).await?;
         session.change_settings(|settings| {
-            let changed = settings.set_mode(&mode) && mirror.is_some();
+            let is_chosen = settings.changes_sent() != changes_sent;
+            let changed = !is_chosen && settings.set_mode(&mode) && mirror.is_some();
             ((), changed.then(|| ConfigOptionUpdate::new(settings.options()).into()))
-        })
+        })?;
+        // The response has no mode, so success would mean the requested one.
+        session.settings().check_current_mode(&mode)
     }
 
     async fn set_config_option(
@@ -529,9 +533,11 @@ impl<A: Agent> Shared<A> {
             let mode = SessionModeId::new(value.as_str());
             let mut request = SetSessionModeRequest::new(request.session_id, mode.clone());
             request.meta = context.meta().cloned();
+            let changes_sent = session.settings().changes_sent();
             self.agent.set_mode(context, session, request).await?;
             session.change_settings(|settings| {
-                let changed = settings.set_mode(&mode);
+                let is_chosen = settings.changes_sent() != changes_sent;
+                let changed = !is_chosen && settings.set_mode(&mode);
                 ((), changed.then(|| CurrentModeUpdate::new(mode).into()))
             })?;
         } else {

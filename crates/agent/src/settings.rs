@@ -20,6 +20,8 @@ pub(crate) struct OfferedSettings {
     modes: Option<SessionModeState>,
     options: Option<Vec<SessionConfigOption>>,
     mirror: Option<ModeMirror>,
+    /// The number of mode changes that the agent has sent.
+    changes_sent: u64,
 }
 
 /// The option of the category `mode` that has the same values as the modes.
@@ -64,6 +66,12 @@ impl OfferedSettings {
             return 0;
         }
         serialized_len(&(&self.modes, &self.options), usize::MAX).unwrap_or(0)
+    }
+
+    /// Returns the number of mode changes that the agent has sent itself. If it grows while a method of the agent runs, the
+    /// method has chosen the mode.
+    pub(crate) fn changes_sent(&self) -> u64 {
+        self.changes_sent
     }
 
     pub(crate) fn mirror(&self) -> Option<&ModeMirror> {
@@ -153,6 +161,7 @@ impl OfferedSettings {
     pub(crate) fn apply(&mut self, update: &mut SessionUpdate) -> Option<SessionUpdate> {
         match update {
             SessionUpdate::CurrentModeUpdate(update) => {
+                self.changes_sent += 1;
                 self.set_mode(&update.current_mode_id);
                 self.mirror.as_ref()?;
                 Some(SessionUpdate::ConfigOptionUpdate(ConfigOptionUpdate::new(self.options())))

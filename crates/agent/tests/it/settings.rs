@@ -43,7 +43,8 @@ impl Agent for Configured {
         let setup = SessionSetup::new();
         Ok(match session.cwd().to_str().unwrap_or_default() {
             "/offered" => setup.modes(modes()).config_options(vec![model("small"), verbose()]),
-            "/modes" => setup.modes(modes()).mirror_modes(),
+            "/modes" | "/mirrored/kept" => setup.modes(modes()).mirror_modes(),
+            "/kept" => setup.modes(modes()),
             "/both" => setup.modes(modes()).config_options(vec![model("small"), verbose()]).mirror_modes(),
             "/option" => setup.config_options(vec![model("small"), mode_option("ask")]).mirror_modes(),
             "/early" => {
@@ -75,6 +76,9 @@ impl Agent for Configured {
     async fn set_mode(&self, _: &Context, session: &Session, _: SetSessionModeRequest) -> Result<()> {
         if session.cwd().ends_with("option") {
             return Err(Error::other("the agent has options only"));
+        }
+        if session.cwd().ends_with("kept") {
+            session.mode_changed("ask").await?;
         }
         Ok(())
     }
@@ -337,6 +341,28 @@ async fn an_option_that_only_has_the_id_is_left_alone() {
         let params = json!({"sessionId": session, "modeId": "code"});
         let (updates, answer) = send(&mut client, "session/set_mode", params).await;
         assert_eq!((updates.len(), &answer["result"]), (0, &json!({})));
+    })
+    .await;
+}
+
+/// Before, the requested mode became the current one although the agent had sent another.
+#[tokio::test(start_paused = true)]
+async fn a_mode_that_the_agent_chooses_itself_stays() {
+    in_time(async {
+        for (folder, mirrored) in [("/kept", None), ("/mirrored/kept", Some("mode=ask".to_owned()))] {
+            let (mut client, session, _) = connected(folder).await;
+            let kept: Vec<String> = std::iter::once("ask".to_owned()).chain(mirrored.clone()).collect();
+            let params = json!({"sessionId": session, "modeId": "code"});
+            let (updates, answer) = send(&mut client, "session/set_mode", params).await;
+            assert_eq!(updates, kept, "{folder}");
+            assert_eq!(answer["error"]["message"], "the agent kept the mode \"ask\"", "{answer}");
+            if mirrored.is_some() {
+                let params = json!({"sessionId": session, "configId": "mode", "value": "code"});
+                let (updates, answer) = send(&mut client, "session/set_config_option", params).await;
+                assert_eq!(updates, kept);
+                assert_eq!(values(&answer["result"]["configOptions"]), ["mode=ask"], "{answer}");
+            }
+        }
     })
     .await;
 }
