@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::path::PathBuf;
 
 use duologue_schema::{
-    CreateElicitationRequest, CreateTerminalRequest, Error as WireError, ReadTextFileRequest, RelativePath,
-    Request, RequestPermissionRequest, WriteTextFileRequest, serialized_len,
+    CreateElicitationRequest, CreateTerminalRequest, Error as WireError, NotOffered, ReadTextFileRequest,
+    RelativePath, Request, RequestPermissionRequest, WriteTextFileRequest, serialized_len,
 };
 use serde_json::json;
 
@@ -195,6 +195,13 @@ fn feature(capability: &str) -> Option<&'static str> {
 impl From<WireError> for Error {
     fn from(error: WireError) -> Self {
         Error::Response(error)
+    }
+}
+
+/// The client receives `-32602`.
+impl From<NotOffered> for Error {
+    fn from(error: NotOffered) -> Self {
+        Error::invalid_params(error.to_string())
     }
 }
 

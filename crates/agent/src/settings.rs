@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use duologue_schema::{
     ConfigOptionUpdate, CurrentModeUpdate, SessionConfigId, SessionConfigKind, SessionConfigOption,
-    SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectOption, SessionMode,
-    SessionModeId, SessionModeState, SessionUpdate, SetSessionConfigOptionRequest, serialized_len,
+    SessionConfigOptionCategory, SessionConfigSelectOption, SessionMode, SessionModeId, SessionModeState,
+    SessionUpdate, SetSessionConfigOptionRequest, serialized_len,
 };
 
 use crate::agent::SessionSetup;
@@ -85,11 +85,11 @@ impl OfferedSettings {
 
     /// Fails for a mode that was not offered, if any was.
     pub(crate) fn check_mode(&self, mode: &SessionModeId) -> Result<()> {
-        let offered = self.modes.iter().flat_map(|modes| &modes.available_modes).map(|mode| mode.id.as_str());
-        check("mode", mode.as_str(), offered)
+        let modes = self.modes.iter().find(|modes| !modes.available_modes.is_empty());
+        modes.map_or(Ok(()), |modes| Ok(modes.check(mode)?))
     }
 
-    /// Fails if the agent kept another mode.
+    /// Fails if the agent kept or chose another mode.
     pub(crate) fn check_current_mode(&self, mode: &SessionModeId) -> Result<()> {
         match &self.modes {
             Some(modes) if modes.current_mode_id != *mode => {
@@ -101,26 +101,9 @@ impl OfferedSettings {
 
     /// Fails for an option or a value that was not offered, if any was.
     pub(crate) fn check_option(&self, request: &SetSessionConfigOptionRequest) -> Result<()> {
-        let Some(options) = self.options.as_ref().filter(|options| !options.is_empty()) else {
-            return Ok(());
-        };
-        let id = request.config_id.as_str();
-        check("option", id, options.iter().map(|option| option.id.as_str()))?;
-        let Some(option) = options.iter().find(|option| option.id == request.config_id) else {
-            return Ok(());
-        };
-        match (&option.kind, &request.value) {
-            (SessionConfigKind::Select(select), SessionConfigOptionValue::ValueId(value)) => {
-                let offered = select.options.values().map(|option| option.value.as_str());
-                check(&format!("value of option {id}"), value.as_str(), offered)
-            }
-            (SessionConfigKind::Select(_), _) => {
-                Err(Error::invalid_params(format!("option {id} needs the id of a value, not a boolean")))
-            }
-            (SessionConfigKind::Boolean(_), SessionConfigOptionValue::ValueId(_)) => {
-                Err(Error::invalid_params(format!("option {id} needs a boolean")))
-            }
-            _ => Ok(()),
+        match self.options.as_deref() {
+            None | Some([]) => Ok(()),
+            Some(options) => Ok(SessionConfigOption::check(options, &request.config_id, &request.value)?),
         }
     }
 
@@ -238,21 +221,4 @@ fn modes_of(option: &SessionConfigOption) -> Option<SessionModeState> {
         mode
     });
     Some(SessionModeState::new(select.current_value.as_str(), modes.collect::<Vec<_>>()))
-}
-
-/// Fails if `id` is not one of the offered ids and there are any.
-fn check<'a>(kind: &str, id: &str, offered: impl Iterator<Item = &'a str>) -> Result<()> {
-    let mut ids: Vec<&str> = Vec::new();
-    for known in offered {
-        if known == id {
-            return Ok(());
-        }
-        ids.push(known);
-    }
-    if ids.is_empty() {
-        return Ok(());
-    }
-    // An id may be as long as a line. The response quotes only its start.
-    let shown: String = id.chars().take(120).collect();
-    Err(Error::invalid_params(format!("unknown {kind}: {shown:?}; this session offers {}", ids.join(", "))))
 }

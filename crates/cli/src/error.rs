@@ -42,9 +42,6 @@ pub(crate) enum Error {
     /// A request that the agent does not support, and the capability that it would have to advertise.
     #[error("{0}")]
     NotAdvertised(String),
-    /// A mode, an option or a value that the agent does not offer, and those that it does.
-    #[error("{0}")]
-    NotOffered(String),
     /// A mistake on the command line.
     #[error("{0}")]
     Usage(String),
@@ -62,7 +59,7 @@ impl Error {
         match self {
             Error::Agent(error) => of_client(error),
             Error::Exchange(error) => of_exchange(error),
-            Error::Login(_) | Error::NotOffered(_) => Exit::Found,
+            Error::Login(_) => Exit::Found,
             Error::NotAdvertised(_) | Error::Dialogue(dialogue::Error::NotSupported) => Exit::NotAdvertised,
             Error::Dialogue(error) => of_dialogue(error),
             Error::Serve(_) | Error::Start(_) => Exit::Agent,
@@ -76,7 +73,7 @@ impl Error {
 fn of_client(error: &ClientError) -> Exit {
     match error {
         // The agent answered with an error.
-        ClientError::Response(_) | ClientError::AuthRequired { .. } | ClientError::NotOffered { .. } => {
+        ClientError::Response(_) | ClientError::AuthRequired { .. } | ClientError::NotOffered(_) => {
             Exit::Found
         }
         ClientError::NotSupported { .. } => Exit::NotAdvertised,

@@ -5,7 +5,7 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use duologue_rpc::Closed;
-use duologue_schema::{AuthMethod, Error as WireError, ErrorCode, ProtocolVersion, printable};
+use duologue_schema::{AuthMethod, Error as WireError, ErrorCode, NotOffered, ProtocolVersion, printable};
 
 /// An error of a request to the agent, or of its start.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -59,15 +59,8 @@ pub enum Error {
         capability: &'static str,
     },
     /// The session has no such mode, config option or value. Nothing was sent.
-    #[error("the session has no {what} {}; it has {}", printable(id), offered_ids(offered))]
-    NotOffered {
-        /// The kind of setting, for the message.
-        what: &'static str,
-        /// The id or value of the request.
-        id: String,
-        /// The ids or values that the session has.
-        offered: Vec<String>,
-    },
+    #[error(transparent)]
+    NotOffered(#[from] NotOffered),
     /// Another turn is running in the session. Finish or cancel it first.
     #[error("a turn is already running in this session; finish, cancel or drop it first")]
     Busy,
@@ -121,14 +114,6 @@ impl std::fmt::Display for AgentExited {
 }
 
 impl std::error::Error for AgentExited {}
-
-/// Lists ids for an error message, but not all of very many.
-fn offered_ids(offered: &[String]) -> String {
-    const SHOWN: usize = 20;
-    let shown: Vec<_> = offered.iter().take(SHOWN).map(|id| printable(id)).collect();
-    let rest = if offered.len() > SHOWN { ", …" } else { "" };
-    if shown.is_empty() { "none".to_owned() } else { format!("{}{rest}", shown.join(", ")) }
-}
 
 fn spawn_hint(error: &std::io::Error) -> &'static str {
     match error.kind() {

@@ -20,7 +20,6 @@ pub mod limits;
 mod listing;
 #[cfg(feature = "local-host")]
 mod local;
-mod offered;
 mod open_state;
 mod output_tail;
 mod process;

@@ -18,7 +18,6 @@ use tokio::sync::oneshot;
 
 use crate::connection::{Connection, ConnectionInner, WithdrawOnDrop};
 use crate::error::{Error, Result};
-use crate::offered::{check_mode, check_option};
 use crate::open_state::RestoreTicket;
 use crate::prompt::PromptBuilder;
 use crate::request::RequestBuilder;
@@ -433,7 +432,10 @@ impl Session {
     /// As [the type](Self#cancel-safety).
     pub fn set_mode(&self, mode: impl Into<SessionModeId>) -> RequestBuilder<SetSessionModeRequest> {
         let (entry, mode) = (self.entry.clone(), mode.into());
-        let check = entry.read_state(|state| check_mode(state, &mode));
+        let check = entry.read_state(|state| match &state.modes {
+            Some(modes) => Ok(modes.check(&mode)?),
+            None => Err(Error::NotSupported { capability: "modes" }),
+        });
         let request = SetSessionModeRequest::new(self.entry.id.clone(), mode.clone());
         let switched = move |response: Option<&_>| {
             if response.is_some() {
@@ -460,7 +462,10 @@ impl Session {
         value: impl Into<SessionConfigOptionValue>,
     ) -> RequestBuilder<SetSessionConfigOptionRequest> {
         let (entry, option, value) = (self.entry.clone(), option.into(), value.into());
-        let check = entry.read_state(|state| check_option(state, &option, &value));
+        let check = entry.read_state(|state| match &*state.config_options {
+            [] => Err(Error::NotSupported { capability: "configOptions" }),
+            options => Ok(SessionConfigOption::check(options, &option, &value)?),
+        });
         let request = SetSessionConfigOptionRequest::new(self.entry.id.clone(), option, value);
         let set = move |response: Option<&SetSessionConfigOptionResponse>| {
             if let Some(response) = response {

@@ -1,10 +1,7 @@
-//! The modes and options of a session: listed, and checked before one is set.
+//! The modes and options of a session: listed and set. The client checks them before it sends them.
 
 use duologue_client::Session;
-use duologue_schema::{
-    SessionConfigKind, SessionConfigOption, SessionConfigOptionValue, SessionConfigSelect,
-    SessionConfigSelectOption, SessionConfigSelectOptions, SessionState,
-};
+use duologue_schema::{SessionConfigKind, SessionConfigOption, SessionConfigOptionValue, SessionState};
 
 use crate::error::{Error, Result};
 
@@ -19,14 +16,12 @@ pub(super) enum Setting {
 impl Setting {
     /// Sends the change, if the session offers it.
     pub(super) async fn set(&self, session: &Session) -> Result<()> {
-        let state = session.state();
         match self {
             Setting::Mode(mode) => {
-                check_mode(&state, mode)?;
                 session.set_mode(mode.as_str()).await?;
             }
             Setting::Option(id, value) => {
-                let value = option_value(&state.config_options, id, value)?;
+                let value = option_value(&session.config_options(), id, value)?;
                 session.set_config_option(id.as_str(), value).await?;
             }
         }
@@ -50,37 +45,14 @@ pub(super) fn lines(state: &SessionState) -> Vec<String> {
     lines.into_iter().map(|line| line.trim_end().to_owned()).collect()
 }
 
-fn check_mode(state: &SessionState, wanted: &str) -> Result<()> {
-    let Some(modes) = &state.modes else { return Ok(()) };
-    if modes.available_modes.iter().any(|mode| mode.id.as_str() == wanted) {
-        return Ok(());
-    }
-    let offered: Vec<_> = modes.available_modes.iter().map(|mode| mode.id.to_string()).collect();
-    Err(Error::NotOffered(format!("the agent has no mode {wanted}; it offers: {}", offered.join(", "))))
-}
-
+/// Returns the value of an option as it is sent. A boolean option is on or off.
 fn option_value(options: &[SessionConfigOption], id: &str, value: &str) -> Result<SessionConfigOptionValue> {
-    let Some(option) = options.iter().find(|known| known.id.as_str() == id) else {
-        // The client reports an agent without options.
-        if options.is_empty() {
-            return Ok(value.into());
-        }
-        let offered: Vec<_> = options.iter().map(|known| known.id.to_string()).collect();
-        let text = format!("the agent has no option {id}; it offers: {}", offered.join(", "));
-        return Err(Error::NotOffered(text));
-    };
-    match &option.kind {
-        SessionConfigKind::Boolean(_) => match value {
+    match options.iter().find(|known| known.id.as_str() == id).map(|option| &option.kind) {
+        Some(SessionConfigKind::Boolean(_)) => match value {
             "on" | "true" | "yes" | "1" => Ok(true.into()),
             "off" | "false" | "no" | "0" => Ok(false.into()),
             _ => Err(Error::Usage(format!("the option {id} is on or off, not {value}"))),
         },
-        SessionConfigKind::Select(select)
-            if !choices(select).any(|choice| choice.value.as_str() == value) =>
-        {
-            let values = values(option);
-            Err(Error::NotOffered(format!("the option {id} has no value {value}; it offers: {values}")))
-        }
         _ => Ok(value.into()),
     }
 }
@@ -89,7 +61,9 @@ fn option_value(options: &[SessionConfigOption], id: &str, value: &str) -> Resul
 fn values(option: &SessionConfigOption) -> String {
     let mark = |value: &str, is_current| format!("{value}{}", if is_current { "*" } else { "" });
     let values: Vec<_> = match &option.kind {
-        SessionConfigKind::Select(select) => choices(select)
+        SessionConfigKind::Select(select) => select
+            .options
+            .values()
             .map(|choice| mark(choice.value.as_str(), choice.value == select.current_value))
             .collect(),
         SessionConfigKind::Boolean(boolean) => {
@@ -98,14 +72,4 @@ fn values(option: &SessionConfigOption) -> String {
         _ => Vec::new(),
     };
     values.join(", ")
-}
-
-fn choices(select: &SessionConfigSelect) -> Box<dyn Iterator<Item = &SessionConfigSelectOption> + '_> {
-    match &select.options {
-        SessionConfigSelectOptions::Ungrouped(options) => Box::new(options.iter()),
-        SessionConfigSelectOptions::Grouped(groups) => {
-            Box::new(groups.iter().flat_map(|group| &group.options))
-        }
-        _ => Box::new(std::iter::empty()),
-    }
 }
