@@ -157,3 +157,58 @@ async fn a_prompt_that_a_client_wraps_in_tags_plays_its_scenario() {
     let (updates, _) = turn(&mut client, &session, prompt).await;
     assert!(updates.iter().any(|update| update["sessionUpdate"] == "plan"), "{updates:?}");
 }
+
+/// The updates of the mode reach clients that show modes and those that show options, in one step.
+#[tokio::test]
+async fn the_mode_and_its_option_stay_in_step() {
+    let mut client = ScriptedPeer::over(MockAgent::new().spawn().unwrap());
+    client.initialize(json!({"session": {"configOptions": {"boolean": {}}}})).await;
+    let setup = client.request("session/new", json!({"cwd": "/", "mcpServers": []})).await["result"].clone();
+    assert_eq!(setup["modes"]["currentModeId"], "ask", "{setup}");
+    let current = |options: &Value| {
+        let options = options.as_array().cloned().unwrap_or_default();
+        options.iter().find(|option| option["id"] == "mode").map(|option| option["currentValue"].clone())
+    };
+    assert_eq!(current(&setup["configOptions"]), Some(json!("ask")), "{setup}");
+    let params = json!({"sessionId": setup["sessionId"], "configId": "mode", "value": "code"});
+    let id = client.send_request("session/set_config_option", params).await;
+    let mut modes = Vec::new();
+    let answer = loop {
+        let message = in_time(client.next_message()).await;
+        if message["id"] == id {
+            break message;
+        }
+        modes.extend(message["params"]["update"]["currentModeId"].as_str().map(str::to_owned));
+    };
+    assert_eq!(modes, ["code"]);
+    assert_eq!(current(&answer["result"]["configOptions"]), Some(json!("code")), "{answer}");
+}
+
+#[tokio::test]
+async fn the_task_stream_sends_its_output_in_chunks() {
+    let mut client = ScriptedPeer::over(MockAgent::new().spawn().unwrap());
+    client.initialize(json!({"_meta": {"duologue": {"agentId": "c1c1", "envelope": {"v": [1]}}}})).await;
+    let session = client.new_session().await;
+    let envelope = json!({"v": 1, "id": "t1", "from": "c1c1", "to": "6d6f636b", "ts": 1, "kind": "delegate",
+        "ref": null, "payload": {"task": "stream"}});
+    let params = json!({"sessionId": session, "envelope": envelope});
+    client.send_request("_session/delegate", params).await;
+    let mut chunks = Vec::new();
+    loop {
+        let message = in_time(client.next_message()).await;
+        let payload = &message["params"]["envelope"]["payload"];
+        match message["method"].as_str() {
+            Some("_session/result") => break,
+            Some("_session/notify") if payload["topic"] == "task.output" => {
+                chunks.push(payload["data"].clone())
+            }
+            _ => assert!(message.get("error").is_none(), "{message}"),
+        }
+    }
+    let expected = [
+        json!({"position": 0, "complete": false, "chunk": "The kitchen "}),
+        json!({"position": 1, "complete": false, "chunk": "is painted "}),
+        json!({"position": 2, "complete": true, "chunk": "now."}),
+    ];
+    assert_eq!(chunks, expected);
+}

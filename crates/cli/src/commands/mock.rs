@@ -18,9 +18,9 @@ use crate::{runtime, ui};
 ///
 /// To a query (`duologue peer query`) it repeats the question. It completes any task (`duologue peer delegate`) in three
 /// steps. The first word of both selects another response: `slow`, `hostile`, `crash` or the code of an error such
-/// as `not_authorized`, and for a task also `fail`, `partial`, `refuse`, `overloaded`, `stubborn` and `colleague`,
-/// with which it sends envelopes to the delegating agent. It supports the work orders `specify`, `fail` and
-/// `escalate`, and repeats the messages of dialogues.
+/// as `not_authorized`, and for a task also `fail`, `partial`, `refuse`, `overloaded`, `stubborn`, `stream`
+/// (output in chunks) and `colleague`, with which it sends envelopes to the delegating agent. It supports the work
+/// orders `specify`, `fail` and `escalate`, and repeats the messages of dialogues.
 ///
 /// With `--faults` it misbehaves, for the test of a client. `--faults noise,fragment=7` writes log lines between
 /// its messages and splits all output into fragments. `--faults crash=SEGV@12` dies after its twelfth message.

@@ -348,7 +348,7 @@ fn sets_modes_and_options() {
     ");
     insta::assert_snapshot!(show(run(&["modes", "--mode", "chaos"], "")), @"
     --- stderr
-    error: the agent has no mode chaos; it offers: ask, plan, code
+    error: the session has no mode chaos; it has ask, plan, code
     --- 1
     ");
     let (code, _, stderr) = run(&["modes", "--option", "model"], "");
@@ -360,12 +360,12 @@ fn sets_modes_and_options() {
     ");
     insta::assert_snapshot!(show(run(&["modes", "--option", "model=tiny"], "")), @"
     --- stderr
-    error: the option model has no value tiny; it offers: small*, large, huge
+    error: the config option model has no value tiny; it has small, large, huge
     --- 1
     ");
     insta::assert_snapshot!(show(run(&["modes", "--option", "colour=red"], "")), @"
     --- stderr
-    error: the agent has no option colour; it offers: model, effort, verbose, mode
+    error: the session has no config option colour; it has mode, model, effort, verbose
     --- 1
     ");
 }
@@ -377,10 +377,10 @@ fn lists_modes_and_options() {
     mode	ask	Ask	Asks first
     mode	plan*	Plan	Only plans
     mode	code	Code	Just does it
+    option	mode=ask, plan*, code	Mode
     option	model=small*, large, huge	Model	Which model pretends to think
     option	effort=low*, high	Effort
     option	verbose=on, off*	Verbose
-    option	mode=ask, plan*, code	Mode
     --- stderr
     --- 0
     ");

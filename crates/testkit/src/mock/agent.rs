@@ -23,7 +23,7 @@ use super::envelopes::{self, EnvelopeResponder};
 use super::scenario::Scenario;
 use super::scenario_turn::ScenarioTurn;
 use super::session_store::SessionStore;
-use super::settings::MockSettings;
+use super::settings::{MockSettings, modes};
 use super::{client_requests, display, edge_cases, messages};
 
 /// The params of the extension method, which are also its result.
@@ -133,10 +133,8 @@ impl MockAgent {
     /// Sends the commands of a new session, and returns its modes and options.
     async fn set_up(&self, session: &Session) -> Result<SessionSetup> {
         session.set_commands(Scenario::commands()).await?;
-        let setup = MockSettings::of(session).change(|settings| {
-            SessionSetup::new().modes(settings.mode_state()).config_options(settings.options())
-        });
-        Ok(setup)
+        let options = MockSettings::of(session).change(|settings| settings.options());
+        Ok(SessionSetup::new().modes(modes()).config_options(options).mirror_modes())
     }
 
     fn replay(&self, id: &SessionId) -> Result<Vec<SessionUpdate>> {
@@ -268,16 +266,7 @@ impl Agent for MockAgent {
 
     /// Returns one session a page, so that the client needs the cursor.
     async fn list_sessions(&self, _: &Context, request: ListSessionsRequest) -> Result<ListSessionsResponse> {
-        let start = match request.cursor.as_deref().map(str::parse) {
-            None => 0,
-            Some(Ok(start)) => start,
-            Some(Err(_)) => return Err(Error::invalid_params("that is no cursor of the mock's")),
-        };
-        let known = self.store.list(request.cwd.as_deref());
-        let page = known.get(start).cloned();
-        let mut response = ListSessionsResponse::new(page.into_iter().collect::<Vec<_>>());
-        response.next_cursor = (start + 1 < known.len()).then(|| (start + 1).to_string());
-        Ok(response)
+        Ok(request.page(self.store.list(request.cwd.as_deref()), 1)?)
     }
 
     async fn close_session(&self, _: &Context, _: &Session) -> Result<()> {
@@ -289,13 +278,9 @@ impl Agent for MockAgent {
         Ok(())
     }
 
-    async fn set_mode(&self, _: &Context, session: &Session, request: SetSessionModeRequest) -> Result<()> {
-        let options = MockSettings::of(session).change(|settings| {
-            settings.set_mode(request.mode_id.as_str())?;
-            Ok::<_, Error>(settings.options())
-        })?;
-        // The option of the category `mode` has the same value.
-        session.config_changed(options).await
+    /// Accepts every mode. The SDK rejects those that were not offered, stores the mode, and changes the option with it.
+    async fn set_mode(&self, _: &Context, _: &Session, _: SetSessionModeRequest) -> Result<()> {
+        Ok(())
     }
 
     async fn set_config_option(
@@ -304,16 +289,10 @@ impl Agent for MockAgent {
         session: &Session,
         request: SetSessionConfigOptionRequest,
     ) -> Result<Vec<SessionConfigOption>> {
-        let (mode, options) = MockSettings::of(session).change(|settings| {
-            let before = settings.mode.clone();
+        MockSettings::of(session).change(|settings| {
             settings.set(request.config_id.as_str(), &request.value)?;
-            let changed = (settings.mode != before).then(|| settings.mode.clone());
-            Ok::<_, Error>((changed, settings.options()))
-        })?;
-        if let Some(mode) = mode {
-            session.mode_changed(mode).await?;
-        }
-        Ok(options)
+            Ok(settings.options())
+        })
     }
 
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {

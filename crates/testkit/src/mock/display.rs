@@ -7,7 +7,7 @@ use duologue_agent::schema::{
     TextResourceContents, ToolCallContent, ToolCallLocation, ToolCallStatus, ToolCallUpdate,
     UnstructuredCommandInput, UsageUpdate,
 };
-use duologue_agent::{Error, Result, ToolKind};
+use duologue_agent::{Result, ToolKind};
 use serde_json::json;
 
 use super::scenario::Scenario;
@@ -129,13 +129,7 @@ fn blocks() -> Vec<ContentBlock> {
 
 pub(super) async fn modes(turn: &ScenarioTurn<'_>) -> Result<()> {
     for mode in ["plan", "code"] {
-        let options = MockSettings::of(turn).change(|settings| {
-            settings.set_mode(mode)?;
-            Ok::<_, Error>(settings.options())
-        })?;
         turn.mode_changed(mode).await?;
-        // The option of the category `mode` has the same value.
-        turn.config_changed(options).await?;
         turn.send(&format!("Now the mode is {mode}.")).await?;
     }
     Ok(())

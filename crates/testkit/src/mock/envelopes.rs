@@ -19,6 +19,8 @@ use super::edge_cases::{ATTACK, Crash};
 const DOMAINS: [&str; 2] = ["family.calendar", "work.build"];
 /// The steps of every task.
 const STEPS: [&str; 3] = ["looked around", "changed something", "tidied up"];
+/// The chunks of the output of the task `stream`. They have the positions 0 to 2, and the last one is `complete`.
+const OUTPUT: [&str; 3] = ["The kitchen ", "is painted ", "now."];
 /// The longest time that a task waits for its cancel.
 const LONG: Duration = Duration::from_secs(60);
 
@@ -91,6 +93,14 @@ impl EnvelopeHandler for EnvelopeResponder {
             "colleague" => {
                 for line in contact(&task.peer).await {
                     send_progress(&task, line.into()).await?;
+                }
+            }
+            "stream" => {
+                for (index, text) in OUTPUT.into_iter().enumerate() {
+                    tokio::time::sleep(self.step()).await;
+                    let chunk = task.output(text);
+                    let chunk = if index + 1 == OUTPUT.len() { chunk.last() } else { chunk };
+                    chunk.await.map_err(|error| error.fault())?;
                 }
             }
             "hostile" => send_progress(&task, format!("News with {ATTACK} in it.").into()).await?,

@@ -1,11 +1,11 @@
-//! The settings of a session: a mode, and options of every kind.
+//! The settings of a session: its modes, and options of every kind. The SDK offers the modes as an option too.
 
 use std::sync::{Arc, Mutex};
 
 use duologue_agent::rpc::Lock;
 use duologue_agent::schema::{
     SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectGroup,
-    SessionConfigSelectOption, SessionMode, SessionModeId, SessionModeState,
+    SessionConfigSelectOption, SessionMode, SessionModeState,
 };
 use duologue_agent::{Error, Result, Session};
 
@@ -13,7 +13,6 @@ use duologue_agent::{Error, Result, Session};
 pub(super) struct MockSettings(Mutex<SettingsValues>);
 
 pub(super) struct SettingsValues {
-    pub(super) mode: SessionModeId,
     pub(super) model: String,
     pub(super) effort: String,
     pub(super) verbose: bool,
@@ -22,7 +21,7 @@ pub(super) struct SettingsValues {
 impl Default for MockSettings {
     fn default() -> Self {
         let (model, effort) = ("small".into(), "low".into());
-        MockSettings(Mutex::new(SettingsValues { mode: "ask".into(), model, effort, verbose: false }))
+        MockSettings(Mutex::new(SettingsValues { model, effort, verbose: false }))
     }
 }
 
@@ -40,12 +39,7 @@ const MODELS: [(&str, &str); 3] = [("small", "Small"), ("large", "Large"), ("hug
 const EFFORTS: [(&str, &str); 2] = [("low", "Low"), ("high", "High")];
 
 impl SettingsValues {
-    /// Returns the modes, for clients that do not read the option of the category `mode`.
-    pub(super) fn mode_state(&self) -> SessionModeState {
-        SessionModeState::new(self.mode.clone(), modes())
-    }
-
-    /// Returns all options: a list in groups, a plain list, a switch and the modes.
+    /// Returns all options but that of the modes: a list in groups, a plain list and a switch.
     pub(super) fn options(&self) -> Vec<SessionConfigOption> {
         let value = |(id, name): (&str, &str)| SessionConfigSelectOption::new(id, name);
         let [small, large, huge] = MODELS.map(value);
@@ -65,8 +59,6 @@ impl SettingsValues {
             )
             .category(SessionConfigOptionCategory::ThoughtLevel),
             SessionConfigOption::boolean("verbose", "Verbose", self.verbose),
-            SessionConfigOption::select("mode", "Mode", self.mode.as_str(), mode_values())
-                .category(SessionConfigOptionCategory::Mode),
         ]
     }
 
@@ -80,17 +72,8 @@ impl SettingsValues {
                 self.effort = id.as_str().into();
             }
             ("verbose", SessionConfigOptionValue::Boolean(verbose)) => self.verbose = *verbose,
-            ("mode", SessionConfigOptionValue::ValueId(id)) => self.set_mode(id.as_str())?,
             _ => return Err(Error::invalid_params("there is no such option, or it has no such value")),
         }
-        Ok(())
-    }
-
-    pub(super) fn set_mode(&mut self, mode: &str) -> Result<()> {
-        let Some((id, ..)) = MODES.iter().find(|(id, ..)| *id == mode) else {
-            return Err(Error::invalid_params("there is no such mode"));
-        };
-        self.mode = (*id).into();
         Ok(())
     }
 }
@@ -99,10 +82,8 @@ impl SettingsValues {
 const MODES: [(&str, &str, &str); 3] =
     [("ask", "Ask", "Asks first"), ("plan", "Plan", "Only plans"), ("code", "Code", "Just does it")];
 
-fn modes() -> Vec<SessionMode> {
-    MODES.map(|(id, name, about)| SessionMode::new(id, name).description(about)).into()
-}
-
-fn mode_values() -> Vec<SessionConfigSelectOption> {
-    MODES.map(|(id, name, about)| SessionConfigSelectOption::new(id, name).description(about)).into()
+/// Returns the modes of a new session.
+pub(super) fn modes() -> SessionModeState {
+    let modes = MODES.map(|(id, name, about)| SessionMode::new(id, name).description(about));
+    SessionModeState::new("ask", Vec::from(modes))
 }
