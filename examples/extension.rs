@@ -6,7 +6,7 @@
 #![allow(clippy::print_stdout, reason = "the client's stdout is the user's")]
 
 use duologue_agent::rpc::Peer;
-use duologue_agent::schema::Notification;
+use duologue_agent::schema::{Implementation, Notification};
 use duologue_agent::{Agent, Extensions, Prompt, Server, StopReason, Turn};
 use duologue_client::{Client, Transport};
 use jsonrpsee::core::async_trait;
@@ -52,6 +52,10 @@ impl CountingServer for Counter {
 struct Quiet;
 
 impl Agent for Quiet {
+    fn info(&self) -> Option<Implementation> {
+        Some(Implementation::new("extension-agent", env!("CARGO_PKG_VERSION")).title("Quiet"))
+    }
+
     async fn prompt(&self, _: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
         Ok(StopReason::EndTurn)
     }

@@ -1,11 +1,16 @@
 //! A test of an agent without a process: both ends of the conversation in one program.
 
+use duologue_agent::schema::Implementation;
 use duologue_agent::{Agent, Prompt, StopReason, Turn, serve};
 use duologue_client::{Client, Transport};
 
 struct Revising;
 
 impl Agent for Revising {
+    fn info(&self) -> Option<Implementation> {
+        Some(Implementation::new("in-memory-agent", env!("CARGO_PKG_VERSION")).title("Revising"))
+    }
+
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> duologue_agent::Result<StopReason> {
         let mut message = turn.message();
         message.push("Um, ").await?;

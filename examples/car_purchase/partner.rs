@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use duologue_agent::schema::Implementation;
 use duologue_agent::{Agent, Prompt, StopReason, Turn};
 use duologue_client::exchange::dialogue::Dialogues;
 use duologue_client::{Client, Command, Connection, Exchange, PeerAgent, Session};
@@ -61,6 +62,10 @@ pub(crate) fn recording(folder: &Path, role: &str) -> PathBuf {
 pub(crate) struct OnlyDialogues;
 
 impl Agent for OnlyDialogues {
+    fn info(&self) -> Option<Implementation> {
+        Some(Implementation::new("car-dealer", env!("CARGO_PKG_VERSION")).title("Car dealer"))
+    }
+
     async fn prompt(&self, _: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
         Ok(StopReason::Refusal)
     }

@@ -7,6 +7,7 @@
 
 mod painter;
 
+use duologue_agent::schema::Implementation;
 use duologue_agent::{Agent, Exchange, Prompt, Server, StopReason, Turn};
 use duologue_client::exchange::envelope::{Directory, EnvelopeHandler};
 use duologue_client::schema::printable;
@@ -69,6 +70,10 @@ async fn run(file: Option<&str>) -> Result<(), Failure> {
 struct OnlyEnvelopes;
 
 impl Agent for OnlyEnvelopes {
+    fn info(&self) -> Option<Implementation> {
+        Some(Implementation::new("painter", env!("CARGO_PKG_VERSION")).title("Painter"))
+    }
+
     async fn prompt(&self, _: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
         Ok(StopReason::Refusal)
     }

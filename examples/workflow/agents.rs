@@ -5,6 +5,7 @@ use std::path::Path;
 
 use duologue_agent::exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_agent::exchange::work::{Artifact, Recommendation, WorkInput, WorkOrder, WorkOutput};
+use duologue_agent::schema::Implementation;
 use duologue_agent::{Agent, Prompt, StopReason, Turn};
 
 /// The prefix of a note that names a missing case.
@@ -66,6 +67,10 @@ async fn read(input: &WorkInput, name: &str) -> Result<String, EnvelopeError> {
 pub(crate) struct OnlyOrders;
 
 impl Agent for OnlyOrders {
+    fn info(&self) -> Option<Implementation> {
+        Some(Implementation::new("workflow-agent", env!("CARGO_PKG_VERSION")).title("Workflow"))
+    }
+
     async fn prompt(&self, turn: &Turn, _: Prompt) -> duologue_agent::Result<StopReason> {
         turn.message().push("I only take work orders.").await?;
         Ok(StopReason::EndTurn)

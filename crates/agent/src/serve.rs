@@ -22,21 +22,23 @@ const ORPHAN_DELAY: Duration = Duration::from_millis(400);
 
 /// Serves one client over stdin and stdout until the client disconnects.
 ///
-/// stdin and stdout are reserved for the connection: `println!` writes to stderr, and child processes
-/// inherit an empty stdin.
+/// This is the `main` of an agent that an editor starts as its child process. While it runs, only protocol messages
+/// reach the real stdout: `println!` writes to stderr instead, and child processes of the agent read an empty stdin.
 ///
-/// The end of stdin cancels all turns. Handlers then have one second to respond, and this function
-/// returns. The process exits at most two seconds after stdin was closed, even if a handler is stuck.
+/// # The end of the process
 ///
-/// On Linux the exit of the parent process counts as the end of stdin, even if another process keeps
-/// stdin open. If the parent exits while the agent runs, the agent shuts down. A parent that had
-/// already exited at start-up is ignored.
+/// A client disconnects when it closes the agent's stdin. All turns are cancelled then. The methods of the agent have one
+/// second to return, and this function returns after them. Two seconds after stdin was closed the process exits in any
+/// case, even if a method never returns.
 ///
-/// SIGTERM ends the process at once by default. The client of this project sends it two seconds after it closed stdin.
-/// To shut down cleanly for other clients, await `tokio::signal::unix` beside this future and drop the future.
+/// On Linux the exit of the parent process counts as the end of stdin too. A parent that had exited before the agent
+/// started is ignored.
 ///
-/// An agent that needs more time after the connection, or has to outlive its parent, uses [`serve`] with
-/// the transport of [`Stdio::take`], which does not end the process.
+/// SIGTERM is not handled, so it ends the process at once. To shut down cleanly, await a signal of `tokio::signal::unix`
+/// beside this future, and drop the future. `duologue-client` sends SIGTERM two seconds after it closed stdin.
+///
+/// An agent that has work to do after the connection, or that outlives its parent, passes the transport of
+/// [`Stdio::take`] to [`serve`]. Neither of them ends the process.
 ///
 /// ```no_run
 /// use duologue_agent::{Agent, Prompt, Result, StopReason, Turn, serve_stdio};

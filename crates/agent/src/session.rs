@@ -185,7 +185,8 @@ impl Session {
         &self.inner.client
     }
 
-    /// Returns the agent on the client's side, to send it queries and delegations in this session.
+    /// Returns a handle on the agent that the client speaks for, if there is one, to send it questions and tasks in this
+    /// session.
     ///
     /// Its calls fail with a typed error if the client does not support envelopes.
     ///

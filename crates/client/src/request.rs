@@ -14,12 +14,22 @@ type SendRequest<R> = Box<dyn FnOnce(Arc<ConnectionInner>, R) -> Response<R> + S
 
 /// A request to the agent, which is sent when it is awaited. Its output is the whole response, with its `_meta`.
 ///
+/// `.await` works because the builder is [`IntoFuture`]; it is no future itself. `into_future()` returns the future, which is
+/// boxed, `Send` and without borrows: to store it, to spawn it, or to pass it to a function such as `tokio::time::timeout`
+/// or to the macro `join!`. It sends nothing before it is polled.
+///
 /// ```no_run
+/// use std::future::IntoFuture as _;
+///
 /// use duologue_client::schema::TraceContext;
 ///
 /// # async fn run(session: duologue_client::Session, trace: TraceContext) -> duologue_client::Result<()> {
 /// session.set_mode("code").await?;
 /// session.set_mode("code").meta(trace).await?;
+/// // As a future, for example to send two requests at once.
+/// let (mode, model) = (session.set_mode("code"), session.set_config_option("model", "large"));
+/// let (mode, model) = tokio::join!(mode.into_future(), model.into_future());
+/// # drop((mode?, model?));
 /// # Ok(())
 /// # }
 /// ```

@@ -274,7 +274,8 @@ impl Session {
         &self.entry.id
     }
 
-    /// Returns a handle that sends queries and delegations to the agent in this session.
+    /// Returns the agent as a peer: a handle that sends it questions and tasks of another agent, outside of turns. An editor
+    /// needs it only if it speaks for an agent of its own.
     ///
     /// If the agent does not support envelopes, the calls of the handle fail and nothing is sent. While a handle or a
     /// [`Session`] exists, the agent can send messages in this session too. The handle does not keep the connection open.
