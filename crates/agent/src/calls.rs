@@ -1,54 +1,37 @@
 //! Requests to the client in a session: permissions, files, terminals and elicitation.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
-use duologue_rpc::{Closed, Error as RpcError, RequestHandle};
 use duologue_schema::{
     CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
-    CreateTerminalRequest, ElicitationFormMode, ElicitationId, ElicitationMode, ElicitationSchema,
-    ElicitationUrlMode, ErrorCode, KillTerminalRequest, PermissionOption, ReadTextFileRequest,
-    ReleaseTerminalRequest, Request, RequestPermissionOutcome, RequestPermissionRequest, TerminalExitStatus,
+    CreateTerminalRequest, CreateTerminalResponse, ElicitationFormMode, ElicitationId, ElicitationMode,
+    ElicitationSchema, ElicitationUrlMode, ErrorCode, KillTerminalRequest, Meta, PermissionOption,
+    ReadTextFileRequest, ReadTextFileResponse, RelativePath, ReleaseTerminalRequest,
+    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, TerminalExitStatus,
     TerminalId, TerminalOutputRequest, TerminalOutputResponse, ToolCallUpdate, WaitForTerminalExitRequest,
     WriteTextFileRequest,
 };
-use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
+use crate::request::AgentRequestBuilder;
 use crate::session::Session;
 
 impl Session {
-    /// Sends a request to the client. The error names the method.
-    async fn call<R: Request>(&self, request: &R) -> Result<R::Result> {
-        self.peer().request(request).await.map_err(Error::of_request::<R>)
-    }
-
     /// Requests permission for a tool call. If the turn is cancelled, the result is
     /// [`RequestPermissionOutcome::Cancelled`].
     ///
     /// # Errors
     ///
-    /// Fails if the connection ends or the client responds with an error.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future cancels the request.
-    pub async fn request_permission(
+    /// Fails if the connection ends or the client responds with an error, and with [`Error::RelativePath`].
+    pub fn request_permission(
         &self,
         tool_call: ToolCallUpdate,
         options: Vec<PermissionOption>,
-    ) -> Result<RequestPermissionOutcome> {
+    ) -> AgentRequestBuilder<RequestPermissionRequest, RequestPermissionOutcome> {
         let request = RequestPermissionRequest::new(self.id().clone(), tool_call, options);
-        if let Some(relative) = request.tool_call.relative_path() {
-            return Err(relative.into());
-        }
-        match self.call(&request).await {
-            Ok(response) => Ok(response.outcome),
-            // Some clients respond with the JSON-RPC error for a cancelled request.
-            Err(Error::Refused { error, .. }) if error.code == ErrorCode::REQUEST_CANCELLED => {
-                Ok(RequestPermissionOutcome::Cancelled)
-            }
-            Err(error) => Err(error),
-        }
+        let check = absolute(request.tool_call.relative_path());
+        let outcome = |_: &Session, response| Ok(permission(response)?.outcome);
+        AgentRequestBuilder::new(self, request, |request, meta| request.meta = Some(meta), check, outcome)
     }
 
     /// Reads a text file through the editor, including unsaved changes.
@@ -57,8 +40,11 @@ impl Session {
     ///
     /// [`Error::NotSupported`] unless the client advertised `fs.readTextFile`, [`Error::RelativePath`], and
     /// the error of the client.
-    pub async fn read_text_file(&self, path: impl Into<PathBuf>) -> Result<String> {
-        self.read(ReadTextFileRequest::new(self.id().clone(), path.into())).await
+    pub fn read_text_file(
+        &self,
+        path: impl Into<PathBuf>,
+    ) -> AgentRequestBuilder<ReadTextFileRequest, String> {
+        self.read(ReadTextFileRequest::new(self.id().clone(), path.into()))
     }
 
     /// Reads `limit` lines, beginning with `line`, which counts from 1.
@@ -66,17 +52,20 @@ impl Session {
     /// # Errors
     ///
     /// As [`read_text_file`](Self::read_text_file).
-    pub async fn read_lines(&self, path: impl Into<PathBuf>, line: u32, limit: u32) -> Result<String> {
-        let mut request = ReadTextFileRequest::new(self.id().clone(), path.into());
-        request.line = Some(line);
-        request.limit = Some(limit);
-        self.read(request).await
+    pub fn read_lines(
+        &self,
+        path: impl Into<PathBuf>,
+        line: u32,
+        limit: u32,
+    ) -> AgentRequestBuilder<ReadTextFileRequest, String> {
+        self.read(ReadTextFileRequest::new(self.id().clone(), path.into()).line(line).limit(limit))
     }
 
-    async fn read(&self, request: ReadTextFileRequest) -> Result<String> {
-        self.client().require(|client| client.fs.read_text_file, "fs.readTextFile")?;
-        absolute("path", &request.path)?;
-        Ok(self.call(&request).await?.content)
+    fn read(&self, request: ReadTextFileRequest) -> AgentRequestBuilder<ReadTextFileRequest, String> {
+        let offered = self.client().require(|client| client.fs.read_text_file, "fs.readTextFile");
+        let check = offered.and_then(|()| absolute(request.relative_path()));
+        let content = |_: &Session, response: Result<ReadTextFileResponse>| response.map(|read| read.content);
+        AgentRequestBuilder::new(self, request, |request, meta| request.meta = Some(meta), check, content)
     }
 
     /// Writes a text file through the editor. Creates the file if it does not exist.
@@ -89,12 +78,15 @@ impl Session {
     /// # Cancel safety
     ///
     /// Dropping the future cancels the request. The client may write the file all the same.
-    pub async fn write_text_file(&self, path: impl Into<PathBuf>, content: impl Into<String>) -> Result<()> {
-        self.client().require(|client| client.fs.write_text_file, "fs.writeTextFile")?;
+    pub fn write_text_file(
+        &self,
+        path: impl Into<PathBuf>,
+        content: impl Into<String>,
+    ) -> AgentRequestBuilder<WriteTextFileRequest, ()> {
         let request = WriteTextFileRequest::new(self.id().clone(), path.into(), content.into());
-        absolute("path", &request.path)?;
-        self.call(&request).await?;
-        Ok(())
+        let offered = self.client().require(|client| client.fs.write_text_file, "fs.writeTextFile");
+        let check = offered.and_then(|()| absolute(request.relative_path()));
+        AgentRequestBuilder::new(self, request, |request, meta| request.meta = Some(meta), check, nothing)
     }
 
     /// Runs a program in a terminal of the client. `command` is a program, not a line for a shell.
@@ -108,14 +100,14 @@ impl Session {
     ///
     /// Dropping the future cancels the request. If the client starts the program all the same, its terminal is
     /// released.
-    pub async fn create_terminal(
+    pub fn create_terminal(
         &self,
         command: impl Into<String>,
         args: impl IntoIterator<Item = impl Into<String>>,
-    ) -> Result<RemoteTerminal> {
+    ) -> AgentRequestBuilder<CreateTerminalRequest, RemoteTerminal> {
         let mut request = CreateTerminalRequest::new(self.id().clone(), command.into());
         request.args = args.into_iter().map(Into::into).collect();
-        self.create_terminal_with(request).await
+        self.create_terminal_with(request)
     }
 
     /// [`create_terminal`](Self::create_terminal) with a folder, environment and output limit. The
@@ -128,25 +120,18 @@ impl Session {
     /// # Cancel safety
     ///
     /// As [`create_terminal`](Self::create_terminal).
-    pub async fn create_terminal_with(&self, mut request: CreateTerminalRequest) -> Result<RemoteTerminal> {
-        self.client().require(|client| client.terminal, "terminal")?;
-        request.cwd.as_deref().map_or(Ok(()), |cwd| absolute("cwd", cwd))?;
+    pub fn create_terminal_with(
+        &self,
+        mut request: CreateTerminalRequest,
+    ) -> AgentRequestBuilder<CreateTerminalRequest, RemoteTerminal> {
         request.session_id = self.id().clone();
-        let (sender, receiver) = oneshot::channel();
-        let request = self.peer().request_into(&request, None, {
-            let session = self.clone();
-            move |response| {
-                // If the caller has gone, the terminal is dropped with the message, which releases it.
-                let _ = sender.send(response.map(|created| RemoteTerminal {
-                    session,
-                    id: created.terminal_id,
-                    released: false,
-                }));
-            }
-        })?;
-        let _withdraw = WithdrawTerminal(request);
-        let created = receiver.await.map_err(|_| RpcError::Closed(Closed::Local))?;
-        created.map_err(Error::of_request::<CreateTerminalRequest>)
+        let offered = self.client().require(|client| client.terminal, "terminal");
+        let check = offered.and_then(|()| absolute(request.relative_path()));
+        let terminal = |session: &Session, response: Result<_>| {
+            let CreateTerminalResponse { terminal_id: id, meta, .. } = response?;
+            Ok(RemoteTerminal { session: session.clone(), id, meta, released: false })
+        };
+        AgentRequestBuilder::new(self, request, |request, meta| request.meta = Some(meta), check, terminal)
     }
 
     /// Requests that the user fills in a form. Never use it for secrets.
@@ -155,13 +140,12 @@ impl Session {
     ///
     /// [`Error::NotSupported`] unless the client advertised `elicitation.form`, and the error of the
     /// client.
-    pub async fn elicit_form(
+    pub fn elicit_form(
         &self,
         message: impl Into<String>,
         form: ElicitationSchema,
-    ) -> Result<CreateElicitationResponse> {
+    ) -> AgentRequestBuilder<CreateElicitationRequest, CreateElicitationResponse> {
         self.elicit(CreateElicitationRequest::new(message, ElicitationFormMode::new(self.id().clone(), form)))
-            .await
     }
 
     /// Requests that the user opens a link. An accepted response means that the link was opened. Call
@@ -171,14 +155,14 @@ impl Session {
     ///
     /// [`Error::NotSupported`] unless the client advertised `elicitation.url`, and the error of the
     /// client.
-    pub async fn elicit_url(
+    pub fn elicit_url(
         &self,
         message: impl Into<String>,
         id: impl Into<ElicitationId>,
         url: impl Into<String>,
-    ) -> Result<CreateElicitationResponse> {
+    ) -> AgentRequestBuilder<CreateElicitationRequest, CreateElicitationResponse> {
         let mode = ElicitationUrlMode::new(self.id().clone(), id, url);
-        self.elicit(CreateElicitationRequest::new(message, mode)).await
+        self.elicit(CreateElicitationRequest::new(message, mode))
     }
 
     /// Sends an elicitation in any mode. Its scope can be a tool call or a request instead of the session.
@@ -186,37 +170,50 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::NotSupported`] unless the client advertised the mode, and the error of the client.
-    pub async fn elicit(&self, request: CreateElicitationRequest) -> Result<CreateElicitationResponse> {
+    pub fn elicit(
+        &self,
+        request: CreateElicitationRequest,
+    ) -> AgentRequestBuilder<CreateElicitationRequest, CreateElicitationResponse> {
         let client = self.client().capabilities();
         let (offered, capability) = match &request.mode {
             ElicitationMode::Form(_) => (client.has_form_elicitation(), "elicitation.form"),
             ElicitationMode::Url(_) => (client.has_url_elicitation(), "elicitation.url"),
             _ => (false, "this mode of elicitation"),
         };
-        self.client().require(|_| offered, capability)?;
-        self.call(&request).await
+        let check = self.client().require(|_| offered, capability);
+        let whole = |_: &Session, response| response;
+        AgentRequestBuilder::new(self, request, |request, meta| request.meta = Some(meta), check, whole)
     }
 
-    /// Notifies the client that the user has finished at the link of an elicitation.
+    /// Notifies the client that the user has finished at the link of an elicitation. It takes the id of the elicitation, or
+    /// a whole notification with a `_meta`.
     ///
     /// # Errors
     ///
     /// Fails if the connection has ended.
-    pub async fn elicitation_complete(&self, id: impl Into<ElicitationId>) -> Result<()> {
-        Ok(self.peer().notify(&CompleteElicitationNotification::new(id.into())).await?)
+    pub async fn elicitation_complete(
+        &self,
+        elicitation: impl Into<CompleteElicitationNotification>,
+    ) -> Result<()> {
+        Ok(self.peer().notify(&elicitation.into()).await?)
     }
 }
 
-fn absolute(field: &'static str, path: &Path) -> Result<()> {
-    if path.is_absolute() { Ok(()) } else { Err(Error::RelativePath { field, path: path.to_owned() }) }
+fn absolute(relative: Option<RelativePath<'_>>) -> Result<()> {
+    relative.map_or(Ok(()), |relative| Err(relative.into()))
 }
 
-/// Cancels the request for a terminal when it is dropped, unless the response has arrived.
-struct WithdrawTerminal(RequestHandle);
+fn nothing<T>(_: &Session, response: Result<T>) -> Result<()> {
+    response.map(drop)
+}
 
-impl Drop for WithdrawTerminal {
-    fn drop(&mut self) {
-        self.0.cancel();
+/// Some clients respond with the JSON-RPC error for a cancelled request.
+pub(crate) fn permission(response: Result<RequestPermissionResponse>) -> Result<RequestPermissionResponse> {
+    match response {
+        Err(Error::Refused { error, .. }) if error.code == ErrorCode::REQUEST_CANCELLED => {
+            Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled))
+        }
+        response => response,
     }
 }
 
@@ -232,6 +229,7 @@ impl Drop for WithdrawTerminal {
 pub struct RemoteTerminal {
     session: Session,
     id: TerminalId,
+    meta: Option<Meta>,
     released: bool,
 }
 
@@ -242,14 +240,27 @@ impl RemoteTerminal {
         &self.id
     }
 
+    /// Returns the `_meta` of the response to `terminal/create`.
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        self.meta.as_ref()
+    }
+
     /// Requests the output of the program so far, and its exit status if it has ended.
     ///
     /// # Errors
     ///
     /// Fails if the connection ends or the client responds with an error.
-    pub async fn output(&self) -> Result<TerminalOutputResponse> {
+    pub fn output(&self) -> AgentRequestBuilder<TerminalOutputRequest, TerminalOutputResponse> {
         let request = TerminalOutputRequest::new(self.session.id().clone(), self.id.clone());
-        self.session.call(&request).await
+        let whole = |_: &Session, response| response;
+        AgentRequestBuilder::new(
+            &self.session,
+            request,
+            |request, meta| request.meta = Some(meta),
+            Ok(()),
+            whole,
+        )
     }
 
     /// Waits until the program has ended.
@@ -257,9 +268,16 @@ impl RemoteTerminal {
     /// # Errors
     ///
     /// As [`output`](Self::output).
-    pub async fn wait_for_exit(&self) -> Result<TerminalExitStatus> {
+    pub fn wait_for_exit(&self) -> AgentRequestBuilder<WaitForTerminalExitRequest, TerminalExitStatus> {
         let request = WaitForTerminalExitRequest::new(self.session.id().clone(), self.id.clone());
-        Ok(self.session.call(&request).await?.into())
+        let status = |_: &Session, response: Result<_>| response.map(TerminalExitStatus::from);
+        AgentRequestBuilder::new(
+            &self.session,
+            request,
+            |request, meta| request.meta = Some(meta),
+            Ok(()),
+            status,
+        )
     }
 
     /// Ends the program. Its output can still be requested.
@@ -267,10 +285,15 @@ impl RemoteTerminal {
     /// # Errors
     ///
     /// As [`output`](Self::output).
-    pub async fn kill(&self) -> Result<()> {
+    pub fn kill(&self) -> AgentRequestBuilder<KillTerminalRequest, ()> {
         let request = KillTerminalRequest::new(self.session.id().clone(), self.id.clone());
-        self.session.call(&request).await?;
-        Ok(())
+        AgentRequestBuilder::new(
+            &self.session,
+            request,
+            |request, meta| request.meta = Some(meta),
+            Ok(()),
+            nothing,
+        )
     }
 
     /// Ends the program if it still runs, and releases the terminal.
@@ -281,17 +304,20 @@ impl RemoteTerminal {
     ///
     /// # Cancel safety
     ///
-    /// Dropping the future does not stop the release.
-    pub async fn release(mut self) -> Result<()> {
-        self.released = true;
-        // Detached, because the release is needed even if nobody waits for it.
-        let released = self.session.peer().request(&self.release_request()).detach().await;
-        released.map_err(Error::of_request::<ReleaseTerminalRequest>)?;
-        Ok(())
+    /// Dropping the builder or the future does not stop the release.
+    pub fn release(self) -> AgentRequestBuilder<ReleaseTerminalRequest, ()> {
+        let request = self.release_request();
+        let set_meta = |request: &mut ReleaseTerminalRequest, meta| request.meta = Some(meta);
+        AgentRequestBuilder::new(&self.session, request, set_meta, Ok(()), nothing).releasing(self)
     }
 
     fn release_request(&self) -> ReleaseTerminalRequest {
         ReleaseTerminalRequest::new(self.session.id().clone(), self.id.clone())
+    }
+
+    /// Drops the handle. The caller sends the request that releases the terminal.
+    pub(crate) fn mark_released(mut self) {
+        self.released = true;
     }
 }
 

@@ -5,13 +5,14 @@ use std::sync::Mutex;
 
 use duologue_rpc::Lock;
 use duologue_schema::{
-    ContentBlock, Json, PermissionOption, RequestPermissionOutcome, SessionUpdate, ToolCall, ToolCallContent,
-    ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolKind,
+    ContentBlock, Json, PermissionOption, RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate,
+    ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolKind,
 };
 use serde_json::Value;
 
 use crate::calls::RemoteTerminal;
 use crate::error::{Error, Result};
+use crate::request::AgentRequestBuilder;
 use crate::turn::Turn;
 
 /// A tool call that has not been sent to the client yet. Dropping the future that sends it sends nothing if it still waits.
@@ -293,16 +294,12 @@ impl ToolCallHandle {
     /// # Errors
     ///
     /// As [`Session::request_permission`](crate::Session::request_permission).
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future cancels the request.
-    pub async fn request_permission(
+    pub fn request_permission(
         &self,
         options: Vec<PermissionOption>,
-    ) -> Result<RequestPermissionOutcome> {
+    ) -> AgentRequestBuilder<RequestPermissionRequest, RequestPermissionOutcome> {
         let call = self.call.lock_unpoisoned().clone();
-        self.turn.request_permission(ToolCallUpdate::from(call), options).await
+        self.turn.request_permission(ToolCallUpdate::from(call), options)
     }
 
     /// Sets the status to completed. After a cancel of the turn this does not wait.

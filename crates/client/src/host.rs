@@ -8,9 +8,9 @@ use duologue_schema::{
     ClientCapabilities, CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, CreateTerminalResponse, Error as WireError, KillTerminalRequest,
     KillTerminalResponse, ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest,
-    ReleaseTerminalResponse, Request, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
-    TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
-    WriteTextFileRequest, WriteTextFileResponse,
+    ReleaseTerminalResponse, Request, RequestPermissionOutcome, RequestPermissionRequest,
+    RequestPermissionResponse, SessionId, TerminalOutputRequest, TerminalOutputResponse,
+    WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
 };
 
 use crate::context::HostContext;
@@ -65,8 +65,26 @@ pub trait Host: Send + Sync + 'static {
         let _ = (context, session, folders);
     }
 
-    /// Decides about a tool call of the agent, usually with a question to the user. The result is one of
-    /// `request.options`. The default is `cancelled`, which the agent has to treat as a rejection.
+    /// Decides about a tool call of the agent, usually with a question to the user. The outcome is one of
+    /// `request.options`, for example [`request.outcome(true)`](RequestPermissionRequest::outcome) for the one that allows the
+    /// call, or `cancelled`, which the agent has to treat as a rejection. The default is `cancelled`.
+    ///
+    /// ```
+    /// use duologue_client::schema::{RequestPermissionRequest, RequestPermissionResponse};
+    /// use duologue_client::{Host, HostContext, HostResult};
+    ///
+    /// struct Willing;
+    ///
+    /// impl Host for Willing {
+    ///     async fn request_permission(
+    ///         &self,
+    ///         _: &HostContext,
+    ///         request: RequestPermissionRequest,
+    ///     ) -> HostResult<RequestPermissionResponse> {
+    ///         Ok(request.outcome(true).into())
+    ///     }
+    /// }
+    /// ```
     ///
     /// Members that `request.tool_call` lacks are taken from earlier updates of the call in the same turn, while the call is
     /// open. These are title, name, kind, content, locations and input. The client keeps the last 256 open calls of a
@@ -78,9 +96,9 @@ pub trait Host: Send + Sync + 'static {
         &self,
         context: &HostContext,
         request: RequestPermissionRequest,
-    ) -> impl Future<Output = HostResult<RequestPermissionOutcome>> + Send {
+    ) -> impl Future<Output = HostResult<RequestPermissionResponse>> + Send {
         let _ = (context, request);
-        std::future::ready(Ok(RequestPermissionOutcome::Cancelled))
+        std::future::ready(Ok(RequestPermissionOutcome::Cancelled.into()))
     }
 
     /// Reads a file, including unsaved changes. Advertise it with `fs.read_text_file`.
@@ -197,15 +215,8 @@ impl<H: Host> Host for Arc<H> {
         H::session_started(self, context, session, folders);
     }
 
-    fn request_permission(
-        &self,
-        context: &HostContext,
-        request: RequestPermissionRequest,
-    ) -> impl Future<Output = HostResult<RequestPermissionOutcome>> + Send {
-        H::request_permission(self, context, request)
-    }
-
     forward! {
+        request_permission(RequestPermissionRequest),
         read_text_file(ReadTextFileRequest),
         write_text_file(WriteTextFileRequest),
         create_terminal(CreateTerminalRequest),

@@ -140,9 +140,7 @@ impl<H: Host> ClientService<H> {
             };
         }
         match request {
-            AgentRequest::RequestPermission(request) => reply.spawn(async move {
-                Ok(RequestPermissionResponse::new(host.request_permission(&context, request).await?))
-            }),
+            AgentRequest::RequestPermission(request) => call!(request_permission, request),
             AgentRequest::ReadTextFile(request) => call!(read_text_file, request),
             AgentRequest::WriteTextFile(request) => call!(write_text_file, request),
             AgentRequest::CreateTerminal(request) => call!(create_terminal, request),

@@ -12,7 +12,7 @@ use duologue_agent::{
 };
 use duologue_client::{Client, Host, HostContext, HostResult};
 use duologue_rpc::{Direction, Tap, TappedFrame};
-use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest};
+use duologue_schema::{RequestPermissionRequest, RequestPermissionResponse};
 use serde_json::{Value, json};
 use tokio::sync::{Notify, Semaphore};
 
@@ -234,7 +234,7 @@ impl Host for Screen {
         &self,
         _: &HostContext,
         _: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
+    ) -> HostResult<RequestPermissionResponse> {
         struct Shown<'a>(&'a Screen);
         impl Drop for Shown<'_> {
             fn drop(&mut self) {

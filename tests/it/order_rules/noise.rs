@@ -7,7 +7,7 @@ use duologue_rpc::{Incoming, PeerBuilder, Responder, Service, Transport};
 use duologue_schema::{
     AgentCapabilities, ClientCapabilities, CompleteElicitationNotification, ContentBlock,
     FileSystemCapabilities, ImageContent, METHODS, MethodSide, PromptCapabilities, ReadTextFileRequest,
-    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
+    ReadTextFileResponse, RequestPermissionRequest, RequestPermissionResponse, SessionId,
     WriteTextFileRequest, WriteTextFileResponse,
 };
 use serde_json::{Value, json};
@@ -253,7 +253,7 @@ impl Host for Clumsy {
         &self,
         _: &HostContext,
         _: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
+    ) -> HostResult<RequestPermissionResponse> {
         self.later().await
     }
 

@@ -9,8 +9,8 @@ use duologue_rpc::{Direction, Tap, TappedFrame};
 use duologue_schema::{
     AgentCapabilities, ClientCapabilities, CloseSessionRequest, FileSystemCapabilities, LoadSessionRequest,
     NewSessionRequest, PermissionOption, PermissionOptionKind, PromptRequest, ReadTextFileRequest,
-    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionCapabilities,
-    SessionCloseCapabilities, SessionUpdate, SetSessionModeRequest, ToolCallUpdate,
+    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
+    SessionCapabilities, SessionCloseCapabilities, SessionUpdate, SetSessionModeRequest, ToolCallUpdate,
 };
 use fastrand::Rng;
 use serde_json::Value;
@@ -183,14 +183,14 @@ impl Host for User {
         &self,
         _: &HostContext,
         _: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
+    ) -> HostResult<RequestPermissionResponse> {
         let mut rng = self.0.lock().unwrap_or_else(PoisonError::into_inner).fork();
         random_delays(rng.fork(), 6).await;
         match rng.u8(0..6) {
             // The user has gone for a coffee and never comes back.
             0 => std::future::pending().await,
             1 => std::panic::resume_unwind(Box::new("a handler")),
-            _ => Ok(RequestPermissionOutcome::selected("no")),
+            _ => Ok(RequestPermissionOutcome::selected("no").into()),
         }
     }
 

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use duologue_agent::schema::{
-    AgentCapabilities, AuthenticateRequest, DeleteSessionRequest, InitializeRequest, InitializeResponse,
-    ListSessionsRequest, ListSessionsResponse, Meta, PromptCapabilities, SessionConfigOption,
-    SetSessionConfigOptionRequest, SetSessionModeRequest,
+    AgentCapabilities, AuthenticateRequest, CompleteElicitationNotification, DeleteSessionRequest,
+    ElicitationSchema, InitializeRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse,
+    Meta, PromptCapabilities, SessionConfigOption, SetSessionConfigOptionRequest, SetSessionModeRequest,
+    ToolCallUpdate,
 };
 use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
 use serde_json::{Value, json};
@@ -238,6 +239,120 @@ async fn a_rejected_initialize_has_no_effect() {
         assert_eq!(calls.load(std::sync::atomic::Ordering::Relaxed), 2);
         let answer = client.request("session/new", json!({"cwd": "/", "mcpServers": []})).await;
         assert_eq!(answer["result"]["_meta"]["envelope"], json!([1]), "{answer}");
+    })
+    .await;
+}
+
+/// Sends every request to the client with a `_meta`, and reports the `_meta` of the responses.
+struct Caller;
+
+impl Agent for Caller {
+    async fn new_session(&self, _: &Context, _: &Session) -> Result<SessionSetup> {
+        Ok(SessionSetup::new())
+    }
+
+    async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
+        let meta =
+            || Meta::from_iter([("of", "the agent")]).with_trace_context(&turn.trace_context().unwrap());
+        if prompt.text() == "plain" {
+            turn.read_text_file("/a").await?;
+            return Ok(StopReason::EndTurn);
+        }
+        let mut received = Vec::new();
+        let call = turn.tool_call("Run").start().await?;
+        received.push(
+            turn.request_permission(ToolCallUpdate::new("a"), vec![]).meta(meta()).response().await?.meta,
+        );
+        received.push(call.request_permission(vec![]).meta(meta()).response().await?.meta);
+        received.push(turn.read_text_file("/a").meta(meta()).response().await?.meta);
+        received.push(turn.read_lines("/a", 1, 2).meta(meta()).response().await?.meta);
+        received.push(turn.write_text_file("/a", "b").meta(meta()).response().await?.meta);
+        let terminal = turn.create_terminal("true", ["-x"]).meta(meta()).await?;
+        received.push(terminal.meta().cloned());
+        received.push(terminal.output().meta(meta()).await?.meta);
+        received.push(terminal.wait_for_exit().meta(meta()).response().await?.meta);
+        received.push(terminal.kill().meta(meta()).response().await?.meta);
+        received.push(terminal.release().meta(meta()).response().await?.meta);
+        received.push(turn.elicit_form("Which?", ElicitationSchema::new()).meta(meta()).await?.meta);
+        received.push(turn.elicit_url("Open", "e", "https://example.com").meta(meta()).await?.meta);
+        let methods = received.iter().map(|meta| meta.as_ref().and_then(|meta| meta.get::<String>("of")));
+        turn.set_answer_meta(Meta::from_iter([("methods", json!(methods.collect::<Vec<_>>()))]));
+        turn.elicitation_complete(CompleteElicitationNotification::new("e").meta(meta())).await?;
+        // A builder that is dropped sends nothing, but a terminal is released.
+        drop(turn.read_text_file("/a"));
+        drop(turn.create_terminal("true", ["-x"]).await?.release());
+        Ok(StopReason::EndTurn)
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_request_to_the_client_can_have_a_meta_and_returns_that_of_its_response() {
+    in_time(async {
+        let (transport, mut client) = Wire::Memory.scripted();
+        tokio::spawn(serve(Caller, transport));
+        client
+            .initialize(json!({
+                "fs": {"readTextFile": true, "writeTextFile": true},
+                "terminal": true,
+                "elicitation": {"form": {}, "url": {}},
+            }))
+            .await;
+        let session = client.new_session().await;
+        let prompt = json!({
+            "sessionId": session, "prompt": [{"type": "text", "text": "all"}], "_meta": {"traceparent": TRACE},
+        });
+        let prompt = client.send_request("session/prompt", prompt).await;
+        let mut methods = Vec::new();
+        let answer = loop {
+            let message = client.next_message().await;
+            let Some(method) = message["method"].as_str().map(str::to_owned) else { break message };
+            if method == "session/update" {
+                continue;
+            }
+            // The last terminal is a test of its own.
+            if methods.last().is_none_or(|last| last != "elicitation/complete") && methods.len() < 13 {
+                assert_eq!(message["params"]["_meta"], json!({"of": "the agent", "traceparent": TRACE}), "{message}");
+            } else {
+                assert_eq!(message["params"].get("_meta"), None, "{message}");
+            }
+            if message.get("id").is_some() {
+                let mut result = match method.as_str() {
+                    "session/request_permission" => json!({"outcome": {"outcome": "cancelled"}}),
+                    "fs/read_text_file" => json!({"content": ""}),
+                    "terminal/create" => json!({"terminalId": "t"}),
+                    "terminal/output" => json!({"output": "", "truncated": false}),
+                    "elicitation/create" => json!({"action": "cancel"}),
+                    _ => json!({}),
+                };
+                result["_meta"] = json!({"of": method});
+                client.respond(&message, result).await;
+            }
+            methods.push(method);
+        };
+        assert_eq!(answer["id"], prompt, "{answer}");
+        let expected = [
+            "session/request_permission",
+            "session/request_permission",
+            "fs/read_text_file",
+            "fs/read_text_file",
+            "fs/write_text_file",
+            "terminal/create",
+            "terminal/output",
+            "terminal/wait_for_exit",
+            "terminal/kill",
+            "terminal/release",
+            "elicitation/create",
+            "elicitation/create",
+        ];
+        assert_eq!(answer["result"]["_meta"]["methods"], json!(expected));
+        assert_eq!(methods[..expected.len()], expected);
+        assert_eq!(methods[expected.len()..], ["elicitation/complete", "terminal/create", "terminal/release"]);
+
+        let prompt = client.prompt(&session, "plain").await;
+        let read = client.expect("fs/read_text_file").await;
+        assert_eq!(read["params"], json!({"sessionId": session, "path": "/a"}), "without a `_meta` nothing is added");
+        client.respond(&read, json!({"content": ""})).await;
+        assert_eq!(client.next_message().await["id"], prompt);
     })
     .await;
 }

@@ -1,7 +1,6 @@
 //! The handles of an agent: terminals, tool calls, buffered messages and the state of a session.
 
 use std::cell::RefCell;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +36,7 @@ impl Agent for Worker {
                 () = turn.cancelled() => {}
             },
             "poll once" => {
-                let mut created = pin!(turn.create_terminal("true", ["-x"]));
+                let mut created = turn.create_terminal("true", ["-x"]).into_future();
                 assert!(created.as_mut().now_or_never().is_none());
                 turn.cancelled().await;
             }

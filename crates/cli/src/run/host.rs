@@ -10,8 +10,8 @@ use duologue_schema::{
     CreateTerminalRequest, CreateTerminalResponse, ElicitationCapabilities, ElicitationFormCapabilities,
     ElicitationUrlCapabilities, Error as WireError, FileSystemCapabilities, KillTerminalRequest,
     KillTerminalResponse, NoticeCapabilities, ReadTextFileRequest, ReadTextFileResponse,
-    ReleaseTerminalRequest, ReleaseTerminalResponse, Request as _, RequestPermissionOutcome,
-    RequestPermissionRequest, SessionConfigOptionsCapabilities, SessionId, TerminalOutputRequest,
+    ReleaseTerminalRequest, ReleaseTerminalResponse, Request as _, RequestPermissionRequest,
+    RequestPermissionResponse, SessionConfigOptionsCapabilities, SessionId, TerminalOutputRequest,
     TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
     WriteTextFileResponse,
 };
@@ -63,7 +63,7 @@ impl Host for RunHost {
         &self,
         context: &HostContext,
         request: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
+    ) -> HostResult<RequestPermissionResponse> {
         self.rules.answer(&self.local, context, request, &self.ui).await
     }
 

@@ -3,7 +3,9 @@
 use std::cell::Cell;
 
 use duologue_client::{Host as _, HostContext, HostResult, LocalHost, Permissions};
-use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest, ToolKind};
+use duologue_schema::{
+    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, ToolKind,
+};
 
 use super::audit::{AuditEntry, Decider};
 use super::question::QuestionText;
@@ -72,16 +74,16 @@ impl Rules {
         context: &HostContext,
         request: RequestPermissionRequest,
         ui: &UiQueue,
-    ) -> HostResult<RequestPermissionOutcome> {
+    ) -> HostResult<RequestPermissionResponse> {
         let entry = ui.begin(AuditEntry::of_permission(&request)).await;
         let answered = async {
-            let outcome = local.request_permission(context, request.clone()).await?;
-            Ok((outcome, PROGRESS.with(Cell::get)))
+            let response = local.request_permission(context, request.clone()).await?;
+            Ok((response, PROGRESS.with(Cell::get)))
         };
-        let (outcome, progress) = PROGRESS.scope(Cell::new(Progress::NotAsked), answered).await?;
+        let (response, progress) = PROGRESS.scope(Cell::new(Progress::NotAsked), answered).await?;
         let by = match (progress, self.otherwise) {
             // The turn ended before the user answered.
-            (Progress::Asked, _) => return Ok(outcome),
+            (Progress::Asked, _) => return Ok(response),
             (Progress::Answered, DefaultAnswer::Ask) => Decider::User,
             (Progress::Answered, DefaultAnswer::Allow) => Decider::Rule("--yes".into()),
             (Progress::Answered, DefaultAnswer::Refuse) => Decider::NoUser,
@@ -92,8 +94,8 @@ impl Rules {
                 }
             }
         };
-        entry.decided(&request, &outcome, by).await;
-        Ok(outcome)
+        entry.decided(&request, &response.outcome, by).await;
+        Ok(response)
     }
 }
 

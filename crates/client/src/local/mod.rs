@@ -19,8 +19,8 @@ use duologue_rpc::Lock;
 use duologue_schema::{
     ClientCapabilities, CreateTerminalRequest, CreateTerminalResponse, Error as WireError,
     FileSystemCapabilities, KillTerminalRequest, KillTerminalResponse, ReadTextFileRequest,
-    ReadTextFileResponse, ReleaseTerminalRequest, ReleaseTerminalResponse, Request, RequestPermissionOutcome,
-    RequestPermissionRequest, SessionId, TerminalOutputRequest, TerminalOutputResponse,
+    ReadTextFileResponse, ReleaseTerminalRequest, ReleaseTerminalResponse, Request, RequestPermissionRequest,
+    RequestPermissionResponse, SessionId, TerminalOutputRequest, TerminalOutputResponse,
     WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
 };
 use tokio::time::Instant;
@@ -216,7 +216,7 @@ impl Host for LocalHost {
         &self,
         context: &HostContext,
         request: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
+    ) -> HostResult<RequestPermissionResponse> {
         Ok(self.permissions.answer(context, request, &self.threads).await)
     }
 

@@ -8,8 +8,8 @@ use std::sync::Mutex;
 
 use duologue_rpc::Lock;
 use duologue_schema::{
-    PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, ToolCallContent,
-    ToolCallUpdate, ToolKind, path_fault,
+    PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
+    ToolCallContent, ToolCallUpdate, ToolKind, path_fault,
 };
 
 use super::Threads;
@@ -18,7 +18,7 @@ use crate::context::{ConnectionId, HostContext};
 use crate::host::HostResult;
 use crate::limits::QUESTION_PATHS;
 
-type Answer = Pin<Box<dyn Future<Output = RequestPermissionOutcome> + Send>>;
+type Answer = Pin<Box<dyn Future<Output = RequestPermissionResponse> + Send>>;
 type Ask = Box<dyn Fn(HostContext, RequestPermissionRequest) -> Answer + Send + Sync>;
 
 /// The most links to missing files that are followed.
@@ -134,16 +134,20 @@ impl Permissions {
         self
     }
 
-    /// Passes the other requests to the user. An option that the agent did not offer counts as `cancelled`.
+    /// Passes the other requests to the user. An option that the agent did not offer counts as `cancelled`. The
+    /// closure returns the outcome, or a response with a `_meta`.
     ///
     /// If the turn is cancelled, the client responds and the future is dropped. An `async` closure that captures
     /// variables does not compile here; [`ask_with`](Self::ask_with) passes state to the closure.
     pub fn ask<F, Fut>(mut self, ask: F) -> Self
     where
         F: Fn(HostContext, RequestPermissionRequest) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = RequestPermissionOutcome> + Send + 'static,
+        Fut: Future<Output: Into<RequestPermissionResponse>> + Send + 'static,
     {
-        self.ask = Some(Box::new(move |context, request| Box::pin(ask(context, request))));
+        self.ask = Some(Box::new(move |context, request| {
+            let answer = ask(context, request);
+            Box::pin(async move { answer.await.into() })
+        }));
         self
     }
 
@@ -167,7 +171,7 @@ impl Permissions {
     where
         S: Clone + Send + Sync + 'static,
         F: Fn(S, HostContext, RequestPermissionRequest) -> Fut + Send + Sync + 'static,
-        Fut: Future<Output = RequestPermissionOutcome> + Send + 'static,
+        Fut: Future<Output: Into<RequestPermissionResponse>> + Send + 'static,
     {
         self.ask(move |context, request| ask(state.clone(), context, request))
     }
@@ -182,27 +186,29 @@ impl Permissions {
         context: &HostContext,
         request: RequestPermissionRequest,
         threads: &Threads,
-    ) -> RequestPermissionOutcome {
+    ) -> RequestPermissionResponse {
         let connection = context.connection_id();
         let Ok((ruled, files)) = self.look_up(&request.tool_call, threads, connection).await else {
-            return request.outcome(false);
+            return request.outcome(false).into();
         };
         if let Some(allow) = ruled {
-            return request.outcome(allow);
+            return request.outcome(allow).into();
         }
         let session = SessionKey::of(context, &request.session_id);
         let subject = Subject::of(&request, session, files);
         let remembered = || self.remembered.lock_unpoisoned();
         if let Some(allow) = subject.as_ref().and_then(|subject| remembered().get(subject).copied()) {
-            return request.outcome(allow);
+            return request.outcome(allow).into();
         }
-        let Some(ask) = &self.ask else { return request.outcome(false) };
-        let outcome = ask(context.clone(), request.clone()).await;
-        let RequestPermissionOutcome::Selected(selected) = &outcome else {
-            return RequestPermissionOutcome::Cancelled;
+        let Some(ask) = &self.ask else { return request.outcome(false).into() };
+        let mut response = ask(context.clone(), request.clone()).await;
+        let option = match &response.outcome {
+            RequestPermissionOutcome::Selected(selected) => request.option(&selected.option_id),
+            _ => None,
         };
-        let Some(option) = request.option(&selected.option_id) else {
-            return RequestPermissionOutcome::Cancelled;
+        let Some(option) = option else {
+            response.outcome = RequestPermissionOutcome::Cancelled;
+            return response;
         };
         let always = match option.kind {
             PermissionOptionKind::AllowAlways => Some(true),
@@ -212,7 +218,7 @@ impl Permissions {
         if let (Some(subject), Some(allow)) = (subject, always) {
             remembered().insert(subject, allow);
         }
-        outcome
+        response
     }
 }
 

@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use duologue_client::rpc::Error as RpcError;
 use duologue_client::schema::{
-    RequestPermissionOutcome, RequestPermissionRequest, SelectedPermissionOutcome, StopReason,
+    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, SelectedPermissionOutcome,
+    StopReason,
 };
 use duologue_client::{Client, Connection, Error, Host, HostContext, HostResult, Session, Turn};
 use serde_json::{Value, json};
@@ -173,10 +174,10 @@ impl Host for Clicks {
         &self,
         _: &HostContext,
         _: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
+    ) -> HostResult<RequestPermissionResponse> {
         self.asked.fetch_add(1, SeqCst);
         let _ = self.click.clone().wait_for(|clicked| *clicked).await;
-        Ok(RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new("yes")))
+        Ok(RequestPermissionOutcome::Selected(SelectedPermissionOutcome::new("yes")).into())
     }
 }
 

@@ -7,8 +7,9 @@ use duologue_client::schema::{
     ClientCapabilities, CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, ElicitationCapabilities, ElicitationUrlCapabilities, Error as WireError,
     FileSystemCapabilities, KillTerminalRequest, ReadTextFileRequest, ReadTextFileResponse,
-    ReleaseTerminalRequest, Request, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
-    TerminalOutputRequest, WaitForTerminalExitRequest, WriteTextFileRequest,
+    ReleaseTerminalRequest, Request, RequestPermissionOutcome, RequestPermissionRequest,
+    RequestPermissionResponse, SessionId, TerminalOutputRequest, WaitForTerminalExitRequest,
+    WriteTextFileRequest,
 };
 use duologue_client::{Client, Host, HostContext, HostResult};
 use serde::{Deserialize, Serialize};
@@ -66,10 +67,10 @@ impl Host for Observer {
         &self,
         context: &HostContext,
         _: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
+    ) -> HostResult<RequestPermissionResponse> {
         self.observe("request_permission", context);
         context.cancelled().await;
-        Ok(RequestPermissionOutcome::Cancelled)
+        Ok(RequestPermissionOutcome::Cancelled.into())
     }
 
     async fn read_text_file(

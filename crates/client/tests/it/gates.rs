@@ -6,8 +6,8 @@ use duologue_client::schema::{
     ClientCapabilities, CreateTerminalRequest, CreateTerminalResponse, FileSystemCapabilities,
     KillTerminalRequest, KillTerminalResponse, ReadTextFileRequest, ReadTextFileResponse,
     ReleaseTerminalRequest, ReleaseTerminalResponse, RequestPermissionOutcome, RequestPermissionRequest,
-    TerminalExitStatus, TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest,
-    WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
+    RequestPermissionResponse, TerminalExitStatus, TerminalOutputRequest, TerminalOutputResponse,
+    WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest, WriteTextFileResponse,
 };
 use duologue_client::{Client, Host, HostContext, HostResult};
 use serde_json::{Value, json};
@@ -36,8 +36,8 @@ impl Host for Everything {
         &self,
         context: &HostContext,
         _: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
-        self.called(context, RequestPermissionOutcome::Cancelled)
+    ) -> HostResult<RequestPermissionResponse> {
+        self.called(context, RequestPermissionOutcome::Cancelled.into())
     }
 
     async fn read_text_file(

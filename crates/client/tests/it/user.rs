@@ -8,7 +8,7 @@ use duologue_agent::{Agent, Prompt, Turn};
 use duologue_client::rpc::Error as RpcError;
 use duologue_client::schema::{
     ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse, ElicitationCapabilities,
-    ElicitationFormCapabilities, RequestPermissionOutcome, RequestPermissionRequest,
+    ElicitationFormCapabilities, RequestPermissionRequest, RequestPermissionResponse,
 };
 use duologue_client::{
     Client, Connection, Error, Host, HostContext, HostResult, Limits, Session, StopReason,
@@ -76,7 +76,7 @@ impl Host for Screen {
         &self,
         _: &HostContext,
         _: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
+    ) -> HostResult<RequestPermissionResponse> {
         self.show().await
     }
 

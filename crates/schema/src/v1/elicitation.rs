@@ -267,3 +267,21 @@ pub struct CompleteElicitationNotification {
     /// The id of the elicitation.
     pub elicitation_id: ElicitationId,
 }
+
+impl From<ElicitationId> for CompleteElicitationNotification {
+    fn from(id: ElicitationId) -> Self {
+        Self::new(id)
+    }
+}
+
+impl From<&str> for CompleteElicitationNotification {
+    fn from(id: &str) -> Self {
+        Self::new(id)
+    }
+}
+
+impl From<String> for CompleteElicitationNotification {
+    fn from(id: String) -> Self {
+        Self::new(id)
+    }
+}

@@ -86,6 +86,12 @@ pub struct RequestPermissionResponse {
     pub outcome: RequestPermissionOutcome,
 }
 
+impl From<RequestPermissionOutcome> for RequestPermissionResponse {
+    fn from(outcome: RequestPermissionOutcome) -> Self {
+        Self::new(outcome)
+    }
+}
+
 /// The outcome of a permission request. Only a selected option can grant permission.
 #[wire(tag = "outcome")]
 pub enum RequestPermissionOutcome {

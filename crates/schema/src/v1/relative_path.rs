@@ -4,8 +4,9 @@ use std::fmt;
 use std::path::Path;
 
 use crate::{
-    AgentNotification, AgentRequest, AgentResponse, ClientRequest, SessionUpdate, ToolCall, ToolCallContent,
-    ToolCallLocation, ToolCallUpdate,
+    AgentNotification, AgentRequest, AgentResponse, ClientRequest, CreateTerminalRequest,
+    ReadTextFileRequest, SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallUpdate,
+    WriteTextFileRequest,
 };
 
 /// A relative path in a message where the protocol requires an absolute one.
@@ -118,15 +119,39 @@ impl AgentNotification {
     }
 }
 
+impl ReadTextFileRequest {
+    /// Returns the path if it is relative.
+    #[must_use]
+    pub fn relative_path(&self) -> Option<RelativePath<'_>> {
+        RelativePath::find("path", &self.path)
+    }
+}
+
+impl WriteTextFileRequest {
+    /// Returns the path if it is relative.
+    #[must_use]
+    pub fn relative_path(&self) -> Option<RelativePath<'_>> {
+        RelativePath::find("path", &self.path)
+    }
+}
+
+impl CreateTerminalRequest {
+    /// Returns the folder of the program if it is relative.
+    #[must_use]
+    pub fn relative_path(&self) -> Option<RelativePath<'_>> {
+        RelativePath::find_in("cwd", &self.cwd)
+    }
+}
+
 impl AgentRequest {
     /// Returns a relative path in the params, if there is one.
     #[must_use]
     pub fn relative_path(&self) -> Option<RelativePath<'_>> {
         match self {
-            Self::WriteTextFile(request) => RelativePath::find("path", &request.path),
-            Self::ReadTextFile(request) => RelativePath::find("path", &request.path),
+            Self::WriteTextFile(request) => request.relative_path(),
+            Self::ReadTextFile(request) => request.relative_path(),
             Self::RequestPermission(request) => request.tool_call.relative_path(),
-            Self::CreateTerminal(request) => RelativePath::find_in("cwd", &request.cwd),
+            Self::CreateTerminal(request) => request.relative_path(),
             _ => None,
         }
     }
@@ -166,9 +191,8 @@ impl ClientRequest {
 mod tests {
     use super::*;
     use crate::{
-        CreateTerminalRequest, ListSessionsRequest, ListSessionsResponse, LoadSessionRequest,
-        NewSessionRequest, ReadTextFileRequest, RequestPermissionRequest, ResumeSessionRequest, SessionInfo,
-        SessionNotification, WriteTextFileRequest,
+        ListSessionsRequest, ListSessionsResponse, LoadSessionRequest, NewSessionRequest,
+        RequestPermissionRequest, ResumeSessionRequest, SessionInfo, SessionNotification,
     };
 
     #[test]

@@ -62,14 +62,14 @@ impl Host for Played {
         &self,
         _: &HostContext,
         request: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
+    ) -> HostResult<RequestPermissionResponse> {
         let call = self.came("session/request_permission", &json!(request));
         if call["cancel"].is_string() {
             // The agent takes this one back, which drops this future.
             let _taken_back = OnDrop(self.surface.clone());
             std::future::pending::<()>().await;
         }
-        Ok(RequestPermissionOutcome::selected("yes"))
+        Ok(RequestPermissionOutcome::selected("yes").into())
     }
 
     async fn read_text_file(

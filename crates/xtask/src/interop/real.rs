@@ -5,8 +5,8 @@ use super::exchange::quiet;
 use super::{InteropPaths, Result, finish, install};
 use duologue_client::schema::{
     ClientCapabilities, Error, FileSystemCapabilities, PermissionOptionKind, ReadTextFileRequest,
-    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, StopReason,
-    ToolCallStatus, WriteTextFileRequest, WriteTextFileResponse,
+    ReadTextFileResponse, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
+    SessionUpdate, StopReason, ToolCallStatus, WriteTextFileRequest, WriteTextFileResponse,
 };
 use duologue_client::{Client, Command, Exchange, Host, HostContext, HostResult};
 use serde_json::{Value, json};
@@ -173,10 +173,10 @@ impl Host for Editor {
         &self,
         _: &HostContext,
         request: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
+    ) -> HostResult<RequestPermissionResponse> {
         let once = request.options.iter().find(|option| option.kind == PermissionOptionKind::AllowOnce);
         let answer = once.map(|option| RequestPermissionOutcome::selected(option.option_id.clone()));
-        Ok(answer.unwrap_or(RequestPermissionOutcome::Cancelled))
+        Ok(answer.unwrap_or(RequestPermissionOutcome::Cancelled).into())
     }
 
     async fn read_text_file(

@@ -4,6 +4,7 @@ use std::time::{Duration, Instant};
 
 use duologue_client::Permissions;
 use duologue_client::limits::TERMINALS;
+use duologue_client::schema::RequestPermissionOutcome;
 use serde_json::json;
 use tokio::io::AsyncBufReadExt;
 
@@ -75,7 +76,8 @@ async fn all_that_a_client_can_hold_at_once_is_bounded() {
     in_time(async {
         let desk = Desk::new();
         desk.put("large.txt", "x".repeat(8 * MIB));
-        let permissions = Permissions::new().ask(async |_, _| std::future::pending().await);
+        let permissions =
+            Permissions::new().ask(async |_, _| std::future::pending::<RequestPermissionOutcome>().await);
         let mut agent = Agent::of(desk.host().permissions(permissions), desk.root()).await;
         while agent.sessions.len() < 20 {
             agent.open(desk.root(), &[]).await;
@@ -127,7 +129,8 @@ async fn short_questions_about_a_long_call_cost_a_bounded_amount_of_memory() {
     }
     in_time(async {
         let desk = Desk::new();
-        let permissions = Permissions::new().ask(async |_, _| std::future::pending().await);
+        let permissions =
+            Permissions::new().ask(async |_, _| std::future::pending::<RequestPermissionOutcome>().await);
         let mut agent = Agent::of(desk.host().permissions(permissions), desk.root()).await;
         let call = json!({
             "sessionUpdate": "tool_call", "toolCallId": "c", "title": "t", "rawInput": "x".repeat(MIB - 2000),

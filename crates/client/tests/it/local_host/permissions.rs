@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 
 use duologue_client::limits::QUESTION_PATHS;
 use duologue_client::schema::{
-    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, ToolKind,
+    Meta, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, ToolKind,
 };
 use duologue_client::{Client, LocalHost, Permissions};
 use serde_json::{Value, json};
@@ -457,6 +457,22 @@ async fn a_call_that_names_too_many_paths_is_allowed_by_no_folder() {
             let call = json!({"kind": "read", "locations": locations});
             assert_eq!(answer(&mut agent, "s0", &call, options(&ALL)).await, expect, "{paths} paths");
         }
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_answer_of_the_user_may_have_a_meta() {
+    in_time(async {
+        let permissions = Permissions::new().ask(async |_, request: RequestPermissionRequest| {
+            let outcome = RequestPermissionOutcome::selected(request.options[0].option_id.clone());
+            RequestPermissionResponse::new(outcome).meta(Meta::from_iter([("by", "the user")]))
+        });
+        let mut agent = agent(permissions).await;
+        let params = json!({"toolCall": {"toolCallId": "call"}, "options": options(&ALL)});
+        let result = agent.ask_in("s0", "session/request_permission", params).await.expect("an answer");
+        let outcome = json!({"outcome": "selected", "optionId": "allow_once"});
+        assert_eq!(result, json!({"outcome": outcome, "_meta": {"by": "the user"}}));
     })
     .await;
 }

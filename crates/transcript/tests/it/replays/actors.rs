@@ -20,9 +20,9 @@ use duologue_client::exchange::{Exchange, PeerAgent};
 use duologue_client::schema::{
     ClientCapabilities, CreateTerminalRequest, CreateTerminalResponse, FileSystemCapabilities,
     ReadTextFileRequest, ReadTextFileResponse, ReleaseTerminalRequest, ReleaseTerminalResponse,
-    RequestPermissionOutcome, RequestPermissionRequest, TerminalExitStatus, TerminalOutputRequest,
-    TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
-    WriteTextFileResponse,
+    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, TerminalExitStatus,
+    TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
+    WriteTextFileRequest, WriteTextFileResponse,
 };
 use duologue_client::{Client, Connection, Host, HostContext, HostResult};
 use duologue_rpc::{Direction, Tap, TappedFrame, Transport};
@@ -168,8 +168,8 @@ impl Host for Desk {
         &self,
         _: &HostContext,
         _: RequestPermissionRequest,
-    ) -> HostResult<RequestPermissionOutcome> {
-        Ok(RequestPermissionOutcome::selected("yes"))
+    ) -> HostResult<RequestPermissionResponse> {
+        Ok(RequestPermissionOutcome::selected("yes").into())
     }
 
     async fn read_text_file(
