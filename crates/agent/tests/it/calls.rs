@@ -34,7 +34,7 @@ impl Agent for Caller {
             "terminal" => terminal(turn).await?,
             "dropped release" => {
                 let terminal = turn.create_terminal("make", ["-x"]).await?;
-                assert!(terminal.release().now_or_never().is_none());
+                assert!(terminal.release().into_future().now_or_never().is_none());
                 "dropped".into()
             }
             other => panic!("{other}"),

@@ -265,9 +265,9 @@ fn takes_modes_and_options_as_they_are_offered() {
         }
         editor.ask("session/set_config_option", &params)
     };
-    assert_eq!(set("model", "huge".into(), None)["result"]["configOptions"][0]["currentValue"], "huge");
+    assert_eq!(set("model", "huge".into(), None)["result"]["configOptions"][1]["currentValue"], "huge");
     assert_eq!(
-        set("verbose", true.into(), Some("boolean"))["result"]["configOptions"][2]["currentValue"],
+        set("verbose", true.into(), Some("boolean"))["result"]["configOptions"][3]["currentValue"],
         true
     );
     assert_eq!(set("model", "tiny".into(), None)["error"]["code"], -32602);
