@@ -205,6 +205,7 @@ fn escapes_of_an_agent_are_not_printed() {
           ← \u{1b}[2J
 
     0 passed, 1 failed, 0 with a warning, 0 skipped
+    error: the agent could not be tested: because initialize-answers failed: no answer to initialize within 12 s (--login METHOD, --prompt TEXT)
     ");
 }
 
