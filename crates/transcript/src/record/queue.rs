@@ -21,6 +21,9 @@ use crate::format::{LineEnd, ProcessExit, Record, RecordEvent, Side};
 const GATHER: Duration = Duration::from_millis(2);
 /// The number of bytes that are written without waiting for more.
 const ENOUGH: usize = 128 * 1024;
+/// The number of bytes for which an empty batch keeps memory. A thread that has to wait for the core finds several times
+/// as much as it needs, and memory that was returned after each batch would be mapped again for the next.
+const KEPT: usize = 8 * ENOUGH;
 /// The size of an entry without its bytes.
 const OVERHEAD: usize = size_of::<QueuedRecord>();
 
@@ -76,9 +79,9 @@ impl RecordBatch {
     /// Removes all entries, and frees the memory of a burst.
     pub(super) fn clear(&mut self) {
         self.items.clear();
-        self.items.shrink_to(ENOUGH / OVERHEAD);
+        self.items.shrink_to(KEPT / OVERHEAD);
         self.bytes.clear();
-        self.bytes.shrink_to(4 * ENOUGH);
+        self.bytes.shrink_to(KEPT);
     }
 }
 
