@@ -325,9 +325,9 @@ pub(crate) fn micros(at: Duration) -> u64 {
 }
 
 fn begin(out: &mut Vec<u8>, at: Duration) {
-    use std::io::Write as _;
+    out.extend_from_slice(b"{\"at\":");
     // Writing to memory cannot fail.
-    let _ = write!(out, "{{\"at\":{}", micros(at));
+    let _ = serde_json::to_writer(out, &micros(at));
 }
 
 /// Appends the record of an event that is not a line.

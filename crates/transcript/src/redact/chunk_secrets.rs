@@ -64,11 +64,21 @@ struct TextKey {
 #[derive(Debug)]
 struct OpenText {
     key: TextKey,
-    /// The bytes around the last piece. A line that begins and ends with them has the next piece.
-    frame: Option<(Vec<u8>, Vec<u8>)>,
+    frame: Option<LineFrame>,
     /// The number of the last piece.
     used: u64,
     end: TextEnd,
+}
+
+/// The bytes around the last piece. A line that begins and ends with them has the next piece.
+#[derive(Debug)]
+struct LineFrame {
+    before: Vec<u8>,
+    after: Vec<u8>,
+    /// True until a second line has them.
+    is_new: bool,
+    /// True if nothing in them is suspicious, once it is known.
+    is_clean: Option<bool>,
 }
 
 /// The end of a text.
@@ -81,25 +91,44 @@ struct TextEnd {
     in_run: bool,
     /// True if the text ended within a secret.
     in_secret: bool,
+    /// True if the last piece is suspicious, alone or together with the text before.
+    is_suspicious: bool,
+}
+
+/// The result of the search for parts of secrets that began in an earlier piece.
+pub(super) enum PieceOutcome {
+    /// The line without them.
+    Redacted(Vec<u8>),
+    /// The line has no secret at all.
+    Clean,
+    /// The line has none of them. It was not searched for others.
+    Unknown,
 }
 
 impl ChunkSecrets {
-    /// Removes the parts of secrets that began in an earlier piece. Returns `None` if there are none.
-    pub(super) fn redact(&mut self, secrets: &Secrets, line: &[u8]) -> Option<Vec<u8>> {
+    /// Removes the parts of secrets that began in an earlier piece.
+    pub(super) fn redact(&mut self, secrets: &Secrets, line: &[u8]) -> PieceOutcome {
+        self.follow(secrets, line).unwrap_or(PieceOutcome::Unknown)
+    }
+
+    fn follow(&mut self, secrets: &Secrets, line: &[u8]) -> Option<PieceOutcome> {
         let place = self.piece(line)?;
         let spelled = line.get(place.clone())?;
         let text = match memchr::memchr(b'\\', spelled) {
             None => Cow::Borrowed(spelled),
             Some(_) => Cow::Owned(string_at(line, &place)?.read().text.into_owned().into_bytes()),
         };
-        let found = self.texts.get_mut(self.latest)?.end.push(secrets, &text);
+        let open = self.texts.get_mut(self.latest)?;
+        let found = open.end.push(secrets, &text);
         if found.is_empty() {
-            return None;
+            // A line with escapes is checked as a whole.
+            let clean = matches!(text, Cow::Borrowed(_)) && open.has_clean_line(&text);
+            return clean.then_some(PieceOutcome::Clean);
         }
         let piece = string_at(line, &place)?.read();
         let mut edits = Edits::default();
         found.into_iter().for_each(|part| edits.replace(piece.span(part), SECRET));
-        Some(edits.apply(line))
+        Some(PieceOutcome::Redacted(edits.apply(line)))
     }
 
     /// Ends the messages without an id of a session whose other side sends a prompt.
@@ -175,7 +204,8 @@ impl ChunkSecrets {
                 let frame = (line.get(..place.start)?, line.get(place.end..)?);
                 let open = self.texts.get_mut(self.latest)?;
                 let fits = frame.0.len() + frame.1.len() <= FRAME;
-                open.frame = fits.then(|| (frame.0.to_vec(), frame.1.to_vec()));
+                let (before, after) = (frame.0.to_vec(), frame.1.to_vec());
+                open.frame = fits.then_some(LineFrame { before, after, is_new: true, is_clean: None });
                 Some(place)
             }
         }
@@ -217,7 +247,7 @@ impl ChunkSecrets {
 impl OpenText {
     /// Returns the place of the piece in a line that differs from the last one only there.
     fn piece(&self, line: &[u8]) -> Option<Range<usize>> {
-        let (before, after) = self.frame.as_ref()?;
+        let LineFrame { before, after, .. } = self.frame.as_ref()?;
         let rest = line.strip_prefix(before.as_slice())?;
         let text = rest.strip_suffix(after.as_slice())?;
         let mut at = 0;
@@ -231,6 +261,19 @@ impl OpenText {
         }
         (at <= text.len()).then(|| before.len()..before.len() + text.len())
     }
+
+    /// Returns true if nothing in the line of the last piece, which has no escapes, is suspicious.
+    fn has_clean_line(&mut self, piece: &[u8]) -> bool {
+        let Some(frame) = &mut self.frame else { return false };
+        // The first line of a kind is checked as a whole. Perhaps there is no other.
+        if std::mem::take(&mut frame.is_new) || self.end.is_suspicious {
+            return false;
+        }
+        let LineFrame { before, after, is_clean, .. } = frame;
+        let around = || [before.as_slice(), after].concat();
+        *is_clean.get_or_insert_with(|| !secret_patterns::suspicious(&around()))
+            && !secret_patterns::suspicious_string(piece)
+    }
 }
 
 /// Returns the string at a place in a line.
@@ -242,7 +285,13 @@ fn string_at<'a>(line: &'a [u8], place: &Range<usize>) -> Option<QuotedString<'a
 
 impl Default for TextEnd {
     fn default() -> Self {
-        TextEnd { tail: Vec::new(), behind: usize::MAX, in_run: false, in_secret: false }
+        TextEnd {
+            tail: Vec::new(),
+            behind: usize::MAX,
+            in_run: false,
+            in_secret: false,
+            is_suspicious: false,
+        }
     }
 }
 
@@ -265,6 +314,7 @@ impl TextEnd {
         let seam = known.saturating_sub(secret_patterns::REACH);
         let recent = self.tail.get(seam..).unwrap_or_default();
         let found = secret_patterns::last_suspicion(recent);
+        self.is_suspicious = found.is_some();
         // A secret may end in this piece.
         let was_near = self.behind <= KEPT;
         let last = match found {
@@ -437,7 +487,9 @@ mod tests {
         chunks.redact(&Secrets::default(), line(&"s".repeat(FRAME), "text").as_bytes());
         assert!(chunks.texts.iter().any(|text| text.frame.is_none()));
         let frames = chunks.texts.iter().flat_map(|text| &text.frame);
-        assert!(frames.map(|(before, after)| before.capacity() + after.capacity()).all(|size| size <= FRAME));
+        assert!(
+            frames.map(|frame| frame.before.capacity() + frame.after.capacity()).all(|size| size <= FRAME)
+        );
     }
 
     /// A key that begins at the end of a long piece is found in the next one.

@@ -3,6 +3,7 @@
 mod chunk_secrets;
 pub(crate) mod folders;
 pub(crate) mod json_scan;
+mod match_starts;
 mod placeholder_ids;
 pub(crate) mod placeholders;
 mod plain_text;

@@ -1,11 +1,12 @@
 //! Patterns of secrets: keys with a known prefix, and values after a telling name.
 
 use std::ops::Range;
-use std::sync::LazyLock;
+use std::sync::{LazyLock, OnceLock};
 
 use duologue_schema::INVISIBLE;
 use regex::bytes::{Regex, RegexSet};
 
+use super::match_starts::MatchStarts;
 use super::plain_text::PlainText;
 
 /// The placeholder of a secret.
@@ -158,21 +159,33 @@ fn all(patterns: SecretPatterns) -> impl Iterator<Item = (&'static str, Holds)> 
     patterns.iter().flat_map(|(holds, patterns)| patterns.iter().map(|pattern| (*pattern, *holds)))
 }
 
-/// The patterns, compiled once.
+/// The patterns, compiled once. Most recordings need few of them alone.
 struct Compiled {
     set: RegexSet,
-    each: Vec<(Regex, Holds)>,
+    each: Vec<SinglePattern>,
+}
+
+/// A pattern that is compiled when the set matches it.
+struct SinglePattern {
+    pattern: String,
+    regex: OnceLock<Option<Regex>>,
+    holds: Holds,
+}
+
+impl SinglePattern {
+    fn regex(&self) -> Option<&Regex> {
+        self.regex.get_or_init(|| Regex::new(&self.pattern).ok()).as_ref()
+    }
 }
 
 static PATTERNS: LazyLock<Compiled> = LazyLock::new(|| {
     let prefixed = all(PREFIXED).map(|(pattern, holds)| (format!("(?-u){BEFORE}{pattern}"), holds));
     let surrounded = all(SURROUNDED).map(|(pattern, holds)| (format!("(?-u){pattern}"), holds));
-    let (patterns, holds): (Vec<_>, Vec<_>) = prefixed.chain(surrounded).unzip();
+    let single = |(pattern, holds)| SinglePattern { pattern, regex: OnceLock::new(), holds };
+    let each: Vec<_> = prefixed.chain(surrounded).map(single).collect();
     // The patterns are constant, and a test compiles each of them.
-    let set = RegexSet::new(&patterns).unwrap_or_else(|_| RegexSet::empty());
-    let each =
-        patterns.iter().zip(holds).filter_map(|(pattern, holds)| Some((Regex::new(pattern).ok()?, holds)));
-    Compiled { each: each.collect(), set }
+    let set = RegexSet::new(each.iter().map(|single| &single.pattern)).unwrap_or_else(|_| RegexSet::empty());
+    Compiled { set, each }
 });
 
 /// The prefixes of keys, also in base64.
@@ -223,7 +236,29 @@ pub(super) fn rest_of_key(text: &[u8]) -> usize {
 }
 
 /// Matches each line that may contain a secret, and few others. An escaped letter may be a part of any secret.
-static SUSPICIOUS: LazyLock<Option<Regex>> = LazyLock::new(|| Regex::new(&suspicions()).ok());
+static SUSPICIOUS: LazyLock<Option<Suspicions>> = LazyLock::new(|| {
+    let pattern = suspicions();
+    // A test computes both.
+    Some(Suspicions { starts: MatchStarts::of(&pattern)?, pattern: Regex::new(&pattern).ok()? })
+});
+
+/// A pattern with a filter in front of it.
+struct Suspicions {
+    starts: MatchStarts,
+    pattern: Regex,
+}
+
+impl Suspicions {
+    /// Returns a place that no match starts before, and the text from there; `None` if there is no match.
+    fn filter<'t>(&self, text: &'t [u8]) -> Option<(usize, &'t [u8])> {
+        let start = self.starts.find(text)?;
+        Some((start, text.get(start..)?))
+    }
+}
+
+/// The whole strings that are suspicious. No other alternative of [`SUSPICIOUS`] contains a quote.
+const STRINGS: [&str; 7] =
+    ["env", "headers", "httpHeaders", "http_headers", "mcpServers", "auth", "authenticate"];
 
 /// Returns the pattern of [`SUSPICIOUS`]. No alternative depends on the text around it. Only the user in a URL may
 /// be longer than [`REACH`], and it contains no quote. [`unlike`] relies on both.
@@ -233,8 +268,11 @@ fn suspicions() -> String {
     let encoded = r"%(?:2[Dd]|5[Ff]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])";
     let invisible = invisible();
     let names = r"(?i:key|token|secret|pass|pwd|credential|authoriz|cookie|bearer|basic|signature|[?&]sig=|[?&]auth=)";
-    let places = r#""(?:env|headers|httpHeaders|http_headers|mcpServers|auth)"|"authenticate"|curl\s|:\\?/\\?/[^\s"/@]*@|PRIVATE KEY"#;
-    format!(r"(?-u)\\u00[2-7]|{KEY_PREFIXES}|{others}|{encoded}|{invisible}|{names}|{places}")
+    let places = r#"curl\s|:\\?/\\?/[^\s"/@]*@|PRIVATE KEY"#;
+    let strings = STRINGS.join("|");
+    format!(
+        r#"(?-u)\\u00[2-7]|{KEY_PREFIXES}|{others}|{encoded}|{invisible}|{names}|{places}|"(?:{strings})""#
+    )
 }
 
 /// Returns the pattern of invisible characters, as bytes and as escapes of JSON. Those of emoji and scripts can hide a
@@ -267,16 +305,22 @@ pub(super) const REACH: usize = 16;
 
 /// Returns true if a line may contain a secret. Much faster than a search for each pattern.
 pub(crate) fn suspicious(line: &[u8]) -> bool {
-    SUSPICIOUS.as_ref().is_none_or(|pattern| pattern.is_match(line))
+    let Some(suspicions) = &*SUSPICIOUS else { return true };
+    suspicions.filter(line).is_some_and(|(_, rest)| suspicions.pattern.is_match(rest))
 }
 
 /// Returns the end of the last part of a text that may begin a secret, or a URL.
 pub(super) fn last_suspicion(text: &[u8]) -> Option<usize> {
-    let url = memchr::memmem::rfind(text, b"://").map(|at| at + 3);
-    match SUSPICIOUS.as_ref() {
-        Some(pattern) => pattern.find_iter(text).last().map(|last| last.end()).max(url),
-        None => Some(text.len()),
-    }
+    let Some(suspicions) = &*SUSPICIOUS else { return Some(text.len()) };
+    // The filter stops at each URL too.
+    let (start, rest) = suspicions.filter(text)?;
+    let url = memchr::memmem::rfind(rest, b"://").map(|at| start + at + 3);
+    suspicions.pattern.find_iter(rest).last().map(|last| start + last.end()).max(url)
+}
+
+/// Returns true if a string without escapes is suspicious because of its quotes.
+pub(super) fn suspicious_string(string: &[u8]) -> bool {
+    STRINGS.iter().any(|known| known.as_bytes() == string)
 }
 
 /// Returns the part of a line that has to be checked if its start and end are those of a clean line: the changed
@@ -388,11 +432,11 @@ pub(crate) fn find(text: &[u8], mut found: impl FnMut(Range<usize>)) {
 fn find_as_spelled(text: &[u8], mut found: impl FnMut(Range<usize>)) {
     private_keys(text, |key| found(key.span(text)));
     let shapes = &*PATTERNS;
-    for (pattern, holds) in shapes.set.matches(text).into_iter().filter_map(|at| shapes.each.get(at)) {
-        for captures in pattern.captures_iter(text) {
+    for single in shapes.set.matches(text).into_iter().filter_map(|at| shapes.each.get(at)) {
+        for captures in single.regex().into_iter().flat_map(|regex| regex.captures_iter(text)) {
             if let Some(group) = captures.get(1)
                 && group.as_bytes() != SECRET.as_bytes()
-                && holds(group.as_bytes())
+                && (single.holds)(group.as_bytes())
             {
                 found(group.range());
             }
@@ -578,9 +622,11 @@ mod tests {
 
     #[test]
     fn every_shape_compiles() {
-        assert_eq!(PATTERNS.each.len(), all(PREFIXED).count() + all(SURROUNDED).count());
+        assert!(PATTERNS.each.iter().all(|single| single.regex().is_some()));
         assert_eq!(PATTERNS.set.len(), PATTERNS.each.len());
         assert!(SUSPICIOUS.is_some());
+        assert_eq!(last_suspicion(b"at https://example.com, or key"), Some(30));
+        assert_eq!(last_suspicion(b"at https://example.com"), Some(11));
     }
 
     proptest::proptest! {
@@ -601,6 +647,7 @@ mod tests {
             let begins = begins.index(before.len() + suspicion.len());
             let ends = line.len() - ends.index(suspicion.len() + after.len());
             let clean = [&line[..begins], between.as_bytes(), &line[ends..]].concat();
+            proptest::prop_assert!(suspicious(&line));
             proptest::prop_assume!(!suspicious(&clean));
             let new = &line[unlike(&clean, &line)];
             proptest::prop_assert!(suspicious(new), "{} | {}", new.escape_ascii(), clean.escape_ascii());

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 
-use super::chunk_secrets::ChunkSecrets;
+use super::chunk_secrets::{ChunkSecrets, PieceOutcome};
 use super::json_scan::Edits;
 use super::secret_patterns::{self, SECRET};
 use super::secrets::Secrets;
@@ -30,13 +30,11 @@ impl StreamSecrets {
     pub(crate) fn redact<'a>(&mut self, secrets: &Secrets, line: &'a [u8]) -> Cow<'a, [u8]> {
         // A message is complete, and may stand between the lines of other output.
         if line.trim_ascii_start().starts_with(b"{") {
-            if let Some(redacted) = self.chunks.redact(secrets, line) {
-                return Cow::Owned(secrets.redact(&redacted).into_owned());
-            }
-            return if secrets.has_own() || self.suspicious(line) {
-                secrets.redact(line)
-            } else {
-                Cow::Borrowed(line)
+            return match self.chunks.redact(secrets, line) {
+                PieceOutcome::Redacted(redacted) => Cow::Owned(secrets.redact(&redacted).into_owned()),
+                PieceOutcome::Clean if !secrets.has_own() => Cow::Borrowed(line),
+                _ if secrets.has_own() || self.suspicious(line) => secrets.redact(line),
+                _ => Cow::Borrowed(line),
             };
         }
         let mut edits = Edits::default();
@@ -145,6 +143,7 @@ mod tests {
             "\\\"",
             "eyJ",
             ".",
+            "env",
         ]);
         prop::collection::vec(word, 0..5).prop_map(|words| words.concat())
     }
@@ -162,6 +161,19 @@ mod tests {
                 let line = format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":{{"sessionId":"s","text":"{text}"}},"messageId":"8724c388-e3c6-4303-927d-e8674b0d4afa"}}"#);
                 let alone = secrets.redact(line.as_bytes());
                 prop_assert_eq!(lines.redact(&secrets, line.as_bytes()), alone);
+            }
+        }
+
+        /// The chunk before makes no difference to the secrets that a chunk has of its own.
+        #[test]
+        fn a_chunk_keeps_no_secret_behind_others(
+            chunks in prop::collection::vec((prop::sample::select(vec![r#""sessionId":"s""#, r#""apiKey":"a1b2c3d4e5f6g7h8""#]), words()), 1..20),
+        ) {
+            let (secrets, mut lines) = (Secrets::default(), StreamSecrets::default());
+            for (other, text) in chunks {
+                let line = format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{{{other},"update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}}}}}}}}"#);
+                let redacted = lines.redact(&secrets, line.as_bytes());
+                prop_assert_eq!(secrets.redact(&redacted), &*redacted);
             }
         }
     }
