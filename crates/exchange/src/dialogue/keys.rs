@@ -315,6 +315,7 @@ mod tests {
         assert_eq!(fault(&"k".repeat(129), "agent://a", &[1; 32]), KeyError::Id);
         assert_eq!(fault("k", "agent://a", &[1; 31]), KeyError::Short);
         assert_eq!(fault("k", "a", &[1; 32]), KeyError::Owner(AgentUriError::Scheme));
+        assert!(Key::new("é".repeat(128), "agent://a", [1; 32]).is_ok());
     }
 
     #[test]
@@ -337,6 +338,8 @@ mod tests {
         let signs = |now| keys.signing_key(&owner, &peer, now).map(|key| key.id().to_owned());
         assert_eq!(signs(start - DAY).as_deref(), Some("old"));
         assert_eq!(signs(start).as_deref(), Some("new"));
+        // The tolerance of clocks is for verification alone.
+        assert_eq!(signs(start + 2 * DAY - Duration::from_secs(1)).as_deref(), Some("new"));
         assert_eq!(signs(start + 2 * DAY).as_deref(), Some("late"));
         assert!(keys.revoke("late") && !keys.revoke("late") && !keys.revoke("none"));
         assert_eq!(signs(start + 2 * DAY).as_deref(), Some("new"));
@@ -345,6 +348,18 @@ mod tests {
         assert!(keys.revoke("new") && keys.revoke("old"));
         assert_eq!(signs(start), None);
         assert!(keys.knows(&"agent://a".into()) && !keys.knows(&"agent://c".into()));
+    }
+
+    #[test]
+    fn of_keys_that_began_together_the_last_one_signs() {
+        let keys = Keys::new();
+        for id in ["b", "c", "a"] {
+            keys.insert(key(id).not_before(SystemTime::UNIX_EPOCH)).unwrap();
+        }
+        let signs = || keys.signing_key(&"agent://a".into(), &"agent://p".into(), SystemTime::now());
+        assert_eq!(signs().unwrap().id(), "a");
+        keys.revoke("a");
+        assert_eq!(signs().unwrap().id(), "c");
     }
 
     #[test]

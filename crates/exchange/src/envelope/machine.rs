@@ -241,6 +241,11 @@ impl EnvelopeMachine {
         !self.closed
     }
 
+    #[cfg(test)]
+    pub(crate) fn subscribers(&self) -> impl Iterator<Item = &Subscriber> {
+        self.subscribers.iter()
+    }
+
     /// Registers a delegation before it is sent. `signal` is `None` if no report is requested. Returns
     /// false if a message with this id still waits, or the handle of such a delegation exists.
     pub(crate) fn add_delegation(&mut self, id: &EnvelopeId, signal: Option<DelegationSignal>) -> bool {

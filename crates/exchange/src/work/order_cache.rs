@@ -242,6 +242,9 @@ impl OrderEntry {
         if let Some(outcome) = self.cache.repeated(&self.id) {
             return outcome;
         }
+        if self.calls.withdrawn.is_cancelled() {
+            return Err(EnvelopeError::of(EnvelopeErrorCode::Cancelled, "it was withdrawn"));
+        }
         let outcome = work.await;
         self.cache.finish(&self, &outcome);
         outcome
@@ -444,6 +447,53 @@ mod tests {
             assert!(known.turns.is_empty());
             (known.orders, known.finished) = Default::default();
         }
+    }
+
+    /// Each run waits for the one before, also for one that has waited itself. An order that is
+    /// withdrawn while it waits does not run.
+    #[tokio::test]
+    async fn no_two_of_many_runs_overlap() {
+        let cache = Arc::new(OrderCache::default());
+        let begun = Arc::new(Mutex::new(Vec::new()));
+        let mut runs = Vec::new();
+        let repeat = |number: u32| {
+            let (release, gate) = tokio::sync::oneshot::channel::<()>();
+            let (call, begun) = (CancellationToken::new(), begun.clone());
+            let run = move |_, _| {
+                async move {
+                    begun.lock_unpoisoned().push(number);
+                    let _ = gate.await;
+                    Ok(WorkResult::new(WorkOutput::new(false, "gave up", [], Recommendation::Proceed)))
+                }
+                .boxed()
+            };
+            let outcome = cache.perform("a", order(1), call.clone(), run).unwrap();
+            (outcome, call, release)
+        };
+        runs.push(repeat(1));
+        for number in 1..=3 {
+            let (outcome, call, _) = runs.last_mut().unwrap();
+            assert!(outcome.now_or_never().is_none());
+            assert_eq!(begun.lock_unpoisoned().last(), Some(&number));
+            call.cancel();
+            assert!(outcome.now_or_never().is_none());
+            // The next two wait, and the first of them is withdrawn meanwhile.
+            let (mut withdrawn, call, _release) = repeat(99);
+            assert!((&mut withdrawn).now_or_never().is_none());
+            call.cancel();
+            assert!((&mut withdrawn).now_or_never().is_none());
+            let (mut next, call, release) = repeat(number + 1);
+            assert!((&mut next).now_or_never().is_none());
+            assert_eq!(begun.lock_unpoisoned().last(), Some(&number));
+            let (first, _, ends) = runs.pop().unwrap();
+            ends.send(()).unwrap();
+            first.await.unwrap();
+            assert_eq!(withdrawn.await.unwrap_err().code, EnvelopeErrorCode::Cancelled);
+            runs.push((next, call, release));
+        }
+        drop(runs);
+        assert!(cache.known.lock_unpoisoned().turns.is_empty());
+        assert_eq!((counts(&cache), &*begun.lock_unpoisoned()), ((0, 0), &vec![1, 2, 3]));
     }
 
     #[test]

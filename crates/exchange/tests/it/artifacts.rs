@@ -178,6 +178,12 @@ fn the_feature_root_is_a_folder_of_the_project() {
     assert!(matches!(fault(".."), Fault::LeadsUp));
     assert!(matches!(fault(""), Fault::Empty));
     assert!(matches!(fault("features\\login"), Fault::BadCharacter));
+    // A feature root is no way around the rules for artifacts.
+    for root in [".git", "features/.git", ".GIT/hooks", ".hg"] {
+        assert!(matches!(fault(root), Fault::VersionControl { .. }), "{root}");
+    }
+    assert!(matches!(fault("features/a\u{202e}b"), Fault::Unprintable { .. }));
+    assert!(matches!(fault(&"a/".repeat(129)), Fault::TooDeep));
     assert!(matches!(fault("features/link"), Fault::Link { name } if name == "link"));
     assert!(matches!(fault("features/link/deeper"), Fault::Link { .. }));
     assert!(matches!(fault("README.md"), Fault::NotAFolder { name } if name == "README.md"));
@@ -217,6 +223,40 @@ fn paths_that_are_none() {
             assert_eq!((index, format!("{fault:?}").as_str()), (1, expected), "{path:?}");
         }
     }
+}
+
+/// Nothing is put in place before all artifacts are written: nobody sees a part of a change that fails.
+#[test]
+fn a_change_that_fails_is_never_visible() {
+    let project = Project::new();
+    let stop = Arc::new(AtomicBool::new(false));
+    let reader = std::thread::spawn({
+        let (file, made, stop) = (project.feature("old.md"), project.feature("new/a.md"), stop.clone());
+        move || {
+            let mut looks = 0_u32;
+            while !stop.load(Ordering::SeqCst) || looks < 100 {
+                assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+                assert!(!made.exists());
+                looks += 1;
+            }
+        }
+    });
+    let long = create(&"x".repeat(300));
+    for _ in 0..300 {
+        project.apply(&[update("old.md"), create("new/a.md"), long.clone()]).unwrap_err();
+    }
+    stop.store(true, Ordering::SeqCst);
+    reader.join().unwrap();
+}
+
+/// The longest path has 128 names, with those of the feature root.
+#[test]
+fn a_path_may_have_128_names() {
+    let project = Project::new();
+    let deep = |names: usize| format!("features/login/{}a.md", "d/".repeat(names - 3));
+    project.apply(&[create(&deep(128))]).unwrap();
+    assert!(project.root().join(deep(128)).exists());
+    assert!(matches!(project.refuses(&[create(&deep(129))]), (0, Fault::TooDeep)));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use duologue_schema::Json;
 use duologue_schema::dialogue::{
-    DialogueContent, DialogueErrorCode, DialogueMessage, DialogueMetadata, MessageType,
+    DialogueContent, DialogueErrorCode, DialogueMessage, DialogueMetadata, ErrorContent, MessageType,
 };
 use hmac::{Hmac, KeyInit, Mac};
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use crate::dialogue::signature::tests::MACS;
 use crate::dialogue::verify::{NewMessage, Verifier, VerifyOutcome};
 use crate::dialogue::verify_error::VerifyError;
 use crate::dialogue::{AllowList, AllowRule, Key, Keys, SignError, sign};
-use crate::limits::MESSAGE_BYTES;
+use crate::limits::{MESSAGE_BYTES, SIGNATURE_BYTES};
 
 const BUYER: &str = "agent://buyer.example";
 const SELLER: &str = "agent://seller.example";
@@ -199,6 +199,8 @@ fn expired_and_revoked_keys_are_rejected() {
     assert_eq!(seller.verify(&json, 0, too_late), Err(VerifyError::KeyTime("k1".into())));
     assert_eq!(seller.verify(&json, 0, start() - day - 61 * SECOND), Err(VerifyError::KeyTime("k1".into())));
     taken(seller.verify(&json, 0, start()));
+    // Within the tolerance of clocks the key is still valid.
+    taken(seller.verify(&signed(&message("m4")), 0, start() + day + 59 * SECOND));
     // After the revocation nothing that the key signed is accepted.
     assert!(keys.revoke("k1"));
     assert_eq!(seller.verify(&signed(&message("m2")), 0, start()), Err(VerifyError::UnknownKey("k1".into())));
@@ -303,6 +305,82 @@ fn the_size_is_checked_first() {
     };
     large(signed(&message("m1").content(DialogueContent::from("x".repeat(MESSAGE_BYTES).as_str()))));
     large(Json::from(json!("x".repeat(MESSAGE_BYTES))));
+}
+
+#[test]
+fn a_message_may_have_the_largest_size_and_a_signature_too() {
+    let seller = seller(&keys([key("k1")]));
+    let sized =
+        |fill: usize| signed(&message("m1").content(DialogueContent::from("x".repeat(fill).as_str())));
+    let json = sized(MESSAGE_BYTES - sized(0).get().len());
+    assert_eq!(json.get().len(), MESSAGE_BYTES);
+    taken(seller.verify(&json, 0, start()));
+    // A key id as long as the signature may be.
+    let header = |kid: &str| json!({ "alg": "HS256", "kid": kid, "typ": "dialogue" });
+    let length = |kid: &str| {
+        forge(&value(&message("m2")), &header(kid), &SECRET).parse::<Value>().unwrap()["signature"]
+            .as_str()
+            .unwrap()
+            .len()
+    };
+    let fill = (1..2_000).find(|fill| length(&"k".repeat(*fill)) == SIGNATURE_BYTES).expect("a length");
+    for (more, refusal) in [(0, VerifyError::UnknownKey("k".repeat(128))), (1, VerifyError::SignatureForm)] {
+        let forged = forge(&value(&message("m2")), &header(&"k".repeat(fill + more)), &SECRET);
+        assert_eq!(seller.verify(&forged, 0, start()), Err(refusal));
+    }
+}
+
+/// A check is made before those that would use what it has not covered yet.
+#[test]
+fn the_first_failing_check_decides() {
+    let list = AllowList::new().rule(AllowRule::sender(BUYER).task("getCarDetails"));
+    let seller = seller(&keys([key("k1")])).allow(list);
+    let header = json!({ "alg": "HS256", "kid": "k1", "typ": "dialogue" });
+    let mut bad = value(&message("m1"));
+    bad["content"]["task"] = "deleteEverything".into();
+    bad["timestamp"] = "2030-03-01T12:00:00Z".into();
+    bad["recipient_id"] = "agent://else.example".into();
+    bad["message_id"] = "".into();
+    let mut verify = |bad: &Value| seller.verify(&forge(bad, &header, &SECRET), 0, start()).unwrap_err();
+    assert!(matches!(verify(&bad), VerifyError::Field(field) if field.field == "message_id"));
+    bad["message_id"] = "m1".into();
+    assert_eq!(verify(&bad), VerifyError::Recipient);
+    bad["recipient_id"] = SELLER.into();
+    assert_eq!(verify(&bad), VerifyError::Future);
+    bad["timestamp"] = message("m1").timestamp.into();
+    assert_eq!(verify(&bad), VerifyError::NotAllowed);
+    bad["content"]["task"] = "getCarDetails".into();
+    taken(seller.verify(&forge(&bad, &header, &SECRET), 0, start()));
+}
+
+#[test]
+fn a_rejection_after_the_receipt_is_repeated() {
+    let error = ErrorContent::of(DialogueErrorCode::Conflict, "used");
+    let refused = |seller: &Verifier, json: &Json| {
+        let first = taken(seller.verify(json, 1, start())).received;
+        seller.refuse(&first, 1, &error);
+        assert_eq!(seller.verify(json, 1, start()), Ok(VerifyOutcome::Refused(Box::new(error.clone()))));
+    };
+    refused(&seller(&keys([key("k1")])), &signed(&message("m1")));
+    refused(&Verifier::new(SELLER).since(SystemTime::UNIX_EPOCH), &Json::new(&message("m1")).unwrap());
+}
+
+/// A message without a signature is sent only where its recipient may accept it.
+#[test]
+fn unsigned_messages_are_sent_only_without_keys_of_their_sender() {
+    let keys = keys([key("k1")]);
+    let strict = seller(&keys);
+    let lenient = seller(&keys).accept_unsigned(true);
+    let mut stranger = message("m1");
+    stranger.sender_id = "agent://stranger.example".into();
+    assert_eq!(strict.sign(&stranger, start()), Err(SignError::NoKey));
+    let sent = lenient.sign(&stranger, start()).unwrap();
+    assert_eq!(sent.parse::<DialogueMessage>().unwrap().signature, None);
+    // An old signature is not sent either.
+    stranger.signature = Some("old".to_owned());
+    assert_eq!(lenient.sign(&stranger, start()).unwrap().get(), sent.get());
+    keys.revoke("k1");
+    assert_eq!(lenient.sign(&message("m1"), start()), Err(SignError::NoKey));
 }
 
 #[test]

@@ -146,6 +146,33 @@ async fn the_end_of_the_connection_ends_everything() {
     assert_eq!((names(machine.close(&error)), Arc::strong_count(&queue)), (Some(vec![]), 1));
 }
 
+/// Otherwise each subscription would be remembered until the connection ends.
+#[test]
+fn dropped_subscriptions_are_forgotten() {
+    let mut machine = EnvelopeMachine::new(Instant::now());
+    let kept = SubscriptionQueue::new();
+    for _ in 0..100 {
+        machine.subscribe(Subscriber::new("*".into(), None, &SubscriptionQueue::new()));
+    }
+    machine.subscribe(Subscriber::new("*".into(), None, &kept));
+    assert_eq!(machine.subscribers().count(), 1);
+    assert_eq!(names(machine.close(&Error::Cancelled)), Some(vec!["close"]));
+}
+
+/// The handle of an ended delegation still has its end under the id.
+#[tokio::test]
+async fn an_id_is_in_use_until_its_handle_is_dropped() {
+    let (mut machine, peer, id) = delegated();
+    let signal = || Some(DelegationSignal::new(id.clone()));
+    assert!(!machine.add_delegation(&id, signal()));
+    machine.result(received(&peer, &id, completed()), 1);
+    assert!(!machine.add_delegation(&id, signal()));
+    machine.claim(&id);
+    assert!(!machine.add_delegation(&id, signal()));
+    machine.drop_delegation(&id);
+    assert!(machine.add_delegation(&id, signal()));
+}
+
 #[test]
 fn errors_about_invalid_messages_are_limited() {
     let start = Instant::now();

@@ -122,8 +122,11 @@ async fn a_handler_that_is_behind_makes_its_sender_wait() {
         tokio::time::sleep(Duration::from_millis(300)).await;
         out.add_permits(100);
     });
+    let start = tokio::time::Instant::now();
     for number in 0..5 {
         dialogue.inform(format!("{number}").as_str()).await.unwrap();
+        // One is being handled, and two wait: the next has its receipt when the handler goes on.
+        assert_eq!(start.elapsed() >= Duration::from_millis(300), number > 2, "{number}");
     }
     while listener.heard().len() < 5 {
         tokio::time::sleep(Duration::from_millis(1)).await;
@@ -470,6 +473,9 @@ async fn an_illegal_move_is_answered_with_the_legal_ones() {
             assert_eq!(error["content"]["details"]["allowed"], allowed);
             assert_eq!(error["content"]["failed_message_id"], format!("m{step}"));
             assert_eq!(error["content"]["failed_session_id"], "d");
+            // The error stands in the place of the message, and names it.
+            assert_eq!((&error["interaction_step"], &error["session_id"]), (&json!(step), &json!("d")));
+            assert_eq!(error["parent_message_id"], format!("m{step}"));
         };
         illegal(1, "accept", None, json!(["request", "inform", "propose", "query"])).await;
         illegal(1, "shout", None, json!(["request", "inform", "propose", "query"])).await;
@@ -477,6 +483,7 @@ async fn an_illegal_move_is_answered_with_the_legal_ones() {
         assert_eq!(say(&mut buyer, &session, 1, "propose", None).await["receipt"]["status"], "delivered");
         // Nobody takes their own offer.
         let answer = say(&mut buyer, &session, 2, "accept", Some("m1")).await;
+        assert_eq!(answer["error"]["interaction_step"], 2);
         assert_eq!(
             answer["error"]["content"]["error_message"],
             "accept answers a message of its own sender; allowed here: request, inform, confirm, propose, \

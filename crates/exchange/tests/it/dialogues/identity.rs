@@ -6,13 +6,13 @@ use std::time::Duration;
 use duologue_agent::exchange::dialogue::{
     Dialogue, DialogueHandler, DialogueOptions, Dialogues, Error, VerifiedMessage, sign,
 };
-use duologue_schema::dialogue::{DialogueContent, DialogueMessage, MessageType};
+use duologue_schema::dialogue::{DialogueAct, DialogueContent, DialogueMessage, MessageType};
 use duologue_schema::{Attachment, Json, Members, Meta, TraceContext};
 use serde_json::{Value, json};
 
 use super::handling::played;
 use super::retries::{buyer, refuse, take};
-use super::speakers::{BUYER, Listener, SELLER, began, connected, signing};
+use super::speakers::{BUYER, DETAILS, Listener, SELLER, began, connected, signing};
 use duologue_agent::Exchange;
 use duologue_agent::exchange::dialogue::Key;
 use duologue_agent::exchange::work::{Recommendation, WorkOrder, WorkOutput};
@@ -51,6 +51,8 @@ async fn a_message_with_the_same_id_is_the_same_message() {
         dialogue.inform("Hello.").id("m1").into_future(),
         dialogue.inform("Hello.").id("m1").priority(99).ttl(60).into_future(),
         dialogue.inform("Hello.").id("m1").priority(99).metadata("lane", "fast").into_future(),
+        dialogue.inform("Hello.").id("m1").priority(99).act(DialogueAct::Greeting).into_future(),
+        dialogue.inform("Hello.").id("m1").priority(99).routing_key("sales").into_future(),
     ] {
         let error = other.await.unwrap_err();
         assert!(matches!(&error, Error::IdTaken(id) if id == "m1"), "{error}");
@@ -69,6 +71,66 @@ async fn a_message_with_the_same_id_is_the_same_message() {
     let (sent, next) = tokio::join!(dialogue.inform("More.").into_future(), take(&mut seller));
     assert!(sent.is_ok());
     assert_eq!(next["message"]["interaction_step"], 2);
+}
+
+/// The caller of a repetition knows the present trace. And the other side's message is not repeated.
+#[tokio::test(start_paused = true)]
+async fn a_repetition_has_its_own_metadata_and_is_of_our_message() {
+    let (_connection, mut seller, session) = buyer(unsigned(BUYER)).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    for hop in 0..2 {
+        let inform = dialogue.inform("Hello.").id("m1").meta(Meta::from_iter([("hop", hop)]));
+        let (sent, params) = tokio::join!(inform.into_future(), take(&mut seller));
+        assert!(sent.is_ok());
+        assert_eq!(params["_meta"], json!({ "hop": hop }));
+    }
+    let theirs = json!({
+        "message_id": "m2", "session_id": dialogue.id(), "sender_id": SELLER, "recipient_id": BUYER,
+        "timestamp": began(), "interaction_step": 2, "message_type": "inform",
+        "dialogue_act": "inform-ref", "content": { "natural_language": "Hello." },
+    });
+    seller.request("_session/dialogue", json!({ "sessionId": "s", "message": theirs })).await;
+    dialogue.next().await.unwrap();
+    let error = dialogue.inform("Hello.").unprompted().id("m2").await.unwrap_err();
+    assert!(matches!(&error, Error::IdTaken(id) if id == "m2"), "{error}");
+}
+
+/// Opens a dialogue about each message that it gets.
+struct Nests;
+
+impl DialogueHandler for Nests {
+    async fn message(&self, dialogue: &Dialogue, _: &VerifiedMessage) -> Result<(), Error> {
+        dialogue.nested(dialogue.peer(), DETAILS)?.inform("About this.").await?;
+        Ok(())
+    }
+}
+
+/// A handler's nested dialogue names the message that it is about, and has its thread.
+#[tokio::test]
+async fn a_nested_dialogue_names_its_parent() {
+    duologue_test_support::in_time(async {
+        let (mut buyer, session) = played(unsigned(SELLER).handler(Nests)).await;
+        for (id, metadata, thread) in
+            [("d1", json!({ "correlation_id": "thread" }), "thread"), ("d2", json!({}), "d2")]
+        {
+            let message = json!({
+                "message_id": "m1", "session_id": id, "sender_id": format!("{BUYER}/{id}"), "recipient_id": SELLER,
+                "timestamp": began(), "interaction_step": 1, "message_type": "inform", "content": {},
+                "metadata": metadata,
+            });
+            let params = json!({ "sessionId": session, "message": message });
+            buyer.request("_session/dialogue", params).await;
+            let nested = buyer.expect("_session/dialogue").await;
+            let message = &nested["params"]["message"];
+            let expected =
+                json!({ "correlation_id": thread, "parent_session_id": id, "parent_message_id": "m1" });
+            assert_eq!((&message["metadata"], &message["recipient_id"]), (&expected, &json!(DETAILS)));
+        }
+        // A message in a session that does not exist is none of a dialogue.
+        let answer = buyer.request("_session/dialogue", json!({ "sessionId": "none", "message": {} })).await;
+        assert_eq!(answer["error"]["code"], -32002, "{answer}");
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -220,7 +282,8 @@ async fn a_repetition_answers_the_same_message() {
     for (id, step) in [("o1", 2), ("o2", 3)] {
         let message = json!({
             "message_id": id, "session_id": dialogue.id(), "sender_id": SELLER, "recipient_id": BUYER,
-            "timestamp": began(), "interaction_step": step, "message_type": "propose", "content": {},
+            "timestamp": began(), "interaction_step": step, "message_type": "propose",
+            "content": { "domain": "cars", "task": id },
         });
         seller.request("_session/dialogue", json!({ "sessionId": "s", "message": message })).await;
         offers.push(dialogue.next().await.unwrap());
@@ -230,6 +293,8 @@ async fn a_repetition_answers_the_same_message() {
     let (sent, params) = tokio::join!(first.into_future(), take(&mut seller));
     sent.unwrap();
     assert_eq!(params["message"]["parent_message_id"], "o1");
+    // The answer is about the same task, and so is its repetition.
+    assert_eq!(params["message"]["content"]["task"], "o1");
     for other in [
         accept().answering(&offers[1]),
         accept().unprompted(),
@@ -306,6 +371,11 @@ async fn metadata_beside_a_message_travels_both_ways() {
         let heard = metas.0.lock().unwrap()[0].clone().map(|meta| serde_json::to_value(meta).unwrap());
         assert_eq!(heard, Some(meta));
 
+        // The largest one.
+        let full = json!({ "x": "x".repeat((64 << 10) - 8) });
+        let params = json!({ "sessionId": session, "message": message("m4", 3), "_meta": full });
+        let receipt = buyer.request("_session/dialogue", params).await;
+        assert!(receipt["result"]["receipt"].is_object(), "{receipt}");
         let large = json!({ "x": "x".repeat(64 << 10) });
         let params = json!({ "sessionId": session, "message": message("m3", 3), "_meta": large });
         let error = buyer.request("_session/dialogue", params).await["error"].take();

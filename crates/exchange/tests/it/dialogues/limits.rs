@@ -6,12 +6,14 @@ use std::time::Duration;
 use duologue_agent::exchange::dialogue::{
     Dialogue, DialogueHandler, DialogueLimits, Dialogues, Error, VerifiedMessage,
 };
-use duologue_schema::dialogue::MessageType;
+use duologue_agent::{Exchange, Server};
+use duologue_schema::dialogue::{Belief, DialogueContent, MessageType};
+use duologue_test_support::Wire;
 use serde_json::{Value, json};
 
 use super::handling::played;
 use super::retries::{buyer, take};
-use super::speakers::{BUYER, SELLER, began, connected, signing};
+use super::speakers::{BUYER, Idle, SELLER, began, connected, signing};
 
 /// Says how far it is before it answers.
 struct Chatty(usize);
@@ -123,6 +125,75 @@ async fn a_dialogue_has_its_share_of_the_room() {
     assert!(!say(&open[1], 3, 20_000).await);
     open[0].next().await.unwrap();
     assert!(say(&open[1], 3, 20_000).await);
+}
+
+#[tokio::test(start_paused = true)]
+async fn another_dialogue_may_be_opened_when_one_has_ended() {
+    let mut limits = DialogueLimits::new();
+    limits.dialogues = 1;
+    let (mut buyer, session) =
+        played(Dialogues::new(SELLER).unwrap().handler(Looks::default()).limits(limits)).await;
+    let mut opens = async |dialogue: &str, step: u64, kind: &str| {
+        let message = json!({
+            "message_id": format!("{dialogue}-{step}"), "session_id": dialogue, "sender_id": BUYER,
+            "recipient_id": SELLER, "timestamp": began(), "interaction_step": step, "message_type": kind,
+        });
+        let params = json!({ "sessionId": session, "message": message });
+        let answer = buyer.request("_session/dialogue", params).await;
+        answer["result"]["error"]["content"]["error_code"].as_str().unwrap_or("taken").to_owned()
+    };
+    assert_eq!(opens("a", 1, "inform").await, "taken");
+    // The same message may be sent again later.
+    assert_eq!(opens("b", 1, "inform").await, "OVERLOADED");
+    assert_eq!(opens("a", 2, "termination").await, "taken");
+    assert_eq!(opens("b", 1, "inform").await, "taken");
+}
+
+/// Answers everything.
+struct Responds;
+
+impl DialogueHandler for Responds {
+    async fn message(&self, dialogue: &Dialogue, _: &VerifiedMessage) -> Result<(), Error> {
+        let error = dialogue.respond("Yes.").await.unwrap_err();
+        assert!(matches!(error, Error::NotSupported), "{error}");
+        Err(error)
+    }
+}
+
+/// Messages of a side that offers no dialogues are taken, but it is sent none.
+#[tokio::test(start_paused = true)]
+async fn nothing_is_sent_to_a_side_without_dialogues() {
+    let (transport, mut buyer) = Wire::Memory.scripted();
+    let exchange = Exchange::new().dialogue(Dialogues::new(SELLER).unwrap().handler(Responds));
+    tokio::spawn(Server::new(Idle).exchange(exchange).serve(transport));
+    buyer.initialize(json!({})).await;
+    let session = buyer.new_session().await;
+    let message = json!({
+        "message_id": "m", "session_id": "d", "sender_id": BUYER, "recipient_id": SELLER,
+        "timestamp": began(), "interaction_step": 1, "message_type": "request",
+    });
+    let answer =
+        buyer.request("_session/dialogue", json!({ "sessionId": session, "message": message })).await;
+    assert_eq!(answer["result"]["receipt"]["status"], "delivered", "{answer}");
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    buyer.probe().await;
+}
+
+/// Confidences are from 0 to 1, on the side that speaks too.
+#[tokio::test(start_paused = true)]
+async fn an_invalid_belief_is_not_sent() {
+    let (_connection, mut seller, session) = buyer(Dialogues::new(BUYER).unwrap()).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let belief = |confidence| {
+        let belief = Belief::new("car", "price", json!(1), confidence);
+        dialogue.inform(DialogueContent::new().belief_updates(vec![belief.into()])).into_future()
+    };
+    for confidence in [-0.1, 1.1, f64::NAN] {
+        let error = belief(confidence).await.unwrap_err();
+        assert!(error.to_string().contains("nothing was sent"), "{error}");
+    }
+    let (sent, params) = tokio::join!(belief(1.0), take(&mut seller));
+    assert_eq!((sent.is_ok(), &params["message"]["interaction_step"]), (true, &json!(1)));
 }
 
 /// Takes nothing.

@@ -150,9 +150,11 @@ async fn an_answer_does_for_a_receipt() {
 async fn without_a_receipt_it_is_sent_again() {
     let (_connection, mut seller, session) = buyer(unsigned()).await;
     let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let start = Instant::now();
     let (sent, ()) = tokio::join!(dialogue.inform("Hello.").into_future(), async {
         let silent = seller.expect("_session/dialogue").await;
         let withdrawn = seller.expect("$/cancel_request").await;
+        assert_eq!(start.elapsed().as_secs(), 30);
         assert_eq!(withdrawn["params"]["requestId"], silent["id"]);
         let again = take(&mut seller).await;
         assert_eq!(again, silent["params"]);
@@ -223,6 +225,56 @@ async fn a_closed_pipe_is_not_tried_again() {
     assert!(matches!(dialogue.request("Hello?").await, Err(Error::Connection(_))));
     assert_eq!(*asked.lock().unwrap(), 2);
     assert!(start.elapsed() < Duration::from_millis(50), "{:?}", start.elapsed());
+}
+
+/// Each side has ended the dialogue before it knew of the other's termination.
+#[tokio::test(start_paused = true)]
+async fn terminations_that_cross_are_no_error() {
+    for (last, is_error) in [("termination", false), ("inform", true)] {
+        let (_connection, mut seller, session) = buyer(unsigned()).await;
+        let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+        let (sent, _) = tokio::join!(dialogue.inform("Hello.").into_future(), take(&mut seller));
+        sent.unwrap();
+        let ours = if is_error { dialogue.inform("More.") } else { dialogue.terminate("Goodbye.") };
+        let (sent, ()) = tokio::join!(ours.into_future(), async {
+            let request = seller.expect("_session/dialogue").await;
+            let message = &request["params"]["message"];
+            assert_eq!(message["message_type"], last);
+            let theirs = json!({
+                "message_id": "end", "session_id": message["session_id"], "sender_id": SELLER,
+                "recipient_id": BUYER, "timestamp": began(), "interaction_step": 2,
+                "message_type": "termination", "content": {},
+            });
+            seller.send_request("_session/dialogue", json!({ "sessionId": "s", "message": theirs })).await;
+            seller.next_message().await;
+            let refusal = json!({
+                "message_id": "e", "session_id": message["session_id"], "sender_id": SELLER, "recipient_id": BUYER,
+                "timestamp": began(), "interaction_step": 2, "message_type": "error",
+                "content": { "error_code": "INVALID_PARAMETER", "error_message": "over", "details": {} },
+            });
+            seller.respond(&request, json!({ "error": refusal })).await;
+        });
+        assert_eq!(sent.is_err(), is_error, "{sent:?}");
+        assert!(sent.is_err() || sent.unwrap().receipt.is_none());
+        assert!(dialogue.has_ended());
+    }
+}
+
+/// Nobody waits out a pause of a dialogue whose connection is gone.
+#[tokio::test(start_paused = true)]
+async fn a_pause_ends_with_the_connection() {
+    let hour = Duration::from_secs(3600);
+    let pauses = Backoff::new().attempts(5).base(hour).cap(hour);
+    let (_connection, mut seller, session) = buyer(unsigned().backoff(pauses)).await;
+    let dialogue = session.peer_agent().dialogue(SELLER).unwrap();
+    let start = Instant::now();
+    let (sent, ()) = tokio::join!(dialogue.inform("Hello.").into_future(), async {
+        refuse(&mut seller, "OVERLOADED").await;
+        tokio::time::sleep(Duration::from_millis(10)).await;
+        seller.close().await;
+    });
+    assert!(matches!(sent, Err(Error::Connection(_))), "{sent:?}");
+    assert!(start.elapsed() < Duration::from_secs(1), "{:?}", start.elapsed());
 }
 
 #[tokio::test(start_paused = true)]

@@ -26,6 +26,10 @@ impl EnvelopeHandler for Clerk {
 
     async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
         self.0.add(&*task.task);
+        if task.task == "report" {
+            task.progress(json!(0.5)).await?;
+            task.output("half").last().await?;
+        }
         if task.task == "wait" {
             task.cancelled().await;
             std::future::pending::<()>().await;
@@ -178,6 +182,12 @@ async fn an_invalid_envelope_is_answered_with_its_id() {
     assert_eq!(nothing, (-32602, "invalid_parameter".to_owned(), json!(null)));
     let panic = desk.params(envelope("q", "query", json!({"question": "panic"})));
     assert_eq!(desk.fault("_session/query", panic).await, invalid(-32603, "internal"));
+    // The error goes to the sender, who may not be the agent of the handshake.
+    for (from, envelope) in [("cd", with(query(), "v", json!(9))), ("ab", with(query(), "payload", json!(7)))]
+    {
+        let answer = desk.asked("_session/query", with(envelope, "from", json!(from))).await;
+        assert_eq!(answer["error"]["data"]["envelope"]["to"], from, "{answer}");
+    }
     let version = desk.asked("_session/query", with(query(), "v", json!(9))).await;
     let message = version["error"]["message"].as_str().unwrap();
     assert!(message.ends_with("supported: 1"), "{message}");
@@ -264,6 +274,16 @@ async fn complaints_are_few_and_errors_are_not_answered() {
     desk.tell("_session/query", envelope("q", "query", json!({"question": "why?"}))).await;
     desk.client.probe().await;
     assert_eq!(desk.heard.all(), Vec::<String>::new());
+    // A request without a JSON-RPC id cannot be answered, so its sender gets a notification.
+    tokio::time::sleep(std::time::Duration::from_secs(2)).await;
+    desk.tell("_session/query", envelope("q", "query", json!({"question": "why?"}))).await;
+    let complaint = desk.client.expect("_session/error").await;
+    let envelope = &complaint["params"]["envelope"];
+    assert_eq!(
+        (&envelope["ref"], &envelope["payload"]["code"]),
+        (&json!("q"), &json!("invalid_parameter")),
+        "{complaint}"
+    );
 }
 
 #[tokio::test]
@@ -354,6 +374,7 @@ async fn nothing_is_answered_before_the_introduction() {
     let params = json!({"envelope": with(envelope("p", "ping", json!({})), "to", json!(""))});
     let answer = client.request("_session/ping", params.clone()).await;
     assert_eq!(answer["error"]["message"], "initialize first", "{answer}");
+    assert_eq!(answer["error"]["data"]["envelope"]["payload"]["code"], "invalid_parameter", "{answer}");
     client.initialize(json!({})).await;
     let pong = client.request("_session/ping", params).await;
     assert_eq!(pong["result"]["envelope"]["kind"], "pong", "{pong}");
@@ -430,6 +451,20 @@ async fn ids_belong_to_their_sender() {
     let payload = &foreign["result"]["envelope"]["payload"];
     assert_eq!((&payload["accepted"], &payload["reason"]), (&json!(false), &json!("not_found")));
     assert_eq!(accepted(&desk.asked("_session/cancel", cancel).await), json!(true));
+}
+
+/// An agent behind the other side gets the reports of its own tasks.
+#[tokio::test]
+async fn reports_are_addressed_to_the_agent_that_delegated() {
+    let mut desk = desk().await;
+    let task = with(envelope("d", "delegate", json!({"task": "report"})), "from", json!("cd"));
+    let ack = desk.asked("_session/delegate", task).await;
+    assert_eq!(ack["result"]["envelope"]["to"], "cd", "{ack}");
+    for method in ["_session/notify", "_session/notify", "_session/result"] {
+        let report = desk.client.expect(method).await;
+        let envelope = &report["params"]["envelope"];
+        assert_eq!((&envelope["to"], &envelope["ref"]), (&json!("cd"), &json!("d")), "{report}");
+    }
 }
 
 over_every_wire!(foreign_envelopes_are_answered);

@@ -192,6 +192,29 @@ async fn a_task_has_its_slot_until_its_result_can_leave() {
     while client.next_message().await["params"]["envelope"]["ref"] != "again" {}
 }
 
+/// The slot of an ended task is taken until its result has room in the output.
+#[tokio::test(start_paused = true)]
+async fn no_task_is_accepted_while_a_result_waits_for_room() {
+    let (mut client, session) = desk(Clerk::default(), Limits::default()).await;
+    let delegate = |id: &str, task: &str| envelope(&session, id, "delegate", json!({"task": task}));
+    client.send_request("_session/delegate", delegate("full", "late news")).await;
+    // The task has ended. Its notification fills the output, which nobody reads.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let next = client.send_request("_session/delegate", delegate("next", "x")).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let (mut refused, mut ended) = (None, false);
+    while refused.is_none() || !ended {
+        let message = client.next_message().await;
+        ended |= message["method"] == "_session/result";
+        if message["id"] == json!(next) {
+            refused = Some(code(&message).clone());
+        }
+    }
+    assert_eq!(refused, Some(json!("overloaded")));
+    let ack = client.request("_session/delegate", delegate("next", "x")).await;
+    assert_eq!(ack["result"]["envelope"]["payload"]["accepted"], true, "{ack}");
+}
+
 /// The ends of repeated delegations wait until the peer reads.
 #[tokio::test(start_paused = true)]
 async fn repeated_ends_are_sent_one_at_a_time() {

@@ -33,11 +33,16 @@ impl EnvelopeHandler for Worker {
         self.0.add(task.task.as_str());
         match task.task.as_str() {
             "fail" => return Err(EnvelopeError::internal("broken")),
+            "late" => return Err(EnvelopeError::of(EnvelopeErrorCode::Timeout, "the shop is closed")),
             "failed" => return Ok(DelegationOutcome::new(OutcomeStatus::Failed).error(json!("broken"))),
             "for ever" => std::future::pending().await,
             "ask" => {
                 let answer = task.ask("Which colour?").await?;
                 return Ok(DelegationOutcome::new(OutcomeStatus::Partial).outcome(answer.summary));
+            }
+            "give up" => {
+                task.cancelled().await;
+                return Err(EnvelopeError::internal("the brush is lost"));
             }
             "stop" => {
                 task.cancelled().await;
@@ -173,6 +178,36 @@ async fn a_repeated_delegation_needs_no_slot() {
     }
 }
 
+/// The agent that cancelled a task gets `cancelled`, whatever the handler makes of it, with the handler's reason.
+#[tokio::test(start_paused = true)]
+async fn an_error_after_a_cancellation_is_its_end() {
+    let (peer, ..) = connected();
+    let task = peer.delegate("give up").id("d1").await.unwrap();
+    task.cancel("no paint").await.unwrap();
+    let end = task.result().await.unwrap_err();
+    assert_eq!(
+        (end.code(), end.fault().message.as_str()),
+        (EnvelopeErrorCode::Cancelled, "the brush is lost")
+    );
+    assert_eq!(state(&peer, "d1").await, TaskState::Cancelled);
+    let task = peer.delegate("give up").id("d2").deadline(Duration::from_secs(1)).await.unwrap();
+    let end = task.result().await.unwrap_err();
+    assert_eq!(end.code(), EnvelopeErrorCode::Timeout, "{end}");
+    assert_eq!(end.fault().message, "not done within 1s: the brush is lost");
+}
+
+/// A cancellation does not become a timeout when the deadline passes in the grace period.
+#[tokio::test(start_paused = true)]
+async fn the_first_reason_to_stop_counts() {
+    let (peer, ..) = connected();
+    let task = peer.delegate("for ever").id("d1").deadline(Duration::from_millis(500)).await.unwrap();
+    task.cancel("no paint").await.unwrap();
+    let end = task.result().await.unwrap_err();
+    assert_eq!(end.code(), EnvelopeErrorCode::Cancelled, "{end}");
+    assert!(end.to_string().contains("no paint"), "{end}");
+    assert_eq!(state(&peer, "d1").await, TaskState::Cancelled);
+}
+
 #[tokio::test(start_paused = true)]
 async fn the_state_of_a_task() {
     let (peer, here, _) = connected();
@@ -223,6 +258,9 @@ async fn the_state_of_a_task() {
     let late = peer.delegate("for ever").id("d7").deadline(Duration::from_secs(1)).await.unwrap();
     late.result().await.unwrap_err();
     assert_eq!(state(&peer, "d7").await, TaskState::Expired);
+    // A timeout of the handler's own is no deadline of the task.
+    peer.delegate("late").id("d8").await.unwrap().result().await.unwrap_err();
+    assert_eq!(state(&peer, "d8").await, TaskState::Failed);
     // A query of this domain without a task is one for the handler.
     let other = peer.query("q").domain(TaskStatus::DOMAIN).await.unwrap_err();
     assert_eq!(other.code(), EnvelopeErrorCode::UnknownKind);
