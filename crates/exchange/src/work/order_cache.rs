@@ -441,8 +441,13 @@ mod tests {
                     *busy.lock_unpoisoned() = 0;
                 }
             }
+            // A later call joins the run that waited, or has its result.
+            let later =
+                cache.perform("a", order(1), CancellationToken::new(), |_, _| unreachable!()).unwrap();
             let again = again.await.unwrap();
             assert_eq!((again.output.summary.as_str(), again.duplicate), (expected, duplicate));
+            let later = later.await.unwrap();
+            assert_eq!((later.output.summary.as_str(), later.duplicate), (expected, true));
             let mut known = cache.known.lock_unpoisoned();
             assert!(known.turns.is_empty());
             (known.orders, known.finished) = Default::default();

@@ -476,6 +476,19 @@ mod tests {
     }
 
     #[test]
+    fn kept_changes_leave_nothing_behind() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut changes = changes(folder.path());
+        let files = staged(&[Artifact::create("a/b/c", "new")], &mut changes);
+        files[0].place(&mut changes).unwrap();
+        assert_eq!(changes.keep(), Vec::<String>::new());
+        assert_eq!(
+            (names(folder.path()), names(&folder.path().join("a/b"))),
+            (vec!["a".into()], vec!["c".into()])
+        );
+    }
+
+    #[test]
     fn more_folders_than_the_limit_can_change() {
         let folder = tempfile::tempdir().unwrap();
         let path = |number: usize| format!("{number}/file");

@@ -225,28 +225,58 @@ fn paths_that_are_none() {
     }
 }
 
+/// Calls `change` while another thread calls `look` again and again.
+fn while_looking(look: impl Fn() + Send + 'static, mut change: impl FnMut()) {
+    let stop = Arc::new(AtomicBool::new(false));
+    let looker = std::thread::spawn({
+        let stop = stop.clone();
+        move || {
+            while !stop.load(Ordering::SeqCst) {
+                look();
+            }
+        }
+    });
+    for _ in 0..300 {
+        change();
+    }
+    stop.store(true, Ordering::SeqCst);
+    looker.join().unwrap();
+}
+
 /// Nothing is put in place before all artifacts are written: nobody sees a part of a change that fails.
 #[test]
 fn a_change_that_fails_is_never_visible() {
     let project = Project::new();
-    let stop = Arc::new(AtomicBool::new(false));
-    let reader = std::thread::spawn({
-        let (file, made, stop) = (project.feature("old.md"), project.feature("new/a.md"), stop.clone());
-        move || {
-            let mut looks = 0_u32;
-            while !stop.load(Ordering::SeqCst) || looks < 100 {
-                assert_eq!(fs::read_to_string(&file).unwrap(), "old");
-                assert!(!made.exists());
-                looks += 1;
-            }
-        }
-    });
-    let long = create(&"x".repeat(300));
-    for _ in 0..300 {
-        project.apply(&[update("old.md"), create("new/a.md"), long.clone()]).unwrap_err();
+    let (file, made) = (project.feature("old.md"), project.feature("new/a.md"));
+    let look = move || {
+        assert_eq!(fs::read_to_string(&file).unwrap(), "old");
+        assert!(!made.exists());
+    };
+    // The folders of the last one are missing, so its name is found to be too long when it is written.
+    let artifacts = [update("old.md"), create("new/a.md"), create(&format!("b/c/{}", "x".repeat(300)))];
+    while_looking(look, || drop(project.apply(&artifacts).unwrap_err()));
+}
+
+/// An update replaces the file in one step.
+#[test]
+fn an_updated_file_is_always_there() {
+    let project = Project::new();
+    let file = project.feature("old.md");
+    let look = move || assert!(["old", "new"].contains(&fs::read_to_string(&file).unwrap().as_str()));
+    while_looking(look, || drop(project.apply(&[update("old.md")]).unwrap()));
+}
+
+/// A change that is impossible from the start does not even make a folder for a moment.
+#[test]
+fn an_impossible_change_touches_nothing() {
+    let project = Project::new();
+    let touched = || fs::metadata(project.feature("")).unwrap().modified().unwrap();
+    let before = touched();
+    std::thread::sleep(Duration::from_millis(20));
+    for artifact in [update("none.md"), create("old.md"), update("deep")] {
+        project.refuses(&[create("new/a.md"), update("old.md"), artifact]);
+        assert_eq!(touched(), before);
     }
-    stop.store(true, Ordering::SeqCst);
-    reader.join().unwrap();
 }
 
 /// The longest path has 128 names, with those of the feature root.

@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use duologue_exchange::envelope::{
-    Capabilities, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeHandler, OutcomeStatus, Query,
-    QueryResponse, Received, ReceivedTask,
+    Ack, Cancel, Capabilities, DelegationOutcome, EnvelopeError, EnvelopeErrorCode, EnvelopeHandler,
+    OutcomeStatus, Query, QueryResponse, Received, ReceivedTask,
 };
 use duologue_exchange::limits::HOPS;
 use duologue_exchange::work::{WorkContext, WorkInput, WorkOrder, WorkOutput, WorkTask, Worker};
@@ -160,6 +160,61 @@ async fn the_limit_is_a_setting() {
         let error = two(&circle, limit).query("Who knows?").await.unwrap_err();
         check(&circle, &error, limit);
     }
+}
+
+/// Calls from every method of a handler are counted.
+#[tokio::test]
+async fn every_method_of_a_handler_has_the_hops_of_its_call() {
+    #[derive(Clone, Default)]
+    struct Counts(Arc<std::sync::Mutex<Vec<(&'static str, u32)>>>);
+
+    impl Counts {
+        fn add(&self, method: &'static str) {
+            self.0.lock().unwrap().push((method, Hops::current().get()));
+        }
+    }
+
+    impl EnvelopeHandler for Counts {
+        fn capabilities(&self) -> Capabilities {
+            Capabilities::new("counts").max_concurrent_tasks(1)
+        }
+
+        async fn query(&self, _: Received<Query>) -> Result<QueryResponse, EnvelopeError> {
+            self.add("query");
+            Ok(QueryResponse::new(""))
+        }
+
+        async fn accept(&self, _: &ReceivedTask) -> Result<Ack, EnvelopeError> {
+            self.add("accept");
+            Ok(Ack::new(true))
+        }
+
+        async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
+            self.add("delegate");
+            task.cancelled().await;
+            Ok(DelegationOutcome::new(OutcomeStatus::Partial))
+        }
+
+        async fn cancel(&self, _: Received<Cancel>, _: &ReceivedTask) -> Result<(), EnvelopeError> {
+            self.add("cancel");
+            Ok(())
+        }
+    }
+
+    let counts = Counts::default();
+    let (peer, _) = Exchange::new().in_memory(Exchange::new().envelope_handler(counts.clone()));
+    let hops = Hops::from(4);
+    hops.scope(peer.query("").into_future()).await.unwrap();
+    let task = hops.scope(peer.delegate("").into_future()).await.unwrap();
+    // A cancellation carries no hops: its handler has those of the task.
+    task.cancel("").await.unwrap();
+    task.result().await.unwrap();
+    let made_there = hops.scope(async { peer.query("") }).await;
+    made_there.await.unwrap();
+    assert_eq!(
+        *counts.0.lock().unwrap(),
+        [("query", 5), ("accept", 5), ("delegate", 5), ("cancel", 5), ("query", 5)]
+    );
 }
 
 /// A side that allows more, or does not count, is refused by the one that receives.

@@ -341,7 +341,7 @@ fn the_first_failing_check_decides() {
     bad["timestamp"] = "2030-03-01T12:00:00Z".into();
     bad["recipient_id"] = "agent://else.example".into();
     bad["message_id"] = "".into();
-    let mut verify = |bad: &Value| seller.verify(&forge(bad, &header, &SECRET), 0, start()).unwrap_err();
+    let verify = |bad: &Value| seller.verify(&forge(bad, &header, &SECRET), 0, start()).unwrap_err();
     assert!(matches!(verify(&bad), VerifyError::Field(field) if field.field == "message_id"));
     bad["message_id"] = "m1".into();
     assert_eq!(verify(&bad), VerifyError::Recipient);

@@ -156,8 +156,11 @@ async fn answers_may_come_as_notifications(wire: Wire) {
     assert_eq!((desk.peer.exchange_stats().late, desk.peer.rpc().stats().stray_responses), (3, 1));
 
     let (task, asked) = desk.asks("_session/delegate", desk.peer.delegate("paint")).await;
-    desk.tell("ack", reply(&asked, "ack", json!({"accepted": true, "estimated_ms": 5}))).await;
-    assert_eq!(task.await.unwrap().unwrap().estimated(), Some(Duration::from_millis(5)));
+    let ack = reply(&asked, "ack", json!({"accepted": true, "estimated_ms": 5}));
+    desk.agent.notify("_session/ack", json!({"envelope": ack, "_meta": {"cost": 7}})).await;
+    let task = task.await.unwrap().unwrap();
+    assert_eq!(task.estimated(), Some(Duration::from_millis(5)));
+    assert_eq!(task.ack_meta().and_then(|meta| meta.get("cost")), Some(7));
     let ping = {
         let peer = desk.peer.clone();
         async move { peer.ping().await }
@@ -298,6 +301,14 @@ async fn an_end_that_does_not_fit_is_an_end() {
     let done = json!({"status": "completed", "outcome": "in the end"});
     desk.tell("result", reply(&asked, "result", done)).await;
     assert_eq!(desk.heard.wait(1).await, ["result: in the end"]);
+    desk.agent.expect("_session/error").await;
+    let (task, asked) = desk.delegated("paint").await;
+    drop(task);
+    let dropped = desk.peer.exchange_stats().dropped;
+    desk.tell("error", reply(&asked, "error", json!({"message": "no code"}))).await;
+    desk.tell("error", reply(&asked, "error", json!({"code": "tired", "message": "in the end"}))).await;
+    assert_eq!(desk.heard.wait(2).await[1], "error: in the end (tired)");
+    assert_eq!(desk.peer.exchange_stats().dropped, dropped + 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -322,6 +333,20 @@ async fn noise_does_not_make_a_task_end_twice() {
     desk.tell("result", reply(&asked, "result", done("what?"))).await;
     desk.tell("error", reply(&asked, "error", json!({"code": "tired", "message": "not now"}))).await;
     assert_eq!(query.await.unwrap().unwrap_err().code().as_str(), "tired");
+}
+
+/// Two answers with the same `ref` could not be told apart.
+#[tokio::test(start_paused = true)]
+async fn an_id_waits_for_one_answer() {
+    let mut desk = named().await;
+    let (first, asked) = desk.asks("_session/query", desk.peer.query("why?").id("q1")).await;
+    let second = desk.peer.query("how?").id("q1").await.unwrap_err();
+    assert!(matches!(&second, Error::IdInUse { id } if id.as_str() == "q1"), "{second}");
+    let answer = reply(&asked, "response", json!({"summary": "because"}));
+    desk.agent.respond(&asked, json!({ "envelope": answer })).await;
+    assert_eq!(first.await.unwrap().unwrap().summary, "because");
+    // It is free again.
+    desk.asks("_session/query", desk.peer.query("how?").id("q1")).await;
 }
 
 #[tokio::test(start_paused = true)]

@@ -20,6 +20,10 @@ impl EnvelopeHandler for Clerk {
         match query.question.as_str() {
             "panic" => panic!("on purpose"),
             "think" => std::future::pending().await,
+            "nearly" => {
+                tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+                Ok(QueryResponse::new("done"))
+            }
             question => Ok(QueryResponse::new(question)),
         }
     }
@@ -248,6 +252,12 @@ async fn complaints_are_few_and_errors_are_not_answered() {
     desk.tell("_session/error", envelope("e", "error", json!(7))).await;
     desk.tell("_session/error", envelope("e", "poke", json!({}))).await;
     desk.client.probe().await;
+    let mut nowhere = desk.params(envelope("n", "notify", json!({"topic": "a"})));
+    nowhere["sessionId"] = json!("nowhere");
+    desk.client.notify("_session/notify", nowhere).await;
+    let complaint = desk.client.expect("_session/error").await;
+    assert_eq!(complaint["params"]["envelope"]["payload"]["code"], "not_found", "{complaint}");
+    tokio::time::sleep(std::time::Duration::from_secs(1)).await;
     for number in 0..30 {
         let id = number.to_string();
         desk.tell("_session/notify", envelope(&id, "notify", json!({}))).await;
@@ -284,6 +294,7 @@ async fn complaints_are_few_and_errors_are_not_answered() {
         (&json!("q"), &json!("invalid_parameter")),
         "{complaint}"
     );
+    desk.client.probe().await;
 }
 
 #[tokio::test]
@@ -365,6 +376,17 @@ async fn a_withdrawn_question_is_answered_with_an_envelope() {
         (&json!(-32800), &json!("cancelled"))
     );
     assert_eq!(envelope["ref"], "q");
+}
+
+/// A handler has a moment to finish after the withdrawal, and its answer is not wasted.
+#[tokio::test(start_paused = true)]
+async fn a_withdrawn_question_that_is_nearly_answered_has_its_answer() {
+    let mut desk = desk().await;
+    let params = desk.params(envelope("q", "query", json!({"question": "nearly"})));
+    let id = desk.client.send_request("_session/query", params).await;
+    desk.client.notify("$/cancel_request", json!({ "requestId": id })).await;
+    let answer = desk.client.next_message().await;
+    assert_eq!(answer["result"]["envelope"]["payload"]["summary"], "done", "{answer}");
 }
 
 #[tokio::test]
@@ -451,6 +473,23 @@ async fn ids_belong_to_their_sender() {
     let payload = &foreign["result"]["envelope"]["payload"];
     assert_eq!((&payload["accepted"], &payload["reason"]), (&json!(false), &json!("not_found")));
     assert_eq!(accepted(&desk.asked("_session/cancel", cancel).await), json!(true));
+    desk.client.expect("_session/error").await;
+    // The state of a task is for its sender too.
+    let task = with(envelope("e", "delegate", json!({"task": "wait"})), "from", json!("cd"));
+    assert_eq!(accepted(&desk.asked("_session/delegate", task).await), json!(true));
+    let status =
+        with(envelope("s", "query", json!({"question": "?", "domain": "meta.task"})), "ref", json!("e"));
+    let own = desk.asked("_session/query", with(status.clone(), "from", json!("cd"))).await;
+    assert_eq!(own["result"]["envelope"]["payload"]["summary"], "working", "{own}");
+    let params = desk.params(status);
+    assert_eq!(desk.fault("_session/query", params).await.1, "not_found");
+    // So is the end of a task of an earlier connection.
+    for from in ["ab", "cd", "ab"] {
+        let error = envelope(&format!("f {from}"), "error", json!({"code": "no_idea", "message": from}));
+        desk.tell("_session/error", with(with(error, "ref", json!("old")), "from", json!(from))).await;
+    }
+    let heard = desk.heard.wait(6).await;
+    assert_eq!(heard[4..], ["ab (no_idea)", "cd (no_idea)"]);
 }
 
 /// An agent behind the other side gets the reports of its own tasks.

@@ -45,7 +45,18 @@ impl EnvelopeHandler for Clerk {
     }
 
     async fn accept(&self, task: &ReceivedTask) -> Result<Ack, EnvelopeError> {
-        if task.task == "think" { std::future::pending().await } else { Ok(Ack::new(true)) }
+        match task.task.as_str() {
+            "think" => std::future::pending().await,
+            "refuse" => {
+                let task = task.clone();
+                tokio::spawn(async move {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                    task.progress(json!("late")).await
+                });
+                Err(EnvelopeError::not_authorized("no"))
+            }
+            _ => Ok(Ack::new(true)),
+        }
     }
 
     async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
@@ -253,6 +264,39 @@ async fn no_progress_comes_behind_the_end() {
     assert_eq!(client.expect("_session/notify").await["params"]["envelope"]["payload"]["topic"], "fill");
     client.expect("_session/result").await;
     client.probe().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_rejected_task_sends_no_progress() {
+    let (mut client, session) = desk(Clerk::default(), Limits::default()).await;
+    let ack = client
+        .request("_session/delegate", envelope(&session, "d", "delegate", json!({"task": "refuse"})))
+        .await;
+    assert_eq!(ack["result"]["envelope"]["payload"]["accepted"], false, "{ack}");
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    client.probe().await;
+}
+
+/// A cancellation ends all copies of a delegation. Only after a withdrawal does the next copy run.
+#[tokio::test(start_paused = true)]
+async fn a_cancelled_delegation_does_not_run_for_its_copy() {
+    let (mut client, session) = desk(Clerk::default(), Limits::default()).await;
+    let task = envelope(&session, "d", "delegate", json!({"task": "think"}));
+    let first = client.send_request("_session/delegate", task.clone()).await;
+    let again = client.send_request("_session/delegate", task).await;
+    let mut cancel = envelope(&session, "c", "cancel", json!({"reason": ""}));
+    cancel["envelope"]["ref"] = json!("d");
+    let ack = client.request("_session/cancel", cancel).await;
+    assert_eq!(ack["result"]["envelope"]["payload"]["accepted"], true, "{ack}");
+    let mut answered = Vec::new();
+    for _ in 0..2 {
+        let answer = client.next_message().await;
+        assert_eq!(*code(&answer), "cancelled", "{answer}");
+        answered.push(answer["id"].clone());
+    }
+    assert!(answered.contains(&json!(first)) && answered.contains(&json!(again)));
+    let pong = client.request("_session/ping", envelope(&session, "p", "ping", json!({}))).await;
+    assert_eq!(pong["result"]["envelope"]["payload"]["active_tasks"], 0, "{pong}");
 }
 
 #[tokio::test(start_paused = true)]

@@ -344,6 +344,54 @@ async fn a_side_that_was_not_set_up_takes_only_what_is_its_own() {
     drop(session);
 }
 
+/// Without envelopes on either side, `_session/notify` is a notification like any other: also the same one twice.
+#[tokio::test(start_paused = true)]
+async fn without_envelopes_nothing_is_taken() {
+    let heard = Heard::default();
+    let news = heard.clone();
+    let extensions = Extensions::new()
+        .on_notification(move |told: EnvelopeParams<Notify>, _| news.add(told.envelope.id.as_str()));
+    let (connection, mut agent) =
+        client_of(Wire::Memory, Client::new(()).extensions(extensions), json!({})).await;
+    let envelope =
+        json!({"id": "n", "from": "a", "to": "", "ts": 1, "kind": "notify", "payload": {"topic": "t"}});
+    for _ in 0..2 {
+        agent.notify("_session/notify", json!({"sessionId": "s", "envelope": envelope})).await;
+    }
+    agent.probe().await;
+    assert_eq!(heard.all(), ["n", "n"]);
+    drop(connection);
+}
+
+/// A handler of a notification that is stuck ends soon after its connection.
+#[tokio::test(start_paused = true)]
+async fn a_stuck_handler_is_dropped_with_its_connection() {
+    struct Stuck(Heard);
+    struct Guard(Heard);
+
+    impl Drop for Guard {
+        fn drop(&mut self) {
+            self.0.add("dropped");
+        }
+    }
+
+    impl EnvelopeHandler for Stuck {
+        async fn notify(&self, _: Received<Notify>) {
+            let _guard = Guard(self.0.clone());
+            std::future::pending().await
+        }
+    }
+
+    let heard = Heard::default();
+    let (_session, peer) = pair((), Stuck(heard.clone())).await;
+    peer.notify("a", json!(1)).await.unwrap();
+    peer.ping().await.unwrap();
+    assert_eq!(heard.all(), [""; 0]);
+    peer.rpc().close();
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(heard.all(), ["dropped"]);
+}
+
 /// Sends notifications before its session is known.
 struct Eager;
 

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use duologue_client::exchange::envelope::*;
-use duologue_client::exchange::{Error, Exchange, PeerAgent};
+use duologue_client::exchange::{Error, Exchange, PeerAgent, limits};
 use serde_json::json;
 
 use super::pair::Heard;
@@ -33,6 +33,10 @@ impl EnvelopeHandler for Worker {
         self.0.add(task.task.as_str());
         match task.task.as_str() {
             "fail" => return Err(EnvelopeError::internal("broken")),
+            "large" => {
+                let outcome = DelegationOutcome::new(OutcomeStatus::Completed);
+                return Ok(outcome.outcome("x".repeat(limits::ENDED_TASK_BYTES)));
+            }
             "late" => return Err(EnvelopeError::of(EnvelopeErrorCode::Timeout, "the shop is closed")),
             "failed" => return Ok(DelegationOutcome::new(OutcomeStatus::Failed).error(json!("broken"))),
             "for ever" => std::future::pending().await,
@@ -176,6 +180,33 @@ async fn a_repeated_delegation_needs_no_slot() {
     for _ in 0..2 {
         peer.delegate("paint").id("d1").await.unwrap().result().await.unwrap();
     }
+}
+
+/// A result that is too large to be kept is not sent again, and the task does not run again.
+#[tokio::test(start_paused = true)]
+async fn a_result_that_is_not_kept_is_not_found() {
+    let (peer, _, there) = connected();
+    let task = peer.delegate("large").id("d1").await.unwrap();
+    assert_eq!(task.result().await.unwrap().outcome.len(), limits::ENDED_TASK_BYTES);
+    drop(task);
+    let again = peer.delegate("large").id("d1").await.unwrap().result().await.unwrap_err();
+    assert_eq!((again.code(), again.is_retryable()), (EnvelopeErrorCode::NotFound, false), "{again}");
+    assert_eq!(state(&peer, "d1").await, TaskState::Completed);
+    assert_eq!(there.all(), ["large"]);
+}
+
+/// A task that is cancelled while it is being accepted does not begin, even if the handler accepts it then.
+#[tokio::test(start_paused = true)]
+async fn a_task_may_be_cancelled_before_it_is_accepted() {
+    let (peer, _, there) = connected();
+    let thinking = tokio::spawn(peer.delegate("think").id("d1").into_future());
+    tokio::time::sleep(Duration::from_millis(4_500)).await;
+    assert!(peer.cancel("d1").reason("too slow").await.unwrap().accepted);
+    let error = thinking.await.unwrap().map(drop).unwrap_err();
+    assert_eq!((error.code(), error.fault().message.as_str()), (EnvelopeErrorCode::Cancelled, "too slow"));
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert_eq!(there.all(), [""; 0]);
+    assert_eq!(peer.ping().await.unwrap().active_tasks, 0);
 }
 
 /// The agent that cancelled a task gets `cancelled`, whatever the handler makes of it, with the handler's reason.
