@@ -254,7 +254,10 @@ async fn attachments_are_bounded_on_both_sides() {
     assert!(peer.notify("t", json!(1)).attachment(large.clone()).await.is_err());
     // The limit itself is allowed, on both sides and in both directions.
     let (peer, _) = side(110).in_memory(side(110));
-    assert_eq!(peer.query("q").attachment(large.clone()).await.unwrap().attachments, [large.clone()]);
+    assert_eq!(
+        peer.query("q").attachment(large.clone()).await.unwrap().attachments,
+        std::slice::from_ref(&large)
+    );
     // The receiver checks the size too.
     let (peer, _) = side(1_000).in_memory(side(109));
     for error in [
