@@ -672,9 +672,12 @@ pub(crate) mod tests {
     /// Runs `test`, which has to respond.
     pub(crate) async fn in_request(test: Test) {
         let (ours, theirs) = Transport::memory();
-        let _server = PeerBuilder::new(theirs).start(|_| InRequest(test));
+        let server = PeerBuilder::new(theirs).start(|_| InRequest(test));
         let peer = PeerBuilder::new(ours).start(|_| InRequest(|responder, _, _| drop(responder)));
         peer.request_raw("_test", None).await.unwrap();
+        peer.close();
+        server.closed().await;
+        assert_eq!(server.stats().dropped, 0, "the test panicked behind its response");
     }
 
     /// The next turn may have the slot when the first one is dropped.

@@ -146,3 +146,18 @@ async fn the_end_of_a_raw_process_ends_its_group() {
     })
     .await;
 }
+
+/// A killed agent gets no time to exit by itself, and no other signal.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_agent_is_killed_at_once() {
+    use std::os::unix::process::ExitStatusExt;
+
+    in_time(async {
+        let agent = Client::new(()).spawn(shell("exec sleep 600")).await.expect("starts");
+        let _session = agent.new_session("/tmp").await.expect("a session");
+        agent.kill();
+        let Error::AgentExited(exited) = agent.closed().await else { panic!("no exit") };
+        assert_eq!(exited.status.and_then(|status| status.signal()), Some(9), "SIGKILL");
+    })
+    .await;
+}

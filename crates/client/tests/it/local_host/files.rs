@@ -282,3 +282,46 @@ async fn a_long_file_is_read_from_any_line() {
     })
     .await;
 }
+
+/// A file of exactly the limit is read, and so are lines of exactly the limit.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_limit_of_a_read_is_exact() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host().max_read(8), desk.root()).await;
+        let path = desk.at("file.txt");
+        for (text, line, limit, is_read) in [
+            ("1234567\n", None, None, true),
+            ("12345678\n", None, None, false),
+            ("1234567\nmore\n", Some(1), Some(1), true),
+            ("12345678\nmore\n", Some(1), Some(1), false),
+            ("more\n1234567\n", Some(2), None, true),
+            ("more\n12345678\n", Some(2), None, false),
+        ] {
+            desk.put("file.txt", text);
+            match lines(&mut agent, &path, line, limit).await {
+                Ok(_) => assert!(is_read, "{text:?} {line:?}"),
+                Err(refused) => {
+                    assert!(!is_read, "{text:?} {line:?}");
+                    refused.says(INVALID, "max_read");
+                }
+            }
+        }
+    })
+    .await;
+}
+
+/// A link to a file with a single name stays a link.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_write_through_a_link_changes_its_target() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host(), desk.root()).await;
+        desk.put("target.txt", "old");
+        desk.link("link.txt", "target.txt");
+        agent.write(desk.at("link.txt"), "new").await.expect("written");
+        assert!(desk.at("link.txt").is_symlink());
+        assert_eq!(desk.get("target.txt"), "new");
+    })
+    .await;
+}
