@@ -63,7 +63,7 @@ impl MatchStarts {
     }
 }
 
-/// Returns the index of the word and the bit of the first three bytes. Letters have one place in both cases.
+/// Returns the index of the word and the bit of the first three bytes. Upper and lower case have one place.
 fn place(bytes: [u8; 4]) -> (usize, u64) {
     let folded = u32::from_le_bytes(bytes) & 0xFF_FF_FF | 0x20_20_20;
     let hash = folded.wrapping_mul(0x9E37_79B1) >> (u32::BITS - HASH_BITS);
