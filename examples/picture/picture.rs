@@ -42,7 +42,7 @@ async fn run(file: Option<&str>) -> Result<(), Failure> {
     let painters = agents.who_handles("art.pictures").await;
     let painter = painters.first().ok_or("no agent paints")?;
     let card = painter.discover().await?;
-    println!("{} paints {}", printable(&card.agent_name), card.mime_types.join(", "));
+    println!("{} paints {}", printable(&card.agent_name), printable(&card.mime_types.join(", ")));
 
     let task = painter.delegate("Paint a sunset").context([("width", 4), ("height", 3)]).await?;
     let mut output = task.output();

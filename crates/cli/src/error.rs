@@ -99,6 +99,10 @@ fn of_exchange(error: &Exchanged) -> Exit {
         Exchanged::Response(_) | Exchanged::Declined(_) => Exit::Found,
         Exchanged::NotSupported { .. } => Exit::NotAdvertised,
         Exchanged::Connection(error) => of_connection(error),
+        // Nothing was sent: the id, the files or the session of the command line are wrong.
+        Exchanged::AttachmentsTooLarge { .. } | Exchanged::IdInUse { .. } | Exchanged::NoSession { .. } => {
+            Exit::Usage
+        }
         _ => Exit::Agent,
     }
 }

@@ -7,7 +7,7 @@ use crate::commands::peer::{self, MetaArgs};
 use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::Result;
 use crate::exit::Exit;
-use crate::run::envelope_command::{self, data, multi_line, parse_duration};
+use crate::run::envelope_command::{self, attached, data, multi_line, parse_duration};
 
 /// Send a query to an agent, as another agent would
 ///
@@ -58,8 +58,10 @@ pub(crate) fn run(args: QueryArgs) -> Result<Exit> {
         }
         let query = attachments.into_iter().fold(query, |query, attachment| query.attachment(attachment));
         let answer = command.answer(query.into_future()).await?;
+        let summary = Some(multi_line(&answer.summary)).filter(|text| !text.is_empty());
+        let data = answer.data.as_ref().map(data);
         let lines: Vec<_> =
-            [multi_line(&answer.summary)].into_iter().chain(answer.data.as_ref().map(data)).collect();
+            summary.into_iter().chain(data).chain(answer.attachments.iter().map(attached)).collect();
         command.print(&answer, &lines)?;
         if answer.truncated {
             command.note("the agent left something out")?;

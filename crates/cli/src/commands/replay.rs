@@ -211,7 +211,8 @@ impl ReplayArgs {
     fn recorder(&self, program: Vec<String>) -> Result<Option<Recorder>> {
         let Some(path) = &self.save else { return Ok(None) };
         let recorder = self.secrets.recorder().program(program);
-        if self.force && path.is_file() {
+        // Not for a pipe or a device.
+        if self.force && (path.is_file() || !path.exists()) {
             return Ok(Some(recorder.replace_at_end(path)?));
         }
         recording::create(recorder, path, self.force).map(Some)

@@ -6,8 +6,9 @@ use duologue_conformance::frames::{FrameReport, ProblemLevel, validate_file};
 
 use crate::error::Result;
 use crate::exit::Exit;
+use crate::run::envelope_command::one_line;
 use crate::source::SourceArgs;
-use crate::ui::{self, BAD, DIM, printable};
+use crate::ui::{self, BAD, DIM};
 
 /// Check every frame of a transcript or log against the protocol
 ///
@@ -76,10 +77,10 @@ fn write_problems(report: &FrameReport, out: &mut impl Write) -> Result<()> {
             out,
             "line {}, {} ({}): {style}{level}{style:#}: {} {}",
             report.line,
-            printable(method),
+            one_line(method),
             report.from.name(),
-            printable(&problem.path),
-            printable(&problem.problem)
+            one_line(&problem.path),
+            one_line(&problem.problem)
         )?;
     }
     Ok(())

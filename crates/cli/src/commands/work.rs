@@ -10,7 +10,7 @@ use crate::commands::{EnvelopeArgs, block_on};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::files::in_file;
-use crate::run::envelope_command::{self, PeerScheme, multi_line, one_line};
+use crate::run::envelope_command::{self, PeerScheme, continued, one_line};
 use crate::ui::plural;
 
 /// Send a work order to an agent and show its artifacts
@@ -48,7 +48,7 @@ pub(crate) fn run(args: WorkArgs) -> Result<Exit> {
             work = work.meta(meta);
         }
         let output = command.answer(work.into_future()).await?;
-        let mut lines = vec![multi_line(&output.summary)];
+        let mut lines = vec![continued(&output.summary)];
         for artifact in &output.artifacts {
             let bytes = plural(artifact.content.len(), "byte");
             lines.push(format!(

@@ -14,7 +14,7 @@ use tokio::time::Instant;
 
 use super::agent_session::{Listen, SessionEnd, WaitResult, at};
 use super::envelope_command::{
-    EnvelopeCommand, data, fault, format_duration, multi_line, one_line, to_error,
+    EnvelopeCommand, attached, data, fault, format_duration, multi_line, one_line, to_error,
 };
 use crate::exit::Exit;
 use crate::signals::Signal;
@@ -179,7 +179,7 @@ impl EnvelopeCommand<'_> {
             (Some(text), _) => Some(text),
             (None, chunk) => chunk.as_ref().map(data),
         };
-        let attached = output.attachments().iter().map(|attachment| format!("[{}]", attachment.mime_type));
+        let attached = output.attachments().iter().map(attached);
         let words: Vec<_> = content.into_iter().chain(attached).collect();
         let line = format!("{}\t{}", output.chunk.position, one_line(&words.join(" ")));
         self.print(&output.notification.envelope.payload, &[line])
@@ -188,7 +188,9 @@ impl EnvelopeCommand<'_> {
     fn outcome(&mut self, outcome: exchange::Result<DelegationOutcome>) -> Result<Exit, SessionEnd> {
         let outcome = outcome.map_err(to_error)?;
         let text = Some(multi_line(&outcome.outcome)).filter(|text| !text.is_empty());
-        let lines: Vec<_> = text.into_iter().chain(outcome.data.as_ref().map(data)).collect();
+        let data = outcome.data.as_ref().map(data);
+        let lines: Vec<_> =
+            text.into_iter().chain(data).chain(outcome.attachments.iter().map(attached)).collect();
         self.print(&outcome, &lines)?;
         if outcome.status == OutcomeStatus::Completed {
             return Ok(Exit::Ok);

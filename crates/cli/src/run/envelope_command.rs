@@ -17,8 +17,8 @@ use duologue_client::exchange::dialogue::{self, Dialogue, Dialogues, SendMessage
 use duologue_client::exchange::envelope::{Capabilities, EnvelopeHandler, Subscription};
 use duologue_client::exchange::{self, Exchange, PeerAgent};
 use duologue_client::{Client, Connection, Error as ClientError, Session};
-use duologue_schema::Json;
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, EnvelopeKind, Payload};
+use duologue_schema::{Attachment, Json};
 use serde::Serialize;
 use tokio::time::Instant;
 
@@ -28,7 +28,7 @@ use super::rows::Span;
 use crate::commands::{AgentSessionArgs, EnvelopeArgs};
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::ui::{DIM, json_line, printable_json};
+use crate::ui::{DIM, json_line, plural, printable_json};
 
 /// A connected agent that speaks envelopes.
 pub(crate) struct EnvelopeCommand<'a> {
@@ -221,7 +221,7 @@ impl EnvelopeCommand<'_> {
             let message = &answer.message;
             let kind = serde_json::to_value(&message.message_type).map_err(std::io::Error::from)?;
             let text = match &message.content.natural_language {
-                Some(text) => multi_line(text),
+                Some(text) => continued(text),
                 None => {
                     printable_json(&serde_json::to_string(&message.content).map_err(std::io::Error::from)?)
                         .into_owned()
@@ -302,6 +302,19 @@ pub(crate) fn multi_line(text: &str) -> String {
     Span::plain(text.trim_end()).as_str().to_owned()
 }
 
+/// Returns printable text of the agent whose later lines are indented, so that none of them looks like another message.
+pub(crate) fn continued(text: &str) -> String {
+    multi_line(text).replace('\n', "\n  ")
+}
+
+/// Describes an attachment in one line.
+pub(crate) fn attached(attachment: &Attachment) -> String {
+    let size = attachment.text.as_ref().or(attachment.data.as_ref()).map_or(0, String::len);
+    let unit = if attachment.text.is_some() { "byte" } else { "base64 character" };
+    let name = attachment.name.as_ref().map(|name| format!("{name}, ")).unwrap_or_default();
+    one_line(&format!("[{}, {name}{}]", attachment.mime_type, plural(size, unit)))
+}
+
 /// Returns printable text of the agent in one line.
 pub(crate) fn one_line(text: &str) -> String {
     Span::line(Style::new(), text).as_str().to_owned()
@@ -322,4 +335,19 @@ pub(crate) fn format_duration(time: Duration) -> String {
     let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
     // Shows at least one millisecond.
     humantime::format_duration(Duration::from_millis(millis.max(1))).to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn attachments_and_later_lines_look_like_no_message() {
+        let mut image = Attachment::with_bytes("image/png", [1, 2, 3]);
+        assert_eq!(attached(&image), "[image/png, 4 base64 characters]");
+        image.name = Some("a\naccept: b".into());
+        assert_eq!(attached(&image), "[image/png, a\\naccept: b, 4 base64 characters]");
+        assert_eq!(attached(&Attachment::with_text("text/plain", "a")), "[text/plain, 1 byte]");
+        assert_eq!(continued("no\naccept: yes\n"), "no\n  accept: yes");
+    }
 }

@@ -335,7 +335,7 @@ async fn noise_does_not_make_a_task_end_twice() {
     assert_eq!(query.await.unwrap().unwrap_err().code().as_str(), "tired");
 }
 
-/// Two answers with the same `ref` could not be told apart.
+/// Two answers with the same `ref` would be ambiguous.
 #[tokio::test(start_paused = true)]
 async fn an_id_waits_for_one_answer() {
     let mut desk = named().await;

@@ -27,7 +27,7 @@ impl Agent for Closable {
     }
 }
 
-/// Tells the user what it is asked, and asks the user before it works.
+/// Shows each query to the user, and requests permission before it works.
 struct Host;
 
 fn failed(error: duologue_agent::Error) -> EnvelopeError {
