@@ -28,7 +28,7 @@ use crate::session::{QueueTicket, Reservation, Session, SessionMemory, SessionPa
 use crate::session_table::SessionTable;
 use crate::settings::{ModeMirror, ModeSource};
 use crate::turn::Turn;
-use crate::unhandled::check_capabilities;
+use crate::unhandled::{check_capabilities, is_unhandled};
 
 /// Creates the [`SessionParams`] from a request that creates or restores a session.
 macro_rules! params {
@@ -159,6 +159,12 @@ impl<A: Agent> AgentService<A> {
                 let context = context(&responder, &request.meta);
                 shared.new_session(context, params!(request, reservation), responder);
             }
+            ClientRequest::LoadSession(_) if is_unhandled(A::load_session) => {
+                refuse(responder, WireError::method_not_found(method));
+            }
+            ClientRequest::ResumeSession(_) if is_unhandled(A::resume_session) => {
+                refuse(responder, WireError::method_not_found(method));
+            }
             ClientRequest::LoadSession(request) => {
                 let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
                 let context = context(&responder, &request.meta);
@@ -205,6 +211,10 @@ impl<A: Agent> AgentService<A> {
                     }
                     answered!(DeleteSessionResponse::new(), context)
                 });
+            }
+            // The turn of the session goes on.
+            ClientRequest::CloseSession(_) if is_unhandled(A::close_session) => {
+                refuse(responder, WireError::method_not_found(method));
             }
             ClientRequest::CloseSession(request) => {
                 let context = context(&responder, &request.meta);
@@ -502,7 +512,14 @@ impl<A: Agent> Shared<A> {
             let mut request = SetSessionConfigOptionRequest::new(request.session_id, option, mode.as_str());
             request.meta = context.meta().cloned();
             let options = self.agent.set_config_option(context, session, request).await?;
-            session.config_changed(options).await?;
+            // Without a wait: the agent has switched, and a cancelled request must not hide it.
+            let switched = session.change_settings(|settings| {
+                let switched = settings.set_options(options);
+                (switched, Some(ConfigOptionUpdate::new(settings.options()).into()))
+            })?;
+            if let Some(switched) = switched {
+                session.change_settings(|_| ((), Some(CurrentModeUpdate::new(switched).into())))?;
+            }
             return session.settings().check_current_mode(&mode);
         }
         let changes_sent = session.settings().changes_sent();

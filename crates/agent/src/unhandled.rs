@@ -29,7 +29,7 @@ impl<R: Request, T> Future for Unhandled<R, T> {
 
 /// Returns true if the future of a method is [`Unhandled`], so the agent has not implemented the method. The method is not
 /// called.
-fn is_unhandled<'a, A: 'a, X, F: Future>(_: impl Fn(&'a A, &'a Context, X) -> F) -> bool {
+pub(crate) fn is_unhandled<'a, A: 'a, X, F: Future>(_: impl Fn(&'a A, &'a Context, X) -> F) -> bool {
     // The text of a type's name is not guaranteed. With another text the contradiction is not found.
     type_name::<F>().starts_with(concat!(module_path!(), "::Unhandled<"))
 }

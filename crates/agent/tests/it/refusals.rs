@@ -97,6 +97,31 @@ async fn an_error_of_the_client_is_not_the_answer_to_its_prompt() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_request_for_a_missing_method_does_not_end_the_turn() {
+    in_time(async {
+        let (transport, mut client) = Wire::Memory.scripted();
+        tokio::spawn(serve(Asker, transport));
+        client.initialize(json!({"terminal": true})).await;
+        let session = client.new_session().await;
+        let prompt = client.prompt(&session, "permission").await;
+        let permission = client.expect("session/request_permission").await;
+        for method in ["session/close", "session/load", "session/resume"] {
+            let params = json!({"sessionId": session, "cwd": "/", "mcpServers": []});
+            let answer = client.request(method, params).await;
+            assert_eq!(answer["error"]["code"], -32601, "{answer}");
+        }
+        client.respond(&permission, json!({"outcome": {"outcome": "cancelled"}})).await;
+        let answer = client.next_message().await;
+        assert_eq!(
+            (&answer["id"], &answer["result"]["stopReason"]),
+            (&json!(prompt), &json!("end_turn")),
+            "{answer}"
+        );
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn messages_for_developers_are_details() {
     in_time(async {
         let (transport, mut client) = Wire::Memory.scripted();
