@@ -58,7 +58,7 @@ fn the_seller_sells() {
 
     → initialize v1
       can _meta = {"duologue":{"agentId":"[agent-1]","dialogue":{},"envelope":{"v":[1]},"messageClear":true}}
-    ← initialize v1
+    ← initialize v1 car-dealer 0.1.0 "Car dealer"
       can _meta = {"duologue":{"agentId":"[agent-2]","dialogue":{},"envelope":{"v":[1]}}}
 
     ## session [session-1]
@@ -122,7 +122,7 @@ fn the_details_agent_looks_the_car_up() {
 
     → initialize v1
       can _meta = {"duologue":{"agentId":"[agent-1]","dialogue":{},"envelope":{"v":[1]},"messageClear":true}}
-    ← initialize v1
+    ← initialize v1 car-dealer 0.1.0 "Car dealer"
       can _meta = {"duologue":{"agentId":"[agent-2]","dialogue":{},"envelope":{"v":[1]}}}
 
     ## session [session-1]

@@ -63,7 +63,7 @@ async fn it_gives_orders() -> Result<(), Box<dyn std::error::Error>> {
 
     → initialize v1
       can _meta = {"duologue":{"messageClear":true}}
-    ← initialize v1
+    ← initialize v1 workflow-agent 0.1.0 "Workflow"
       can _meta = {"duologue":{"agentId":"[agent-1]","envelope":{"v":[1]},"work":{}}}
     → _session/work specify for login specify-validate iteration 1
       path feature_root = features/login
@@ -85,7 +85,7 @@ async fn it_gives_orders() -> Result<(), Box<dyn std::error::Error>> {
 
     → initialize v1
       can _meta = {"duologue":{"messageClear":true}}
-    ← initialize v1
+    ← initialize v1 workflow-agent 0.1.0 "Workflow"
       can _meta = {"duologue":{"agentId":"[agent-1]","envelope":{"v":[1]},"work":{}}}
     → _session/work validate {"must_cover":["wrong password","offline"]} for login specify-validate iteration 1
       path feature_root = features/login
