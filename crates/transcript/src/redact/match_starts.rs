@@ -4,9 +4,6 @@
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::literal::Extractor;
 
-/// The number of bytes at the start of a match that the filter knows.
-const LENGTH: usize = 3;
-
 /// The number of bits in a hash of them.
 const HASH_BITS: u32 = 16;
 
@@ -23,11 +20,15 @@ pub(super) struct MatchStarts {
 }
 
 impl MatchStarts {
+    /// The number of bytes at the start of a match that the filter knows.
+    pub(super) const LENGTH: usize = 3;
+
     /// Returns `None` if matches start in too many ways, or have one byte.
     pub(super) fn of(pattern: &str) -> Option<Self> {
         let pattern = ParserBuilder::new().utf8(false).build().parse(pattern).ok()?;
         let mut extractor = Extractor::new();
-        let found = extractor.limit_literal_len(LENGTH).limit_class(64).limit_total(MOST).extract(&pattern);
+        let found =
+            extractor.limit_literal_len(Self::LENGTH).limit_class(64).limit_total(MOST).extract(&pattern);
         let mut starts = MatchStarts { words: Box::new([0; WORDS]) };
         for start in found.literals()? {
             match *start.as_bytes() {
@@ -39,7 +40,7 @@ impl MatchStarts {
         Some(starts)
     }
 
-    fn add(&mut self, [a, b, c]: [u8; LENGTH]) {
+    fn add(&mut self, [a, b, c]: [u8; Self::LENGTH]) {
         let (word, bit) = place([a, b, c, 0]);
         self.words[word] |= bit;
     }
@@ -47,8 +48,8 @@ impl MatchStarts {
     /// Returns a place that no match starts before; `None` if there is no match.
     pub(super) fn find(&self, text: &[u8]) -> Option<usize> {
         // The last match may have fewer bytes than are compared.
-        let end = text.len().saturating_sub(LENGTH);
-        let mut last = [0; 2 * LENGTH];
+        let end = text.len().saturating_sub(Self::LENGTH);
+        let mut last = [0; 2 * Self::LENGTH];
         last.iter_mut().zip(text.get(end..)?).for_each(|(to, from)| *to = *from);
         self.first(text).or_else(|| self.first(&last).map(|start| end + start))
     }

@@ -237,9 +237,12 @@ pub(super) fn rest_of_key(text: &[u8]) -> usize {
 
 /// Matches each line that may contain a secret, and few others. An escaped letter may be a part of any secret.
 static SUSPICIOUS: LazyLock<Option<Suspicions>> = LazyLock::new(|| {
-    let pattern = suspicions();
+    let Invisible { pattern, starts } = Invisible::new();
     // A test computes both.
-    Some(Suspicions { starts: MatchStarts::of(&pattern)?, pattern: Regex::new(&pattern).ok()? })
+    Some(Suspicions {
+        starts: MatchStarts::of(&suspicions(&starts))?,
+        pattern: Regex::new(&suspicions(&pattern)).ok()?,
+    })
 });
 
 /// A pattern with a filter in front of it.
@@ -251,7 +254,8 @@ struct Suspicions {
 impl Suspicions {
     /// Returns a place that no match starts before, and the text from there; `None` if there is no match.
     fn filter<'t>(&self, text: &'t [u8]) -> Option<(usize, &'t [u8])> {
-        let start = self.starts.find(text)?;
+        // An invisible character may be the second one of a match.
+        let start = self.starts.find(text)?.saturating_sub(1);
         Some((start, text.get(start..)?))
     }
 }
@@ -262,11 +266,10 @@ const STRINGS: [&str; 7] =
 
 /// Returns the pattern of [`SUSPICIOUS`]. No alternative depends on the text around it. Only the user in a URL may
 /// be longer than [`REACH`], and it contains no quote. [`unlike`] relies on both.
-fn suspicions() -> String {
+fn suspicions(invisible: &str) -> String {
     let others = r"hooks\.slack|AccountKey|SharedAccessKey|cio[A-Za-z0-9]{8}|:AA[A-Za-z0-9_-]{8}";
     // Percent-encoded characters that need no encoding.
     let encoded = r"%(?:2[Dd]|5[Ff]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])";
-    let invisible = invisible();
     let names = r"(?i:key|token|secret|pass|pwd|credential|authoriz|cookie|bearer|basic|signature|[?&]sig=|[?&]auth=)";
     let places = r#"curl\s|:\\?/\\?/[^\s"/@]*@|PRIVATE KEY"#;
     let strings = STRINGS.join("|");
@@ -275,29 +278,52 @@ fn suspicions() -> String {
     )
 }
 
-/// Returns the pattern of invisible characters, as bytes and as escapes of JSON. Those of emoji and scripts can hide a
-/// key only after ASCII.
-fn invisible() -> String {
-    let (mut hiding, mut joining, mut escapes) = (String::new(), String::new(), Vec::new());
-    for range in INVISIBLE {
-        let joins = matches!(range.start(), '\u{200B}'..='\u{200F}' | '\u{FE00}'..='\u{FE0F}');
-        let class = if joins { &mut joining } else { &mut hiding };
-        class.push_str(&format!(
-            r"\x{{{:x}}}-\x{{{:x}}}",
-            u32::from(*range.start()),
-            u32::from(*range.end())
-        ));
-        for char in range.clone() {
-            let mut units = [0; 2];
-            // The first half of a surrogate pair is enough.
-            let escape =
-                format!("{:04x}", char.encode_utf16(&mut units).first().copied().unwrap_or_default());
-            if escapes.last() != Some(&escape) {
-                escapes.push(escape);
-            }
+/// The pattern of invisible characters, as bytes and as escapes of JSON.
+struct Invisible {
+    /// Those of emoji and scripts can hide a key only after ASCII, so they match with the character before.
+    pattern: String,
+    /// The first three bytes of each.
+    starts: String,
+}
+
+impl Invisible {
+    fn new() -> Self {
+        let escapes = format!(r"\\u(?i:{})", Self::escapes().join("|"));
+        Invisible {
+            pattern: format!("{}|{escapes}", Self::characters()),
+            starts: format!("{}|{escapes}", Self::starts().join("|")),
         }
     }
-    format!(r"(?u:[{hiding}])|[!-~](?u:[{joining}])|\\u(?i:{})", escapes.join("|"))
+
+    fn characters() -> String {
+        let (mut hiding, mut joining) = (String::new(), String::new());
+        for range in INVISIBLE {
+            let joins = matches!(range.start(), '\u{200B}'..='\u{200F}' | '\u{FE00}'..='\u{FE0F}');
+            let class = if joins { &mut joining } else { &mut hiding };
+            let (start, end) = (u32::from(*range.start()), u32::from(*range.end()));
+            class.push_str(&format!(r"\x{{{start:x}}}-\x{{{end:x}}}"));
+        }
+        format!(r"(?u:[{hiding}])|[!-~](?u:[{joining}])")
+    }
+
+    fn escapes() -> Vec<String> {
+        // The first half of a surrogate pair is enough.
+        let first = |char: char| char.encode_utf16(&mut [0; 2]).first().copied().unwrap_or_default();
+        let mut escapes: Vec<_> =
+            INVISIBLE.iter().flat_map(Clone::clone).map(|char| format!("{:04x}", first(char))).collect();
+        escapes.dedup();
+        escapes
+    }
+
+    fn starts() -> Vec<String> {
+        let start = |char: char| {
+            let char = char.to_string();
+            char.bytes().take(MatchStarts::LENGTH).map(|byte| format!(r"\x{byte:02x}")).collect::<String>()
+        };
+        let mut starts: Vec<_> = INVISIBLE.iter().flat_map(Clone::clone).map(start).collect();
+        starts.dedup();
+        starts
+    }
 }
 
 /// The length of the longest match of [`SUSPICIOUS`], except for the user in a URL.
@@ -636,7 +662,7 @@ mod tests {
         #[test]
         fn nothing_hides_in_what_is_like_a_clean_line(
             before in "[\"a:/ ]{0,60}",
-            suspicion in proptest::string::bytes_regex(&suspicions()).unwrap(),
+            suspicion in proptest::string::bytes_regex(&suspicions(&Invisible::new().pattern)).unwrap(),
             after in "[\"a@/]{0,60}",
             between in "[.]{0,40}",
             begins: proptest::sample::Index,
