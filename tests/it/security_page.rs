@@ -64,6 +64,7 @@ fn limits_of_code() -> BTreeMap<String, String> {
         limits::FILE_THREADS,
         limits::SCAN_BYTES,
         limits::QUESTION_PATHS,
+        limits::LISTED_PAGES,
         limits::READ_BYTES,
         limits::TERMINALS,
         limits::TERMINALS_TOGETHER,

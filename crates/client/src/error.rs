@@ -77,6 +77,12 @@ pub enum Error {
         /// The timeout.
         after: Duration,
     },
+    /// The agent always has another page of its sessions.
+    #[error("the agent lists its sessions on more than {limit} pages; the list was ended")]
+    TooManyPages {
+        /// The limit, [`limits::LISTED_PAGES`](crate::limits::LISTED_PAGES).
+        limit: usize,
+    },
     /// An error of a query or a delegation to the agent.
     #[cfg(feature = "exchange")]
     #[error(transparent)]

@@ -45,6 +45,8 @@ pub const READ_BYTES: u64 = 8 * MIB as u64;
 pub const SCAN_BYTES: u64 = 1024 * MIB as u64;
 /// The threads that all hosts of a program share for files. One connection uses at most half of them.
 pub const FILE_THREADS: usize = 4;
+/// The most pages of a list of sessions. A list with more ends with an error.
+pub const LISTED_PAGES: usize = 1000;
 /// The most paths of a tool call that [`Permissions`](crate::Permissions) look up.
 pub const QUESTION_PATHS: usize = 256;
 /// The most open terminals of a connection, see [`LocalHost::max_terminals`](crate::LocalHost::max_terminals).

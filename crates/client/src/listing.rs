@@ -1,6 +1,7 @@
 //! Lists of the agent's sessions.
 
 use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::PathBuf;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -11,6 +12,7 @@ use futures::stream::{self, BoxStream, Stream, StreamExt, TryStreamExt};
 
 use crate::connection::ConnectionInner;
 use crate::error::{Error, Result};
+use crate::limits::LISTED_PAGES;
 
 /// A stream of the sessions that an agent knows. It requests pages as they are needed.
 #[must_use = "a listing sends no request until it is polled"]
@@ -20,8 +22,8 @@ pub struct Listing {
     sessions: BoxStream<'static, Result<SessionInfo>>,
 }
 
-/// The state between two pages: the next request and the cursors so far.
-type Page = Option<(Arc<ConnectionInner>, ListSessionsRequest, HashSet<String>)>;
+/// The state between two pages: the next request and the hashes of the cursors so far.
+type Page = Option<(Arc<ConnectionInner>, ListSessionsRequest, HashSet<u64>)>;
 
 impl Listing {
     pub(crate) fn new(connection: Arc<ConnectionInner>, cwd: Option<PathBuf>) -> Self {
@@ -38,14 +40,22 @@ impl Listing {
 
     fn of(connection: Arc<ConnectionInner>, request: ListSessionsRequest) -> Self {
         let first = Some((connection.clone(), request.clone(), HashSet::new()));
-        let pages = stream::try_unfold(first, async |page: Page| {
-            let Some((connection, mut request, mut seen)) = page else { return Ok::<_, Error>(None) };
-            let response = connection.call(&request).await?;
-            // An agent that repeats a cursor would send the same pages forever.
-            let more = response.next_cursor.as_ref().is_some_and(|cursor| seen.insert(cursor.clone()));
-            request.cursor = response.next_cursor;
-            let sessions = stream::iter(response.sessions.into_iter().map(Ok));
-            Ok(Some((sessions, more.then_some((connection, request, seen)))))
+        let hasher = RandomState::new();
+        let pages = stream::try_unfold(first, move |page: Page| {
+            let hasher = hasher.clone();
+            async move {
+                let Some((connection, mut request, mut seen)) = page else { return Ok::<_, Error>(None) };
+                if seen.len() >= LISTED_PAGES {
+                    return Err(Error::TooManyPages { limit: LISTED_PAGES });
+                }
+                let response = connection.call(&request).await?;
+                // An agent that repeats a cursor would send the same pages forever.
+                let more =
+                    response.next_cursor.as_ref().is_some_and(|cursor| seen.insert(hasher.hash_one(cursor)));
+                request.cursor = response.next_cursor;
+                let sessions = stream::iter(response.sessions.into_iter().map(Ok));
+                Ok(Some((sessions, more.then_some((connection, request, seen)))))
+            }
         });
         Listing { connection, request, sessions: pages.try_flatten().boxed() }
     }
@@ -63,7 +73,7 @@ impl Listing {
     ///
     /// # Errors
     ///
-    /// The error with which the agent responds to a page.
+    /// The error with which the agent responds to a page, and [`Error::TooManyPages`].
     ///
     /// # Cancel safety
     ///

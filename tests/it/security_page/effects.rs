@@ -70,6 +70,7 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "limits::QUESTION_PATHS",
         "further paths of a question count as unknown: outside every allowed folder, inside every denied one",
     ),
+    ("limits::LISTED_PAGES", "the list ends with an error"),
     ("limits::READ_BYTES", "the read is rejected; `LocalHost::max_read`"),
     ("limits::TERMINALS", "the next program of the connection is rejected; `LocalHost::max_terminals`"),
     (

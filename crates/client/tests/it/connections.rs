@@ -9,7 +9,7 @@ use duologue_client::schema::{
     McpServer, McpServerHttp, McpServerSse, SessionConfigOption, SessionConfigSelectOption, SessionId,
     SessionUpdate,
 };
-use duologue_client::{Client, Connection, Error, Host, HostContext, Session};
+use duologue_client::{Client, Connection, Error, Host, HostContext, Session, limits};
 use futures::FutureExt;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -413,6 +413,35 @@ async fn a_killed_connection_ends_at_once() {
         assert_eq!(begun.elapsed(), Duration::ZERO);
         assert!(matches!(session.prompt("again").await, Err(Error::Connection(_))));
         assert!(matches!(session.prompt("again").await, Err(Error::Connection(_))), "it is not busy");
+    })
+    .await;
+}
+
+/// Each page has another cursor, and the last one repeats one.
+#[tokio::test(start_paused = true)]
+async fn a_list_has_a_limited_number_of_pages() {
+    in_time(async {
+        let capabilities = json!({"sessionCapabilities": {"list": {}}});
+        let (agent, mut script) = client_of(Wire::Memory, Client::new(()), capabilities).await;
+        let answer = async |script: &mut ScriptedPeer, cursor: String| {
+            let request = script.expect("session/list").await;
+            let sessions = json!([{"sessionId": "s", "cwd": "/"}]);
+            script.respond(&request, json!({"sessions": sessions, "nextCursor": cursor})).await;
+        };
+        let listing = agent.list_sessions(None).expect("a listing");
+        let (listed, ()) = tokio::join!(listing.all(), async {
+            for page in 0..limits::LISTED_PAGES {
+                answer(&mut script, page.to_string()).await;
+            }
+        });
+        assert!(matches!(listed, Err(Error::TooManyPages { limit: limits::LISTED_PAGES })), "{listed:?}");
+        let listing = agent.list_sessions(None).expect("a listing");
+        let (listed, ()) = tokio::join!(listing.all(), async {
+            for cursor in ["a", "b", "a"] {
+                answer(&mut script, cursor.to_owned()).await;
+            }
+        });
+        assert_eq!(listed.expect("a list").len(), 3);
     })
     .await;
 }
