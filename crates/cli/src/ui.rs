@@ -25,7 +25,8 @@ pub(crate) fn stderr() -> AutoStream<std::io::Stderr> {
 
 /// Prints an error.
 pub(crate) fn print_error(error: &dyn Display) {
-    let text = error.to_string();
+    // A later line of an agent's text must not look like one of ours.
+    let text = error.to_string().replace('\n', "\n  ");
     // A failure cannot be reported anywhere.
     let _ = writeln!(stderr(), "{BAD}error{BAD:#}: {}", printable(&text));
 }

@@ -64,8 +64,11 @@ impl TerminalLogin {
 
     /// Returns the command line, as a shell reads it.
     fn line(&self) -> String {
-        let env = self.env.iter().map(|(name, value)| format!("{name}={} ", shell_words(&[value])));
-        format!("{}{}", env.collect::<String>(), shell_words(&self.words))
+        // `env` takes any name of a variable.
+        let env = self.env.iter().map(|(name, value)| format!("{name}={value}"));
+        let env: Vec<String> =
+            ["env".to_owned()].into_iter().filter(|_| !self.env.is_empty()).chain(env).collect();
+        shell_words(&[env, self.words.clone()].concat())
     }
 }
 
@@ -126,7 +129,7 @@ pub(super) fn explain(error: ClientError, args: &AgentSessionArgs) -> Error {
         text.push_str("\ntry again with:");
     }
     for method in methods {
-        let id = method.id().map(|id| format!("--login {id}"));
+        let id = method.id().map(|id| format!("--login {}", shell_words(&[id.as_str()])));
         let what = match (TerminalLogin::of(method, args).ok().flatten(), id) {
             (Some(login), Some(id)) => format!("{id}, which runs {}", login.line()),
             (Some(login), None) => format!("(first, in a terminal) {}", login.line()),

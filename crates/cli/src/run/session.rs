@@ -88,10 +88,9 @@ impl AgentSession {
         agent: &Connection,
     ) -> Result<Exit, SessionEnd> {
         if args.list {
-            let listing = agent.list_sessions(None)?;
-            let sessions =
-                self.uninterrupted(listing.all()).await?.map_err(|error| explain(error, &args.session))?;
-            for session in sessions {
+            let mut listing = agent.list_sessions(None)?;
+            while let Some(session) = self.uninterrupted(listing.next()).await? {
+                let session = session.map_err(|error| explain(error, &args.session))?;
                 let title = session.title.unwrap_or_default();
                 let updated = session.updated_at.unwrap_or_default();
                 let line = format!("{}\t{updated}\t{}\t{title}", session.session_id, session.cwd.display());

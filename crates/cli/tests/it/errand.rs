@@ -368,7 +368,7 @@ fn a_dead_agent_and_a_rejection_are_reported_differently() {
     insta::assert_snapshot!(shown(&mut mock(&["query", "crash"])), @"
     --- stderr
     error: the agent ended with exit status: 7; its stderr ended with:
-    mock: crashing as asked
+      mock: crashing as asked
     --- 3
     ");
     insta::assert_snapshot!(shown(&mut mock(&["delegate", "crash", "--json"])), @r#"
@@ -377,7 +377,7 @@ fn a_dead_agent_and_a_rejection_are_reported_differently() {
     {"kind":"error","payload":{"code":"unreachable","message":"the agent ended with exit status: 7; its stderr ended with:\nmock: crashing as asked","retryable":true}}
     --- stderr
     error: the agent ended with exit status: 7; its stderr ended with:
-    mock: crashing as asked
+      mock: crashing as asked
     --- 3
     "#);
     insta::assert_snapshot!(shown(&mut script(&["ping"], SPEAKS, "read a; echo broken >&2; exit 3")), @"
@@ -439,8 +439,8 @@ fn logs_in_first() {
     insta::assert_snapshot!(shown(&mut duologue(&["query", "Who?"], &mock)), @"
     --- stderr
     error: the agent requires a login: authentication required
-    try again with:
-      --login mock-login  Say please (Always works)
+      try again with:
+        --login mock-login  Say please (Always works)
     --- 1
     ");
     let output = duologue(&["query", "Who?", "--login", "mock-login"], &mock).output().unwrap();

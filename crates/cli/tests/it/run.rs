@@ -113,7 +113,7 @@ fn says_why_it_stopped() {
     Something is about to happen.
     --- stderr
     error: the agent ended with exit status: 7; its stderr ended with:
-    mock: crashing as asked
+      mock: crashing as asked
     --- 3
     ");
 }
@@ -296,8 +296,8 @@ fn helps_with_a_login() {
     insta::assert_snapshot!(show(with_agent(&["hello"], &mock, "")), @"
     --- stderr
     error: the agent requires a login: authentication required
-    try again with:
-      --login mock-login  Say please (Always works)
+      try again with:
+        --login mock-login  Say please (Always works)
     --- 1
     ");
     insta::assert_snapshot!(show(with_agent(&["hello", "--login", "mock-login"], &mock, "")), @"
@@ -431,7 +431,7 @@ fn does_not_wait_for_ever_for_a_start() {
     insta::assert_snapshot!(shown(&feed(command, "")), @"
     --- stderr
     error: the agent did not respond to initialize within 1s; its stderr ended with:
-    no key found
+      no key found
     --- 3
     ");
     let late = script(&["hi", "--timeout", "1", "--json"], "echo no network >&2; exec sleep 100");

@@ -24,6 +24,11 @@ struct Colours {
     mark: Style,
 }
 
+/// Escapes text of the agent, also its line breaks: a line of its own would look like a result.
+fn one_line(text: &str) -> String {
+    printable(text).replace('\n', "\\n")
+}
+
 impl<W: Write> TextReport<W> {
     /// Creates a report with colours, as ANSI escape sequences.
     pub fn coloured(out: W) -> Self {
@@ -72,7 +77,7 @@ impl<W: Write> TextReport<W> {
             Verdict::Skipped => ("–", dim),
         };
         let saw = shorten(&result.saw, TEXT_LINE);
-        writeln!(self.out, "  {style}{sign}{style:#} {:<26} {}", check.name, printable(&saw))?;
+        writeln!(self.out, "  {style}{sign}{style:#} {:<26} {}", check.name, one_line(&saw))?;
         if !matches!(result.verdict, Verdict::Fail | Verdict::Warn) {
             return Ok(());
         }
@@ -87,7 +92,7 @@ impl<W: Write> TextReport<W> {
                 "agent" => "←",
                 _ => "!",
             };
-            writeln!(self.out, "      {mark}{arrow}{mark:#} {}", printable(&frame.line))?;
+            writeln!(self.out, "      {mark}{arrow}{mark:#} {}", one_line(&frame.line))?;
         }
         Ok(())
     }

@@ -385,7 +385,7 @@ fn a_login_in_the_terminal_is_run_with_consent() {
     terminal.wait_for("[y, n] ");
     insta::assert_snapshot!(terminal.screen(), @r#"
     ? Run this program of the agent to log in?
-    │ NAME=me sh -c 'read a; echo "$NAME and $a" >login'
+    │ env NAME=me sh -c 'read a; echo "$NAME and $a" >login'
     [y, n]
     "#);
     terminal.type_line("n");
