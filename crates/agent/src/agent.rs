@@ -89,7 +89,7 @@ pub trait Agent: Send + Sync + 'static {
 
     /// Sets up a new session. The client does not know it yet, so send requests to the client in the first
     /// turn. Updates that are sent here reach the client after the response that names
-    /// the session. Return [`Error::auth_required`] to request a login.
+    /// the session. Return [`Error::auth_required`](crate::Error::auth_required) to request a login.
     fn new_session(
         &self,
         context: &Context,

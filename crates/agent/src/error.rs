@@ -3,6 +3,8 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+#[cfg(feature = "exchange")]
+use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode};
 use duologue_schema::{
     CreateElicitationRequest, CreateTerminalRequest, Error as WireError, NotOffered, ReadTextFileRequest,
     RelativePath, Request, RequestPermissionRequest, WriteTextFileRequest, serialized_len,
@@ -226,6 +228,28 @@ impl From<duologue_exchange::Error> for Error {
         match error {
             duologue_exchange::Error::Cancelled => Error::Cancelled,
             other => Error::Exchange(other),
+        }
+    }
+}
+
+/// Lets a handler of messages between agents use `?` on the calls of its session. The other agent receives
+/// [`Error::user_message`].
+///
+/// ```
+/// use duologue_agent::Error;
+/// use duologue_agent::exchange::envelope::{EnvelopeError, EnvelopeErrorCode};
+///
+/// let error = EnvelopeError::from(Error::NotSupported { capability: "terminal" });
+/// assert_eq!(error.code, EnvelopeErrorCode::Internal);
+/// assert_eq!(error.message, "This needs an editor that runs programs in a terminal.");
+/// ```
+#[cfg(feature = "exchange")]
+impl From<Error> for EnvelopeError {
+    fn from(error: Error) -> Self {
+        match error {
+            Error::Exchange(error) => error.into(),
+            Error::Cancelled => EnvelopeError::of(EnvelopeErrorCode::Cancelled, error.user_message()),
+            error => EnvelopeError::internal(error.user_message()),
         }
     }
 }

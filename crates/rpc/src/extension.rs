@@ -87,7 +87,8 @@ impl Extensions {
     }
 
     /// Answers each request of type `R` with the output of `handler`. The [`RequestContext`] has the peer that
-    /// sent the request, its `_meta` and its cancellation.
+    /// sent the request, its `_meta` and its cancellation. An `async` closure that captures variables does not compile
+    /// here; see [`on_request_with`](Self::on_request_with).
     ///
     /// Requests whose params do not match `R` are answered with `-32602` (invalid params). A handler
     /// replaces an earlier one for the same method, also one from `merge`.

@@ -81,8 +81,8 @@ impl PeerAgent {
     /// # Errors
     ///
     /// [`Error::Declined`] if the other agent rejects the task, [`Error::Response`] with the code
-    /// `overloaded` if it has no free slot, [`Error::Timeout`] if the `ack` is late, and the errors
-    /// of [`query`](Self::query).
+    /// `overloaded` if it has no free slot, [`Error::Timeout`] if the `ack` is late, [`Error::IdInUse`] while there is
+    /// another [`Delegation`] with the id, and the errors of [`query`](Self::query).
     ///
     /// # Cancel safety
     ///

@@ -45,7 +45,7 @@ use super::{Received, ReceivedTask};
 ///     }
 ///
 ///     async fn delegate(&self, task: ReceivedTask) -> Result<DelegationOutcome, EnvelopeError> {
-///         task.progress(serde_json::json!("the first coat is on")).await.map_err(|error| error.fault())?;
+///         task.progress(serde_json::json!("the first coat is on")).await?;
 ///         Ok(DelegationOutcome::new(OutcomeStatus::Completed).outcome(format!("done: {}", task.task)))
 ///     }
 /// }
