@@ -383,7 +383,7 @@ fn a_dead_agent_and_a_rejection_are_reported_differently() {
     insta::assert_snapshot!(shown(&mut script(&["ping"], SPEAKS, "read a; echo broken >&2; exit 3")), @"
     --- stderr
     error: the agent ended with exit status: 3; its stderr ended with:
-    broken
+      broken
     --- 3
     ");
     insta::assert_snapshot!(shown(&mut duologue(&["ping"], &["/no/such/agent"])), @"

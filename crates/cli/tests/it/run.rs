@@ -439,7 +439,7 @@ fn does_not_wait_for_ever_for_a_start() {
     {"sessionId":null,"error":{"message":"the agent did not answer session/new within 1s (--timeout); its stderr ended with:\nno network"}}
     --- stderr
     error: the agent did not answer session/new within 1s (--timeout); its stderr ended with:
-    no network
+      no network
     --- 3
     "#);
 }
