@@ -1,10 +1,14 @@
-//! Text without the characters that hide a secret in it: invisible ones, and percent-encoding.
+//! Text without what hides a secret in it: invisible characters, terminal sequences and percent-encoding.
 
 use std::ops::Range;
 
 use duologue_schema::INVISIBLE;
 
-/// A text without invisible characters and percent-encoding, which maps its parts to their place in the original.
+/// The first character of a terminal sequence.
+const ESCAPE: u8 = 0x1B;
+
+/// A text without invisible characters, terminal sequences and percent-encoding, which maps its parts to their place in
+/// the original.
 pub(super) struct PlainText {
     pub(super) text: Vec<u8>,
     /// The start and the place after each change, both in `text` and in the original.
@@ -12,15 +16,27 @@ pub(super) struct PlainText {
 }
 
 impl PlainText {
-    /// Returns `None` if the text has neither.
+    /// Returns `None` if the text has none of them.
     pub(super) fn of(text: &[u8]) -> Option<Self> {
         let mut plain = PlainText { text: Vec::new(), places: vec![(0, 0)] };
         let mut copied = 0;
-        for (at, _) in text.iter().enumerate().filter(|(_, byte)| matches!(byte, b'%' | 0xC2..)) {
+        let hides = |byte: &u8| matches!(*byte, b'%' | b'\\' | ESCAPE | 0xC2..);
+        for (at, _) in text.iter().enumerate().filter(|(_, byte)| hides(byte)) {
+            if at < copied {
+                continue;
+            }
             let (length, decoded) = match text.get(at..).unwrap_or_default() {
                 [b'%', high, low, ..] => match (hex_digit(*high), hex_digit(*low)) {
                     (Some(high), Some(low)) => (3, Some(16 * high + low)),
                     _ => continue,
+                },
+                rest @ [ESCAPE | b'\\', ..] => match terminal_sequence(rest) {
+                    Some(length) => {
+                        // A part ends before the sequence behind it.
+                        plain.places.push((plain.text.len() + at - copied, at));
+                        (length, None)
+                    }
+                    None => continue,
                 },
                 rest => match first_char(rest) {
                     Some(char) if INVISIBLE.iter().any(|range| range.contains(&char)) => {
@@ -43,12 +59,15 @@ impl PlainText {
 
     /// Returns the span of a part in the original text.
     pub(super) fn span(&self, part: Range<usize>) -> Range<usize> {
-        let place = |at: usize| {
-            let after = self.places.partition_point(|(plain, _)| *plain <= at);
-            let (plain, text) = self.places.get(after.saturating_sub(1)).copied().unwrap_or_default();
-            text + (at - plain)
+        let last = |after: usize| self.places.get(after.saturating_sub(1)).copied().unwrap_or_default();
+        let (plain, text) = last(self.places.partition_point(|(plain, _)| *plain <= part.start));
+        let start = text + (part.start - plain);
+        let before = self.places.partition_point(|(plain, _)| *plain < part.end);
+        let (plain, text) = match self.places.get(before) {
+            Some(change) if change.0 == part.end => *change,
+            _ => last(before),
         };
-        place(part.start)..place(part.end)
+        start..text + (part.end - plain)
     }
 }
 
@@ -63,11 +82,40 @@ fn first_char(text: &[u8]) -> Option<char> {
     std::str::from_utf8(text.get(..length)?).ok()?.chars().next()
 }
 
+/// Returns the length of the terminal sequence at the start of a text, such as a colour. Its escape character may be
+/// spelled as in a source text. Only sequences that end are recognised.
+fn terminal_sequence(text: &[u8]) -> Option<usize> {
+    const SPELLED: [&[u8]; 6] = [b"\\u001b[", b"\\u001B[", b"\\x1b[", b"\\x1B[", b"\\033[", b"\\e["];
+    let control = |start: usize| {
+        let rest = text.get(start..)?;
+        let end = rest.iter().position(|byte| !matches!(byte, b' '..=b'?'))?;
+        matches!(rest.get(end), Some(b'@'..=b'~')).then_some(start + end + 1)
+    };
+    match text {
+        [ESCAPE, b'[', ..] => control(2),
+        // A title, a link or another string.
+        [ESCAPE, b']' | b'P' | b'X' | b'^' | b'_', rest @ ..] => {
+            let end = memchr::memchr2(ESCAPE, 7, rest)?;
+            match rest.get(end..)? {
+                [7, ..] => Some(end + 3),
+                [_, b'\\', ..] => Some(end + 4),
+                _ => None,
+            }
+        }
+        [ESCAPE, rest @ ..] => {
+            let end = rest.iter().position(|byte| !matches!(byte, b' '..=b'/'))?;
+            matches!(rest.get(end), Some(b'0'..=b'~')).then_some(end + 2)
+        }
+        _ => control(SPELLED.iter().find(|spelled| text.starts_with(spelled))?.len()),
+    }
+}
+
 fn hex_digit(byte: u8) -> Option<u8> {
     char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
 }
 
 #[cfg(test)]
+#[allow(clippy::string_slice)]
 mod tests {
     use super::*;
 
@@ -85,5 +133,33 @@ mod tests {
         assert_eq!(original("AB"), "%41%42");
         assert_eq!(original("é”d%4"), "é”d%4");
         assert!(PlainText::of("100 % of é ” ".as_bytes()).is_none());
+    }
+
+    #[test]
+    fn terminal_sequences_are_skipped() {
+        for sequence in [
+            "\x1b[32m",
+            "\x1b[m",
+            "\x1b[38;2;1;2;3m",
+            "\x1b[?25l",
+            "\x1b[0 q",
+            "\x1b(B\x1b[m",
+            "\x1b]0;50% of a title\x07",
+            "\x1b]8;;https://example.com\x1b\\",
+            r"\u001b[1;31m",
+            r"\x1B[0m",
+            r"\033[0m",
+            r"\e[0m",
+        ] {
+            let text = format!("a{sequence}b{sequence}c{sequence}");
+            let plain = PlainText::of(text.as_bytes()).unwrap();
+            assert_eq!(plain.text, b"abc", "{sequence:?}");
+            assert_eq!(&text[plain.span(1..2)], "b");
+            assert_eq!(text[plain.span(1..3)], format!("b{sequence}c"));
+        }
+        for text in ["\x1b[32", "\x1b]title", "\x1b]title\x1b[", "\x1b", r"\e[3", r"C:\x\u001b", "\x1b[3\n2m"]
+        {
+            assert!(PlainText::of(text.as_bytes()).is_none(), "{text:?}");
+        }
     }
 }

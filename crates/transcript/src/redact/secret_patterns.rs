@@ -19,8 +19,8 @@ type Holds = fn(&[u8]) -> bool;
 type SecretPatterns = &'static [(Holds, &'static [&'static str])];
 
 /// The text before a key: the end of a word. Escapes in URLs and in JSON within a string end in alphanumeric
-/// characters, and count as the end of a word too.
-const BEFORE: &str = r"(?:^|[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-Fa-f]{2})";
+/// characters, and count as the end of a word too. So do terminal sequences, such as colours.
+const BEFORE: &str = r"(?:^|[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-Fa-f]{2}|\x1b[ -/]*[0-~]|(?:\x1b|\\(?:u001[bB]|x1[bB]|033|e))\[[ -?]*[@-~])";
 
 /// Keys with a prefix of their maker.
 const PREFIXED: SecretPatterns = &[
@@ -272,9 +272,10 @@ fn suspicions(invisible: &str) -> String {
     let encoded = r"%(?:2[Dd]|5[Ff]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])";
     let names = r"(?i:key|token|secret|pass|pwd|credential|authoriz|cookie|bearer|basic|signature|[?&]sig=|[?&]auth=)";
     let places = r#"curl\s|:\\?/\\?/[^\s"/@]*@|PRIVATE KEY"#;
+    let terminal = r"\x1b[\[\](]|\\u001[bB]|\\x1[bB]\[|\\033\[|\\e\[";
     let strings = STRINGS.join("|");
     format!(
-        r#"(?-u)\\u00[2-7]|{KEY_PREFIXES}|{others}|{encoded}|{invisible}|{names}|{places}|"(?:{strings})""#
+        r#"(?-u)\\u00[2-7]|{KEY_PREFIXES}|{others}|{encoded}|{terminal}|{invisible}|{names}|{places}|"(?:{strings})""#
     )
 }
 
@@ -446,8 +447,8 @@ pub(crate) fn end_of_private_key(text: &[u8]) -> Option<usize> {
     PRIVATE_KEY.as_ref().and_then(|[_, end]| Some(end.find(text)?.end()))
 }
 
-/// Calls `found` with each secret in a text, also if it is percent-encoded or contains invisible characters. They
-/// may overlap.
+/// Calls `found` with each secret in a text, also if it is percent-encoded or contains invisible characters or
+/// terminal sequences. They may overlap.
 pub(crate) fn find(text: &[u8], mut found: impl FnMut(Range<usize>)) {
     find_as_spelled(text, &mut found);
     if let Some(plain) = PlainText::of(text) {

@@ -414,6 +414,44 @@ fn encoded_or_with_invisible_characters() {
     }
 }
 
+/// Terminal sequences, such as colours, may stand before, within and behind a secret.
+#[test]
+fn coloured() {
+    let key = "A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";
+    let (start, end) = key.split_at(18);
+    for (on, off) in [
+        ("\x1b[32m", "\x1b[0m"),
+        ("\x1b[1;38;5;9m", "\x1b(B\x1b[m"),
+        ("\x1b(B", "\x1b[K"),
+        ("\x1b]8;;https://example.com\x1b\\", "\x1b]8;;\x07"),
+        (r"\u001b[32m", r"\u001b[0m"),
+        (r"\x1b[32m", r"\x1B[0m"),
+        (r"\033[32m", r"\e[0m"),
+    ] {
+        for text in [
+            format!("{on}ghp_{key}{off}"),
+            format!("x{on}ghp_{key}{off}"),
+            format!("{on}g{off}hp_{start}{on}{end}{off}"),
+            format!("{on}password:{off} {key}"),
+            format!("export {on}GITHUB_TOKEN{off}={on}'{key}'{off}"),
+        ] {
+            let line = format!("see {text} and on");
+            let message = json!({"method": "_x", "params": {"stdout": line}}).to_string();
+            let redact = |line: &str| Secrets::default().redact_text(line).into_owned();
+            for left in [redact(&line), redact(&message)] {
+                assert!(left.contains("[secret]"), "{left:?}");
+                assert!(!left.contains(start) && !left.contains(end), "{left:?}");
+                assert!(left.contains("see ") && left.contains(" and on"), "{left:?}");
+                assert_eq!(redact(&left), left);
+            }
+        }
+        let plain = format!("see {on}green{off} text");
+        assert_eq!(Secrets::default().redact_text(&plain), plain);
+    }
+    let green = Secrets::default().redact_text("\x1b[32mghp_A1b2C3d4E5f6G7h8I9j0\x1b[0m").into_owned();
+    assert_eq!(green, "\x1b[32m[secret]\x1b[0m");
+}
+
 /// Shorter text is not joined to what stands beside a secret that was removed before.
 #[test]
 fn a_placeholder_takes_what_reaches_into_it() {

@@ -193,6 +193,7 @@ struct Plan {
     cuts: Vec<prop::sample::Index>,
     single: bool,
     escaped: bool,
+    coloured: bool,
     before: usize,
 }
 
@@ -205,9 +206,10 @@ fn plan() -> impl Strategy<Value = Plan> {
         prop::collection::vec(any::<prop::sample::Index>(), 0..6),
         any::<bool>(),
         prop::bool::weighted(0.3),
+        any::<bool>(),
         prop::sample::select(vec![0usize, 1, 10, 250, 600]),
     )
-        .prop_map(|(kind, session, id, shape, cuts, single, escaped, before)| Plan {
+        .prop_map(|(kind, session, id, shape, cuts, single, escaped, coloured, before)| Plan {
             kind,
             session,
             id,
@@ -215,6 +217,7 @@ fn plan() -> impl Strategy<Value = Plan> {
             cuts,
             single,
             escaped,
+            coloured,
             before,
         })
 }
@@ -251,6 +254,7 @@ proptest! {
             taken.push((plan.kind, plan.session, id));
             let all = shapes(&mut seed);
             let (text, secret) = plan.shape.get(&all).clone();
+            let text = if plan.coloured { format!("\x1b[1;32m{text}\x1b[0m") } else { text };
             let text = format!("{} {text} and on", "x y ".repeat(plan.before / 4));
             let chars: Vec<char> = text.chars().collect();
             let mut cuts: Vec<usize> = if plan.single { (0..=chars.len()).collect() } else {
