@@ -37,7 +37,6 @@ const FRAME: usize = 1024;
 /// Matches each line that may have a piece of a text or clear one, and few others.
 static PIECE: LazyLock<Option<Regex>> =
     LazyLock::new(|| Regex::new(r#"(?-u)_chunk"|_clear"|task\.output|terminal_output|\\u00[2-7]"#).ok());
-static TOOL_CALL: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"\"tool_call"));
 static PROMPT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"/prompt\""));
 
 /// The texts of one side that may get further pieces.
@@ -147,9 +146,7 @@ impl ChunkSecrets {
             text.used = self.pieces;
             return Some(place);
         }
-        let may_count = PIECE.as_ref().is_none_or(|pattern| pattern.is_match(line))
-            || (self.has_unnamed() && TOOL_CALL.find(line).is_some());
-        if !may_count {
+        if PIECE.as_ref().is_some_and(|pattern| !pattern.is_match(line)) {
             return None;
         }
         let known = self.texts.iter().find_map(|text| Some((text.key, text.piece(line)?)));
@@ -186,7 +183,7 @@ impl ChunkSecrets {
                 self.latest = usize::MAX;
                 None
             }
-            PieceEvent::Interrupt => {
+            PieceEvent::Prompt => {
                 self.texts.retain(|text| !in_session(text) || text.key.id.is_some());
                 self.latest = usize::MAX;
                 None
@@ -211,17 +208,8 @@ impl ChunkSecrets {
         }
     }
 
-    /// Makes a text the latest one. Messages without an id end where another kind goes on. The text that was used
-    /// least recently is dropped for a new one.
+    /// Makes a text the latest one. The text that was used least recently is dropped for a new one.
     fn open(&mut self, key: TextKey) {
-        let ends = |text: &OpenText| {
-            let TextKey { session, kind, id, is_message } = text.key;
-            is_message && id.is_none() && session == key.session && kind != key.kind
-        };
-        // The output of a task comes beside a message.
-        if key.is_message || key.kind == self.hasher.hash_one("terminal") {
-            self.texts.retain(|text| !ends(text));
-        }
         self.latest = match self.texts.iter().position(|text| text.key == key) {
             Some(known) => known,
             None => {
@@ -581,14 +569,32 @@ mod tests {
             update(json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}))
         };
         let (answer, thought) = ("agent_message_chunk", "agent_thought_chunk");
+        let clear = update(json!({"sessionUpdate": "agent_message_clear"}));
+        let redacted = redact_all(&[chunk(answer, one), clear, chunk(answer, two)]);
+        assert_eq!(redacted[2], chunk(answer, two));
         for between in [
             update(json!({"sessionUpdate": "tool_call", "toolCallId": "t", "title": "x"})),
-            update(json!({"sessionUpdate": "agent_message_clear"})),
+            update(json!({"sessionUpdate": "tool_call_update", "toolCallId": "t", "status": "in_progress"})),
+            update(json!({"sessionUpdate": "plan", "entries": []})),
+            update(
+                json!({"sessionUpdate": "tool_call_update", "toolCallId": "t", "_meta": {"terminal_output": {"terminal_id": "t", "data": "x"}}}),
+            ),
             chunk(thought, "hm"),
         ] {
             let redacted = redact_all(&[chunk(answer, one), between, chunk(answer, two)]);
-            assert_eq!(redacted[2], chunk(answer, two));
+            assert_eq!(redacted[2], chunk(answer, SECRET));
         }
+        // The last of two members with the same name counts.
+        let twice = |text: &str| {
+            let line = chunk(answer, text).to_string();
+            line.replace(
+                r#""sessionUpdate""#,
+                r#""_meta":1,"messageId":"n","_meta":{},"messageId":"m","sessionUpdate""#,
+            )
+        };
+        let (secrets, mut stream) = (Secrets::default(), StreamSecrets::default());
+        stream.redact(&secrets, twice(one).as_bytes());
+        assert_eq!(stream.redact(&secrets, twice(two).as_bytes()), twice(SECRET).as_bytes());
         let (secrets, mut stream) = (Secrets::default(), StreamSecrets::default());
         let mut redact = |line: Value| stream.redact(&secrets, line.to_string().as_bytes()).into_owned();
         redact(chunk(answer, one));

@@ -17,8 +17,8 @@ use crate::format::Side;
 struct OpenTexts {
     /// Messages with an id, by id and kind.
     by_id: HashMap<String, HashMap<String, usize>>,
-    /// The kind and number of the message without an id.
-    without_id: Option<(String, usize)>,
+    /// Messages without an id, by kind.
+    without_id: HashMap<String, usize>,
     /// Other texts, by their sender.
     others: HashMap<(Side, StreamedText), usize>,
 }
@@ -45,11 +45,11 @@ pub(crate) fn texts(entries: &[TranscriptEntry<'_>]) -> Vec<(StreamedText, Vec<u
             }
             PieceEvent::Clear(None) => {
                 session.by_id.clear();
-                session.without_id = None;
+                session.without_id.clear();
                 continue;
             }
-            PieceEvent::Interrupt => {
-                session.without_id = None;
+            PieceEvent::Prompt => {
+                session.without_id.clear();
                 continue;
             }
             PieceEvent::Piece(text) => text,
@@ -57,19 +57,13 @@ pub(crate) fn texts(entries: &[TranscriptEntry<'_>]) -> Vec<(StreamedText, Vec<u
         let next = texts.len();
         let number = match &text {
             StreamedText::Message { kind, id } => {
-                // Chunks of one kind without an id are one message until something interrupts them.
-                session.without_id.take_if(|(other, _)| other != kind);
-                match id {
-                    Some(id) => {
-                        *session.by_id.entry(id.clone()).or_default().entry(kind.clone()).or_insert(next)
-                    }
-                    None => session.without_id.get_or_insert((kind.clone(), next)).1,
-                }
+                let open = match id {
+                    Some(id) => session.by_id.entry(id.clone()).or_default(),
+                    None => &mut session.without_id,
+                };
+                *open.entry(kind.clone()).or_insert(next)
             }
             StreamedText::Output(_) | StreamedText::Terminal(_) => {
-                if matches!(text, StreamedText::Terminal(_)) {
-                    session.without_id = None;
-                }
                 *session.others.entry((entry.from(), text.clone())).or_insert(next)
             }
         };

@@ -6,6 +6,7 @@ use std::borrow::Cow;
 use duologue_schema::envelope::{Notify, OutputChunk, Payload as _};
 use duologue_schema::{Notification as _, PromptRequest, Request as _, SessionNotification};
 use serde::Deserialize;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use super::json_scan::{JsonVisitor, PathStep, QuotedString, scan};
@@ -53,28 +54,32 @@ impl StreamedText {
 /// The effect of a line on the texts of its session.
 #[derive(Debug)]
 pub(super) enum PieceEvent {
-    /// A text goes on. Messages of other kinds without an id end, and so do all messages without an id where a tool
-    /// call goes on.
+    /// A text goes on. Other updates between its pieces do not end it.
     Piece(StreamedText),
     /// The message with this id, or each message of the session, begins anew.
     Clear(Option<String>),
     /// Messages without an id end.
-    Interrupt,
+    Prompt,
 }
 
 impl PieceEvent {
     /// Returns the effect of a request or notification, if it has one.
     pub(super) fn of(method: &str, params: Option<&RawValue>) -> Option<Self> {
         match method {
-            SessionNotification::METHOD => of_update(params?.get()),
-            PromptRequest::METHOD => Some(PieceEvent::Interrupt),
+            SessionNotification::METHOD => {
+                let params = params?.get();
+                // A member may come twice. The last one counts.
+                let once = || serde_json::from_str::<Value>(params).map(|params| params.to_string());
+                of_update(params).or_else(|_| of_update(&once()?)).ok().flatten()
+            }
+            PromptRequest::METHOD => Some(PieceEvent::Prompt),
             Notify::METHOD => of_notify(params?.get()),
             _ => None,
         }
     }
 }
 
-fn of_update(params: &str) -> Option<PieceEvent> {
+fn of_update(params: &str) -> serde_json::Result<Option<PieceEvent>> {
     #[derive(Deserialize)]
     struct Params<'a> {
         #[serde(borrow)]
@@ -85,8 +90,10 @@ fn of_update(params: &str) -> Option<PieceEvent> {
     struct Update<'a> {
         #[serde(borrow)]
         session_update: Cow<'a, str>,
-        #[serde(borrow, default, alias = "compactionId")]
+        #[serde(borrow, default)]
         message_id: Option<&'a RawValue>,
+        #[serde(borrow, default)]
+        compaction_id: Option<&'a RawValue>,
         #[serde(borrow, default, rename = "_meta")]
         meta: Option<&'a RawValue>,
     }
@@ -100,21 +107,21 @@ fn of_update(params: &str) -> Option<PieceEvent> {
         #[serde(borrow)]
         terminal_id: &'a RawValue,
     }
-    let Params { update } = serde_json::from_str(params).ok()?;
+    let Params { update } = serde_json::from_str(params)?;
     let kind = update.session_update;
-    let id = update.message_id.map(|raw| id_key(raw.get()));
-    if kind.ends_with("_clear") {
+    let id = update.message_id.or(update.compaction_id).map(|raw| id_key(raw.get()));
+    Ok(if kind.ends_with("_clear") {
         Some(PieceEvent::Clear(id))
     } else if kind.ends_with("_chunk") {
         Some(PieceEvent::Piece(StreamedText::Message { kind: kind.into_owned(), id }))
     } else if kind.starts_with("tool_call") {
         let meta = update.meta.and_then(|meta| serde_json::from_str::<UpdateMeta<'_>>(meta.get()).ok());
-        Some(meta.map_or(PieceEvent::Interrupt, |meta| {
+        meta.map(|meta| {
             PieceEvent::Piece(StreamedText::Terminal(id_key(meta.terminal_output.terminal_id.get())))
-        }))
+        })
     } else {
         None
-    }
+    })
 }
 
 fn of_notify(params: &str) -> Option<PieceEvent> {

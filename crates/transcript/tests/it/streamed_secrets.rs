@@ -179,6 +179,26 @@ fn redaction_removes_the_start_that_a_recorder_leaves() {
     }
 }
 
+/// Tool calls and thoughts between the pieces of an answer without an id do not end it.
+#[test]
+fn updates_between_pieces_do_not_matter() {
+    let key = "ghp_A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";
+    let chars: Vec<char> = key.chars().collect();
+    let update = json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s0", "update":
+        {"sessionUpdate": "tool_call_update", "toolCallId": "t", "status": "in_progress"}}});
+    let mut lines = Vec::new();
+    for four in chars.chunks(4) {
+        lines.push(piece(Kind::Answer, 0, None, &four.iter().collect::<String>()));
+        lines.push(update.to_string());
+        lines.push(piece(Kind::Thought, 0, None, " "));
+    }
+    let recorded = record(Secrets::default(), &lines);
+    let text = texts(&recorded).concat().replace(' ', "");
+    assert!(text.starts_with("ghp_") && !text.contains("M3n4"), "{text}");
+    let redacted = recorded.redact(&Redaction::secrets_only());
+    assert_eq!(texts(&redacted).concat().trim(), "[secret]");
+}
+
 fn spell(text: &str) -> String {
     let quoted = Value::from(text).to_string();
     quoted.get(1..quoted.len() - 1).expect("quotes").to_owned()
@@ -242,13 +262,9 @@ proptest! {
         let mut secrets = Vec::new();
         let mut taken: Vec<(Kind, usize, Option<usize>)> = Vec::new();
         for plan in &plans {
-            // Each text is on its own; pieces without an id may not be interrupted.
+            // Each text is on its own.
             let id = if matches!(plan.kind, Kind::Answer | Kind::Thought) { plan.id } else { Some(plan.id.unwrap_or(0)) };
-            let unnamed = |kind: Kind, id: Option<usize>| id.is_none() && matches!(kind, Kind::Answer | Kind::Thought);
-            let clash = taken.iter().any(|(kind, session, other)| {
-                *session == plan.session && ((*kind, *other) == (plan.kind, id) || unnamed(*kind, *other) || unnamed(plan.kind, id))
-            });
-            if clash {
+            if taken.contains(&(plan.kind, plan.session, id)) {
                 continue;
             }
             taken.push((plan.kind, plan.session, id));
@@ -281,6 +297,9 @@ proptest! {
         for clear in clears {
             // Of a message that has no pieces here.
             let line = json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s1", "update": {"sessionUpdate": "agent_message_clear", "messageId": "m9"}}});
+            lines.insert(clear.index(lines.len() + 1), line.to_string());
+            // A tool works while the message goes on.
+            let line = json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s1", "update": {"sessionUpdate": "tool_call_update", "toolCallId": "t", "status": "in_progress"}}});
             lines.insert(clear.index(lines.len() + 1), line.to_string());
         }
         let recorded = record(Secrets::default(), &lines);
