@@ -103,6 +103,12 @@ pub(super) fn is_interactive() -> bool {
     std::io::stdin().is_terminal() && is_ours
 }
 
+/// Discards what was typed on the terminal and not read yet.
+pub(super) fn discard_typed() {
+    #[cfg(unix)]
+    terminal_modes::discard_typed();
+}
+
 impl UserInput {
     /// Starts to read. Keys are read only if the edited line can be drawn.
     pub(super) fn start(draws: bool) -> io::Result<Self> {

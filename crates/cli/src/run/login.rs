@@ -91,6 +91,8 @@ impl AgentSession {
         ];
         let rows = rows::hanging(&question, output::size().width.saturating_sub(1), false);
         loop {
+            // What was typed before the question is no answer to it.
+            input::discard_typed();
             write!(io::stdout(), "{}", rows.join("\n"))?;
             io::stdout().flush()?;
             let read = tokio::task::spawn_blocking(|| {

@@ -61,6 +61,11 @@ pub(super) fn discard_unfinished() {
     while rustix::io::ioctl_fionread(stdin()).is_ok_and(|unread| unread > 0) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
+    discard_typed();
+}
+
+/// Discards what was typed and not read yet.
+pub(super) fn discard_typed() {
     let _ = tcflush(stdin(), QueueSelector::IFlush);
 }
 

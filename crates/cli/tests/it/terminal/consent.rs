@@ -400,6 +400,25 @@ fn a_login_in_the_terminal_is_run_with_consent() {
     assert_eq!(terminal.end(), 0);
 }
 
+/// A line that was typed before the question does not run the program.
+#[test]
+fn a_line_typed_ahead_runs_no_login() {
+    let folder = TempDir::new().unwrap();
+    let login = json!({"command": "sh", "args": ["-c", "echo ran >login"]});
+    let methods = json!([{"id": "old", "name": "Old", "_meta": {"terminal-auth": login}}]);
+    let init = json!({"jsonrpc": "2.0", "id": 1, "result": {"protocolVersion": 1, "authMethods": methods}});
+    fs::write(folder.path().join("init"), format!("{init}\n")).unwrap();
+    let agent = "read -r a; until test -e typed; do sleep 0.1; done; cat init; read -r a";
+    let args = ["run", "--login", "old", "go", "--", "sh", "-c", agent];
+    let mut terminal = Terminal::start_in(folder.path(), 24, 80, &args, &[]);
+    terminal.type_line("y");
+    fs::write(folder.path().join("typed"), "").unwrap();
+    terminal.wait_for("[y, n] ");
+    terminal.type_line("n");
+    assert_eq!(terminal.end(), 1);
+    assert!(!folder.path().join("login").exists());
+}
+
 #[test]
 fn writes_programs_and_answers_are_lines() {
     let folder = TempDir::new().unwrap();
