@@ -91,7 +91,7 @@ impl AgentSession {
         ];
         let rows = rows::hanging(&question, output::size().width.saturating_sub(1), false);
         loop {
-            // What was typed before the question is no answer to it.
+            // Input from before the question does not answer it.
             input::discard_typed();
             write!(io::stdout(), "{}", rows.join("\n"))?;
             io::stdout().flush()?;
