@@ -159,34 +159,43 @@ impl<A: Agent> AgentService<A> {
                 let context = context(&responder, &request.meta);
                 shared.new_session(context, params!(request, reservation), responder);
             }
-            ClientRequest::LoadSession(_) if is_unhandled(A::load_session) => {
-                refuse(responder, WireError::method_not_found(method));
-            }
-            ClientRequest::ResumeSession(_) if is_unhandled(A::resume_session) => {
-                refuse(responder, WireError::method_not_found(method));
-            }
             ClientRequest::LoadSession(request) => {
                 let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
                 let context = context(&responder, &request.meta);
                 let params = params!(request, reservation);
-                shared.restore(request.session_id, params, responder, |shared, session| async move {
-                    let setup = shared.offer(&session, shared.agent.load_session(&context, &session).await?);
-                    let mut response = LoadSessionResponse::new();
-                    (response.modes, response.config_options) = (setup.modes, setup.config_options);
-                    answered!(response, context)
-                });
+                let missing = is_unhandled(A::load_session).then_some(method);
+                shared.restore(
+                    request.session_id,
+                    params,
+                    missing,
+                    responder,
+                    |shared, session| async move {
+                        let setup =
+                            shared.offer(&session, shared.agent.load_session(&context, &session).await?);
+                        let mut response = LoadSessionResponse::new();
+                        (response.modes, response.config_options) = (setup.modes, setup.config_options);
+                        answered!(response, context)
+                    },
+                );
             }
             ClientRequest::ResumeSession(request) => {
                 let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
                 let context = context(&responder, &request.meta);
                 let params = params!(request, reservation);
-                shared.restore(request.session_id, params, responder, |shared, session| async move {
-                    let setup =
-                        shared.offer(&session, shared.agent.resume_session(&context, &session).await?);
-                    let mut response = ResumeSessionResponse::new();
-                    (response.modes, response.config_options) = (setup.modes, setup.config_options);
-                    answered!(response, context)
-                });
+                let missing = is_unhandled(A::resume_session).then_some(method);
+                shared.restore(
+                    request.session_id,
+                    params,
+                    missing,
+                    responder,
+                    |shared, session| async move {
+                        let setup =
+                            shared.offer(&session, shared.agent.resume_session(&context, &session).await?);
+                        let mut response = ResumeSessionResponse::new();
+                        (response.modes, response.config_options) = (setup.modes, setup.config_options);
+                        answered!(response, context)
+                    },
+                );
             }
             ClientRequest::ListSessions(request) => {
                 let context = context(&responder, &request.meta);
@@ -374,6 +383,7 @@ impl<A: Agent> Shared<A> {
         self: Arc<Self>,
         id: SessionId,
         params: SessionParams,
+        missing: Option<&str>,
         responder: Responder,
         work: impl FnOnce(Arc<Self>, Session) -> F,
     ) where
@@ -382,6 +392,10 @@ impl<A: Agent> Shared<A> {
     {
         if let Err(error) = self.check(&params) {
             return refuse(responder, error.into_wire());
+        }
+        // The turn of an open session goes on.
+        if let Some(method) = missing {
+            return refuse(responder, WireError::method_not_found(method));
         }
         let session = Session::new(id, params, self.client.clone(), false);
         let registration = self.sessions.register(session.clone());
