@@ -378,7 +378,8 @@ impl<A: Agent> Shared<A> {
     }
 
     /// Handles `session/load` and `session/resume`. The session is registered while the agent restores it,
-    /// so that the agent can replay, and stays registered on success. Requests for the session wait for that.
+    /// so that the agent can replay, and stays registered on success. Requests for the session wait for that. `missing` is
+    /// the method, if the agent has not implemented it.
     fn restore<R, F>(
         self: Arc<Self>,
         id: SessionId,
