@@ -12,20 +12,37 @@ pub(crate) fn expand_names(mut item: ItemEnum, type_options: &TypeOptions) -> Re
     let mut arms = Vec::new();
     for variant in &mut item.variants {
         let options = MemberOptions::take(&mut variant.attrs)?;
-        let wire = options.rename.unwrap_or_else(|| snake_case(&variant.ident.to_string()));
-        arms.push((variant.ident.clone(), wire, doc_text(&variant.attrs)));
+        let wire = options.rename.clone().unwrap_or_else(|| snake_case(&variant.ident.to_string()));
+        arms.push(Arm {
+            ident: variant.ident.clone(),
+            wire,
+            doc: doc_text(&variant.attrs),
+            payload: None,
+            options,
+        });
     }
-    let idents: Vec<_> = arms.iter().map(|(ident, ..)| ident).collect();
-    let wires: Vec<_> = arms.iter().map(|(_, wire, _)| wire).collect();
-    let docs: Vec<_> = arms.iter().map(|(.., doc)| doc).collect();
+    let idents: Vec<_> = arms.iter().map(|arm| &arm.ident).collect();
+    let wires: Vec<_> = arms.iter().map(|arm| &arm.wire).collect();
+    let cfgs: Vec<_> = arms.iter().map(|arm| arm.options.cfg()).collect();
+    let names = arms.iter().map(|Arm { wire, doc, options, .. }| {
+        let (cfg, is_exported) = (options.cfg(), options.is_exported());
+        quote!(#cfg if #is_exported { names.push((#wire, #doc)); })
+    });
     let doc = doc_text(&item.attrs);
     item.variants.push(parse_quote! {
         /// An unknown name. It is written back unchanged.
         Unknown(::std::sync::Arc<str>)
     });
     let name = &item.ident;
-    let schema =
-        json_schema(name, type_options, &quote!(crate::export::names(#doc, #open, &[#((#wires, #docs)),*])));
+    let schema = json_schema(
+        name,
+        type_options,
+        &quote! {{
+            let mut names = ::std::vec::Vec::new();
+            #(#names)*
+            crate::export::names(#doc, #open, &names)
+        }},
+    );
     Ok(quote! {
         #[derive(Clone, Debug, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -35,7 +52,7 @@ pub(crate) fn expand_names(mut item: ItemEnum, type_options: &TypeOptions) -> Re
             #[must_use]
             pub fn as_str(&self) -> &str {
                 match self {
-                    #(Self::#idents => #wires,)*
+                    #(#cfgs Self::#idents => #wires,)*
                     Self::Unknown(name) => name,
                 }
             }
@@ -43,7 +60,7 @@ pub(crate) fn expand_names(mut item: ItemEnum, type_options: &TypeOptions) -> Re
         impl ::std::convert::From<&str> for #name {
             fn from(name: &str) -> Self {
                 match name {
-                    #(#wires => Self::#idents,)*
+                    #(#cfgs #wires => Self::#idents,)*
                     _ => Self::Unknown(name.into()),
                 }
             }
@@ -88,12 +105,12 @@ pub(crate) fn expand_tagged(
     });
     let name = &item.ident;
     let read = arms.iter().filter_map(|Arm { ident, wire, payload, options, .. }| {
-        let value = value_of(ident, payload.as_ref());
+        let (value, cfg) = (value_of(ident, payload.as_ref()), options.cfg());
         let mut patterns = options.aliases.clone();
-        if !options.untagged {
+        if !options.untagged && !options.never_read {
             patterns.insert(0, wire.clone());
         }
-        (!patterns.is_empty()).then(|| quote!(::std::option::Option::Some(#(#patterns)|*) => #value,))
+        (!patterns.is_empty()).then(|| quote!(#cfg ::std::option::Option::Some(#(#patterns)|*) => #value,))
     });
     let read_untagged = arms.iter().find(|arm| arm.options.untagged).map(|Arm { ident, payload, .. }| {
         let value = value_of(ident, payload.as_ref());
@@ -101,17 +118,19 @@ pub(crate) fn expand_tagged(
     });
     let write = arms.iter().map(|Arm { ident, wire, payload, options, .. }| {
         let tag = (!options.untagged).then(|| quote!(map.serialize_entry(#tag, #wire)?;));
+        let cfg = options.cfg();
         match payload {
-            Some(_) => quote!(Self::#ident(it) => { #tag crate::wire::WriteFields::write(it, map) }),
-            None => quote!(Self::#ident => { #tag ::std::result::Result::Ok(()) }),
+            Some(_) => quote!(#cfg Self::#ident(it) => { #tag crate::wire::WriteFields::write(it, map) }),
+            None => quote!(#cfg Self::#ident => { #tag ::std::result::Result::Ok(()) }),
         }
     });
-    let tags = arms.iter().map(|Arm { ident, wire, payload, .. }| {
-        let pattern = payload.as_ref().map(|_| quote!((_)));
-        quote!(Self::#ident #pattern => #wire,)
+    let tags = arms.iter().map(|Arm { ident, wire, payload, options, .. }| {
+        let (pattern, cfg) = (payload.as_ref().map(|_| quote!((_))), options.cfg());
+        quote!(#cfg Self::#ident #pattern => #wire,)
     });
     let conversions = conversions(name, &arms);
-    let variants = arms.iter().map(|Arm { wire, doc, payload, options, .. }| {
+    let is_exported = |arm: &&Arm| !arm.options.never_read && !arm.options.unexported;
+    let variants = arms.iter().filter(is_exported).map(|Arm { wire, doc, payload, options, .. }| {
         let payload = payload.as_ref().map(unboxed);
         let schema = match payload {
             Some(payload) => quote!(::std::option::Option::Some(generator.subschema_for::<#payload>())),
@@ -122,13 +141,15 @@ pub(crate) fn expand_tagged(
         } else {
             quote!(::std::option::Option::Some(#wire))
         };
-        quote!((#wire, #doc, #schema))
+        let (cfg, is_exported) = (options.cfg(), options.is_exported());
+        quote!(#cfg if #is_exported { variants.push((#wire, #doc, #schema)); })
     });
     let schema = json_schema(
         name,
         type_options,
         &quote! {{
-            let variants = [#(#variants),*];
+            let mut variants = ::std::vec::Vec::new();
+            #(#variants)*
             crate::export::tagged(#doc, #tag, #open, variants)
         }},
     );
@@ -193,15 +214,17 @@ fn value_of(ident: &Ident, payload: Option<&Type>) -> TokenStream {
     }
 }
 
-/// Implements `From` for every payload type that occurs in only one variant.
+/// Implements `From` for every payload type that occurs in only one variant that is read.
 fn conversions(name: &Ident, arms: &[Arm]) -> TokenStream {
+    let arms: Vec<&Arm> = arms.iter().filter(|arm| !arm.options.never_read).collect();
     let payloads: Vec<String> = arms.iter().map(|arm| arm.payload.to_token_stream().to_string()).collect();
     let impls = arms.iter().enumerate().filter_map(|(index, arm)| {
         let payload = arm.payload.as_ref()?;
         let unique = payloads.iter().filter(|other| **other == payloads[index]).count() == 1;
-        let (ident, from) = (&arm.ident, unboxed(payload));
+        let (ident, from, cfg) = (&arm.ident, unboxed(payload), arm.options.cfg());
         unique.then(|| {
             quote! {
+                #cfg
                 impl ::std::convert::From<#from> for #name {
                     fn from(it: #from) -> Self {
                         Self::#ident(it.into())

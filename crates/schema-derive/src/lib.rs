@@ -25,16 +25,21 @@ use syn::{Item, parse_macro_input};
 /// | `always` | written even if it is the default; an absent option is written as `null` |
 /// | `lenient` | an invalid value reads as absent, or as the `Default` of a required field |
 /// | `skip_invalid` | as `lenient`, and invalid items of a list are skipped |
+/// | `skip_items` | invalid items of a list are skipped, and another value than a list is an error |
 /// | `keep_invalid` | an invalid value reads as the default, and is kept in `extra` |
 /// | `null_default` | `null` reads as the default |
 /// | `integer` | accepts every spelling of an integer, such as `1.0`, and names the key in errors |
 /// | `flatten` | the fields of the value are fields of the struct |
+/// | `local` | not on the wire: reads as its `Default` |
 ///
 /// On an **enum of names**: a string. An unknown name is kept in the variant `Unknown`.
 ///
 /// On an **enum with `tag = ".."`**: an object whose key of that name selects the variant. An object
 /// with an unknown tag is kept in the variant `Unknown`. The variant options are `rename = ".."`,
-/// `alias = ".."` and `untagged`, for objects without the tag.
+/// `alias = ".."`, `untagged`, for objects without the tag, `never_read`: the tag reads as another variant,
+/// and `unexported`: the schema does not have the variant.
+///
+/// A field or a variant may have `#[cfg(feature = "..")]`. The exported schema has it if it exports that feature.
 ///
 /// The option `open` of an enum lets the schema accept unknown names or tags, because the protocol
 /// allows them. Decoding always accepts them.

@@ -43,13 +43,42 @@ pub(crate) struct MemberOptions {
     pub(crate) always: bool,
     pub(crate) lenient: bool,
     pub(crate) skip_invalid: bool,
+    pub(crate) skip_items: bool,
     pub(crate) keep_invalid: bool,
     pub(crate) null_default: bool,
     pub(crate) integer: bool,
     /// True if `null` reads as the default, with or without a hint in the schema.
     pub(crate) reads_null: bool,
     pub(crate) flatten: bool,
+    pub(crate) local: bool,
     pub(crate) untagged: bool,
+    pub(crate) never_read: bool,
+    pub(crate) unexported: bool,
+    /// The Cargo feature that adds the member.
+    pub(crate) gate: Option<Gate>,
+}
+
+/// The `#[cfg(feature = "..")]` of a member.
+pub(crate) struct Gate {
+    cfg: Attribute,
+    feature: String,
+}
+
+impl Gate {
+    fn find(attributes: &[Attribute]) -> Result<Option<Self>> {
+        let Some(cfg) = attributes.iter().find(|attribute| attribute.path().is_ident("cfg")) else {
+            return Ok(None);
+        };
+        let mut feature = None;
+        cfg.parse_nested_meta(|meta| {
+            if !meta.path.is_ident("feature") {
+                return Err(meta.error("`#[wire]` supports only `#[cfg(feature = \"..\")]`"));
+            }
+            feature = Some(meta.value()?.parse::<LitStr>()?.value());
+            Ok(())
+        })?;
+        Ok(feature.map(|feature| Gate { cfg: cfg.clone(), feature }))
+    }
 }
 
 impl MemberOptions {
@@ -59,7 +88,21 @@ impl MemberOptions {
         for attribute in attributes.extract_if(.., |attribute| attribute.path().is_ident("wire")) {
             attribute.parse_nested_meta(|meta| options.read(&meta))?;
         }
+        options.gate = Gate::find(attributes)?;
         Ok(options)
+    }
+
+    /// Returns the `cfg` attribute to repeat on generated code.
+    pub(crate) fn cfg(&self) -> Option<&Attribute> {
+        self.gate.as_ref().map(|gate| &gate.cfg)
+    }
+
+    /// Returns an expression that is true if the exported schema has the member.
+    pub(crate) fn is_exported(&self) -> TokenStream {
+        match &self.gate {
+            Some(Gate { feature, .. }) => quote!(crate::export::has_feature(#feature)),
+            None => quote!(true),
+        }
     }
 
     fn read(&mut self, meta: &ParseNestedMeta<'_>) -> Result<()> {
@@ -71,11 +114,15 @@ impl MemberOptions {
             "always" => self.always = true,
             "lenient" => self.lenient = true,
             "skip_invalid" => self.skip_invalid = true,
+            "skip_items" => self.skip_items = true,
             "keep_invalid" => self.keep_invalid = true,
             "null_default" => self.null_default = true,
             "integer" => self.integer = true,
             "flatten" => self.flatten = true,
+            "local" => self.local = true,
             "untagged" => self.untagged = true,
+            "never_read" => self.never_read = true,
+            "unexported" => self.unexported = true,
             _ => return Err(meta.error("unknown option")),
         }
         Ok(())

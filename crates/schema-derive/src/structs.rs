@@ -2,7 +2,7 @@
 
 use proc_macro2::TokenStream;
 use quote::{format_ident, quote};
-use syn::{Attribute, Fields, Ident, Index, ItemStruct, Result, Type, parse_quote};
+use syn::{Attribute, Fields, Ident, ItemStruct, Result, Type, parse_quote};
 
 use crate::options::{MemberOptions, TypeOptions, camel_case, doc_text, json_schema};
 
@@ -20,12 +20,7 @@ struct Field {
     ty: Type,
     shape: Shape,
     options: MemberOptions,
-    /// The index of the group of slots, and the index in the group.
-    slot: [Index; 2],
 }
-
-/// The length of the longest tuple that implements `Default`.
-const GROUP: usize = 12;
 
 pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result<TokenStream> {
     let span_of_item = item.ident.clone();
@@ -51,7 +46,7 @@ pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result
         });
     }
     let mut fields = Vec::new();
-    for (index, field) in named.named.iter_mut().enumerate() {
+    for field in &mut named.named {
         let mut options = MemberOptions::take(&mut field.attrs)?;
         options.reads_null = options.null_default || (type_options.snake && options.default);
         let Some(name) = field.ident.clone() else { continue };
@@ -63,8 +58,11 @@ pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result
         };
         let doc = doc_text(&field.attrs);
         let shape = shape_of(&field.ty);
-        let slot = [index / GROUP, index % GROUP].map(Index::from);
-        fields.push(Field { name, key, doc, ty: field.ty.clone(), shape, options, slot });
+        let field = Field { name, key, doc, ty: field.ty.clone(), shape, options };
+        if field.is_required() && field.options.gate.is_some() {
+            return Err(syn::Error::new_spanned(&field.name, "a field with `cfg` must be optional"));
+        }
+        fields.push(field);
     }
 
     let name = &item.ident;
@@ -87,7 +85,7 @@ pub(crate) fn expand(mut item: ItemStruct, type_options: &TypeOptions) -> Result
 impl Field {
     /// Returns true if the field has no default, so that `new` requires it.
     fn is_required(&self) -> bool {
-        matches!(self.shape, Shape::Plain) && !self.options.default
+        matches!(self.shape, Shape::Plain) && !self.options.default && !self.options.local
     }
 
     /// Returns the expression that reads the value from `map`.
@@ -102,6 +100,9 @@ impl Field {
                 Shape::Plain => quote!(crate::wire::integer(map, #key)?),
                 Shape::Option(_) | Shape::Patch(_) => quote!(crate::wire::optional_integer(map, #key)?),
             };
+        }
+        if self.options.skip_items {
+            return quote!(crate::wire::items(map)?);
         }
         if !self.options.lenient && !self.options.skip_invalid {
             return if self.options.reads_null {
@@ -118,13 +119,20 @@ impl Field {
         }
     }
 
+    /// Returns the condition under which [`write`](Self::write) writes the value of a field with `keep_invalid`.
+    fn is_set(&self) -> TokenStream {
+        let (name, ty) = (&self.name, &self.ty);
+        match self.shape {
+            Shape::Plain => quote!(self.#name != <#ty as ::std::default::Default>::default()),
+            Shape::Option(_) => quote!(self.#name.is_some()),
+            Shape::Patch(_) => quote!(!::std::matches!(self.#name, crate::Patch::Keep)),
+        }
+    }
+
     /// Returns the statement that writes the value to `map`.
     fn write(&self) -> TokenStream {
-        let (name, key) = (&self.name, &self.key);
-        if self.options.flatten {
-            return quote!(crate::wire::WriteFields::write(&self.#name, map)?;);
-        }
-        match self.shape {
+        let (name, key, cfg) = (&self.name, &self.key, self.options.cfg());
+        let write = match self.shape {
             Shape::Patch(_) => quote!(crate::wire::write_patch(map, #key, &self.#name)?;),
             Shape::Option(_) if !self.options.always => {
                 quote!(crate::wire::write_option(map, #key, &self.#name)?;)
@@ -133,7 +141,8 @@ impl Field {
                 quote!(crate::wire::write_default(map, #key, &self.#name)?;)
             }
             Shape::Plain | Shape::Option(_) => quote!(map.serialize_entry(#key, &self.#name)?;),
-        }
+        };
+        quote!(#cfg { #write })
     }
 }
 
@@ -144,9 +153,9 @@ fn inherent(name: &Ident, fields: &[Field]) -> TokenStream {
         quote!(#name: #ty)
     });
     let values = fields.iter().map(|field| {
-        let name = &field.name;
+        let (name, cfg) = (&field.name, field.options.cfg());
         if !field.is_required() {
-            quote!(#name: ::std::default::Default::default())
+            quote!(#cfg #name: ::std::default::Default::default())
         } else if is_primitive(&field.ty) {
             quote!(#name)
         } else {
@@ -168,9 +177,10 @@ fn inherent(name: &Ident, fields: &[Field]) -> TokenStream {
 }
 
 fn setter(field: &Field) -> TokenStream {
-    let Field { name, key, ty, shape, .. } = field;
+    let Field { name, key, ty, shape, options, .. } = field;
+    let cfg = options.cfg();
     // Otherwise the key would be written twice.
-    let replace = field.options.keep_invalid.then(|| quote!(self.extra.remove(#key);));
+    let replace = options.keep_invalid.then(|| quote!(self.extra.remove(#key);));
     let inner = match shape {
         Shape::Plain => ty,
         Shape::Option(inner) | Shape::Patch(inner) => inner,
@@ -187,6 +197,7 @@ fn setter(field: &Field) -> TokenStream {
         let doc = format!("Sends `null` for `{name}`, so that the receiver removes its value.");
         let clear = format_ident!("clear_{name}");
         quote! {
+            #cfg
             #[doc = #doc]
             #[must_use]
             pub fn #clear(mut self) -> Self {
@@ -196,6 +207,7 @@ fn setter(field: &Field) -> TokenStream {
         }
     });
     quote! {
+        #cfg
         #[doc = #doc]
         #[must_use]
         pub fn #name(mut self, #name: #parameter) -> Self {
@@ -208,23 +220,21 @@ fn setter(field: &Field) -> TokenStream {
 }
 
 fn read(name: &Ident, fields: &[Field], strict: bool) -> TokenStream {
-    let slots = fields.chunks(GROUP).map(|group| {
-        let slots =
-            group.iter().map(
-                |Field { ty, options, .. }| {
-                    if options.flatten { quote!(crate::wire::Entries) } else { quote!(#ty) }
-                },
-            );
-        quote!((#(::std::option::Option<#slots>,)*))
-    });
-    let extra = fields.iter().find(|field| field.options.flatten).map(|field| &field.slot);
-    let arms = fields.iter().filter(|field| !field.options.flatten).map(|field| {
-        let Field { key, ty, slot: [group, slot], .. } = field;
-        let (aliases, value) = (&field.options.aliases, field.read());
+    let slots =
+        fields.iter().filter(|field| !field.options.local).map(|Field { name, ty, options, .. }| {
+            let cfg = options.cfg();
+            let slot = if options.flatten { quote!(crate::wire::Entries) } else { quote!(#ty) };
+            quote!(#cfg #name: ::std::option::Option<#slot>)
+        });
+    let extra = fields.iter().find(|field| field.options.flatten).map(|field| &field.name);
+    let is_read = |field: &&Field| !field.options.flatten && !field.options.local;
+    let arms = fields.iter().filter(is_read).map(|field| {
+        let Field { name, key, ty, options, .. } = field;
+        let (cfg, aliases, value) = (options.cfg(), &options.aliases, field.read());
         // ACP lets the last one count, as most parsers do.
-        let first = strict.then(|| quote!(crate::wire::first(&slots.#group.#slot, #key)?;));
-        if let Some([extra_group, extra]) = extra.filter(|_| field.options.keep_invalid) {
-            return quote!(#key #(| #aliases)* => {
+        let first = strict.then(|| quote!(crate::wire::first(&slots.#name, #key)?;));
+        if let Some(extra) = extra.filter(|_| options.keep_invalid) {
+            return quote!(#cfg #key #(| #aliases)* => {
                 #first
                 let raw = map.next_value::<::std::boxed::Box<::serde_json::value::RawValue>>()?;
                 let read = |map: &mut crate::wire::One<'_>| -> ::serde_json::Result<#ty> {
@@ -233,48 +243,58 @@ fn read(name: &Ident, fields: &[Field], strict: bool) -> TokenStream {
                     ::std::result::Result::Ok(value)
                 };
                 let value = read(&mut crate::wire::One(&raw)).unwrap_or_else(|_| {
-                    slots.#extra_group.#extra.get_or_insert_default().push((key.into(), raw.clone()));
+                    slots.#extra.get_or_insert_default().push((key.into(), raw.clone()));
                     ::std::default::Default::default()
                 });
-                slots.#group.#slot = ::std::option::Option::Some(value)
+                slots.#name = ::std::option::Option::Some(value)
             });
         }
-        quote!(#key #(| #aliases)* => { #first slots.#group.#slot = ::std::option::Option::Some(#value) })
+        quote!(#cfg #key #(| #aliases)* => { #first slots.#name = ::std::option::Option::Some(#value) })
     });
-    let rest = match fields.iter().find(|field| field.options.flatten) {
-        Some(Field { slot: [group, slot], .. }) => quote! {
-            slots.#group.#slot.get_or_insert_default().push((key.into(), map.next_value()?))
+    let rest = match extra {
+        Some(extra) => quote! {
+            slots.#extra.get_or_insert_default().push((key.into(), map.next_value()?))
         },
         None => quote!(return ::std::result::Result::Ok(false)),
     };
     let values = fields.iter().map(|field| {
-        let Field { name, key, slot: [group, slot], .. } = field;
-        if field.options.flatten {
-            quote!(#name: crate::wire::unflatten(slots.#group.#slot.unwrap_or_default())?)
+        let Field { name, key, options, .. } = field;
+        let cfg = options.cfg();
+        let value = if options.local {
+            quote!(::std::default::Default::default())
+        } else if options.flatten && options.lenient {
+            quote!(crate::wire::unflatten::<_, E>(slots.#name.unwrap_or_default()).unwrap_or_default())
+        } else if options.flatten {
+            quote!(crate::wire::unflatten(slots.#name.unwrap_or_default())?)
         } else if field.is_required() {
-            quote!(#name: crate::wire::required(slots.#group.#slot, #key)?)
+            quote!(crate::wire::required(slots.#name, #key)?)
         } else {
-            quote!(#name: slots.#group.#slot.unwrap_or_default())
-        }
+            quote!(slots.#name.unwrap_or_default())
+        };
+        quote!(#cfg #name: #value)
     });
     quote! {
-        impl crate::wire::ReadFields for #name {
-            type Slots = (#(#slots,)*);
-            fn read<'de, A: ::serde::de::MapAccess<'de>>(
-                slots: &mut Self::Slots,
-                key: &str,
-                map: &mut A,
-            ) -> ::std::result::Result<bool, A::Error> {
-                match key {
-                    #(#arms)*
-                    _ => #rest,
+        const _: () = {
+            #[derive(Default)]
+            pub(crate) struct Slots { #(#slots,)* }
+            impl crate::wire::ReadFields for #name {
+                type Slots = Slots;
+                fn read<'de, A: ::serde::de::MapAccess<'de>>(
+                    slots: &mut Self::Slots,
+                    key: &str,
+                    map: &mut A,
+                ) -> ::std::result::Result<bool, A::Error> {
+                    match key {
+                        #(#arms)*
+                        _ => #rest,
+                    }
+                    ::std::result::Result::Ok(true)
                 }
-                ::std::result::Result::Ok(true)
+                fn finish<E: ::serde::de::Error>(slots: Self::Slots) -> ::std::result::Result<Self, E> {
+                    ::std::result::Result::Ok(Self { #(#values),* })
+                }
             }
-            fn finish<E: ::serde::de::Error>(slots: Self::Slots) -> ::std::result::Result<Self, E> {
-                ::std::result::Result::Ok(Self { #(#values),* })
-            }
-        }
+        };
         impl<'de> ::serde::Deserialize<'de> for #name {
             fn deserialize<D: ::serde::Deserializer<'de>>(d: D) -> ::std::result::Result<Self, D::Error> {
                 crate::wire::read_struct(d)
@@ -285,7 +305,11 @@ fn read(name: &Ident, fields: &[Field], strict: bool) -> TokenStream {
 }
 
 fn write(name: &Ident, fields: &[Field]) -> TokenStream {
-    let statements = fields.iter().map(Field::write);
+    let statements =
+        fields.iter().filter(|field| !field.options.local).map(|field| match field.options.flatten {
+            true => write_extra(field, fields),
+            false => field.write(),
+        });
     quote! {
         impl crate::wire::WriteFields for #name {
             fn write<M: ::serde::ser::SerializeMap>(&self, map: &mut M) -> ::std::result::Result<(), M::Error> {
@@ -301,15 +325,31 @@ fn write(name: &Ident, fields: &[Field]) -> TokenStream {
     }
 }
 
+/// Returns the statement that writes the unknown fields. An invalid value that was kept there is left out if its field has a
+/// value now. Otherwise the key would be written twice.
+fn write_extra(extra: &Field, fields: &[Field]) -> TokenStream {
+    let name = &extra.name;
+    let kept: Vec<&Field> = fields.iter().filter(|field| field.options.keep_invalid).collect();
+    if kept.is_empty() {
+        return quote!(crate::wire::WriteFields::write(&self.#name, map)?;);
+    }
+    let arms = kept.iter().map(|field| {
+        let (key, is_set) = (&field.key, field.is_set());
+        quote!(#key => #is_set,)
+    });
+    quote!(self.#name.write_unless(map, |key| match key { #(#arms)* _ => false })?;)
+}
+
 fn schema(name: &Ident, options: &TypeOptions, attributes: &[Attribute], fields: &[Field]) -> TokenStream {
     let doc = doc_text(attributes);
-    let calls = fields.iter().map(|field| {
+    let calls = fields.iter().filter(|field| !field.options.local).map(|field| {
         let Field { key, doc, ty, shape, options, .. } = field;
         if options.flatten {
-            return quote!(.flatten::<#ty>(generator));
+            return quote!(let object = object.flatten::<#ty>(generator););
         }
         let (skip, null) = (options.skip_invalid, options.null_default);
         let lenient = options.lenient || skip;
+        let skip = skip || options.skip_items;
         let required = matches!(shape, Shape::Plain) && (!options.default || (options.always && null));
         let inner = match shape {
             Shape::Plain => ty,
@@ -323,14 +363,25 @@ fn schema(name: &Ident, options: &TypeOptions, attributes: &[Attribute], fields:
         } else {
             quote!(::std::option::Option::None)
         };
+        let (cfg, is_exported) = (options.cfg(), options.is_exported());
         quote! {
-            .field::<#inner>(generator, crate::export::Field {
-                key: #key, doc: #doc, required: #required, nullable: #nullable, lenient: #lenient,
-                skip_invalid: #skip, null_default: #null, default: #default,
-            })
+            #cfg
+            let object = if #is_exported {
+                object.field::<#inner>(generator, crate::export::Field {
+                    key: #key, doc: #doc, required: #required, nullable: #nullable, lenient: #lenient,
+                    skip_invalid: #skip, null_default: #null, default: #default,
+                })
+            } else {
+                object
+            };
         }
     });
-    json_schema(name, options, &quote!(crate::export::Object::new(#doc) #(#calls)* .finish()))
+    let body = quote! {{
+        let object = crate::export::Object::new(#doc);
+        #(#calls)*
+        object.finish()
+    }};
+    json_schema(name, options, &body)
 }
 
 /// Returns the type of a parameter for `ty`: `impl Into`, except for types with numeric literals.

@@ -121,6 +121,9 @@ impl ErrorCode {
     pub const AUTH_REQUIRED: Self = ErrorCode(-32000);
     /// The resource does not exist.
     pub const RESOURCE_NOT_FOUND: Self = ErrorCode(-32002);
+    /// The agent does not support the version of the client. Only version 2 has it.
+    #[cfg(feature = "protocol-v2")]
+    pub const UNSUPPORTED_PROTOCOL_VERSION: Self = ErrorCode(-32022);
 }
 
 schema_of!(ErrorCode, "ErrorCode", |_| {
@@ -144,6 +147,13 @@ schema_of!(ErrorCode, "ErrorCode", |_| {
             variant
         })
         .collect();
+    #[cfg(feature = "protocol-v2")]
+    if crate::export::has_feature("protocol-v2") {
+        let mut variant = integer.clone();
+        variant["title"] = "Unsupported protocol version".into();
+        variant["const"] = ErrorCode::UNSUPPORTED_PROTOCOL_VERSION.0.into();
+        variants.push(variant);
+    }
     variants.push(integer);
     schemars::json_schema!({
         "description": "A JSON-RPC error code.",

@@ -23,23 +23,36 @@ mod members;
 mod meta;
 mod method;
 mod negotiation;
+mod output_tail;
 mod patch;
 mod path;
 mod printable;
 mod request_id;
 mod serialized_len;
+mod steering;
 mod trace_context;
+#[cfg(feature = "unstable")]
+mod unstable;
 mod v1;
+#[cfg(feature = "protocol-v2")]
+pub mod v2;
+mod versioned;
 mod wire;
 pub mod work;
 
 pub use attachment::{Attachment, AttachmentError};
 #[doc(hidden)]
 pub use conversation::append_content;
+#[cfg(feature = "unstable")]
+pub use conversation::{
+    CHILD_SESSION_BYTES, CHILD_SESSIONS, ChildSession, InterSessionMessage, PLAN_BYTES, PLANS, SessionTree,
+};
 pub use conversation::{
     Compaction, Conversation, ConversationEntry, ConversationMessage, ConversationStats, MessageKind,
     OPEN_CALL_BYTES, OPEN_CALLS, Retention, SessionState,
 };
+#[cfg(feature = "protocol-v2")]
+pub use conversation::{DISPLAY_TERMINAL_BYTES, DISPLAY_TERMINALS, DisplayTerminal};
 pub use error::{Error, ErrorCode};
 pub use ids::{
     AuthMethodId, CompactionId, ElicitationId, MessageId, PermissionOptionId, SessionConfigGroupId,
@@ -47,9 +60,11 @@ pub use ids::{
 };
 pub use json::Json;
 pub use members::Members;
-pub use meta::Meta;
+pub use meta::{META_BYTES, Meta};
 pub use method::{Notification, Request};
 pub use negotiation::DuologueCapabilities;
+#[doc(hidden)]
+pub use output_tail::OutputTail;
 pub use patch::Patch;
 pub use path::{PATH_BYTES, path_fault};
 #[doc(hidden)]
@@ -58,6 +73,11 @@ pub use printable::printable;
 pub use request_id::RequestId;
 #[doc(hidden)]
 pub use serialized_len::serialized_len;
+pub use steering::{SteerOutcome, SteerRequest, SteerResponse};
 pub use trace_context::TraceContext;
+#[cfg(feature = "unstable")]
+pub use unstable::*;
 pub use v1::*;
+#[doc(hidden)]
+pub use versioned::{InVersion, Versioned, VersionedRequest};
 pub use wire::Unknown;

@@ -125,9 +125,21 @@ impl fmt::Debug for Members {
     }
 }
 
+impl Members {
+    /// Writes the members, except those whose key is left out.
+    pub(crate) fn write_unless<M: SerializeMap>(
+        &self,
+        map: &mut M,
+        is_left_out: impl Fn(&str) -> bool,
+    ) -> Result<(), M::Error> {
+        let mut written = self.0.iter().filter(|(key, _)| !is_left_out(key));
+        written.try_for_each(|(key, value)| map.serialize_entry(key, value))
+    }
+}
+
 impl WriteFields for Members {
     fn write<M: SerializeMap>(&self, map: &mut M) -> Result<(), M::Error> {
-        self.0.iter().try_for_each(|(key, value)| map.serialize_entry(key, value))
+        self.write_unless(map, |_| false)
     }
 }
 
@@ -158,3 +170,33 @@ impl<'de> Deserialize<'de> for Members {
 }
 
 schema_of!(inline Members, "Members", |_| schemars::json_schema!({ "type": "object", "additionalProperties": true }));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_has_one_value() {
+        // The last of two members with one name counts.
+        let mut members: Members = serde_json::from_str(r#"{"a":1,"b":2,"a":3}"#).unwrap();
+        assert_eq!((members.get("a"), members.get("b"), members.get::<u8>("c")), (Some(3), Some(2), None));
+        assert_eq!(members.get::<String>("a"), None, "it is a number");
+        members.insert("a", 4).insert("c", 5);
+        assert_eq!(serde_json::to_string(&members).unwrap(), r#"{"b":2,"a":4,"c":5}"#);
+        members.remove("b");
+        assert_eq!(members.keys().collect::<Vec<_>>(), ["a", "c"]);
+        assert!(!members.is_empty() && Members::new().is_empty());
+    }
+
+    #[test]
+    fn members_are_equal_if_their_names_and_values_are() {
+        let read = |text| serde_json::from_str::<Members>(text).unwrap();
+        let one = read(r#"{"a":[1, 2],"b":{"x":1,"y":2}}"#);
+        assert_eq!(one, read(r#"{ "a":[1,2], "b":{"y":2,"x":1} }"#));
+        for other in
+            [r#"{"a":[1,2]}"#, r#"{"a":[1,2],"c":{"x":1,"y":2}}"#, r#"{"a":[2,1],"b":{"x":1,"y":2}}"#]
+        {
+            assert_ne!(one, read(other), "{other}");
+        }
+    }
+}

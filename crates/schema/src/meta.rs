@@ -1,14 +1,18 @@
 //! `_meta`, the member for extension data.
 
 use std::borrow::Cow;
+use std::collections::HashSet;
 use std::fmt;
 
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::value::RawValue;
 
-use crate::Json;
 use crate::wire::{self, Lenient, Loose, Pairs, schema_of};
+use crate::{Json, Patch};
+
+/// Limit on the bytes of a `_meta` that several updates make together. A single update may be longer.
+pub const META_BYTES: usize = 64 * 1024;
 
 /// The `_meta` object of a message or of a part of a message, kept as JSON text.
 ///
@@ -76,6 +80,35 @@ impl Meta {
             self.0 = json;
         }
         self
+    }
+
+    /// Applies the change of an update to `current`: a value replaces that of its key, and `null` removes its key.
+    ///
+    /// A result of more than [`META_BYTES`] is replaced by the change alone, so that updates cannot fill the memory.
+    pub(crate) fn patch(current: &mut Option<Meta>, change: Patch<Meta>) {
+        match change {
+            Patch::Keep => {}
+            Patch::Clear => *current = None,
+            Patch::Set(change) => {
+                let known = current.take().unwrap_or_default();
+                let merged = known.patched(&change);
+                let fits = merged.0.get().len() <= META_BYTES;
+                *current = Some(if fits { merged } else { Meta::new().patched(&change) });
+            }
+        }
+    }
+
+    /// Returns both objects as one, where `change` wins.
+    fn patched(&self, change: &Meta) -> Meta {
+        let (known, changes) = (self.pairs().0, change.pairs().0);
+        let mut seen = HashSet::new();
+        // The last of two members with one name counts.
+        let last = known.iter().chain(&changes).rev().filter(|(key, _)| seen.insert(&**key));
+        let mut pairs: Vec<_> = last.filter(|(_, value)| value.get() != "null").collect();
+        pairs.reverse();
+        let pairs: Vec<_> = pairs.into_iter().map(|(key, value)| (&**key, *value)).collect();
+        // Strings and JSON text always form an object, so there is no error to handle.
+        wire::object(&pairs).map_or_else(|_| change.clone(), Meta)
     }
 
     /// Returns true if there are no members.
@@ -160,3 +193,19 @@ impl Lenient for Meta {
 }
 
 schema_of!(inline Meta, "Meta", |_| schemars::json_schema!({ "type": "object", "additionalProperties": true }));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The last of two members with one name counts.
+    #[test]
+    fn a_key_has_one_value() {
+        let mut meta: Meta = serde_json::from_str(r#"{"a":1,"b":2,"a":3}"#).unwrap();
+        assert_eq!((meta.get("a"), meta.get("b"), meta.get::<u8>("c")), (Some(3), Some(2), None));
+        meta.insert("a", 4);
+        assert_eq!(meta.to_string(), r#"{"b":2,"a":4}"#);
+        assert_eq!(meta.remove("b").remove("c").to_string(), r#"{"a":4}"#);
+        assert!(!meta.is_empty() && meta.remove("a").is_empty());
+    }
+}

@@ -168,6 +168,45 @@ mod tests {
         assert!(!DuologueCapabilities::of(None).message_clear);
     }
 
+    /// An extension is an object, so that it can have members later.
+    #[test]
+    fn an_extension_is_an_object() {
+        for (json, expected) in [("{}", true), (r#"{"later":1}"#, true), ("true", false), ("null", false)] {
+            let meta = meta(&format!(r#"{{"duologue":{{"dialogue":{json},"work":{json}}}}}"#));
+            let capabilities = DuologueCapabilities::of(meta.as_ref());
+            assert_eq!((capabilities.dialogue, capabilities.work), (expected, expected), "{json}");
+        }
+        let one = DuologueCapabilities::of(meta(r#"{"duologue":{"work":{}}}"#).as_ref());
+        assert_eq!((one.dialogue, one.work), (false, true));
+    }
+
+    #[test]
+    fn only_our_version_of_envelopes_is_supported() {
+        for (versions, expected) in [
+            ("[]", false),
+            ("[1]", true),
+            ("[2]", false),
+            ("[2,1]", true),
+            (r#"["1",-1,1.5]"#, false),
+            ("1", false),
+        ] {
+            let meta = meta(&format!(r#"{{"duologue":{{"envelope":{{"v":{versions}}}}}}}"#));
+            let speaks = DuologueCapabilities::of(meta.as_ref()).speaks_envelopes();
+            assert_eq!(speaks, expected, "{versions}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let all =
+            DuologueCapabilities::new().message_clear(true).agent_id("a").envelope([1, 2]).dialogue(true);
+        for capabilities in [DuologueCapabilities::new().work(true), all] {
+            let mut meta = None;
+            capabilities.write_to(&mut meta);
+            assert_eq!(DuologueCapabilities::of(meta.as_ref()), capabilities);
+        }
+    }
+
     #[test]
     fn writing_keeps_the_rest() {
         fn check(before: Option<Meta>, message_clear: bool, after: &str) {

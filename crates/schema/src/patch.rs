@@ -38,6 +38,15 @@ impl<T> Patch<T> {
         }
     }
 
+    /// Returns true if the change sets a value for which `test` is true, and `None` if it is no change.
+    pub fn changes_to(&self, test: impl FnOnce(&T) -> bool) -> Option<bool> {
+        match self {
+            Patch::Keep => None,
+            Patch::Clear => Some(false),
+            Patch::Set(value) => Some(test(value)),
+        }
+    }
+
     /// Applies the change to `current`.
     pub fn apply(self, current: &mut Option<T>) {
         match self {
@@ -64,5 +73,21 @@ impl<T: Serialize> Serialize for Patch<T> {
 impl<'de, T: Deserialize<'de>> Deserialize<'de> for Patch<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         Ok(Option::deserialize(deserializer)?.map_or(Patch::Clear, Patch::Set))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn null_clears_and_a_value_sets() {
+        let read = |text| serde_json::from_str::<Patch<u8>>(text).unwrap();
+        assert_eq!((read("null"), read("7")), (Patch::Clear, Patch::Set(7)));
+        let write = |patch: Patch<u8>| serde_json::to_string(&patch).unwrap();
+        assert_eq!([Patch::Keep, Patch::Clear, 7.into()].map(write), ["null", "null", "7"]);
+        let is_seven = |patch: Patch<u8>| patch.changes_to(|value| *value == 7);
+        let expected = [None, Some(false), Some(true), Some(false)];
+        assert_eq!([Patch::Keep, Patch::Clear, 7.into(), 8.into()].map(is_seven), expected);
     }
 }

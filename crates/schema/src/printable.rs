@@ -90,6 +90,20 @@ mod tests {
     }
 
     #[test]
+    fn control_characters_are_escaped_except_line_feed_and_tab() {
+        for char in ('\0'..='\u{9f}').filter(|char| char.is_control()) {
+            let expected = match char {
+                '\n' | '\t' => format!("a{char}b"),
+                '\r' => "a\\rb".to_owned(),
+                char => format!("a\\u{{{:x}}}b", u32::from(char)),
+            };
+            assert_eq!(printable(&format!("a{char}b")), expected);
+            // Also behind another one that is escaped.
+            assert_eq!(printable(&format!("\0a{char}b")), format!("\\u{{0}}{expected}"));
+        }
+    }
+
+    #[test]
     fn emoji_and_scripts_stay() {
         for text in [
             "❤\u{fe0f}\u{200d}🔥",

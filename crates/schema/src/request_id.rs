@@ -78,3 +78,43 @@ schema_of!(RequestId, "RequestId", |_| schemars::json_schema!({
     "description": "The id of a JSON-RPC request.",
     "anyOf": [{ "type": "null" }, { "type": "integer", "format": "int64" }, { "type": "string" }],
 }));
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_a_string_an_integer_or_null() {
+        for token in
+            ["0", "-7", "9223372036854775807", "-9223372036854775808", "\"\"", "\"1\"", "\"\\u00e9\"", "null"]
+        {
+            let id = RequestId::from_token(token).unwrap_or_else(|| panic!("{token}"));
+            assert_eq!((id.token(), id.to_string().as_str()), (token, token));
+            assert_eq!(serde_json::to_string(&id).unwrap(), token);
+            assert_eq!(serde_json::from_str::<RequestId>(token).unwrap(), id);
+        }
+        for token in [
+            "",
+            "-",
+            "1.0",
+            "1e0",
+            "01",
+            "1 2",
+            "9223372036854775808",
+            "true",
+            "nul",
+            "nothing",
+            "{}",
+            "[]",
+            "\"",
+            "\"open",
+            "\"a\"b",
+            "\"a\\\"",
+        ] {
+            assert_eq!(RequestId::from_token(token), None, "{token}");
+            assert!(serde_json::from_str::<RequestId>(token).is_err(), "{token}");
+        }
+        assert_eq!((RequestId::null().token(), RequestId::from(7).token()), ("null", "7"));
+        assert_ne!(RequestId::from_token("1"), RequestId::from_token("\"1\""));
+    }
+}

@@ -205,8 +205,11 @@ mod tests {
         let mut meta = Meta::from_iter([("own", "1"), ("tracestate", "old=1"), ("baggage", "old=1")]);
         let context = TraceContext::new(PARENT).expect("valid").with_tracestate("vendor=1");
         meta = meta.with_trace_context(&context);
-        assert_eq!(meta.trace_context(), Some(context));
+        assert_eq!(meta.trace_context(), Some(context.clone()));
         assert_eq!(meta.keys().collect::<Vec<_>>(), ["own", "traceparent", "tracestate"]);
+        let context = context.with_baggage("user=1");
+        meta = meta.with_trace_context(&context);
+        assert_eq!((meta.trace_context(), context.baggage()), (Some(context.clone()), Some("user=1")));
     }
 
     #[test]

@@ -105,6 +105,17 @@ impl Unknown {
         serde_json::from_str(value.get()).ok()
     }
 
+    /// Returns the same object with another key in place of `from`.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn renamed(&self, from: &str, to: &str) -> Self {
+        let pairs: Pairs<'_> = serde_json::from_str(self.json.get()).unwrap_or_default();
+        let renamed = |key| if key == from { Cow::Borrowed(to) } else { key };
+        let pairs: Vec<_> = pairs.0.into_iter().map(|(key, value)| (renamed(key), value)).collect();
+        // Strings and JSON text always form an object, so there is no error to handle.
+        let json = object(&pairs).unwrap_or_else(|_| self.json.clone());
+        Unknown { tag: self.tag.clone(), json }
+    }
+
     pub(crate) fn new<E: serde::de::Error>(tag: &str, entries: &Entries) -> Result<Self, E> {
         Ok(Unknown { tag: tag.into(), json: object(entries).map_err(E::custom)? })
     }
@@ -487,6 +498,32 @@ pub(crate) fn list<'de, A: MapAccess<'de>, T: DeserializeOwned>(
     })
 }
 
+/// Reads the next list without its invalid items. Another value than a list is an error.
+#[cfg(feature = "unstable")]
+pub(crate) fn items<'de, A: MapAccess<'de>, T: DeserializeOwned>(map: &mut A) -> Result<Vec<T>, A::Error> {
+    struct Items<T>(Vec<T>);
+    impl<'de, T: DeserializeOwned> Deserialize<'de> for Items<T> {
+        fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+            d.deserialize_seq(ItemsVisitor(PhantomData))
+        }
+    }
+    struct ItemsVisitor<T>(PhantomData<T>);
+    impl<'de, T: DeserializeOwned> Visitor<'de> for ItemsVisitor<T> {
+        type Value = Items<T>;
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("a list")
+        }
+        fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Items<T>, A::Error> {
+            let mut good = Vec::new();
+            while let Some(item) = seq.next_element::<Box<RawValue>>()? {
+                good.extend(serde_json::from_str::<T>(item.get()));
+            }
+            Ok(Items(good))
+        }
+    }
+    map.next_value::<Items<T>>().map(|items| items.0)
+}
+
 /// A lenient type that is read without buffering the text of the value.
 pub(crate) trait Leaf: Sized {
     fn text(_: &str) -> Option<Self> {
@@ -587,6 +624,8 @@ impl<T: Lenient> Lenient for Box<T> {
 }
 
 impl Lenient for Json {}
+impl Lenient for crate::Error {}
+impl<T: DeserializeOwned> Lenient for Vec<T> {}
 impl Lenient for crate::Members {}
 
 pub(crate) fn write_object<S: Serializer, T: WriteFields>(value: &T, s: S) -> Result<S::Ok, S::Error> {

@@ -12,6 +12,9 @@ pub enum ConversationEntry {
     ToolCall(Box<ToolCall>),
     /// A compaction of the context.
     Compaction(Compaction),
+    /// A message between sessions.
+    #[cfg(feature = "unstable")]
+    SessionMessage(Box<InterSessionMessage>),
 }
 
 impl ConversationEntry {
@@ -41,6 +44,61 @@ impl ConversationEntry {
             _ => None,
         }
     }
+
+    /// Returns the message between sessions, if the entry is one.
+    #[cfg(feature = "unstable")]
+    #[must_use]
+    pub fn as_session_message(&self) -> Option<&InterSessionMessage> {
+        match self {
+            ConversationEntry::SessionMessage(message) => Some(message),
+            _ => None,
+        }
+    }
+}
+
+/// A message between sessions, as far as it has arrived.
+#[cfg(feature = "unstable")]
+#[derive(Clone, Debug, PartialEq)]
+#[non_exhaustive]
+pub struct InterSessionMessage {
+    /// The id.
+    pub id: MessageId,
+    /// The sender.
+    pub sender: Option<crate::SessionId>,
+    /// The recipient.
+    pub recipient: Option<crate::SessionId>,
+    /// The id of the same message within the session of the sender.
+    pub sender_message: Option<MessageId>,
+    /// The id of the same message within the session of the recipient.
+    pub recipient_message: Option<MessageId>,
+    /// The content. Adjacent chunks of text are one block.
+    pub content: Vec<ContentBlock>,
+    /// Extension data about the message.
+    pub meta: Option<Meta>,
+}
+
+#[cfg(feature = "unstable")]
+impl InterSessionMessage {
+    pub(super) fn new(id: MessageId) -> Self {
+        InterSessionMessage {
+            id,
+            sender: None,
+            recipient: None,
+            sender_message: None,
+            recipient_message: None,
+            content: Vec::new(),
+            meta: None,
+        }
+    }
+
+    pub(super) fn apply(&mut self, update: &crate::SessionMessage) {
+        update.sender_session_id.clone().apply(&mut self.sender);
+        update.recipient_session_id.clone().apply(&mut self.recipient);
+        update.sender_message_id.clone().apply(&mut self.sender_message);
+        update.recipient_message_id.clone().apply(&mut self.recipient_message);
+        patch(&mut self.content, &update.content);
+        Meta::patch(&mut self.meta, update.meta.clone());
+    }
 }
 
 /// The author and the audience of a message.
@@ -69,13 +127,15 @@ pub struct ConversationMessage {
     pub id: Option<MessageId>,
     /// The content. Adjacent chunks of text are one block. A cleared message is empty.
     pub content: Vec<ContentBlock>,
-    /// The `_meta` of the last chunk that had one.
+    /// Extension data about the message, from updates of the whole message.
     pub meta: Option<Meta>,
+    /// The `_meta` of the last chunk that had one. It describes that chunk, not the message.
+    pub chunk_meta: Option<Meta>,
 }
 
 impl ConversationMessage {
     pub(super) fn new(kind: MessageKind, id: Option<MessageId>) -> Self {
-        ConversationMessage { kind, id, content: Vec::new(), meta: None }
+        ConversationMessage { kind, id, content: Vec::new(), meta: None, chunk_meta: None }
     }
 
     /// Returns the text of the message, without other content.

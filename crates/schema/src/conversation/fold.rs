@@ -1,7 +1,5 @@
 //! The application of updates to a conversation.
 
-use duologue_schema_derive::wire;
-
 use super::entry::{append_content, joined, patch};
 use super::open_calls::OpenCalls;
 use super::{
@@ -9,19 +7,9 @@ use super::{
     OpenMessages, SessionState,
 };
 use crate::{
-    CompactionId, CompactionUpdate, ContentBlock, ContentChunk, MessageClear, MessageId, Meta, Patch,
-    SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate, Unknown,
+    CompactionId, CompactionUpdate, ContentBlock, ContentChunk, MessageClear, MessageId, MessageUpdate, Meta,
+    Patch, SessionUpdate, ToolCall, ToolCallId, ToolCallUpdate,
 };
-
-/// A whole message, as draft version 2 of the protocol replaces and clears messages.
-#[wire]
-struct WholeMessage {
-    message_id: MessageId,
-    #[wire(skip_invalid)]
-    content: Patch<Vec<ContentBlock>>,
-    #[wire(lenient)]
-    meta: Patch<Meta>,
-}
 
 impl Conversation {
     /// Applies one update. Returns the index of the [entry](Self::entries) that it began or changed,
@@ -37,6 +25,11 @@ impl Conversation {
             self.state.apply(update);
             return None;
         }
+        #[cfg(feature = "unstable")]
+        if let SessionUpdate::SubagentUpdate(update) = update {
+            self.stats.unknown_updates += u64::from(!self.children.apply(None, update));
+            return None;
+        }
         if !self.keeps_entries() {
             return None;
         }
@@ -44,6 +37,9 @@ impl Conversation {
             SessionUpdate::UserMessageChunk(chunk) => Some(self.chunk(MessageKind::User, chunk)),
             SessionUpdate::AgentMessageChunk(chunk) => Some(self.chunk(MessageKind::Agent, chunk)),
             SessionUpdate::AgentThoughtChunk(chunk) => Some(self.chunk(MessageKind::Thought, chunk)),
+            SessionUpdate::UserMessage(whole) => self.whole_message(MessageKind::User, whole),
+            SessionUpdate::AgentMessage(whole) => self.whole_message(MessageKind::Agent, whole),
+            SessionUpdate::AgentThought(whole) => self.whole_message(MessageKind::Thought, whole),
             SessionUpdate::AgentMessageClear(clear) => self.clear(MessageKind::Agent, clear),
             SessionUpdate::AgentThoughtClear(clear) => self.clear(MessageKind::Thought, clear),
             SessionUpdate::ToolCall(call) => Some(self.begin_tool_call(call)),
@@ -54,7 +50,32 @@ impl Conversation {
                     append_content(&mut compaction.summary, &chunk.content);
                 }))
             }
-            SessionUpdate::Unknown(unknown) => self.unknown(unknown),
+            #[cfg(feature = "protocol-v2")]
+            SessionUpdate::ToolCallContentChunk(chunk) => Some(self.append_to_tool_call(chunk)),
+            #[cfg(feature = "protocol-v2")]
+            SessionUpdate::TerminalUpdate(update) => {
+                self.stats.unknown_updates += u64::from(!self.terminals.update(update));
+                None
+            }
+            #[cfg(feature = "protocol-v2")]
+            SessionUpdate::TerminalOutputChunk(chunk) => {
+                self.stats.unknown_updates += u64::from(!self.terminals.append(chunk));
+                None
+            }
+            #[cfg(feature = "unstable")]
+            SessionUpdate::SessionMessage(update) => {
+                Some(self.change_session_message(&update.message_id, |message| message.apply(update)))
+            }
+            #[cfg(feature = "unstable")]
+            SessionUpdate::SessionMessageChunk(chunk) => {
+                Some(self.change_session_message(&chunk.message_id, |message| {
+                    append_content(&mut message.content, &chunk.content);
+                }))
+            }
+            SessionUpdate::Unknown(_) => {
+                self.stats.unknown_updates += 1;
+                None
+            }
             _ => None,
         }
     }
@@ -84,7 +105,7 @@ impl Conversation {
         self.receive(kind, chunk.message_id.as_ref(), |message| {
             append_content(&mut message.content, &chunk.content);
             if chunk.meta.is_some() {
-                message.meta.clone_from(&chunk.meta);
+                message.chunk_meta.clone_from(&chunk.meta);
             }
         })
     }
@@ -152,42 +173,30 @@ impl Conversation {
         }
     }
 
-    fn unknown(&mut self, unknown: &Unknown) -> Option<usize> {
-        let kind = match unknown.tag() {
-            "user_message" => Some(MessageKind::User),
-            "agent_message" => Some(MessageKind::Agent),
-            "agent_thought" => Some(MessageKind::Thought),
-            _ => None,
-        };
-        match kind.zip(unknown.json().parse().ok()) {
-            Some((kind, whole)) => self.whole_message(kind, whole),
-            None => {
-                self.stats.unknown_updates += 1;
-                None
-            }
-        }
-    }
-
-    /// Replaces the content of a message. Empty content clears it, absent content leaves it.
-    fn whole_message(&mut self, kind: MessageKind, whole: WholeMessage) -> Option<usize> {
-        let WholeMessage { message_id: id, content, meta } = whole;
-        let known = self.indexes.get(&EntryKey::Message(kind, id.clone())).copied();
+    /// Replaces the content of a message. Empty content clears it, absent content leaves it. A message without content
+    /// does not become the current one.
+    fn whole_message(&mut self, kind: MessageKind, whole: &MessageUpdate) -> Option<usize> {
+        let MessageUpdate { message_id: id, content, meta } = whole;
+        let key = EntryKey::Message(kind, id.clone());
+        let known = self.indexes.get(&key).copied();
         let says = content.value().is_some_and(|content| !content.is_empty());
-        if known.is_none() && !says && content != Patch::Keep {
+        if known.is_none() && !says && *content != Patch::Keep {
             self.stats.unknown_clears += 1;
             return None;
         }
         let change = |message: &mut ConversationMessage| {
-            patch(&mut message.content, &content);
-            meta.apply(&mut message.meta);
+            patch(&mut message.content, content);
+            Meta::patch(&mut message.meta, meta.clone());
         };
-        match known {
-            Some(index) if !says => {
-                self.change_message(index, change);
-                Some(index)
-            }
-            _ => Some(self.receive(kind, Some(&id), change)),
+        if says {
+            return Some(self.receive(kind, Some(id), change));
         }
+        let index = known.unwrap_or_else(|| {
+            let message = ConversationMessage::new(kind, Some(id.clone()));
+            self.add(Some(key), ConversationEntry::Message(message))
+        });
+        self.change_message(index, change);
+        Some(index)
     }
 
     fn begin_tool_call(&mut self, call: &ToolCall) -> usize {
@@ -199,6 +208,33 @@ impl Conversation {
     fn update_tool_call(&mut self, update: &ToolCallUpdate) -> usize {
         let change = |known: &mut ToolCall| update.clone().apply_to(known);
         self.change_tool_call(&update.tool_call_id, change, || update.clone().into())
+    }
+
+    #[cfg(feature = "protocol-v2")]
+    fn append_to_tool_call(&mut self, chunk: &crate::ToolCallContentChunk) -> usize {
+        let id = &chunk.tool_call_id;
+        let begin = || ToolCall::new(id.clone(), id.as_str()).content([chunk.content.clone()]);
+        self.change_tool_call(id, |known| known.content.push(chunk.content.clone()), begin)
+    }
+
+    #[cfg(feature = "unstable")]
+    fn change_session_message(
+        &mut self,
+        id: &MessageId,
+        change: impl FnOnce(&mut super::InterSessionMessage),
+    ) -> usize {
+        let key = EntryKey::SessionMessage(id.clone());
+        let index = match self.indexes.get(&key) {
+            Some(index) => *index,
+            None => {
+                let message = super::InterSessionMessage::new(id.clone());
+                self.add(Some(key), ConversationEntry::SessionMessage(Box::new(message)))
+            }
+        };
+        if let Some(ConversationEntry::SessionMessage(message)) = self.entries.get_mut(index) {
+            change(message);
+        }
+        index
     }
 
     fn change_tool_call(
@@ -222,7 +258,7 @@ impl Conversation {
             compaction.status = update.status.clone();
             patch(&mut compaction.summary, &update.summary);
             update.error.clone().apply(&mut compaction.error);
-            update.meta.clone().apply(&mut compaction.meta);
+            Meta::patch(&mut compaction.meta, update.meta.clone());
         })
     }
 

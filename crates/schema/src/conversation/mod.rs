@@ -1,16 +1,30 @@
 //! The fold of session updates into a conversation.
 
+#[cfg(feature = "unstable")]
+mod children;
 mod entry;
 mod fold;
 mod open_calls;
 mod state;
+#[cfg(feature = "protocol-v2")]
+mod terminals;
 
 use std::collections::HashMap;
 
+#[cfg(feature = "unstable")]
+pub use self::children::{CHILD_SESSION_BYTES, CHILD_SESSIONS, ChildSession, SessionTree};
+#[cfg(feature = "unstable")]
+pub use self::entry::InterSessionMessage;
 pub use self::entry::{Compaction, ConversationEntry, ConversationMessage, MessageKind, append_content};
 use self::open_calls::OpenCalls;
 pub use self::open_calls::{OPEN_CALL_BYTES, OPEN_CALLS};
 pub use self::state::SessionState;
+#[cfg(feature = "unstable")]
+pub use self::state::{PLAN_BYTES, PLANS};
+#[cfg(feature = "protocol-v2")]
+use self::terminals::DisplayTerminals;
+#[cfg(feature = "protocol-v2")]
+pub use self::terminals::{DISPLAY_TERMINAL_BYTES, DISPLAY_TERMINALS, DisplayTerminal};
 use crate::{
     AvailableCommand, CompactionId, MessageId, Meta, Plan, SessionConfigOption, SessionModeId,
     SessionModeState, ToolCall, ToolCallId, ToolCallUpdate, UsageUpdate,
@@ -55,6 +69,10 @@ pub struct Conversation {
     open_calls: OpenCalls,
     state: SessionState,
     stats: ConversationStats,
+    #[cfg(feature = "unstable")]
+    children: SessionTree,
+    #[cfg(feature = "protocol-v2")]
+    terminals: DisplayTerminals,
 }
 
 /// The parts of a session that a [`Conversation`] keeps besides its [state](Conversation::state).
@@ -71,13 +89,14 @@ pub enum Retention {
     All,
 }
 
-/// Counters of ignored updates. They stay zero if the entries are not kept.
+/// Counters of ignored updates. If the entries are not kept, only child sessions are counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ConversationStats {
     /// Clears of a message that does not exist or has another kind.
     pub unknown_clears: u64,
-    /// Updates of a kind that this crate does not know.
+    /// Updates of a kind that this crate does not know, and updates that cannot be applied: output of a terminal that is not
+    /// base64, a child session that is its own ancestor, and a terminal or child session with a description that is too long.
     pub unknown_updates: u64,
 }
 
@@ -87,6 +106,8 @@ enum EntryKey {
     Message(MessageKind, MessageId),
     ToolCall(ToolCallId),
     Compaction(CompactionId),
+    #[cfg(feature = "unstable")]
+    SessionMessage(MessageId),
 }
 
 /// The targets of updates without an id.
@@ -196,16 +217,15 @@ impl Conversation {
     /// blank lines.
     #[must_use]
     pub fn agent_text(&self) -> String {
-        let mut texts: Vec<_> = self
-            .messages()
-            .rev()
-            .take_while(|message| message.kind != MessageKind::User)
-            .filter(|message| message.kind == MessageKind::Agent)
-            .map(ConversationMessage::text)
-            .filter(|text| !text.is_empty())
-            .collect();
-        texts.reverse();
-        texts.join("\n\n")
+        let own = |message: &&ConversationMessage| message.kind != MessageKind::User;
+        joined_texts(self.messages().rev().take_while(own))
+    }
+
+    /// Returns the text of all messages of the agent, separated by blank lines. Messages that the user sends during a turn
+    /// do not hide those before them.
+    #[must_use]
+    pub fn all_agent_text(&self) -> String {
+        joined_texts(self.messages().rev())
     }
 
     /// Returns the latest modes, options, commands, plan, usage and title.
@@ -262,6 +282,45 @@ impl Conversation {
         self.state.meta.as_ref()
     }
 
+    /// Returns the child sessions and their children. They are kept with every [`Retention`].
+    #[cfg(feature = "unstable")]
+    #[must_use]
+    pub fn children(&self) -> &SessionTree {
+        &self.children
+    }
+
+    /// Applies an update of the child session `child` to the [tree](Self::children). Only a `subagent_update`
+    /// changes it. The messages of a child belong into a conversation of their own.
+    #[cfg(feature = "unstable")]
+    pub fn apply_of_child(&mut self, child: &crate::SessionId, update: &crate::SessionUpdate) {
+        if let crate::SessionUpdate::SubagentUpdate(update) = update
+            && !self.children.apply(Some(child), update)
+        {
+            self.stats.unknown_updates += 1;
+        }
+    }
+
+    /// Returns the message between sessions with this id.
+    #[cfg(feature = "unstable")]
+    #[must_use]
+    pub fn session_message(&self, id: impl Into<MessageId>) -> Option<&InterSessionMessage> {
+        self.entry(&EntryKey::SessionMessage(id.into()))?.as_session_message()
+    }
+
+    /// Returns the terminal of the agent with this id, if the entries are kept. At most [`DISPLAY_TERMINALS`] are
+    /// kept, and the last [`DISPLAY_TERMINAL_BYTES`] of the output of each.
+    #[cfg(feature = "protocol-v2")]
+    #[must_use]
+    pub fn terminal(&self, id: impl Into<crate::TerminalId>) -> Option<&DisplayTerminal> {
+        self.terminals.get(&id.into())
+    }
+
+    /// Returns the terminals of the agent, the one updated last at the end.
+    #[cfg(feature = "protocol-v2")]
+    pub fn terminals(&self) -> impl Iterator<Item = &DisplayTerminal> {
+        self.terminals.iter()
+    }
+
     /// Returns the counters of ignored updates.
     #[must_use]
     pub fn stats(&self) -> ConversationStats {
@@ -271,4 +330,12 @@ impl Conversation {
     fn entry(&self, key: &EntryKey) -> Option<&ConversationEntry> {
         self.entries.get(*self.indexes.get(key)?)
     }
+}
+
+/// Returns the text of the agent's messages among these, the last of which comes first.
+fn joined_texts<'a>(last_first: impl Iterator<Item = &'a ConversationMessage>) -> String {
+    let of_agent = last_first.filter(|message| message.kind == MessageKind::Agent);
+    let mut texts: Vec<_> = of_agent.map(ConversationMessage::text).filter(|text| !text.is_empty()).collect();
+    texts.reverse();
+    texts.join("\n\n")
 }

@@ -68,6 +68,8 @@ impl OpenCalls {
                 self.change(&call.tool_call_id, Some(&call.status), &parts);
             }
             SessionUpdate::ToolCallUpdate(update) => {
+                #[cfg(feature = "protocol-v2")]
+                self.clear(&update.tool_call_id, update.cleared);
                 let parts = Parts {
                     title: update.title.as_ref(),
                     name: update.name.as_ref(),
@@ -78,7 +80,23 @@ impl OpenCalls {
                 };
                 self.change(&update.tool_call_id, update.status.as_ref(), &parts);
             }
+            #[cfg(feature = "protocol-v2")]
+            SessionUpdate::ToolCallContentChunk(chunk) => self.append(&chunk.tool_call_id, &chunk.content),
             _ => {}
+        }
+    }
+
+    /// Appends an item to the content of a call. Only the item is copied and measured.
+    #[cfg(feature = "protocol-v2")]
+    fn append(&mut self, id: &ToolCallId, content: &ToolCallContent) {
+        let mut open = self.remove(id).unwrap_or_else(|| OpenCall::new(id));
+        let Some(len) = serialized_len(content, OPEN_CALL_BYTES) else { return };
+        let known = open.call.content.get_or_insert_default();
+        // A comma, or the key with its brackets.
+        open.bytes += len + if known.is_empty() { "content".len() + 6 } else { 1 };
+        known.push(content.clone());
+        if open.bytes <= OPEN_CALL_BYTES {
+            self.keep(open);
         }
     }
 
@@ -86,7 +104,7 @@ impl OpenCalls {
     /// copy: an update may be as long as a frame. An update without parts begins no call.
     fn change(&mut self, id: &ToolCallId, status: Option<&ToolCallStatus>, parts: &Parts<'_>) {
         let known = self.remove(id);
-        let has_ended = matches!(status, Some(ToolCallStatus::Completed | ToolCallStatus::Failed));
+        let has_ended = status.is_some_and(ToolCallStatus::is_final);
         if has_ended || serialized_len(parts, OPEN_CALL_BYTES).is_none() {
             return;
         }
@@ -96,6 +114,27 @@ impl OpenCalls {
         if open.bytes > OPEN_CALL_BYTES {
             return;
         }
+        self.keep(open);
+    }
+
+    /// Removes the fields that an update of version 2 removes.
+    #[cfg(feature = "protocol-v2")]
+    fn clear(&mut self, id: &ToolCallId, cleared: crate::ClearedFields) {
+        if !cleared.name && !cleared.raw_input {
+            return;
+        }
+        let Some(mut open) = self.remove(id) else { return };
+        if cleared.name {
+            open.call.name = None;
+        }
+        if cleared.raw_input {
+            open.call.raw_input = None;
+        }
+        open.bytes = serialized_len(&open.call, usize::MAX).unwrap_or_default();
+        self.keep(open);
+    }
+
+    fn keep(&mut self, open: OpenCall) {
         self.bytes += open.bytes;
         self.calls.push_back(open);
         while self.calls.len() > OPEN_CALLS || self.bytes > OPEN_CALL_BYTES {
@@ -188,13 +227,17 @@ impl ToolCallUpdate {
             }
             adds
         }
+        #[cfg(feature = "protocol-v2")]
+        let (has_name, has_input) = (!self.cleared.name, !self.cleared.raw_input);
+        #[cfg(not(feature = "protocol-v2"))]
+        let (has_name, has_input) = (true, true);
         let added = [
             set(&mut self.title, &earlier.title),
-            set(&mut self.name, &earlier.name),
+            has_name && set(&mut self.name, &earlier.name),
             set(&mut self.kind, &earlier.kind),
             set(&mut self.content, &earlier.content),
             set(&mut self.locations, &earlier.locations),
-            set(&mut self.raw_input, &earlier.raw_input),
+            has_input && set(&mut self.raw_input, &earlier.raw_input),
         ];
         added.contains(&true)
     }
@@ -205,6 +248,27 @@ mod tests {
     use crate::{Conversation, Retention, ToolCall};
 
     use super::*;
+
+    #[cfg(feature = "protocol-v2")]
+    #[test]
+    fn a_cleared_field_does_not_come_back() {
+        let mut calls = OpenCalls::default();
+        let input = || ToolCallUpdate::new("c").name("read").raw_input(serde_json::json!({"path": "/a"}));
+        calls.apply(&input().into());
+        let mut request = ToolCallUpdate::new("c");
+        request.cleared.raw_input = true;
+        assert!(request.complete_from(calls.get(&"c".into()).unwrap()));
+        assert_eq!((request.name.as_deref(), &request.raw_input), (Some("read"), &None));
+        let mut cleared = ToolCallUpdate::new("c");
+        cleared.cleared.raw_input = true;
+        calls.apply(&cleared.into());
+        let mut request = ToolCallUpdate::new("c");
+        request.complete_from(calls.get(&"c".into()).unwrap());
+        assert_eq!((request.name.as_deref(), &request.raw_input), (Some("read"), &None));
+        let mut alone = OpenCalls::default();
+        alone.apply(&ToolCallUpdate::new("c").name("read").into());
+        assert_eq!(calls.bytes(), alone.bytes());
+    }
 
     #[test]
     fn the_calls_updated_last_are_kept_within_bounds() {
@@ -225,6 +289,57 @@ mod tests {
     }
 
     #[test]
+    fn the_limits_themselves_may_be_reached() {
+        let title = |calls: &mut OpenCalls, id: &str, bytes: usize| {
+            calls.apply(&ToolCallUpdate::new(id).title("x".repeat(bytes)).into());
+        };
+        let mut calls = OpenCalls::default();
+        for number in 0..=OPEN_CALLS {
+            title(&mut calls, &number.to_string(), 1);
+            assert_eq!(calls.calls.len(), (number + 1).min(OPEN_CALLS));
+        }
+        assert_eq!(["0", "1"].map(|id| calls.get(&id.into()).is_some()), [false, true]);
+
+        let mut calls = OpenCalls::default();
+        title(&mut calls, "a", OPEN_CALL_BYTES / 2);
+        title(&mut calls, "b", 1);
+        let rest = 1 + OPEN_CALL_BYTES - calls.bytes();
+        title(&mut calls, "b", rest);
+        assert_eq!((calls.calls.len(), calls.bytes()), (2, OPEN_CALL_BYTES));
+        title(&mut calls, "b", rest + 1);
+        assert_eq!(["a", "b"].map(|id| calls.get(&id.into()).is_some()), [false, true]);
+    }
+
+    /// A call whose parts are too long together is dropped, and evicts no other one.
+    #[test]
+    fn a_call_that_grows_over_the_limit_is_dropped() {
+        let mut calls = OpenCalls::default();
+        calls.apply(&ToolCallUpdate::new("grows").title("x".repeat(OPEN_CALL_BYTES / 2)).name("y").into());
+        let rest = 1 + OPEN_CALL_BYTES - calls.bytes();
+        calls.apply(&ToolCallUpdate::new("grows").name("y".repeat(rest)).into());
+        assert_eq!(calls.bytes(), OPEN_CALL_BYTES);
+        calls.apply(&ToolCallUpdate::new("grows").title("shorter").into());
+        calls.apply(&ToolCallUpdate::new("other").title("Read").into());
+        calls.apply(&ToolCallUpdate::new("grows").title("x".repeat(OPEN_CALL_BYTES / 2 + 1)).into());
+        assert_eq!(["grows", "other"].map(|id| calls.get(&id.into()).is_some()), [false, true]);
+    }
+
+    /// Parts that an announcement leaves out are gone. Those that an update leaves out stay.
+    #[test]
+    fn an_announcement_begins_the_call_anew() {
+        let mut calls = OpenCalls::default();
+        let named = ToolCallUpdate::new("a").name("fs").raw_input(serde_json::json!({ "path": "/a" }));
+        calls.apply(&named.into());
+        calls.apply(&ToolCallUpdate::new("a").title("Read").into());
+        let parts = |calls: &OpenCalls| {
+            calls.get(&"a".into()).map(|call| (call.name.is_some(), call.raw_input.is_some()))
+        };
+        assert_eq!(parts(&calls), Some((true, true)));
+        calls.apply(&ToolCall::new("a", "Read").into());
+        assert_eq!(parts(&calls), Some((false, false)));
+    }
+
+    #[test]
     fn a_call_is_open_until_it_ends_or_its_turn_ends() {
         let mut conversation = Conversation::retaining(Retention::OpenCalls);
         let id = ToolCallId::from("a");
@@ -234,14 +349,67 @@ mod tests {
         assert_eq!(conversation.open_call(&id).and_then(|call| call.title.as_deref()), Some("Read"));
         assert!(conversation.entries().is_empty());
 
-        let mut completed = ToolCallUpdate::new("a");
-        completed.status = Some(ToolCallStatus::Completed);
-        conversation.apply(&completed.into());
-        assert_eq!(conversation.open_call(&id), None);
+        for (status, is_open) in [
+            (ToolCallStatus::Pending, true),
+            (ToolCallStatus::InProgress, true),
+            (ToolCallStatus::Completed, false),
+            (ToolCallStatus::Failed, false),
+        ] {
+            conversation.apply(&begun);
+            conversation.apply(&ToolCallUpdate::new("a").status(status.clone()).into());
+            assert_eq!(conversation.open_call(&id).is_some(), is_open, "{status:?}");
+        }
 
         conversation.apply(&begun);
         conversation.end_turn();
         assert_eq!((conversation.open_call(&id), conversation.open_call_bytes()), (None, 0));
+    }
+
+    /// Each absent field is added, and no other one is changed.
+    #[test]
+    fn a_request_is_completed_from_what_came_before() {
+        let parts = |word: &str| {
+            let mut call = ToolCallUpdate::new("a")
+                .title(word)
+                .name(word)
+                .kind(if word == "old" { ToolKind::Read } else { ToolKind::Edit })
+                .content([ToolCallContent::from(word)])
+                .locations([ToolCallLocation::new(word)])
+                .raw_input(serde_json::json!(word));
+            call.status = (word == "old").then_some(ToolCallStatus::Pending);
+            call
+        };
+        let (old, new) = (parts("old"), parts("new"));
+        for part in 0..6 {
+            let without = |call: &ToolCallUpdate| {
+                let mut call = call.clone();
+                match part {
+                    0 => call.title = None,
+                    1 => call.name = None,
+                    2 => call.kind = None,
+                    3 => call.content = None,
+                    4 => call.locations = None,
+                    _ => call.raw_input = None,
+                }
+                call
+            };
+            let mut completed = without(&new);
+            assert!(completed.complete_from(&old), "part {part}");
+            assert_eq!(without(&completed), without(&new), "part {part}");
+            let is_old = [
+                completed.title == old.title,
+                completed.name == old.name,
+                completed.kind == old.kind,
+                completed.content == old.content,
+                completed.locations == old.locations,
+                completed.raw_input == old.raw_input,
+            ];
+            assert_eq!(is_old, std::array::from_fn(|field| field == part));
+            assert!(!without(&new).complete_from(&without(&old)), "neither has part {part}");
+        }
+        let mut whole = new.clone();
+        assert!(!whole.complete_from(&old));
+        assert_eq!(whole, new);
     }
 
     #[test]

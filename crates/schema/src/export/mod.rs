@@ -5,25 +5,31 @@ mod envelope;
 mod extension_schemas;
 pub mod random;
 mod registry;
+#[cfg(feature = "protocol-v2")]
+mod registry_v2;
+mod surface;
 mod work;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, generate::SchemaSettings};
 use serde_json::{Map, Value, json};
 
-use crate::{METHODS, MethodRow, MethodSide, ProtocolVersion};
+use crate::{MethodRow, MethodSide};
 
 pub use extension_schemas::{ExtensionSchema, extension_schemas};
 pub(crate) use registry::define;
 pub use registry::{Definition, definitions};
+pub use surface::Surface;
+pub(crate) use surface::has_feature;
 
 /// Returns the generated files: the path from the root of the repository, and the text.
 #[must_use]
 pub fn files() -> Vec<(String, String)> {
     let text = |value: &Value| format!("{value:#}\n");
-    let mut files = vec![
-        ("schema/v1/schema.json".to_owned(), text(&document())),
-        ("schema/v1/meta.json".to_owned(), text(&meta())),
-    ];
+    let mut files = Vec::new();
+    for surface in Surface::ALL {
+        files.push((format!("schema/{}.json", surface.file("schema")), text(&surface.document())));
+        files.push((format!("schema/{}.json", surface.file("meta")), text(&surface.meta())));
+    }
     for scheme in extension_schemas() {
         files.push((format!("schema/duologue/{}.json", scheme.name), text(&scheme.document())));
     }
@@ -33,37 +39,69 @@ pub fn files() -> Vec<(String, String)> {
     files
 }
 
-/// Returns the methods by side and variant name.
+/// The methods of a schema, by the side that handles them.
+struct Sides {
+    agent: Vec<MethodRow>,
+    client: Vec<MethodRow>,
+    protocol: Vec<MethodRow>,
+    proxy: Vec<MethodRow>,
+}
+
+/// Returns the methods of the stable version 1 by side and variant name.
 #[must_use]
 pub fn meta() -> Value {
-    let side = |rows: &[MethodRow]| -> Map<String, Value> {
+    Surface::V1.meta()
+}
+
+fn meta_of(surface: Surface) -> Value {
+    let by_name = |rows: &[MethodRow]| -> Map<String, Value> {
         rows.iter()
             .map(|row| (row.method.trim_start_matches("$/").replace('/', "_"), row.method.into()))
             .collect()
     };
-    let [agent, client, protocol] = METHODS.map(side);
-    json!({
-        "version": ProtocolVersion::LATEST,
-        "agentMethods": agent,
-        "clientMethods": client,
-        "protocolMethods": protocol,
-    })
+    let Sides { agent, client, protocol, proxy } = surface.sides();
+    let mut meta = json!({
+        "version": surface.version(),
+        "agentMethods": by_name(&agent),
+        "clientMethods": by_name(&client),
+        "protocolMethods": by_name(&protocol),
+    });
+    if !proxy.is_empty() {
+        meta["proxyMethods"] = by_name(&proxy).into();
+    }
+    meta
 }
 
-/// Returns the whole schema. Its root accepts the messages of both sides.
+/// Returns the schema of the stable version 1. Its root accepts the messages of both sides.
 #[must_use]
 pub fn document() -> Value {
-    let mut all = generated(&definitions(), METHODS.into_iter().flatten());
+    Surface::V1.document()
+}
+
+fn document_of(surface: Surface) -> Value {
+    let mut all = generated(&surface.definitions(), surface.methods().iter());
     refine(&mut all);
+    surface.refine(&mut all);
     mark_additions(&mut all);
-    let [agent, client, protocol] = METHODS;
-    for (sender, handled, answered) in [("Client", agent, client), ("Agent", client, agent)] {
+    let Sides { agent, client, protocol, proxy } = surface.sides();
+    let messages = [("Client", &agent, &client), ("Agent", &client, &agent), ("Proxy", &proxy, &proxy)];
+    let mut kinds = Vec::new();
+    for (sender, handled, answered) in messages {
+        if handled.is_empty() {
+            continue;
+        }
+        let is_proxy = sender == "Proxy";
+        let extension = |name: &'static str| (!is_proxy).then_some(name);
         let requests = handled.iter().filter(|row| row.result.is_some()).map(|row| row.params);
         let notifications = handled.iter().filter(|row| row.result.is_none()).map(|row| row.params);
         let results = answered.iter().filter_map(|row| row.result);
-        all.insert(format!("{sender}Request"), envelope(Some("id"), requests.chain(["ExtRequest"])));
-        all.insert(format!("{sender}Notification"), envelope(None, notifications.chain(["ExtNotification"])));
-        all.insert(format!("{sender}Response"), response(results.chain(["ExtResponse"])));
+        all.insert(format!("{sender}Request"), envelope(Some("id"), requests.chain(extension("ExtRequest"))));
+        all.insert(
+            format!("{sender}Notification"),
+            envelope(None, notifications.chain(extension("ExtNotification"))),
+        );
+        all.insert(format!("{sender}Response"), response(results.chain(extension("ExtResponse"))));
+        kinds.push(sender);
     }
     let message = |kind: &str| {
         let refs = ["Request", "Response", "Notification"].map(|part| reference(&format!("{kind}{part}")));
@@ -73,10 +111,12 @@ pub fn document() -> Value {
     both["title"] = "ProtocolLevel".into();
     both["properties"]["jsonrpc"] = jsonrpc()["jsonrpc"].take();
     both["required"] = json!(["jsonrpc", "method"]);
+    kinds.sort_unstable();
+    let any_of: Vec<Value> = kinds.into_iter().map(message).chain([both]).collect();
     json!({
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "title": "Agent Client Protocol, version 1, with the additions of Duologue",
-        "anyOf": [message("Agent"), message("Client"), both],
+        "title": surface.title(),
+        "anyOf": any_of,
         "$defs": all,
     })
 }
@@ -296,11 +336,11 @@ pub(crate) fn names(doc: &str, open: bool, names: &[(&str, &str)]) -> Schema {
 }
 
 /// Returns the schema of a union. Each variant has an optional tag, a description and a payload.
-pub(crate) fn tagged<const N: usize>(
+pub(crate) fn tagged(
     doc: &str,
     tag: &str,
     open: bool,
-    variants: [(Option<&str>, &str, Option<Schema>); N],
+    variants: Vec<(Option<&str>, &str, Option<Schema>)>,
 ) -> Schema {
     let tagged = |name: &str| {
         json!({
@@ -310,11 +350,15 @@ pub(crate) fn tagged<const N: usize>(
         })
     };
     let known: Vec<Value> = variants.iter().filter_map(|(name, ..)| name.map(tagged)).collect();
-    let any = open || known.len() < N;
+    let any = open || known.len() < variants.len();
     let mut all: Vec<Value> = variants
         .into_iter()
         .map(|(name, doc, payload)| {
-            let mut variant = name.map_or_else(|| json!({}), tagged);
+            let mut variant = match (name, &payload) {
+                (Some(name), _) => tagged(name),
+                (None, Some(_)) => json!({}),
+                (None, None) => json!({ "type": "object", "properties": { tag: { "type": "null" } } }),
+            };
             variant["description"] = doc.into();
             if let Some(payload) = payload {
                 variant["allOf"] = json!([payload]);
@@ -351,7 +395,7 @@ pub(crate) fn anything(doc: &str) -> Schema {
 }
 
 /// Returns the schema of a union without a tag.
-pub(crate) fn any_of<const N: usize>(doc: &str, variants: [Schema; N]) -> Schema {
+pub(crate) fn any_of(doc: &str, variants: impl IntoIterator<Item = Schema>) -> Schema {
     let variants: Vec<Value> = variants.into_iter().map(Schema::to_value).collect();
     object([("description", doc.into()), ("anyOf", variants.into())])
 }

@@ -52,7 +52,12 @@ impl<'a> RandomValues<'a> {
         for key in ["anyOf", "oneOf"] {
             if let Some(variants) = schema[key].as_array() {
                 let variant = self.pick(variants).clone();
-                made = merge(self.value(&variant, depth), made);
+                let variant = self.value(&variant, depth);
+                // The tag of the variant wins over the any tag of the object.
+                made = match made {
+                    Some(under @ Value::Object(_)) if variant.is_object() => merge(under, Some(variant)),
+                    _ => Some(variant),
+                };
             }
         }
         match made {
@@ -73,10 +78,23 @@ impl<'a> RandomValues<'a> {
             "null" => Value::Null,
             "boolean" => (self.below(2) == 0).into(),
             "string" => self.text(schema["minLength"].as_u64().unwrap_or(0) > 0).into(),
-            "integer" => self.integer(schema["format"].as_str().unwrap_or("int32")),
-            "number" => json!((self.below(4000) as f64 - 2000.0) / 4.0),
+            "integer" => {
+                let value = self.integer(schema["format"].as_str().unwrap_or("int32"));
+                match (&schema["minimum"], value.as_i64()) {
+                    (Value::Number(least), Some(value)) => value.max(least.as_i64().unwrap_or(value)).into(),
+                    _ => value,
+                }
+            }
+            "number" => {
+                let value = (self.below(4000) as f64 - 2000.0) / 4.0;
+                match (schema["minimum"].as_f64(), schema["maximum"].as_f64()) {
+                    (Some(least), Some(most)) => json!(value.clamp(least, most)),
+                    _ => json!(value),
+                }
+            }
             "array" => {
-                let length = self.below(if depth > 6 { 1 } else { 4 });
+                let least = schema["minItems"].as_u64().unwrap_or(0) as usize;
+                let length = self.below(if depth > 6 { 1 } else { 4 }).max(least);
                 (0..length).map(|_| self.value(&schema["items"], depth + 1)).collect()
             }
             _ => self.object(schema, depth).into(),
@@ -185,6 +203,8 @@ fn droppable(value: &Value) -> bool {
         Value::Array(items) => items.is_empty(),
         Value::Object(members) => members.values().all(droppable),
         Value::String(text) => text == "other" || text == "pending",
-        _ => false,
+        // A size over 63 bits reads as absent.
+        Value::Number(number) => number.as_u64().is_some_and(|number| i64::try_from(number).is_err()),
+        Value::Bool(true) => false,
     }
 }

@@ -30,6 +30,16 @@ impl Definition {
             },
         }
     }
+
+    pub(super) fn envelope(name: &'static str, round_trip: fn(&str) -> Result<String, String>) -> Self {
+        Definition { name: Cow::Borrowed(name), round_trip, register: |_| {} }
+    }
+
+    /// Creates the definition of a type that the exported schema has under another name, or in place.
+    #[cfg(feature = "protocol-v2")]
+    pub(super) fn alias<T: Serialize + DeserializeOwned>(name: &'static str) -> Self {
+        Definition::envelope(name, round_trip::<T>)
+    }
 }
 
 /// The definitions of the listed types.
@@ -40,7 +50,30 @@ macro_rules! define {
 }
 pub(crate) use define;
 
-/// Returns every definition of the schema.
+/// The definitions of the messages that carry params and results.
+macro_rules! envelopes {
+    (@ AgentResponse) => { envelopes!(@response AgentResponse) };
+    (@ ClientResponse) => { envelopes!(@response ClientResponse) };
+    (@ ProxyResponse) => { envelopes!(@response ProxyResponse) };
+    (@response $name:ident) => {
+        $crate::export::Definition::envelope(
+            stringify!($name),
+            $crate::export::registry::round_trip::<$crate::export::registry::AnyResponse>,
+        )
+    };
+    (@ $name:ident) => {
+        $crate::export::Definition::envelope(stringify!($name), |text| {
+            $crate::export::registry::message(text, $name::decode)
+        })
+    };
+    ($($name:ident),* $(,)?) => {
+        [$(envelopes!(@ $name)),*]
+    };
+}
+#[cfg(feature = "protocol-v2")]
+pub(super) use envelopes;
+
+/// Returns every definition of the stable version 1.
 #[must_use]
 pub fn definitions() -> Vec<Definition> {
     let mut all = define! {
@@ -84,26 +117,82 @@ pub fn definitions() -> Vec<Definition> {
         WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
         WriteTextFileResponse,
     };
-    let envelope = |name, round_trip| Definition { name: Cow::Borrowed(name), round_trip, register: |_| {} };
-    let envelopes = [
-        envelope("AgentNotification", |text| message(text, AgentNotification::decode)),
-        envelope("AgentRequest", |text| message(text, AgentRequest::decode)),
-        envelope("AgentResponse", round_trip::<AnyResponse>),
-        envelope("ClientNotification", |text| message(text, ClientNotification::decode)),
-        envelope("ClientRequest", |text| message(text, ClientRequest::decode)),
-        envelope("ClientResponse", round_trip::<AnyResponse>),
-    ];
-    all.extend(envelopes);
+    all.extend(envelopes! { AgentNotification, AgentRequest, AgentResponse, ClientNotification, ClientRequest, ClientResponse });
     all
 }
 
-fn round_trip<T: Serialize + DeserializeOwned>(text: &str) -> Result<String, String> {
+/// Returns every definition of version 1 with its unstable part.
+#[cfg(feature = "unstable")]
+pub(super) fn unstable_definitions() -> Vec<Definition> {
+    fn request(text: &str) -> Result<String, String> {
+        message(text, |method, params| {
+            let unstable = UnstableClientRequest::decode(method, params).map(to_json);
+            unstable.or_else(|| ClientRequest::decode(method, params).map(to_json))
+        })
+    }
+    fn reverse_request(text: &str) -> Result<String, String> {
+        message(text, |method, params| {
+            let unstable = UnstableAgentRequest::decode(method, params).map(to_json);
+            unstable.or_else(|| AgentRequest::decode(method, params).map(to_json))
+        })
+    }
+    fn notification(text: &str) -> Result<String, String> {
+        message(text, |method, params| {
+            let unstable = UnstableClientNotification::decode(method, params).map(to_json);
+            unstable.or_else(|| ClientNotification::decode(method, params).map(to_json))
+        })
+    }
+    fn update(text: &str) -> Result<String, String> {
+        message(text, |method, params| {
+            let unstable = UnstableAgentNotification::decode(method, params).map(to_json);
+            unstable.or_else(|| AgentNotification::decode(method, params).map(to_json))
+        })
+    }
+    let mut more = define! {
+        ArchiveSessionRequest, ArchiveSessionResponse, AuthAccount, AuthState, AuthStatusCapabilities,
+        AuthStatusRequest, AuthStatusResponse, AuthStatusUpdateNotification, DisableProviderRequest,
+        DisableProviderResponse, ErrorStopReason, ForkSessionRequest, ForkSessionResponse,
+        IdleStateUpdate, InitializeProxyRequest, InitializeProxyResponse, ListProvidersRequest,
+        ListProvidersResponse, LlmProtocol, McpError, McpFailure, McpRequestId, McpServerAcp,
+        McpServerAcpId, McpSuccess, MessageMcpNotification, MessageMcpRequest, MessageMcpResponse,
+        PlanCapabilities, PlanFile, PlanId, PlanItems, PlanMarkdown, PlanRemoved, PlanUpdate,
+        PlanUpdateContent, ProviderCurrentConfig, ProviderId, ProviderInfo, ProvidersCapabilities,
+        ProxySuccessorNotification, ProxySuccessorRequest, ProxySuccessorResponse,
+        RequiresActionStateUpdate, RunningStateUpdate, SessionArchiveCapabilities,
+        SessionArchiveFilter, SessionCancelCapabilities, SessionForkCapabilities, SessionMessage,
+        SessionMessageChunk, SessionStatus, SessionStatusCapabilities, SessionStatusRequest,
+        SessionStatusResponse, SessionSystemPromptCapabilities, SessionSystemPromptModeCapabilities,
+        SessionSystemPromptOverrideCapabilities, SessionTitleCapabilities, SetProviderRequest,
+        SetProviderResponse, SetSessionTitleRequest, SetSessionTitleResponse, StateUpdate,
+        SubagentCapabilities, SubagentSessionCapabilities, SubagentUpdate, SystemPrompt,
+        SystemPromptMode, UnarchiveSessionRequest, UnarchiveSessionResponse, UnknownStateUpdate,
+        Usage,
+    };
+    more.extend([
+        Definition::envelope("AgentNotification", update),
+        Definition::envelope("AgentRequest", reverse_request),
+        Definition::envelope("ClientNotification", notification),
+        Definition::envelope("ClientRequest", request),
+    ]);
+    more.extend(envelopes! { ProxyNotification, ProxyRequest, ProxyResponse });
+    let mut all = definitions();
+    all.retain(|known| more.iter().all(|definition| definition.name != known.name));
+    all.extend(more);
+    all
+}
+
+#[cfg(feature = "unstable")]
+fn to_json<T: Serialize>(params: Result<T, Error>) -> Result<Json, Error> {
+    params.and_then(|params| Json::new(&params).map_err(|error| Error::internal(error.to_string())))
+}
+
+pub(super) fn round_trip<T: Serialize + DeserializeOwned>(text: &str) -> Result<String, String> {
     let value: T = serde_json::from_str(text).map_err(|error| error.to_string())?;
     serde_json::to_string(&value).map_err(|error| error.to_string())
 }
 
 /// Decodes and encodes a request or a notification. The params of an unknown method stay unchanged.
-fn message<T: Serialize>(
+pub(super) fn message<T: Serialize>(
     text: &str,
     decode: impl Fn(&str, Option<&RawValue>) -> Option<Result<T, Error>>,
 ) -> Result<String, String> {
@@ -132,7 +221,7 @@ fn message<T: Serialize>(
 
 /// A response. The type of its result depends on the request.
 #[derive(Serialize, Deserialize)]
-struct AnyResponse {
+pub(super) struct AnyResponse {
     id: RequestId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     result: Option<Json>,

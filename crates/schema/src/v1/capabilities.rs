@@ -24,6 +24,14 @@ pub struct ClientCapabilities {
     /// The elicitations that the client can show to the user.
     #[wire(lenient)]
     pub elicitation: Option<ElicitationCapabilities>,
+    /// Present if the client shows child sessions.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub subagents: Option<crate::SubagentCapabilities>,
+    /// Present if the client shows several plans.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub plan: Option<crate::PlanCapabilities>,
 }
 
 /// The file methods that a client handles.
@@ -159,6 +167,10 @@ pub struct AgentCapabilities {
     /// The authentication methods that the agent handles.
     #[wire(default, lenient)]
     pub auth: AgentAuthCapabilities,
+    /// Present if the agent handles the `providers/*` methods.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub providers: Option<crate::ProvidersCapabilities>,
 }
 
 /// The content that a prompt may contain besides text and resource links.
@@ -184,6 +196,10 @@ pub struct McpCapabilities {
     /// True if the agent supports server-sent events.
     #[wire(default, lenient)]
     pub sse: bool,
+    /// True if the agent reaches servers of its peer through `mcp/message`.
+    #[cfg(feature = "unstable")]
+    #[wire(default, lenient)]
+    pub acp: bool,
 }
 
 /// The optional session methods that an agent handles.
@@ -204,6 +220,26 @@ pub struct SessionCapabilities {
     /// Present if the agent handles `session/close`.
     #[wire(lenient)]
     pub close: Option<SessionCloseCapabilities>,
+    /// Present if the agent reads the field `systemPrompt`.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub system_prompt: Option<crate::SessionSystemPromptCapabilities>,
+    /// Present if the agent handles `session/fork`.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub fork: Option<crate::SessionForkCapabilities>,
+    /// Present if the agent handles `session/archive` and `session/unarchive`.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub archive: Option<crate::SessionArchiveCapabilities>,
+    /// Present if the agent handles `session/status`.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub status: Option<crate::SessionStatusCapabilities>,
+    /// Present if the agent handles `session/set_title`.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub title: Option<crate::SessionTitleCapabilities>,
 }
 
 /// The capability to handle `session/list`.
@@ -232,6 +268,10 @@ pub struct AgentAuthCapabilities {
     /// Present if the agent handles `logout`.
     #[wire(lenient)]
     pub logout: Option<LogoutCapabilities>,
+    /// Present if the agent handles `auth/status`.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub status: Option<crate::AuthStatusCapabilities>,
 }
 
 /// The capability to handle `logout`.

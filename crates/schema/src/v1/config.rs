@@ -9,7 +9,9 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::value::RawValue;
 
 use crate::wire::{WriteFields, schema_of};
-use crate::{SessionConfigGroupId, SessionConfigId, SessionConfigValueId, SessionId};
+use crate::{
+    SessionConfigGroupId, SessionConfigId, SessionConfigValueId, SessionId, SessionMode, SessionModeState,
+};
 
 /// A setting of a session, with its current value.
 #[wire]
@@ -43,6 +45,18 @@ impl SessionConfigOption {
     /// Creates a boolean option. Only for clients with `session.configOptions.boolean`.
     pub fn boolean(id: impl Into<SessionConfigId>, name: impl Into<String>, current_value: bool) -> Self {
         Self::new(id, name, SessionConfigBoolean::new(current_value))
+    }
+
+    /// Returns the values as modes. `None` for an option without a list of values.
+    #[must_use]
+    pub fn to_modes(&self) -> Option<SessionModeState> {
+        let SessionConfigKind::Select(select) = &self.kind else { return None };
+        let modes = select.options.values().map(|value| {
+            let mut mode = SessionMode::new(value.value.as_str(), value.name.as_str());
+            mode.description.clone_from(&value.description);
+            mode
+        });
+        Some(SessionModeState::new(select.current_value.as_str(), modes.collect::<Vec<_>>()))
     }
 }
 

@@ -170,6 +170,10 @@ pub struct ResourceLink {
     /// The size in bytes.
     #[wire(lenient)]
     pub size: Option<i64>,
+    /// Icons of the resource. Only version 2 has them, but they are written in version 1 too.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(skip_invalid)]
+    pub icons: Option<Vec<crate::v2::Icon>>,
     /// Hints for the receiver.
     #[wire(lenient)]
     pub annotations: Option<Box<Annotations>>,

@@ -35,13 +35,23 @@ impl ElicitationMode {
     /// Returns the session that the elicitation belongs to, if it belongs to one.
     #[must_use]
     pub fn session_id(&self) -> Option<&SessionId> {
+        self.session_scope().map(|scope| &scope.session_id)
+    }
+
+    /// Returns the tool call that the elicitation belongs to, if it belongs to one.
+    #[must_use]
+    pub fn tool_call_id(&self) -> Option<&ToolCallId> {
+        self.session_scope()?.tool_call_id.as_ref()
+    }
+
+    fn session_scope(&self) -> Option<&ElicitationSessionScope> {
         let scope = match self {
             Self::Form(form) => &form.scope,
             Self::Url(url) => &url.scope,
             Self::Unknown(_) => return None,
         };
         match scope {
-            ElicitationScope::Session(scope) => Some(&scope.session_id),
+            ElicitationScope::Session(scope) => Some(scope),
             ElicitationScope::Request(_) => None,
         }
     }
@@ -229,6 +239,9 @@ pub enum ElicitationContentValue {
     Boolean(bool),
     /// Several of the choices.
     StringArray(Vec<String>),
+    /// Any other value. Only version 2 has it.
+    #[cfg(feature = "protocol-v2")]
+    Other(serde_json::Value),
 }
 
 macro_rules! values {
@@ -251,13 +264,16 @@ values! {
 }
 
 schema_of!(ElicitationContentValue, "ElicitationContentValue", |generator| {
-    let variants = [
+    let mut variants = vec![
         generator.subschema_for::<String>(),
         generator.subschema_for::<i64>(),
         generator.subschema_for::<f64>(),
         generator.subschema_for::<bool>(),
         generator.subschema_for::<Vec<String>>(),
     ];
+    if cfg!(feature = "protocol-v2") && crate::export::has_feature("protocol-v2") {
+        variants.push(schemars::json_schema!({}));
+    }
     crate::export::any_of("The value of a field of a form.", variants)
 });
 

@@ -320,5 +320,7 @@ mod tests {
         let fields: FormFields = serde_json::from_str(repeated).unwrap();
         assert_eq!(fields.names().collect::<Vec<_>>(), ["z", "a"]);
         assert!(matches!(fields.get("z"), Some(ElicitationPropertySchema::Number(_))));
+        let fields = FormFields::from([("za", BooleanPropertySchema::new().into())]);
+        assert_eq!((fields.get("z"), fields.get("zab"), fields.get("za").is_some()), (None, None, true));
     }
 }

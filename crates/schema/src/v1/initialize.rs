@@ -16,6 +16,9 @@ pub struct ProtocolVersion(pub u16);
 impl ProtocolVersion {
     /// Version 1.
     pub const V1: Self = ProtocolVersion(1);
+    /// Version 2, a draft.
+    #[cfg(feature = "protocol-v2")]
+    pub const V2: Self = ProtocolVersion(2);
     /// The newest version that this crate supports.
     pub const LATEST: Self = ProtocolVersion::V1;
 }

@@ -16,6 +16,9 @@ pub enum McpServer {
     Http(Box<McpServerHttp>),
     /// Server-sent events. Requires `mcpCapabilities.sse` of the agent.
     Sse(Box<McpServerSse>),
+    /// A server that the client provides on this connection. Requires `mcpCapabilities.acp` of the agent.
+    #[cfg(feature = "unstable")]
+    Acp(Box<crate::McpServerAcp>),
     /// A program that the agent runs. Every agent supports it.
     #[wire(untagged, alias = "stdio")]
     Stdio(Box<McpServerStdio>),
@@ -28,6 +31,8 @@ impl McpServer {
         match self {
             McpServer::Http(server) => Some(Cow::Borrowed(&server.name)),
             McpServer::Sse(server) => Some(Cow::Borrowed(&server.name)),
+            #[cfg(feature = "unstable")]
+            McpServer::Acp(server) => Some(Cow::Borrowed(&server.name)),
             McpServer::Stdio(server) => Some(Cow::Borrowed(&server.name)),
             McpServer::Unknown(unknown) => unknown.text("name").map(Cow::Owned),
         }

@@ -1,10 +1,10 @@
 //! The one table of methods, with the types of their params and results.
 
-use serde::de::{Deserialize, DeserializeOwned, Deserializer};
+use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::*;
-use crate::{Error, Notification, Request};
+use crate::{Error, Notification};
 
 /// The side that handles a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,40 +33,54 @@ pub struct MethodRow {
     pub side: MethodSide,
 }
 
+/// Declares the methods that one side handles. Those in the braces after `with` have their traits from another table.
 macro_rules! methods {
     (
-        $side:ident, $rows:ident;
+        $side:ident, $(#[$rows_doc:meta])* $rows_vis:vis $rows:ident;
         $(#[$response_doc:meta])* $responses:ident;
-        $(#[$request_doc:meta])* $requests:ident { $($method:literal $request:ident($params:ident) -> $result:ident,)* }
-        $(#[$notification_doc:meta])* $notifications:ident { $($name:literal $notification:ident($event:ident),)* }
+        $(#[$request_doc:meta])* $requests:ident {
+            $($method:literal $request:ident($params:ident) -> $result:ident,)*
+        } with {
+            $($other_method:literal $other_request:ident($other_params:ident) -> $other_result:ident,)*
+        }
+        $(#[$notification_doc:meta])* $notifications:ident {
+            $($name:literal $notification:ident($event:ident),)*
+        } with {
+            $($other_name:literal $other_notification:ident($other_event:ident),)*
+        }
     ) => {
-        $(impl Request for $params {
+        $(impl $crate::Request for $params {
             const METHOD: &'static str = $method;
             type Result = $result;
         })*
-        $(impl Notification for $event {
+        $(impl $crate::Notification for $event {
             const METHOD: &'static str = $name;
         })*
-        methods! { @enum $(#[$request_doc])* $requests { $($method $request($params),)* } }
-        methods! { @enum $(#[$notification_doc])* $notifications { $($name $notification($event),)* } }
-        methods! { @enum $(#[$response_doc])* $responses { $($method $request($result),)* } }
-        methods! { @decode $requests { $($method $request,)* } }
-        methods! { @decode $notifications { $($name $notification,)* } }
-        const $rows: &[MethodRow] = &[
-            $(MethodRow {
-                method: $method,
-                name: stringify!($request),
-                params: stringify!($params),
-                result: Some(stringify!($result)),
-                side: MethodSide::$side,
-            },)*
-            $(MethodRow {
-                method: $name,
-                name: stringify!($notification),
-                params: stringify!($event),
-                result: None,
-                side: MethodSide::$side,
-            },)*
+        $crate::v1::methods! { @enum $(#[$request_doc])* $requests {
+            $($method $request($params),)* $($other_method $other_request($other_params),)*
+        } }
+        $crate::v1::methods! { @enum $(#[$notification_doc])* $notifications {
+            $($name $notification($event),)* $($other_name $other_notification($other_event),)*
+        } }
+        $crate::v1::methods! { @enum $(#[$response_doc])* $responses {
+            $($method $request($result),)* $($other_method $other_request($other_result),)*
+        } }
+        $crate::v1::methods! { @decode $requests {
+            $($method $request,)* $($other_method $other_request,)*
+        } }
+        $crate::v1::methods! { @decode $notifications {
+            $($name $notification,)* $($other_name $other_notification,)*
+        } }
+        $(#[$rows_doc])*
+        $rows_vis const $rows: &[$crate::MethodRow] = &[
+            $($crate::v1::row($method, stringify!($request), stringify!($params), Some(stringify!($result)),
+                $crate::MethodSide::$side),)*
+            $($crate::v1::row($other_method, stringify!($other_request), stringify!($other_params),
+                Some(stringify!($other_result)), $crate::MethodSide::$side),)*
+            $($crate::v1::row($name, stringify!($notification), stringify!($event), None,
+                $crate::MethodSide::$side),)*
+            $($crate::v1::row($other_name, stringify!($other_notification), stringify!($other_event), None,
+                $crate::MethodSide::$side),)*
         ];
     };
     (@enum $(#[$doc:meta])* $enum:ident { $($method:literal $variant:ident($params:ident),)* }) => {
@@ -83,9 +97,12 @@ macro_rules! methods {
             ///
             /// The error is that of the source and may quote its input. Show it in a local tool, but
             /// never send it to a peer.
-            pub fn read<'de, D: Deserializer<'de>>(method: &str, source: D) -> Option<Result<Self, D::Error>> {
+            pub fn read<'de, D: serde::Deserializer<'de>>(
+                method: &str,
+                source: D,
+            ) -> Option<Result<Self, D::Error>> {
                 match method {
-                    $($method => Some(Deserialize::deserialize(source).map(Self::$variant)),)*
+                    $($method => Some(serde::Deserialize::deserialize(source).map(Self::$variant)),)*
                     _ => None,
                 }
             }
@@ -119,14 +136,29 @@ macro_rules! methods {
             /// Reads the params of `method`. Returns `None` for an unknown method. Absent params and
             /// `null` read as `{}`.
             #[must_use]
-            pub fn decode(method: &str, params: Option<&RawValue>) -> Option<Result<Self, Error>> {
+            pub fn decode(
+                method: &str,
+                params: Option<&serde_json::value::RawValue>,
+            ) -> Option<Result<Self, $crate::Error>> {
                 match method {
-                    $($method => Some(decode($method, params).map(Self::$variant)),)*
+                    $($method => Some($crate::v1::decode($method, params).map(Self::$variant)),)*
                     _ => None,
                 }
             }
         }
     };
+}
+pub(crate) use methods;
+
+/// Creates a row of the table.
+pub(crate) const fn row(
+    method: &'static str,
+    name: &'static str,
+    params: &'static str,
+    result: Option<&'static str>,
+    side: MethodSide,
+) -> MethodRow {
+    MethodRow { method, name, params, result, side }
 }
 
 methods! {
@@ -148,11 +180,11 @@ methods! {
         "session/set_config_option"
             SetSessionConfigOption(SetSessionConfigOptionRequest) -> SetSessionConfigOptionResponse,
         "session/prompt" Prompt(PromptRequest) -> PromptResponse,
-    }
+    } with {}
     /// A notification that a client sends to an agent.
     ClientNotification {
         "session/cancel" Cancel(CancelNotification),
-    }
+    } with {}
 }
 
 methods! {
@@ -172,25 +204,25 @@ methods! {
             WaitForTerminalExit(WaitForTerminalExitRequest) -> WaitForTerminalExitResponse,
         "terminal/kill" KillTerminal(KillTerminalRequest) -> KillTerminalResponse,
         "elicitation/create" CreateElicitation(CreateElicitationRequest) -> CreateElicitationResponse,
-    }
+    } with {}
     /// A notification that an agent sends to a client.
     AgentNotification {
         "session/update" SessionUpdate(SessionNotification),
         "elicitation/complete" CompleteElicitation(CompleteElicitationNotification),
-    }
+    } with {}
 }
 
 impl Notification for CancelRequestNotification {
     const METHOD: &'static str = "$/cancel_request";
 }
 
-const PROTOCOL_METHODS: &[MethodRow] = &[MethodRow {
-    method: <CancelRequestNotification as Notification>::METHOD,
-    name: "CancelRequest",
-    params: "CancelRequestNotification",
-    result: None,
-    side: MethodSide::Protocol,
-}];
+const PROTOCOL_METHODS: &[MethodRow] = &[row(
+    <CancelRequestNotification as Notification>::METHOD,
+    "CancelRequest",
+    "CancelRequestNotification",
+    None,
+    MethodSide::Protocol,
+)];
 
 /// Every method, by the side that handles it.
 pub const METHODS: [&[MethodRow]; 3] = [AGENT_METHODS, CLIENT_METHODS, PROTOCOL_METHODS];

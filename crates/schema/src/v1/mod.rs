@@ -37,6 +37,7 @@ pub use fs::*;
 pub use initialize::*;
 pub use mcp::*;
 pub use methods::*;
+pub(crate) use methods::{decode, methods, row};
 pub use mode::*;
 pub use offered::*;
 pub use permission::*;

@@ -121,3 +121,71 @@ impl SessionConfigOption {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{SessionConfigSelectGroup, SessionConfigSelectOption};
+
+    fn error(result: Result<(), NotOffered>) -> String {
+        result.expect_err("not offered").to_string()
+    }
+
+    #[test]
+    fn an_option_has_its_values_alone() {
+        let values = |ids: &[&str]| -> Vec<_> {
+            ids.iter().map(|id| SessionConfigSelectOption::new(*id, *id)).collect()
+        };
+        let groups = vec![SessionConfigSelectGroup::new("g", "G", values(&["x", "y"]))];
+        let options = [
+            SessionConfigOption::boolean("fast", "Fast", true),
+            SessionConfigOption::select("model", "Model", "small", values(&["small", "large"])),
+            SessionConfigOption::select("theme", "Theme", "x", groups),
+        ];
+        let check = |id: &str, value: SessionConfigOptionValue| {
+            SessionConfigOption::check(&options, &SessionConfigId::from(id), &value)
+        };
+        let text = |value: &str| SessionConfigOptionValue::ValueId(value.into());
+        for (id, value) in [
+            ("fast", SessionConfigOptionValue::Boolean(false)),
+            ("model", text("large")),
+            ("theme", text("y")),
+        ] {
+            assert_eq!(check(id, value), Ok(()), "{id}");
+        }
+        for (id, value, expected) in [
+            ("fas", text("x"), "the session has no config option fas; it has fast, model, theme"),
+            ("fast", text("yes"), "the config option fast has no value yes; it has true, false"),
+            ("model", text("larg"), "the config option model has no value larg; it has small, large"),
+            ("model", text("x"), "the config option model has no value x; it has small, large"),
+            (
+                "theme",
+                SessionConfigOptionValue::Boolean(true),
+                "the config option theme has no value true; it has x, y",
+            ),
+        ] {
+            assert_eq!(error(check(id, value)), expected);
+        }
+    }
+
+    /// Ids come from a peer. The message quotes the beginnings of the first ones, escaped.
+    #[test]
+    fn a_message_is_short_and_printable() {
+        let modes = |ids: Vec<String>| {
+            let modes = ids.into_iter().map(|id| crate::SessionMode::new(id, "Mode")).collect::<Vec<_>>();
+            SessionModeState::new("m0", modes)
+        };
+        let names = |count: usize| (0..count).map(|number| format!("m{number}")).collect::<Vec<_>>();
+        let none = error(modes(Vec::new()).check(&"a".into()));
+        assert_eq!(none, "the session has no mode a; it has none");
+        let twenty = names(20);
+        let expected = |rest| format!("the session has no mode a; it has {}{rest}", twenty.join(", "));
+        assert_eq!(error(modes(names(20)).check(&"a".into())), expected(""));
+        assert_eq!(error(modes(names(21)).check(&"a".into())), expected(", …"));
+        let long = error(modes(vec!["x".repeat(200)]).check(&"\u{1b}é".repeat(100).as_str().into()));
+        assert_eq!(
+            long,
+            format!("the session has no mode {}; it has {}", "\\u{1b}é".repeat(60), "x".repeat(120))
+        );
+    }
+}

@@ -15,6 +15,10 @@ pub struct RequestPermissionRequest {
     pub tool_call: ToolCallUpdate,
     /// The options to choose from.
     pub options: Vec<PermissionOption>,
+    /// The text and the subject of the question, from an agent of version 2.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(local)]
+    pub question: Option<Box<crate::v2::PermissionQuestion>>,
 }
 
 impl RequestPermissionRequest {

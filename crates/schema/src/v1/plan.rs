@@ -43,4 +43,7 @@ pub enum PlanEntryStatus {
     InProgress,
     /// The step is complete.
     Completed,
+    /// The step was cancelled. Only version 2 has it.
+    #[cfg(feature = "protocol-v2")]
+    Cancelled,
 }

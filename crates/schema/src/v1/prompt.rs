@@ -20,6 +20,10 @@ pub struct PromptRequest {
 pub struct PromptResponse {
     /// The reason why the turn ended.
     pub stop_reason: StopReason,
+    /// The tokens used by the turn.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub usage: Option<crate::Usage>,
 }
 
 /// The reason why a turn ended.
@@ -35,6 +39,9 @@ pub enum StopReason {
     Refusal,
     /// The client cancelled the turn.
     Cancelled,
+    /// The turn failed. Only version 2 has it: in version 1 the request fails.
+    #[cfg(feature = "protocol-v2")]
+    Error,
 }
 
 impl From<StopReason> for PromptResponse {

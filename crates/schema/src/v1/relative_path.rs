@@ -51,9 +51,11 @@ impl<'a> RelativePath<'a> {
     }
 
     fn in_call(content: &'a [ToolCallContent], locations: &'a [ToolCallLocation]) -> Option<Self> {
-        let diffs = content.iter().filter_map(|content| match content {
-            ToolCallContent::Diff(diff) => Some(&diff.path),
-            _ => None,
+        let diffs = content.iter().flat_map(|content| match content {
+            ToolCallContent::Diff(diff) => vec![&diff.path],
+            #[cfg(feature = "protocol-v2")]
+            ToolCallContent::Changes(diff) => diff.paths().collect(),
+            _ => Vec::new(),
         });
         Self::find_in("locations[].path", locations.iter().map(|location| &location.path))
             .or_else(|| Self::find_in("content[].path", diffs))
@@ -66,13 +68,12 @@ impl fmt::Display for RelativePath<'_> {
     }
 }
 
-/// Returns true for an absolute path of this system, of Unix or of Windows.
+/// Returns true for an absolute path of Unix or of Windows.
 #[doc(hidden)]
 #[must_use]
 pub fn is_absolute(path: &Path) -> bool {
     let text = path.as_os_str().as_encoded_bytes();
-    path.is_absolute()
-        || text.starts_with(b"/")
+    text.starts_with(b"/")
         || text.starts_with(br"\\")
         || matches!(text, [drive, b':', b'/' | b'\\', ..] if drive.is_ascii_alphabetic())
 }
@@ -97,12 +98,23 @@ impl ToolCallUpdate {
 }
 
 impl SessionUpdate {
-    /// Returns a relative path of a tool call, if there is one.
+    /// Returns a relative path of a tool call, a terminal or a child session, if there is one.
     #[must_use]
     pub fn relative_path(&self) -> Option<RelativePath<'_>> {
         match self {
             Self::ToolCall(call) => call.relative_path(),
             Self::ToolCallUpdate(update) => update.relative_path(),
+            #[cfg(feature = "protocol-v2")]
+            Self::ToolCallContentChunk(chunk) => {
+                RelativePath::in_call(std::slice::from_ref(&chunk.content), &[])
+            }
+            #[cfg(feature = "protocol-v2")]
+            Self::TerminalUpdate(update) => RelativePath::find_in("cwd", update.cwd.value()),
+            #[cfg(feature = "unstable")]
+            Self::SubagentUpdate(update) => RelativePath::find_in("cwd", update.cwd.value()).or_else(|| {
+                let directories = update.additional_directories.value();
+                RelativePath::find_in("additionalDirectories[]", directories.into_iter().flatten())
+            }),
             _ => None,
         }
     }
@@ -216,10 +228,8 @@ mod tests {
             let update = ToolCallUpdate::new("1").locations([ToolCallLocation::new(path)]);
             let notification = AgentNotification::from(SessionNotification::new("s", update.clone()));
             assert_eq!(found(notification.relative_path()), expected(path, "locations[].path"));
-            assert_eq!(
-                found(ToolCall::from(update.clone()).relative_path()),
-                expected(path, "locations[].path")
-            );
+            let call = SessionUpdate::from(ToolCall::from(update.clone()));
+            assert_eq!(found(call.relative_path()), expected(path, "locations[].path"));
 
             for (request, field) in [
                 (AgentRequest::from(RequestPermissionRequest::new("s", update, [])), "locations[].path"),

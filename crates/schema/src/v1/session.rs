@@ -19,6 +19,9 @@ pub struct NewSessionRequest {
     /// Further working directories, as absolute paths.
     #[wire(default, null_default)]
     pub additional_directories: Vec<PathBuf>,
+    /// Instructions of the client to the model. Only for agents with `session_capabilities.system_prompt`.
+    #[cfg(feature = "unstable")]
+    pub system_prompt: Option<crate::SystemPrompt>,
 }
 
 /// The answer to `session/new`.
@@ -32,6 +35,10 @@ pub struct NewSessionResponse {
     /// The config options of the session.
     #[wire(skip_invalid)]
     pub config_options: Option<Vec<SessionConfigOption>>,
+    /// The slash commands, from an agent of version 2. Version 1 sends them as an update.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(local)]
+    pub available_commands: Vec<crate::AvailableCommand>,
 }
 
 /// The params of `session/load`, which opens an earlier session and replays its history as updates.
@@ -47,6 +54,9 @@ pub struct LoadSessionRequest {
     /// Further working directories, as absolute paths.
     #[wire(default, null_default)]
     pub additional_directories: Vec<PathBuf>,
+    /// Instructions of the client to the model. Only for agents with `session_capabilities.system_prompt`.
+    #[cfg(feature = "unstable")]
+    pub system_prompt: Option<crate::SystemPrompt>,
 }
 
 /// The answer to `session/load`. It follows the last update of the history.
@@ -58,6 +68,10 @@ pub struct LoadSessionResponse {
     /// The config options of the session.
     #[wire(skip_invalid)]
     pub config_options: Option<Vec<SessionConfigOption>>,
+    /// The slash commands, from an agent of version 2. Version 1 sends them as an update.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(local)]
+    pub available_commands: Vec<crate::AvailableCommand>,
 }
 
 /// The params of `session/resume`, which opens an earlier session without its history.
@@ -73,6 +87,9 @@ pub struct ResumeSessionRequest {
     /// Further working directories, as absolute paths.
     #[wire(default, null_default)]
     pub additional_directories: Vec<PathBuf>,
+    /// Instructions of the client to the model. Only for agents with `session_capabilities.system_prompt`.
+    #[cfg(feature = "unstable")]
+    pub system_prompt: Option<crate::SystemPrompt>,
 }
 
 /// The answer to `session/resume`.
@@ -84,6 +101,10 @@ pub struct ResumeSessionResponse {
     /// The config options of the session.
     #[wire(skip_invalid)]
     pub config_options: Option<Vec<SessionConfigOption>>,
+    /// The slash commands, from an agent of version 2. Version 1 sends them as an update.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(local)]
+    pub available_commands: Vec<crate::AvailableCommand>,
 }
 
 /// The params of `session/close`, which cancels the work of a session and frees it.
@@ -117,6 +138,9 @@ pub struct ListSessionsRequest {
     pub cwd: Option<PathBuf>,
     /// The `next_cursor` of the previous page.
     pub cursor: Option<String>,
+    /// Includes or excludes archived sessions. Only for agents with `session_capabilities.archive`.
+    #[cfg(feature = "unstable")]
+    pub archived: Option<crate::SessionArchiveFilter>,
 }
 
 impl ListSessionsRequest {
@@ -188,4 +212,8 @@ pub struct SessionInfo {
     /// The time of the last activity, as an ISO 8601 timestamp.
     #[wire(lenient)]
     pub updated_at: Option<String>,
+    /// True if the session is archived.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub archived: Option<bool>,
 }

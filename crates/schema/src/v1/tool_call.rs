@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use duologue_schema_derive::wire;
 
-use crate::{ContentBlock, Json, TerminalId, ToolCallId};
+use crate::{ContentBlock, Json, Meta, Patch, TerminalId, ToolCallId};
 
 /// A tool call as first announced.
 #[wire]
@@ -36,6 +36,10 @@ pub struct ToolCall {
     /// The output of the tool.
     #[wire(lenient)]
     pub raw_output: Option<Json>,
+    /// The controls that an agent of version 2 offers to the client.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(local)]
+    pub capabilities: Option<crate::v2::ToolCallCapabilities>,
 }
 
 /// A change to a tool call. An absent field keeps its value, and a list replaces the whole list.
@@ -69,6 +73,29 @@ pub struct ToolCallUpdate {
     /// The new output.
     #[wire(lenient)]
     pub raw_output: Option<Json>,
+    /// The controls that an agent of version 2 offers to the client.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(local)]
+    pub capabilities: Patch<crate::v2::ToolCallCapabilities>,
+    /// The fields that an agent of version 2 removes. Version 1 can only replace them.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(local)]
+    pub cleared: ClearedFields,
+}
+
+/// The fields of a tool call that an update of version 2 removes.
+#[cfg(feature = "protocol-v2")]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ClearedFields {
+    /// True to remove the name.
+    pub name: bool,
+    /// True to remove the input.
+    pub raw_input: bool,
+    /// True to remove the output.
+    pub raw_output: bool,
+    /// True to remove all extension data.
+    pub meta: bool,
 }
 
 impl ToolCallUpdate {
@@ -87,7 +114,22 @@ impl ToolCallUpdate {
         call.name = self.name.or(call.name.take());
         call.raw_input = self.raw_input.or(call.raw_input.take());
         call.raw_output = self.raw_output.or(call.raw_output.take());
-        call.meta = self.meta.or(call.meta.take());
+        #[cfg(feature = "protocol-v2")]
+        {
+            fn clear<T>(field: &mut Option<T>, cleared: bool) {
+                if cleared {
+                    *field = None;
+                }
+            }
+            clear(&mut call.name, self.cleared.name);
+            clear(&mut call.raw_input, self.cleared.raw_input);
+            clear(&mut call.raw_output, self.cleared.raw_output);
+            clear(&mut call.meta, self.cleared.meta);
+            self.capabilities.apply(&mut call.capabilities);
+        }
+        if let Some(meta) = self.meta {
+            Meta::patch(&mut call.meta, Patch::Set(meta));
+        }
     }
 }
 
@@ -113,6 +155,10 @@ impl From<ToolCall> for ToolCallUpdate {
             raw_input: call.raw_input,
             raw_output: call.raw_output,
             meta: call.meta,
+            #[cfg(feature = "protocol-v2")]
+            capabilities: call.capabilities.map_or(Patch::Keep, Patch::Set),
+            #[cfg(feature = "protocol-v2")]
+            cleared: ClearedFields::default(),
         }
     }
 }
@@ -153,10 +199,28 @@ pub enum ToolCallStatus {
     Pending,
     /// The call is running.
     InProgress,
+    /// The call has begun and waits. Only version 2 has it.
+    #[cfg(feature = "protocol-v2")]
+    Paused,
     /// The call succeeded.
     Completed,
     /// The call failed.
     Failed,
+    /// The call was cancelled. Only version 2 has it.
+    #[cfg(feature = "protocol-v2")]
+    Cancelled,
+}
+
+impl ToolCallStatus {
+    /// Returns true if the call has ended.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            ToolCallStatus::Completed | ToolCallStatus::Failed => true,
+            // Only version 2 names it.
+            status => status.as_str() == "cancelled",
+        }
+    }
 }
 
 /// Content that a tool call produced.
@@ -168,6 +232,14 @@ pub enum ToolCallContent {
     Diff(Box<Diff>),
     /// The live output of a terminal of the client.
     Terminal(Terminal),
+    /// Changes to files, from an agent of version 2.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(rename = "diff", never_read)]
+    Changes(Box<crate::v2::Diff>),
+    /// A terminal that an agent of version 2 runs and describes by updates.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(rename = "terminal", never_read)]
+    DisplayTerminal(Terminal),
 }
 
 impl ToolCallContent {
@@ -186,6 +258,12 @@ impl ToolCallContent {
     pub fn terminal(terminal_id: impl Into<TerminalId>) -> Self {
         Terminal::new(terminal_id).into()
     }
+
+    /// Creates the live output of a terminal that an agent of version 2 runs.
+    #[cfg(feature = "protocol-v2")]
+    pub fn display_terminal(terminal_id: impl Into<TerminalId>) -> Self {
+        ToolCallContent::DisplayTerminal(Terminal::new(terminal_id))
+    }
 }
 
 impl<T: Into<ContentBlock>> From<T> for ToolCallContent {
@@ -199,6 +277,16 @@ impl<T: Into<ContentBlock>> From<T> for ToolCallContent {
 pub struct Content {
     /// The block.
     pub content: ContentBlock,
+}
+
+/// A further piece of the content of a tool call.
+#[cfg(feature = "protocol-v2")]
+#[wire]
+pub struct ToolCallContentChunk {
+    /// The id of the tool call.
+    pub tool_call_id: ToolCallId,
+    /// The content to append.
+    pub content: ToolCallContent,
 }
 
 /// A change to a file.

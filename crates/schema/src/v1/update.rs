@@ -39,6 +39,15 @@ pub enum SessionUpdate {
     AgentMessageChunk(ContentChunk),
     /// A piece of an agent thought.
     AgentThoughtChunk(ContentChunk),
+    /// A whole message of the user, or a change to it. Version 2 has it.
+    #[wire(unexported)]
+    UserMessage(MessageUpdate),
+    /// A whole message of the agent, or a change to it. Version 2 has it.
+    #[wire(unexported)]
+    AgentMessage(MessageUpdate),
+    /// A whole thought of the agent, or a change to it. Version 2 has it.
+    #[wire(unexported)]
+    AgentThought(MessageUpdate),
     /// Clears an agent message, which the agent then writes anew. Not part of ACP.
     AgentMessageClear(MessageClear),
     /// Clears an agent thought. Not part of ACP.
@@ -65,6 +74,33 @@ pub enum SessionUpdate {
     CompactionUpdate(Box<CompactionUpdate>),
     /// A piece of the summary of a compaction.
     CompactionSummaryChunk(CompactionSummaryChunk),
+    /// The state of the foreground work.
+    #[cfg(feature = "protocol-v2")]
+    StateUpdate(crate::StateUpdate),
+    /// A further piece of the content of a tool call.
+    #[cfg(feature = "protocol-v2")]
+    ToolCallContentChunk(Box<crate::ToolCallContentChunk>),
+    /// The state of a terminal that the agent runs.
+    #[cfg(feature = "protocol-v2")]
+    TerminalUpdate(Box<crate::v2::TerminalUpdate>),
+    /// Further output of a terminal that the agent runs.
+    #[cfg(feature = "protocol-v2")]
+    TerminalOutputChunk(crate::v2::TerminalOutputChunk),
+    /// One of several plans.
+    #[cfg(feature = "unstable")]
+    PlanUpdate(crate::PlanUpdate),
+    /// The removal of a plan.
+    #[cfg(feature = "unstable")]
+    PlanRemoved(crate::PlanRemoved),
+    /// The state of a child session.
+    #[cfg(feature = "unstable")]
+    SubagentUpdate(Box<crate::SubagentUpdate>),
+    /// A message between sessions, or a change to it.
+    #[cfg(feature = "unstable")]
+    SessionMessage(Box<crate::SessionMessage>),
+    /// A piece of a message between sessions.
+    #[cfg(feature = "unstable")]
+    SessionMessageChunk(crate::SessionMessageChunk),
 }
 
 impl SessionUpdate {
@@ -88,6 +124,31 @@ impl SessionUpdate {
         Self::AgentMessageClear(MessageClear { message_id: message_id.into(), meta: None })
     }
 
+    /// Returns the tag of an update that the stable version 1 does not have: one of another version, or of an
+    /// unknown kind. The clears of Duologue count as known.
+    #[must_use]
+    pub fn tag_outside_v1(&self) -> Option<&str> {
+        match self {
+            Self::UserMessageChunk(_)
+            | Self::AgentMessageChunk(_)
+            | Self::AgentThoughtChunk(_)
+            | Self::AgentMessageClear(_)
+            | Self::AgentThoughtClear(_)
+            | Self::ToolCall(_)
+            | Self::ToolCallUpdate(_)
+            | Self::Plan(_)
+            | Self::AvailableCommandsUpdate(_)
+            | Self::CurrentModeUpdate(_)
+            | Self::ConfigOptionUpdate(_)
+            | Self::SessionInfoUpdate(_)
+            | Self::UsageUpdate(_)
+            | Self::Notice(_)
+            | Self::CompactionUpdate(_)
+            | Self::CompactionSummaryChunk(_) => None,
+            other => Some(other.tag()),
+        }
+    }
+
     /// Sets the message id of an update whose kind has one.
     #[must_use]
     pub fn with_message_id(mut self, message_id: impl Into<MessageId>) -> Self {
@@ -100,19 +161,28 @@ impl SessionUpdate {
             Self::AgentMessageClear(clear) | Self::AgentThoughtClear(clear) => {
                 clear.message_id = Some(message_id.into());
             }
+            Self::UserMessage(message) | Self::AgentMessage(message) | Self::AgentThought(message) => {
+                message.message_id = message_id.into();
+            }
             _ => {}
         }
         self
     }
 }
 
-/// Writes the text of an agent message, and a line break for a cleared one. Escape it with
+/// Writes the text of an agent message, and a line break for a cleared or replaced one. Escape it with
 /// [`printable`](crate::printable()) for a terminal.
 impl fmt::Display for SessionUpdate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::AgentMessageChunk(chunk) => chunk.content.fmt(f),
             Self::AgentMessageClear(_) => f.write_str("\n"),
+            // It replaces the text before it.
+            Self::AgentMessage(MessageUpdate { content: Patch::Set(content), .. }) => {
+                f.write_str("\n")?;
+                content.iter().try_for_each(|block| block.fmt(f))
+            }
+            Self::AgentMessage(MessageUpdate { content: Patch::Clear, .. }) => f.write_str("\n"),
             _ => Ok(()),
         }
     }
@@ -126,6 +196,19 @@ pub struct ContentChunk {
     /// The id of the message. A new id starts a new message.
     #[wire(lenient)]
     pub message_id: Option<MessageId>,
+}
+
+/// A whole message or thought, or a change to it. Of a new id it begins a message.
+#[wire]
+pub struct MessageUpdate {
+    /// The id of the message.
+    pub message_id: MessageId,
+    /// The whole content. It replaces all content so far, and a clear empties the message.
+    #[wire(skip_invalid)]
+    pub content: Patch<Vec<ContentBlock>>,
+    /// A change of the extension data of the message by key, `_meta` on the wire.
+    #[wire(lenient)]
+    pub meta: Patch<Meta>,
 }
 
 /// Clears a message or thought. It keeps its position and id, and later chunks fill it again.
@@ -153,16 +236,16 @@ pub struct SessionInfoUpdate {
     pub meta: Patch<Meta>,
 }
 
-/// The tokens and money used so far. It replaces the previous update.
+/// The tokens and money used so far. The numbers of tokens replace the previous ones.
 #[wire]
 pub struct UsageUpdate {
     /// The number of tokens in the context.
     pub used: u64,
     /// The size of the context in tokens.
     pub size: u64,
-    /// The cost of the session so far.
+    /// A change of the cost of the session so far. Absent leaves the last cost, and `null` removes it.
     #[wire(lenient)]
-    pub cost: Option<Cost>,
+    pub cost: Patch<Cost>,
 }
 
 /// An amount of money.

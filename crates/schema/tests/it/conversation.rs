@@ -62,6 +62,9 @@ fn show(conversation: &Conversation) -> String {
                 if let Some(meta) = &message.meta {
                     write!(out, " {meta}").unwrap();
                 }
+                if let Some(meta) = &message.chunk_meta {
+                    write!(out, " last chunk {meta}").unwrap();
+                }
                 out.push('\n');
             }
             ConversationEntry::ToolCall(call) => {
@@ -163,7 +166,7 @@ fn metadata_ends_nothing() {
         agent_message_chunk: s
         notice {"severity":"info","title":"t"}
         agent_message_chunk: a
-        state_update {"state":"running"}
+        later_update {"state":"running"}
         agent_message_chunk: ge
     "#, @r#"
     Agent: "one message"
@@ -214,8 +217,10 @@ fn other_content_stands_between_text() {
         agent_message_chunk: for
         agent_message_chunk:  more
         agent_message_chunk {"content":{"type":"text","text":"!","annotations":{"priority":1}}}
+        agent_message_chunk {"content":{"type":"text","text":"?","annotations":{"priority":1},"_meta":{"k":1}}}
+        agent_message_chunk {"content":{"type":"text","text":"?","annotations":{"priority":1},"_meta":{"k":1}}}
     "#, @r#"
-    Agent: "see" + <file:///a> + <file:///b> + "for more" + "!"
+    Agent: "see" + <file:///a> + <file:///b> + "for more" + "!" + "??"
     "#);
 }
 
@@ -228,7 +233,7 @@ fn a_clear_with_an_id_empties_that_message_in_its_place() {
         agent_message_clear a
         agent_message_chunk a: final
     "#, @r#"
-    Agent a: "final" {"k":1}
+    Agent a: "final" last chunk {"k":1}
     ToolCall c: Read, Pending, 0 blocks
     Agent b: "other"
     "#);
@@ -412,7 +417,7 @@ fn whole_messages_of_draft_v2() {
         agent_message {"messageId":"c","content":[{"type":"text"}],"_meta":null}
         agent_message {"messageId":"d","_meta":{"k":3}}
         agent_message {"messageId":"e","content":null}
-        agent_message {"content":null}
+        agent_message {"messageId":"f","content":[]}
     "#, @r#"
     User u: "one"
     Agent a: "final." {"k":1}
@@ -420,8 +425,102 @@ fn whole_messages_of_draft_v2() {
     Agent b: (empty) {"k":2}
     Agent c: "kept"
     Agent d: (empty) {"k":3}
-    ConversationStats { unknown_clears: 1, unknown_updates: 1 }
+    ConversationStats { unknown_clears: 2, unknown_updates: 0 }
     "#);
+}
+
+/// A whole message without text does not become the message that the next chunk continues.
+#[test]
+fn only_a_whole_message_with_content_is_continued() {
+    check!(r#"
+        agent_message_chunk a: 1
+        agent_message_chunk b: 2
+        agent_message {"messageId":"a","_meta":{"k":1}}
+        agent_message_chunk: 3
+        agent_message {"messageId":"a","content":[]}
+        agent_message_chunk: 4
+        agent_message {"messageId":"a","content":[{"type":"text","text":"5"}]}
+        agent_message_chunk: 6
+        agent_message {"messageId":"c","_meta":{"k":2}}
+        agent_message_chunk: 7
+        agent_message_chunk c: 8
+        agent_message_chunk: 9
+    "#, @r#"
+    Agent a: "56" {"k":1}
+    Agent b: "234"
+    Agent c: "89" {"k":2}
+    Agent: "7"
+    "#);
+}
+
+/// The metadata of a chunk describes the chunk alone.
+#[test]
+fn a_chunk_does_not_change_the_metadata_of_its_message() {
+    check!(r#"
+        agent_message_chunk {"messageId":"a","content":{"type":"text","text":"1"},"_meta":{"chunk":1}}
+        agent_message {"messageId":"a","_meta":{"k":1}}
+        agent_message_chunk {"messageId":"a","content":{"type":"text","text":"2"},"_meta":{"chunk":2}}
+        agent_message {"messageId":"a","_meta":{"l":2}}
+        agent_message_chunk a: 3
+    "#, @r#"
+    Agent a: "123" {"k":1,"l":2} last chunk {"chunk":2}
+    "#);
+}
+
+/// The rule of draft version 2, which version 1 leaves open.
+#[test]
+fn metadata_is_patched_by_key() {
+    let patched = |name: &str, id: &str| {
+        let line = |meta: &str| format!(r#"{name} {{{id}"_meta":{meta}}}"#);
+        let metas = [r#"{"a":1,"b":{"c":1},"d":null}"#, r#"{"a":null,"b":{"e":1}}"#, r#"{"f":1}"#];
+        fold(&metas.map(line).join("\n"))
+    };
+    let expected = r#"{"b":{"e":1},"f":1}"#;
+    let call = patched("tool_call_update", r#""toolCallId":"c","#);
+    assert_eq!(call.tool_call("c").unwrap().meta.as_ref().unwrap().to_string(), expected);
+    let message = patched("agent_message", r#""messageId":"m","#);
+    assert_eq!(message.last_agent_message().unwrap().meta.as_ref().unwrap().to_string(), expected);
+    let session = patched("session_info_update", "");
+    assert_eq!(session.meta().unwrap().to_string(), expected);
+    let compaction = patched("compaction_update", r#""compactionId":"z","status":"completed","#);
+    let compaction = compaction.entries()[0].as_compaction().unwrap();
+    assert_eq!(compaction.meta.as_ref().unwrap().to_string(), expected);
+}
+
+/// A peer that sends other keys each time cannot fill the memory.
+#[test]
+fn patched_metadata_is_bounded() {
+    let mut conversation = Conversation::default();
+    let mut longest = 0;
+    for key in 0..200 {
+        let meta = json!({ key.to_string(): "x".repeat(1024) });
+        let update = json!({ "sessionUpdate": "session_info_update", "_meta": meta });
+        conversation.apply(&serde_json::from_value(update).unwrap());
+        let meta = conversation.meta().unwrap();
+        assert!(meta.get::<String>(&key.to_string()).is_some() && meta.to_string().len() <= META_BYTES);
+        longest = longest.max(meta.to_string().len());
+    }
+    assert!(longest > META_BYTES - 2048, "{longest}");
+}
+
+/// Only the length of the result counts. A member may be replaced by one that is as long.
+#[test]
+fn metadata_that_fits_keeps_its_other_members() {
+    let fold = |metas: &[&str]| {
+        let line = |meta: &&str| format!(r#"session_info_update {{"_meta":{meta}}}"#);
+        fold(&metas.iter().map(line).collect::<Vec<_>>().join("\n")).meta().unwrap().to_string()
+    };
+    let log = |bytes: usize| format!(r#"{{"log":"{}"}}"#, "x".repeat(bytes));
+    let long = log(META_BYTES - 100);
+    assert_eq!(fold(&[r#"{"k":1}"#, &long, &long]), long.replace('{', r#"{"k":1,"#));
+    // A change that takes the place of a longer result removes members too.
+    let change = |bytes: usize| log(bytes).replace('{', r#"{"a":null,"b":1,"b":2,"#);
+    let too_long = log(META_BYTES);
+    assert_eq!(fold(&[&long, &change(META_BYTES)]), too_long.replace('{', r#"{"b":2,"#));
+    assert_eq!(fold(&[r#"{"a":1}"#, r#"{"a":2,"a":null}"#]), "{}");
+    // A result that was too long does not stay for ever.
+    assert_eq!(fold(&[&too_long, r#"{"log":null,"k":1}"#]), r#"{"k":1}"#);
+    assert_eq!(fold(&[&too_long, r#"{"k":1}"#]), r#"{"k":1}"#);
 }
 
 #[test]
@@ -433,9 +532,12 @@ fn tool_calls_are_kept_by_id() {
         tool_call_update {"toolCallId":"c1","title":"Write","content":[{"type":"terminal","terminalId":"t"}]}
         tool_call_update {"toolCallId":"c1","status":"failed","content":[]}
         tool_call_update c2: completed
+        tool_call_update c3: failed
+        tool_call c3: Again
     "#, @r#"
     ToolCall c1: Write, Failed, 0 blocks
     ToolCall c2: Read, Completed, 1 blocks
+    ToolCall c3: Again, Pending, 0 blocks
     "#);
     let conversation = fold("tool_call c1: Read");
     assert_eq!(conversation.tool_call("c1").unwrap().title, "Read");
@@ -455,6 +557,16 @@ fn compactions_are_patched() {
     Compaction z: Failed, "ab", Some("full")
     Compaction y: Completed, (empty), None
     "#);
+    let meta = |more: &str| {
+        let lines = format!(
+            r#"compaction_update {{"compactionId":"z","status":"completed","error":"full","_meta":{{"k":1}}}}
+            compaction_update {{"compactionId":"z","status":"completed"{more}}}"#
+        );
+        let compaction = fold(&lines).entries()[0].as_compaction().unwrap().clone();
+        (compaction.error, compaction.meta.map(|meta| meta.to_string()))
+    };
+    assert_eq!(meta(""), (Some("full".into()), Some(r#"{"k":1}"#.into())));
+    assert_eq!(meta(r#","error":null,"_meta":null"#), (None, None));
 }
 
 #[test]
@@ -467,7 +579,8 @@ fn the_state_of_a_session() {
         current_mode_update {"currentModeId":"code"}
         config_option_update {"configOptions":[{"id":"fast","name":"Fast","type":"boolean","currentValue":true}]}
         session_info_update {"title":"t","updatedAt":"2026-01-01T00:00:00Z","_meta":{"k":1}}
-        session_info_update {"updatedAt":null}
+        session_info_update {"_meta":{"k":2}}
+        session_info_update {"title":"u"}
         plan {"entries":[{"content":"a","priority":"high","status":"pending"}]}
         "#,
     );
@@ -475,9 +588,25 @@ fn the_state_of_a_session() {
     assert_eq!(conversation.commands()[0].name, "a");
     assert_eq!(conversation.current_mode().unwrap(), "code");
     assert_eq!(conversation.config_options()[0].name, "Fast");
-    assert_eq!(conversation.title(), Some("t"));
-    assert_eq!(conversation.updated_at(), None);
-    assert_eq!(conversation.meta().unwrap().to_string(), r#"{"k":1}"#);
+    assert_eq!(conversation.title(), Some("u"));
+    assert_eq!(conversation.updated_at(), Some("2026-01-01T00:00:00Z"));
+    assert_eq!(conversation.meta().unwrap().to_string(), r#"{"k":2}"#);
+    let mut cleared = conversation.clone();
+    cleared.apply(&update(r#"session_info_update {"title":null,"updatedAt":null,"_meta":null}"#));
+    assert_eq!((cleared.title(), cleared.updated_at(), cleared.meta()), (None, None, None));
+    // An absent cost is no change of it.
+    let mut cost = |cost: &str| {
+        cleared.apply(&update(&format!(r#"usage_update {{"used":3,"size":4{cost}}}"#)));
+        let usage = cleared.usage().unwrap();
+        assert_eq!((usage.used, usage.size), (3, 4));
+        usage.cost.value().map(|cost| cost.amount)
+    };
+    assert_eq!(cost(r#","cost":{"amount":1,"currency":"EUR"}"#), Some(1.0));
+    assert_eq!((cost(""), cost(r#","cost":{"amount":"2"}"#)), (Some(1.0), Some(1.0)));
+    assert_eq!((cost(r#","cost":null"#), cost("")), (None, None));
+    // The response that opens the session lists the options anew.
+    cleared.begin(None, Vec::new());
+    assert_eq!(cleared.config_options(), []);
     assert_eq!(conversation.plan().unwrap().entries.len(), 1);
     assert!(conversation.entries().is_empty());
 }
@@ -502,6 +631,13 @@ fn the_response_that_opens_a_session_names_its_mode() {
     assert_eq!(mode(&resumed).as_deref(), Some("third"));
     resumed.begin(None, Vec::new());
     assert_eq!(mode(&resumed), None);
+
+    // An agent without modes may name one all the same. A list of modes replaces it for good.
+    let mut named = fold("current_mode_update {\"currentModeId\":\"old\"}");
+    named.begin(None, Vec::new());
+    assert_eq!(mode(&named).as_deref(), Some("old"));
+    loaded.begin(None, Vec::new());
+    assert_eq!(mode(&loaded), None);
 }
 
 #[test]
@@ -526,9 +662,12 @@ fn the_text_of_the_agent_is_that_of_the_last_turn() {
     assert_eq!(conversation.agent_text(), "Let me see.\n\nIt is 42.");
     assert_eq!(conversation.last_agent_thought().unwrap().text(), "Hm");
     assert!(conversation.last_agent_message().unwrap().is_empty());
+    let thinking = fold("agent_message_chunk: said\n agent_thought_chunk: Hm\n tool_call c: Read");
+    assert_eq!(thinking.last_agent_message().unwrap().text(), "said");
     assert!(conversation.message(MessageKind::Agent, "z").unwrap().is_empty());
     assert!(conversation.message(MessageKind::Thought, "z").is_none());
     assert_eq!(fold("> one").agent_text(), "");
+    assert_eq!(conversation.all_agent_text(), "first\n\nLet me see.\n\nIt is 42.");
 }
 
 /// A chunk costs its text: no search through the conversation, and no copy of the message.

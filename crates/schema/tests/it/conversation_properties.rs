@@ -229,6 +229,7 @@ proptest! {
             let mut value = random.definition("SessionUpdate");
             if seed % 4 == 0 {
                 value["sessionUpdate"] = ["user_message", "agent_message", "agent_thought"][random.below(3)].into();
+                value["messageId"] = ["a", "b"][random.below(2)].into();
             }
             let changed = conversation.apply(&serde_json::from_value(value)?);
             prop_assert!(changed.is_none_or(|index| index < conversation.entries().len()));

@@ -3,7 +3,7 @@
 
 use duologue_schema::envelope::*;
 use insta::assert_snapshot;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const LINES: &str = include_str!("../fixtures/foreign_envelopes.jsonl");
 
@@ -84,6 +84,17 @@ fn capabilities_of_another_shape_are_kept() {
     let read: Capabilities = serde_json::from_str(r#"{"agent_name":"Bob","version":2}"#).unwrap();
     let ours = serde_json::to_string(&read.version("3")).unwrap();
     assert_eq!(ours.matches("version").count(), 1, "{ours}");
+    // So does one that is assigned.
+    let text = r#"{"agent_name":"Bob","topics":7,"version":2,"average_response_ms":-1,"colour":"blue"}"#;
+    let mut read: Capabilities = serde_json::from_str(text).unwrap();
+    read.topics = vec!["work".into()];
+    read.version = Some("3".into());
+    read.average_response_ms = Some(9);
+    let ours: Capabilities = serde_json::from_str(&serde_json::to_string(&read).unwrap()).unwrap();
+    let mut expected =
+        Capabilities::new("Bob").topics(["work".to_owned()]).version("3").average_response_ms(9);
+    expected.extra.insert("colour", json!("blue"));
+    assert_eq!(ours, expected);
 }
 
 #[test]

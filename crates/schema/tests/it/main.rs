@@ -6,7 +6,11 @@ mod cost;
 mod dialogue;
 mod envelope;
 mod foreign_envelopes;
+#[cfg(feature = "protocol-v2")]
+mod later_updates;
 mod order;
 mod schema;
+#[cfg(feature = "protocol-v2")]
+mod v2;
 mod wire;
 mod work;

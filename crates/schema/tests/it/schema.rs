@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use duologue_schema::export::random::{RandomValues, same};
-use duologue_schema::export::{Definition, definitions, document, extension_schemas, files};
+use duologue_schema::export::{Definition, Surface, extension_schemas, files};
 use serde_json::Value;
 
 /// The number of values that are tried for each definition.
@@ -21,7 +21,9 @@ fn the_committed_files_are_those_the_types_make() {
 
 #[test]
 fn random_values_of_every_definition_survive_the_types() {
-    survive(&document(), &definitions());
+    for surface in Surface::ALL {
+        survive(&surface.document(), &surface.definitions());
+    }
     for scheme in extension_schemas() {
         survive(&scheme.document(), &scheme.definitions());
     }

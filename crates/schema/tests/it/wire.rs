@@ -47,6 +47,27 @@ fn a_clear_has_two_forms() {
     "#);
 }
 
+/// Version 2 replaces the content of messages. Version 1 reads these updates too.
+#[test]
+fn the_text_of_a_whole_message_replaces_the_text_before_it() {
+    let content = r#","content":[{"type":"text","text":"a"},{"type":"text","text":"b"}]"#;
+    for (kind, change, text) in [
+        ("agent_message", content, "\nab"),
+        ("agent_message", r#","content":[]"#, "\n"),
+        ("agent_message", r#","content":null"#, "\n"),
+        ("agent_message", r#","_meta":{"k":1}"#, ""),
+        ("agent_thought", content, ""),
+        ("user_message", content, ""),
+    ] {
+        let json = format!(r#"{{"sessionUpdate":"{kind}","messageId":"m"{change}}}"#);
+        let update = read::<SessionUpdate>(&json);
+        assert_eq!((update.to_string().as_str(), update.tag_outside_v1()), (text, Some(kind)), "{json}");
+        assert_eq!(write(&update), json);
+        assert_eq!(write(update.with_message_id("n")), json.replace(r#""m""#, r#""n""#));
+    }
+    assert_eq!(SessionUpdate::agent_message("a").tag_outside_v1(), None);
+}
+
 #[test]
 fn updates() {
     let chunk = ContentChunk::new("hi").message_id("m1");
@@ -128,6 +149,7 @@ fn bad_values_are_forgiven_where_the_schema_says_so() {
         r#"{"content":{"type":"text","text":"a","annotations":{"priority":"high","audience":["user",7]}}}"#,
         r#"{"content":{"type":"text","text":7}}"#,
         r#"{"content":{"type":"hologram","data":[1, 2.50]}}"#,
+        r#"{"content":{"data":1,"type":"hologram","more":2}}"#,
         r#"{"content":{"text":"no type"}}"#,
     ]), @r#"
     {"content":{"type":"text","text":"a"},"messageId":{"a":[1]}}
@@ -138,6 +160,8 @@ fn bad_values_are_forgiven_where_the_schema_says_so() {
       -> error: invalid type: integer `7`, expected a string at line 1 column 34
     {"content":{"type":"hologram","data":[1, 2.50]}}
       -> {"content":{"type":"hologram","data":[1, 2.50]}}
+    {"content":{"data":1,"type":"hologram","more":2}}
+      -> {"content":{"data":1,"type":"hologram","more":2}}
     {"content":{"text":"no type"}}
       -> error: missing field `type` at line 1 column 29
     "#);
@@ -199,6 +223,85 @@ fn bad_values_are_forgiven_where_the_schema_says_so() {
     {"sessionId":"s","path":"/a","line":null,"limit":3}
       -> {"sessionId":"s","path":"/a","limit":3}
     "#);
+}
+
+/// A lenient number has the range of its type, and an integer is a number.
+#[test]
+fn numbers_out_of_range_are_absent() {
+    assert_snapshot!(table("ToolCallLocation", &[
+        r#"{"path":"/a","line":4294967295}"#,
+        r#"{"path":"/a","line":4294967296}"#,
+        r#"{"path":"/a","line":1.5}"#,
+    ]), @r#"
+    {"path":"/a","line":4294967295}
+      -> {"path":"/a","line":4294967295}
+    {"path":"/a","line":4294967296}
+      -> {"path":"/a"}
+    {"path":"/a","line":1.5}
+      -> {"path":"/a"}
+    "#);
+    assert_snapshot!(table("IntegerPropertySchema", &[
+        r#"{"default":-9223372036854775808}"#,
+        r#"{"default":9223372036854775807}"#,
+        r#"{"default":9223372036854775808}"#,
+    ]), @r#"
+    {"default":-9223372036854775808}
+      -> {"default":-9223372036854775808}
+    {"default":9223372036854775807}
+      -> {"default":9223372036854775807}
+    {"default":9223372036854775808}
+      -> {}
+    "#);
+    assert_snapshot!(table("NumberPropertySchema", &[
+        r#"{"default":3}"#,
+        r#"{"default":-3}"#,
+        r#"{"default":1.5}"#,
+        r#"{"default":"3"}"#,
+    ]), @r#"
+    {"default":3}
+      -> {"default":3.0}
+    {"default":-3}
+      -> {"default":-3.0}
+    {"default":1.5}
+      -> {"default":1.5}
+    {"default":"3"}
+      -> {}
+    "#);
+}
+
+/// Parts that an update leaves out stay. Those that it has replace the earlier ones.
+#[test]
+fn an_update_changes_the_parts_that_it_has() {
+    let parts = [
+        ("title", r#""old""#, r#""new""#),
+        ("name", r#""old""#, r#""new""#),
+        ("kind", r#""read""#, r#""edit""#),
+        ("status", r#""in_progress""#, r#""failed""#),
+        (
+            "content",
+            r#"[{"type":"terminal","terminalId":"old"}]"#,
+            r#"[{"type":"terminal","terminalId":"new"}]"#,
+        ),
+        ("locations", r#"[{"path":"/old"}]"#, r#"[{"path":"/new"}]"#),
+        ("rawInput", "1", "2"),
+        ("rawOutput", "1", "2"),
+        ("_meta", r#"{"k":1}"#, r#"{"k":2}"#),
+    ];
+    let call = |changed: &str| {
+        let value = |(name, old, new): &(&str, &str, &str)| {
+            format!(r#","{name}":{}"#, if *name == changed { new } else { old })
+        };
+        read::<ToolCall>(&format!(r#"{{"toolCallId":"c"{}}}"#, parts.iter().map(value).collect::<String>()))
+    };
+    for (name, _, new) in parts {
+        let mut changed = call("");
+        read::<ToolCallUpdate>(&format!(r#"{{"toolCallId":"c","{name}":{new}}}"#)).apply_to(&mut changed);
+        assert_eq!(changed, call(name), "{name}");
+        assert_ne!(changed, call(""), "{name}");
+    }
+    let mut same = call("");
+    ToolCallUpdate::new("c").apply_to(&mut same);
+    assert_eq!(same, call(""));
 }
 
 #[test]
@@ -267,7 +370,7 @@ fn mistakes_of_peers() {
     assert_snapshot!(table("McpServer", &[
         r#"{"name":"n","command":"/bin/n"}"#,
         r#"{"type":"stdio","name":"n","command":"/bin/n","args":null,"env":[]}"#,
-        r#"{"type":"acp","name":"n","command":"/bin/rm"}"#,
+        r#"{"type":"later","name":"n","command":"/bin/rm"}"#,
         r#"{"type":"http","name":"n"}"#,
         r#"{"name":"n","url":"https://x","headers":null,"type":"http"}"#,
     ]), @r#"
@@ -275,8 +378,8 @@ fn mistakes_of_peers() {
       -> {"name":"n","command":"/bin/n","args":[],"env":[]}
     {"type":"stdio","name":"n","command":"/bin/n","args":null,"env":[]}
       -> {"name":"n","command":"/bin/n","args":[],"env":[]}
-    {"type":"acp","name":"n","command":"/bin/rm"}
-      -> {"type":"acp","name":"n","command":"/bin/rm"}
+    {"type":"later","name":"n","command":"/bin/rm"}
+      -> {"type":"later","name":"n","command":"/bin/rm"}
     {"type":"http","name":"n"}
       -> error: missing field `url` at line 1 column 26
     {"name":"n","url":"https://x","headers":null,"type":"http"}
@@ -464,4 +567,12 @@ fn logins_and_servers_of_every_kind_have_names() {
     ] {
         assert_eq!(read::<McpServer>(server).name().as_deref(), Some("A"), "{server}");
     }
+}
+
+/// Of two members with one name the last counts, also in a login of a kind that is not known.
+#[test]
+fn the_last_name_of_an_unknown_login_counts() {
+    let login: AuthMethod =
+        read(r#"{"name":"first","type":"later","id":"a","name":"second","id":"b","deep":{"id":"c"}}"#);
+    assert_eq!((login.id(), login.name().as_deref()), (Some("b".into()), Some("second")));
 }

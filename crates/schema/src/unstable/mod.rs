@@ -1,0 +1,25 @@
+//! The part of protocol version 1 that is not stable: it may change or vanish in any release.
+//! Every public item of its modules is public in the crate.
+
+mod auth_status;
+mod mcp_message;
+mod methods;
+mod plan_update;
+mod provider;
+mod proxy;
+mod session_admin;
+mod session_state;
+mod subagent;
+mod system_prompt;
+mod versioned;
+
+pub use auth_status::*;
+pub use mcp_message::*;
+pub use methods::*;
+pub use plan_update::*;
+pub use provider::*;
+pub use proxy::*;
+pub use session_admin::*;
+pub use session_state::*;
+pub use subagent::*;
+pub use system_prompt::*;

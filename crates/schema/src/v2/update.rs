@@ -1,0 +1,85 @@
+//! Session updates.
+
+use duologue_schema_derive::wire;
+
+use super::{
+    AvailableCommandsUpdate, ConfigOptionUpdate, TerminalOutputChunk, TerminalUpdate, ToolCallContentChunk,
+    ToolCallUpdate,
+};
+use crate::{
+    CompactionSummaryChunk, CompactionUpdate, ContentBlock, MessageId, MessageUpdate, Notice, PlanUpdate,
+    SessionId, SessionInfoUpdate, StateUpdate, UsageUpdate,
+};
+
+/// The params of `session/update`.
+#[wire]
+pub struct UpdateSessionNotification {
+    /// The session.
+    pub session_id: SessionId,
+    /// The update.
+    pub update: SessionUpdate,
+}
+
+/// An update of a session.
+#[wire(tag = "sessionUpdate", open)]
+pub enum SessionUpdate {
+    /// A piece of a user message.
+    UserMessageChunk(ContentChunk),
+    /// A whole user message, or a change to it.
+    UserMessage(MessageUpdate),
+    /// A piece of an agent message.
+    AgentMessageChunk(ContentChunk),
+    /// A whole agent message, or a change to it.
+    AgentMessage(MessageUpdate),
+    /// A piece of an agent thought.
+    AgentThoughtChunk(ContentChunk),
+    /// A whole agent thought, or a change to it.
+    AgentThought(MessageUpdate),
+    /// The state of the foreground work.
+    StateUpdate(StateUpdate),
+    /// A further piece of the content of a tool call.
+    ToolCallContentChunk(Box<ToolCallContentChunk>),
+    /// A new tool call, or a change to a known one.
+    ToolCallUpdate(Box<ToolCallUpdate>),
+    /// A new terminal, or a change to a known one.
+    TerminalUpdate(Box<TerminalUpdate>),
+    /// Further output of a terminal.
+    TerminalOutputChunk(TerminalOutputChunk),
+    /// A plan.
+    PlanUpdate(PlanUpdate),
+    /// The removal of a plan.
+    #[cfg(feature = "unstable")]
+    PlanRemoved(crate::PlanRemoved),
+    /// All slash commands.
+    AvailableCommandsUpdate(AvailableCommandsUpdate),
+    /// All config options.
+    ConfigOptionUpdate(ConfigOptionUpdate),
+    /// A change of the title or date.
+    SessionInfoUpdate(SessionInfoUpdate),
+    /// Tokens and money used so far.
+    UsageUpdate(UsageUpdate),
+    /// A notice to show once.
+    Notice(Notice),
+    /// The state of a compaction of the context.
+    CompactionUpdate(Box<CompactionUpdate>),
+    /// A piece of the summary of a compaction.
+    CompactionSummaryChunk(CompactionSummaryChunk),
+    /// A child session.
+    #[cfg(feature = "unstable")]
+    SubagentUpdate(Box<crate::SubagentUpdate>),
+    /// A message between sessions, or a change to it.
+    #[cfg(feature = "unstable")]
+    SessionMessage(Box<crate::SessionMessage>),
+    /// A piece of a message between sessions.
+    #[cfg(feature = "unstable")]
+    SessionMessageChunk(crate::SessionMessageChunk),
+}
+
+/// A piece of a message or thought.
+#[wire]
+pub struct ContentChunk {
+    /// The id of the message.
+    pub message_id: MessageId,
+    /// The content to append.
+    pub content: ContentBlock,
+}
