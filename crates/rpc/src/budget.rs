@@ -217,12 +217,31 @@ mod tests {
     #[test]
     fn a_paused_reader_gets_a_deadline_in_the_future() {
         let budget = budget(Duration::from_secs(1));
-        let (_sender, _queue) = queue::<u32>(&budget);
+        let (sender, _queue) = queue::<u32>(&budget);
         budget.charge(2);
         let past = Instant::now() - Duration::from_secs(1);
         let mut overrun = Some(Overrun { deadline: past, taken: 0 });
         assert!(matches!(budget.decide(&mut overrun, |_, _| false), ReadDecision::Pause));
         assert!(overrun.is_some_and(|overrun| overrun.deadline > Instant::now()));
+        assert!(budget.is_alive(sender.id()), "an empty queue does not end");
+    }
+
+    #[test]
+    fn the_soft_limit_itself_is_not_exceeded() {
+        let budget = budget(Duration::from_secs(1));
+        let (_sender, _queue) = queue::<u32>(&budget);
+        let is_relieved = || futures_util::FutureExt::now_or_never(budget.relief.notified()).is_some();
+        let mut overrun = None;
+        budget.charge(1);
+        assert!(!budget.decides(None) && !is_paused(&budget, &mut overrun) && overrun.is_none());
+        budget.charge(1);
+        assert!(budget.decides(None) && is_paused(&budget, &mut overrun));
+        budget.credit(1);
+        assert!(is_relieved(), "the paused reader is woken");
+        budget.credit(1);
+        assert!(!is_relieved(), "no reader was paused");
+        assert!(budget.decides(overrun), "the period ends at the next line");
+        assert!(!is_paused(&budget, &mut overrun) && !budget.decides(overrun));
     }
 
     #[test]
@@ -330,19 +349,23 @@ mod tests {
     /// once.
     #[test]
     fn a_stall_discards_all_but_one_batch() {
-        let limits = Limits { queue_bytes: 1, queue_bytes_hard: 80_000, ..Limits::default() };
+        let limits =
+            Limits { queue_bytes: 1, queue_bytes_hard: 2 * crate::queue::BATCH, ..Limits::default() };
         let budget = Arc::new(Budget::new(&limits));
         let (sender, mut queue) = queue(&budget);
-        (0..4).for_each(|item| sender.push(item, 20_000).unwrap());
+        (0..4).for_each(|item| sender.push(item, crate::queue::BATCH / 2).unwrap());
         let mut next = || futures_util::FutureExt::now_or_never(queue.next()).flatten();
         assert!(matches!(next(), Some(Ok(0))));
-        sender.push(4, 20_000).unwrap();
+        sender.push(4, crate::queue::BATCH / 2).unwrap();
         // Its sender has finished, but the items still take memory.
         sender.finish();
         assert!(matches!(budget.decide(&mut None, |_, _| false), ReadDecision::Read));
         assert_eq!(budget.used.load(Relaxed), 0);
         assert!(matches!(next(), Some(Ok(1))), "it was taken with the first");
-        assert!(matches!(next(), Some(Err(crate::Error::Stalled { bytes: 80_000, .. }))));
+        let end = next();
+        let is_whole =
+            matches!(end, Some(Err(crate::Error::Stalled { bytes, .. })) if bytes == 2 * crate::queue::BATCH);
+        assert!(is_whole, "{end:?}");
         assert_eq!(budget.used.load(Relaxed), 0);
     }
 

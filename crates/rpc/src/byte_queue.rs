@@ -132,11 +132,11 @@ impl<T> EvictingQueue<T> {
         self.queue.is_empty()
     }
 
-    /// Returns true if the sums remain numbers with these bytes. Other queues change the shared sum only by lengths
-    /// that are in memory, so it does not come near the limit between this check and the addition.
+    /// Returns true if the shared sum, which includes that of the queue, remains a number with these bytes. Other
+    /// queues change it only by lengths that are in memory, so it does not come near the limit between this check and
+    /// the addition.
     fn can_count(&self, bytes: usize) -> bool {
-        self.queue.bytes().checked_add(bytes).is_some()
-            && self.shared.load(Relaxed).checked_add(bytes).is_some()
+        self.shared.load(Relaxed).checked_add(bytes).is_some()
     }
 
     fn exceeds_limit(&self) -> bool {

@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use crate::peer::Peer;
-use crate::service::{Incoming, RequestContext, Responder, meta_of};
+use crate::service::{Incoming, NotificationContext, RequestContext, Responder, meta_of};
 
 #[cfg(feature = "jsonrpsee")]
 mod jsonrpsee;
@@ -128,19 +128,22 @@ impl Extensions {
         self.on_request(move |context, request| handler(state.clone(), context, request))
     }
 
-    /// Calls `handler` for each notification of type `N`, on the reader: it must not block.
+    /// Calls `handler` for each notification of type `N`, on the reader: it must not block. The [`NotificationContext`]
+    /// has the peer that sent the notification, and its `_meta`.
     ///
     /// Notifications whose params do not match `N` are dropped and logged. A second handler for the same
     /// method replaces the first.
     #[must_use]
     pub fn on_notification<N: Notification>(
         mut self,
-        handler: impl Fn(N, &Peer) + Send + Sync + 'static,
+        handler: impl Fn(NotificationContext, N) + Send + Sync + 'static,
     ) -> Self {
         self.notifications.insert(
             N::METHOD,
             Arc::new(move |params, peer| match params_of(params) {
-                Ok(notification) => handler(notification, peer),
+                Ok(notification) => {
+                    handler(NotificationContext::new(peer.clone(), N::METHOD, meta_of(params)), notification);
+                }
                 Err(error) => tracing::debug!(method = N::METHOD, %error, "dropped a notification"),
             }),
         );
@@ -199,7 +202,7 @@ mod tests {
         type Result = i64;
     }
 
-    struct Extended(Extensions);
+    struct Extended(Extensions, Peer);
 
     impl Service for Extended {
         fn request(&self, request: Incoming<'_>, responder: Responder) {
@@ -210,14 +213,14 @@ mod tests {
         }
 
         fn notification(&self, notification: Incoming<'_>) {
-            let _ = notification;
+            self.0.notification(notification, &self.1);
         }
     }
 
     fn connected(extensions: Extensions) -> Peer {
         let (ours, theirs) = Transport::memory();
-        drop(PeerBuilder::new(theirs).start(|_| Extended(extensions)));
-        PeerBuilder::new(ours).start(|_| Extended(Extensions::new()))
+        drop(PeerBuilder::new(theirs).start(|peer| Extended(extensions, peer.clone())));
+        PeerBuilder::new(ours).start(|peer| Extended(Extensions::new(), peer.clone()))
     }
 
     #[tokio::test]
@@ -262,6 +265,36 @@ mod tests {
             call.cancel();
             assert_eq!(call.await.unwrap(), 0);
             assert!(context.is_cancelled() && token.is_cancelled());
+        }
+    }
+
+    #[derive(Serialize, Deserialize)]
+    struct Note {
+        text: String,
+    }
+
+    impl Notification for Note {
+        const METHOD: &'static str = "_test/note";
+    }
+
+    #[tokio::test]
+    async fn a_handler_of_a_notification_has_its_context_first() {
+        let (sender, mut notes) = tokio::sync::mpsc::unbounded_channel();
+        let peer = connected(Extensions::new().on_notification(move |context, note: Note| {
+            let _ = sender.send((context, note.text));
+        }));
+        let parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
+        for (params, trace) in [
+            (json!({"text": "a", "_meta": {"traceparent": parent}}), Some(parent)),
+            (json!({"text": "a", "_meta": 3}), None),
+            (json!({"text": "a"}), None),
+        ] {
+            peer.notify_raw("_test/note", &params).await.unwrap();
+            let (context, text) = notes.recv().await.unwrap();
+            assert_eq!((text.as_str(), context.method()), ("a", "_test/note"));
+            assert_eq!(context.trace_context().map(|trace| trace.traceparent().to_owned()).as_deref(), trace);
+            assert_eq!(context.meta().is_some(), trace.is_some());
+            assert!(!context.peer().is_closing());
         }
     }
 

@@ -158,6 +158,23 @@ mod tests {
     }
 
     #[test]
+    fn a_frame_that_is_moved_stays_a_response() {
+        let mut frames = [Frame::result(&RequestId::from(1), &()), Frame::notification("m", &())];
+        let moved = frames.each_mut().map(|frame| frame.as_mut().unwrap().take().is_answer());
+        assert_eq!(moved, [true, false]);
+    }
+
+    /// The buffer of a small frame is used again, and that of a large one is freed.
+    #[test]
+    fn only_small_buffers_are_kept() {
+        for (bytes, is_kept) in [(100, true), (SPARE_BYTES, false)] {
+            drop(SPARE.take());
+            drop(Frame::notification("m", &"x".repeat(bytes)).unwrap());
+            assert_eq!(SPARE.take().capacity() > 0, is_kept, "{bytes}");
+        }
+    }
+
+    #[test]
     fn a_frame_is_always_one_line() {
         let pretty = RawValue::from_string("{\n \"a\": \"b\\n\"\n}".into()).unwrap();
         let frame = Frame::request(7, "m", &pretty).unwrap();

@@ -57,7 +57,7 @@ impl InFlight {
     /// The error to respond with, if the limit is exceeded.
     pub(crate) fn add(&mut self, id: &RequestId, bytes: usize, limits: &Limits) -> Result<(), WireError> {
         let Some((_, counted)) = self.requests.get_mut(id) else { return Ok(()) };
-        if self.bytes > *counted && self.bytes + bytes > limits.in_flight_bytes {
+        if bytes > 0 && self.bytes > *counted && self.bytes + bytes > limits.in_flight_bytes {
             return Err(too_many_bytes(self.bytes, limits));
         }
         *counted += bytes;
@@ -121,6 +121,7 @@ mod tests {
         assert!(in_flight.remove(&RequestId::from(4)), "it was the last one");
         assert_eq!((in_flight.bytes, in_flight.len()), (0, 0));
         assert!(admit(&mut in_flight, 1, 40 * SMALL), "a request alone may exceed the limit");
+        assert!(admit(&mut in_flight, 2, SMALL), "a small request is admitted beside it");
     }
 
     #[test]
@@ -139,6 +140,8 @@ mod tests {
         in_flight.remove(&RequestId::from(1));
         assert_eq!(in_flight.bytes, 2 * SMALL);
         assert!(add(&mut in_flight, 2, 40 * SMALL), "it is the only one that counts");
+        assert!(admit(&mut in_flight, 3, 1) && add(&mut in_flight, 3, 0), "nothing is added");
+        assert!(!add(&mut in_flight, 3, 1));
         in_flight.remove(&RequestId::from(2));
         assert_eq!(in_flight.bytes, 0);
     }

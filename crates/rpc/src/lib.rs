@@ -33,6 +33,7 @@ mod peer;
 mod pending;
 mod pending_table;
 mod queue;
+pub mod raw_message;
 mod service;
 #[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
 mod simulation;
@@ -58,7 +59,9 @@ pub use message_meta::MessageMeta;
 pub use peer::{Peer, RequestHandle, ResponseFuture};
 pub use pending_table::PendingTable;
 pub use queue::{Queue, QueueId, QueueSender};
-pub use service::{Incoming, NotificationBuffer, RequestContext, Responder, Service, with_cancel_grace};
+pub use service::{
+    Incoming, NotificationBuffer, NotificationContext, RequestContext, Responder, Service, with_cancel_grace,
+};
 pub use stats::Stats;
 pub use stdio::{InputEndReason, InputWatch, OutputWatch, Stdio};
 #[doc(hidden)]

@@ -82,7 +82,25 @@ impl LineBuffer {
     /// # Errors
     ///
     /// [`LineTooLong`] if a line is longer than the limit. Lines before it have been passed to `each`.
-    pub fn feed(&mut self, mut bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), LineTooLong> {
+    pub fn feed(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), LineTooLong> {
+        self.feed_with(bytes, |buffer| Ok(buffer.next_line()?.map(&mut each).is_some()))
+    }
+
+    /// [`feed`](Self::feed), for lines with their line end.
+    ///
+    /// # Errors
+    ///
+    /// As [`feed`](Self::feed).
+    pub fn feed_with_ends(&mut self, bytes: &[u8], mut each: impl FnMut(&[u8])) -> Result<(), LineTooLong> {
+        self.feed_with(bytes, |buffer| Ok(buffer.next_line_with_end()?.map(&mut each).is_some()))
+    }
+
+    /// Adds `bytes` and calls `next`, which returns true for a line, until there are no more.
+    fn feed_with(
+        &mut self,
+        mut bytes: &[u8],
+        mut next: impl FnMut(&mut Self) -> Result<bool, LineTooLong>,
+    ) -> Result<(), LineTooLong> {
         while !bytes.is_empty() {
             let space = self.space();
             let (now, later) = bytes.split_at(space.len().min(bytes.len()));
@@ -91,11 +109,15 @@ impl LineBuffer {
             }
             self.filled(now.len());
             bytes = later;
-            while let Some(line) = self.next_line()? {
-                each(line);
-            }
+            while next(self)? {}
         }
         Ok(())
+    }
+
+    /// Returns the longest line, in bytes without its line end.
+    #[must_use]
+    pub fn limit(&self) -> usize {
+        self.limit
     }
 
     /// Removes the next complete line and returns it without its line end, which is `\n` or `\r\n`.
@@ -182,6 +204,12 @@ mod tests {
         ) {
             let input = lines.join(&b'\n');
             prop_assert_eq!(split(&input, 1 << 20, step).unwrap(), lines);
+            let (mut buffer, mut whole) = (LineBuffer::new(1 << 20), Vec::new());
+            for piece in input.chunks(step) {
+                buffer.feed_with_ends(piece, |line| whole.extend_from_slice(line)).unwrap();
+            }
+            whole.extend_from_slice(buffer.rest_with_end());
+            prop_assert_eq!(whole, input);
         }
     }
 
@@ -195,6 +223,48 @@ mod tests {
         }
         assert_eq!(buffer.next_line_with_end(), Ok(None));
         assert_eq!(buffer.rest(), b"\rc");
+        // A line that is too long ends the others.
+        let mut lines = Vec::new();
+        let fed = buffer.feed_with_ends(b"a\r\n\nb\n0123456789x\r\nc\n", |line| lines.push(line.to_vec()));
+        assert_eq!((fed, lines.concat()), (Err(LineTooLong), b"a\r\n\nb\n".to_vec()));
+    }
+
+    #[test]
+    fn the_rest_is_taken_once_with_or_without_its_carriage_return() {
+        let filled = || {
+            let mut buffer = LineBuffer::new(10);
+            buffer.feed(b"a\nb\r", |_| {}).unwrap();
+            buffer
+        };
+        let mut buffer = filled();
+        assert_eq!((buffer.rest().to_vec(), buffer.rest().len()), (b"b".to_vec(), 0));
+        let mut buffer = filled();
+        assert_eq!((buffer.rest_with_end().to_vec(), buffer.rest_with_end().len()), (b"b\r".to_vec(), 0));
+        // No more than the space can be filled.
+        let mut buffer = LineBuffer::new(1 << 20);
+        buffer.filled(CHUNK + 1);
+        assert_eq!(buffer.rest().len(), CHUNK);
+    }
+
+    /// Reads that end within a line leave its beginning in the buffer, which does not grow for that.
+    #[test]
+    fn short_lines_do_not_grow_the_buffer() {
+        let mut buffer = LineBuffer::new(1 << 24);
+        let input = b"a short line\n".repeat(200_000);
+        let (mut rest, mut lines) = (input.as_slice(), 0);
+        while !rest.is_empty() {
+            let space = buffer.space();
+            let count = space.len().min(rest.len()).min(10_000);
+            space[..count].copy_from_slice(&rest[..count]);
+            buffer.filled(count);
+            rest = &rest[count..];
+            while let Some(line) = buffer.next_line().unwrap() {
+                assert_eq!(line, b"a short line");
+                lines += 1;
+            }
+            assert_eq!(buffer.bytes.capacity(), CHUNK);
+        }
+        assert_eq!(lines, 200_000);
     }
 
     #[test]
@@ -242,9 +312,12 @@ mod tests {
 
     #[test]
     fn the_buffer_shrinks_after_a_long_line() {
-        let mut buffer = LineBuffer::new(1 << 24);
-        let mut left = 1 << 20;
+        const LENGTH: usize = 1 << 24;
+        let mut buffer = LineBuffer::new(LENGTH);
+        let (mut left, mut reads, mut capacities) = (LENGTH, 0, std::collections::BTreeSet::new());
         while left > 0 {
+            capacities.insert(buffer.bytes.capacity());
+            reads += 1;
             let space = buffer.space();
             let count = space.len().min(left);
             space[..count].fill(b'x');
@@ -252,9 +325,11 @@ mod tests {
             left -= count;
             assert_eq!(buffer.next_line(), Ok(None));
         }
+        assert!(reads <= LENGTH / CHUNK, "{reads} reads of {CHUNK} bytes or more");
+        assert!(capacities.len() <= 12, "it doubles, so that little is copied: {capacities:?}");
         buffer.space()[0] = b'\n';
         buffer.filled(1);
-        assert_eq!(buffer.next_line().unwrap().unwrap().len(), 1 << 20);
+        assert_eq!(buffer.next_line().unwrap().unwrap().len(), LENGTH);
         assert_eq!(buffer.space().len(), CHUNK);
     }
 }

@@ -189,7 +189,8 @@ impl Outbox {
         {
             state.bytes.splice(..0, rest.iter().copied());
         }
-        let is_done = state.bytes.is_empty() && !state.finished && state.closed.is_none();
+        // At the end of the connection the writer was notified already, and writes nothing.
+        let is_done = state.bytes.is_empty() && !state.finished;
         state.turn = if is_done { WriteTurn::Nobody } else { WriteTurn::Writer };
         drop(state);
         self.unwritten.fetch_sub(count, Relaxed);
@@ -204,7 +205,7 @@ impl Outbox {
     /// responses at once.
     fn is_stalled(&self, state: &mut State, unwritten: usize) -> bool {
         if unwritten <= self.hard {
-            state.overrun = None;
+            // An earlier overrun has ended: something was written since.
             return false;
         }
         let now = Instant::now();
@@ -427,6 +428,7 @@ mod tests {
     use super::*;
 
     mod limits;
+    mod senders;
 
     /// Returns everything that an outbox writes until it is finished.
     async fn written(outbox: &Outbox) -> String {
@@ -555,6 +557,7 @@ mod tests {
         room: usize,
         bytes: Vec<u8>,
         is_broken: bool,
+        is_shut: bool,
     }
 
     impl Narrow {
@@ -589,6 +592,7 @@ mod tests {
         }
 
         fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+            self.0.lock_unpoisoned().is_shut = true;
             Poll::Ready(Ok(()))
         }
     }
@@ -615,6 +619,7 @@ mod tests {
         outbox.finish();
         assert!(matches!(writer.as_mut().now_or_never(), Some(Ok(()))));
         assert_eq!(pipe.text(), "first\nnow\nlater\nlast\n");
+        assert!(pipe.0.lock_unpoisoned().is_shut, "the peer does not see the end");
         assert_eq!(Arc::strong_count(&pipe.0), 1, "the pipe is dropped with the writer");
     }
 

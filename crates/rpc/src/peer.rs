@@ -110,8 +110,23 @@ impl Peer {
         stream: Option<QueueId>,
         deliver: impl FnOnce(Result<R::Result, Error>) + Send + 'static,
     ) -> Result<RequestHandle, Error> {
-        let deliver: Deliver = Box::new(move |reply| deliver(typed(|| R::METHOD.into(), reply)));
-        self.ask_into(R::METHOD, params, stream, deliver)
+        self.call_into(R::METHOD, params, stream, deliver)
+    }
+
+    /// [`request_into`](Self::request_into) with your own types of params and result.
+    ///
+    /// # Errors
+    ///
+    /// As [`request_into`](Self::request_into).
+    pub fn call_into<P: Serialize + ?Sized, T: DeserializeOwned>(
+        &self,
+        method: &'static str,
+        params: &P,
+        stream: Option<QueueId>,
+        deliver: impl FnOnce(Result<T, Error>) + Send + 'static,
+    ) -> Result<RequestHandle, Error> {
+        let deliver: Deliver = Box::new(move |reply| deliver(typed(|| method.into(), reply)));
+        self.ask_into(method, params, stream, deliver)
     }
 
     pub(crate) fn ask_into<P: Serialize + ?Sized>(
@@ -212,7 +227,16 @@ impl Peer {
     ///
     /// As [`notify`](Self::notify).
     pub fn try_notify<N: Notification>(&self, params: &N) -> Result<bool, Error> {
-        self.shared.send_if_room(&mut self.encode(N::METHOD, params)?)
+        self.try_notify_raw(N::METHOD, params)
+    }
+
+    /// [`try_notify`](Self::try_notify) for a method without a type.
+    ///
+    /// # Errors
+    ///
+    /// As [`notify`](Self::notify).
+    pub fn try_notify_raw<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<bool, Error> {
+        self.shared.send_if_room(&mut self.encode(method, params)?)
     }
 
     /// Sends a notification without waiting for space. Use it only for messages that must not wait,
@@ -222,7 +246,16 @@ impl Peer {
     ///
     /// As [`notify`](Self::notify).
     pub fn notify_now<N: Notification>(&self, params: &N) -> Result<(), Error> {
-        self.shared.send_all(&mut [self.encode(N::METHOD, params)?], InsideTapPolicy::DeferOnce)
+        self.notify_now_raw(N::METHOD, params)
+    }
+
+    /// [`notify_now`](Self::notify_now) for a method without a type.
+    ///
+    /// # Errors
+    ///
+    /// As [`notify`](Self::notify).
+    pub fn notify_now_raw<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<(), Error> {
+        self.shared.send_all(&mut [self.encode(method, params)?], InsideTapPolicy::DeferOnce)
     }
 
     pub(crate) fn encode<P: Serialize + ?Sized>(&self, method: &str, params: &P) -> Result<Frame, Error> {

@@ -57,10 +57,11 @@ impl<T> Shared<T> {
         }
         state.end = Some(end);
         self.gauge.ended.store(true, Relaxed);
-        let items = if discard { std::mem::take(&mut state.items) } else { ByteQueue::new() };
+        // Dropped outside the lock, because it may drop anything.
+        let discarded = discard.then(|| std::mem::take(&mut state.items));
         let waker = state.waker.take();
         drop(state);
-        self.credit(items.bytes());
+        drop(discarded);
         if let Some(waker) = waker {
             wake_batch::wake(waker);
         }
@@ -86,8 +87,8 @@ impl<T> Drop for Shared<T> {
 impl<T: Send + 'static> BudgetedQueue for Shared<T> {
     fn stall(&self, after: Option<Duration>) {
         self.finish(End::Stalled { bytes: self.gauge.bytes.load(Relaxed), after }, true);
-        // A consumer that stopped may never take the rest of its batch, and other queues must not wait for
-        // it. No items can be added any more, so this is the whole rest.
+        // The batch of the consumer is returned with the discarded items, because a consumer that stopped may never
+        // take it, and other queues must not wait for it. No items can be added any more.
         self.credit(self.gauge.bytes.load(Relaxed));
     }
 
@@ -148,7 +149,7 @@ pub struct QueueId(pub(crate) u64);
 
 /// The wire bytes that a consumer takes under one lock, unless a single item is larger. A stall cannot
 /// discard them, so the batch must be small.
-const BATCH: usize = 32 * 1024;
+pub(crate) const BATCH: usize = 32 * 1024;
 
 /// The receiving half of a queue. It returns the items in wire order, then the end.
 ///
@@ -230,5 +231,65 @@ impl<T> Drop for Queue<T> {
         let items = std::mem::take(&mut state.items);
         drop(state);
         self.shared.credit(items.bytes() + self.local.bytes());
+    }
+}
+
+#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::task::Wake;
+
+    use futures_util::FutureExt as _;
+
+    use super::*;
+    use crate::limits::Limits;
+
+    fn budget() -> Arc<Budget> {
+        Arc::new(Budget::new(&Limits::default()))
+    }
+
+    /// Items before the end are kept, and a later end of another kind changes nothing.
+    #[test]
+    fn the_first_end_of_a_queue_counts() {
+        for is_closed in [false, true] {
+            let budget = budget();
+            let (sender, mut queue) = queue(&budget);
+            sender.push(1, 1).unwrap();
+            if is_closed {
+                budget.close_all(&Closed::EndOfInput);
+                sender.finish();
+            } else {
+                sender.finish();
+                budget.close_all(&Closed::EndOfInput);
+            }
+            assert_eq!(sender.push(2, 1), Err(2));
+            let mut next = || queue.next().now_or_never().expect("it has ended");
+            assert!(matches!(next(), Some(Ok(1))));
+            let end = next();
+            assert_eq!(matches!(end, Some(Err(Error::Closed(Closed::EndOfInput)))), is_closed, "{end:?}");
+            assert!(next().is_none());
+        }
+    }
+
+    #[derive(Default)]
+    struct Bell(AtomicUsize);
+
+    impl Wake for Bell {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A queue may move to another task between two polls.
+    #[test]
+    fn the_task_that_polled_last_is_woken() {
+        let (sender, mut queue) = queue(&budget());
+        let bells = [Arc::<Bell>::default(), Arc::default()];
+        for bell in &bells {
+            let waker = bell.clone().into();
+            assert!(queue.poll_take(&mut Context::from_waker(&waker)).is_pending());
+        }
+        sender.push((), 1).unwrap();
+        assert_eq!(bells.map(|bell| bell.0.load(Relaxed)), [0, 1]);
     }
 }

@@ -161,6 +161,57 @@ impl RequestContext {
     pub fn cancellation(&self) -> CancellationToken {
         self.cancellation.child_token()
     }
+
+    /// Replaces the token, for work that continues after the response.
+    #[must_use]
+    pub fn with_cancellation(mut self, cancellation: CancellationToken) -> Self {
+        self.cancellation = cancellation;
+        self
+    }
+}
+
+/// The notification that a handler works on: its peer and its `_meta`.
+#[derive(Clone)]
+pub struct NotificationContext {
+    peer: Peer,
+    method: &'static str,
+    meta: Option<Meta>,
+}
+
+impl std::fmt::Debug for NotificationContext {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NotificationContext").field("method", &self.method).finish_non_exhaustive()
+    }
+}
+
+impl NotificationContext {
+    pub(crate) fn new(peer: Peer, method: &'static str, meta: Option<Meta>) -> Self {
+        NotificationContext { peer, method, meta }
+    }
+
+    /// Returns the peer that sent the notification.
+    #[must_use]
+    pub fn peer(&self) -> &Peer {
+        &self.peer
+    }
+
+    /// Returns the name of the method.
+    #[must_use]
+    pub fn method(&self) -> &'static str {
+        self.method
+    }
+
+    /// Returns the `_meta` of the params.
+    #[must_use]
+    pub fn meta(&self) -> Option<&Meta> {
+        self.meta.as_ref()
+    }
+
+    /// Returns the trace context in the `_meta`, to pass it on in the `_meta` of another message.
+    #[must_use]
+    pub fn trace_context(&self) -> Option<TraceContext> {
+        self.meta.as_ref()?.trace_context()
+    }
 }
 
 /// Sends the response to one request. Exactly one response is sent, even if the responder is dropped.
@@ -214,9 +265,6 @@ impl Responder {
     /// The error to respond with, if the requests in flight would exceed
     /// [`Limits::in_flight_bytes`](crate::Limits::in_flight_bytes) and this request is not the only one.
     pub fn count_more(&self, bytes: usize) -> Result<(), Error> {
-        if bytes == 0 {
-            return Ok(());
-        }
         self.shared.in_flight.lock_unpoisoned().add(&self.id, bytes, &self.shared.limits)
     }
 
@@ -413,7 +461,16 @@ impl NotificationBuffer {
     /// [`FrameTooLarge`](crate::Error::FrameTooLarge) and [`Encode`](crate::Error::Encode) for a message
     /// that cannot be sent. The buffer is unchanged then.
     pub fn push<N: Notification>(&mut self, params: &N) -> Result<(), crate::Error> {
-        let frame = self.peer.encode(N::METHOD, params)?;
+        self.push_raw(N::METHOD, params)
+    }
+
+    /// [`push`](Self::push) for a method without a type.
+    ///
+    /// # Errors
+    ///
+    /// As [`push`](Self::push).
+    pub fn push_raw<P: Serialize + ?Sized>(&mut self, method: &str, params: &P) -> Result<(), crate::Error> {
+        let frame = self.peer.encode(method, params)?;
         self.peer.shared.fits(&frame)?;
         self.frames.push(frame);
         Ok(())

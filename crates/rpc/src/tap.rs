@@ -437,6 +437,28 @@ mod tests {
         });
     }
 
+    /// Frames of the tap are sent even if the notification before them took the last space.
+    #[test]
+    fn frames_behind_a_notification_need_no_space() {
+        finishes(async {
+            let (ours, theirs) = Transport::memory();
+            let busy = Arc::new(Busy::default());
+            let limits = crate::Limits { output_bytes: 1, ..crate::Limits::default() };
+            let connection = PeerBuilder::new(ours).limits(limits).tap(busy.clone());
+            let peer = connection.start(|_| Keeps(busy.clone()));
+            busy.handles.lock_unpoisoned().peer = Some(peer.clone());
+            peer.notify_raw("_use", &json!({})).await.unwrap();
+            peer.notify_raw("_after", &json!({})).await.unwrap();
+            drop(peer);
+            let mut lines = BufReader::new(theirs.into_split().0).lines();
+            for method in ["_use", "_note", "_after"] {
+                let line = lines.next_line().await.unwrap().unwrap();
+                assert!(line.contains(method), "{line} instead of {method}");
+            }
+            busy.check_attempts(6);
+        });
+    }
+
     /// Logs the lines that a tap sees and the notifications that the service handles, in their order.
     #[derive(Clone, Default)]
     struct Order(Arc<Mutex<Vec<String>>>);

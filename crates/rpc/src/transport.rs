@@ -47,6 +47,12 @@ impl Transport {
         self
     }
 
+    /// Returns true if [`writes_at_once`](Self::writes_at_once) was declared, for a wrapper of the halves.
+    #[must_use]
+    pub fn is_written_at_once(&self) -> bool {
+        self.writes_at_once
+    }
+
     /// Returns the two halves.
     #[must_use]
     pub fn into_split(self) -> (Reader, Writer) {

@@ -62,6 +62,7 @@ async fn a_request_that_takes_too_long_is_withdrawn_and_forgotten() {
         let begun = Instant::now();
         let call = peer.request_raw("_ask", None).timeout(Duration::from_secs(10));
         let request = script.expect("_ask").await;
+        assert_eq!(request["params"], json!({}), "some peers reject absent or null params");
         let error = call.await.expect_err("no answer");
         assert_eq!(begun.elapsed(), Duration::from_secs(10));
         let is_named = matches!(&error, Error::Timeout { method, after }
@@ -183,6 +184,28 @@ async fn a_paused_reader_continues_for_a_request_that_is_awaited() {
         script.respond(&request, json!(7)).await;
         assert_eq!(call.await.expect("an answer"), 7);
         drop(queue);
+    })
+    .await;
+}
+
+/// A full queue ends in time even if nothing more arrives, also while the reader continues for a request.
+#[tokio::test(start_paused = true)]
+async fn a_full_queue_ends_without_more_input() {
+    in_time(async {
+        let mut limits = Limits::default();
+        (limits.queue_bytes, limits.stall_timeout) = (100, Duration::from_secs(10));
+        for is_awaited in [true, false] {
+            let (peer, mut script, mut queue) = connected(limits.clone());
+            let call = is_awaited.then(|| peer.request_raw("_ask", None));
+            script.notify("_note", json!({"text": "x".repeat(200)})).await;
+            settle().await;
+            assert_eq!(peer.is_paused(), !is_awaited);
+            tokio::time::sleep(Duration::from_secs(11)).await;
+            assert!(!peer.is_paused());
+            let end = queue.next().now_or_never();
+            assert!(matches!(end, Some(Some(Err(Error::Stalled { .. })))), "{is_awaited}: {end:?}");
+            drop(call);
+        }
     })
     .await;
 }

@@ -143,6 +143,28 @@ async fn a_handler_delays_the_end_by_at_most_five_quarters_of_the_grace_period()
     .await;
 }
 
+/// A task of the connection is awaited like a handler.
+#[tokio::test(start_paused = true)]
+async fn a_task_of_the_connection_delays_its_end() {
+    in_time(async {
+        let (transport, _script) = Wire::Memory.scripted();
+        let peer = builder(transport).start(|_| Endless);
+        let (closing, begun) = (peer.closing(), Instant::now());
+        peer.spawn(async move {
+            closing.cancelled().await;
+            tokio::time::sleep(GRACE / 2).await;
+        });
+        // A token that was given away does not close the connection.
+        peer.closing().cancel();
+        tokio::time::sleep(GRACE).await;
+        assert!(!peer.is_closing());
+        peer.close();
+        peer.closed().await;
+        assert_eq!(begun.elapsed(), GRACE + GRACE / 2);
+    })
+    .await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn output_that_nobody_reads_delays_the_end_by_a_quarter_of_the_grace_period() {
     in_time(async {

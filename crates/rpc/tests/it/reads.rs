@@ -87,6 +87,41 @@ async fn other_tasks_have_their_turn_beside_endless_input() {
     .await;
 }
 
+/// Input that is read in these pieces. A piece may be an error.
+struct Pieces(Vec<io::Result<&'static str>>);
+
+impl AsyncRead for Pieces {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        if self.0.is_empty() {
+            return Poll::Ready(Ok(()));
+        }
+        Poll::Ready(self.0.remove(0).map(|piece| buf.put_slice(piece.as_bytes())))
+    }
+}
+
+/// An interrupted read is repeated. The last line counts without its line end if it is a message, and nothing else does.
+#[tokio::test]
+async fn the_last_line_may_have_no_end() {
+    in_time(async {
+        let note = "{\"jsonrpc\":\"2.0\",\"method\":\"_note\"}";
+        for (last, messages) in [(note, 2), ("npm WARN", 1), ("{\"jsonrpc\":\"2.0\",\"met", 1), ("", 1)] {
+            let interrupted = || Err(io::ErrorKind::Interrupted.into());
+            let pieces = vec![interrupted(), Ok(note), interrupted(), Ok("\n"), Ok(last)];
+            let service = Answers::default();
+            let transport = Transport::new(Pieces(pieces), tokio::io::sink());
+            let peer = PeerBuilder::new(transport).start(|_| service.clone());
+            let reason = peer.closed().await;
+            assert!(matches!(reason, duologue_rpc::Closed::EndOfInput), "{reason}");
+            assert_eq!((service.0.load(Relaxed), peer.stats().noise), (messages, 0), "{last}");
+        }
+    })
+    .await;
+}
+
 /// Queues every notification.
 struct Queueing {
     sender: QueueSender<()>,
@@ -221,6 +256,48 @@ async fn a_request_alone_is_written_by_its_sender() {
         settle().await;
         assert_eq!(writes.take(), [2]);
         drop((first, second, third));
+
+        // An output that does not write at once is left to the writer.
+        let (input, _other_end) = tokio::io::duplex(1024);
+        let writes = Writes::default();
+        let peer = PeerBuilder::new(Transport::new(input, writes.clone())).start(|_| Answers::default());
+        settle().await;
+        let call = peer.request_raw("_first", None);
+        assert_eq!(writes.take(), [0; 0]);
+        settle().await;
+        assert_eq!(writes.take(), [1]);
+        drop(call);
+    })
+    .await;
+}
+
+/// Keeps the times of the frames.
+#[derive(Default)]
+struct Times(Mutex<Vec<tokio::time::Instant>>);
+
+impl Tap for Times {
+    fn frame(&self, frame: TappedFrame<'_>) {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).push(frame.at);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_tap_sees_the_times_of_the_frames() {
+    in_time(async {
+        let (transport, mut script) = Wire::Memory.scripted();
+        let times = Arc::new(Times::default());
+        let begun = tokio::time::Instant::now();
+        let peer = PeerBuilder::new(transport).tap(times.clone()).start(|_| Answers::default());
+        for _ in 0..2 {
+            tokio::time::sleep(Duration::from_secs(5)).await;
+            script.notify("_note", json!({})).await;
+            settle().await;
+        }
+        tokio::time::sleep(Duration::from_secs(5)).await;
+        peer.notify_raw("_note", &json!({})).await.expect("open");
+        let seconds = |time: &tokio::time::Instant| time.duration_since(begun).as_secs();
+        let times = times.0.lock().unwrap_or_else(PoisonError::into_inner);
+        assert_eq!(times.iter().map(seconds).collect::<Vec<_>>(), [5, 10, 15]);
     })
     .await;
 }
@@ -234,6 +311,28 @@ impl Tap for Full {
     fn wait(&self) -> Option<BoxFuture<'_, ()>> {
         Some(Box::pin(async { drop(self.0.acquire().await) }))
     }
+}
+
+/// A sender must not write while the tap has no room, even if the writer sleeps.
+#[tokio::test(start_paused = true)]
+async fn a_tap_without_room_stops_the_sender_of_a_request() {
+    in_time(async {
+        let (input, _other_end) = tokio::io::duplex(1024);
+        let writes = Writes::default();
+        let tap = Arc::new(Full(tokio::sync::Semaphore::new(1)));
+        let transport = Transport::new(input, writes.clone()).writes_at_once();
+        let peer = PeerBuilder::new(transport).tap(tap.clone()).start(|_| Answers::default());
+        settle().await;
+        tap.0.acquire().await.expect("open").forget();
+        let call = peer.request_raw("_ask", None);
+        settle().await;
+        assert_eq!(writes.take(), [0; 0]);
+        tap.0.add_permits(1);
+        settle().await;
+        assert_eq!(writes.take(), [1]);
+        drop(call);
+    })
+    .await;
 }
 
 #[tokio::test(start_paused = true)]

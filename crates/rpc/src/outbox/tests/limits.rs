@@ -41,6 +41,7 @@ async fn output_over_the_limit_may_wait_as_long_as_the_patience() {
     assert!(matches!(flushed.now_or_never(), Some(Err(Closed::OutputStalled { .. }))));
     outbox.close(Closed::EndOfInput);
     assert!(is_stalled(&push_bytes(&outbox, 1)) && outbox.is_over());
+    assert_eq!(outbox.state.lock_unpoisoned().bytes.capacity(), 0, "the memory is freed");
 }
 
 #[tokio::test(start_paused = true)]
@@ -84,6 +85,29 @@ fn senders_wait_from_their_limits_on() {
     assert!(!outbox.has_answer_backlog(), "there are no responses");
 }
 
+/// A request is sent even if notifications wait, and counts like them.
+#[test]
+fn a_request_does_not_wait_for_space() {
+    let outbox = bounded();
+    push_bytes(&outbox, 10).unwrap();
+    assert!(!outbox.push(&mut Frame::raw("note\n"), PushMode::IfRoom, |_| {}).unwrap());
+    push(&outbox, "request\n", PushMode::WriteNow);
+    assert_eq!(outbox.unwritten(), 18);
+}
+
+/// A frame over the hard limit is left to the writer, so that its length is checked.
+#[tokio::test]
+async fn a_sender_writes_no_frame_over_the_hard_limit() {
+    let (outbox, pipe) = (bounded(), Narrow::with_room(1000));
+    let shared = SharedWriter::new(Box::new(pipe.clone()));
+    let mut writer = Box::pin(outbox.write_with_senders(shared, || ready(())));
+    assert!(writer.as_mut().now_or_never().is_none());
+    push(&outbox, &"x".repeat(100), PushMode::WriteNow);
+    assert_eq!(pipe.text().len(), 100);
+    let pushed = outbox.push(&mut Frame::raw(&"x".repeat(401)), PushMode::WriteNow, |_| {});
+    assert!(is_stalled(&pushed), "{pushed:?}");
+}
+
 fn push_answer(outbox: &Outbox, bytes: usize) {
     let mut frame = Frame::result(&duologue_schema::RequestId::from(1), "x".repeat(bytes).as_str()).unwrap();
     assert!(outbox.push(&mut frame, PushMode::Always, |_| {}).unwrap());
@@ -104,6 +128,56 @@ async fn a_backlog_is_made_of_responses() {
     assert_eq!(outbox.unwritten(), 0);
     push_bytes(&outbox, 101).unwrap();
     assert!(!outbox.has_answer_backlog());
+}
+
+/// Pushes a response that has `bytes` with its line end.
+fn push_whole_answer(outbox: &Outbox, bytes: usize) {
+    let envelope = Frame::result(&duologue_schema::RequestId::from(1), "").unwrap().bytes().len();
+    push_answer(outbox, bytes - envelope);
+}
+
+#[tokio::test]
+async fn a_backlog_exceeds_the_limit_in_unwritten_bytes_and_in_responses() {
+    let (outbox, pipe) = (bounded(), Narrow::default());
+    push_whole_answer(&outbox, 150);
+    let mut writer = Box::pin(outbox.write_to(pipe.clone(), || ready(())));
+    for (written, is_backlog) in [(0, true), (49, true), (50, false), (100, false)] {
+        pipe.0.lock_unpoisoned().room = written - pipe.text().len();
+        assert!(writer.as_mut().now_or_never().is_none());
+        assert_eq!(outbox.has_answer_backlog(), is_backlog, "{written} of 150 bytes are written");
+        assert_eq!(outbox.relieved().now_or_never().is_none(), is_backlog);
+    }
+    let outbox = bounded();
+    push_whole_answer(&outbox, 100);
+    push_bytes(&outbox, 1).unwrap();
+    assert!(!outbox.has_answer_backlog(), "exactly the limit are responses");
+    push_whole_answer(&outbox, 50);
+    assert!(outbox.has_answer_backlog());
+}
+
+/// The buffers of a burst are freed. A small limit of the output keeps only small ones.
+#[tokio::test]
+async fn a_burst_leaves_no_large_buffer() {
+    for (output_bytes, most) in [(Limits::default().output_bytes, KEEP), (1000, 2000)] {
+        let outbox = Outbox::new(&Limits { output_bytes, ..Limits::default() });
+        let pipe = Narrow::with_room(usize::MAX);
+        // Two buffers take turns, one here and one in the writer. Both are here at some beginning of a batch.
+        let largest = std::cell::Cell::new(0);
+        let mut writer = Box::pin(outbox.write_to(pipe, || {
+            largest.set(largest.get().max(outbox.state.lock_unpoisoned().bytes.capacity()));
+            ready(())
+        }));
+        for line in ["x".repeat(1 << 20).as_str(), "a\n", "b\n", "c\n"] {
+            let mut frame = Frame::raw(line);
+            assert!(outbox.push(&mut frame, PushMode::Always, |_| {}).unwrap());
+            // The buffer of a small frame stays with its sender, which uses it again.
+            assert!(line != "c\n" || frame.bytes() == b"c\n");
+            largest.set(0);
+            assert!(writer.as_mut().now_or_never().is_none());
+            let largest = largest.get();
+            assert!(line.len() > most || (1..=most).contains(&largest), "{largest}");
+        }
+    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -149,8 +223,10 @@ async fn a_broken_output_accepts_and_keeps_nothing() {
         Box::pin(outbox.write_with_senders(SharedWriter::new(Box::new(pipe.clone())), || ready(())));
     assert!(writer.as_mut().now_or_never().is_none());
     outbox.break_off();
+    let unwritten = outbox.unwritten();
     push(&outbox, "lost\n", PushMode::WriteNow);
     push(&outbox, "lost\n", PushMode::Always);
+    assert_eq!(outbox.unwritten(), unwritten, "what is dropped does not count");
     assert_eq!((pipe.text().as_str(), outbox.state.lock_unpoisoned().bytes.len()), ("", 0));
     assert!(!outbox.push(&mut Frame::raw("later\n"), PushMode::IfRoom, |_| {}).unwrap());
     let mut room = std::pin::pin!(outbox.room());
@@ -158,35 +234,67 @@ async fn a_broken_output_accepts_and_keeps_nothing() {
     outbox.close(Closed::EndOfInput);
     assert!(matches!(room.now_or_never(), Some(Err(Closed::EndOfInput))));
     assert!(matches!(writer.as_mut().now_or_never(), Some(Err(Closed::EndOfInput))));
+    for mode in [PushMode::Always, PushMode::IfRoom, PushMode::WriteNow] {
+        let late = outbox.push(&mut Frame::raw("late\n"), mode, |_| panic!("it is not sent"));
+        assert!(matches!(late, Err(Closed::EndOfInput)), "{late:?}");
+    }
+
+    let outbox = Outbox::new(&Limits::default());
+    push(&outbox, "waits\n", PushMode::Always);
+    outbox.break_off();
+    assert_eq!(outbox.state.lock_unpoisoned().bytes.capacity(), 0, "the memory is freed");
+}
+
+/// A pipe with these results, the last one first. Then writes wait and flushes succeed.
+struct Planned {
+    writes: Vec<io::Result<usize>>,
+    flushes: Vec<io::Result<()>>,
+}
+
+impl AsyncWrite for Planned {
+    fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
+        self.writes.pop().map_or(Poll::Pending, Poll::Ready)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(self.flushes.pop().unwrap_or(Ok(())))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}
+
+fn interrupted<T>() -> io::Result<T> {
+    Err(io::ErrorKind::Interrupted.into())
 }
 
 /// A pipe that accepts nothing any more, and one that is interrupted first.
 #[tokio::test]
 async fn a_write_of_nothing_is_an_error_and_an_interruption_is_not() {
-    struct Pipe(Vec<io::Result<usize>>);
-
-    impl AsyncWrite for Pipe {
-        fn poll_write(mut self: Pin<&mut Self>, _: &mut Context<'_>, _: &[u8]) -> Poll<io::Result<usize>> {
-            self.0.pop().map_or(Poll::Pending, Poll::Ready)
-        }
-
-        fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-
-        fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
-            Poll::Ready(Ok(()))
-        }
-    }
-
     let outbox = Outbox::new(&Limits::default());
     push(&outbox, "line\n", PushMode::Always);
-    let interrupted = || Err(io::ErrorKind::Interrupted.into());
-    let pipe = Pipe(vec![Ok(0), Ok(2), interrupted(), Ok(1), interrupted()]);
-    let written = outbox.write_to(pipe, || ready(())).now_or_never();
+    let writes = vec![Ok(0), Ok(2), interrupted(), Ok(1), interrupted()];
+    let written = outbox.write_to(Planned { writes, flushes: Vec::new() }, || ready(())).now_or_never();
     assert!(
         matches!(&written, Some(Err(Closed::Io(error))) if error.kind() == io::ErrorKind::WriteZero),
         "{written:?}"
     );
     assert_eq!(outbox.unwritten(), 2);
+}
+
+/// A line counts as written when it is flushed. An interrupted flush is repeated.
+#[tokio::test]
+async fn a_flush_may_be_interrupted_but_not_fail() {
+    for is_broken in [false, true] {
+        let outbox = Outbox::new(&Limits::default());
+        push(&outbox, "line\n", PushMode::Always);
+        outbox.finish();
+        let broken = is_broken.then(|| Err(io::ErrorKind::BrokenPipe.into()));
+        let flushes = broken.into_iter().chain([interrupted()]).collect();
+        let written = outbox.write_to(Planned { writes: vec![Ok(5)], flushes }, || ready(())).now_or_never();
+        let is_error =
+            matches!(&written, Some(Err(Closed::Io(error))) if error.kind() == io::ErrorKind::BrokenPipe);
+        assert_eq!((is_error, outbox.unwritten()), (is_broken, if is_broken { 5 } else { 0 }), "{written:?}");
+    }
 }

@@ -1,0 +1,147 @@
+//! Finds members in the text of JSON objects, and writes the lines of messages. For programs that pass messages on
+//! and keep everything in them that they do not change.
+//!
+//! ```
+//! use duologue_rpc::raw_message::{member, splice};
+//!
+//! let line = br#"{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"id":1}}"#;
+//! let id = member(line, "id").expect("a request has an id");
+//! assert_eq!(splice(line, id, b"\"q\"").as_deref(), Some(
+//!     &br#"{"jsonrpc":"2.0","id":"q","method":"session/prompt","params":{"id":1}}"#[..]
+//! ));
+//! ```
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use duologue_schema::Error as RpcError;
+use serde::Serialize;
+use serde_json::value::RawValue;
+
+use crate::json_scanner::{JsonScanner, JsonTokenKind};
+
+/// Returns the text of a JSON string with its quotes, or `None` if it is not valid.
+#[must_use]
+pub fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
+    let quoted = std::str::from_utf8(quoted).ok()?;
+    if memchr::memchr(b'\\', quoted.as_bytes()).is_none() {
+        return Some(Cow::Borrowed(quoted.strip_prefix('"')?.strip_suffix('"')?));
+    }
+    serde_json::from_str(quoted).ok().map(Cow::Owned)
+}
+
+/// Returns the position of a member's value in the text of an object.
+#[must_use]
+pub fn member(object: &[u8], name: &str) -> Option<Range<usize>> {
+    let mut scanner = JsonScanner::new(object);
+    while let Some(token) = scanner.next() {
+        if token.kind != JsonTokenKind::Key || scanner.depth() != 1 {
+            continue;
+        }
+        if text(object.get(token.span)?).as_deref() != Some(name) {
+            continue;
+        }
+        let first = scanner.next()?;
+        let mut end = first.span.end;
+        while scanner.depth() > 1 {
+            end = scanner.next()?.span.end;
+        }
+        return Some(first.span.start..end);
+    }
+    None
+}
+
+/// Returns the text of a member that is a string.
+#[must_use]
+pub fn member_text<'a>(object: &'a [u8], name: &str) -> Option<Cow<'a, str>> {
+    text(object.get(member(object, name)?)?)
+}
+
+/// Returns the position of `part` within `whole`, if it borrows from it.
+#[must_use]
+pub fn position(whole: &[u8], part: &str) -> Option<Range<usize>> {
+    let start = part.as_ptr().addr().checked_sub(whole.as_ptr().addr())?;
+    let span = start..start.checked_add(part.len())?;
+    (whole.get(span.clone())? == part.as_bytes()).then_some(span)
+}
+
+/// Replaces a part of a text.
+#[must_use]
+pub fn splice(whole: &[u8], part: Range<usize>, with: &[u8]) -> Option<Vec<u8>> {
+    Some([whole.get(..part.start)?, with, whole.get(part.end..)?].concat())
+}
+
+#[derive(Serialize)]
+struct Line<'a, P: Serialize + ?Sized> {
+    jsonrpc: &'static str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    id: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    method: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    params: Option<&'a P>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    result: Option<&'a RawValue>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a RpcError>,
+}
+
+fn encode<P: Serialize + ?Sized>(line: &Line<'_, P>) -> serde_json::Result<Vec<u8>> {
+    let mut bytes = serde_json::to_vec(line)?;
+    // Only a raw value can contain line breaks. They are white space there, because a JSON string escapes them.
+    bytes.iter_mut().filter(|byte| **byte == b'\n').for_each(|byte| *byte = b' ');
+    bytes.push(b'\n');
+    Ok(bytes)
+}
+
+/// Writes a request, or a notification without an id. The line ends with a line feed.
+///
+/// # Errors
+///
+/// If `params` cannot be serialized.
+pub fn call_line<P: Serialize + ?Sized>(
+    id: Option<&RawValue>,
+    method: &str,
+    params: &P,
+) -> serde_json::Result<Vec<u8>> {
+    encode(&Line {
+        jsonrpc: "2.0",
+        id,
+        method: Some(method),
+        params: Some(params),
+        result: None,
+        error: None,
+    })
+}
+
+/// Writes a response. The line ends with a line feed. `id` is a JSON token.
+///
+/// # Errors
+///
+/// If `id` is not JSON.
+pub fn response_line(id: &str, outcome: Result<&RawValue, &RpcError>) -> serde_json::Result<Vec<u8>> {
+    let id: &RawValue = serde_json::from_str(id)?;
+    encode(&Line::<()> {
+        jsonrpc: "2.0",
+        id: Some(id),
+        method: None,
+        params: None,
+        result: outcome.ok(),
+        error: outcome.err(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn members_of_the_outer_object_are_found() {
+        let object = br#" {"b":{"id":1},"x":["id",{"id":2}],"\u0069d" : {"a":[3]}, "id2":"\n"}"#;
+        assert_eq!(object.get(member(object, "id").unwrap()), Some(&br#"{"a":[3]}"#[..]));
+        assert_eq!(member_text(object, "id2").as_deref(), Some("\n"));
+        assert_eq!(member(object, "a"), None);
+        assert_eq!(member(b"[\"id\",1]", "id"), None);
+        assert_eq!(member(b"{\"id\":", "id"), None);
+    }
+}
