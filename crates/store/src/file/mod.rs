@@ -1,0 +1,534 @@
+//! A log in files.
+
+mod recover;
+mod segment;
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::{Duration, SystemTime};
+
+use duologue_rpc::Lock as _;
+use duologue_transcript::Header;
+
+use crate::error::{CursorGoneReason, Error, Result};
+use crate::line::{LogLine, time_of};
+use crate::log::{Log, LogPage};
+use crate::position::{LogCursor, LogPosition};
+use crate::root::{NameGuard, RootShared};
+use crate::settings::LogSettings;
+use crate::tail::{LineBatch, Tail, TailPage};
+use recover::EarlierLives;
+pub use recover::LogRecovery;
+pub(crate) use segment::sync_folder;
+use segment::{PagePlace, Segment, create_segment, index_segment, open_to_append};
+
+/// A log in the files of a folder, opened with [`LogRoot::open`](crate::LogRoot::open).
+///
+/// Clones are the same log. Its file is closed when many other logs are written, and opened again by the next
+/// append.
+#[derive(Clone, Debug)]
+pub struct FileLog(Arc<FileLogInner>);
+
+#[derive(Debug)]
+pub(crate) struct FileLogInner {
+    root: Arc<RootShared>,
+    /// Keeps the log from being opened twice.
+    name: NameGuard,
+    folder: PathBuf,
+    header: Header,
+    life: u32,
+    opened_at: Duration,
+    recovery: LogRecovery,
+    /// The time of the last use, in milliseconds since the folder was opened.
+    used: AtomicU64,
+    has_file: AtomicBool,
+    /// Locked during writes, and before `state` where both are needed.
+    writer: Mutex<SegmentWriter>,
+    /// Never locked while a file is read or written.
+    state: Mutex<FileLogState>,
+}
+
+#[derive(Debug, Default)]
+struct SegmentWriter {
+    /// The newest segment, if it is open.
+    file: Option<Arc<File>>,
+    /// The file may be longer than its accepted records, since removing a part of a batch has failed.
+    is_longer: bool,
+    /// The error of a sync.
+    failed: Option<Arc<io::Error>>,
+}
+
+#[derive(Debug)]
+struct FileLogState {
+    /// The segments in order, at least one.
+    segments: Vec<Segment>,
+    /// The bytes of all of them.
+    bytes: u64,
+    end: LogPosition,
+    synced: LogPosition,
+    tail: Tail,
+}
+
+/// The source of a page.
+enum PageSource {
+    Tail(TailPage),
+    File(PagePlace),
+    /// A segment whose records have not been counted.
+    Unknown {
+        path: PathBuf,
+        first: LogPosition,
+        expected: u64,
+    },
+}
+
+impl FileLog {
+    /// Opens the log of a folder and begins a life.
+    pub(crate) fn open(
+        root: Arc<RootShared>,
+        name: NameGuard,
+        folder: PathBuf,
+        header: &Header,
+    ) -> Result<Self> {
+        let EarlierLives { mut segments, header: earlier, life, at, report } = EarlierLives::open(&folder)?;
+        let header = earlier.unwrap_or_else(|| header.clone());
+        let opened_at = SystemTime::now().duration_since(header.started).unwrap_or_default().max(at);
+        let life = life.saturating_add(1);
+        let first = LogPosition::new(report.end.number() + 1);
+        let opened = LogLine::opened(opened_at, life);
+        let segment = Segment { first, life, bytes: 0, index: None };
+        let (file, segment) = create_segment(&folder, &header, opened_at, segment, &[opened])?;
+        segments.push(segment);
+        let bytes = segments.iter().map(|segment| segment.bytes).sum();
+        let state = FileLogState { segments, bytes, end: first, synced: first, tail: Tail::default() };
+        let inner = Arc::new(FileLogInner {
+            used: AtomicU64::new(root.now()),
+            root,
+            name,
+            folder,
+            header,
+            life,
+            opened_at,
+            recovery: report,
+            has_file: AtomicBool::new(false),
+            writer: Mutex::default(),
+            state: Mutex::new(state),
+        });
+        inner.root.register(&inner.name, &inner);
+        inner.writer.lock_unpoisoned().file = Some(inner.opened(file));
+        Ok(FileLog(inner))
+    }
+
+    /// Returns the report of the repair when the log was opened.
+    #[must_use]
+    pub fn recovery(&self) -> &LogRecovery {
+        &self.0.recovery
+    }
+
+    /// Returns the folder of the log.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        &self.0.folder
+    }
+
+    /// Returns the bytes of the log on the disk.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.0.state.lock_unpoisoned().bytes
+    }
+
+    /// Returns the bytes of the newest records that the log keeps in memory.
+    #[must_use]
+    pub fn tail_bytes(&self) -> usize {
+        self.0.state.lock_unpoisoned().tail.memory()
+    }
+}
+
+impl FileLogInner {
+    /// Counts an open file, and closes those of other logs if there are too many.
+    fn opened(&self, file: File) -> Arc<File> {
+        self.has_file.store(true, Ordering::Relaxed);
+        self.root.file_opened(self);
+        Arc::new(file)
+    }
+
+    /// Returns the time of the last use, unless the log has no open file.
+    pub(crate) fn open_since(&self) -> Option<u64> {
+        self.has_file.load(Ordering::Relaxed).then(|| self.last_use())
+    }
+
+    pub(crate) fn last_use(&self) -> u64 {
+        self.used.load(Ordering::Relaxed)
+    }
+
+    fn touch(&self) {
+        self.used.store(self.root.now(), Ordering::Relaxed);
+    }
+
+    /// Closes the file, unless it is in use. Returns true if it was open.
+    pub(crate) fn close_file(&self) -> bool {
+        let Ok(mut writer) = self.writer.try_lock() else { return false };
+        // A file that is being synced is still open and locked after it was closed here.
+        if writer.file.as_ref().is_none_or(|file| Arc::strong_count(file) > 1) {
+            return false;
+        }
+        writer.file = None;
+        self.has_file.store(false, Ordering::Relaxed);
+        self.root.file_closed();
+        true
+    }
+
+    /// Removes from memory what can be read from the files.
+    pub(crate) fn free_memory(&self) {
+        let mut state = self.state.lock_unpoisoned();
+        self.resize_tail(&mut state, |tail| tail.shrink(0));
+        if let Some((_newest, older)) = state.segments.split_last_mut() {
+            older.iter_mut().for_each(|segment| segment.index = None);
+        }
+    }
+
+    /// Changes the tail, and counts its memory with that of the other logs.
+    fn resize_tail(&self, state: &mut FileLogState, change: impl FnOnce(&mut Tail)) {
+        let before = state.tail.memory();
+        change(&mut state.tail);
+        let too_much = self.root.tails_changed(before, state.tail.memory());
+        if too_much && state.tail.memory() > LogSettings::SMALL_TAIL_BYTES {
+            let before = state.tail.memory();
+            state.tail.shrink(LogSettings::SMALL_TAIL_BYTES);
+            self.root.tails_changed(before, state.tail.memory());
+        }
+    }
+
+    fn append(&self, lines: &[LogLine], limit: u64) -> Result<LogPosition> {
+        self.touch();
+        let mut writer = self.writer.lock_unpoisoned();
+        if lines.is_empty() {
+            return Ok(self.state.lock_unpoisoned().end);
+        }
+        self.check_failed(&writer)?;
+        let batch = Arc::new(LineBatch::of(lines));
+        let more = batch.text.len() as u64;
+        let (size, active, header) = {
+            let state = self.state.lock_unpoisoned();
+            let newest = state.newest();
+            let header = newest.and_then(|it| it.index.as_ref()).map_or(0, |index| index.place(0).0);
+            (state.bytes, newest.map_or(0, |newest| newest.bytes), header)
+        };
+        let begins_segment =
+            active > header && active.saturating_add(more) > self.root.settings.segment_bytes;
+        if size.saturating_add(more).saturating_add(if begins_segment { header } else { 0 }) > limit {
+            let limit = self.root.settings.log_bytes;
+            return Err(Error::LogFull { size, more, limit, setting: "LogSettings::log_bytes" });
+        }
+        if begins_segment {
+            let at = lines.first().and_then(|line| time_of(line.bytes())).unwrap_or(self.opened_at);
+            self.begin_segment(&mut writer, at)?;
+        }
+        let (file, length) = self.active(&mut writer)?;
+        if let Err(error) = write_all(&file, &batch.text) {
+            // The next append removes it if that fails now.
+            writer.is_longer = file.set_len(length).is_err();
+            return Err(Error::file(self.newest_path(), error));
+        }
+        let mut state = self.state.lock_unpoisoned();
+        let first = LogPosition::new(state.end.number() + 1);
+        state.end = LogPosition::new(state.end.number() + lines.len() as u64);
+        state.bytes += more;
+        if let Some(newest) = state.segments.last_mut() {
+            newest.bytes += more;
+            let index = Arc::make_mut(newest.index.get_or_insert_default());
+            lines.iter().for_each(|line| index.add(line.written_len() as u64));
+        }
+        let most = self.root.settings.tail_bytes;
+        self.resize_tail(&mut state, |tail| {
+            tail.push(first, batch);
+            tail.shrink(most);
+        });
+        Ok(state.end)
+    }
+
+    fn check_failed(&self, writer: &SegmentWriter) -> Result<()> {
+        let Some(error) = &writer.failed else { return Ok(()) };
+        Err(Error::SyncFailed { path: self.folder.clone(), error: error.clone() })
+    }
+
+    fn newest_path(&self) -> PathBuf {
+        self.state.lock_unpoisoned().newest().map(|newest| newest.path(&self.folder)).unwrap_or_default()
+    }
+
+    /// Returns the newest segment and its length, and opens it if it is closed.
+    fn active(&self, writer: &mut SegmentWriter) -> Result<(Arc<File>, u64)> {
+        let length = self.state.lock_unpoisoned().newest().map_or(0, |newest| newest.bytes);
+        let file = match &writer.file {
+            Some(file) => file.clone(),
+            None => {
+                let path = self.newest_path();
+                let file = open_to_append(&path)?;
+                let found = file.metadata().map_err(|error| Error::file(&path, error))?.len();
+                if found != length && !(writer.is_longer && found > length) {
+                    return Err(Error::Changed { path, expected: length, found });
+                }
+                writer.file.insert(self.opened(file)).clone()
+            }
+        };
+        if writer.is_longer {
+            file.set_len(length).map_err(|error| Error::file(self.newest_path(), error))?;
+            writer.is_longer = false;
+        }
+        Ok((file, length))
+    }
+
+    /// Syncs the newest segment and begins another.
+    fn begin_segment(&self, writer: &mut SegmentWriter, at: Duration) -> Result<()> {
+        let end = self.state.lock_unpoisoned().end;
+        let (file, _) = self.active(writer)?;
+        // Without this a power cut could leave a hole before the new segment.
+        if let Err(error) = file.sync_all() {
+            return Err(self.sync_failed(writer, error));
+        }
+        let first = LogPosition::new(end.number() + 1);
+        let segment = Segment { first, life: self.life, bytes: 0, index: None };
+        let (file, segment) = create_segment(&self.folder, &self.header, at, segment, &[])?;
+        writer.file = Some(Arc::new(file));
+        let mut state = self.state.lock_unpoisoned();
+        state.bytes += segment.bytes;
+        state.synced = end;
+        state.segments.push(segment);
+        Ok(())
+    }
+
+    fn sync_failed(&self, writer: &mut SegmentWriter, error: io::Error) -> Error {
+        let error = Arc::new(error);
+        writer.failed = Some(error.clone());
+        Error::SyncFailed { path: self.folder.clone(), error }
+    }
+
+    fn sync(&self) -> Result<LogPosition> {
+        let (file, end) = {
+            let mut writer = self.writer.lock_unpoisoned();
+            self.check_failed(&writer)?;
+            let (end, synced) = {
+                let state = self.state.lock_unpoisoned();
+                (state.end, state.synced)
+            };
+            if synced == end {
+                return Ok(end);
+            }
+            (self.active(&mut writer)?.0, end)
+        };
+        // Appends may go on meanwhile.
+        if let Err(error) = file.sync_data() {
+            return Err(self.sync_failed(&mut self.writer.lock_unpoisoned(), error));
+        }
+        let mut state = self.state.lock_unpoisoned();
+        state.synced = state.synced.max(end);
+        Ok(state.synced)
+    }
+
+    fn read(&self, after: LogPosition, max_bytes: usize) -> Result<LogPage> {
+        self.touch();
+        loop {
+            let (source, end) = {
+                let state = self.state.lock_unpoisoned();
+                state.gone(after)?;
+                if after == state.end {
+                    return Ok(LogPage { records: Vec::new(), end: after });
+                }
+                (state.source(&self.folder, after, max_bytes), state.end)
+            };
+            let read = match source {
+                PageSource::Tail(page) => Ok(page.records(max_bytes)),
+                PageSource::File(place) => place.read(max_bytes),
+                PageSource::Unknown { path, first, expected } => match index_segment(&path, expected) {
+                    Ok(index) => {
+                        let mut state = self.state.lock_unpoisoned();
+                        if let Some(segment) =
+                            state.segments.iter_mut().find(|it| it.path(&self.folder) == path)
+                        {
+                            debug_assert_eq!(segment.first, first);
+                            segment.index = Some(Arc::new(index));
+                        }
+                        continue;
+                    }
+                    Err(error) => Err(error),
+                },
+            };
+            return match read {
+                Ok(records) => Ok(LogPage { records, end }),
+                // The segment may have been removed in the meantime.
+                Err(error) => self.state.lock_unpoisoned().gone(after).and(Err(error)),
+            };
+        }
+    }
+
+    fn remove_before(&self, keep: LogPosition) -> Result<LogPosition> {
+        // No segment begins meanwhile.
+        let _writer: MutexGuard<'_, SegmentWriter> = self.writer.lock_unpoisoned();
+        let (removed, first) = {
+            let mut state = self.state.lock_unpoisoned();
+            let old = state
+                .segments
+                .iter()
+                .skip(1)
+                .take_while(|next| next.first <= keep && next.first <= state.end);
+            let count = old.count();
+            let removed: Vec<Segment> = state.segments.drain(..count).collect();
+            state.bytes -= removed.iter().map(|segment| segment.bytes).sum::<u64>();
+            (removed, state.first())
+        };
+        for segment in removed {
+            let path = segment.path(&self.folder);
+            segment::remove_if_there(&path).map_err(|error| Error::file(path, error))?;
+        }
+        Ok(first)
+    }
+}
+
+impl FileLogState {
+    fn newest(&self) -> Option<&Segment> {
+        self.segments.last()
+    }
+
+    fn first(&self) -> LogPosition {
+        self.segments.first().map(|segment| segment.first).unwrap_or_default()
+    }
+
+    /// Returns an error if the records behind a position are not there.
+    fn gone(&self, position: LogPosition) -> Result<()> {
+        let reason = if position > self.end {
+            CursorGoneReason::BehindEnd { end: self.end }
+        } else if position.number() + 1 < self.first().number() {
+            CursorGoneReason::Removed { first: self.first() }
+        } else {
+            return Ok(());
+        };
+        Err(Error::CursorGone { position, reason })
+    }
+
+    /// Returns the source of the page behind a position that is not the end.
+    fn source(&self, folder: &Path, after: LogPosition, max_bytes: usize) -> PageSource {
+        if let Some(page) = self.tail.page(after, max_bytes) {
+            return PageSource::Tail(page);
+        }
+        let first = LogPosition::new(after.number() + 1);
+        // Of segments with the same first record, all but the last are empty.
+        let next = self.segments.partition_point(|segment| segment.first <= first);
+        let behind = self.segments.get(next).map_or(self.end.number() + 1, |next| next.first.number());
+        let segment = next.checked_sub(1).and_then(|it| self.segments.get(it));
+        let (path, segment_first) = segment.map(|it| (it.path(folder), it.first)).unwrap_or_default();
+        let Some((segment, index)) = segment.and_then(|it| Some((it, it.index.as_deref()?))) else {
+            return PageSource::Unknown {
+                path,
+                first: segment_first,
+                expected: behind - segment_first.number(),
+            };
+        };
+        let record = first.number() - segment.first.number();
+        let (offset, skip) = index.place(record);
+        PageSource::File(PagePlace {
+            path,
+            segment_first,
+            first,
+            offset,
+            skip,
+            limit: index.bytes,
+            sound: index.sound.saturating_sub(record),
+            expected: behind - first.number(),
+        })
+    }
+
+    fn check(&self, cursor: LogCursor, this_life: u32) -> Result<LogPosition> {
+        let LogCursor { life, position } = cursor;
+        let gone = |reason| Err(Error::CursorGone { position, reason });
+        let first = self.first();
+        if position.number().saturating_add(1) < first.number() {
+            return gone(CursorGoneReason::Removed { first });
+        }
+        let oldest = self.segments.first().map_or(this_life, |segment| segment.life);
+        if life == this_life {
+            return self.gone(position).map(|()| position);
+        }
+        if !self.segments.iter().any(|segment| segment.life == life) {
+            let is_removed = life != 0 && life < oldest && first > LogPosition::new(1);
+            return gone(if is_removed {
+                CursorGoneReason::Removed { first }
+            } else {
+                CursorGoneReason::UnknownLife
+            });
+        }
+        let next = self.segments.iter().find(|segment| segment.life > life);
+        let last = next.map_or(self.end, |next| LogPosition::new(next.first.number() - 1));
+        if position > last { gone(CursorGoneReason::Lost { last }) } else { Ok(position) }
+    }
+}
+
+/// Writes all bytes. Most batches take one write.
+fn write_all(mut file: &File, bytes: &[u8]) -> io::Result<()> {
+    let mut rest = bytes;
+    while !rest.is_empty() {
+        match file.write(rest) {
+            Ok(0) => return Err(ErrorKind::WriteZero.into()),
+            Ok(count) => rest = rest.get(count..).unwrap_or_default(),
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+impl Drop for FileLogInner {
+    fn drop(&mut self) {
+        if self.has_file.load(Ordering::Relaxed) {
+            self.root.file_closed();
+        }
+        self.root.tails_changed(self.state.lock_unpoisoned().tail.memory(), 0);
+    }
+}
+
+impl Log for FileLog {
+    fn header(&self) -> &Header {
+        &self.0.header
+    }
+
+    fn life(&self) -> u32 {
+        self.0.life
+    }
+
+    fn opened_at(&self) -> Duration {
+        self.0.opened_at
+    }
+
+    fn append(&self, lines: &[LogLine]) -> Result<LogPosition> {
+        self.0.append(lines, self.0.root.settings.log_bytes)
+    }
+
+    fn append_reserved(&self, lines: &[LogLine]) -> Result<LogPosition> {
+        self.0.append(lines, self.0.root.settings.log_bytes.saturating_add(LogSettings::RESERVE_BYTES))
+    }
+
+    fn sync(&self) -> Result<LogPosition> {
+        self.0.sync()
+    }
+
+    fn read(&self, after: LogPosition, max_bytes: usize) -> Result<LogPage> {
+        self.0.read(after, max_bytes)
+    }
+
+    fn first(&self) -> LogPosition {
+        self.0.state.lock_unpoisoned().first()
+    }
+
+    fn end(&self) -> LogPosition {
+        self.0.state.lock_unpoisoned().end
+    }
+
+    fn check(&self, cursor: LogCursor) -> Result<LogPosition> {
+        self.0.state.lock_unpoisoned().check(cursor, self.0.life)
+    }
+
+    fn remove_before(&self, keep: LogPosition) -> Result<LogPosition> {
+        self.0.remove_before(keep)
+    }
+}

@@ -1,0 +1,350 @@
+//! The files of a log: their names, their first lines, and the search for a record in one.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, BufRead as _, BufReader, ErrorKind, Read, Seek as _, SeekFrom, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_transcript::Header;
+use duologue_transcript::private_file::{locked, no_links, private};
+
+use crate::error::{Error, Result};
+use crate::line::{LogLine, check_record, micros};
+use crate::log::LogRecord;
+use crate::position::LogPosition;
+use crate::tail::LineBatch;
+
+/// The name of a segment while it is created. A crash can leave it behind.
+pub(super) const NEW: &str = ".new";
+
+/// The distance of the known offsets in a segment. Reading a page skips at most as much.
+const POINT_BYTES: u64 = 64 * 1024;
+
+/// A part of a log in one file.
+#[derive(Clone, Debug)]
+pub(super) struct Segment {
+    /// The position of its first record.
+    pub(super) first: LogPosition,
+    /// The life that wrote it. Each life begins a segment.
+    pub(super) life: u32,
+    /// The length of its accepted records, with the header.
+    pub(super) bytes: u64,
+    /// The places of its records, once they are known.
+    pub(super) index: Option<Arc<SegmentIndex>>,
+}
+
+impl Segment {
+    /// Returns the name of the file. The names of a log sort by position.
+    pub(super) fn name(&self) -> String {
+        format!("{:016}-{}.jsonl", self.first.number(), self.life)
+    }
+
+    pub(super) fn path(&self, folder: &Path) -> PathBuf {
+        folder.join(self.name())
+    }
+
+    /// Reads a name of [`name`](Self::name). Returns `None` for other files.
+    pub(super) fn of_name(name: &str, bytes: u64) -> Option<Self> {
+        let (first, life) = name.strip_suffix(".jsonl")?.split_once('-')?;
+        let segment = Segment {
+            first: LogPosition::new(first.parse().ok()?),
+            life: life.parse().ok()?,
+            bytes,
+            index: None,
+        };
+        (segment.name() == name && segment.first > LogPosition::START).then_some(segment)
+    }
+}
+
+/// The places of records in a segment.
+#[derive(Clone, Debug, Default)]
+pub(super) struct SegmentIndex {
+    /// Some records: the number of records before it, and its offset. The first is behind the header.
+    points: Vec<(u64, u64)>,
+    /// The number of whole lines behind the header.
+    pub(super) records: u64,
+    /// The length of the whole lines, with the header.
+    pub(super) bytes: u64,
+    /// The number of records whose positions are certain. Behind them the file is damaged.
+    pub(super) sound: u64,
+}
+
+impl SegmentIndex {
+    fn new(header_bytes: u64) -> Self {
+        SegmentIndex { points: vec![(0, header_bytes)], records: 0, bytes: header_bytes, sound: 0 }
+    }
+
+    /// Adds the next record.
+    pub(super) fn add(&mut self, length: u64) {
+        self.records += 1;
+        self.sound = self.records;
+        self.bytes += length;
+        if self.points.last().is_none_or(|(_, offset)| self.bytes - offset >= POINT_BYTES) {
+            self.points.push((self.records, self.bytes));
+        }
+    }
+
+    /// Returns the place from which a record is found: its offset, and the number of records to skip.
+    pub(super) fn place(&self, record: u64) -> (u64, u64) {
+        let after = self.points.partition_point(|(before, _)| *before <= record);
+        let point = after.checked_sub(1).and_then(|point| self.points.get(point));
+        point.map_or((self.bytes, 0), |(before, offset)| (*offset, record - before))
+    }
+}
+
+/// The whole lines at the start of a file.
+#[derive(Debug)]
+pub(super) struct SegmentScan {
+    /// `None` if not even the header is whole.
+    pub(super) index: Option<SegmentIndex>,
+}
+
+impl SegmentScan {
+    /// Reads a file up to its end or its first NUL. JSON has no NUL, but blocks that were lost in a power cut
+    /// consist of them. They may have contained line feeds, so records behind them have no certain position.
+    pub(super) fn read(mut file: impl Read) -> io::Result<Self> {
+        let mut block = vec![0; 256 * 1024];
+        let (mut offset, mut start) = (0, 0);
+        let mut index: Option<SegmentIndex> = None;
+        loop {
+            let length = match file.read(&mut block) {
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                length => length?,
+            };
+            let bytes = block.get(..length).unwrap_or_default();
+            let hole = memchr::memchr(0, bytes);
+            for end in memchr::memchr_iter(b'\n', bytes.get(..hole.unwrap_or(length)).unwrap_or_default()) {
+                let next = offset + end as u64 + 1;
+                match &mut index {
+                    None => index = Some(SegmentIndex::new(next)),
+                    Some(index) => index.add(next - start),
+                }
+                start = next;
+            }
+            offset += length as u64;
+            if length == 0 || hole.is_some() {
+                return Ok(SegmentScan { index });
+            }
+        }
+    }
+}
+
+/// Opens a segment for reading.
+pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
+    no_links(OpenOptions::new().read(true)).open(path)
+}
+
+/// Opens a segment for writing at its end, with its lock.
+pub(super) fn open_to_append(path: &Path) -> Result<File> {
+    let file = no_links(private().read(true).append(true)).open(path);
+    file.and_then(|file| locked(file, path)).map_err(|error| Error::file(path, error))
+}
+
+/// Finds the records of a segment that is not written any more and should have `expected` records.
+pub(super) fn index_segment(path: &Path, expected: u64) -> Result<SegmentIndex> {
+    let failed = |error| Error::file(path, error);
+    let scan = SegmentScan::read(open_to_read(path).map_err(failed)?).map_err(failed)?;
+    let mut index = scan.index.unwrap_or_default();
+    if index.records != expected {
+        // Line feeds are missing or were added. The positions before the first damage are certain.
+        index.sound = whole_records(path, &index).map_err(failed)?.min(expected);
+    }
+    Ok(index)
+}
+
+/// Counts the records before the first damaged one.
+fn whole_records(path: &Path, index: &SegmentIndex) -> io::Result<u64> {
+    let (offset, _) = index.place(0);
+    let mut file = open_to_read(path)?;
+    file.seek(SeekFrom::Start(offset))?;
+    let mut lines = BufReader::new(file.take(index.bytes - offset));
+    let (mut line, mut count) = (Vec::new(), 0);
+    while count < index.records {
+        line.clear();
+        lines.read_until(b'\n', &mut line)?;
+        if check_record(line.trim_ascii_end()).is_err() {
+            break;
+        }
+        count += 1;
+    }
+    Ok(count)
+}
+
+/// The part of a segment that a page is read from.
+#[derive(Debug)]
+pub(super) struct PagePlace {
+    pub(super) path: PathBuf,
+    /// The position of the first record of the segment, and of the page.
+    pub(super) segment_first: LogPosition,
+    pub(super) first: LogPosition,
+    /// The offset to begin at, and the number of records to skip from there.
+    pub(super) offset: u64,
+    pub(super) skip: u64,
+    /// The end of the accepted records.
+    pub(super) limit: u64,
+    /// The number of records from `first` on that can be read, and that there should be.
+    pub(super) sound: u64,
+    pub(super) expected: u64,
+}
+
+impl PagePlace {
+    /// Reads the page. Its first record may be longer than `max_bytes`.
+    pub(super) fn read(&self, max_bytes: usize) -> Result<Vec<LogRecord>> {
+        let failed = |error| Error::file(&self.path, error);
+        if self.sound == 0 {
+            let readable = self.first.number() - self.segment_first.number();
+            return Err(self.damaged(
+                self.expected,
+                format!("only the first {readable} records of the file have certain numbers"),
+            ));
+        }
+        let mut file = open_to_read(&self.path).map_err(failed)?;
+        file.seek(SeekFrom::Start(self.offset)).map_err(failed)?;
+        let part = file.take(self.limit.saturating_sub(self.offset));
+        let mut lines = BufReader::with_capacity(64 * 1024, part);
+        for _ in 0..self.skip {
+            lines.skip_until(b'\n').map_err(failed)?;
+        }
+        let (mut text, mut ends) = (Vec::new(), Vec::new());
+        while (ends.len() as u64) < self.sound {
+            let start = text.len();
+            lines.read_until(b'\n', &mut text).map_err(failed)?;
+            let line = text.get(start..).unwrap_or_default();
+            let checked = match line.strip_suffix(b"\n") {
+                Some(line) => check_record(line),
+                None => Err("the file ends before it".into()),
+            };
+            match checked {
+                Err(reason) if ends.is_empty() => return Err(self.damaged(1, reason)),
+                Ok(()) if ends.is_empty() || text.len() <= max_bytes => ends.push(text.len()),
+                // The next page begins with it.
+                _ => {
+                    text.truncate(start);
+                    break;
+                }
+            }
+        }
+        let (mut page, mut room) = (Vec::with_capacity(ends.len()), usize::MAX);
+        LineBatch::of_text(text, ends).page(self.first, 0, &mut room, &mut page);
+        Ok(page)
+    }
+
+    fn damaged(&self, records: u64, reason: String) -> Error {
+        Error::Damaged {
+            path: self.path.clone(),
+            // The first line is the header.
+            line: self.first.number() - self.segment_first.number() + 2,
+            first: self.first,
+            last: LogPosition::new(self.first.number() + records.saturating_sub(1)),
+            reason,
+        }
+    }
+}
+
+/// Creates a segment that is on the disk, with its name. `records` are its first ones.
+pub(super) fn create_segment(
+    folder: &Path,
+    header: &Header,
+    at: Duration,
+    mut segment: Segment,
+    records: &[LogLine],
+) -> Result<(File, Segment)> {
+    let (new, path) = (folder.join(NEW), segment.path(folder));
+    let mut text = header_line(header, at, &segment).map_err(|error| Error::file(&path, error))?;
+    let mut index = SegmentIndex::new(text.len() as u64);
+    for line in records {
+        text.extend_from_slice(line.bytes());
+        text.push(b'\n');
+        index.add(line.written_len() as u64);
+    }
+    let written = || {
+        remove_if_there(&new)?;
+        let mut file = locked(private().append(true).create_new(true).open(&new)?, &new)?;
+        file.write_all(&text)?;
+        // The name appears when the content is on the disk, so no segment lacks its header.
+        file.sync_all()?;
+        std::fs::rename(&new, &path)?;
+        sync_folder(folder)?;
+        Ok(file)
+    };
+    let file = written().map_err(|error| {
+        let _ = remove_if_there(&new);
+        Error::file(&path, error)
+    })?;
+    segment.bytes = index.bytes;
+    segment.index = Some(Arc::new(index));
+    Ok((file, segment))
+}
+
+/// Returns the first line of a segment. Behind other segments it is a record with an event that readers do not
+/// know, so the segments in their order are one transcript, and each is one of its own.
+fn header_line(header: &Header, at: Duration, segment: &Segment) -> io::Result<Vec<u8>> {
+    let mut line = serde_json::to_vec(header)?;
+    line.pop();
+    let (at, first, life) = (micros(at), segment.first, segment.life);
+    writeln!(line, r#","at":{at},"log":{{"first":{first},"life":{life}}}}}"#)?;
+    Ok(line)
+}
+
+pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
+}
+
+/// Waits until the names in a folder are on the disk.
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
+    #[cfg(unix)]
+    File::open(folder)?.sync_all()?;
+    #[cfg(not(unix))]
+    let _ = folder;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_name_of_a_segment_has_its_first_record_and_its_life() {
+        let segment = Segment::of_name("0000000000000812-3.jsonl", 0).expect("a segment");
+        assert_eq!((segment.first.number(), segment.life), (812, 3));
+        for other in
+            ["812-3.jsonl", "0000000000000000-1.jsonl", "0000000000000812-3.jsonl.lost", ".new", "lock"]
+        {
+            assert!(Segment::of_name(other, 0).is_none(), "{other}");
+        }
+    }
+
+    #[test]
+    fn a_record_is_found_from_the_point_before_it() {
+        let mut index = SegmentIndex::new(100);
+        for _ in 0..10_000 {
+            index.add(50);
+        }
+        for record in [0, 1, 1310, 1311, 1312, 9_999] {
+            let (offset, skip) = index.place(record);
+            assert_eq!(offset + 50 * skip, 100 + 50 * record);
+            assert!(50 * skip <= POINT_BYTES);
+        }
+    }
+
+    #[test]
+    fn a_scan_ends_at_the_first_nul_or_cut_line() {
+        for (text, records, bytes) in [
+            ("h\n", 0, 2),
+            ("h\na\nb\n", 2, 6),
+            ("h\na\nb", 1, 4),
+            ("h\na\nb\0\nc\n", 1, 4),
+            ("h\na\n\0\0\0\0", 1, 4),
+        ] {
+            let index = SegmentScan::read(text.as_bytes()).expect("read").index.expect("a header");
+            assert_eq!((index.records, index.bytes), (records, bytes), "{text:?}");
+        }
+        for text in ["", "h", "\0\nh\n"] {
+            assert!(SegmentScan::read(text.as_bytes()).expect("read").index.is_none(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! Damage in the middle of a log, which is reported and never renumbers other records.
+
+use std::fs;
+use std::path::Path;
+
+use duologue_store::{Error, Log, LogPosition};
+use tempfile::tempdir;
+
+use crate::support::{at, line, lines, open, segments, small};
+
+/// Records with their positions.
+type Records = Vec<(u64, String)>;
+
+/// The first and the last damaged record, and the line.
+type Reports = Vec<(u64, u64, u64)>;
+
+/// Reads all records and all reports of damage.
+fn read(log: &dyn Log) -> (Records, Reports) {
+    let (mut after, mut records, mut damaged) = (LogPosition::START, Vec::new(), Vec::new());
+    while after < log.end() {
+        match log.read(after, 200) {
+            Ok(page) => {
+                after = page.last().expect("a record");
+                let text = |line: &[u8]| String::from_utf8(line.to_vec()).expect("UTF-8");
+                records.extend(page.records.iter().map(|it| (it.position.number(), text(&it.line))));
+            }
+            Err(Error::Damaged { line, first, last, .. }) => {
+                assert_eq!(first.number(), after.number() + 1);
+                damaged.push((first.number(), last.number(), line));
+                after = last;
+            }
+            Err(error) => panic!("{error}"),
+        }
+    }
+    (records, damaged)
+}
+
+fn change(path: &Path, change: impl FnOnce(&mut Vec<u8>)) {
+    let mut text = fs::read(path).expect("a segment");
+    change(&mut text);
+    fs::write(path, text).expect("written");
+}
+
+fn offset(text: &[u8], line: &[u8]) -> usize {
+    text.windows(line.len()).position(|window| window == line).expect("the line")
+}
+
+/// Damages an older segment, at record 6 of the log. Returns the records behind it in that segment.
+fn damaged_log(damage: impl FnOnce(&mut Vec<u8>, usize)) -> (Records, Reports) {
+    let folder = tempdir().expect("a folder");
+    let log = open(folder.path(), small());
+    for number in 2..=100 {
+        log.append(&lines([number])).expect("appended");
+    }
+    drop(log);
+    change(&segments(folder.path())[0], |text| {
+        let place = offset(text, line(6, 0).bytes());
+        damage(text, place);
+    });
+    let (records, damaged) = read(&open(folder.path(), small()));
+    for (position, text) in &records {
+        if text.contains("stderr") {
+            assert_eq!(text.as_bytes(), line(*position, 0).bytes(), "renumbered");
+        }
+    }
+    (records, damaged)
+}
+
+#[test]
+fn a_damaged_line_is_reported_and_the_others_are_read() {
+    let (records, damaged) = damaged_log(|text, place| text[place] = b'x');
+    assert_eq!(damaged, [(6, 6, 7)]);
+    assert_eq!(records.len(), 100);
+}
+
+#[test]
+fn a_lost_line_feed_damages_the_rest_of_its_segment_alone() {
+    let (records, damaged) = damaged_log(|text, place| text[place - 1] = b' ');
+    let [(5, last, 6)] = damaged[..] else { panic!("{damaged:?}") };
+    assert!(last > 20 && last < 100, "{last}");
+    assert_eq!(records.len() as u64, 101 - (last - 4));
+    assert!(records.iter().any(|(position, _)| *position == last + 1));
+}
+
+#[test]
+fn a_hole_in_an_older_segment_is_no_end_of_the_log() {
+    let (records, damaged) = damaged_log(|text, place| text[place..place + 100].fill(0));
+    let [(6, last, 7)] = damaged[..] else { panic!("{damaged:?}") };
+    assert_eq!(records.len() as u64, 101 - (last - 5));
+}
+
+#[test]
+fn missing_lines_at_the_end_of_an_older_segment_are_reported() {
+    let (records, damaged) = damaged_log(|text, place| text.truncate(place));
+    let [(6, last, 7)] = damaged[..] else { panic!("{damaged:?}") };
+    assert_eq!(records.len() as u64, 101 - (last - 5));
+}
+
+/// Lines behind a hole in the newest segment have no certain number. They are kept in a file.
+#[test]
+fn lines_behind_a_hole_are_saved_and_removed() {
+    let folder = tempdir().expect("a folder");
+    let log = open(folder.path(), small());
+    log.append(&lines(2..=20)).expect("appended");
+    drop(log);
+    let mut rest = Vec::new();
+    change(&segments(folder.path())[0], |text| {
+        let place = offset(text, line(10, 0).bytes());
+        text[place + 3..place + 30].fill(0);
+        rest = text[place..].to_vec();
+    });
+    let log = open(folder.path(), small());
+    let report = log.recovery().clone();
+    assert_eq!((report.end, report.removed_lines), (at(9), 11 - 1));
+    assert_eq!(report.removed_bytes, rest.len() as u64);
+    assert_eq!(fs::read(report.saved_to.expect("a file")).expect("the lines"), rest);
+    assert_eq!((log.end(), read(&log).1.len()), (at(10), 0));
+}
+
+#[test]
+fn a_segment_without_its_header_ends_the_log_before_it() {
+    let folder = tempdir().expect("a folder");
+    for _ in 0..2 {
+        open(folder.path(), small()).append(&lines([1, 2])).expect("appended");
+    }
+    change(&segments(folder.path())[1], |text| text.fill(0));
+    let log = open(folder.path(), small());
+    assert_eq!((log.life(), log.recovery().end), (3, at(3)), "the number of the lost life is not used again");
+    assert_eq!(read(&log).1, []);
+}
+
+#[test]
+fn other_files_in_the_folder_are_ignored() {
+    let folder = tempdir().expect("a folder");
+    drop(open(folder.path(), small()));
+    for name in ["notes.txt", "session.json", ".new", "0-0.jsonl"] {
+        fs::write(folder.path().join("session").join(name), "x").expect("a file");
+    }
+    assert_eq!(open(folder.path(), small()).end(), at(2));
+}
