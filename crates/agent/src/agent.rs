@@ -6,7 +6,14 @@ use std::sync::Arc;
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthenticateRequest, ContentBlock, DeleteSessionRequest, Implementation,
     InitializeRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse, SessionConfigOption,
-    SessionId, SessionModeState, SetSessionConfigOptionRequest, SetSessionModeRequest, StopReason,
+    SessionId, SessionModeState, SetSessionConfigOptionRequest, SetSessionModeRequest, SteerOutcome,
+    SteerRequest, StopReason,
+};
+#[cfg(feature = "unstable")]
+use duologue_schema::{
+    ArchiveSessionRequest, AuthStatusRequest, AuthStatusResponse, DisableProviderRequest, ForkSessionRequest,
+    ListProvidersRequest, ProviderInfo, SessionStatus, SessionStatusRequest, SetProviderRequest,
+    SetSessionTitleRequest, UnarchiveSessionRequest,
 };
 
 use crate::context::Context;
@@ -72,7 +79,8 @@ pub trait Agent: Send + Sync + 'static {
     ///
     /// # Errors
     ///
-    /// The client receives the error and is not connected. It may send `initialize` again.
+    /// The client receives the error and is not connected. It may send `initialize` again. In version 2 it may also repeat a
+    /// successful one before its first other request, and the last one counts.
     fn initialize(
         &self,
         request: &InitializeRequest,
@@ -165,8 +173,8 @@ pub trait Agent: Send + Sync + 'static {
         unhandled::<DeleteSessionRequest, _>()
     }
 
-    /// Switches the mode. Advertise modes by returning them from [`new_session`](Agent::new_session). An id that
-    /// was not offered is rejected before this is called.
+    /// Switches the mode. Advertise modes by returning them from [`new_session`](Agent::new_session). Without this method
+    /// such a session fails. An id that was not offered is rejected before this is called.
     ///
     /// To choose another mode or to keep the old one, call [`Session::mode_changed`] with it. It stays the current mode, and
     /// `session/set_mode` fails, because its response cannot name a mode. The response to an option of the category
@@ -182,8 +190,8 @@ pub trait Agent: Send + Sync + 'static {
     }
 
     /// Sets one option and returns all options. Advertise options by returning them from
-    /// [`new_session`](Agent::new_session). An option or a value that was not offered is rejected before this is
-    /// called.
+    /// [`new_session`](Agent::new_session). Without this method such a session fails. An option or a value that was not
+    /// offered is rejected before this is called.
     fn set_config_option(
         &self,
         context: &Context,
@@ -192,6 +200,166 @@ pub trait Agent: Send + Sync + 'static {
     ) -> impl Future<Output = Result<Vec<SessionConfigOption>>> + Send {
         let _ = (context, session, request);
         unhandled::<SetSessionConfigOptionRequest, _>()
+    }
+
+    /// Stops the process of a terminal that this agent shows as
+    /// [cancellable](crate::NewDisplayTerminal::cancellable), on `terminal/cancel` of protocol version 2. The agent then
+    /// reports its exit by an update. Another terminal, or one that has ended, is rejected before this is called.
+    #[cfg(feature = "protocol-v2")]
+    fn cancel_terminal(
+        &self,
+        context: &Context,
+        session: &Session,
+        terminal: duologue_schema::TerminalId,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = (context, session);
+        let why = format!("the terminal {:?} cannot be cancelled", terminal.as_str());
+        std::future::ready(Err(crate::Error::invalid_params(why)))
+    }
+
+    /// Takes a message of the user for the running turn, on `_session/steering`, and returns its effect. An agent that
+    /// implements this advertises it by itself, as `_meta.steering.supported`.
+    ///
+    /// Several clients have this extension of the protocol. If no turn runs and the client asks for nothing else, the agent
+    /// may begin one, and return [`SteerOutcome::StartedNewTurn`]. If no turn runs and the client asks for
+    /// [`SteerOutcome::PromptRequired`], the crate answers with it and does not call this method. The turn can end while the
+    /// method runs. An agent that has not used the message by then returns that outcome itself.
+    ///
+    /// ```
+    /// use std::sync::Mutex;
+    ///
+    /// use duologue_agent::schema::SteerOutcome;
+    /// use duologue_agent::{Agent, Context, Prompt, Result, Session, StopReason, Turn};
+    ///
+    /// #[derive(Default)]
+    /// struct Inbox(Mutex<Vec<String>>);
+    ///
+    /// struct Steerable;
+    ///
+    /// impl Agent for Steerable {
+    ///     async fn steer(&self, _: &Context, session: &Session, message: Prompt) -> Result<SteerOutcome> {
+    ///         match session.state::<Inbox>().0.lock() {
+    ///             Ok(mut inbox) => inbox.push(message.text()),
+    ///             Err(_) => return Ok(SteerOutcome::Failed),
+    ///         }
+    ///         Ok(SteerOutcome::Injected)
+    ///     }
+    ///
+    ///     async fn prompt(&self, turn: &Turn, _: Prompt) -> Result<StopReason> {
+    ///         // Between two steps, the model reads `turn.state::<Inbox>()`.
+    /// #       drop(turn.state::<Inbox>());
+    ///         Ok(StopReason::EndTurn)
+    ///     }
+    /// }
+    /// ```
+    fn steer(
+        &self,
+        context: &Context,
+        session: &Session,
+        message: Prompt,
+    ) -> impl Future<Output = Result<SteerOutcome>> + Send {
+        let _ = (context, session, message);
+        unhandled::<SteerRequest, _>()
+    }
+
+    /// Returns the state of authentication and the accounts. Advertise it with `auth.status`. Send a change with
+    /// [`ClientHandle::auth_status_changed`](crate::ClientHandle::auth_status_changed).
+    #[cfg(feature = "unstable")]
+    fn auth_status(&self, context: &Context) -> impl Future<Output = Result<AuthStatusResponse>> + Send {
+        let _ = context;
+        unhandled::<AuthStatusRequest, _>()
+    }
+
+    /// Sets the title of a session and returns the stored one. Advertise it with `session_capabilities.title`.
+    #[cfg(feature = "unstable")]
+    fn set_session_title(
+        &self,
+        context: &Context,
+        request: SetSessionTitleRequest,
+    ) -> impl Future<Output = Result<String>> + Send {
+        let _ = (context, request);
+        unhandled::<SetSessionTitleRequest, _>()
+    }
+
+    /// Moves a session to the archive, after its turn has ended. An open session is closed then, without a call of
+    /// [`close_session`](Agent::close_session). An archived session is not an error, an unknown one is `-32002`.
+    /// Advertise it with `session_capabilities.archive`, together with
+    /// [`unarchive_session`](Agent::unarchive_session) and `archived` of [`list_sessions`](Agent::list_sessions).
+    #[cfg(feature = "unstable")]
+    fn archive_session(
+        &self,
+        context: &Context,
+        request: ArchiveSessionRequest,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = (context, request);
+        unhandled::<ArchiveSessionRequest, _>()
+    }
+
+    /// Returns a session from the archive to the list. Advertise it with `session_capabilities.archive`.
+    #[cfg(feature = "unstable")]
+    fn unarchive_session(
+        &self,
+        context: &Context,
+        request: UnarchiveSessionRequest,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = (context, request);
+        unhandled::<UnarchiveSessionRequest, _>()
+    }
+
+    /// Returns the status of a session that is not open in this connection; the crate answers for the open ones. An
+    /// unknown session is `-32002`. Advertise it with `session_capabilities.status`.
+    #[cfg(feature = "unstable")]
+    fn session_status(
+        &self,
+        context: &Context,
+        request: SessionStatusRequest,
+    ) -> impl Future<Output = Result<SessionStatus>> + Send {
+        let _ = (context, request);
+        unhandled::<SessionStatusRequest, _>()
+    }
+
+    /// Sets up a new session that continues another one, whose id is `origin` and which may not be open. As in
+    /// [`new_session`](Agent::new_session) the client does not know the new session yet. Advertise it with
+    /// `session_capabilities.fork`.
+    #[cfg(feature = "unstable")]
+    fn fork_session(
+        &self,
+        context: &Context,
+        session: &Session,
+        origin: SessionId,
+    ) -> impl Future<Output = Result<SessionSetup>> + Send {
+        let _ = (context, session, origin);
+        unhandled::<ForkSessionRequest, _>()
+    }
+
+    /// Returns the providers of models that the client can configure, without secrets. Advertise it with `providers`,
+    /// together with [`set_provider`](Agent::set_provider) and [`disable_provider`](Agent::disable_provider).
+    #[cfg(feature = "unstable")]
+    fn list_providers(&self, context: &Context) -> impl Future<Output = Result<Vec<ProviderInfo>>> + Send {
+        let _ = context;
+        unhandled::<ListProvidersRequest, _>()
+    }
+
+    /// Replaces the endpoint of a provider. Its headers may be secrets. Advertise it with `providers`.
+    #[cfg(feature = "unstable")]
+    fn set_provider(
+        &self,
+        context: &Context,
+        request: SetProviderRequest,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = (context, request);
+        unhandled::<SetProviderRequest, _>()
+    }
+
+    /// Removes the endpoint of a provider. Advertise it with `providers`.
+    #[cfg(feature = "unstable")]
+    fn disable_provider(
+        &self,
+        context: &Context,
+        request: DisableProviderRequest,
+    ) -> impl Future<Output = Result<()>> + Send {
+        let _ = (context, request);
+        unhandled::<DisableProviderRequest, _>()
     }
 
     /// Logs in with one of [`auth_methods`](Agent::auth_methods).
@@ -204,7 +372,8 @@ pub trait Agent: Send + Sync + 'static {
         unhandled::<AuthenticateRequest, _>()
     }
 
-    /// Logs out. Advertise it with `auth.logout`.
+    /// Logs out. Advertise it with `auth.logout`. In protocol version 2 an agent with a login method has to implement it,
+    /// otherwise `initialize` fails.
     fn logout(&self, context: &Context) -> impl Future<Output = Result<()>> + Send {
         let _ = context;
         unhandled::<duologue_schema::LogoutRequest, _>()
@@ -215,13 +384,13 @@ pub trait Agent: Send + Sync + 'static {
 macro_rules! passed_on {
     (
         $(fn $now:ident($($now_arg:ident: $now_type:ty),*) -> $now_out:ty;)*
-        $(async fn $later:ident($($arg:ident: $type:ty),*) -> $out:ty;)*
+        $($(#[$feature:meta])? async fn $later:ident($($arg:ident: $type:ty),*) -> $out:ty;)*
     ) => {
         impl<A: Agent> Agent for Arc<A> {
             $(fn $now(&self, $($now_arg: $now_type),*) -> $now_out {
                 A::$now(self, $($now_arg),*)
             })*
-            $(fn $later(&self, $($arg: $type),*) -> impl Future<Output = Result<$out>> + Send {
+            $($(#[$feature])? fn $later(&self, $($arg: $type),*) -> impl Future<Output = Result<$out>> + Send {
                 A::$later(self, $($arg),*)
             })*
         }
@@ -245,8 +414,31 @@ passed_on! {
     async fn set_config_option(
         context: &Context, session: &Session, request: SetSessionConfigOptionRequest
     ) -> Vec<SessionConfigOption>;
+    #[cfg(feature = "protocol-v2")]
+    async fn cancel_terminal(
+        context: &Context, session: &Session, terminal: duologue_schema::TerminalId
+    ) -> ();
     async fn authenticate(context: &Context, request: AuthenticateRequest) -> ();
     async fn logout(context: &Context) -> ();
+    async fn steer(context: &Context, session: &Session, message: Prompt) -> SteerOutcome;
+    #[cfg(feature = "unstable")]
+    async fn auth_status(context: &Context) -> AuthStatusResponse;
+    #[cfg(feature = "unstable")]
+    async fn set_session_title(context: &Context, request: SetSessionTitleRequest) -> String;
+    #[cfg(feature = "unstable")]
+    async fn archive_session(context: &Context, request: ArchiveSessionRequest) -> ();
+    #[cfg(feature = "unstable")]
+    async fn unarchive_session(context: &Context, request: UnarchiveSessionRequest) -> ();
+    #[cfg(feature = "unstable")]
+    async fn session_status(context: &Context, request: SessionStatusRequest) -> SessionStatus;
+    #[cfg(feature = "unstable")]
+    async fn fork_session(context: &Context, session: &Session, origin: SessionId) -> SessionSetup;
+    #[cfg(feature = "unstable")]
+    async fn list_providers(context: &Context) -> Vec<ProviderInfo>;
+    #[cfg(feature = "unstable")]
+    async fn set_provider(context: &Context, request: SetProviderRequest) -> ();
+    #[cfg(feature = "unstable")]
+    async fn disable_provider(context: &Context, request: DisableProviderRequest) -> ();
 }
 
 /// The modes and options of a new or restored session.

@@ -1,37 +1,45 @@
 //! Requests to the client in a session: permissions, files, terminals and elicitation.
 
+use std::collections::HashSet;
 use std::path::PathBuf;
 
 use duologue_schema::{
     CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, CreateTerminalResponse, ElicitationFormMode, ElicitationId, ElicitationMode,
     ElicitationSchema, ElicitationUrlMode, ErrorCode, KillTerminalRequest, Meta, PermissionOption,
-    ReadTextFileRequest, ReadTextFileResponse, RelativePath, ReleaseTerminalRequest,
+    PermissionOptionId, ReadTextFileRequest, ReadTextFileResponse, RelativePath, ReleaseTerminalRequest,
     RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, TerminalExitStatus,
     TerminalId, TerminalOutputRequest, TerminalOutputResponse, ToolCallUpdate, WaitForTerminalExitRequest,
     WriteTextFileRequest,
 };
 
 use crate::error::{Error, Result};
-use crate::request::AgentRequestBuilder;
+use crate::request::{AgentRequestBuilder, ElicitationCompleteBuilder};
 use crate::session::Session;
 
 impl Session {
-    /// Requests permission for a tool call. If the turn is cancelled, the result is
-    /// [`RequestPermissionOutcome::Cancelled`].
+    /// Requests permission for a tool call. If the turn is cancelled, or the client answers with an option that was not
+    /// offered, the result is [`RequestPermissionOutcome::Cancelled`].
     ///
     /// # Errors
     ///
-    /// Fails if the connection ends or the client responds with an error, and with [`Error::RelativePath`].
+    /// Fails if the connection ends or the client responds with an error, and with [`Error::RelativePath`]. In version 2 it
+    /// also fails if there are no options, if two of them have the same id, and with [`Error::SessionClosed`] after a close.
     pub fn request_permission(
         &self,
         tool_call: ToolCallUpdate,
         options: Vec<PermissionOption>,
     ) -> AgentRequestBuilder<RequestPermissionRequest, RequestPermissionOutcome> {
         let request = RequestPermissionRequest::new(self.id().clone(), tool_call, options);
-        let check = absolute(request.tool_call.relative_path());
+        let offered: Vec<_> = request.options.iter().map(|option| option.option_id.clone()).collect();
+        let has_options = !self.client().is_v2() || are_options(&offered);
+        let check = absolute(request.tool_call.relative_path()).and_then(|()| match has_options {
+            true => Ok(()),
+            false => Err(Error::other("a permission request needs options, each with an id of its own")),
+        });
         let outcome = |_: &Session, response| Ok(permission(response)?.outcome);
         AgentRequestBuilder::new(self, request, |request, meta| request.meta = Some(meta), check, outcome)
+            .restricted(move |response| only_offered(response, &offered))
     }
 
     /// Reads a text file through the editor, including unsaved changes.
@@ -186,16 +194,34 @@ impl Session {
     }
 
     /// Notifies the client that the user has finished at the link of an elicitation. It takes the id of the elicitation, or
-    /// a whole notification with a `_meta`.
+    /// a whole notification.
     ///
     /// # Errors
     ///
     /// Fails if the connection has ended.
-    pub async fn elicitation_complete(
+    pub fn elicitation_complete(
         &self,
         elicitation: impl Into<CompleteElicitationNotification>,
-    ) -> Result<()> {
-        Ok(self.peer().notify(&elicitation.into()).await?)
+    ) -> ElicitationCompleteBuilder {
+        ElicitationCompleteBuilder { session: self.clone(), notification: elicitation.into() }
+    }
+}
+
+/// Returns true if there are options, and each has an id of its own.
+fn are_options(ids: &[PermissionOptionId]) -> bool {
+    !ids.is_empty() && ids.iter().collect::<HashSet<_>>().len() == ids.len()
+}
+
+/// Makes the choice of an option that was not offered a cancelled request, which permits nothing.
+fn only_offered(response: &mut RequestPermissionResponse, offered: &[PermissionOptionId]) {
+    if let RequestPermissionOutcome::Selected(selected) = &response.outcome
+        && !offered.contains(&selected.option_id)
+    {
+        tracing::warn!(
+            option = selected.option_id.as_str(),
+            "the client chose an option that was not offered"
+        );
+        response.outcome = RequestPermissionOutcome::Cancelled;
     }
 }
 

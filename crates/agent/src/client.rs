@@ -5,8 +5,8 @@ use std::sync::{Arc, OnceLock};
 use duologue_exchange::PeerAgent;
 use duologue_rpc::Peer;
 use duologue_schema::{
-    ClientCapabilities, Implementation, InitializeRequest, SessionConfigKind, SessionConfigOption,
-    SessionUpdate,
+    ClientCapabilities, Implementation, InVersion, InitializeRequest, ProtocolVersion, SessionConfigKind,
+    SessionConfigOption, SessionId, SessionUpdate,
 };
 
 use crate::error::{Error, Result};
@@ -24,11 +24,14 @@ struct ClientState {
     initialize: OnceLock<Introduction>,
     none: ClientCapabilities,
     clear_policy: ClearPolicy,
+    #[cfg(feature = "unstable")]
+    unstable: crate::unstable::UnstableState,
 }
 
 /// The `initialize` request of the client.
 struct Introduction {
     request: InitializeRequest,
+    version: ProtocolVersion,
     supports_clear: bool,
 }
 
@@ -40,15 +43,42 @@ impl std::fmt::Debug for ClientHandle {
 
 impl ClientHandle {
     pub(crate) fn new(peer: Peer, agent: PeerAgent, clear_policy: ClearPolicy) -> Self {
-        let state =
-            ClientState { initialize: OnceLock::new(), none: ClientCapabilities::default(), clear_policy };
+        let state = ClientState {
+            initialize: OnceLock::new(),
+            none: ClientCapabilities::default(),
+            clear_policy,
+            #[cfg(feature = "unstable")]
+            unstable: Default::default(),
+        };
         ClientHandle { peer, agent, state: Arc::new(state) }
     }
 
-    /// Stores the client's `initialize` request. Returns false if there was one before.
-    pub(crate) fn set_initialize_request(&self, request: InitializeRequest) -> bool {
-        let supports_clear = request.client_capabilities.has_message_clear();
-        self.state.initialize.set(Introduction { request, supports_clear }).is_ok()
+    /// Stores the client's `initialize` request and the version of the response. Returns false if there was a request
+    /// before.
+    pub(crate) fn set_initialize_request(
+        &self,
+        request: InitializeRequest,
+        version: ProtocolVersion,
+    ) -> bool {
+        // In version 2 every client can clear.
+        let supports_clear = version > ProtocolVersion::V1 || request.client_capabilities.has_message_clear();
+        self.state.initialize.set(Introduction { request, version, supports_clear }).is_ok()
+    }
+
+    /// Returns the protocol version of the connection, which is [`ProtocolVersion::V1`] until `initialize`.
+    #[must_use]
+    pub fn protocol_version(&self) -> ProtocolVersion {
+        self.state.initialize.get().map_or(ProtocolVersion::V1, |introduction| introduction.version)
+    }
+
+    /// Returns true if the connection speaks version 2.
+    pub(crate) fn is_v2(&self) -> bool {
+        cfg!(feature = "protocol-v2") && self.protocol_version() > ProtocolVersion::V1
+    }
+
+    /// Returns a message that is written in the version of the connection.
+    pub(crate) fn in_version<T>(&self, message: T) -> InVersion<T> {
+        InVersion { version: self.protocol_version(), message }
     }
 
     fn initialize_request(&self) -> Option<&InitializeRequest> {
@@ -124,8 +154,24 @@ impl ClientHandle {
             SessionUpdate::CompactionUpdate(_) | SessionUpdate::CompactionSummaryChunk(_) => {
                 self.capabilities().has_compaction()
             }
+            #[cfg(feature = "unstable")]
+            update => self.accepts_unstable(update),
+            #[cfg(not(feature = "unstable"))]
             _ => true,
         }
+    }
+
+    /// Cancels the work of a child session.
+    pub(crate) fn cancel_child(&self, id: &SessionId) {
+        #[cfg(feature = "unstable")]
+        self.unstable().cancel_child(id);
+        #[cfg(not(feature = "unstable"))]
+        let _ = id;
+    }
+
+    #[cfg(feature = "unstable")]
+    pub(crate) fn unstable(&self) -> &crate::unstable::UnstableState {
+        &self.state.unstable
     }
 
     /// Removes boolean options for a client that has not advertised them.

@@ -71,6 +71,11 @@ impl Context {
         self.request.message_meta().set_answer(meta);
     }
 
+    /// Replaces the token that cancels the work of the request.
+    pub(crate) fn with_cancellation(self, cancellation: CancellationToken) -> Self {
+        Context { request: self.request.with_cancellation(cancellation), ..self }
+    }
+
     pub(crate) fn answer_meta(&self) -> Option<Meta> {
         self.request.message_meta().take_answer()
     }

@@ -52,6 +52,9 @@ pub enum Error {
     /// The turn has ended. Between turns, use the session to send updates.
     #[error("the turn has ended; send updates between turns through its session")]
     TurnEnded,
+    /// The client closed the session in version 2, which forbids further messages of it. Nothing was sent.
+    #[error("the client closed the session; stop its work in Agent::close_session")]
+    SessionClosed,
     /// An error of a query or a delegation to the agent on the client's side.
     #[cfg(feature = "exchange")]
     #[error(transparent)]
@@ -123,6 +126,7 @@ impl Error {
             Error::RelativePath { path, .. } => format!("The agent used a relative path: {}", path.display()),
             Error::Cancelled => "The turn was cancelled.".into(),
             Error::TurnEnded => "The agent continued after the end of its turn.".into(),
+            Error::SessionClosed => "The session is closed.".into(),
             Error::Connection(duologue_rpc::Error::Timeout { .. }) => {
                 "The editor did not answer in time.".into()
             }

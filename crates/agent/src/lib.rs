@@ -16,16 +16,24 @@ mod client;
 mod context;
 mod error;
 mod message;
+mod prompt_answer;
 mod request;
 mod serve;
 mod service;
 mod session;
+mod session_memory;
+mod session_queue;
 mod session_table;
 mod settings;
+mod steering;
 mod tool_call;
 mod turn;
 mod unhandled;
+#[cfg(feature = "unstable")]
+mod unstable;
 mod updates;
+#[cfg(feature = "protocol-v2")]
+mod v2;
 
 pub use agent::{Agent, Prompt, SessionSetup};
 pub use calls::RemoteTerminal;
@@ -36,13 +44,18 @@ pub use duologue_exchange as exchange;
 #[cfg(feature = "exchange")]
 pub use duologue_exchange::{Exchange, PeerAgent};
 pub use duologue_rpc as rpc;
-pub use duologue_rpc::{Extensions, Limits, Transport};
+pub use duologue_rpc::{Extensions, Limits, NotificationContext, Transport};
 pub use duologue_schema as schema;
 pub use duologue_schema::{ContentBlock, PermissionOption, PermissionOptionKind, StopReason, ToolKind};
 pub use error::{Error, Result};
 pub use message::{ClearPolicy, MessageWriter};
-pub use request::AgentRequestBuilder;
+pub use request::{AgentRequestBuilder, ElicitationCompleteBuilder};
 pub use serve::{Server, serve, serve_stdio};
 pub use session::Session;
+pub use settings::SlashCommand;
 pub use tool_call::{NewToolCall, ToolCallHandle};
 pub use turn::Turn;
+#[cfg(feature = "unstable")]
+pub use unstable::{NewSubagent, SessionMessageWriter, Subagent};
+#[cfg(feature = "protocol-v2")]
+pub use v2::{DetachedToolCall, ForegroundWork, NewDisplayTerminal, TerminalWriter};

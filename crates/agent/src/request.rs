@@ -5,10 +5,12 @@ use std::future::{Future, IntoFuture};
 use std::pin::Pin;
 
 use duologue_rpc::{Closed, Error as RpcError, RequestHandle};
+#[cfg(feature = "protocol-v2")]
+use duologue_schema::Error as WireError;
 use duologue_schema::{
-    KillTerminalRequest, Meta, ReadTextFileRequest, ReleaseTerminalRequest, Request,
-    RequestPermissionOutcome, RequestPermissionRequest, TerminalExitStatus, WaitForTerminalExitRequest,
-    WriteTextFileRequest,
+    CompleteElicitationNotification, KillTerminalRequest, Meta, ReadTextFileRequest, ReleaseTerminalRequest,
+    Request, RequestPermissionOutcome, RequestPermissionRequest, TerminalExitStatus, Versioned,
+    WaitForTerminalExitRequest, WriteTextFileRequest,
 };
 use tokio::sync::oneshot;
 
@@ -18,6 +20,9 @@ use crate::session::Session;
 
 /// Makes the output of a request from its response. The reader calls it.
 type Output<R, T> = fn(&Session, Result<<R as Request>::Result>) -> Result<T>;
+
+/// Changes a response. The reader calls it.
+type Restriction<R> = Box<dyn FnOnce(&mut <R as Request>::Result) + Send + Sync>;
 
 /// A request of the agent to the client, which is sent when it is awaited. `T` is its output.
 ///
@@ -54,6 +59,7 @@ pub struct AgentRequestBuilder<R: Request, T> {
     /// The result of the checks of the request.
     check: Result<()>,
     output: Output<R, T>,
+    restrict: Option<Restriction<R>>,
     /// The terminal that the request releases. If the builder is dropped, so is the terminal, which releases it too.
     released: Option<RemoteTerminal>,
 }
@@ -73,7 +79,17 @@ impl<R: Request, T> AgentRequestBuilder<R, T> {
         check: Result<()>,
         output: Output<R, T>,
     ) -> Self {
-        AgentRequestBuilder { session: session.clone(), request, set_meta, check, output, released: None }
+        let session = session.clone();
+        AgentRequestBuilder { session, request, set_meta, check, output, restrict: None, released: None }
+    }
+
+    /// Changes the response before the output is made of it.
+    pub(crate) fn restricted(
+        mut self,
+        restrict: impl FnOnce(&mut R::Result) + Send + Sync + 'static,
+    ) -> Self {
+        self.restrict = Some(Box::new(restrict));
+        self
     }
 
     /// Makes this the request that releases a terminal. Dropping its future does not cancel it.
@@ -89,8 +105,8 @@ impl<R: Request, T> AgentRequestBuilder<R, T> {
     }
 
     fn with_output<U>(self, output: Output<R, U>) -> AgentRequestBuilder<R, U> {
-        let AgentRequestBuilder { session, request, set_meta, check, released, .. } = self;
-        AgentRequestBuilder { session, request, set_meta, check, output, released }
+        let AgentRequestBuilder { session, request, set_meta, check, restrict, released, .. } = self;
+        AgentRequestBuilder { session, request, set_meta, check, output, restrict, released }
     }
 }
 
@@ -115,28 +131,48 @@ whole_response! {
     ReleaseTerminalRequest => (), |_, response| response;
 }
 
-impl<R: Request, T: Send + 'static> IntoFuture for AgentRequestBuilder<R, T> {
+impl<R: Request + Versioned, T: Send + 'static> IntoFuture for AgentRequestBuilder<R, T> {
     type Output = Result<T>;
     type IntoFuture = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let AgentRequestBuilder { session, request, check, output, released, .. } = self;
+        let AgentRequestBuilder { session, request, check, output, restrict, released, .. } = self;
         Box::pin(async move {
             check?;
             let is_release = released.is_some();
             released.into_iter().for_each(RemoteTerminal::mark_released);
             let (sender, receiver) = oneshot::channel();
-            let sent = session.peer().request_into(&request, None, {
+            #[cfg(feature = "protocol-v2")]
+            let waiting = crate::v2::wait_for_user(&session, &request);
+            let message = session.client().in_version(request);
+            let deliver = {
                 let session = session.clone();
-                move |response| {
+                move |response: Result<R::Result, _>| {
+                    let response = response.map(|mut response| {
+                        if let Some(restrict) = restrict {
+                            restrict(&mut response);
+                        }
+                        response
+                    });
                     // If the caller has gone, the output is dropped with the message. A terminal is released then.
                     let _ = sender.send(output(&session, response.map_err(Error::of_request::<R>)));
                 }
-            });
-            drop(request);
+            };
+            let sent = session.if_open(|| session.peer().call_into(R::METHOD, &message, None, deliver))?;
+            drop(message);
             let handle = sent.map_err(Error::of_request::<R>)?;
             let _cancel = (!is_release).then(|| CancelOnDrop(handle));
-            receiver.await.map_err(|_| RpcError::Closed(Closed::Local))?
+            #[cfg(feature = "protocol-v2")]
+            let received = match crate::v2::unless_cancelled(waiting.as_ref(), receiver).await {
+                Some(received) => received,
+                None => {
+                    let cancelled = RpcError::Response(WireError::request_cancelled());
+                    return output(&session, Err(Error::of_request::<R>(cancelled)));
+                }
+            };
+            #[cfg(not(feature = "protocol-v2"))]
+            let received = receiver.await;
+            received.map_err(|_| RpcError::Closed(Closed::Local))?
         })
     }
 }
@@ -147,5 +183,34 @@ struct CancelOnDrop(RequestHandle);
 impl Drop for CancelOnDrop {
     fn drop(&mut self) {
         self.0.cancel();
+    }
+}
+
+/// The notification that the user has finished at the link of an elicitation, which is sent when it is awaited.
+///
+/// # Cancel safety
+///
+/// Dropping the future while it waits for space sends nothing.
+#[must_use = "a notification is not sent until it is awaited"]
+#[derive(Debug)]
+pub struct ElicitationCompleteBuilder {
+    pub(crate) session: Session,
+    pub(crate) notification: CompleteElicitationNotification,
+}
+
+impl ElicitationCompleteBuilder {
+    /// Sets the `_meta` of the notification, or its trace context.
+    pub fn meta(mut self, meta: impl Into<Meta>) -> Self {
+        self.notification.meta = Some(meta.into());
+        self
+    }
+}
+
+impl IntoFuture for ElicitationCompleteBuilder {
+    type Output = Result<()>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<()>> + Send>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(async move { Ok(self.session.peer().notify(&self.notification).await?) })
     }
 }

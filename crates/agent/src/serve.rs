@@ -108,6 +108,8 @@ pub struct Server<A> {
     extensions: Extensions,
     limits: Limits,
     tap: Option<Arc<dyn Tap>>,
+    #[cfg(feature = "protocol-v2")]
+    accepts_v2: bool,
 }
 
 impl<A: Agent> Server<A> {
@@ -120,7 +122,26 @@ impl<A: Agent> Server<A> {
             extensions: Extensions::default(),
             limits: Limits::default(),
             tap: None,
+            #[cfg(feature = "protocol-v2")]
+            accepts_v2: false,
         }
+    }
+
+    /// Serves protocol version 2 to clients that ask for it, and version 1 to the others.
+    ///
+    /// Version 2 is a draft of ACP that may change at any time. The agent does not change: it gets the requests of
+    /// version 1 and sends its updates, which are converted. See RFD 0016 for the differences.
+    ///
+    /// ```no_run
+    /// # use duologue_agent::{Agent, Result, Server};
+    /// # async fn run(agent: impl Agent) -> Result<()> {
+    /// Server::new(agent).protocol_v2().serve_stdio().await
+    /// # }
+    /// ```
+    #[cfg(feature = "protocol-v2")]
+    pub fn protocol_v2(mut self) -> Self {
+        self.accepts_v2 = true;
+        self
     }
 
     /// Sets the behaviour of clearing a message for clients that do not support it.
@@ -198,13 +219,20 @@ impl<A: Agent> Server<A> {
     }
 
     fn start(self, transport: Transport) -> Serving {
-        let Server { agent, clear_policy, exchange, extensions, limits, tap } = self;
+        let Server { agent, clear_policy, exchange, extensions, limits, tap, .. } = self;
+        #[cfg(feature = "protocol-v2")]
+        let accepts_v2 = self.accepts_v2;
         let exchange = ExchangeConnector::new(exchange);
         let mut connection = PeerBuilder::new(transport).limits(limits).answer_noise(true);
         if let Some(tap) = tap {
             connection = connection.tap(tap);
         }
-        Serving(connection.start(|peer| AgentService::new(agent, peer, exchange, extensions, clear_policy)))
+        Serving(connection.start(|peer| {
+            let service = AgentService::new(agent, peer, exchange, extensions, clear_policy);
+            #[cfg(feature = "protocol-v2")]
+            let service = service.accepting_v2(accepts_v2);
+            service
+        }))
     }
 }
 

@@ -3,30 +3,32 @@
 //! The reader calls this code. Steps that must keep the order of the wire run at once: taking the slot for
 //! a turn, taking a ticket of a session, a cancellation. The rest runs in a task of its own.
 
+mod settings;
+
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use duologue_exchange::{ExchangeConnector, ExchangeService};
-use duologue_rpc::{Closed, Extensions, Incoming, Limits, Peer, Responder, Service};
+use duologue_rpc::{Closed, Extensions, Incoming, Limits, Lock, Peer, Responder, Service};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
-    CloseSessionResponse, ConfigOptionUpdate, ContentBlock, CurrentModeUpdate, DeleteSessionResponse,
-    DuologueCapabilities, Error as WireError, InitializeRequest, InitializeResponse, LoadSessionResponse,
-    LogoutResponse, McpServer, Meta, NewSessionResponse, PromptRequest, PromptResponse, ProtocolVersion,
-    ResumeSessionResponse, SessionConfigOption, SessionConfigOptionValue, SessionId, SessionModeId,
-    SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, SetSessionModeRequest,
-    SetSessionModeResponse, StopReason, path_fault,
+    CloseSessionResponse, ContentBlock, DeleteSessionResponse, DuologueCapabilities, Error as WireError,
+    InVersion, InitializeRequest, InitializeResponse, LoadSessionResponse, LogoutResponse, McpServer, Meta,
+    NewSessionResponse, PromptRequest, PromptResponse, ProtocolVersion, Request, ResumeSessionResponse,
+    SessionId, SetSessionConfigOptionResponse, SetSessionModeResponse, StopReason, Versioned, path_fault,
 };
-use serde::Serialize;
 
-use crate::agent::{Agent, Prompt, SessionSetup};
+use crate::agent::{Agent, Prompt};
 use crate::client::ClientHandle;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::ClearPolicy;
-use crate::session::{QueueTicket, Reservation, Session, SessionMemory, SessionParams};
+use crate::prompt_answer::{OpenAnswer, PromptAnswer};
+use crate::session::{Beginning, Session, SessionParams};
+use crate::session_memory::{Reservation, SessionMemory};
+use crate::session_queue::QueueTicket;
 use crate::session_table::SessionTable;
-use crate::settings::{ModeMirror, ModeSource};
+use crate::steering::has_steering;
 use crate::turn::Turn;
 use crate::unhandled::{check_capabilities, is_unhandled};
 
@@ -38,6 +40,8 @@ macro_rules! params {
             additional_directories: $request.additional_directories,
             mcp_servers: $request.mcp_servers,
             meta: $request.meta,
+            #[cfg(feature = "unstable")]
+            system_prompt: $request.system_prompt,
             reservation: $reservation,
         }
     };
@@ -52,16 +56,36 @@ macro_rules! answered {
     }};
 }
 
+/// Creates the response to a request that restored a session.
+macro_rules! restored {
+    ($response:ident, $setup:expr, $context:ident) => {{
+        let (setup, mut response) = ($setup, $response::new());
+        (response.modes, response.config_options) = (setup.modes, setup.config_options);
+        answered!(response, $context)
+    }};
+}
+
 pub(crate) struct AgentService<A> {
-    shared: Arc<Shared<A>>,
+    pub(crate) shared: Arc<Shared<A>>,
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) accepts_v2: bool,
+    /// The negotiation that a later `initialize` may replace.
+    introduced: Mutex<Option<Introduced>>,
     exchange: ExchangeService,
     extensions: Extensions,
 }
 
-struct Shared<A> {
-    agent: A,
-    client: ClientHandle,
-    sessions: SessionTable,
+/// The outcome of a successful `initialize`.
+struct Introduced {
+    initialize: InitializeRequest,
+    version: ProtocolVersion,
+    advertised: AgentCapabilities,
+}
+
+pub(crate) struct Shared<A> {
+    pub(crate) agent: A,
+    pub(crate) client: ClientHandle,
+    pub(crate) sessions: SessionTable,
     memory: SessionMemory,
     /// The capabilities of the agent and of its exchange.
     capabilities: AgentCapabilities,
@@ -100,9 +124,18 @@ impl<A: Agent> AgentService<A> {
                 of_exchange,
                 advertised: OnceLock::new(),
             }),
+            #[cfg(feature = "protocol-v2")]
+            accepts_v2: false,
+            introduced: Mutex::default(),
             exchange,
             extensions,
         }
+    }
+
+    /// Sets if clients may use version 2.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn accepting_v2(self, accepts_v2: bool) -> Self {
+        AgentService { accepts_v2, ..self }
     }
 
     /// Passes a request that is not part of ACP to the exchange, then to the user's extensions.
@@ -116,40 +149,70 @@ impl<A: Agent> AgentService<A> {
             .or_else(|responder| self.exchange.unknown_request(request, responder))
     }
 
-    /// Handles `initialize`. A rejected request leaves no trace.
-    fn initialize(&self, initialize: InitializeRequest) -> Result<InitializeResponse, WireError> {
+    /// Handles a request that is not part of ACP.
+    pub(crate) fn other_request(&self, request: Incoming<'_>, responder: Responder) {
+        let known = self.steer(request, responder);
+        #[cfg(feature = "unstable")]
+        let known = known.or_else(|responder| self.unstable_request(request, responder));
+        if let Err(responder) = known.or_else(|responder| self.extension(request, responder)) {
+            responder.method_not_found(request.method);
+        }
+    }
+
+    /// Handles `initialize` and begins a connection of `version`. A rejected request leaves no trace.
+    pub(crate) fn initialize(
+        &self,
+        initialize: InitializeRequest,
+        version: ProtocolVersion,
+    ) -> Result<InVersion<InitializeResponse>, WireError> {
         let shared = &self.shared;
         if shared.client.is_initialized() {
             return Err(WireError::invalid_request("initialized already"));
         }
-        let response = shared.introduction(&initialize)?;
-        let _ = shared.advertised.set(response.agent_capabilities.clone());
-        self.exchange.set_peer_capabilities(initialize.client_capabilities.meta.as_ref());
-        shared.client.set_initialize_request(initialize);
-        Ok(response)
+        let response = shared.introduction(&initialize, version)?;
+        let advertised = response.agent_capabilities.clone();
+        *self.introduced.lock_unpoisoned() = Some(Introduced { initialize, version, advertised });
+        // In version 2 the client may repeat the request before any other. The last one counts.
+        if version == ProtocolVersion::V1 {
+            self.settle();
+        }
+        Ok(InVersion { version, message: response })
     }
 
-    fn route(&self, request: ClientRequest, wire_bytes: usize, responder: Responder) {
+    /// Begins the connection that the last `initialize` has negotiated, before another message is handled.
+    fn settle(&self) {
+        let Some(introduced) = self.introduced.lock_unpoisoned().take() else { return };
+        let Introduced { initialize, version, advertised } = introduced;
+        #[cfg(feature = "unstable")]
+        self.shared.client.unstable().set_advertised(&advertised);
+        let _ = self.shared.advertised.set(advertised);
+        self.exchange.set_peer_capabilities(initialize.client_capabilities.meta.as_ref());
+        self.shared.client.set_initialize_request(initialize, version);
+    }
+
+    pub(crate) fn route(&self, request: ClientRequest, wire_bytes: usize, responder: Responder) {
         let shared = self.shared.clone();
         if !shared.client.is_initialized() && !matches!(request, ClientRequest::Initialize(_)) {
             return refuse(responder, WireError::invalid_request("initialize first"));
         }
-        let method = request.method();
+        let (method, version) = (request.method(), shared.client.protocol_version());
         let context = |responder: &Responder, meta: &Option<Meta>| {
             Context::new(self.shared.client.clone(), responder.context(method, meta.clone()))
         };
         match request {
-            ClientRequest::Initialize(initialize) => responder.respond(self.initialize(initialize)),
+            ClientRequest::Initialize(initialize) => {
+                responder.respond(self.initialize(initialize, ProtocolVersion::V1));
+            }
             ClientRequest::Authenticate(request) => {
                 let context = context(&responder, &request.meta);
-                answer(responder, async move {
+                answer(version, responder, async move {
                     shared.agent.authenticate(&context, request).await?;
                     answered!(AuthenticateResponse::new(), context)
                 });
             }
             ClientRequest::Logout(request) => {
                 let context = context(&responder, &request.meta);
-                answer(responder, async move {
+                answer(version, responder, async move {
                     shared.agent.logout(&context).await?;
                     answered!(LogoutResponse::new(), context)
                 });
@@ -157,51 +220,43 @@ impl<A: Agent> AgentService<A> {
             ClientRequest::NewSession(request) => {
                 let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
                 let context = context(&responder, &request.meta);
-                shared.new_session(context, params!(request, reservation), responder);
+                shared.new_session(context, params!(request, reservation), Beginning::New, responder);
             }
             ClientRequest::LoadSession(request) => {
                 let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
                 let context = context(&responder, &request.meta);
-                let params = params!(request, reservation);
                 let missing = is_unhandled(A::load_session).then_some(method);
-                shared.restore(
-                    request.session_id,
-                    params,
-                    missing,
-                    responder,
-                    |shared, session| async move {
-                        let setup =
-                            shared.offer(&session, shared.agent.load_session(&context, &session).await?);
-                        let mut response = LoadSessionResponse::new();
-                        (response.modes, response.config_options) = (setup.modes, setup.config_options);
-                        answered!(response, context)
-                    },
-                );
+                let (id, params) = (request.session_id.clone(), params!(request, reservation));
+                shared.restore(id, params, missing, responder, |shared, session| async move {
+                    let setup = shared.agent.load_session(&context, &session).await?;
+                    restored!(LoadSessionResponse, shared.offer(&session, setup)?, context)
+                });
             }
             ClientRequest::ResumeSession(request) => {
                 let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
                 let context = context(&responder, &request.meta);
-                let params = params!(request, reservation);
                 let missing = is_unhandled(A::resume_session).then_some(method);
-                shared.restore(
-                    request.session_id,
-                    params,
-                    missing,
-                    responder,
-                    |shared, session| async move {
-                        let setup =
-                            shared.offer(&session, shared.agent.resume_session(&context, &session).await?);
-                        let mut response = ResumeSessionResponse::new();
-                        (response.modes, response.config_options) = (setup.modes, setup.config_options);
-                        answered!(response, context)
-                    },
-                );
+                #[cfg(feature = "protocol-v2")]
+                if missing.is_some() && shared.client.is_v2() {
+                    return shared.resume_open(request, responder);
+                }
+                let (id, params) = (request.session_id.clone(), params!(request, reservation));
+                shared.restore(id, params, missing, responder, |shared, session| async move {
+                    let setup = shared.agent.resume_session(&context, &session).await?;
+                    restored!(ResumeSessionResponse, shared.offer(&session, setup)?, context)
+                });
             }
             ClientRequest::ListSessions(request) => {
                 let context = context(&responder, &request.meta);
-                answer(responder, async move {
+                answer(version, responder, async move {
                     if let Some(cwd) = &request.cwd {
                         check_path(cwd, "cwd")?;
+                    }
+                    #[cfg(feature = "unstable")]
+                    crate::unstable::check_archive_filter(request.archived.as_ref(), shared.advertised())?;
+                    #[cfg(feature = "protocol-v2")]
+                    if shared.client.is_v2() && is_unhandled(A::list_sessions) {
+                        return shared.open_sessions(&request);
                     }
                     let mut response = shared.agent.list_sessions(&context, request).await?;
                     response.meta = context.answer_meta().or(response.meta);
@@ -212,7 +267,7 @@ impl<A: Agent> AgentService<A> {
                 let context = context(&responder, &request.meta);
                 // A session that is loaded later has the same id.
                 let session = shared.session(&request.session_id);
-                answer(responder, async move {
+                answer(version, responder, async move {
                     shared.agent.delete_session(&context, request).await?;
                     if let Some(session) = session {
                         shared.sessions.forget(&session);
@@ -221,9 +276,16 @@ impl<A: Agent> AgentService<A> {
                     answered!(DeleteSessionResponse::new(), context)
                 });
             }
-            // The turn of the session goes on.
-            ClientRequest::CloseSession(_) if is_unhandled(A::close_session) => {
+            // The turn of the session goes on. In version 2 every agent can close.
+            ClientRequest::CloseSession(_) if !shared.client.is_v2() && is_unhandled(A::close_session) => {
                 refuse(responder, WireError::method_not_found(method));
+            }
+            #[cfg(feature = "protocol-v2")]
+            ClientRequest::CloseSession(request)
+                if shared.client.is_v2() && shared.session(&request.session_id).is_none() =>
+            {
+                // In version 2 an unknown session counts as closed.
+                responder.respond(Ok(CloseSessionResponse::new()));
             }
             ClientRequest::CloseSession(request) => {
                 let context = context(&responder, &request.meta);
@@ -231,7 +293,13 @@ impl<A: Agent> AgentService<A> {
                     let closing = session.begin_close();
                     async move {
                         session.turn_ended().await;
-                        shared.agent.close_session(&context, &session).await?;
+                        if !is_unhandled(A::close_session) {
+                            shared.agent.close_session(&context, &session).await?;
+                        }
+                        #[cfg(feature = "protocol-v2")]
+                        if shared.client.is_v2() {
+                            session.end_session();
+                        }
                         shared.sessions.forget(&session);
                         drop(closing);
                         answered!(CloseSessionResponse::new(), context)
@@ -256,7 +324,7 @@ impl<A: Agent> AgentService<A> {
             }
             ClientRequest::Prompt(request) => {
                 let context = context(&responder, &request.meta);
-                shared.prompt(context, request, responder);
+                shared.prompt(context, request, wire_bytes, responder);
             }
         }
     }
@@ -264,25 +332,32 @@ impl<A: Agent> AgentService<A> {
 
 impl<A: Agent> Service for AgentService<A> {
     fn request(&self, request: Incoming<'_>, responder: Responder) {
+        if !self.shared.client.is_initialized() && request.method != InitializeRequest::METHOD {
+            self.settle();
+        }
+        #[cfg(feature = "protocol-v2")]
+        if self.speaks_v2(&request) {
+            return self.request_v2(request, responder);
+        }
         match ClientRequest::decode(request.method, request.params) {
             Some(Ok(decoded)) => {
                 self.route(decoded, request.wire_bytes, responder);
             }
             Some(Err(error)) => refuse(responder, error),
-            None => {
-                if let Err(responder) = self.extension(request, responder) {
-                    responder.method_not_found(request.method);
-                }
-            }
+            None => self.other_request(request, responder),
         }
     }
 
     fn notification(&self, notification: Incoming<'_>) {
+        if !self.shared.client.is_initialized() {
+            self.settle();
+        }
         match ClientNotification::decode(notification.method, notification.params) {
             Some(Ok(ClientNotification::Cancel(cancel))) => {
                 let session = self.shared.sessions.get(&cancel.session_id);
-                if let Some(session) = session {
-                    session.cancel_turn();
+                match session {
+                    Some(session) => session.cancel_turn(),
+                    None => self.shared.client.cancel_child(&cancel.session_id),
                 }
             }
             Some(Err(error)) => {
@@ -304,15 +379,21 @@ impl<A: Agent> Service for AgentService<A> {
 }
 
 impl<A: Agent> Shared<A> {
-    /// Returns the response to `initialize`.
-    fn introduction(&self, initialize: &InitializeRequest) -> Result<InitializeResponse, WireError> {
-        // There is one version so far. The response contains it in any case, and a client that does not
-        // support it closes the connection.
-        let mut response = InitializeResponse::new(ProtocolVersion::V1);
+    /// Returns the response to `initialize` in a connection of `version`.
+    fn introduction(
+        &self,
+        initialize: &InitializeRequest,
+        version: ProtocolVersion,
+    ) -> Result<InitializeResponse, WireError> {
+        // A client that does not support this version closes the connection.
+        let mut response = InitializeResponse::new(version);
         response.agent_capabilities = self.capabilities.clone();
         response.agent_info = self.agent.info();
         response.auth_methods = self.agent.auth_methods(initialize);
         response = self.agent.initialize(initialize, response).map_err(Error::into_wire)?;
+        if has_steering::<A>() {
+            response.advertise_steering();
+        }
         if let Some(capabilities) = &self.of_exchange {
             capabilities.write_to(&mut response.agent_capabilities.meta);
         }
@@ -325,29 +406,39 @@ impl<A: Agent> Shared<A> {
     }
 
     /// Returns the capabilities that were sent to the client. Its requests are checked against them.
-    fn advertised(&self) -> &AgentCapabilities {
+    pub(crate) fn advertised(&self) -> &AgentCapabilities {
         self.advertised.get().unwrap_or(&self.capabilities)
     }
 
     /// Reserves memory for another session, or rejects the request.
-    fn reserve(&self, wire_bytes: usize, responder: Responder) -> Option<(Reservation, Responder)> {
-        if let Some(reservation) = self.memory.reserve(wire_bytes) {
-            return Some((reservation, responder));
+    pub(crate) fn reserve(
+        &self,
+        wire_bytes: usize,
+        responder: Responder,
+    ) -> Option<(Reservation, Responder)> {
+        match self.memory.reserve(wire_bytes) {
+            Ok(reservation) => Some((reservation, responder)),
+            Err(error) => {
+                refuse(responder, error);
+                None
+            }
         }
-        let mib = Session::BYTES_TOGETHER >> 20;
-        let why =
-            format!("session memory limit reached ({mib} MiB for all open sessions); close a session first");
-        refuse(responder, WireError::internal(why));
-        None
     }
 
-    fn new_session(self: Arc<Self>, context: Context, params: SessionParams, responder: Responder) {
+    /// Handles a request for a session with a new id.
+    pub(crate) fn new_session(
+        self: Arc<Self>,
+        context: Context,
+        params: SessionParams,
+        beginning: Beginning,
+        responder: Responder,
+    ) {
         if let Err(error) = self.check(&params) {
             return refuse(responder, error.into_wire());
         }
         responder.spawn_with(move |reply| async move {
             let grace = reply.peer().limits().cancel_grace;
-            let made = self.make_session(&context, params);
+            let made = self.make_session(&context, params, beginning);
             let made = duologue_rpc::with_cancel_grace(reply.cancellation(), grace, made);
             match made.await.unwrap_or_else(|| Err(WireError::request_cancelled().into())) {
                 Ok((session, response)) => session.open(reply, response),
@@ -360,18 +451,23 @@ impl<A: Agent> Shared<A> {
         &self,
         context: &Context,
         params: SessionParams,
+        beginning: Beginning,
     ) -> Result<(Session, NewSessionResponse)> {
         let id = self.agent.new_session_id().await?;
         if self.session(&id).is_some() {
             return Err(Error::other("the agent returned the id of an open session; ids must be unique"));
         }
-        let session = Session::new(id.clone(), params, self.client.clone(), true);
+        let session = Session::new(id.clone(), params, self.client.clone(), true, None);
         // Registered first, so that the client can use the id as soon as it receives it.
         let registration = self.sessions.register(session.clone());
-        let setup = self.agent.new_session(context, &session).await?;
-        registration.keep();
+        let setup = match beginning {
+            Beginning::New => self.agent.new_session(context, &session).await?,
+            #[cfg(feature = "unstable")]
+            Beginning::Fork(origin) => self.agent.fork_session(context, &session, origin).await?,
+        };
         let mut response = NewSessionResponse::new(id);
-        let setup = self.offer(&session, setup);
+        let setup = self.offer(&session, setup)?;
+        registration.keep();
         (response.modes, response.config_options) = (setup.modes, setup.config_options);
         response.meta = context.answer_meta();
         Ok((session, response))
@@ -388,7 +484,7 @@ impl<A: Agent> Shared<A> {
         responder: Responder,
         work: impl FnOnce(Arc<Self>, Session) -> F,
     ) where
-        R: Serialize + Send + 'static,
+        R: Versioned + Send + 'static,
         F: Future<Output = Result<R>> + Send + 'static,
     {
         if let Err(error) = self.check(&params) {
@@ -396,15 +492,21 @@ impl<A: Agent> Shared<A> {
         }
         // The turn of an open session goes on.
         if let Some(method) = missing {
-            return refuse(responder, WireError::method_not_found(method));
+            let error = if self.client.is_v2() {
+                WireError::invalid_params("the agent cannot replay a session; resume it without replayFrom")
+            } else {
+                WireError::method_not_found(method)
+            };
+            return refuse(responder, error);
         }
-        let session = Session::new(id, params, self.client.clone(), false);
+        let known = self.session(&id);
+        let session = Session::new(id, params, self.client.clone(), false, known.as_ref());
         let registration = self.sessions.register(session.clone());
         if let Some(replaced) = &registration.replaced {
             replaced.cancel_turn();
         }
         let ticket = session.queue_ticket();
-        let work = work(self, session);
+        let work = work(self, session.clone());
         responder.spawn_with(move |responder| async move {
             let work = async {
                 if let Some(replaced) = &registration.replaced {
@@ -412,8 +514,10 @@ impl<A: Agent> Shared<A> {
                     replaced.turn_ended().await;
                 }
                 let restored = work.await.map_err(Error::into_wire)?;
+                #[cfg(feature = "protocol-v2")]
+                session.report_state();
                 registration.keep();
-                Ok(restored)
+                Ok(session.client().in_version(restored))
             };
             responder.answer_with(work).await;
             // The next request of the session begins after this response.
@@ -421,23 +525,24 @@ impl<A: Agent> Shared<A> {
         });
     }
 
-    fn in_session<R, F>(
+    pub(crate) fn in_session<R, F>(
         self: Arc<Self>,
         id: SessionId,
         responder: Responder,
         work: impl FnOnce(Arc<Self>, Session) -> F,
     ) where
-        R: Serialize + Send + 'static,
+        R: Versioned + Send + 'static,
         F: Future<Output = Result<R>> + Send + 'static,
     {
-        let Some(session) = self.session(&id) else { return refuse(responder, unknown_session()) };
+        let Some(session) = self.session(&id) else { return refuse(responder, self.unknown_session(&id)) };
         let mut ticket = session.queue_ticket();
         // Boxed, because a future that is moved into a task is copied for each layer around it.
         let work = Box::pin(work(self.clone(), session.clone()));
         responder.spawn_with(move |responder| async move {
             let work = async {
                 self.wait_for_turn(&session, &mut ticket).await.map_err(Error::into_wire)?;
-                work.await.map_err(Error::into_wire)
+                let answer = work.await.map_err(Error::into_wire)?;
+                Ok(self.client.in_version(answer))
             };
             responder.answer_with(work).await;
             // The next request of the session begins after this response.
@@ -451,31 +556,50 @@ impl<A: Agent> Shared<A> {
         ticket.wait_turn().await;
         match self.session(session.id()) {
             Some(known) if known.is(session) => Ok(()),
-            _ => Err(Error::Response(unknown_session())),
+            _ => Err(Error::Response(self.unknown_session(session.id()))),
         }
     }
 
-    fn prompt(self: Arc<Self>, context: Context, request: PromptRequest, responder: Responder) {
+    fn prompt(
+        self: Arc<Self>,
+        context: Context,
+        request: PromptRequest,
+        wire_bytes: usize,
+        responder: Responder,
+    ) {
         let Some(session) = self.session(&request.session_id) else {
-            return refuse(responder, unknown_session());
+            return refuse(responder, self.unknown_session(&request.session_id));
         };
         if let Err(error) = self.check_blocks(&request.prompt) {
             return refuse(responder, error);
         }
-        let state = match session.begin_turn(responder.cancellation().clone()) {
+        let answer = match PromptAnswer::new(&self.client, &self.memory, wire_bytes) {
+            Ok(answer) => answer,
+            Err(error) => return refuse(responder, error),
+        };
+        let cancellation = answer.cancellation(&responder);
+        let context = match self.client.is_v2() {
+            true => context.with_cancellation(cancellation.clone()),
+            // It has this token.
+            false => context,
+        };
+        let state = match session.begin_turn(cancellation.clone()) {
             Ok(state) => state,
+            // In version 2 a prompt that a close prevents is cancelled.
+            Err(_) if self.client.is_v2() && session.is_closing() => {
+                return refuse(responder, WireError::request_cancelled());
+            }
             Err(why) => return refuse(responder, WireError::invalid_request(why)),
         };
         let mut ticket = session.queue_ticket();
         let waits = ticket.must_wait();
-        let running = RunningTurn { turn: Turn::new(session, context, state), over: false };
+        let turn = Turn::new(session, context, state);
         let grace = responder.peer().limits().cancel_grace;
         let prompt = Prompt::new(request.prompt);
-        responder.spawn_with(move |reply| async move {
-            // In this order, so that a panic frees the slot for a turn before it sends the response.
-            let reply = reply;
-            let mut running = running;
-            let turn = &running.turn;
+        responder.spawn_with(move |responder| async move {
+            let mut running = RunningTurn { turn, answer: Some(answer.to(responder)) };
+            let RunningTurn { turn, answer } = &mut running;
+            let turn = &*turn;
             let work = async {
                 let waited = self.wait_for_turn(turn.session(), &mut ticket).await;
                 drop(ticket);
@@ -484,117 +608,89 @@ impl<A: Agent> Shared<A> {
                     return Ok(StopReason::Cancelled);
                 }
                 waited?;
+                if let Some(answer) = answer {
+                    answer.accept(turn, &prompt).await?;
+                }
                 // Boxed, because each layer around it would be larger than the state of the agent's future.
                 Box::pin(self.agent.prompt(turn, prompt)).await
             };
-            let outcome = duologue_rpc::with_cancel_grace(reply.cancellation(), grace, work).await;
+            let outcome = duologue_rpc::with_cancel_grace(&cancellation, grace, work).await;
             let outcome = match outcome {
                 _ if turn.is_cancelled() => Ok(StopReason::Cancelled),
                 Some(outcome) => outcome,
                 None => Ok(StopReason::Cancelled),
             };
             let meta = turn.context().answer_meta();
-            let answer = outcome.map_err(Error::into_wire).map(|reason| {
+            let outcome = outcome.map_err(Error::into_wire).map(|reason| {
                 let mut response = PromptResponse::new(reason);
                 response.meta = meta;
+                #[cfg(feature = "unstable")]
+                {
+                    response.usage = turn.take_tokens();
+                }
                 response
             });
-            running.end(|| reply.respond(answer));
+            running.end(outcome);
         });
     }
 
-    fn session(&self, id: &SessionId) -> Option<Session> {
+    pub(crate) fn session(&self, id: &SessionId) -> Option<Session> {
         self.sessions.get(id)
     }
 
-    /// Stores the modes and options of a session. Completes them, and removes those that the client does not support.
-    fn offer(&self, session: &Session, mut setup: SessionSetup) -> SessionSetup {
-        session.offer(&mut setup);
-        setup.config_options = setup.config_options.map(|options| self.client.shown_options(options));
-        setup
+    /// Returns the error for a session that is not open. In version 2 its data has the id, unless the id is very long.
+    pub(crate) fn unknown_session(&self, id: &SessionId) -> WireError {
+        let error = WireError::resource_not_found("unknown session: create, load or resume it first");
+        if self.client.is_v2() && id.as_str().len() <= Limits::ID_BYTES {
+            return error.data(serde_json::json!({ "sessionId": id }));
+        }
+        error
     }
 
-    async fn set_mode(
-        &self,
-        context: &Context,
-        session: &Session,
-        request: SetSessionModeRequest,
-    ) -> Result<()> {
-        session.settings().check_mode(&request.mode_id)?;
-        let mode = request.mode_id.clone();
-        let mirror = session.settings().mirror().cloned();
-        if let Some(ModeMirror { option, source: ModeSource::Option }) = mirror {
-            let mut request = SetSessionConfigOptionRequest::new(request.session_id, option, mode.as_str());
-            request.meta = context.meta().cloned();
-            let options = self.agent.set_config_option(context, session, request).await?;
-            // Without a wait: the agent has switched, and a cancelled request must not hide it.
-            let switched = session.change_settings(|settings| {
-                let switched = settings.set_options(options);
-                (switched, Some(ConfigOptionUpdate::new(settings.options()).into()))
-            })?;
-            if let Some(switched) = switched {
-                session.change_settings(|_| ((), Some(CurrentModeUpdate::new(switched).into())))?;
-            }
-            return session.settings().check_current_mode(&mode);
-        }
-        let changes_sent = session.settings().changes_sent();
-        self.agent.set_mode(context, session, request).await?;
-        session.change_settings(|settings| {
-            let is_chosen = settings.changes_sent() != changes_sent;
-            let changed = !is_chosen && settings.set_mode(&mode) && mirror.is_some();
-            ((), changed.then(|| ConfigOptionUpdate::new(settings.options()).into()))
-        })?;
-        // The response has no mode, so success would mean the requested one.
-        session.settings().check_current_mode(&mode)
+    /// Returns an open session, or the error to respond with.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn known_session(&self, id: &SessionId) -> Result<Session, WireError> {
+        self.session(id).ok_or_else(|| self.unknown_session(id))
     }
 
-    async fn set_config_option(
-        &self,
-        context: &Context,
-        session: &Session,
-        request: SetSessionConfigOptionRequest,
-    ) -> Result<Vec<SessionConfigOption>> {
-        session.settings().check_option(&request)?;
-        let mirror = session.settings().mirror().cloned();
-        if let (
-            Some(ModeMirror { option, source: ModeSource::Modes }),
-            SessionConfigOptionValue::ValueId(value),
-        ) = (mirror, &request.value)
-            && option == request.config_id
-        {
-            let mode = SessionModeId::new(value.as_str());
-            let mut request = SetSessionModeRequest::new(request.session_id, mode.clone());
-            request.meta = context.meta().cloned();
-            let changes_sent = session.settings().changes_sent();
-            self.agent.set_mode(context, session, request).await?;
-            session.change_settings(|settings| {
-                let is_chosen = settings.changes_sent() != changes_sent;
-                let changed = !is_chosen && settings.set_mode(&mode);
-                ((), changed.then(|| CurrentModeUpdate::new(mode).into()))
-            })?;
-        } else {
-            let options = self.agent.set_config_option(context, session, request).await?;
-            session.change_settings(|settings| {
-                let mode = settings.set_options(options);
-                ((), mode.map(|mode| CurrentModeUpdate::new(mode).into()))
-            })?;
+    /// Handles `terminal/cancel`.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn cancel_terminal(
+        self: Arc<Self>,
+        request: duologue_schema::v2::CancelTerminalRequest,
+        responder: Responder,
+    ) {
+        let session = match self.known_session(&request.session_id) {
+            Ok(session) => session,
+            Err(error) => return refuse(responder, error),
+        };
+        let method = <duologue_schema::v2::CancelTerminalRequest as duologue_schema::Request>::METHOD;
+        if !session.v2().cancellable.lock_unpoisoned().has_terminal(&request.terminal_id) {
+            let why = format!("the terminal {:?} cannot be cancelled", request.terminal_id.as_str());
+            return refuse(responder, WireError::invalid_params(why));
         }
-        let options = session.settings().options();
-        Ok(self.client.shown_options(options))
+        let context = Context::new(self.client.clone(), responder.context(method, request.meta));
+        answer(self.client.protocol_version(), responder, async move {
+            self.agent.cancel_terminal(&context, &session, request.terminal_id).await?;
+            answered!(duologue_schema::v2::CancelTerminalResponse::new(), context)
+        });
     }
 
     fn check(&self, params: &SessionParams) -> Result<()> {
         check_path(&params.cwd, "cwd")?;
-        params
-            .additional_directories
-            .iter()
-            .try_for_each(|path| check_path(path, "additionalDirectories"))?;
+        #[cfg(feature = "unstable")]
+        crate::unstable::check_system_prompt(params.system_prompt.as_ref(), self.advertised())?;
+        for path in &params.additional_directories {
+            check_path(path, "additionalDirectories")?;
+        }
         let mcp = &self.advertised().mcp_capabilities;
         for server in &params.mcp_servers {
             let (offered, transport) = match server {
                 McpServer::Http(_) => (mcp.http, "http"),
                 McpServer::Sse(_) => (mcp.sse, "sse"),
                 McpServer::Stdio(_) => (true, "stdio"),
+                #[cfg(feature = "unstable")]
+                McpServer::Acp(_) => (mcp.acp, "acp"),
                 unknown => (false, unknown.tag()),
             };
             if !offered {
@@ -604,7 +700,7 @@ impl<A: Agent> Shared<A> {
         Ok(())
     }
 
-    fn check_blocks(&self, blocks: &[ContentBlock]) -> Result<(), WireError> {
+    pub(crate) fn check_blocks(&self, blocks: &[ContentBlock]) -> Result<(), WireError> {
         let offered = &self.advertised().prompt_capabilities;
         for block in blocks {
             let (is_accepted, kind) = match block {
@@ -622,25 +718,30 @@ impl<A: Agent> Shared<A> {
     }
 }
 
-/// Frees the slot for a turn when the turn ends in any way, including a panic. It does so only once,
+/// Frees the slot for a turn and sends the answer when the turn ends in any way, including a panic. It does so only once,
 /// because the next turn may have the slot then.
 struct RunningTurn {
     turn: Turn,
-    over: bool,
+    /// `None` after the end.
+    answer: Option<OpenAnswer>,
 }
 
 impl RunningTurn {
-    fn end(&mut self, answer: impl FnOnce()) {
-        if !std::mem::replace(&mut self.over, true) {
+    fn end(&mut self, outcome: Result<PromptResponse, WireError>) {
+        if let Some(mut answer) = self.answer.take() {
             self.turn.end();
-            self.turn.session().end_turn(answer);
+            self.turn.session().end_turn(|| answer.end(outcome));
         }
     }
 }
 
 impl Drop for RunningTurn {
     fn drop(&mut self) {
-        self.end(|| {});
+        if let Some(answer) = self.answer.take() {
+            self.turn.end();
+            let is_cancelled = self.turn.is_cancelled();
+            self.turn.session().end_turn(|| answer.abandon(is_cancelled));
+        }
     }
 }
 
@@ -651,82 +752,20 @@ fn check_path(path: &Path, field: &str) -> Result<()> {
     }
 }
 
-fn unknown_session() -> WireError {
-    WireError::resource_not_found("unknown session: create, load or resume it first")
-}
-
-fn refuse(responder: Responder, error: WireError) {
+pub(crate) fn refuse(responder: Responder, error: WireError) {
     responder.respond::<()>(Err(error));
 }
 
-fn answer<R, F>(responder: Responder, work: F)
+pub(crate) fn answer<R, F>(version: ProtocolVersion, responder: Responder, work: F)
 where
-    R: Serialize + Send + 'static,
+    R: Versioned + Send + 'static,
     F: Future<Output = Result<R>> + Send + 'static,
 {
-    responder.spawn(async move { work.await.map_err(Error::into_wire) });
+    responder.spawn(async move {
+        let message = work.await.map_err(Error::into_wire)?;
+        Ok(InVersion { version, message })
+    });
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
-    use duologue_rpc::{CancellationToken, PeerBuilder, Transport};
-
-    use super::*;
-
-    type MakeSession<'a> = dyn Fn(&SessionMemory, bool) -> Session + 'a;
-    type Test = fn(Responder, &ClientHandle, &MakeSession<'_>);
-
-    /// Runs a test in the handler of a request, because a turn and an open session need one. A panic of the test fails
-    /// the request.
-    struct InRequest(Test);
-
-    impl Service for InRequest {
-        fn request(&self, _: Incoming<'_>, responder: Responder) {
-            let peer = responder.peer();
-            let exchange = ExchangeConnector::new(None).start(&peer, |_| true, ());
-            let client = ClientHandle::new(peer, exchange.peer_agent().clone(), ClearPolicy::default());
-            let make_session = |memory: &SessionMemory, hold_updates| {
-                let params = SessionParams {
-                    cwd: "/".into(),
-                    additional_directories: Vec::new(),
-                    mcp_servers: Vec::new(),
-                    meta: None,
-                    reservation: memory.reserve(0).unwrap(),
-                };
-                Session::new("s".into(), params, client.clone(), hold_updates)
-            };
-            (self.0)(responder, &client, &make_session);
-        }
-
-        fn notification(&self, _: Incoming<'_>) {}
-    }
-
-    /// Runs `test`, which has to respond.
-    pub(crate) async fn in_request(test: Test) {
-        let (ours, theirs) = Transport::memory();
-        let server = PeerBuilder::new(theirs).start(|_| InRequest(test));
-        let peer = PeerBuilder::new(ours).start(|_| InRequest(|responder, _, _| drop(responder)));
-        peer.request_raw("_test", None).await.unwrap();
-        peer.close();
-        server.closed().await;
-        assert_eq!(server.stats().dropped, 0, "the test panicked behind its response");
-    }
-
-    /// The next turn may have the slot when the first one is dropped.
-    #[tokio::test]
-    async fn a_turn_frees_its_slot_once() {
-        in_request(|responder, client, make_session| {
-            let session = make_session(&SessionMemory::default(), false);
-            let state = session.begin_turn(CancellationToken::new()).unwrap();
-            let context = Context::new(client.clone(), responder.context("session/prompt", None));
-            let mut running = RunningTurn { turn: Turn::new(session.clone(), context, state), over: false };
-            assert!(session.begin_turn(CancellationToken::new()).is_err());
-            running.end(|| {});
-            assert!(session.begin_turn(CancellationToken::new()).is_ok());
-            drop(running);
-            assert!(session.begin_turn(CancellationToken::new()).is_err());
-            responder.respond(Ok(()));
-        })
-        .await;
-    }
-}
+pub(crate) mod tests;

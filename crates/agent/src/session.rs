@@ -7,15 +7,19 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use duologue_exchange::PendingSession;
 use duologue_rpc::{CancellationToken, Limits, Lock, NotificationBuffer, Peer, Responder};
+#[cfg(feature = "protocol-v2")]
+use duologue_schema::Notification as _;
 use duologue_schema::{
     McpServer, Meta, NewSessionResponse, SessionId, SessionNotification, SessionUpdate, serialized_len,
 };
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 use crate::agent::SessionSetup;
 use crate::client::{ClearMode, ClientHandle};
 use crate::error::{Error, Result};
 use crate::message::without_clear;
+use crate::session_memory::Reservation;
+use crate::session_queue::{QueueTicket, SessionQueue};
 #[cfg(feature = "exchange")]
 use crate::session_table::WeakSessionTable;
 use crate::settings::OfferedSettings;
@@ -39,11 +43,14 @@ struct Inner {
     settings: Mutex<OfferedSettings>,
     /// The state by its type, the newest last.
     state: Mutex<Vec<Arc<dyn Any + Send + Sync>>>,
-    pre_open: Mutex<PreOpenBuffer>,
+    /// Shared with the session that this one has replaced, whose handles end with this one.
+    pre_open: Arc<Mutex<PreOpenBuffer>>,
     turn: watch::Sender<Option<ActiveTurn>>,
     /// The number of running `session/close` requests. No turn can begin while there are any.
     closing: AtomicUsize,
-    last_ticket: Mutex<Option<oneshot::Receiver<()>>>,
+    #[cfg(feature = "protocol-v2")]
+    v2: Arc<crate::v2::SessionStateV2>,
+    queue: SessionQueue,
 }
 
 /// The turn that has the slot of its session.
@@ -52,62 +59,36 @@ struct ActiveTurn {
     state: Arc<TurnState>,
 }
 
+/// The beginning of a session with a new id.
+pub(crate) enum Beginning {
+    New,
+    /// The session continues another one.
+    #[cfg(feature = "unstable")]
+    Fork(SessionId),
+}
+
 /// The parameters of the request that created or restored the session.
 pub(crate) struct SessionParams {
     pub(crate) cwd: PathBuf,
     pub(crate) additional_directories: Vec<PathBuf>,
     pub(crate) mcp_servers: Vec<McpServer>,
     pub(crate) meta: Option<Meta>,
+    #[cfg(feature = "unstable")]
+    pub(crate) system_prompt: Option<duologue_schema::SystemPrompt>,
     pub(crate) reservation: Reservation,
-}
-
-/// The bytes of the parameters of all sessions of a connection.
-#[derive(Default)]
-pub(crate) struct SessionMemory(Arc<AtomicUsize>);
-
-impl SessionMemory {
-    /// Reserves memory for the parameters of another session. Returns `None` if the limit is reached.
-    pub(crate) fn reserve(&self, wire_bytes: usize) -> Option<Reservation> {
-        let bytes = wire_bytes.saturating_add(SESSION_ITSELF);
-        let together = |reservation: usize| {
-            let together = reservation.saturating_add(bytes);
-            (reservation == 0 || together <= Session::BYTES_TOGETHER).then_some(together)
-        };
-        self.0.fetch_update(Relaxed, Relaxed, together).ok()?;
-        Some(Reservation { together: self.0.clone(), bytes, settings: AtomicUsize::new(0) })
-    }
-}
-
-/// The memory of a session without its parameters.
-const SESSION_ITSELF: usize = 1024;
-
-/// A reservation in [`SessionMemory`], which is released when this is dropped.
-pub(crate) struct Reservation {
-    together: Arc<AtomicUsize>,
-    bytes: usize,
-    settings: AtomicUsize,
-}
-
-impl Reservation {
-    /// Counts the modes and options of the session instead of the earlier ones. The agent has chosen them, so they are
-    /// never too many, but they leave less room for other sessions.
-    fn count_settings(&self, bytes: usize) {
-        let before = self.settings.swap(bytes, Relaxed);
-        self.together.fetch_add(bytes, Relaxed);
-        self.together.fetch_sub(before, Relaxed);
-    }
-}
-
-impl Drop for Reservation {
-    fn drop(&mut self) {
-        self.together.fetch_sub(self.bytes + self.settings.load(Relaxed), Relaxed);
-    }
 }
 
 /// Buffers the updates of a new session until the response that names the session is sent.
 enum PreOpenBuffer {
-    Buffering { updates: Vec<SessionNotification>, bytes: usize, pending_session: PendingSession },
+    Buffering {
+        updates: Vec<SessionNotification>,
+        bytes: usize,
+        pending_session: PendingSession,
+    },
     Open,
+    /// The session is closed, and version 2 forbids further messages of it.
+    #[cfg(feature = "protocol-v2")]
+    Closed,
 }
 
 impl std::fmt::Debug for Session {
@@ -127,12 +108,18 @@ impl Session {
         params: SessionParams,
         client: ClientHandle,
         hold_updates: bool,
+        replaced: Option<&Session>,
     ) -> Self {
-        let pre_open = if hold_updates {
+        // The close of a session does not end the one that a later request opened with its id.
+        let replaced = replaced.filter(|replaced| !replaced.is_closing() && !replaced.is_opening());
+        let pre_open = if let Some(replaced) = replaced {
+            replaced.inner.pre_open.clone()
+        } else if hold_updates {
             let pending_session = client.other_agent().pending_session(id.clone());
-            PreOpenBuffer::Buffering { updates: Vec::new(), bytes: 0, pending_session }
+            let buffer = PreOpenBuffer::Buffering { updates: Vec::new(), bytes: 0, pending_session };
+            Arc::new(Mutex::new(buffer))
         } else {
-            PreOpenBuffer::Open
+            Arc::new(Mutex::new(PreOpenBuffer::Open))
         };
         Session {
             inner: Arc::new(Inner {
@@ -141,10 +128,12 @@ impl Session {
                 client,
                 settings: Mutex::default(),
                 state: Mutex::default(),
-                pre_open: Mutex::new(pre_open),
+                pre_open,
                 turn: watch::Sender::new(None),
                 closing: AtomicUsize::new(0),
-                last_ticket: Mutex::default(),
+                #[cfg(feature = "protocol-v2")]
+                v2: replaced.map(|replaced| replaced.inner.v2.clone()).unwrap_or_default(),
+                queue: SessionQueue::default(),
             }),
         }
     }
@@ -177,6 +166,27 @@ impl Session {
     #[must_use]
     pub fn meta(&self) -> Option<&Meta> {
         self.inner.params.meta.as_ref()
+    }
+
+    /// Returns the parameters of the session.
+    #[cfg(feature = "unstable")]
+    pub(crate) fn params(&self) -> &SessionParams {
+        &self.inner.params
+    }
+
+    /// Returns true until the response that opens the session is sent.
+    pub(crate) fn is_opening(&self) -> bool {
+        matches!(&*self.inner.pre_open.lock_unpoisoned(), PreOpenBuffer::Buffering { .. })
+    }
+
+    /// Returns true while a request closes the session.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.inner.closing.load(Relaxed) > 0
+    }
+
+    /// Returns true while a turn runs.
+    pub(crate) fn has_turn(&self) -> bool {
+        self.inner.turn.borrow().is_some()
     }
 
     /// Returns the client of the session.
@@ -292,8 +302,8 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::RelativePath`] for a tool call with a relative path while a turn runs. Outside of turns it is logged
-    /// and sent, so that an old history can be replayed. Fails also if the connection has ended or the
-    /// update exceeds the limit of a line.
+    /// and sent, so that an old history can be replayed. [`Error::SessionClosed`] if the client closed the session in
+    /// version 2. Fails also if the connection has ended or the update exceeds the limit of a line.
     ///
     /// # Cancel safety
     ///
@@ -333,6 +343,8 @@ impl Session {
 
     /// Stores a setup and completes it.
     pub(crate) fn offer(&self, setup: &mut SessionSetup) {
+        // Version 2 has modes only as an option.
+        setup.mirror_modes |= self.client().is_v2();
         let mut settings = self.settings();
         settings.offer(setup);
         self.inner.params.reservation.count_settings(settings.bytes());
@@ -351,7 +363,7 @@ impl Session {
         if let Some(update) = update {
             let update = self.notification(update);
             if !self.buffer(&mut pre_open, &update)? {
-                self.peer().notify_now(&update)?;
+                self.notify_now(&update)?;
             }
         }
         self.keep_settings(&mut settings, changed);
@@ -372,19 +384,19 @@ impl Session {
         SessionNotification::new(self.inner.id.clone(), update)
     }
 
-    /// Stores the modes or options of an update, and sends it with the update that has to follow it. Has no effect and
+    /// Stores the modes, options or commands of an update, and sends it with the update that has to follow it. Has no effect and
     /// returns false if there is no space.
-    fn send_settings(&self, update: &SessionNotification, peer: &Peer) -> Result<bool> {
+    fn send_settings(&self, update: &SessionNotification) -> Result<bool> {
         let mut settings = self.settings();
         let mut changed = settings.clone();
         let mut update = update.update.clone();
         let following = changed.apply(&mut update);
-        if !peer.try_notify(&self.notification(update))? {
+        if !self.try_notify(&self.notification(update))? {
             return Ok(false);
         }
         self.keep_settings(&mut settings, changed);
         if let Some(following) = following {
-            peer.notify_now(&self.notification(following))?;
+            self.notify_now(&self.notification(following))?;
         }
         Ok(true)
     }
@@ -411,17 +423,17 @@ impl Session {
 
     /// Sends an update if there is space. Returns false otherwise.
     pub(crate) fn try_send(&self, update: &SessionNotification) -> Result<bool> {
-        self.buffer_or_send(update, |peer| match &update.update {
-            SessionUpdate::CurrentModeUpdate(_) | SessionUpdate::ConfigOptionUpdate(_) => {
-                self.send_settings(update, peer)
-            }
-            _ => Ok(peer.try_notify(update)?),
+        self.buffer_or_send(update, || match &update.update {
+            SessionUpdate::CurrentModeUpdate(_)
+            | SessionUpdate::ConfigOptionUpdate(_)
+            | SessionUpdate::AvailableCommandsUpdate(_) => self.send_settings(update),
+            _ => self.try_notify(update),
         })
     }
 
     /// Sends an update without waiting.
     pub(crate) fn send_now(&self, update: &SessionNotification) -> Result<()> {
-        self.buffer_or_send(update, |peer| Ok(peer.notify_now(update).map(|()| true)?)).map(drop)
+        self.buffer_or_send(update, || self.notify_now(update).map(|()| true)).map(drop)
     }
 
     /// Buffers or sends an update. The buffer is locked meanwhile, so nothing can come between the
@@ -429,15 +441,88 @@ impl Session {
     fn buffer_or_send(
         &self,
         update: &SessionNotification,
-        send: impl FnOnce(&Peer) -> Result<bool>,
+        send: impl FnOnce() -> Result<bool>,
     ) -> Result<bool> {
         let mut pre_open = self.inner.pre_open.lock_unpoisoned();
-        if self.buffer(&mut pre_open, update)? { Ok(true) } else { send(self.peer()) }
+        if self.buffer(&mut pre_open, update)? { Ok(true) } else { send() }
     }
 
-    /// Buffers an update as it is. Returns false if the session is open.
+    /// Sends an update in the version of the connection, if there is space. Returns false if there is none.
+    fn try_notify(&self, update: &SessionNotification) -> Result<bool> {
+        #[cfg(feature = "protocol-v2")]
+        if self.client().is_v2() {
+            return self.send_in_v2(update, |update| {
+                Ok(self.peer().try_notify_raw(SessionNotification::METHOD, update)?)
+            });
+        }
+        #[cfg(feature = "protocol-v2")]
+        if let Some(updates) = self.for_v1(update) {
+            // All or nothing: the first one waits for space for all.
+            let Some((first, rest)) = updates.split_first() else { return Ok(true) };
+            if !self.peer().try_notify(first)? {
+                return Ok(false);
+            }
+            rest.iter().try_for_each(|update| self.peer().notify_now(update))?;
+            return Ok(true);
+        }
+        Ok(self.peer().try_notify(update)?)
+    }
+
+    /// Returns the updates that stand for one that version 1 does not have.
+    #[cfg(feature = "protocol-v2")]
+    fn for_v1(&self, update: &SessionNotification) -> Option<Vec<SessionNotification>> {
+        let can_clear = self.client().clearing() == ClearMode::Send;
+        let updates = crate::v2::for_v1(&update.update, can_clear)?;
+        let of_session = |update| SessionNotification::new(self.inner.id.clone(), update);
+        Some(updates.into_iter().map(of_session).collect())
+    }
+
+    /// Sends an update in the version of the connection without waiting for space.
+    fn notify_now(&self, update: &SessionNotification) -> Result<()> {
+        #[cfg(feature = "protocol-v2")]
+        if self.client().is_v2() {
+            let send = |update: &_| {
+                self.peer().notify_now_raw(SessionNotification::METHOD, update)?;
+                Ok(true)
+            };
+            return self.send_in_v2(update, send).map(drop);
+        }
+        #[cfg(feature = "protocol-v2")]
+        if let Some(updates) = self.for_v1(update) {
+            return Ok(updates.iter().try_for_each(|update| self.peer().notify_now(update))?);
+        }
+        Ok(self.peer().notify_now(update)?)
+    }
+
+    /// Appends an update to a buffer in the version of the connection.
+    pub(crate) fn push_to(
+        &self,
+        notifications: &mut NotificationBuffer,
+        update: &SessionNotification,
+    ) -> Result<()> {
+        #[cfg(feature = "protocol-v2")]
+        if self.client().is_v2() {
+            let push = |update: &_| {
+                notifications.push_raw(SessionNotification::METHOD, update)?;
+                Ok(true)
+            };
+            return self.send_in_v2(update, push).map(drop);
+        }
+        #[cfg(feature = "protocol-v2")]
+        if let Some(updates) = self.for_v1(update) {
+            return Ok(updates.iter().try_for_each(|update| notifications.push(update))?);
+        }
+        Ok(notifications.push(update)?)
+    }
+
+    /// Buffers an update as it is. Returns false if the session is open. Fails if it is closed.
     fn buffer(&self, pre_open: &mut PreOpenBuffer, update: &SessionNotification) -> Result<bool> {
-        let PreOpenBuffer::Buffering { updates, bytes, .. } = pre_open else { return Ok(false) };
+        let (updates, bytes) = match pre_open {
+            PreOpenBuffer::Buffering { updates, bytes, .. } => (updates, bytes),
+            PreOpenBuffer::Open => return Ok(false),
+            #[cfg(feature = "protocol-v2")]
+            PreOpenBuffer::Closed => return Err(Error::SessionClosed),
+        };
         let Some(more) = serialized_len(&update.update, Limits::EARLY_BYTES - *bytes) else {
             return Err(Error::other(format!(
                 "update limit reached ({} bytes before the session is open); send them in its first turn",
@@ -457,7 +542,7 @@ impl Session {
         let PreOpenBuffer::Buffering { updates, pending_session, .. } =
             std::mem::replace(&mut *pre_open, PreOpenBuffer::Open)
         else {
-            return responder.respond(Ok(answer));
+            return responder.respond(Ok(self.client().in_version(answer)));
         };
         let mut notifications = NotificationBuffer::new(self.peer());
         let mut settings = self.settings();
@@ -465,13 +550,14 @@ impl Session {
             // The response has the setup, so a change of a mode or an option applies to the setup.
             let following = settings.apply(&mut update);
             for update in [Some(update), following].into_iter().flatten() {
-                if let Err(error) = notifications.push(&self.notification(update)) {
+                if let Err(error) = self.push_to(&mut notifications, &self.notification(update)) {
                     tracing::warn!(session = %self.inner.id, %error, "an update could not be sent");
                 }
             }
         }
         self.inner.params.reservation.count_settings(settings.bytes());
         drop(settings);
+        let answer = self.client().in_version(answer);
         pending_session
             .done(notifications, |notifications| responder.respond_followed_by(Ok(answer), notifications));
     }
@@ -480,13 +566,47 @@ impl Session {
         self.inner.client.peer()
     }
 
+    /// Returns the state of the running turn and its cancellation.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn running_turn(&self) -> Option<(Arc<TurnState>, CancellationToken)> {
+        self.inner.turn.borrow().as_ref().map(|turn| (turn.state.clone(), turn.cancellation.clone()))
+    }
+
+    /// Sends a message of the session, unless the client has closed it.
+    pub(crate) fn if_open<T>(&self, send: impl FnOnce() -> T) -> Result<T> {
+        #[cfg(feature = "protocol-v2")]
+        let pre_open = self.inner.pre_open.lock_unpoisoned();
+        #[cfg(feature = "protocol-v2")]
+        if matches!(*pre_open, PreOpenBuffer::Closed) {
+            return Err(Error::SessionClosed);
+        }
+        Ok(send())
+    }
+
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn v2(&self) -> &crate::v2::SessionStateV2 {
+        &self.inner.v2
+    }
+
+    /// Returns true if the client knows the session.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(&*self.inner.pre_open.lock_unpoisoned(), PreOpenBuffer::Open)
+    }
+
+    /// Sends no further update.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn end_updates(&self) {
+        *self.inner.pre_open.lock_unpoisoned() = PreOpenBuffer::Closed;
+    }
+
     /// Takes the slot for a turn.
     ///
     /// # Errors
     ///
     /// The reason why no turn can begin.
     pub(crate) fn begin_turn(&self, cancellation: CancellationToken) -> Result<Arc<TurnState>, &'static str> {
-        if self.inner.closing.load(Relaxed) > 0 {
+        if self.is_closing() {
             return Err("the session is being closed");
         }
         let mut begun = Err("a prompt is already running in this session");
@@ -508,6 +628,8 @@ impl Session {
     pub(crate) fn begin_close(&self) -> CloseGuard {
         self.inner.closing.fetch_add(1, Relaxed);
         self.cancel_turn();
+        #[cfg(feature = "unstable")]
+        self.client().unstable().cancel_children(self.id());
         CloseGuard(self.clone())
     }
 
@@ -538,13 +660,16 @@ impl Session {
         if let Some(turn) = turn {
             turn.cancel();
         }
+        #[cfg(feature = "protocol-v2")]
+        if self.client().is_v2() {
+            self.cancel_work();
+        }
     }
 
     /// Returns a ticket for the queue of requests that change this session. The reader calls this, so
     /// the queue has the order of the wire.
     pub(crate) fn queue_ticket(&self) -> QueueTicket {
-        let (done, next) = oneshot::channel();
-        QueueTicket { before: self.inner.last_ticket.lock_unpoisoned().replace(next), _done: done }
+        self.inner.queue.ticket()
     }
 }
 
@@ -562,84 +687,5 @@ pub(crate) struct CloseGuard(Session);
 impl Drop for CloseGuard {
     fn drop(&mut self) {
         self.0.inner.closing.fetch_sub(1, Relaxed);
-    }
-}
-
-/// A ticket in the queue of requests that change a session. Dropping it lets the next request run.
-pub(crate) struct QueueTicket {
-    before: Option<oneshot::Receiver<()>>,
-    _done: oneshot::Sender<()>,
-}
-
-impl QueueTicket {
-    /// Returns true if an earlier request has not finished.
-    pub(crate) fn must_wait(&mut self) -> bool {
-        let empty = Err(oneshot::error::TryRecvError::Empty);
-        // A receiver that is ready must not be awaited again.
-        self.before.take_if(|before| before.try_recv() != empty);
-        self.before.is_some()
-    }
-
-    pub(crate) async fn wait_turn(&mut self) {
-        if let Some(before) = self.before.take() {
-            let _ = before.await;
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_memory_of_all_sessions_is_limited() {
-        let memory = SessionMemory::default();
-        // The only session may be as large as a line.
-        let alone = memory.reserve(2 * Session::BYTES_TOGETHER).expect("room");
-        assert!(memory.reserve(0).is_none());
-        drop(alone);
-        let small: Vec<Reservation> = std::iter::from_fn(|| memory.reserve(0)).collect();
-        assert_eq!(small.len(), Session::BYTES_TOGETHER / SESSION_ITSELF);
-        drop(small);
-        // The settings of the agent count too, the last ones of each session.
-        let large = memory.reserve(0).expect("room");
-        large.count_settings(2 * Session::BYTES_TOGETHER);
-        assert!(memory.reserve(0).is_none());
-        large.count_settings(1);
-        assert!(memory.reserve(0).is_some());
-        drop(large);
-        assert_eq!(memory.0.load(Relaxed), 0);
-    }
-
-    /// However the modes and options change, their memory counts.
-    #[tokio::test]
-    async fn the_settings_of_a_session_count() {
-        crate::service::tests::in_request(|responder, _, make_session| {
-            use duologue_schema::{ConfigOptionUpdate, SessionConfigOption};
-
-            let options = |count: usize| -> Vec<_> {
-                (0..count).map(|n| SessionConfigOption::boolean(n.to_string(), "N", false)).collect()
-            };
-            let memory = SessionMemory::default();
-            let session = make_session(&memory, true);
-            let counted = || memory.0.load(Relaxed) - SESSION_ITSELF;
-            assert_eq!(counted(), 0);
-            session.offer(&mut SessionSetup::new().config_options(options(2)));
-            let two = counted();
-            assert!(two > 0 && two == session.settings().bytes());
-            session.change_settings(|settings| (settings.set_options(options(4)), None)).unwrap();
-            assert!(counted() > two && counted() == session.settings().bytes());
-            // An update that is buffered until the session is open.
-            let update = SessionUpdate::from(ConfigOptionUpdate::new(options(1)));
-            assert!(session.try_send(&SessionNotification::new("s", update)).unwrap());
-            session.open(responder, NewSessionResponse::new("s"));
-            assert!(counted() < two && counted() == session.settings().bytes());
-            let update = SessionUpdate::from(ConfigOptionUpdate::new(options(8)));
-            assert!(session.try_send(&SessionNotification::new("s", update)).unwrap());
-            assert!(counted() > two && counted() == session.settings().bytes());
-            drop(session);
-            assert_eq!(memory.0.load(Relaxed), 0);
-        })
-        .await;
     }
 }

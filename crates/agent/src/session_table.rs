@@ -13,7 +13,10 @@ use crate::session::Session;
 pub(crate) struct SessionTable(Arc<Mutex<Sessions>>);
 
 /// A reference to a table. The exchange keeps it, and the sessions of the table keep the exchange.
-pub(crate) struct WeakSessionTable(Weak<Mutex<Sessions>>);
+pub(crate) struct WeakSessionTable(
+    #[cfg_attr(not(feature = "exchange"), expect(dead_code, reason = "only the exchange reads it"))]
+    Weak<Mutex<Sessions>>,
+);
 
 impl WeakSessionTable {
     /// Returns an open session.
@@ -43,6 +46,12 @@ impl SessionTable {
 
     pub(crate) fn get(&self, id: &SessionId) -> Option<Session> {
         self.0.lock_unpoisoned().current.get(id).cloned()
+    }
+
+    /// Returns the open sessions.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn all(&self) -> Vec<Session> {
+        self.0.lock_unpoisoned().current.values().cloned().collect()
     }
 
     /// Removes a session. Another one that was restored with its id stays. If it is still being restored and fails, it
@@ -137,7 +146,7 @@ impl Drop for Registration {
 mod tests {
     use super::*;
     use crate::service::tests::in_request;
-    use crate::session::SessionMemory;
+    use crate::session_memory::SessionMemory;
 
     /// A session that a later restore has replaced is dropped, in whichever order the restores end.
     #[tokio::test]

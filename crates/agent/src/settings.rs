@@ -4,12 +4,13 @@ use std::collections::BTreeSet;
 
 use duologue_schema::{
     ConfigOptionUpdate, CurrentModeUpdate, SessionConfigId, SessionConfigKind, SessionConfigOption,
-    SessionConfigOptionCategory, SessionConfigSelectOption, SessionMode, SessionModeId, SessionModeState,
-    SessionUpdate, SetSessionConfigOptionRequest, serialized_len,
+    SessionConfigOptionCategory, SessionConfigSelectOption, SessionModeId, SessionModeState, SessionUpdate,
+    SetSessionConfigOptionRequest, serialized_len,
 };
 
-use crate::agent::SessionSetup;
+use crate::agent::{Prompt, SessionSetup};
 use crate::error::{Error, Result};
+use crate::session::Session;
 
 /// The id of the option that the SDK adds for the modes.
 const MODE_OPTION: &str = "mode";
@@ -20,6 +21,8 @@ pub(crate) struct OfferedSettings {
     modes: Option<SessionModeState>,
     options: Option<Vec<SessionConfigOption>>,
     mirror: Option<ModeMirror>,
+    /// The names of the slash commands.
+    commands: Vec<String>,
     /// The number of mode changes that the agent has sent.
     changes_sent: u64,
 }
@@ -40,6 +43,55 @@ pub(crate) enum ModeSource {
     Option,
 }
 
+/// A slash command of a prompt, see [`Prompt::command`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SlashCommand {
+    /// The name without the slash.
+    pub name: String,
+    /// The text behind the name and the white space that follows it; empty without one.
+    pub input: String,
+}
+
+impl Session {
+    /// Returns the modes that the session offers now, with the current one.
+    #[must_use]
+    pub fn modes(&self) -> Option<SessionModeState> {
+        self.settings().modes.clone()
+    }
+
+    /// Returns the configuration options that the session offers now, with their current values. If modes are
+    /// [mirrored](SessionSetup::mirror_modes), the option for them is one of these.
+    #[must_use]
+    pub fn config_options(&self) -> Vec<SessionConfigOption> {
+        self.settings().options()
+    }
+}
+
+impl Prompt {
+    /// Returns the slash command that the text of the prompt begins with, if the session has offered it with
+    /// [`set_commands`](Session::set_commands). A [`Turn`](crate::Turn) can be passed as the session. Other blocks of the
+    /// prompt, such as a linked file, belong to the command too.
+    ///
+    /// ```
+    /// use duologue_agent::schema::StopReason;
+    /// use duologue_agent::{Prompt, Result, Turn};
+    ///
+    /// async fn prompt(turn: &Turn, prompt: Prompt) -> Result<StopReason> {
+    ///     let answer = match prompt.command(turn) {
+    ///         Some(command) if command.name == "plan" => format!("A plan for {}", command.input),
+    ///         _ => format!("You wrote: {}", prompt.text()),
+    ///     };
+    ///     turn.message().push(answer).await?;
+    ///     Ok(StopReason::EndTurn)
+    /// }
+    /// ```
+    #[must_use]
+    pub fn command(&self, session: &Session) -> Option<SlashCommand> {
+        session.settings().command(&self.text())
+    }
+}
+
 impl OfferedSettings {
     /// Stores a setup, and completes it if the modes are mirrored.
     pub(crate) fn offer(&mut self, setup: &mut SessionSetup) {
@@ -47,8 +99,7 @@ impl OfferedSettings {
         (self.modes, self.options) = (setup.modes.clone(), setup.config_options.take());
         match &self.mirror {
             Some(ModeMirror { source: ModeSource::Option, option }) => {
-                self.modes =
-                    self.options.iter().flatten().find(|known| known.id == *option).and_then(modes_of);
+                self.modes = self.modes_of(option);
                 setup.modes.clone_from(&self.modes);
             }
             Some(_) => {
@@ -62,10 +113,10 @@ impl OfferedSettings {
 
     /// Returns the size of the settings as JSON.
     pub(crate) fn bytes(&self) -> usize {
-        if self.modes.is_none() && self.options.is_none() {
+        if self.modes.is_none() && self.options.is_none() && self.commands.is_empty() {
             return 0;
         }
-        serialized_len(&(&self.modes, &self.options), usize::MAX).unwrap_or(0)
+        serialized_len(&(&self.modes, &self.options, &self.commands), usize::MAX).unwrap_or(0)
     }
 
     /// Returns the number of mode changes that the agent has sent itself. If it grows while a method of the agent runs, the
@@ -76,6 +127,18 @@ impl OfferedSettings {
 
     pub(crate) fn mirror(&self) -> Option<&ModeMirror> {
         self.mirror.as_ref()
+    }
+
+    /// Splits a text into a slash command and its input, if it begins with a command that was offered.
+    pub(crate) fn command(&self, text: &str) -> Option<SlashCommand> {
+        let text = text.strip_prefix('/')?;
+        let inputs = self.commands.iter().filter_map(|name| {
+            let input = text.strip_prefix(name.as_str())?;
+            (input.is_empty() || input.starts_with(char::is_whitespace)).then_some((name, input))
+        });
+        // Names with a space may begin with each other.
+        let (name, input) = inputs.max_by_key(|(name, _)| name.len())?;
+        Some(SlashCommand { name: name.clone(), input: input.trim_start().to_owned() })
     }
 
     /// Returns all options.
@@ -126,8 +189,7 @@ impl OfferedSettings {
         self.options = Some(options);
         match &self.mirror {
             Some(ModeMirror { source: ModeSource::Option, option }) => {
-                let modes =
-                    self.options.iter().flatten().find(|known| known.id == *option).and_then(modes_of)?;
+                let modes = self.modes_of(option)?;
                 let before = self.modes.replace(modes.clone());
                 let changed = before.is_none_or(|before| before.current_mode_id != modes.current_mode_id);
                 changed.then_some(modes.current_mode_id)
@@ -154,7 +216,31 @@ impl OfferedSettings {
                 update.config_options = self.options();
                 changed.map(|mode| SessionUpdate::CurrentModeUpdate(CurrentModeUpdate::new(mode)))
             }
+            SessionUpdate::AvailableCommandsUpdate(update) => {
+                self.commands =
+                    update.available_commands.iter().map(|command| command.name.clone()).collect();
+                None
+            }
             _ => None,
+        }
+    }
+
+    /// Returns the values of an option as modes.
+    fn modes_of(&self, option: &SessionConfigId) -> Option<SessionModeState> {
+        let option = self.options.iter().flatten().find(|known| known.id == *option);
+        option.and_then(SessionConfigOption::to_modes)
+    }
+
+    /// Returns true if the method of this source sets some of the modes or options.
+    pub(crate) fn are_set_by(&self, source: ModeSource) -> bool {
+        let mirror = self.mirror.as_ref().map(|mirror| (mirror.source, &mirror.option));
+        match (source, mirror) {
+            (ModeSource::Modes, Some((ModeSource::Option, _))) => false,
+            (ModeSource::Modes, _) => self.modes.iter().any(|modes| !modes.available_modes.is_empty()),
+            (ModeSource::Option, Some((ModeSource::Modes, mirror))) => {
+                self.options.iter().flatten().any(|option| option.id != *mirror)
+            }
+            (ModeSource::Option, _) => self.options.iter().any(|options| !options.is_empty()),
         }
     }
 
@@ -193,7 +279,7 @@ impl ModeMirror {
         let Some(modes) = &setup.modes else {
             return option.map(|option| ModeMirror { option, source: ModeSource::Option });
         };
-        if let Some(of_option) = of_mode.and_then(modes_of)
+        if let Some(of_option) = of_mode.and_then(SessionConfigOption::to_modes)
             && ids(&of_option) != ids(modes)
         {
             tracing::warn!("the modes are not mirrored: the option of the category mode has other values");
@@ -210,15 +296,4 @@ impl ModeMirror {
 
 fn ids(modes: &SessionModeState) -> BTreeSet<&str> {
     modes.available_modes.iter().map(|mode| mode.id.as_str()).collect()
-}
-
-/// Returns the values of an option as modes.
-fn modes_of(option: &SessionConfigOption) -> Option<SessionModeState> {
-    let SessionConfigKind::Select(select) = &option.kind else { return None };
-    let modes = select.options.values().map(|value| {
-        let mut mode = SessionMode::new(value.value.as_str(), value.name.as_str());
-        mode.description.clone_from(&value.description);
-        mode
-    });
-    Some(SessionModeState::new(select.current_value.as_str(), modes.collect::<Vec<_>>()))
 }

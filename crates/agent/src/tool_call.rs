@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Mutex;
 
-use duologue_rpc::Lock;
+use duologue_rpc::{CancellationToken, Lock};
 use duologue_schema::{
     ContentBlock, Json, PermissionOption, RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate,
     ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolKind,
@@ -33,11 +33,13 @@ use crate::turn::Turn;
 pub struct NewToolCall {
     turn: Turn,
     call: ToolCall,
+    /// The token of a call that can be cancelled without its turn.
+    cancellation: Option<CancellationToken>,
 }
 
 impl NewToolCall {
     pub(crate) fn new(turn: Turn, title: String) -> Self {
-        NewToolCall { turn, call: ToolCall::new(Turn::new_tool_call_id(), title) }
+        NewToolCall { turn, call: ToolCall::new(Turn::new_tool_call_id(), title), cancellation: None }
     }
 
     /// Sets the id. It is a random UUID by default.
@@ -73,6 +75,18 @@ impl NewToolCall {
     /// Changes any field of the tool call.
     pub fn with(mut self, change: impl FnOnce(ToolCall) -> ToolCall) -> Self {
         self.call = change(self.call);
+        self
+    }
+
+    /// Lets the client cancel this call without its turn. Await [`ToolCallHandle::cancelled`], and end the call with the
+    /// status [`Cancelled`](ToolCallStatus::Cancelled). Only clients of protocol version 2 can do so. Each session has at
+    /// most [`Turn::OPEN_CALLS`] of these calls; further ones cannot be cancelled.
+    #[cfg(feature = "protocol-v2")]
+    pub fn cancellable(mut self) -> Self {
+        let mut cancellable = duologue_schema::v2::ToolCallCapabilities::new();
+        cancellable.cancel = Some(duologue_schema::v2::ToolCallCancelCapabilities::new());
+        self.call.capabilities = Some(cancellable);
+        self.cancellation = Some(self.turn.cancellation());
         self
     }
 
@@ -123,10 +137,7 @@ impl NewToolCall {
     pub async fn run<T>(self, work: impl AsyncFnOnce(&ToolCallHandle) -> Result<T>) -> Result<T> {
         let call = self.start().await?;
         let outcome = work(&call).await;
-        let is_open = {
-            let status = &call.call.lock_unpoisoned().status;
-            matches!(status, ToolCallStatus::Pending | ToolCallStatus::InProgress)
-        };
+        let is_open = !call.call.lock_unpoisoned().status.is_final();
         if is_open {
             match &outcome {
                 Ok(_) => call.complete().await?,
@@ -137,13 +148,34 @@ impl NewToolCall {
         outcome
     }
 
+    /// Lets the client cancel the call, if it can and the session has not too many such calls.
+    #[cfg(feature = "protocol-v2")]
+    fn offer_cancellation(&mut self) {
+        let session = self.turn.session();
+        let offered = self.cancellation.clone().is_some_and(|cancellation| {
+            let mut cancellable = session.v2().cancellable.lock_unpoisoned();
+            session.client().is_v2() && cancellable.add(self.call.tool_call_id.clone(), cancellation)
+        });
+        if !offered {
+            self.call.capabilities = None;
+        }
+    }
+
     async fn announce_as(mut self, status: ToolCallStatus) -> Result<ToolCallHandle> {
         if self.call.status == ToolCallStatus::Pending {
             self.call.status = status;
         }
         let id = self.call.tool_call_id.clone();
-        self.turn.update(SessionUpdate::from(self.call.clone())).await?;
-        Ok(ToolCallHandle { turn: self.turn, id, call: Mutex::new(self.call) })
+        #[cfg(feature = "protocol-v2")]
+        self.offer_cancellation();
+        let announced = self.turn.update(SessionUpdate::from(self.call.clone())).await;
+        #[cfg(feature = "protocol-v2")]
+        if announced.is_err() {
+            self.turn.session().v2().cancellable.lock_unpoisoned().remove(&id);
+        }
+        announced?;
+        let NewToolCall { turn, call, cancellation } = self;
+        Ok(ToolCallHandle { turn, id, call: Mutex::new(call), cancellation })
     }
 }
 
@@ -159,9 +191,10 @@ impl NewToolCall {
 pub struct ToolCallHandle {
     turn: Turn,
     id: ToolCallId,
-    /// The tool call as the client has it. Content is replaced as a whole, and a permission request
-    /// repeats all fields.
+    /// The call as the client knows it.
     call: Mutex<ToolCall>,
+    /// The token of a call that can be cancelled without its turn.
+    cancellation: Option<CancellationToken>,
 }
 
 impl ToolCallHandle {
@@ -169,6 +202,24 @@ impl ToolCallHandle {
     #[must_use]
     pub fn id(&self) -> &ToolCallId {
         &self.id
+    }
+
+    /// Returns true if the client cancelled the turn or this call.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.cancellation.as_ref().map_or_else(|| self.turn.is_cancelled(), CancellationToken::is_cancelled)
+    }
+
+    /// Waits until the client cancels the turn or this call.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    pub async fn cancelled(&self) {
+        match &self.cancellation {
+            Some(cancellation) => cancellation.cancelled().await,
+            None => self.turn.cancelled().await,
+        }
     }
 
     /// Changes fields of the tool call. Fields that are not set keep their value.
@@ -276,7 +327,7 @@ impl ToolCallHandle {
         self.add(ToolCallContent::terminal(terminal.id().clone())).await
     }
 
-    async fn add(&self, content: ToolCallContent) -> Result<()> {
+    pub(crate) async fn add(&self, content: ToolCallContent) -> Result<()> {
         self.change(|call, update| update.content(with(&call.content, content))).await
     }
 
@@ -333,8 +384,44 @@ impl ToolCallHandle {
     ///
     /// [`Error::TurnEnded`] after the response of the turn, which has failed the call.
     pub fn detach(self) -> Result<ToolCallId> {
+        // Nothing would see the cancellation.
+        #[cfg(feature = "protocol-v2")]
+        if self.cancellation.is_some() {
+            let session = self.turn.session();
+            crate::v2::withdraw(session, &self.id, |update| self.turn.update_now(update.update))?;
+        }
         self.turn.detach_call(&self.id)?;
         Ok(self.id)
+    }
+
+    /// [Detaches](Self::detach) a call that the client can [cancel](NewToolCall::cancellable) after the turn too. A
+    /// cancellation of the turn no longer cancels it.
+    ///
+    /// ```
+    /// use duologue_agent::schema::{ToolCallStatus, ToolCallUpdate};
+    ///
+    /// # async fn build() -> ToolCallStatus { ToolCallStatus::Completed }
+    /// # async fn turn(turn: &duologue_agent::Turn) -> duologue_agent::Result<()> {
+    /// let call = turn.tool_call("Build in the background").cancellable().start().await?.detach_cancellable()?;
+    /// let session = turn.session().clone();
+    /// tokio::spawn(async move {
+    ///     let status = tokio::select! {
+    ///         status = build() => status,
+    ///         () = call.cancelled() => ToolCallStatus::Cancelled,
+    ///     };
+    ///     session.update(ToolCallUpdate::new(call.id().clone()).status(status)).await
+    /// });
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`detach`](Self::detach).
+    #[cfg(feature = "protocol-v2")]
+    pub fn detach_cancellable(self) -> Result<crate::DetachedToolCall> {
+        self.turn.detach_call(&self.id)?;
+        Ok(crate::DetachedToolCall::new(self.turn.session().clone(), self.id))
     }
 
     /// Sets the status to failed and adds `why` to the content. After a cancel of the turn this does not wait.

@@ -28,6 +28,8 @@ struct Inner {
     session: Session,
     context: Context,
     state: Arc<TurnState>,
+    #[cfg(feature = "unstable")]
+    tokens: Mutex<Option<duologue_schema::Usage>>,
 }
 
 /// The state of a running turn, or `None` after the response. Locked while an update of the turn is sent,
@@ -38,6 +40,14 @@ pub(crate) struct TurnState(Mutex<Option<Running>>);
 impl TurnState {
     pub(crate) fn running() -> Self {
         TurnState(Mutex::new(Some(Running::default())))
+    }
+
+    /// Runs `work`, unless the turn has ended. The turn does not end meanwhile.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn if_running(&self, work: impl FnOnce()) {
+        if self.0.lock_unpoisoned().is_some() {
+            work();
+        }
     }
 
     /// Sends an update that is not part of the turn. `send` returns true if it has sent the update. A call that the
@@ -102,12 +112,12 @@ fn status_of(update: &SessionUpdate) -> Option<(&ToolCallId, bool)> {
         SessionUpdate::ToolCallUpdate(update) => (&update.tool_call_id, update.status.as_ref()?),
         _ => return None,
     };
-    Some((id, matches!(status, ToolCallStatus::Pending | ToolCallStatus::InProgress)))
+    Some((id, !status.is_final()))
 }
 
 /// Returns true for an update that ends a tool call.
 pub(crate) fn ends_call(update: &SessionUpdate) -> bool {
-    matches!(status_of(update), Some((_, false)))
+    status_of(update).is_some_and(|(_, is_open)| !is_open)
 }
 
 impl OpenCallIds {
@@ -169,7 +179,26 @@ impl Turn {
     const RENAMED_MESSAGES: usize = 1024;
 
     pub(crate) fn new(session: Session, context: Context, state: Arc<TurnState>) -> Self {
-        Turn { inner: Arc::new(Inner { session, context, state }) }
+        Turn {
+            inner: Arc::new(Inner {
+                session,
+                context,
+                state,
+                #[cfg(feature = "unstable")]
+                tokens: Mutex::default(),
+            }),
+        }
+    }
+
+    /// Sets the tokens that this turn used, for its response. A later call replaces an earlier one.
+    #[cfg(feature = "unstable")]
+    pub fn set_token_usage(&self, usage: duologue_schema::Usage) {
+        *self.inner.tokens.lock_unpoisoned() = Some(usage);
+    }
+
+    #[cfg(feature = "unstable")]
+    pub(crate) fn take_tokens(&self) -> Option<duologue_schema::Usage> {
+        self.inner.tokens.lock_unpoisoned().take()
     }
 
     /// Returns the context of the prompt, for code that handles other requests too.
@@ -345,9 +374,9 @@ impl Turn {
         let mut state = self.inner.state.0.lock_unpoisoned();
         let Some(Running { buffer, open_calls, .. }) = state.take() else { return };
         let messages = buffer.into_updates();
-        // The wire has no status for a cancelled call, and a client without a status shows the call as running forever.
-        let failed = |id| ToolCallUpdate::new(id).status(ToolCallStatus::Failed).into();
-        for update in messages.chain(open_calls.into_ids().map(failed)) {
+        let status = self.status_of_open_calls();
+        let ended = |id| ToolCallUpdate::new(id).status(status.clone()).into();
+        for update in messages.chain(open_calls.into_ids().map(ended)) {
             let update = SessionNotification::new(self.id().clone(), update);
             match self.session().send_now(&update) {
                 Err(Error::Connection(duologue_rpc::Error::Closed(_))) => break,
@@ -355,6 +384,16 @@ impl Turn {
                 Ok(()) => {}
             }
         }
+    }
+
+    /// Returns the status that the end of the turn gives to its open calls.
+    fn status_of_open_calls(&self) -> ToolCallStatus {
+        #[cfg(feature = "protocol-v2")]
+        if self.client().is_v2() && self.is_cancelled() {
+            return ToolCallStatus::Cancelled;
+        }
+        // Version 1 has no status for a cancelled call, and a client without a status shows the call as running forever.
+        ToolCallStatus::Failed
     }
 
     pub(crate) fn new_message_id() -> MessageId {

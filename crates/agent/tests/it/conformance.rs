@@ -8,7 +8,7 @@ use duologue_agent::schema::{
     CompactionStatus, CompactionUpdate, CreateElicitationResponse, CreateTerminalRequest,
     DeleteSessionRequest, ElicitationSchema, InitializeRequest, Notice, NoticeSeverity, SessionCapabilities,
     SessionCloseCapabilities, SessionConfigOption, SessionConfigSelectOption, SessionDeleteCapabilities,
-    SessionId, SessionUpdate, SetSessionModeRequest, ToolCallUpdate,
+    SessionId, SessionUpdate, SetSessionConfigOptionRequest, SetSessionModeRequest, ToolCallUpdate,
 };
 use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
 use serde_json::{Value, json};
@@ -31,6 +31,15 @@ impl Agent for Conforming {
         let model = SessionConfigOption::select("model", "Model", "small", models);
         let verbose = SessionConfigOption::boolean("verbose", "Verbose", false);
         Ok(SessionSetup::new().config_options(vec![model, verbose]))
+    }
+
+    async fn set_config_option(
+        &self,
+        _: &Context,
+        session: &Session,
+        _: SetSessionConfigOptionRequest,
+    ) -> Result<Vec<SessionConfigOption>> {
+        Ok(session.config_options())
     }
 
     async fn set_mode(&self, _: &Context, session: &Session, request: SetSessionModeRequest) -> Result<()> {

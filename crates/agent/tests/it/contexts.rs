@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use duologue_agent::schema::{
-    AgentCapabilities, AuthenticateRequest, CompleteElicitationNotification, DeleteSessionRequest,
-    ElicitationSchema, InitializeRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse,
-    Meta, PromptCapabilities, SessionConfigOption, SetSessionConfigOptionRequest, SetSessionModeRequest,
-    ToolCallUpdate,
+    AgentCapabilities, AuthenticateRequest, DeleteSessionRequest, ElicitationSchema, InitializeRequest,
+    InitializeResponse, ListSessionsRequest, ListSessionsResponse, Meta, PromptCapabilities,
+    SessionConfigOption, SetSessionConfigOptionRequest, SetSessionModeRequest, ToolCallUpdate,
 };
 use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
 use serde_json::{Value, json};
@@ -277,7 +276,7 @@ impl Agent for Caller {
         received.push(turn.elicit_url("Open", "e", "https://example.com").meta(meta()).await?.meta);
         let methods = received.iter().map(|meta| meta.as_ref().and_then(|meta| meta.get::<String>("of")));
         turn.set_answer_meta(Meta::from_iter([("methods", json!(methods.collect::<Vec<_>>()))]));
-        turn.elicitation_complete(CompleteElicitationNotification::new("e").meta(meta())).await?;
+        turn.elicitation_complete("e").meta(meta()).await?;
         // A builder that is dropped sends nothing, but a terminal is released.
         drop(turn.read_text_file("/a"));
         drop(turn.create_terminal("true", ["-x"]).await?.release());

@@ -2,6 +2,7 @@
 
 mod calls;
 mod clears;
+mod commands;
 mod conformance;
 mod contexts;
 mod gates;
@@ -13,4 +14,9 @@ mod refusals;
 mod serving;
 mod sessions;
 mod settings;
+mod steering;
 mod stuck;
+#[cfg(feature = "unstable")]
+mod unstable;
+#[cfg(feature = "protocol-v2")]
+mod v2;

@@ -1,9 +1,9 @@
 //! Modes and options: choices that were not offered are rejected, and mirrored modes stay in step.
 
 use duologue_agent::schema::{
-    SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelectGroup,
-    SessionConfigSelectOption, SessionMode, SessionModeState, SetSessionConfigOptionRequest,
-    SetSessionModeRequest,
+    AgentCapabilities, SessionConfigOption, SessionConfigOptionCategory, SessionConfigOptionValue,
+    SessionConfigSelectGroup, SessionConfigSelectOption, SessionMode, SessionModeState,
+    SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
 use serde_json::{Value, json};
@@ -366,6 +366,104 @@ async fn a_mode_that_the_agent_chooses_itself_stays() {
                 assert_eq!(values(&answer["result"]["configOptions"]), ["mode=ask"], "{answer}");
             }
         }
+    })
+    .await;
+}
+
+/// Offers the settings that the folder of the session names, and can set none, or only modes.
+struct Offering<const SETS_MODES: bool>;
+
+impl<const SETS_MODES: bool> Offering<SETS_MODES> {
+    fn setup(session: &Session) -> SessionSetup {
+        let setup = SessionSetup::new();
+        match session.cwd().to_str().unwrap_or_default() {
+            "/modes" => setup.modes(modes()),
+            "/modes mirrored" => setup.modes(modes()).mirror_modes(),
+            "/options" => setup.config_options(vec![verbose()]),
+            "/option mirrored" => setup.config_options(vec![mode_option("ask")]).mirror_modes(),
+            "/both" => setup.modes(modes()).config_options(vec![verbose()]).mirror_modes(),
+            "/empty" => setup.modes(SessionModeState::new("", Vec::new())).config_options(Vec::new()),
+            _ => setup,
+        }
+    }
+}
+
+macro_rules! offering {
+    ($sets_modes:literal, $($set_mode:item)?) => {
+        impl Agent for Offering<$sets_modes> {
+            fn capabilities(&self) -> AgentCapabilities {
+                AgentCapabilities::new().load_session(true)
+            }
+
+            async fn new_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
+                Ok(Self::setup(session))
+            }
+
+            async fn load_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
+                Ok(Self::setup(session))
+            }
+
+            $($set_mode)?
+
+            async fn prompt(&self, _: &Turn, _: Prompt) -> Result<StopReason> {
+                Ok(StopReason::EndTurn)
+            }
+        }
+    };
+}
+
+offering!(false,);
+offering!(
+    true,
+    async fn set_mode(&self, _: &Context, _: &Session, _: SetSessionModeRequest) -> Result<()> {
+        Ok(())
+    }
+);
+
+/// An editor shows the modes and options, and each choice would fail.
+#[tokio::test(start_paused = true)]
+async fn settings_without_their_method_fail_the_session() {
+    async fn check(agent: impl Agent, cases: &[(&str, Option<(&str, &str)>)]) {
+        let (transport, mut client) = Wire::Memory.scripted();
+        tokio::spawn(serve(agent, transport));
+        client.initialize(json!({})).await;
+        for (folder, missing) in cases {
+            let params = json!({"cwd": folder, "mcpServers": []});
+            let made = client.request("session/new", params.clone()).await;
+            let mut params = params;
+            params["sessionId"] = json!(folder);
+            let loaded = client.request("session/load", params).await;
+            for answer in [made, loaded] {
+                let expected = missing.map(|(offer, method)| {
+                    format!("the agent offers {offer}, but does not implement Agent::{method}")
+                });
+                assert_eq!(answer["error"]["message"], json!(expected), "{folder}: {answer}");
+            }
+            let text = json!([{"type": "text", "text": "hi"}]);
+            let answer = client.request("session/prompt", json!({"sessionId": folder, "prompt": text})).await;
+            assert_eq!(answer["error"]["code"] == -32002, missing.is_some(), "the session is open: {answer}");
+        }
+    }
+    in_time(async {
+        let (mode, option) = (Some(("modes", "set_mode")), Some(("configOptions", "set_config_option")));
+        let nothing = [("/", None), ("/empty", None)];
+        check(
+            Offering::<false>,
+            &[
+                ("/modes", mode),
+                ("/modes mirrored", mode),
+                ("/options", option),
+                ("/option mirrored", option),
+            ],
+        )
+        .await;
+        check(Offering::<false>, &nothing).await;
+        check(
+            // In an `Arc`, which passes the methods on.
+            std::sync::Arc::new(Offering::<true>),
+            &[("/modes", None), ("/modes mirrored", None), ("/option mirrored", option), ("/both", option)],
+        )
+        .await;
     })
     .await;
 }

@@ -1,0 +1,412 @@
+//! The unstable methods: their capabilities and their requests.
+
+mod session_message;
+mod subagent;
+mod updates;
+
+use duologue_rpc::{CancellationToken, Incoming, Lock, Responder};
+use duologue_schema::{
+    AgentCapabilities, ArchiveSessionRequest, ArchiveSessionResponse, AuthState, AuthStatusRequest,
+    AuthStatusResponse, AuthStatusUpdateNotification, ContentBlock, DisableProviderRequest,
+    DisableProviderResponse, Error as WireError, ErrorCode, ForkSessionRequest, ListProvidersRequest,
+    ListProvidersResponse, Meta, Request, SessionArchiveFilter, SessionId, SessionStatus,
+    SessionStatusRequest, SessionStatusResponse, SessionUpdate, SetProviderRequest, SetProviderResponse,
+    SetSessionTitleRequest, SetSessionTitleResponse, SystemPrompt, SystemPromptMode, UnarchiveSessionRequest,
+    UnarchiveSessionResponse, UnstableClientRequest,
+};
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+
+pub use self::session_message::SessionMessageWriter;
+use self::subagent::RunningChild;
+pub use self::subagent::{NewSubagent, Subagent};
+use crate::agent::Agent;
+use crate::client::ClientHandle;
+use crate::context::Context;
+use crate::error::{Error, Result};
+use crate::service::{AgentService, answer, refuse};
+use crate::session::{Beginning, Session, SessionParams};
+use crate::unhandled::is_unhandled;
+
+/// Returns the unstable capabilities: if the agent advertises each, if its method is missing, and both names.
+pub(crate) fn advertised<A: Agent>(
+    agent: &AgentCapabilities,
+) -> [(bool, bool, &'static str, &'static str); 9] {
+    let AgentCapabilities { session_capabilities: session, auth, providers, .. } = agent;
+    let (archive, providers) = (session.archive.is_some(), providers.is_some());
+    [
+        (
+            auth.status.is_some(),
+            is_unhandled(|agent: &A, context, ()| agent.auth_status(context)),
+            "auth.status",
+            "auth_status",
+        ),
+        (
+            session.title.is_some(),
+            is_unhandled(A::set_session_title),
+            "sessionCapabilities.title",
+            "set_session_title",
+        ),
+        (archive, is_unhandled(A::archive_session), "sessionCapabilities.archive", "archive_session"),
+        (archive, is_unhandled(A::unarchive_session), "sessionCapabilities.archive", "unarchive_session"),
+        (
+            session.status.is_some(),
+            is_unhandled(A::session_status),
+            "sessionCapabilities.status",
+            "session_status",
+        ),
+        (
+            session.fork.is_some(),
+            is_unhandled(|agent: &A, context, (session, origin): (&Session, SessionId)| {
+                agent.fork_session(context, session, origin)
+            }),
+            "sessionCapabilities.fork",
+            "fork_session",
+        ),
+        (
+            providers,
+            is_unhandled(|agent: &A, context, ()| agent.list_providers(context)),
+            "providers",
+            "list_providers",
+        ),
+        (providers, is_unhandled(A::set_provider), "providers", "set_provider"),
+        (providers, is_unhandled(A::disable_provider), "providers", "disable_provider"),
+    ]
+}
+
+/// Returns true for an unstable method that the agent has advertised.
+fn is_advertised(method: &str, agent: &AgentCapabilities) -> bool {
+    let session = &agent.session_capabilities;
+    match method {
+        AuthStatusRequest::METHOD => agent.auth.status.is_some(),
+        SetSessionTitleRequest::METHOD => session.title.is_some(),
+        ArchiveSessionRequest::METHOD | UnarchiveSessionRequest::METHOD => session.archive.is_some(),
+        SessionStatusRequest::METHOD => session.status.is_some(),
+        ForkSessionRequest::METHOD => session.fork.is_some(),
+        ListProvidersRequest::METHOD | SetProviderRequest::METHOD | DisableProviderRequest::METHOD => {
+            agent.providers.is_some()
+        }
+        _ => false,
+    }
+}
+
+/// Fails for a system prompt that the agent does not support.
+pub(crate) fn check_system_prompt(prompt: Option<&SystemPrompt>, agent: &AgentCapabilities) -> Result<()> {
+    let Some(prompt) = prompt else { return Ok(()) };
+    let Some(offered) = &agent.session_capabilities.system_prompt else {
+        return Err(Error::invalid_params("system prompts are not supported"));
+    };
+    let can_override = offered.mode.as_ref().is_some_and(|mode| mode.r#override.is_some());
+    let is_supported = match &prompt.mode {
+        SystemPromptMode::Append => true,
+        SystemPromptMode::Override => can_override,
+        _ => false,
+    };
+    if !is_supported {
+        let mode = prompt.mode.as_str();
+        return Err(Error::invalid_params(format!("the mode {mode:?} of system prompts is not supported")));
+    }
+    if prompt.content.is_empty() || !prompt.content.iter().all(|block| matches!(block, ContentBlock::Text(_)))
+    {
+        return Err(Error::invalid_params("a system prompt has to be text"));
+    }
+    Ok(())
+}
+
+/// Fails for a filter of sessions that the agent does not support. `exclude` is the default.
+pub(crate) fn check_archive_filter(
+    filter: Option<&SessionArchiveFilter>,
+    agent: &AgentCapabilities,
+) -> Result<()> {
+    let is_supported = match filter {
+        None | Some(SessionArchiveFilter::Exclude) => true,
+        Some(SessionArchiveFilter::Include | SessionArchiveFilter::Only) => {
+            agent.session_capabilities.archive.is_some()
+        }
+        Some(_) => false,
+    };
+    if !is_supported {
+        let filter = filter.map(SessionArchiveFilter::as_str).unwrap_or_default();
+        return Err(Error::invalid_params(format!(
+            "the filter {filter:?} of archived sessions is not supported"
+        )));
+    }
+    Ok(())
+}
+
+/// The state of the unstable methods of a connection.
+#[derive(Default)]
+pub(crate) struct UnstableState {
+    has_auth_status: AtomicBool,
+    /// The child sessions that work.
+    children: Mutex<HashMap<SessionId, RunningChild>>,
+}
+
+impl UnstableState {
+    /// Stores the capabilities that the agent has advertised.
+    pub(crate) fn set_advertised(&self, agent: &AgentCapabilities) {
+        self.has_auth_status.store(agent.auth.status.is_some(), Relaxed);
+    }
+
+    /// Cancels the work of a child, if the client may do so.
+    pub(crate) fn cancel_child(&self, id: &SessionId) {
+        let children = self.children.lock_unpoisoned();
+        let child = children.get(id).filter(|child| child.is_cancellable);
+        let cancellation = child.map(|child| child.cancellation.clone());
+        drop(children);
+        if let Some(cancellation) = cancellation {
+            cancellation.cancel();
+        }
+    }
+
+    /// Cancels the work of the children of a session. Those of its children are cancelled with them.
+    pub(crate) fn cancel_children(&self, parent: &SessionId) {
+        let children = self.children.lock_unpoisoned();
+        let of_parent = children.values().filter(|child| child.parent.id() == parent);
+        let cancellations: Vec<_> = of_parent.map(|child| child.cancellation.clone()).collect();
+        drop(children);
+        cancellations.iter().for_each(CancellationToken::cancel);
+    }
+
+    /// Ends the children of a session that is closed in version 2. Nothing of them follows.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn end_children(&self, parent: &SessionId) {
+        let is_of_parent = |_: &SessionId, child: &mut RunningChild| child.parent.id() == parent;
+        let ended: Vec<_> = self.children.lock_unpoisoned().extract_if(is_of_parent).collect();
+        for (id, child) in ended {
+            child.cancellation.cancel();
+            self.end_children(&id);
+            child.report_end(duologue_schema::StateUpdate::idle(duologue_schema::StopReason::Cancelled));
+            child.turn.session().end_updates();
+        }
+    }
+}
+
+impl ClientHandle {
+    /// Reports that the state of authentication has changed. Waits while the client is slow to read.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Other`] if the agent does not advertise `auth.status`, and [`Error::Connection`] after the end of the
+    /// connection.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future while it waits sends nothing.
+    pub async fn auth_status_changed(&self, status: AuthStatusUpdateNotification) -> Result<()> {
+        if !self.unstable().has_auth_status.load(Relaxed) {
+            return Err(Error::other("the agent does not advertise auth.status"));
+        }
+        loop {
+            self.peer().ready().await?;
+            if self.peer().try_notify(&status)? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Returns false for an unstable update that the client has not advertised.
+    pub(crate) fn accepts_unstable(&self, update: &SessionUpdate) -> bool {
+        match update {
+            SessionUpdate::PlanUpdate(_) | SessionUpdate::PlanRemoved(_) => {
+                self.capabilities().plan.is_some()
+            }
+            SessionUpdate::SubagentUpdate(_)
+            | SessionUpdate::SessionMessage(_)
+            | SessionUpdate::SessionMessageChunk(_) => self.capabilities().subagents.is_some(),
+            _ => true,
+        }
+    }
+}
+
+impl Session {
+    /// Returns the instructions of the client to the model. The crate has checked that
+    /// [`capabilities`](Agent::capabilities) advertise their mode, and that they are text.
+    ///
+    /// ```
+    /// # use duologue_agent::schema::SystemPromptMode;
+    /// # fn instructions(session: &duologue_agent::Session) -> String {
+    /// let own = "You are a careful programmer.";
+    /// let Some(prompt) = session.system_prompt() else { return own.to_owned() };
+    /// let text: String = prompt.content.iter().filter_map(|block| block.as_text()).collect();
+    /// match prompt.mode {
+    ///     SystemPromptMode::Override => text,
+    ///     _ => format!("{own}\n{text}"),
+    /// }
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn system_prompt(&self) -> Option<&SystemPrompt> {
+        self.params().system_prompt.as_ref()
+    }
+}
+
+impl<A: Agent> AgentService<A> {
+    /// Handles an unstable request.
+    ///
+    /// # Errors
+    ///
+    /// Returns the responder for another method, and for one that the agent has not advertised.
+    pub(crate) fn unstable_request(
+        &self,
+        request: Incoming<'_>,
+        responder: Responder,
+    ) -> Result<(), Responder> {
+        let client = &self.shared.client;
+        if !client.is_initialized() || !is_advertised(request.method, self.shared.advertised()) {
+            return Err(responder);
+        }
+        #[cfg(feature = "protocol-v2")]
+        if client.is_v2() && request.method == ForkSessionRequest::METHOD {
+            use duologue_schema::v2;
+
+            match v2::ClientRequest::decode(request.method, request.params) {
+                Some(Ok(v2::ClientRequest::ForkSession(fork))) => {
+                    self.fork(fork.into(), request.wire_bytes, responder);
+                }
+                Some(Err(error)) => refuse(responder, error),
+                _ => return Err(responder),
+            }
+            return Ok(());
+        }
+        match UnstableClientRequest::decode(request.method, request.params) {
+            Some(Ok(decoded)) => self.route_unstable(decoded, request.wire_bytes, responder),
+            Some(Err(error)) => refuse(responder, error),
+            None => return Err(responder),
+        }
+        Ok(())
+    }
+
+    fn route_unstable(&self, request: UnstableClientRequest, wire_bytes: usize, responder: Responder) {
+        let shared = self.shared.clone();
+        let (method, version) = (request.method(), shared.client.protocol_version());
+        let context = |responder: &Responder, meta: &Option<Meta>| {
+            Context::new(self.shared.client.clone(), responder.context(method, meta.clone()))
+        };
+        match request {
+            UnstableClientRequest::AuthStatus(request) => {
+                let context = context(&responder, &request.meta);
+                answer(version, responder, async move {
+                    let mut response = match shared.agent.auth_status(&context).await {
+                        // The protocol forbids this error here. The state has the same meaning.
+                        Err(Error::Response(error)) if error.code == ErrorCode::AUTH_REQUIRED => {
+                            AuthStatusResponse::new(AuthState::Unauthenticated)
+                        }
+                        status => status?,
+                    };
+                    response.meta = context.answer_meta().or(response.meta);
+                    Ok(response)
+                });
+            }
+            UnstableClientRequest::SetSessionTitle(request) => {
+                let context = context(&responder, &request.meta);
+                answer(version, responder, async move {
+                    let title = shared.agent.set_session_title(&context, request).await?;
+                    let mut response = SetSessionTitleResponse::new(title);
+                    response.meta = context.answer_meta();
+                    Ok(response)
+                });
+            }
+            UnstableClientRequest::ArchiveSession(request) => {
+                let context = context(&responder, &request.meta);
+                let open = shared.session(&request.session_id);
+                let closing = open.as_ref().map(Session::begin_close);
+                answer(version, responder, async move {
+                    if let Some(session) = &open {
+                        session.turn_ended().await;
+                    }
+                    shared.agent.archive_session(&context, request).await?;
+                    if let Some(session) = open {
+                        #[cfg(feature = "protocol-v2")]
+                        if shared.client.is_v2() {
+                            session.end_session();
+                        }
+                        shared.sessions.forget(&session);
+                    }
+                    drop(closing);
+                    let mut response = ArchiveSessionResponse::new();
+                    response.meta = context.answer_meta();
+                    Ok(response)
+                });
+            }
+            UnstableClientRequest::UnarchiveSession(request) => {
+                let context = context(&responder, &request.meta);
+                answer(version, responder, async move {
+                    shared.agent.unarchive_session(&context, request).await?;
+                    let mut response = UnarchiveSessionResponse::new();
+                    response.meta = context.answer_meta();
+                    Ok(response)
+                });
+            }
+            UnstableClientRequest::SessionStatus(request) => {
+                let context = context(&responder, &request.meta);
+                answer(version, responder, async move {
+                    let open = shared.session(&request.session_id);
+                    let status = match &open {
+                        Some(_) => SessionStatus::Open,
+                        None => shared.agent.session_status(&context, request).await?,
+                    };
+                    let mut response = SessionStatusResponse::new(status);
+                    #[cfg(feature = "protocol-v2")]
+                    {
+                        let open = open.filter(|_| shared.client.is_v2());
+                        response.state = open.map(|session| session.state_of_work());
+                    }
+                    response.meta = context.answer_meta();
+                    Ok(response)
+                });
+            }
+            UnstableClientRequest::ForkSession(request) => self.fork(request, wire_bytes, responder),
+            UnstableClientRequest::ListProviders(request) => {
+                let context = context(&responder, &request.meta);
+                answer(version, responder, async move {
+                    let mut response =
+                        ListProvidersResponse::new(shared.agent.list_providers(&context).await?);
+                    response.meta = context.answer_meta();
+                    Ok(response)
+                });
+            }
+            UnstableClientRequest::SetProvider(request) => {
+                let context = context(&responder, &request.meta);
+                answer(version, responder, async move {
+                    shared.agent.set_provider(&context, request).await?;
+                    let mut response = SetProviderResponse::new();
+                    response.meta = context.answer_meta();
+                    Ok(response)
+                });
+            }
+            UnstableClientRequest::DisableProvider(request) => {
+                let context = context(&responder, &request.meta);
+                answer(version, responder, async move {
+                    shared.agent.disable_provider(&context, request).await?;
+                    let mut response = DisableProviderResponse::new();
+                    response.meta = context.answer_meta();
+                    Ok(response)
+                });
+            }
+        }
+    }
+
+    /// Handles `session/fork`, which begins a session as `session/new` does.
+    fn fork(&self, request: ForkSessionRequest, wire_bytes: usize, responder: Responder) {
+        let shared = self.shared.clone();
+        let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
+        let context = responder.context(ForkSessionRequest::METHOD, request.meta.clone());
+        let context = Context::new(shared.client.clone(), context);
+        let params = SessionParams {
+            cwd: request.cwd,
+            additional_directories: request.additional_directories,
+            mcp_servers: request.mcp_servers,
+            meta: request.meta,
+            system_prompt: request.system_prompt,
+            reservation,
+        };
+        shared.new_session(context, params, Beginning::Fork(request.session_id), responder);
+    }
+}
+
+/// Returns the error for a session that is still being created.
+fn not_open_yet() -> Error {
+    Error::Response(WireError::internal("the session is not open yet; begin its children in the first turn"))
+}
