@@ -9,8 +9,11 @@ use duologue_exchange::{Exchange, ExchangeConnector, ExchangeService};
 use duologue_rpc::{Closed, Error as RpcError, Extensions, Limits, Tap, Transport};
 use duologue_schema::{
     AgentRequest, ClientCapabilities, DuologueCapabilities, Error as WireError, Implementation,
-    InitializeRequest, Meta, ProtocolVersion, Request,
+    InitializeRequest, InitializeResponse, Meta, ProtocolVersion, Request,
 };
+#[cfg(feature = "protocol-v2")]
+use serde_json::value::RawValue;
+use tokio::sync::oneshot;
 
 use crate::command::Command;
 use crate::connection::{AgentLink, Connection, ConnectionInner};
@@ -20,7 +23,9 @@ use crate::fair::FairSemaphore;
 use crate::host::{Host, HostResult};
 use crate::limits::{HOST_BYTES, START_TIMEOUT};
 use crate::process::{self, ProcessHandle};
-use crate::router::{Router, SessionStartedHook};
+use crate::router::{Router, SessionHook};
+#[cfg(feature = "unstable")]
+use crate::service::AuthStatusHook;
 use crate::service::{ClientService, Closures, RejectedHook};
 
 /// A change of the advertised capabilities.
@@ -48,6 +53,8 @@ pub struct Client<H = ()> {
     closures: Closures,
     advertise: Vec<Advertise>,
     rejected: Option<RejectedHook>,
+    #[cfg(feature = "unstable")]
+    auth_status: Option<AuthStatusHook>,
     exchange: Option<Exchange>,
     extensions: Extensions,
     limits: Limits,
@@ -57,6 +64,8 @@ pub struct Client<H = ()> {
     host_bytes: usize,
     keep_conversations: bool,
     message_clear: bool,
+    #[cfg(feature = "protocol-v2")]
+    offers_v2: bool,
 }
 
 impl<H: Host> Client<H> {
@@ -69,6 +78,8 @@ impl<H: Host> Client<H> {
             closures: Closures::default(),
             advertise: Vec::new(),
             rejected: None,
+            #[cfg(feature = "unstable")]
+            auth_status: None,
             exchange: None,
             extensions: Extensions::default(),
             limits: Limits::default(),
@@ -78,7 +89,30 @@ impl<H: Host> Client<H> {
             host_bytes: HOST_BYTES,
             keep_conversations: false,
             message_clear: true,
+            #[cfg(feature = "protocol-v2")]
+            offers_v2: false,
         }
+    }
+
+    /// Offers protocol version 2 to the agent, which chooses the version of the connection.
+    ///
+    /// Version 2 is a draft of ACP that may change at any time. The program does not change: it uses the requests and
+    /// updates of version 1, which are converted. [`Connection::protocol_version`] returns the chosen version. Files and
+    /// terminals of the host are used by agents of version 1 only.
+    ///
+    /// ```no_run
+    /// # use duologue_client::{Client, Command, LocalHost, Result};
+    /// # async fn run() -> Result<()> {
+    /// let agent = Client::new(LocalHost::new("/home/me/project")).protocol_v2();
+    /// let agent = agent.spawn(Command::new("my-agent")).await?;
+    /// println!("version {}", agent.protocol_version());
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[cfg(feature = "protocol-v2")]
+    pub fn protocol_v2(mut self) -> Self {
+        self.offers_v2 = true;
+        self
     }
 
     /// Sets the name and version of this client, for the agent's logs.
@@ -200,6 +234,27 @@ impl<H: Host> Client<H> {
         observe: impl Fn(&HostContext, &AgentRequest, &WireError) + Send + Sync + 'static,
     ) -> Self {
         self.rejected = Some(Box::new(observe));
+        self
+    }
+
+    /// Calls `observe` with each change of the state of authentication that an agent with `auth.status` reports.
+    ///
+    /// It is called on the reader and must not block.
+    ///
+    /// ```
+    /// use duologue_client::Client;
+    /// use duologue_client::schema::AuthState;
+    ///
+    /// let (states, changed) = tokio::sync::watch::channel(AuthState::Undetermined);
+    /// let client = Client::new(()).on_auth_status(move |_, status| drop(states.send(status.state)));
+    /// # let _ = (client, changed);
+    /// ```
+    #[cfg(feature = "unstable")]
+    pub fn on_auth_status(
+        mut self,
+        observe: impl Fn(&HostContext, duologue_schema::AuthStatusUpdateNotification) + Send + Sync + 'static,
+    ) -> Self {
+        self.auth_status = Some(Box::new(observe));
         self
     }
 
@@ -334,7 +389,10 @@ impl<H: Host> Client<H> {
         duologue.write_to(&mut capabilities.meta);
         let exchange = ExchangeConnector::new(self.exchange);
         exchange.advertise(&mut capabilities.meta);
-        let mut request = InitializeRequest::new(ProtocolVersion::LATEST);
+        let version = ProtocolVersion::LATEST;
+        #[cfg(feature = "protocol-v2")]
+        let version = if self.offers_v2 { ProtocolVersion::V2 } else { version };
+        let mut request = InitializeRequest::new(version);
         request.client_capabilities = capabilities.clone();
         request.client_info = self.info;
         request.meta = self.meta;
@@ -349,11 +407,13 @@ impl<H: Host> Client<H> {
                 process.explain(reason, peer.recent_noise()).await
             });
         }
+        #[cfg(feature = "protocol-v2")]
+        let is_v2 = Arc::<AtomicBool>::default();
         let mut started = None;
         let peer = connection.start(|peer| {
             let context = HostContext::of_connection(peer.clone());
             let ended = Arc::<AtomicBool>::default();
-            let notify = session_started_hook(&host, context.clone(), ended.clone());
+            let notify = session_hook(&host, context.clone(), ended.clone());
             let router = Arc::new(Router::new(self.keep_conversations, notify));
             let known = router.clone();
             let exchange = Arc::new(exchange.start(peer, move |id| known.knows(id), ()));
@@ -363,12 +423,16 @@ impl<H: Host> Client<H> {
                 capabilities,
                 closures: self.closures,
                 rejected: self.rejected,
+                #[cfg(feature = "unstable")]
+                auth_status: self.auth_status,
                 exchange,
                 extensions: self.extensions,
                 router,
                 host_bytes: FairSemaphore::new(self.host_bytes),
                 context,
                 ended,
+                #[cfg(feature = "protocol-v2")]
+                is_v2: is_v2.clone(),
             }
         });
         // `PeerBuilder::start` has called the closure.
@@ -382,28 +446,30 @@ impl<H: Host> Client<H> {
             exchange,
             timeout: self.start_timeout,
             request_timeout: self.request_timeout,
+            #[cfg(feature = "protocol-v2")]
+            v2: self.offers_v2.then_some(is_v2),
         };
         Ok((starting, request))
     }
 }
 
 /// Returns a function that notifies the host of its sessions.
-fn session_started_hook<H: Host>(
-    host: &Arc<H>,
-    context: HostContext,
-    ended: Arc<AtomicBool>,
-) -> SessionStartedHook {
+fn session_hook<H: Host>(host: &Arc<H>, context: HostContext, ended: Arc<AtomicBool>) -> SessionHook {
     // Weak, because handles of the connection must not keep the host alive.
     let host = Arc::downgrade(host);
     Box::new(move |session, folders| {
         let Some(host) = host.upgrade() else { return };
-        // The reader is processing the response that opens the session. A panic must not cost the session.
-        let notify = AssertUnwindSafe(|| host.session_started(&context, session, folders));
+        // The reader is processing the response that opens or ends the session. A panic must not cost the session.
+        let notify = AssertUnwindSafe(|| match folders {
+            Some(folders) => host.session_started(&context, session, folders),
+            None if ended.load(SeqCst) => {}
+            None => host.session_ended(&context, session),
+        });
         if std::panic::catch_unwind(notify).is_err() {
-            tracing::error!("the host panicked in session_started");
+            tracing::error!("the host panicked in session_started or session_ended");
         }
         // The connection has released its sessions already.
-        if ended.load(SeqCst) {
+        if folders.is_some() && ended.load(SeqCst) {
             host.closed(&context);
         }
     })
@@ -417,27 +483,58 @@ struct Starting {
     exchange: Arc<ExchangeService>,
     timeout: Duration,
     request_timeout: Option<Duration>,
+    /// Set if the agent chooses version 2. `None` if the client does not offer it.
+    #[cfg(feature = "protocol-v2")]
+    v2: Option<Arc<AtomicBool>>,
 }
 
 impl Starting {
     async fn initialize(self, request: InitializeRequest) -> Result<Connection> {
-        let Starting { link, context, router, exchange, timeout, request_timeout } = self;
-        let ours = request.protocol_version;
-        // Detached, because the protocol does not allow to cancel `initialize`.
-        let response = link.peer.request(&request).detach();
+        let (ours, (sender, response)) = (request.protocol_version, oneshot::channel());
+        let deliver = move |response| {
+            let _ = sender.send(response);
+        };
+        // Not cancelled, because the protocol does not allow to cancel `initialize`.
+        self.send(&request, deliver)?;
+        let Starting { link, context, router, exchange, timeout, request_timeout, .. } = self;
         let response = match tokio::time::timeout(timeout, response).await {
-            Ok(response) => response?,
+            Ok(response) => response.unwrap_or(Err(RpcError::Closed(Closed::Local)))?,
             Err(_) => {
                 link.kill();
                 let noise = link.peer.recent_noise();
                 return Err(Error::StartTimeout { after: timeout, stderr: link.stderr(), noise });
             }
         };
-        if response.protocol_version != ours {
+        if response.protocol_version > ours || response.protocol_version < ProtocolVersion::V1 {
             return Err(Error::UnsupportedVersion { agent: response.protocol_version, ours });
         }
         let inner = ConnectionInner::new(link, context, response, router, exchange, request_timeout);
         Ok(Connection { inner: Arc::new(inner) })
+    }
+
+    /// Sends `initialize`. The reader calls `deliver`, so the version is known before later messages are read.
+    fn send(
+        &self,
+        request: &InitializeRequest,
+        deliver: impl FnOnce(Result<InitializeResponse, RpcError>) + Send + 'static,
+    ) -> Result<(), RpcError> {
+        #[cfg(feature = "protocol-v2")]
+        if let Some(is_v2) = self.v2.clone() {
+            let both = crate::v2::InitializeBoth::new(request);
+            let method = InitializeRequest::METHOD;
+            let deliver = move |response: Result<Box<RawValue>, _>| {
+                let response = response.and_then(|response| {
+                    let unreadable =
+                        |error| RpcError::Decode { method: method.into(), error: Arc::new(error) };
+                    crate::v2::read_initialize(&response).map_err(unreadable)
+                });
+                let version = response.as_ref().map(|response| response.protocol_version);
+                is_v2.store(version.is_ok_and(|version| version == ProtocolVersion::V2), SeqCst);
+                deliver(response);
+            };
+            return self.link.peer.call_into(method, &both, None, deliver).map(drop);
+        }
+        self.link.peer.request_into(request, None, deliver).map(drop)
     }
 }
 
@@ -468,11 +565,11 @@ mod tests {
     #[tokio::test]
     async fn a_session_that_starts_after_the_end_is_released() {
         let (host, ended) = (Arc::<Calls>::default(), Arc::<AtomicBool>::default());
-        let started = session_started_hook(&host, HostContext::detached(), ended.clone());
-        started(&"early".into(), &[]);
+        let started = session_hook(&host, HostContext::detached(), ended.clone());
+        started(&"early".into(), Some(&[]));
         assert_eq!(*host.0.lock_unpoisoned(), ["started"]);
         ended.store(true, SeqCst);
-        started(&"late".into(), &[]);
+        started(&"late".into(), Some(&[]));
         assert_eq!(*host.0.lock_unpoisoned(), ["started", "started", "closed"]);
     }
 }

@@ -6,19 +6,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_exchange::ExchangeService;
-use duologue_rpc::{Error as RpcError, Peer, RequestHandle};
+use duologue_rpc::{Error as RpcError, Peer, QueueId, RequestHandle};
 use duologue_schema::{
     AgentCapabilities, AuthMethod, AuthMethodId, AuthenticateRequest, CancelNotification,
-    DeleteSessionRequest, Implementation, InitializeResponse, LogoutRequest, Request, SessionId,
+    DeleteSessionRequest, Implementation, InVersion, InitializeResponse, LogoutRequest, ProtocolVersion,
+    SessionId, SteerOutcome, SteerRequest, VersionedRequest,
 };
+use serde_json::value::RawValue;
 use tokio::runtime::Handle;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::oneshot;
 
 use crate::context::HostContext;
 use crate::error::{Error, Result};
 use crate::limits::{CANCEL_PATIENCE, CLOSE_STEP};
 use crate::listing::Listing;
 use crate::process::ProcessHandle;
+use crate::prompt::PromptBuilder;
 use crate::request::RequestBuilder;
 use crate::router::{ReplayTicket, Router, SessionEntry};
 use crate::session::{Session, SessionBuilder, SessionReplay, absolute};
@@ -69,11 +72,10 @@ pub(crate) struct ConnectionInner {
     context: HostContext,
     initialize_response: InitializeResponse,
     request_timeout: Option<Duration>,
-    runtime: Handle,
+    pub(crate) runtime: Handle,
     pub(crate) router: Arc<Router>,
     #[cfg(feature = "exchange")]
     exchange: Arc<ExchangeService>,
-    pub(crate) turn_ended: Notify,
 }
 
 impl std::fmt::Debug for Connection {
@@ -92,7 +94,8 @@ impl ConnectionInner {
         request_timeout: Option<Duration>,
     ) -> Self {
         exchange.set_peer_capabilities(initialize_response.agent_capabilities.meta.as_ref());
-        let (runtime, turn_ended) = (Handle::current(), Notify::new());
+        router.set_auth_methods(initialize_response.auth_methods.clone());
+        let runtime = Handle::current();
         ConnectionInner {
             link,
             context,
@@ -102,7 +105,6 @@ impl ConnectionInner {
             router,
             #[cfg(feature = "exchange")]
             exchange,
-            turn_ended,
         }
     }
 
@@ -133,14 +135,11 @@ impl ConnectionInner {
         let Some(questions) = entry.cancel(number, drop_sink) else { return };
         self.send_cancel(entry);
         questions.cancel();
-        let (entry, connection) = (Arc::downgrade(entry), Arc::downgrade(self));
+        let entry = Arc::downgrade(entry);
         let patience = async move {
             tokio::time::sleep(CANCEL_PATIENCE).await;
             if let Some(entry) = entry.upgrade() {
                 entry.end_turn(number, Err(Error::CancelIgnored { after: CANCEL_PATIENCE }));
-            }
-            if let Some(connection) = connection.upgrade() {
-                connection.turn_ended.notify_waiters();
             }
         };
         // A turn can be dropped on a thread without a runtime.
@@ -167,25 +166,60 @@ impl ConnectionInner {
     }
 
     /// Sends a request with the timeout of the connection. Dropping the future cancels the request.
-    pub(crate) async fn call<R: Request>(&self, request: &R) -> Result<R::Result> {
+    pub(crate) async fn call<R: VersionedRequest>(&self, request: &R) -> Result<R::Result> {
         self.call_then(request, |_| {}).await
     }
 
     /// [`call`](Self::call) with a function that runs on the reader before later messages are read, even if the future
     /// was dropped. An error is passed as `None`. A change of a session's state must not undo a later update.
-    pub(crate) async fn call_then<R: Request>(
+    pub(crate) async fn call_then<R: VersionedRequest>(
         &self,
         request: &R,
         then: impl FnOnce(Option<&R::Result>) + Send + 'static,
     ) -> Result<R::Result> {
         let (sender, receiver) = oneshot::channel();
-        let request = self.peer().request_into(request, None, move |answer| {
+        let request = self.send_request(request, None, move |answer| {
             then(answer.as_ref().ok());
             let _ = sender.send(answer);
         })?;
         let _withdraw = WithdrawOnDrop(request);
         let answer = self.limited(R::METHOD, receiver).await?;
         answer.map_err(|error| Error::from(error).with_login(self.auth_methods()))
+    }
+
+    /// [`Peer::request_into`] in the version of the connection.
+    pub(crate) fn send_request<R: VersionedRequest>(
+        &self,
+        request: &R,
+        stream: Option<QueueId>,
+        deliver: impl FnOnce(Result<R::Result, RpcError>) + Send + 'static,
+    ) -> Result<RequestHandle, RpcError> {
+        let version = self.version();
+        if version == ProtocolVersion::V1 {
+            return self.peer().request_into(request, stream, deliver);
+        }
+        let message = InVersion { version, message: request };
+        self.peer().call_into(R::METHOD_V2, &message, stream, |result: Result<Box<RawValue>, _>| {
+            deliver(result.and_then(|result| {
+                let unreadable =
+                    |error| RpcError::Decode { method: R::METHOD_V2.into(), error: Arc::new(error) };
+                R::read_result_v2(&result).map_err(unreadable)
+            }));
+        })
+    }
+
+    pub(crate) fn version(&self) -> ProtocolVersion {
+        self.initialize_response.protocol_version
+    }
+
+    /// Sends a message of the user for the running turn.
+    pub(crate) async fn steer(&self, entry: &SessionEntry, message: PromptBuilder) -> Result<SteerOutcome> {
+        self.require(self.initialize_response.has_steering(), "_meta.steering")?;
+        let (blocks, meta) = message.for_agent(self.agent())?;
+        let mut request = SteerRequest::new(entry.id.clone(), blocks);
+        request.meta = meta;
+        request.require_turn();
+        Ok(self.call(&request).await?.outcome)
     }
 
     /// Waits for a response with the timeout of the connection.
@@ -214,6 +248,12 @@ impl Connection {
     #[must_use]
     pub fn initialize_response(&self) -> &InitializeResponse {
         &self.inner.initialize_response
+    }
+
+    /// Returns the protocol version of the connection.
+    #[must_use]
+    pub fn protocol_version(&self) -> ProtocolVersion {
+        self.inner.version()
     }
 
     /// Returns the optional capabilities of the agent.
@@ -262,16 +302,24 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] for a method of type `terminal`, and the error of the agent.
+    /// [`Error::NotSupported`] for a method of type `terminal`, in version 2 also for one that the agent has not offered, and
+    /// the error of the agent.
     pub fn authenticate(&self, method: impl Into<AuthMethodId>) -> RequestBuilder<AuthenticateRequest> {
         let method = method.into();
-        let terminal = self
-            .auth_methods()
-            .iter()
-            .any(|offered| matches!(offered, AuthMethod::Terminal(terminal) if terminal.id == method));
-        let check = self.inner.require(!terminal, "authMethods of a type other than terminal");
+        let is_of = |offered: &AuthMethod| match offered {
+            AuthMethod::Agent(agent) => agent.id == method,
+            _ => false,
+        };
+        let is_terminal =
+            |offered: &AuthMethod| matches!(offered, AuthMethod::Terminal(terminal) if terminal.id == method);
+        // Version 2 forbids the request for any other method.
+        let is_offered = match self.inner.version() > ProtocolVersion::V1 {
+            true => self.auth_methods().iter().any(is_of),
+            false => !self.auth_methods().iter().any(is_terminal),
+        };
+        let check = self.inner.require(is_offered, "authMethods of a type other than terminal");
         let request = AuthenticateRequest::new(method);
-        RequestBuilder::new(&self.inner, request, |request, meta| request.meta = Some(meta), check, |_| {})
+        RequestBuilder::new(&self.inner, request, |request, meta| request.meta = Some(meta), || check, |_| {})
     }
 
     /// Logs out. Needs an agent that advertises `auth.logout`.
@@ -282,7 +330,7 @@ impl Connection {
     pub fn logout(&self) -> RequestBuilder<LogoutRequest> {
         let check = self.inner.require(self.capabilities().auth.logout.is_some(), "auth.logout");
         let request = LogoutRequest::default();
-        RequestBuilder::new(&self.inner, request, |request, meta| request.meta = Some(meta), check, |_| {})
+        RequestBuilder::new(&self.inner, request, |request, meta| request.meta = Some(meta), || check, |_| {})
     }
 
     /// Returns a builder for a session in the folder `cwd`, an absolute path.
@@ -364,15 +412,21 @@ impl Connection {
         let id = id.into();
         let request = DeleteSessionRequest::new(id.clone());
         let set_meta = |request: &mut DeleteSessionRequest, meta| request.meta = Some(meta);
-        RequestBuilder::begun_by(&self.inner, request, set_meta, check, move |connection| {
-            let entry = connection.router.entry(&id).map(|entry| (entry.restored(), entry));
-            let router = connection.router.clone();
-            move |response: Option<&_>| {
-                if let (Some(_), Some((restored, entry))) = (response, entry) {
-                    router.forget(&entry, restored);
+        RequestBuilder::begun_by(
+            &self.inner,
+            request,
+            set_meta,
+            || check,
+            move |connection| {
+                let entry = connection.router.entry(&id).map(|entry| (entry.restored(), entry));
+                let router = connection.router.clone();
+                move |response: Option<&_>| {
+                    if let (Some(_), Some((restored, entry))) = (response, entry) {
+                        router.forget(&entry, restored);
+                    }
                 }
-            }
-        })
+            },
+        )
     }
 
     /// Returns the end of the agent's stderr, at most 64 KiB. It is empty for an agent that was not spawned.

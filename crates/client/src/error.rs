@@ -64,6 +64,9 @@ pub enum Error {
     /// Another turn is running in the session. Finish or cancel it first.
     #[error("a turn is already running in this session; finish, cancel or drop it first")]
     Busy,
+    /// The prompt has no content, which version 2 forbids. Nothing was sent.
+    #[error("the prompt has no content; add text or another block")]
+    EmptyPrompt,
     /// The path is relative, but the protocol requires absolute paths.
     #[error("{} is not an absolute path", path.display())]
     RelativePath {

@@ -284,14 +284,67 @@ mod tests {
         assert_eq!(served(&semaphore, waiting, first).await, "bcc");
     }
 
+    /// A request that waits for many units keeps its turn while they become free one by one.
+    #[test]
+    fn a_large_request_is_not_passed_by_a_small_one() {
+        let semaphore = FairSemaphore::new(8);
+        let (first, second) = (acquired(&semaphore, 'a', 1), acquired(&semaphore, 'd', 1));
+        let mut large = acquire(&semaphore, "b", 8).remove(0);
+        let mut small = acquire(&semaphore, "c", 1).remove(0);
+        drop(first);
+        assert!((&mut large).now_or_never().is_none() && (&mut small).now_or_never().is_none());
+        drop(second);
+        let permit = large.now_or_never().expect("all units are free");
+        assert!((&mut small).now_or_never().is_none(), "no unit is left");
+        drop(permit);
+        assert!(small.now_or_never().is_some());
+    }
+
+    /// A request for more units than there are waits for all of them, and one for none waits for one.
+    #[test]
+    fn a_waiting_request_has_at_least_one_unit_and_at_most_all() {
+        for (units, granted) in [(100, 8), (8, 8), (0, 1)] {
+            let semaphore = FairSemaphore::new(8);
+            let first = [acquired(&semaphore, 'z', 4), acquired(&semaphore, 'y', 4)];
+            let waiting = acquire(&semaphore, "a", units).remove(0);
+            drop(first);
+            let permit = waiting.now_or_never().expect("all units are free");
+            assert_eq!((permit.units, semaphore.0.lock_unpoisoned().free), (granted, 8 - granted));
+        }
+    }
+
+    /// Keys that have used their share are skipped, and the others get everything that is free.
+    #[test]
+    fn a_key_with_its_share_does_not_hold_up_others() {
+        let semaphore = FairSemaphore::new(8);
+        let _share = acquired(&semaphore, 'a', 4);
+        let first = acquired(&semaphore, 'z', 4);
+        let mut skipped = acquire(&semaphore, "a", 1).remove(0);
+        let others = acquire(&semaphore, "bbcb", 1);
+        drop(first);
+        let permits: Vec<_> =
+            others.into_iter().map(|other| other.now_or_never().expect("it is free")).collect();
+        assert_eq!((permits.len(), semaphore.0.lock_unpoisoned().free), (4, 0));
+        assert!((&mut skipped).now_or_never().is_none());
+    }
+
     #[tokio::test]
     async fn a_dropped_request_leaves_the_queue() {
         let semaphore = FairSemaphore::new(8);
         let first = acquired(&semaphore, 'a', 4);
         let large = acquire(&semaphore, "b", 8);
-        let waiting = acquire(&semaphore, "c", 1);
+        let mut waiting = acquire(&semaphore, "c", 1);
         drop(large);
-        assert_eq!(served(&semaphore, waiting, first).await, "c");
+        let permit = (&mut waiting[0]).now_or_never().expect("nothing is in front of it");
+        drop(permit);
+        drop(first);
+        // A key that comes back has one turn, not two.
+        let semaphore = FairSemaphore::new(1);
+        let first = acquired(&semaphore, 'z', 1);
+        let mut waiting = acquire(&semaphore, "a", 1);
+        drop(acquire(&semaphore, "b", 1));
+        waiting.extend(acquire(&semaphore, "abbc", 1));
+        assert_eq!(served(&semaphore, waiting, first).await, "abcab");
     }
 
     #[test]

@@ -65,6 +65,15 @@ pub trait Host: Send + Sync + 'static {
         let _ = (context, session, folders);
     }
 
+    /// Called when a session was closed or deleted, or a load or resume of it was refused and it was not open before. Its
+    /// folders are not the agent's any more. A session that was open before continues: then
+    /// [`session_started`](Self::session_started) is called again, with its earlier folders. It must not block.
+    ///
+    /// A panic is logged, and the connection continues.
+    fn session_ended(&self, context: &HostContext, session: &SessionId) {
+        let _ = (context, session);
+    }
+
     /// Decides about a tool call of the agent, usually with a question to the user. The outcome is one of
     /// `request.options`, for example [`request.outcome(true)`](RequestPermissionRequest::outcome) for the one that allows the
     /// call, or `cancelled`, which the agent has to treat as a rejection. The default is `cancelled`.
@@ -213,6 +222,10 @@ impl<H: Host> Host for Arc<H> {
 
     fn session_started(&self, context: &HostContext, session: &SessionId, folders: &[PathBuf]) {
         H::session_started(self, context, session, folders);
+    }
+
+    fn session_ended(&self, context: &HostContext, session: &SessionId) {
+        H::session_ended(self, context, session);
     }
 
     forward! {

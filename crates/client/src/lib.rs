@@ -7,7 +7,11 @@
 //! [`SessionUpdate`]s.
 #![forbid(unsafe_code)]
 
+#[cfg(feature = "protocol-v2")]
+mod cancellable;
 mod child;
+#[cfg(feature = "unstable")]
+mod children;
 mod client;
 mod command;
 mod connection;
@@ -16,22 +20,30 @@ mod error;
 mod fair;
 mod host;
 mod idle_updates;
+mod last_output;
 pub mod limits;
 mod listing;
 #[cfg(feature = "local-host")]
 mod local;
 mod open_state;
-mod output_tail;
 mod process;
 mod prompt;
+#[cfg(feature = "protocol-v2")]
+mod prompt_progress;
 mod request;
 mod router;
 mod service;
 mod session;
 mod turn;
 mod turn_events;
+#[cfg(feature = "unstable")]
+mod unstable;
+#[cfg(feature = "protocol-v2")]
+mod v2;
 
 pub use child::{AgentProcess, Pipes};
+#[cfg(feature = "unstable")]
+pub use children::SubagentSession;
 pub use client::Client;
 pub use command::Command;
 pub use connection::Connection;
@@ -41,7 +53,7 @@ pub use duologue_exchange as exchange;
 #[cfg(feature = "exchange")]
 pub use duologue_exchange::{Exchange, PeerAgent};
 pub use duologue_rpc as rpc;
-pub use duologue_rpc::{Extensions, Limits, RequestContext, Transport};
+pub use duologue_rpc::{Extensions, Limits, NotificationContext, RequestContext, Transport};
 pub use duologue_schema as schema;
 pub use duologue_schema::{Conversation, SessionId, SessionState, SessionUpdate, StopReason};
 pub use error::{AgentExited, Error, Result};

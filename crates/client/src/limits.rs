@@ -37,6 +37,14 @@ pub use duologue_schema::{OPEN_CALL_BYTES, OPEN_CALLS};
 #[doc(hidden)]
 pub const OPEN_CALL_BYTES_TOGETHER: usize = 16 * MIB;
 
+/// Limit on the bytes of the id of a tool call or terminal that [`Session`](crate::Session) can cancel alone.
+#[doc(hidden)]
+pub const CANCELLABLE_ID_BYTES: usize = KIB;
+/// Limit on the messages of the user before the response to a prompt of version 2, one of which can be the prompt. Their
+/// ids together have at most [`Limits::ID_BYTES`](crate::Limits::ID_BYTES).
+#[doc(hidden)]
+pub const SEEN_MESSAGES: usize = 16;
+
 /// The most bytes of all running requests to the host, see [`Client::host_bytes`](crate::Client::host_bytes).
 pub const HOST_BYTES: usize = 128 * MIB;
 /// The most bytes of a file in one response, see [`LocalHost::max_read`](crate::LocalHost::max_read).

@@ -38,6 +38,19 @@ impl Listing {
         Listing::of(self.connection, self.request)
     }
 
+    /// Sets the filter by the archive, which an agent excludes by default. Call it before the first page is requested.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] for an agent that does not advertise `sessionCapabilities.archive`.
+    #[cfg(feature = "unstable")]
+    pub fn archived(mut self, filter: duologue_schema::SessionArchiveFilter) -> Result<Self> {
+        let offered = self.connection.agent().session_capabilities.archive.is_some();
+        self.connection.require(offered, "sessionCapabilities.archive")?;
+        self.request.archived = Some(filter);
+        Ok(Listing::of(self.connection, self.request))
+    }
+
     fn of(connection: Arc<ConnectionInner>, request: ListSessionsRequest) -> Self {
         let first = Some((connection.clone(), request.clone(), HashSet::new()));
         let hasher = RandomState::new();

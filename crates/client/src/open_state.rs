@@ -1,5 +1,7 @@
 //! The state of a session for which loads, resumes and closes run at the same time: open or closed.
 
+use std::path::PathBuf;
+
 /// A load or resume without a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RestoreTicket {
@@ -14,48 +16,54 @@ pub(crate) struct RestoreTicket {
 /// restored after it, and restores that fail do not open a closed session.
 #[derive(Default)]
 pub(crate) struct OpenState {
-    /// True if the last successful request has opened the session.
-    is_confirmed: bool,
+    /// The folders of the session, if the last successful request has opened it.
+    confirmed: Option<Vec<PathBuf>>,
     /// The order of that request, see [`confirm`](Self::confirm).
     order: u64,
-    /// The restores without a response.
-    restoring: Vec<RestoreTicket>,
+    /// The restores without a response and their folders, the latest last.
+    restoring: Vec<(RestoreTicket, Vec<PathBuf>)>,
 }
 
 impl OpenState {
     /// Returns the state of a new session.
-    pub(crate) fn opened() -> Self {
-        OpenState { is_confirmed: true, ..OpenState::default() }
+    pub(crate) fn opened(folders: Vec<PathBuf>) -> Self {
+        OpenState { confirmed: Some(folders), ..OpenState::default() }
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.is_confirmed || !self.restoring.is_empty()
+        self.folders().is_some()
+    }
+
+    /// Returns the folders of an open session: those of the latest restore, unless it was refused.
+    pub(crate) fn folders(&self) -> Option<&[PathBuf]> {
+        let latest = self.restoring.last().filter(|(ticket, _)| 2 * ticket.number > self.order);
+        latest.map(|(_, folders)| folders).or(self.confirmed.as_ref()).map(Vec::as_slice)
     }
 
     /// Applies a successful request. A restore of number `n` has the order `2n`, and a close that was sent after it `2n + 1`.
-    fn confirm(&mut self, order: u64, is_open: bool) {
+    fn confirm(&mut self, order: u64, folders: Option<Vec<PathBuf>>) {
         if order >= self.order {
-            (self.order, self.is_confirmed) = (order, is_open);
+            (self.order, self.confirmed) = (order, folders);
         }
     }
 
-    pub(crate) fn begin_restore(&mut self, ticket: RestoreTicket) {
-        self.restoring.push(ticket);
+    pub(crate) fn begin_restore(&mut self, ticket: RestoreTicket, folders: Vec<PathBuf>) {
+        self.restoring.push((ticket, folders));
     }
 
     /// Ends a restore, unless it has ended.
     pub(crate) fn end_restore(&mut self, ticket: RestoreTicket, is_restored: bool) {
-        let Some(place) = self.restoring.iter().position(|running| *running == ticket) else { return };
-        self.restoring.swap_remove(place);
+        let Some(place) = self.restoring.iter().position(|(running, _)| *running == ticket) else { return };
+        let (_, folders) = self.restoring.remove(place);
         if is_restored {
-            self.confirm(2 * ticket.number, true);
+            self.confirm(2 * ticket.number, Some(folders));
         }
     }
 
     /// Applies a close that was sent after `restored` restores.
     pub(crate) fn close(&mut self, restored: u64) {
-        self.restoring.retain(|ticket| ticket.number > restored);
-        self.confirm(2 * restored + 1, false);
+        self.restoring.retain(|(ticket, _)| ticket.number > restored);
+        self.confirm(2 * restored + 1, None);
     }
 }
 
@@ -71,8 +79,8 @@ mod tests {
             for order in [[0, 1, 2], [0, 2, 1], [1, 0, 2], [1, 2, 0], [2, 0, 1], [2, 1, 0]] {
                 for is_closed in [true, false] {
                     let mut state = OpenState::default();
-                    state.begin_restore(one);
-                    state.begin_restore(two);
+                    state.begin_restore(one, Vec::new());
+                    state.begin_restore(two, Vec::new());
                     let mut running = vec![0, 2];
                     for event in order {
                         match event {

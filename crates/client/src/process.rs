@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duologue_rpc::{Closed, Lock, Peer, Transport};
+use duologue_schema::OutputTail;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Child;
 use tokio::sync::{Notify, watch};
@@ -15,8 +16,8 @@ use tokio::sync::{Notify, watch};
 use crate::child::{AgentProcess, Pipes, ProcessGroup, graceful_shutdown, reap};
 use crate::command::Command;
 use crate::error::{AgentExited, Result};
+use crate::last_output::{LAST_OUTPUT, LAST_ROUNDS};
 use crate::limits::STDERR_TAIL;
-use crate::output_tail::{LAST_OUTPUT, LAST_ROUNDS, OutputTail};
 
 /// The most chunks of stderr that wait for their writer.
 const SHOWN_CHUNKS: usize = 64;
@@ -216,5 +217,57 @@ impl StderrCopy {
         if self.chunks.try_send((before, chunk.to_vec())).is_err() {
             self.skipped.fetch_add(before + chunk.len() as u64, Relaxed);
         }
+    }
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use std::os::unix::process::ExitStatusExt as _;
+
+    use super::*;
+
+    fn process() -> ProcessHandle {
+        let shared = Shared {
+            stderr: Mutex::new(OutputTail::new(STDERR_TAIL)),
+            stderr_done: watch::Sender::new(false),
+            exit: watch::Sender::new(None),
+            close: Notify::new(),
+            kill: Notify::new(),
+        };
+        ProcessHandle { shared: Arc::new(shared) }
+    }
+
+    /// The end of the output is explained by an exit that follows soon, together with the last lines of stderr.
+    #[tokio::test(start_paused = true)]
+    async fn an_exit_soon_after_the_end_of_the_output_explains_it() {
+        for (exit_after, stderr_after, expected) in [
+            (0, 0, Some("last words")),
+            (399, 0, Some("last words")),
+            (399, 149, Some("last words")),
+            (399, 151, Some("")),
+            (401, 0, None),
+        ] {
+            let process = process();
+            let shared = process.shared.clone();
+            tokio::spawn(async move {
+                tokio::time::sleep(Duration::from_millis(exit_after)).await;
+                shared.exit.send_replace(Some(Some(ExitStatus::from_raw(0))));
+                tokio::time::sleep(Duration::from_millis(stderr_after)).await;
+                shared.stderr.lock_unpoisoned().push(b"last words");
+                shared.stderr_done.send_replace(true);
+            });
+            let reason = process.explain(Closed::EndOfInput, Vec::new()).await;
+            let found = match &reason {
+                Closed::Cause(cause) => {
+                    cause.downcast_ref::<AgentExited>().map(|exited| exited.stderr.as_str())
+                }
+                _ => None,
+            };
+            assert_eq!(
+                found, expected,
+                "an exit after {exit_after} ms and stderr {stderr_after} ms later: {reason}"
+            );
+        }
+        assert!(matches!(process().explain(Closed::Local, Vec::new()).await, Closed::Local));
     }
 }

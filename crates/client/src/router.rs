@@ -2,33 +2,42 @@
 //!
 //! This code runs on the reader, in the order of the wire, and must not block.
 
+mod questions;
+
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-use duologue_rpc::{EvictingQueue, EvictionLimits, Limits, Lock, QueueSender, Responder};
+use duologue_rpc::{EvictingQueue, EvictionLimits, Limits, Lock, QueueSender};
 use duologue_schema::{
-    Conversation, LoadSessionResponse, Meta, NewSessionResponse, PromptResponse, Retention,
-    SessionConfigOption, SessionId, SessionModeState, SessionState, SessionUpdate, ToolCallUpdate,
-    serialized_len,
+    AuthMethod, Conversation, LoadSessionResponse, Meta, NewSessionResponse, PromptRequest, PromptResponse,
+    ProtocolVersion, Retention, SessionConfigOption, SessionId, SessionModeState, SessionState,
+    SessionUpdate, ToolCallUpdate, serialized_len,
 };
+#[cfg(feature = "protocol-v2")]
+use duologue_schema::{AvailableCommand, AvailableCommandsUpdate};
+use tokio::sync::Notify;
+use tokio::sync::futures::Notified;
 
+use self::questions::UserQuestion;
+pub(crate) use self::questions::{OpenQuestions, QuestionKind};
+#[cfg(feature = "protocol-v2")]
+use crate::cancellable::CancellableIds;
 use crate::error::Result;
 use crate::idle_updates::IdleUpdates;
 use crate::limits::{KEPT_BYTES, KEPT_UPDATES, OPEN_CALL_BYTES_TOGETHER, STATE_BYTES};
 use crate::open_state::{OpenState, RestoreTicket};
+#[cfg(feature = "protocol-v2")]
+use crate::prompt_progress::PromptProgress;
 use crate::turn_events::TurnEvent;
 
 /// The limits of updates for sessions that are being created.
 const EARLY: EvictionLimits =
     EvictionLimits { items: KEPT_UPDATES, bytes: KEPT_BYTES, shared_bytes: usize::MAX };
 
-/// Notifies the host of a session and its folders.
-pub(crate) type SessionStartedHook = Box<dyn Fn(&SessionId, &[PathBuf]) + Send + Sync>;
-
-/// Responds to a request to the user whose turn was cancelled.
-pub(crate) type AnswerCancelled = fn(Responder);
+/// Notifies the host of the folders of a session, or of its end.
+pub(crate) type SessionHook = Box<dyn Fn(&SessionId, Option<&[PathBuf]>) + Send + Sync>;
 
 pub(crate) type PromptTurnEvent = TurnEvent<PromptResponse>;
 
@@ -37,8 +46,11 @@ pub(crate) struct SessionEntry {
     pub(crate) id: SessionId,
     /// The number of loads and resumes, see [`OpenState`].
     restored: AtomicU64,
+    /// The session of the client to which this child session belongs.
+    #[cfg(feature = "unstable")]
+    pub(crate) root: Option<Weak<SessionEntry>>,
     inner: Mutex<EntryState>,
-    shared: Arc<ConnectionShared>,
+    pub(crate) shared: Arc<ConnectionShared>,
 }
 
 impl Drop for SessionEntry {
@@ -51,9 +63,9 @@ impl Drop for SessionEntry {
     }
 }
 
-struct EntryState {
+pub(crate) struct EntryState {
     /// The state and the open tool calls. With `Client::keep_conversations` the entries too.
-    conversation: Conversation,
+    pub(crate) conversation: Conversation,
     /// The `_meta` of the response that opened the session.
     meta: Option<Meta>,
     /// The bytes of open tool calls that are counted in [`ConnectionShared::call_bytes`].
@@ -61,23 +73,35 @@ struct EntryState {
     /// The running turn. A session runs at most one.
     turn: Option<RunningTurn>,
     replay: Option<RunningReplay>,
+    #[cfg(feature = "protocol-v2")]
+    cancellable: CancellableIds,
     between: IdleUpdates,
     /// The agent's requests to the user that are open, by age. A cancellation responds to them in the order in
     /// which they arrived.
-    questions: BTreeMap<u64, Question>,
+    questions: BTreeMap<u64, UserQuestion>,
     last_number: u64,
+    #[cfg(feature = "unstable")]
+    pub(crate) children: crate::children::Children,
     shared: Arc<ConnectionShared>,
 }
 
 /// The state that the sessions of a connection share.
 #[derive(Default)]
-struct ConnectionShared {
+pub(crate) struct ConnectionShared {
     /// The number of dropped updates.
-    dropped: AtomicU64,
+    pub(crate) dropped: AtomicU64,
     /// The bytes of the updates that wait for a listener, of all sessions.
     kept: Arc<AtomicUsize>,
     /// The bytes of the open tool calls of all sessions.
     call_bytes: AtomicUsize,
+    /// The ways to log in, for the error of a turn that needs a login.
+    auth_methods: OnceLock<Vec<AuthMethod>>,
+    /// Notified at the end of each turn.
+    turn_ended: Notify,
+    /// The sessions whose prompt of version 2 was accepted, by address, until the end of the turn. No response is
+    /// pending that would keep them.
+    #[cfg(feature = "protocol-v2")]
+    accepted: Mutex<HashMap<usize, Arc<SessionEntry>>>,
     /// No entry may be dropped under this lock, because the drop takes it.
     sessions: Mutex<Sessions>,
 }
@@ -103,41 +127,76 @@ pub(crate) struct ReplayTicket {
     restore: RestoreTicket,
 }
 
-/// A request to the user, with its response for a cancelled turn.
-struct Question {
-    responder: Responder,
-    cancel: AnswerCancelled,
-}
-
 struct RunningTurn {
     number: u64,
     /// `None` after the turn was detached or dropped.
     sink: Option<QueueSender<PromptTurnEvent>>,
     cancelled: bool,
     detached: bool,
+    /// The progress of a prompt of version 2.
+    #[cfg(feature = "protocol-v2")]
+    progress: Option<PromptProgress>,
+    /// The key in [`ConnectionShared::accepted`].
+    #[cfg(feature = "protocol-v2")]
+    accepted: Option<usize>,
 }
+
+/// The state of a session in the response that opened it.
+#[derive(Default)]
+pub(crate) struct Opened<'a> {
+    pub(crate) modes: Option<&'a SessionModeState>,
+    pub(crate) config_options: Option<&'a [SessionConfigOption]>,
+    /// The commands of version 2. In version 1, and if there are none here, they are an update.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) commands: &'a [AvailableCommand],
+    pub(crate) meta: Option<&'a Meta>,
+}
+
+/// Returns the [`Opened`] of a response of any method that opens a session.
+macro_rules! opened {
+    ($response:expr) => {
+        $crate::router::Opened {
+            modes: $response.modes.as_ref(),
+            config_options: $response.config_options.as_deref(),
+            #[cfg(feature = "protocol-v2")]
+            commands: &$response.available_commands,
+            meta: $response.meta.as_ref(),
+        }
+    };
+}
+pub(crate) use opened;
 
 impl SessionEntry {
     fn new(id: SessionId, retention: Retention, shared: &Arc<ConnectionShared>) -> Arc<Self> {
-        Arc::new(SessionEntry {
+        Arc::new(SessionEntry::unshared(id, retention, shared))
+    }
+
+    pub(crate) fn unshared(id: SessionId, retention: Retention, shared: &Arc<ConnectionShared>) -> Self {
+        SessionEntry {
             id,
             restored: AtomicU64::new(0),
+            #[cfg(feature = "unstable")]
+            root: None,
             inner: Mutex::new(EntryState {
                 conversation: Conversation::retaining(retention),
                 meta: None,
                 call_bytes: 0,
                 turn: None,
                 replay: None,
+                #[cfg(feature = "protocol-v2")]
+                cancellable: CancellableIds::default(),
                 between: IdleUpdates::kept(&shared.kept),
                 questions: BTreeMap::new(),
                 last_number: 0,
+                #[cfg(feature = "unstable")]
+                children: Default::default(),
                 shared: shared.clone(),
             }),
             shared: shared.clone(),
-        })
+        }
     }
 
-    fn lock(&self) -> MutexGuard<'_, EntryState> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, EntryState> {
         self.inner.lock_unpoisoned()
     }
 
@@ -155,13 +214,8 @@ impl SessionEntry {
     }
 
     /// Sets the state from the response that opened the session. Parts over the limit are dropped.
-    pub(crate) fn begin_state(
-        &self,
-        modes: Option<&SessionModeState>,
-        config_options: Option<&[SessionConfigOption]>,
-        meta: Option<&Meta>,
-    ) {
-        self.lock().begin_state(modes, config_options, meta);
+    pub(crate) fn begin_state(&self, opened: Opened<'_>) {
+        self.lock().begin_state(opened);
     }
 
     /// Applies a change that the response to a request of ours confirms, unless it is over the limit.
@@ -178,32 +232,27 @@ impl SessionEntry {
         inner.keeps_entries().then(|| read(&inner.conversation))
     }
 
-    fn update(&self, update: SessionUpdate, bytes: usize) {
+    pub(crate) fn update(&self, update: SessionUpdate, bytes: usize) {
         let mut inner = self.lock();
         inner.apply(&update, bytes);
-        if let Some(replay) = &inner.replay {
-            let _ = replay.sink.push(TurnEvent::Update(update), bytes);
-            return;
-        }
-        match &inner.turn {
-            Some(RunningTurn { sink: Some(sink), .. }) => {
-                // A stream that has stalled rejects updates. Its turn reports the error.
-                let _ = sink.push(TurnEvent::Update(update), bytes);
-                return;
-            }
-            // Updates of a dropped turn are discarded.
-            Some(RunningTurn { detached: false, .. }) => return,
-            _ => {}
-        }
-        inner.between(update, bytes);
+        inner.pass_on(update, bytes);
     }
 
-    /// Begins a turn and returns its number.
+    /// Waits until `begin` is worth another attempt. Create the future before the attempt that fails.
+    pub(crate) fn turn_ended(&self) -> Notified<'_> {
+        self.shared.turn_ended.notified()
+    }
+
+    /// Begins a turn and returns its number. In version 2 its end is an update, otherwise the response.
     ///
     /// # Errors
     ///
     /// The reason why no turn can begin.
-    pub(crate) fn begin(&self, sink: QueueSender<PromptTurnEvent>) -> Result<u64, TurnRefused> {
+    pub(crate) fn begin(
+        &self,
+        sink: QueueSender<PromptTurnEvent>,
+        version: ProtocolVersion,
+    ) -> Result<u64, TurnRefused> {
         let mut inner = self.lock();
         if let Some(turn) = &inner.turn {
             return Err(if turn.cancelled { TurnRefused::Ending } else { TurnRefused::Busy });
@@ -213,25 +262,39 @@ impl SessionEntry {
         }
         inner.last_number += 1;
         let number = inner.last_number;
-        inner.turn = Some(RunningTurn { number, sink: Some(sink), cancelled: false, detached: false });
+        inner.turn = Some(RunningTurn {
+            number,
+            sink: Some(sink),
+            cancelled: false,
+            detached: false,
+            #[cfg(feature = "protocol-v2")]
+            progress: (version > ProtocolVersion::V1).then(PromptProgress::default),
+            #[cfg(feature = "protocol-v2")]
+            accepted: None,
+        });
+        #[cfg(not(feature = "protocol-v2"))]
+        let _ = version;
         Ok(number)
     }
 
     /// Adds a prompt to the conversation.
-    pub(crate) fn add_prompt(&self, prompt: &[duologue_schema::ContentBlock]) {
-        self.lock().conversation.prompt(prompt);
+    pub(crate) fn add_prompt(&self, prompt: &PromptRequest) {
+        self.lock().conversation.prompt(&prompt.prompt);
+    }
+
+    /// Adds the prompt of a turn of version 2 to the conversation when the agent reports it, or at the end of the turn.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) fn expect_prompt(&self, number: u64, prompt: &Arc<PromptRequest>) {
+        let mut inner = self.lock();
+        match inner.running(number).and_then(|turn| turn.progress.as_mut()) {
+            Some(progress) => progress.set_prompt(prompt.clone()),
+            None => inner.conversation.prompt(&prompt.prompt),
+        }
     }
 
     /// Ends a turn with its response or an error, which follows the updates in its stream.
     pub(crate) fn end_turn(&self, number: u64, outcome: Result<PromptResponse>) {
-        let mut inner = self.lock();
-        let Some(turn) = inner.turn.take_if(|turn| turn.number == number) else { return };
-        inner.conversation.end_turn();
-        inner.count_open_calls();
-        if let Some(sink) = turn.sink {
-            let _ = sink.push(TurnEvent::Done(outcome), 0);
-            sink.finish();
-        }
+        self.lock().end_turn(number, outcome);
     }
 
     /// Lets the turn continue without its stream.
@@ -253,7 +316,7 @@ impl SessionEntry {
         if std::mem::replace(&mut turn.cancelled, true) {
             return None;
         }
-        Some(OpenQuestions(std::mem::take(&mut inner.questions)))
+        Some(inner.take_questions())
     }
 
     /// Returns true if the turn was cancelled and has not ended.
@@ -297,8 +360,7 @@ impl SessionEntry {
         let Some(RunningReplay { sink, before, .. }) = replay else { return };
         match &answer {
             Ok(response) => {
-                let (modes, options) = (response.modes.as_ref(), response.config_options.as_deref());
-                inner.begin_state(modes, options, response.meta.as_ref());
+                inner.begin_state(opened!(response));
                 inner.conversation.end_turn();
             }
             Err(_) => inner.conversation = *before,
@@ -318,48 +380,6 @@ impl SessionEntry {
         let inner = self.lock();
         inner.conversation.open_call(&call.tool_call_id).is_some_and(|known| call.complete_from(known))
     }
-
-    /// Adds a request to the user until it has its response or the turn is cancelled. Returns its number.
-    ///
-    /// # Errors
-    ///
-    /// The responder, if the turn was cancelled already.
-    pub(crate) fn add_question(
-        &self,
-        responder: Responder,
-        cancel: AnswerCancelled,
-    ) -> Result<u64, Responder> {
-        let mut inner = self.lock();
-        if inner.turn.as_ref().is_some_and(|turn| turn.cancelled) {
-            return Err(responder);
-        }
-        inner.last_number += 1;
-        let number = inner.last_number;
-        inner.questions.insert(number, Question { responder, cancel });
-        Ok(number)
-    }
-
-    /// Responds to a request to the user, unless a cancellation did. Runs under the lock, so that the choice
-    /// of the user cannot follow a `session/cancel`.
-    pub(crate) fn answer(&self, question: u64, answer: impl FnOnce(Responder)) {
-        let mut inner = self.lock();
-        if let Some(question) = inner.questions.remove(&question) {
-            answer(question.responder);
-        }
-    }
-}
-
-/// The open requests to the user of a cancelled turn.
-pub(crate) struct OpenQuestions(BTreeMap<u64, Question>);
-
-impl OpenQuestions {
-    /// Responds to all of them with `cancelled`, as the protocol requires, and cancels their handlers.
-    pub(crate) fn cancel(self) {
-        for Question { responder, cancel } in self.0.into_values() {
-            responder.cancellation().cancel();
-            cancel(responder);
-        }
-    }
 }
 
 impl Drop for EntryState {
@@ -371,7 +391,13 @@ impl Drop for EntryState {
 impl EntryState {
     /// Applies an update of `bytes` on the wire. One over the limit leaves the state unchanged, which is kept for
     /// as long as the session is known; with the entries, everything is kept.
-    fn apply(&mut self, update: &SessionUpdate, bytes: usize) {
+    pub(crate) fn apply(&mut self, update: &SessionUpdate, bytes: usize) {
+        #[cfg(feature = "protocol-v2")]
+        self.cancellable.apply(update);
+        #[cfg(feature = "unstable")]
+        if self.children.of_child && !self.keeps_entries() && crate::children::is_state(update) {
+            return;
+        }
         if bytes > STATE_BYTES && !self.keeps_entries() && SessionState::is_changed_by(update) {
             tracing::warn!(bytes, "an update is too long for the state of its session");
             return;
@@ -388,6 +414,47 @@ impl EntryState {
         }
     }
 
+    /// Follows the turn, and delivers an update for the user.
+    pub(crate) fn pass_on(&mut self, update: SessionUpdate, bytes: usize) {
+        #[cfg(feature = "protocol-v2")]
+        let Some(update) = self.progress(update) else { return };
+        self.deliver(update, bytes);
+    }
+
+    /// Passes an update to the replay, the turn or the listener between turns.
+    fn deliver(&mut self, update: SessionUpdate, bytes: usize) {
+        if let Some(replay) = &self.replay {
+            let _ = replay.sink.push(TurnEvent::Update(update), bytes);
+            return;
+        }
+        match &self.turn {
+            Some(RunningTurn { sink: Some(sink), .. }) => {
+                // A stream that has stalled rejects updates. Its turn reports the error.
+                let _ = sink.push(TurnEvent::Update(update), bytes);
+                return;
+            }
+            // Updates of a dropped turn are discarded.
+            Some(RunningTurn { detached: false, .. }) => return,
+            _ => {}
+        }
+        let evicted = self.between.push(update, bytes, &self.shared.kept);
+        self.shared.dropped.fetch_add(evicted, Relaxed);
+    }
+
+    fn end_turn(&mut self, number: u64, outcome: Result<PromptResponse>) {
+        let Some(turn) = self.turn.take_if(|turn| turn.number == number) else { return };
+        #[cfg(feature = "protocol-v2")]
+        let turn = self.release(turn);
+        self.conversation.end_turn();
+        self.count_open_calls();
+        if let Some(sink) = turn.sink {
+            let login = self.shared.auth_methods.get().map(Vec::as_slice).unwrap_or_default();
+            let _ = sink.push(TurnEvent::Done(outcome.map_err(|error| error.with_login(login))), 0);
+            sink.finish();
+        }
+        self.shared.turn_ended.notify_waiters();
+    }
+
     /// Returns the turn of this number, if it is running.
     fn running(&mut self, number: u64) -> Option<&mut RunningTurn> {
         self.turn.as_mut().filter(|turn| turn.number == number)
@@ -397,17 +464,17 @@ impl EntryState {
         self.conversation.retention() == Retention::All
     }
 
-    fn begin_state(
-        &mut self,
-        modes: Option<&SessionModeState>,
-        config_options: Option<&[SessionConfigOption]>,
-        meta: Option<&Meta>,
-    ) {
+    fn begin_state(&mut self, opened: Opened<'_>) {
         let has_no_limit = self.keeps_entries();
-        self.meta = meta.filter(|meta| has_no_limit || fits(meta)).cloned();
-        let modes = modes.filter(|modes| has_no_limit || fits(modes)).cloned();
-        let options = config_options.filter(|options| has_no_limit || fits(options)).map(<[_]>::to_vec);
-        self.conversation.begin(modes, options.unwrap_or_default());
+        self.meta = opened.meta.filter(|meta| has_no_limit || fits(meta)).cloned();
+        let modes = opened.modes.filter(|modes| has_no_limit || fits(modes)).cloned();
+        let options = opened.config_options.filter(|options| has_no_limit || fits(options));
+        self.conversation.begin(modes, options.map(<[_]>::to_vec).unwrap_or_default());
+        #[cfg(feature = "protocol-v2")]
+        if !opened.commands.is_empty() && (has_no_limit || fits(&opened.commands)) {
+            let update = AvailableCommandsUpdate::new(opened.commands.to_vec());
+            self.conversation.apply(&SessionUpdate::AvailableCommandsUpdate(update));
+        }
     }
 
     /// Updates the total of all sessions after the open tool calls of this one changed.
@@ -418,11 +485,6 @@ impl EntryState {
             self.shared.call_bytes.fetch_add(bytes.wrapping_sub(self.call_bytes), Relaxed);
             self.call_bytes = bytes;
         }
-    }
-
-    fn between(&mut self, update: SessionUpdate, bytes: usize) {
-        let evicted = self.between.push(update, bytes, &self.shared.kept);
-        self.shared.dropped.fetch_add(evicted, Relaxed);
     }
 }
 
@@ -445,13 +507,14 @@ pub(crate) enum TurnRefused {
 /// The sessions of a connection, and the updates of sessions that are being created.
 pub(crate) struct Router {
     retention: Retention,
-    started: SessionStartedHook,
+    /// Called without the lock.
+    pub(crate) notify_host: SessionHook,
     shared: Arc<ConnectionShared>,
 }
 
-struct Sessions {
+pub(crate) struct Sessions {
     /// The sessions that have handles or a running turn. An entry removes itself when it is dropped.
-    slots: HashMap<SessionId, SessionSlot>,
+    pub(crate) slots: HashMap<SessionId, SessionSlot>,
     /// The number of `session/new` requests without a response. While there are any, updates of unknown
     /// sessions are kept, because they may be of the new session.
     opening: usize,
@@ -459,9 +522,9 @@ struct Sessions {
 }
 
 /// The slot of a session id.
-struct SessionSlot {
-    entry: Weak<SessionEntry>,
-    open: OpenState,
+pub(crate) struct SessionSlot {
+    pub(crate) entry: Weak<SessionEntry>,
+    pub(crate) open: OpenState,
 }
 
 impl SessionSlot {
@@ -488,23 +551,23 @@ impl Sessions {
         (known.entry.as_ptr() == Arc::as_ptr(entry)).then_some(&mut known.open)
     }
 
-    /// Opens a session until its restore has a response.
-    fn begin_restore(&mut self, entry: &Arc<SessionEntry>) -> RestoreTicket {
+    /// Opens a session with these folders until its restore has a response.
+    fn begin_restore(&mut self, entry: &Arc<SessionEntry>, folders: &[PathBuf]) -> RestoreTicket {
         let ticket = RestoreTicket { number: entry.restored.fetch_add(1, Relaxed) + 1 };
         if let Some(open) = self.open_state(entry) {
-            open.begin_restore(ticket);
+            open.begin_restore(ticket, folders.to_vec());
         }
         ticket
     }
 }
 
 impl Router {
-    pub(crate) fn new(keep_conversations: bool, started: SessionStartedHook) -> Self {
+    pub(crate) fn new(keep_conversations: bool, notify_host: SessionHook) -> Self {
         let retention = if keep_conversations { Retention::All } else { Retention::OpenCalls };
-        Router { retention, started, shared: Arc::default() }
+        Router { retention, notify_host, shared: Arc::default() }
     }
 
-    fn lock(&self) -> MutexGuard<'_, Sessions> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Sessions> {
         self.shared.sessions()
     }
 
@@ -524,6 +587,13 @@ impl Router {
     pub(crate) fn update(&self, id: &str, update: SessionUpdate, bytes: usize) {
         let mut sessions = self.lock();
         if let Some(entry) = sessions.entry(id) {
+            #[cfg(feature = "unstable")]
+            if let SessionUpdate::SubagentUpdate(_) = &update {
+                let mut changes = crate::children::ChildChanges::default();
+                sessions.update_child(&entry, update, bytes, &mut changes);
+                drop(sessions);
+                return self.finish(changes);
+            }
             drop(sessions);
             return entry.update(update, bytes);
         }
@@ -548,51 +618,90 @@ impl Router {
         folders: &[PathBuf],
     ) -> Option<Arc<SessionEntry>> {
         if let Some(response) = response {
-            (self.started)(&response.session_id, folders);
+            (self.notify_host)(&response.session_id, Some(folders));
         }
         // Created before the lock is taken, so that a panic releases the lock before it drops the entry, which takes
         // the lock.
         let entry = response.map(|response| {
             let entry = SessionEntry::new(response.session_id.clone(), self.retention, &self.shared);
-            let (modes, options) = (response.modes.as_ref(), response.config_options.as_deref());
-            entry.begin_state(modes, options, response.meta.as_ref());
+            entry.begin_state(opened!(response));
             entry
         });
         let mut sessions = self.lock();
         sessions.opening -= 1;
+        #[cfg(feature = "unstable")]
+        let mut changes = crate::children::ChildChanges::default();
         if let Some(entry) = &entry {
+            let slot =
+                SessionSlot { entry: Arc::downgrade(entry), open: OpenState::opened(folders.to_vec()) };
+            sessions.slots.insert(entry.id.clone(), slot);
             for _ in 0..sessions.early.len() {
                 let Some(((id, update), bytes)) = sessions.early.pop() else { break };
+                #[cfg(feature = "unstable")]
+                let Some((id, update)) =
+                    sessions.update_early_child(entry, (id, update), bytes, &mut changes)
+                else {
+                    continue;
+                };
                 if id == entry.id {
                     entry.update(update, bytes);
                 } else {
                     sessions.early.push((id, update), bytes);
                 }
             }
-            let slot = SessionSlot { entry: Arc::downgrade(entry), open: OpenState::opened() };
-            sessions.slots.insert(entry.id.clone(), slot);
         }
         if sessions.opening == 0 {
             self.shared.dropped.fetch_add(sessions.early.len() as u64, Relaxed);
             sessions.early = Sessions::default().early;
         }
+        drop(sessions);
+        #[cfg(feature = "unstable")]
+        self.finish(changes);
         entry
     }
 
     /// Registers a session whose id is known in advance, for `session/resume`.
     pub(crate) fn register(&self, id: &SessionId, folders: &[PathBuf]) -> (Arc<SessionEntry>, RestoreTicket) {
-        (self.started)(id, folders);
         let mut sessions = self.lock();
         let entry = self.find(&mut sessions, id);
-        let restore = sessions.begin_restore(&entry);
+        let restore = sessions.begin_restore(&entry, folders);
         drop(sessions);
+        // The request has not been sent, so the host knows the folders before any request of the session.
+        self.announce(id, Some(folders));
         (entry, restore)
     }
 
     /// Ends a restore, unless it has ended.
     pub(crate) fn end_restore(&self, entry: &Arc<SessionEntry>, restore: RestoreTicket, is_restored: bool) {
-        if let Some(open) = self.lock().open_state(entry) {
-            open.end_restore(restore, is_restored);
+        self.change(entry, |open| open.end_restore(restore, is_restored));
+    }
+
+    /// Changes the state of a session, unless another session has its id, and notifies the host of changed folders.
+    fn change(&self, entry: &Arc<SessionEntry>, change: impl FnOnce(&mut OpenState)) {
+        let mut sessions = self.lock();
+        let Some(open) = sessions.open_state(entry) else { return };
+        let before = open.folders().map(<[_]>::to_vec);
+        change(open);
+        let after = open.folders().map(<[_]>::to_vec);
+        drop(sessions);
+        if after != before {
+            self.announce(&entry.id, after.as_deref());
+        }
+        #[cfg(feature = "unstable")]
+        if after.is_none() {
+            self.close_children(entry);
+        }
+    }
+
+    /// Notifies the host of the folders of a session. If they change meanwhile, on another thread, it does so again: the
+    /// last call of the host has the last folders.
+    fn announce(&self, id: &SessionId, folders: Option<&[PathBuf]>) {
+        (self.notify_host)(id, folders);
+        let now = || self.lock().slots.get(id).and_then(|slot| slot.open.folders()).map(<[_]>::to_vec);
+        let (mut known, mut current) = (folders.map(<[_]>::to_vec), now());
+        while known != current {
+            (self.notify_host)(id, current.as_deref());
+            (known, current) = (current, now());
         }
     }
 
@@ -605,9 +714,8 @@ impl Router {
     ) -> Option<(Arc<SessionEntry>, ReplayTicket)> {
         let entry = self.find(&mut self.lock(), id);
         let number = entry.begin_replay(sink)?;
-        // The request has not been sent, so the host knows the folders before any request of the session.
-        (self.started)(id, folders);
-        let restore = self.lock().begin_restore(&entry);
+        let restore = self.lock().begin_restore(&entry, folders);
+        self.announce(id, Some(folders));
         Some((entry, ReplayTicket { number, restore }))
     }
 
@@ -637,9 +745,12 @@ impl Router {
     /// Closes a session, unless another session has its id or it was restored after the close was sent. `restored` is the
     /// number of restores before the close.
     pub(crate) fn forget(&self, entry: &Arc<SessionEntry>, restored: u64) {
-        if let Some(open) = self.lock().open_state(entry) {
-            open.close(restored);
-        }
+        self.change(entry, |open| open.close(restored));
+    }
+
+    /// Sets the ways to log in that the agent offers.
+    pub(crate) fn set_auth_methods(&self, methods: Vec<AuthMethod>) {
+        let _ = self.shared.auth_methods.set(methods);
     }
 
     /// Counts an update that could not be decoded.
@@ -654,142 +765,6 @@ impl Router {
 }
 
 #[cfg(test)]
-mod tests {
-    use duologue_schema::OPEN_CALL_BYTES;
-
-    use super::*;
-    use crate::limits::KEPT_BYTES_TOGETHER;
-
-    /// Returns a session that was restored.
-    fn restored(router: &Router, id: &SessionId) -> Arc<SessionEntry> {
-        let (entry, restore) = router.register(id, &[]);
-        router.end_restore(&entry, restore, true);
-        entry
-    }
-
-    /// A weak pointer keeps the memory of its target, 1.6 KiB per session, for the life of the connection.
-    #[test]
-    fn a_session_without_handles_is_removed() {
-        let router = Router::new(false, Box::new(|_, _| {}));
-        let id = SessionId::from("a");
-        let (first, again) = (restored(&router, &id), restored(&router, &id));
-        drop(first);
-        assert!(router.knows(&id));
-        router.forget(&again, again.restored());
-        assert!(!router.knows(&id));
-        drop(again);
-        assert!(router.lock().slots.is_empty());
-    }
-
-    #[test]
-    fn a_long_id_of_a_session_is_not_kept() {
-        let router = Router::new(false, Box::new(|_, _| {}));
-        let named = |bytes: usize| SessionId::from("x".repeat(bytes));
-        router.opening();
-        assert!(router.knows(&named(Limits::ID_BYTES)));
-        assert!(!router.knows(&named(Limits::ID_BYTES + 1)));
-        // The bytes of a line include its id.
-        for _ in 0..3 {
-            router.update(
-                named(KEPT_BYTES / 2).as_str(),
-                SessionUpdate::agent_message("x"),
-                KEPT_BYTES / 2 + 100,
-            );
-        }
-        router.update(named(KEPT_BYTES).as_str(), SessionUpdate::agent_message("x"), KEPT_BYTES + 100);
-        assert_eq!((router.lock().early.len(), router.dropped()), (1, 3));
-    }
-
-    #[test]
-    fn the_kept_updates_of_all_sessions_are_limited() {
-        let router = Router::new(false, Box::new(|_, _| {}));
-        let ids: Vec<SessionId> = (0..40).map(|number| SessionId::from(number.to_string())).collect();
-        let sessions: Vec<_> = ids.iter().map(|id| router.register(id, &[]).0).collect();
-        for id in ids.iter().cycle().take(80) {
-            router.update(id.as_str(), SessionUpdate::agent_message("x"), KEPT_BYTES / 2);
-        }
-        let kept = || router.shared.kept.load(Relaxed);
-        assert_eq!(kept(), KEPT_BYTES_TOGETHER);
-        assert_eq!(router.dropped(), 80 - (KEPT_BYTES_TOGETHER / (KEPT_BYTES / 2)) as u64);
-        drop(sessions);
-        assert_eq!(kept(), 0);
-    }
-
-    fn announce(router: &Router, session: &SessionId, title: usize) {
-        let call = duologue_schema::ToolCall::new("a", "x".repeat(title));
-        router.update(session.as_str(), call.into(), title);
-    }
-
-    fn knows_call(entry: &SessionEntry) -> bool {
-        entry.complete(&mut ToolCallUpdate::new("a"))
-    }
-
-    #[test]
-    fn the_open_calls_of_all_sessions_are_bounded() {
-        let router = Router::new(false, Box::new(|_, _| {}));
-        let ids: Vec<SessionId> = (0..100).map(|number| SessionId::from(number.to_string())).collect();
-        let mut sessions: Vec<_> = ids.iter().map(|id| router.register(id, &[]).0).collect();
-        ids.iter().for_each(|id| announce(&router, id, OPEN_CALL_BYTES / 2));
-        let total = || router.shared.call_bytes.load(Relaxed);
-        assert!(total() <= OPEN_CALL_BYTES_TOGETHER);
-        let most = OPEN_CALL_BYTES_TOGETHER / (OPEN_CALL_BYTES / 2);
-        let known =
-            |sessions: &[Arc<SessionEntry>]| sessions.iter().filter(|entry| knows_call(entry)).count();
-        assert_eq!(known(&sessions), most - 1);
-        // A session that ends makes room for another.
-        sessions.swap_remove(0);
-        announce(&router, &ids[99], OPEN_CALL_BYTES / 2);
-        assert_eq!(known(&sessions), most - 1);
-        drop(sessions);
-        assert_eq!(total(), 0);
-    }
-
-    #[test]
-    fn a_long_update_or_response_leaves_the_state_unchanged() {
-        let router = Router::new(false, Box::new(|_, _| {}));
-        let id = SessionId::from("a");
-        let (entry, _) = router.register(&id, &[]);
-        let titled = |title: &str| duologue_schema::SessionInfoUpdate::new().title(title).into();
-        router.update("a", titled("first"), STATE_BYTES);
-        router.update("a", titled("second"), STATE_BYTES + 1);
-        assert_eq!(entry.read_state(SessionState::clone).title.as_deref(), Some("first"));
-
-        let modes = |length: usize| {
-            let mode = duologue_schema::SessionMode::new("a", "x".repeat(length));
-            SessionModeState::new("a", vec![mode])
-        };
-        entry.begin_state(Some(&modes(9)), None, None);
-        assert_eq!(entry.read_state(SessionState::clone).modes, Some(modes(9)));
-        entry.begin_state(Some(&modes(STATE_BYTES)), None, None);
-        assert_eq!(entry.read_state(SessionState::clone).modes, None);
-    }
-
-    /// A conversation has no limit, so neither has its state.
-    #[test]
-    fn the_state_of_a_conversation_has_no_limit() {
-        let router = Router::new(true, Box::new(|_, _| {}));
-        let (entry, _) = router.register(&SessionId::from("a"), &[]);
-        let long = "x".repeat(STATE_BYTES);
-        let titled = duologue_schema::SessionInfoUpdate::new().title(long.clone());
-        router.update("a", titled.into(), STATE_BYTES + 100);
-        assert_eq!(entry.read_state(SessionState::clone).title.as_ref(), Some(&long));
-        let mode = duologue_schema::SessionMode::new("a", long);
-        let modes = SessionModeState::new("a", vec![mode]);
-        entry.begin_state(Some(&modes), None, None);
-        assert_eq!(entry.read_state(SessionState::clone).modes, Some(modes));
-        let option = SessionConfigOption::boolean("a", "x".repeat(STATE_BYTES), true);
-        let options = duologue_schema::ConfigOptionUpdate::new(vec![option.clone()]);
-        entry.change_state(&options.into());
-        assert_eq!(entry.read_state(SessionState::clone).config_options, [option]);
-    }
-
-    #[test]
-    fn a_restored_session_reuses_the_entry_with_handles() {
-        let router = Router::new(false, Box::new(|_, _| {}));
-        let id = SessionId::from("a");
-        let closed = restored(&router, &id);
-        router.forget(&closed, closed.restored());
-        let restored = restored(&router, &id);
-        assert!(Arc::ptr_eq(&closed, &restored) && router.knows(&id));
-    }
-}
+mod tests;
+#[cfg(feature = "protocol-v2")]
+mod turn_v2;

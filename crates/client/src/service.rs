@@ -1,5 +1,6 @@
 //! Routes the messages of the agent to the host, to closures and to sessions.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::collections::HashMap;
 use std::future::Future;
@@ -8,24 +9,37 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use duologue_exchange::ExchangeService;
+#[cfg(feature = "protocol-v2")]
+use duologue_rpc::Error as RpcError;
 use duologue_rpc::{CancellationToken, Closed, Extensions, Incoming, Responder, Service, with_cancel_grace};
+#[cfg(feature = "protocol-v2")]
+use duologue_schema::v2;
 use duologue_schema::{
-    AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateElicitationResponse,
-    CreateTerminalRequest, ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode,
-    ElicitationUrlCapabilities, Error as WireError, KillTerminalRequest, Meta, Notification as _,
-    ReadTextFileRequest, ReleaseTerminalRequest, Request, RequestPermissionOutcome,
-    RequestPermissionResponse, SessionId, SessionNotification, SessionUpdate, TerminalOutputRequest,
-    WaitForTerminalExitRequest, WriteTextFileRequest, path_fault,
+    AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateTerminalRequest,
+    ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode, ElicitationUrlCapabilities,
+    Error as WireError, KillTerminalRequest, Meta, Notification as _, ReadTextFileRequest,
+    ReleaseTerminalRequest, Request, RequestPermissionRequest, SessionId, SessionNotification, SessionUpdate,
+    TerminalOutputRequest, WaitForTerminalExitRequest, WriteTextFileRequest, path_fault,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::context::HostContext;
+#[cfg(feature = "protocol-v2")]
+use crate::error::Error;
 use crate::fair::{FairSemaphore, Permit};
 use crate::host::{Host, HostResult};
-use crate::router::{AnswerCancelled, Router, SessionEntry};
+use crate::router::{QuestionKind, Router, SessionEntry};
 
-type Closure = Arc<dyn Fn(Option<&RawValue>, HostContext, HostReply) + Send + Sync>;
+type Closure = Arc<dyn Fn(ClosureParams<'_>, HostContext, HostReply) + Send + Sync>;
+
+/// The params of a request to a closure.
+struct ClosureParams<'a> {
+    /// The params in the form of version 1.
+    raw: Option<&'a RawValue>,
+    /// The decoded params of a method of the host, which have parts without a form in version 1.
+    typed: Option<Box<dyn Any>>,
+}
 
 /// The methods that closures handle instead of the host.
 #[derive(Clone, Default)]
@@ -40,8 +54,14 @@ impl Closures {
     {
         self.0.insert(
             R::METHOD,
-            Arc::new(move |params, context, reply: HostReply| {
-                match serde_json::from_str::<R>(params.map_or("{}", RawValue::get)) {
+            Arc::new(move |params: ClosureParams<'_>, context, reply: HostReply| {
+                // A closure can have a type of its own for the params.
+                let typed = params.typed.and_then(|typed| typed.downcast::<R>().ok());
+                let request = match typed {
+                    Some(request) => Ok(*request),
+                    None => serde_json::from_str::<R>(params.raw.map_or("{}", RawValue::get)),
+                };
+                match request {
                     Ok(request) => reply.spawn(answer(context, request)),
                     Err(_) => reply.refuse(WireError::invalid_params("the params do not fit the method")),
                 }
@@ -74,11 +94,18 @@ impl Closures {
 /// Observes requests that are rejected before the host sees them.
 pub(crate) type RejectedHook = Box<dyn Fn(&HostContext, &AgentRequest, &WireError) + Send + Sync>;
 
+/// Observes changes of the state of authentication.
+#[cfg(feature = "unstable")]
+pub(crate) type AuthStatusHook =
+    Box<dyn Fn(&HostContext, duologue_schema::AuthStatusUpdateNotification) + Send + Sync>;
+
 pub(crate) struct ClientService<H> {
     pub(crate) host: Arc<H>,
     pub(crate) capabilities: ClientCapabilities,
     pub(crate) closures: Closures,
     pub(crate) rejected: Option<RejectedHook>,
+    #[cfg(feature = "unstable")]
+    pub(crate) auth_status: Option<AuthStatusHook>,
     pub(crate) exchange: Arc<ExchangeService>,
     pub(crate) extensions: Extensions,
     pub(crate) router: Arc<Router>,
@@ -88,6 +115,9 @@ pub(crate) struct ClientService<H> {
     pub(crate) context: HostContext,
     /// True at the end of the connection, before the host is notified of it.
     pub(crate) ended: Arc<AtomicBool>,
+    /// True in a connection of version 2.
+    #[cfg(feature = "protocol-v2")]
+    pub(crate) is_v2: Arc<AtomicBool>,
 }
 
 impl<H: Host> ClientService<H> {
@@ -124,12 +154,51 @@ impl<H: Host> ClientService<H> {
         (!is_known).then(|| WireError::resource_not_found("unknown session"))
     }
 
-    /// Fills in a permission request from earlier updates of its tool call. Returns the new params, if they
-    /// have changed.
-    fn complete(&self, request: &mut AgentRequest) -> Option<Box<RawValue>> {
-        let AgentRequest::RequestPermission(question) = request else { return None };
-        let changed = self.router.entry(&question.session_id)?.complete(&mut question.tool_call);
-        changed.then(|| serde_json::value::to_raw_value(question).ok()).flatten()
+    /// Decodes a request in the version of the connection.
+    fn decode_request(&self, incoming: &Incoming<'_>) -> Option<Result<AgentRequest, WireError>> {
+        #[cfg(feature = "protocol-v2")]
+        if self.is_v2() {
+            return crate::v2::decode_request(incoming);
+        }
+        AgentRequest::decode(incoming.method, incoming.params)
+    }
+
+    /// Decodes a notification in the version of the connection.
+    fn decode_notification(&self, incoming: &Incoming<'_>) -> Option<Result<AgentNotification, WireError>> {
+        #[cfg(feature = "protocol-v2")]
+        if self.is_v2() {
+            return crate::v2::decode_notification(incoming);
+        }
+        AgentNotification::decode(incoming.method, incoming.params)
+    }
+
+    /// Returns true in a connection of version 2.
+    fn is_v2(&self) -> bool {
+        #[cfg(feature = "protocol-v2")]
+        return self.is_v2.load(SeqCst);
+        #[cfg(not(feature = "protocol-v2"))]
+        false
+    }
+
+    /// Fills in a permission request from earlier updates of its tool call. Returns the params for a closure, if they
+    /// differ from those on the wire.
+    ///
+    /// In version 2 the tool call of the request is an update too. A call that stands in for another operation is neither
+    /// an update nor filled in, because the earlier call is not what the user decides about.
+    fn complete(&self, request: &mut AgentRequest, wire_bytes: usize) -> Option<Box<RawValue>> {
+        let mut changed = self.is_v2();
+        if let AgentRequest::RequestPermission(question) = request
+            && !is_stand_in(question)
+            && let Some(entry) = self.router.entry(&question.session_id)
+        {
+            #[cfg(feature = "protocol-v2")]
+            if self.is_v2() {
+                entry.apply_call(&question.tool_call, wire_bytes);
+            }
+            changed |= entry.complete(&mut question.tool_call);
+        }
+        let _ = wire_bytes;
+        changed.then(|| serde_json::value::to_raw_value(request).ok()).flatten()
     }
 
     fn dispatch(&self, request: AgentRequest, context: HostContext, reply: HostReply) {
@@ -152,6 +221,20 @@ impl<H: Host> ClientService<H> {
         }
     }
 
+    /// Passes `auth/status_update` to its observer, if there is one.
+    #[cfg(feature = "unstable")]
+    fn auth_status_changed(&self, notification: &Incoming<'_>) -> bool {
+        use duologue_schema::UnstableAgentNotification;
+
+        let Some(observe) = &self.auth_status else { return false };
+        match UnstableAgentNotification::decode(notification.method, notification.params) {
+            Some(Ok(UnstableAgentNotification::AuthStatusUpdate(status))) => observe(&self.context, status),
+            Some(Err(error)) => tracing::debug!(%error, "dropped an invalid state of authentication"),
+            None => return false,
+        }
+        true
+    }
+
     /// Passes a request that is not part of ACP to the exchange, then to the user's extensions.
     fn extension(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
         self.exchange
@@ -162,19 +245,11 @@ impl<H: Host> ClientService<H> {
 
     /// Returns the reply to a request. A cancellation can respond to a request to the user first.
     fn answer(&self, request: &AgentRequest, wire_bytes: usize, responder: Responder) -> HostReply {
-        let cancel: Option<AnswerCancelled> = match request {
-            AgentRequest::RequestPermission(_) => Some(|responder| {
-                responder.respond(Ok(RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled)));
-            }),
-            AgentRequest::CreateElicitation(_) => {
-                Some(|responder| responder.respond(Ok(CreateElicitationResponse::cancel())))
-            }
-            _ => None,
-        };
+        let kind = QuestionKind::of(request);
         HostReply {
             responder,
             admission: self.admission(request, wire_bytes),
-            question: cancel.and_then(|cancel| Some((self.router.entry(session_of(request)?)?, cancel))),
+            question: kind.and_then(|kind| Some((self.router.entry(session_of(request)?)?, kind))),
         }
     }
 
@@ -195,6 +270,17 @@ impl<H: Host> ClientService<H> {
         };
         let session = session_of(request).cloned().unwrap_or_else(|| SessionId::from(""));
         Some(Admission { semaphore: self.host_bytes.clone(), session, bytes })
+    }
+}
+
+/// Returns true if the tool call of a permission request only describes another operation.
+fn is_stand_in(request: &RequestPermissionRequest) -> bool {
+    #[cfg(feature = "protocol-v2")]
+    return request.question.as_ref().is_some_and(|question| question.is_stand_in);
+    #[cfg(not(feature = "protocol-v2"))]
+    {
+        let _ = request;
+        false
     }
 }
 
@@ -220,6 +306,11 @@ fn session_of(request: &AgentRequest) -> Option<&SessionId> {
     with_params!(request, params => Some(&params.session_id), CreateElicitation => params.mode.session_id())
 }
 
+/// Returns the params of a request.
+fn into_params(request: AgentRequest) -> Box<dyn Any> {
+    with_params!(request, params => Box::new(params), CreateElicitation => Box::new(params))
+}
+
 /// Returns the `_meta` of a request.
 fn meta_of(request: &AgentRequest) -> Option<&Meta> {
     with_params!(request, params => params.meta.as_ref(), CreateElicitation => params.meta.as_ref())
@@ -228,7 +319,7 @@ fn meta_of(request: &AgentRequest) -> Option<&Meta> {
 impl<H: Host> Service for ClientService<H> {
     fn request(&self, incoming: Incoming<'_>, responder: Responder) {
         let refuse = |responder: Responder, error| responder.respond::<()>(Err(error));
-        match AgentRequest::decode(incoming.method, incoming.params) {
+        match self.decode_request(&incoming) {
             Some(Ok(mut request)) => {
                 let context = responder.context(request.method(), meta_of(&request).cloned());
                 let context = self.context.of_request(context);
@@ -238,7 +329,7 @@ impl<H: Host> Service for ClientService<H> {
                     }
                     return refuse(responder, fault);
                 }
-                let completed = self.complete(&mut request);
+                let completed = self.complete(&mut request, incoming.wire_bytes);
                 // A short request about a long tool call counts as much as a long request.
                 let bytes =
                     completed.as_ref().map_or(0, |params| params.get().len()).max(incoming.wire_bytes);
@@ -247,7 +338,10 @@ impl<H: Host> Service for ClientService<H> {
                 }
                 let reply = self.answer(&request, bytes, responder);
                 match self.closures.0.get(incoming.method) {
-                    Some(closure) => closure(completed.as_deref().or(incoming.params), context, reply),
+                    Some(closure) => {
+                        let raw = completed.as_deref().or(incoming.params);
+                        closure(ClosureParams { raw, typed: Some(into_params(request)) }, context, reply)
+                    }
                     None => self.dispatch(request, context, reply),
                 }
             }
@@ -256,7 +350,7 @@ impl<H: Host> Service for ClientService<H> {
                 Some((method, closure)) => {
                     let context = self.context.of_request(responder.context(method, incoming.meta()));
                     closure(
-                        incoming.params,
+                        ClosureParams { raw: incoming.params, typed: None },
                         context,
                         HostReply { responder, admission: None, question: None },
                     )
@@ -271,7 +365,7 @@ impl<H: Host> Service for ClientService<H> {
     }
 
     fn notification(&self, notification: Incoming<'_>) {
-        match AgentNotification::decode(notification.method, notification.params) {
+        match self.decode_notification(&notification) {
             Some(Ok(AgentNotification::SessionUpdate(update))) => {
                 self.router.update(update.session_id.as_str(), update.update, notification.wire_bytes);
             }
@@ -285,6 +379,8 @@ impl<H: Host> Service for ClientService<H> {
                     self.router.count_invalid();
                 }
             }
+            #[cfg(feature = "unstable")]
+            None if self.auth_status_changed(&notification) => {}
             None => {
                 let taken = self.exchange.notification(notification)
                     || self.extensions.notification(notification, self.context.peer());
@@ -300,14 +396,25 @@ impl<H: Host> Service for ClientService<H> {
     }
 
     fn notification_fast_path(&self, params: &str, wire_bytes: usize, valid: &dyn Fn()) -> bool {
-        let Ok(update) = serde_json::from_str::<BorrowedUpdate<'_>>(params) else { return false };
+        #[cfg(feature = "protocol-v2")]
+        if self.is_v2() {
+            let update = serde_json::from_str::<BorrowedUpdate<'_, v2::SessionUpdate>>(params);
+            let Ok(BorrowedUpdate { session_id, update }) = update else { return false };
+            valid();
+            self.router.update(&session_id, update.into(), wire_bytes);
+            return true;
+        }
+        let update = serde_json::from_str::<BorrowedUpdate<'_, SessionUpdate>>(params);
+        let Ok(BorrowedUpdate { session_id, update }) = update else { return false };
         valid();
-        self.router.update(&update.session_id, update.update, wire_bytes);
+        self.router.update(&session_id, update, wire_bytes);
         true
     }
 
     fn closed(&self, reason: &Closed) {
         self.exchange.closed(reason);
+        #[cfg(feature = "protocol-v2")]
+        self.router.end_accepted_turns(&Error::from(RpcError::Closed(reason.clone())));
         self.ended.store(true, SeqCst);
         self.host.closed(&self.context);
     }
@@ -316,10 +423,10 @@ impl<H: Host> Service for ClientService<H> {
 /// A [`SessionNotification`] that borrows the id of the session.
 #[derive(serde::Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct BorrowedUpdate<'a> {
+struct BorrowedUpdate<'a, U> {
     #[serde(borrow)]
     session_id: Cow<'a, str>,
-    update: SessionUpdate,
+    update: U,
 }
 
 /// The reply to one request of the agent. If it is a request to the user, the cancellation of the
@@ -327,7 +434,7 @@ struct BorrowedUpdate<'a> {
 struct HostReply {
     responder: Responder,
     admission: Option<Admission>,
-    question: Option<(Arc<SessionEntry>, AnswerCancelled)>,
+    question: Option<(Arc<SessionEntry>, QuestionKind)>,
 }
 
 /// A reservation of bytes that precedes the call of the host and lasts until the response is sent.
@@ -360,7 +467,7 @@ impl HostReply {
         let HostReply { responder, admission, question } = self;
         // Boxed, because a future that is moved into a task is copied for each layer around it.
         let work = Box::pin(work);
-        let Some((entry, cancel)) = question else {
+        let Some((entry, kind)) = question else {
             return responder.spawn_with(move |responder| async move {
                 let _permit = match admission {
                     None => None,
@@ -373,9 +480,9 @@ impl HostReply {
             });
         };
         let (cancellation, peer) = (responder.cancellation().clone(), responder.peer());
-        let number = match entry.add_question(responder, cancel) {
+        let number = match entry.add_question(responder, kind.clone()) {
             Ok(number) => number,
-            Err(responder) => return cancel(responder),
+            Err(responder) => return kind.cancel(responder),
         };
         let question = Question { entry, number };
         peer.spawn(async move {
@@ -392,7 +499,7 @@ impl HostReply {
             // If the turn was cancelled meanwhile, the cancellation has responded.
             question.entry.answer(question.number, |responder| match answer {
                 Some(answer) => responder.respond(answer),
-                None => cancel(responder),
+                None => kind.cancel(responder),
             });
         });
     }
@@ -431,7 +538,7 @@ mod tests {
             (r#"{"sessionId":"s"}"#.to_owned(), false),
         ];
         for (line, short) in lines {
-            let update = serde_json::from_str::<BorrowedUpdate<'_>>(&line);
+            let update = serde_json::from_str::<BorrowedUpdate<'_, SessionUpdate>>(&line);
             assert_eq!(update.is_ok(), short, "{line}");
             let Ok(update) = update else { continue };
             let long: SessionNotification = serde_json::from_str(&line).expect("the long way takes it too");

@@ -5,13 +5,16 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use duologue_rpc::{Error as RpcError, Queue};
+use duologue_rpc::{Error as RpcError, Queue, QueueId, RequestHandle};
+#[cfg(feature = "protocol-v2")]
+use duologue_schema::SetSessionModeResponse;
 use duologue_schema::{
-    CloseSessionRequest, ConfigOptionUpdate, Conversation, CurrentModeUpdate, LoadSessionRequest,
-    LoadSessionResponse, McpServer, Meta, NewSessionRequest, PromptRequest, Request as _,
-    ResumeSessionRequest, SessionConfigId, SessionConfigOption, SessionConfigOptionValue, SessionId,
-    SessionModeId, SessionModeState, SessionState, SessionUpdate, SetSessionConfigOptionRequest,
-    SetSessionConfigOptionResponse, SetSessionModeRequest,
+    CloseSessionRequest, CloseSessionResponse, ConfigOptionUpdate, Conversation, CurrentModeUpdate,
+    ErrorCode, LoadSessionRequest, LoadSessionResponse, McpServer, Meta, NewSessionRequest,
+    NewSessionResponse, PromptRequest, ProtocolVersion, ResumeSessionRequest, SessionConfigId,
+    SessionConfigOption, SessionConfigOptionValue, SessionId, SessionModeId, SessionModeState, SessionState,
+    SessionUpdate, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, SetSessionModeRequest,
+    SteerOutcome, VersionedRequest,
 };
 use futures::Stream;
 use tokio::sync::oneshot;
@@ -21,7 +24,7 @@ use crate::error::{Error, Result};
 use crate::open_state::RestoreTicket;
 use crate::prompt::PromptBuilder;
 use crate::request::RequestBuilder;
-use crate::router::{ReplayTicket, Router, SessionEntry, TurnRefused};
+use crate::router::{ReplayTicket, Router, SessionEntry, TurnRefused, opened};
 use crate::turn::Turn;
 use crate::turn_events::TurnEvents;
 
@@ -40,11 +43,13 @@ use crate::turn_events::TurnEvents;
 #[must_use = "call create, load or resume to open the session"]
 #[derive(Clone, Debug)]
 pub struct SessionBuilder {
-    connection: Connection,
-    cwd: PathBuf,
-    additional_directories: Vec<PathBuf>,
-    mcp_servers: Vec<McpServer>,
-    meta: Option<Meta>,
+    pub(crate) connection: Connection,
+    pub(crate) cwd: PathBuf,
+    pub(crate) additional_directories: Vec<PathBuf>,
+    pub(crate) mcp_servers: Vec<McpServer>,
+    #[cfg(feature = "unstable")]
+    pub(crate) system_prompt: Option<duologue_schema::SystemPrompt>,
+    pub(crate) meta: Option<Meta>,
 }
 
 impl SessionBuilder {
@@ -54,6 +59,8 @@ impl SessionBuilder {
             cwd,
             additional_directories: Vec::new(),
             mcp_servers: Vec::new(),
+            #[cfg(feature = "unstable")]
+            system_prompt: None,
             meta: None,
         }
     }
@@ -95,34 +102,11 @@ impl SessionBuilder {
         request.mcp_servers = self.mcp_servers;
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
-        let inner = self.connection.inner;
-        inner.router.opening();
-        let (sender, receiver) = oneshot::channel();
-        let sent = inner.peer().request_into(&request, None, {
-            let inner = Arc::downgrade(&inner);
-            move |response| {
-                // This runs on the reader, so the session is registered before later messages are read.
-                let Some(inner) = inner.upgrade() else { return };
-                let entry = inner.router.opened(response.as_ref().ok(), &folders);
-                // If the caller has gone, the session is dropped with the message, which closes it.
-                let connection = Arc::downgrade(&inner);
-                let _ = sender.send(response.map(|_| UnclaimedSession { connection, entry }));
-            }
-        });
-        let _withdraw = match sent {
-            Ok(request) => WithdrawOnDrop(request),
-            Err(error) => {
-                inner.router.opened(None, &[]);
-                return Err(error.into());
-            }
-        };
-        match inner.limited(NewSessionRequest::METHOD, receiver).await? {
-            Ok(mut unclaimed) => match unclaimed.entry.take() {
-                Some(entry) => Ok(Session { connection: inner, entry }),
-                None => Err(Error::from(RpcError::Closed(duologue_rpc::Closed::Local))),
-            },
-            Err(error) => Err(Error::from(error).with_login(inner.auth_methods())),
+        #[cfg(feature = "unstable")]
+        {
+            request.system_prompt = self.system_prompt;
         }
+        open(self.connection.inner, request, folders, std::convert::identity).await
     }
 
     /// Restores a session and replays its conversation. Returns the stream of updates at once. The outcome
@@ -140,11 +124,15 @@ impl SessionBuilder {
         request.mcp_servers = self.mcp_servers;
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
+        #[cfg(feature = "unstable")]
+        {
+            request.system_prompt = self.system_prompt;
+        }
         let (sink, queue) = inner.peer().queue();
         let stream = sink.id();
         let (entry, ticket) =
             inner.router.register_replay(&request.session_id, &folders, sink).ok_or(Error::Busy)?;
-        let sent = inner.peer().request_into(&request, Some(stream), {
+        let sent = inner.send_request(&request, Some(stream), {
             let (router, entry) = (inner.router.clone(), entry.clone());
             move |response| router.end_replay(&entry, ticket, response.map_err(Error::from))
         });
@@ -178,15 +166,15 @@ impl SessionBuilder {
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
         request.mcp_servers = self.mcp_servers;
+        #[cfg(feature = "unstable")]
+        {
+            request.system_prompt = self.system_prompt;
+        }
         let (entry, restore) = inner.router.register(&request.session_id, &folders);
         let restore = RunningRestore { router: inner.router.clone(), entry: entry.clone(), ticket: restore };
         let answer = inner.call_then(&request, move |response| {
             if let Some(response) = response {
-                restore.entry.begin_state(
-                    response.modes.as_ref(),
-                    response.config_options.as_deref(),
-                    response.meta.as_ref(),
-                );
+                restore.entry.begin_state(opened!(response));
                 restore.router.end_restore(&restore.entry, restore.ticket, true);
             }
         });
@@ -195,7 +183,9 @@ impl SessionBuilder {
     }
 
     /// Checks the request and returns the folders of the session.
-    fn check(&self) -> Result<Vec<PathBuf>> {
+    pub(crate) fn check(&self) -> Result<Vec<PathBuf>> {
+        #[cfg(feature = "unstable")]
+        self.check_system_prompt()?;
         let agent = self.connection.inner.agent();
         let folders: Vec<_> =
             std::iter::once(&self.cwd).chain(&self.additional_directories).cloned().collect();
@@ -209,10 +199,49 @@ impl SessionBuilder {
             match server {
                 McpServer::Http(_) => inner.require(agent.mcp_capabilities.http, "mcpCapabilities.http")?,
                 McpServer::Sse(_) => inner.require(agent.mcp_capabilities.sse, "mcpCapabilities.sse")?,
+                #[cfg(feature = "unstable")]
+                McpServer::Acp(_) => inner.require(agent.mcp_capabilities.acp, "mcpCapabilities.acp")?,
                 _ => {}
             }
         }
         Ok(folders)
+    }
+}
+
+/// Sends a request for a session with a new id. `as_new` returns its response as that to `session/new`.
+pub(crate) async fn open<R: VersionedRequest>(
+    inner: Arc<ConnectionInner>,
+    request: R,
+    folders: Vec<PathBuf>,
+    as_new: fn(R::Result) -> NewSessionResponse,
+) -> Result<Session> {
+    inner.router.opening();
+    let (sender, receiver) = oneshot::channel();
+    let sent = inner.send_request(&request, None, {
+        let inner = Arc::downgrade(&inner);
+        move |response| {
+            // This runs on the reader, so the session is registered before later messages are read.
+            let Some(inner) = inner.upgrade() else { return };
+            let response = response.map(as_new);
+            let entry = inner.router.opened(response.as_ref().ok(), &folders);
+            // If the caller has gone, the session is dropped with the message, which closes it.
+            let connection = Arc::downgrade(&inner);
+            let _ = sender.send(response.map(|_| UnclaimedSession { connection, entry }));
+        }
+    });
+    let _withdraw = match sent {
+        Ok(request) => WithdrawOnDrop(request),
+        Err(error) => {
+            inner.router.opened(None, &[]);
+            return Err(error.into());
+        }
+    };
+    match inner.limited(R::METHOD, receiver).await? {
+        Ok(mut unclaimed) => match unclaimed.entry.take() {
+            Some(entry) => Ok(Session { connection: inner, entry }),
+            None => Err(Error::from(RpcError::Closed(duologue_rpc::Closed::Local))),
+        },
+        Err(error) => Err(Error::from(error).with_login(inner.auth_methods())),
     }
 }
 
@@ -257,8 +286,8 @@ pub(crate) fn absolute(path: &Path) -> Result<()> {
 /// the same as without the drop.
 #[derive(Clone)]
 pub struct Session {
-    connection: Arc<ConnectionInner>,
-    entry: Arc<SessionEntry>,
+    pub(crate) connection: Arc<ConnectionInner>,
+    pub(crate) entry: Arc<SessionEntry>,
 }
 
 impl std::fmt::Debug for Session {
@@ -293,42 +322,29 @@ impl Session {
     /// # Errors
     ///
     /// [`Error::Busy`] while a turn is running, [`Error::NotSupported`] if the agent does not accept a kind
-    /// of content, [`Error::Connection`] and [`Error::AgentExited`] after the end of the connection.
+    /// of content, [`Error::EmptyPrompt`] in version 2, [`Error::Connection`] and [`Error::AgentExited`] after the end of the connection.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future starts no turn, or cancels the turn that it has started.
     pub async fn prompt(&self, prompt: impl Into<PromptBuilder>) -> Result<Turn> {
         let (blocks, meta) = prompt.into().for_agent(self.connection.agent())?;
+        if blocks.is_empty() && self.connection.version() > ProtocolVersion::V1 {
+            return Err(Error::EmptyPrompt);
+        }
         let (sink, queue) = self.connection.peer().queue();
         let stream = sink.id();
         let number = loop {
-            let changed = self.connection.turn_ended.notified();
-            match self.entry.begin(sink.clone()) {
+            let changed = self.entry.turn_ended();
+            match self.entry.begin(sink.clone(), self.connection.version()) {
                 Ok(number) => break number,
                 Err(TurnRefused::Busy) => return Err(Error::Busy),
                 Err(TurnRefused::Ending) => changed.await,
             }
         };
-        self.entry.add_prompt(&blocks);
         let mut request = PromptRequest::new(self.entry.id.clone(), blocks);
         request.meta = meta;
-        let sent = self.connection.peer().request_into(&request, Some(stream), {
-            let (connection, entry) = (Arc::downgrade(&self.connection), self.entry.clone());
-            move |answer| {
-                // This runs on the reader, so the response follows the turn's updates in the queue.
-                let answer = answer.map_err(Error::from);
-                match connection.upgrade() {
-                    Some(connection) => {
-                        let methods = connection.auth_methods();
-                        entry.end_turn(number, answer.map_err(|error| error.with_login(methods)));
-                        connection.turn_ended.notify_waiters();
-                    }
-                    None => entry.end_turn(number, answer),
-                }
-            }
-        });
-        match sent {
+        match self.send_prompt(request, stream, number) {
             Ok(_) => {
                 if self.entry.is_cancelled(number) {
                     // The turn was cancelled meanwhile, and the cancellation may precede the prompt.
@@ -339,37 +355,101 @@ impl Session {
             Err(error) => {
                 let error = Error::from(error);
                 self.entry.end_turn(number, Err(error.clone()));
-                self.connection.turn_ended.notify_waiters();
                 Err(error)
             }
         }
     }
 
-    /// Cancels the running turn, if there is one.
+    /// Adds the prompt of a turn to the conversation and sends it. The responses are delivered on the reader, so they follow
+    /// the turn's updates in the queue.
+    fn send_prompt(
+        &self,
+        request: PromptRequest,
+        stream: QueueId,
+        number: u64,
+    ) -> Result<RequestHandle, RpcError> {
+        let entry = self.entry.clone();
+        #[cfg(feature = "protocol-v2")]
+        if self.connection.version() > ProtocolVersion::V1 {
+            let request = Arc::new(request);
+            entry.expect_prompt(number, &request);
+            return self.connection.send_prompt_v2(&request, stream, entry, number);
+        }
+        entry.add_prompt(&request);
+        self.connection.peer().request_into(&request, Some(stream), move |answer| {
+            entry.end_turn(number, answer.map_err(Error::from));
+        })
+    }
+
+    /// Cancels the running turn, if there is one. In version 2 it also cancels work that the agent began itself.
     pub fn cancel(&self) {
-        if let Some(number) = self.entry.running() {
+        #[cfg(not(feature = "protocol-v2"))]
+        self.cancel_turn();
+        #[cfg(feature = "protocol-v2")]
+        if !self.cancel_turn()
+            && self.connection.version() > ProtocolVersion::V1
+            && let Some(questions) = self.entry.cancel_between_turns()
+        {
+            self.connection.send_cancel(&self.entry);
+            questions.cancel();
+        }
+    }
+
+    /// Cancels the running turn. Returns false if there is none.
+    fn cancel_turn(&self) -> bool {
+        let running = self.entry.running();
+        if let Some(number) = running {
             self.connection.cancel_turn(&self.entry, number, false);
         }
+        running.is_some()
+    }
+
+    /// Sends a message of the user for the running turn, and returns its effect. Needs an agent that advertises
+    /// `_meta.steering`, an extension that several agents have. The request tells it to start nothing if no turn runs, with
+    /// the outcome [`PromptRequired`](SteerOutcome::PromptRequired): send the message as a prompt then.
+    ///
+    /// ```no_run
+    /// use duologue_client::schema::SteerOutcome;
+    ///
+    /// # async fn run(session: duologue_client::Session) -> duologue_client::Result<()> {
+    /// match session.steer("Only the tests, please.").await? {
+    ///     SteerOutcome::PromptRequired => drop(session.prompt("Only the tests, please.").await?.outcome().await?),
+    ///     SteerOutcome::Failed => println!("The agent cannot take this now."),
+    ///     // The agent has the message. Its updates are part of the running turn, or between turns.
+    ///     _ => {}
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`] for an agent without steering or without a kind of content, and the error of the agent.
+    ///
+    /// # Cancel safety
+    ///
+    /// As [the type](Self#cancel-safety).
+    pub async fn steer(&self, message: impl Into<PromptBuilder>) -> Result<SteerOutcome> {
+        self.connection.steer(&self.entry, message.into()).await
     }
 
     /// Returns the updates that arrive while no turn runs, for example a new title or late text.
     ///
-    /// An update belongs to the [`Turn`] that runs when it arrives: from the call of [`prompt`](Self::prompt) to the response
-    /// of the agent. All other updates are in this stream, in the order of the wire. It begins with the updates that
+    /// An update belongs to the [`Turn`] that runs when it arrives: from the call of [`prompt`](Self::prompt) to the end of
+    /// the turn. All other updates are in this stream, in the order of the wire. It begins with the updates that
     /// arrived before this call. A session has one such stream: a later call ends the stream of an earlier one.
     ///
     /// A session keeps the last 256 updates and at most 1 MiB of them. If all sessions together exceed 16 MiB,
     /// the session that receives an update evicts its own oldest ones.
     #[must_use]
     pub fn updates(&self) -> Updates {
-        let (sink, queue) = self.connection.peer().queue();
-        self.entry.listen(sink);
-        Updates { queue, session: self.entry.clone() }
+        Updates::of(&self.connection, &self.entry)
     }
 
     /// Returns the current modes, options, commands, plan, usage and title. Modes and options are present from
-    /// the start. Agents send the others shortly after the session was created. Values over 1 MiB are only kept by a
-    /// client that [keeps conversations](crate::Client::keep_conversations).
+    /// the start. In version 2 the modes are one of the options, see [`modes`](Self::modes). Agents send the others
+    /// shortly after the session was created. Values over 1 MiB are only kept by a client that
+    /// [keeps conversations](crate::Client::keep_conversations).
     #[must_use]
     pub fn state(&self) -> SessionState {
         self.entry.read_state(SessionState::clone)
@@ -393,10 +473,24 @@ impl Session {
         self.entry.with_conversation(read)
     }
 
-    /// Returns the modes with the current one, if the agent has modes. Some agents have a config option for modes instead.
+    /// Returns the modes with the current one, if the agent has modes. Some agents of version 1 have a config option for
+    /// modes instead, and all of version 2, where this returns the values of the option.
     #[must_use]
     pub fn modes(&self) -> Option<SessionModeState> {
-        self.entry.read_state(|state| state.modes.clone())
+        self.entry.read_state(|state| {
+            #[cfg(feature = "protocol-v2")]
+            if let Some(option) = self.mode_option(state) {
+                return option.to_modes();
+            }
+            state.modes.clone()
+        })
+    }
+
+    /// Returns the option for modes of an agent of version 2.
+    #[cfg(feature = "protocol-v2")]
+    fn mode_option<'a>(&self, state: &'a SessionState) -> Option<&'a SessionConfigOption> {
+        let is_v2 = self.connection.version() > ProtocolVersion::V1;
+        is_v2.then(|| duologue_schema::v2::convert::mode_option(&state.config_options)).flatten()
     }
 
     /// Returns the config options with their current values.
@@ -433,18 +527,44 @@ impl Session {
     /// As [the type](Self#cancel-safety).
     pub fn set_mode(&self, mode: impl Into<SessionModeId>) -> RequestBuilder<SetSessionModeRequest> {
         let (entry, mode) = (self.entry.clone(), mode.into());
-        let check = entry.read_state(|state| match &state.modes {
-            Some(modes) => Ok(modes.check(&mode)?),
-            None => Err(Error::NotSupported { capability: "modes" }),
-        });
         let request = SetSessionModeRequest::new(self.entry.id.clone(), mode.clone());
+        let (offering, wanted) = (self.clone(), mode.clone());
+        let check = move || match offering.modes() {
+            Some(modes) => Ok(modes.check(&wanted)?),
+            None => Err(Error::NotSupported { capability: "modes" }),
+        };
+        let set_meta = |request: &mut SetSessionModeRequest, meta| request.meta = Some(meta);
+        #[cfg(feature = "protocol-v2")]
+        if self.connection.version() > ProtocolVersion::V1 {
+            let session = self.clone();
+            return RequestBuilder::sent_by(
+                &self.connection,
+                request,
+                set_meta,
+                check,
+                |_, request| async move { session.set_mode_option(request).await },
+            );
+        }
         let switched = move |response: Option<&_>| {
             if response.is_some() {
                 entry.change_state(&CurrentModeUpdate::new(mode).into());
             }
         };
-        let set_meta = |request: &mut SetSessionModeRequest, meta| request.meta = Some(meta);
         RequestBuilder::new(&self.connection, request, set_meta, check, switched)
+    }
+
+    /// Switches the mode of an agent of version 2, which has an option for modes.
+    #[cfg(feature = "protocol-v2")]
+    async fn set_mode_option(&self, request: SetSessionModeRequest) -> Result<SetSessionModeResponse> {
+        let option = self.entry.read_state(|state| self.mode_option(state).map(|option| option.id.clone()));
+        let option = option.ok_or(Error::NotSupported { capability: "modes" })?;
+        let mut set = self.set_config_option(option, request.mode_id.as_str()).unchecked();
+        if let Some(meta) = request.meta {
+            set = set.meta(meta);
+        }
+        let mut response = SetSessionModeResponse::new();
+        response.meta = set.await?.meta;
+        Ok(response)
     }
 
     /// Sets one of the [`config_options`](Self::config_options) to one of its values. The response has all options.
@@ -463,11 +583,15 @@ impl Session {
         value: impl Into<SessionConfigOptionValue>,
     ) -> RequestBuilder<SetSessionConfigOptionRequest> {
         let (entry, option, value) = (self.entry.clone(), option.into(), value.into());
-        let check = entry.read_state(|state| match &*state.config_options {
-            [] => Err(Error::NotSupported { capability: "configOptions" }),
-            options => Ok(SessionConfigOption::check(options, &option, &value)?),
-        });
-        let request = SetSessionConfigOptionRequest::new(self.entry.id.clone(), option, value);
+        let request =
+            SetSessionConfigOptionRequest::new(self.entry.id.clone(), option.clone(), value.clone());
+        let offering = entry.clone();
+        let check = move || {
+            offering.read_state(|state| match &*state.config_options {
+                [] => Err(Error::NotSupported { capability: "configOptions" }),
+                options => Ok(SessionConfigOption::check(options, &option, &value)?),
+            })
+        };
         let set = move |response: Option<&SetSessionConfigOptionResponse>| {
             if let Some(response) = response {
                 entry.change_state(&ConfigOptionUpdate::new(response.config_options.clone()).into());
@@ -478,7 +602,7 @@ impl Session {
     }
 
     /// Closes the session of the agent and cancels a running turn. Needs an agent that advertises
-    /// `sessionCapabilities.close`.
+    /// `sessionCapabilities.close`. In version 2 a session that the agent does not know counts as closed.
     ///
     /// # Errors
     ///
@@ -494,17 +618,29 @@ impl Session {
         let request = CloseSessionRequest::new(self.entry.id.clone());
         let set_meta = |request: &mut CloseSessionRequest, meta| request.meta = Some(meta);
         let session = self.clone();
-        RequestBuilder::begun_by(&self.connection, request, set_meta, check, move |connection| {
+        let send = move |connection: Arc<ConnectionInner>, request| async move {
             // The agent ends the turn as if it were cancelled, so it is cancelled here too.
-            session.cancel();
-            let (router, entry) = (connection.router.clone(), session.entry);
-            let restored = entry.restored();
-            move |response: Option<&_>| {
+            session.cancel_turn();
+            let (router, entry, restored) =
+                (connection.router.clone(), session.entry.clone(), session.entry.restored());
+            let closed = move |response: Option<&_>| {
                 if response.is_some() {
                     router.forget(&entry, restored);
                 }
+            };
+            match connection.call_then(&request, closed).await {
+                // In version 2 a session that the agent does not know counts as closed.
+                Err(Error::Response(error))
+                    if error.code == ErrorCode::RESOURCE_NOT_FOUND
+                        && connection.version() > ProtocolVersion::V1 =>
+                {
+                    connection.router.forget(&session.entry, restored);
+                    Ok(CloseSessionResponse::new())
+                }
+                closed => closed,
             }
-        })
+        };
+        RequestBuilder::sent_by(&self.connection, request, set_meta, || check, send)
     }
 
     /// Returns the connection of the session.
@@ -519,6 +655,15 @@ pub struct Updates {
     queue: Queue<SessionUpdate>,
     /// Keeps the session registered.
     session: Arc<SessionEntry>,
+}
+
+impl Updates {
+    /// Listens to the updates of a session between its turns.
+    pub(crate) fn of(connection: &ConnectionInner, session: &Arc<SessionEntry>) -> Self {
+        let (sink, queue) = connection.peer().queue();
+        session.listen(sink);
+        Updates { queue, session: session.clone() }
+    }
 }
 
 impl std::fmt::Debug for Updates {

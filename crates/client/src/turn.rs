@@ -5,21 +5,23 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use duologue_rpc::Queue;
-use duologue_schema::{Conversation, PromptResponse, SessionUpdate, StopReason};
+use duologue_schema::{Conversation, PromptResponse, SessionUpdate, SteerOutcome, StopReason};
 use futures::Stream;
 
 use crate::connection::ConnectionInner;
 use crate::error::Result;
+use crate::prompt::PromptBuilder;
 use crate::router::{PromptTurnEvent, SessionEntry};
 use crate::turn_events::TurnEvents;
 
 /// A running turn: a stream of updates that ends with the turn.
 ///
-/// The stream returns every update that the agent sent before its response. Then
-/// [`outcome`](Turn::outcome) returns the response. Dropping a turn cancels it;
+/// The stream returns every update of the agent before the end of the turn. Then
+/// [`outcome`](Turn::outcome) returns the stop reason. The end is the response of the agent in version 1, and the
+/// state `idle` in version 2. Dropping a turn cancels it;
 /// [`detach`](Turn::detach) lets it continue.
 ///
-/// Updates do not name their turn. An update that the agent sends after its response is part of the session's next turn,
+/// Updates do not name their turn. An update that the agent sends after the end is part of the session's next turn,
 /// or of [`Session::updates`](crate::Session::updates) if there is none.
 ///
 /// ```no_run
@@ -65,7 +67,7 @@ impl Turn {
     /// [`outcome`](Turn::outcome) returns them.
     ///
     /// After a stall the connection and the agent continue. Drop the turn to cancel it. The session accepts the next
-    /// prompt when the agent has responded to this one.
+    /// prompt when the agent has ended this one.
     ///
     /// # Cancel safety
     ///
@@ -103,17 +105,30 @@ impl Turn {
             conversation.apply(&update?);
         }
         let response = self.outcome().await?;
-        Ok(Reply { text: conversation.agent_text(), conversation, response })
+        Ok(Reply { text: conversation.all_agent_text(), conversation, response })
     }
 
-    /// Asks the agent to stop, and responds to its open permission requests with `cancelled`. Updates can
-    /// still arrive until the outcome. A second call has no effect.
+    /// Asks the agent to stop, and responds to its open permission requests with `cancelled`, in version 2 except those that
+    /// may belong to work in the background. Updates can still arrive until the outcome. A second call has no effect.
     /// [`Session::cancel`](crate::Session::cancel) does the same without the turn.
     ///
     /// If the agent does not end the turn within 10 seconds, the outcome is
     /// [`Error::CancelIgnored`](crate::Error::CancelIgnored).
     pub fn cancel(&self) {
         self.connection.cancel_turn(&self.entry, self.number, false);
+    }
+
+    /// Sends a message of the user for this turn, see [`Session::steer`](crate::Session::steer).
+    ///
+    /// # Errors
+    ///
+    /// As [`Session::steer`](crate::Session::steer).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future cancels the request, but the agent may have used the message already.
+    pub async fn steer(&self, message: impl Into<PromptBuilder>) -> Result<SteerOutcome> {
+        self.connection.steer(&self.entry, message.into()).await
     }
 
     /// Lets the turn continue without its stream, whose updates are discarded. Later updates are treated as

@@ -48,6 +48,11 @@ impl<T: Clone + Send + 'static> TurnEvents<T> {
                 self.outcome = Some(answer);
                 None
             }
+            // In version 2 no response is pending that would report the end of the connection.
+            Some(Err(error @ RpcError::Closed(_))) => {
+                self.outcome = Some(Err(Error::from(error)));
+                None
+            }
             Some(Err(error)) => {
                 let error = Error::from(error);
                 self.outcome = Some(Err(error.clone()));

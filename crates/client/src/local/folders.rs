@@ -111,6 +111,10 @@ impl AllowedFolders {
         self.sessions().insert(session, folders.to_owned());
     }
 
+    pub(super) fn session_ended(&self, session: &SessionKey) {
+        self.sessions().remove(session);
+    }
+
     /// Forgets the sessions of a connection.
     pub(super) fn forget(&self, connection: ConnectionId) {
         self.sessions().retain(|session, _| session.connection != connection);
@@ -126,8 +130,9 @@ impl AllowedFolders {
     fn areas(&self, of: &SessionKey) -> Result<Vec<Area>, WireError> {
         let folders = self.of(of);
         let folders = folders.ok_or_else(|| {
-            WireError::invalid_params("this session has not started")
-                .data("session/new has no response yet, or Host::session_started was not forwarded")
+            WireError::invalid_params("this session has not started, or has ended").data(
+                "session/new has no response yet, the session was closed, or Host::session_started was not forwarded",
+            )
         })?;
         let mut areas = Vec::new();
         for root in &self.roots {

@@ -1,6 +1,6 @@
 //! Access to internals for the targets in `fuzz/`. Other builds do not contain it.
 
-use crate::output_tail::OutputTail;
+use duologue_schema::OutputTail;
 
 /// Returns the tail that is kept of `pieces`, and true if some output was dropped.
 pub fn tail<'a>(pieces: impl IntoIterator<Item = &'a [u8]>, limit: usize) -> (String, bool) {

@@ -86,7 +86,8 @@ use terminals::TerminalTable;
 /// in a folder of the session (its `cwd` and additional directories). Neither `..` nor links lead outside, even
 /// if another process replaces them meanwhile. Links that end inside are followed. The target of a hard link or
 /// a mount inside a root counts as inside. Requests before the response to `session/new` are rejected. A host
-/// that wraps this one has to forward [`session_started`](Host::session_started), or all requests are rejected.
+/// that wraps this one has to forward [`session_started`](Host::session_started), or all requests are rejected, and
+/// [`session_ended`](Host::session_ended), which ends the access to the folders of that session and its terminals.
 ///
 /// A root is opened when the host is created, or by the first request after the root appears. If a root is
 /// deleted and created again, a new host is needed.
@@ -110,7 +111,7 @@ use terminals::TerminalTable;
 /// A `command` with arguments is run unchanged. A `command` without arguments is a command line for `/bin/sh` if it
 /// contains spaces or characters of the shell and is not a file, because many agents send such lines.
 ///
-/// Terminals that the agent does not release end with the connection.
+/// Terminals that the agent does not release end when their session is closed or deleted, and with the connection.
 #[must_use = "pass the host to Client::new"]
 #[derive(Debug)]
 pub struct LocalHost {
@@ -197,6 +198,23 @@ impl LocalHost {
         self
     }
 
+    /// Returns the last whole characters of a terminal's output in at most `bytes` bytes, for an editor that shows a part of
+    /// it. It copies no more than that. `truncated` is true if there was output before.
+    ///
+    /// # Errors
+    ///
+    /// As `terminal/output`: for an unknown terminal, and without terminals.
+    pub fn terminal_output_end(
+        &self,
+        context: &HostContext,
+        request: &TerminalOutputRequest,
+        bytes: usize,
+    ) -> HostResult<TerminalOutputResponse> {
+        let terminals = self.terminals::<TerminalOutputRequest>()?;
+        let terminal = terminals.get(&SessionKey::of(context, &request.session_id), &request.terminal_id)?;
+        Ok(terminal.so_far(bytes))
+    }
+
     fn terminals<R: Request>(&self) -> HostResult<&TerminalTable> {
         self.terminals.as_ref().ok_or_else(|| WireError::method_not_found(R::METHOD))
     }
@@ -210,6 +228,14 @@ impl Host for LocalHost {
 
     fn session_started(&self, context: &HostContext, session: &SessionId, folders: &[PathBuf]) {
         self.folders.session_started(SessionKey::of(context, session), folders);
+    }
+
+    fn session_ended(&self, context: &HostContext, session: &SessionId) {
+        let session = SessionKey::of(context, session);
+        self.folders.session_ended(&session);
+        if let Some(terminals) = &self.terminals {
+            terminals.close_session(&session);
+        }
     }
 
     async fn request_permission(
@@ -280,10 +306,11 @@ impl Host for LocalHost {
         let output_limit = request.output_byte_limit;
         let program = program::start(request, cwd.await?, place.clone()).await?;
         let terminal = terminals.open(session.clone(), output_limit, place, program);
-        // The connection may have ended before the terminal was registered. Its end removes the session first.
+        // The session or the connection may have ended before the terminal was registered. Both ends remove the session
+        // first.
         if self.folders.of(&session).is_none() {
             terminals.take(&session, &terminal)?.kill().await;
-            return Err(WireError::internal("the connection has ended"));
+            return Err(WireError::internal("the session has ended"));
         }
         Ok(CreateTerminalResponse::new(terminal))
     }
@@ -293,8 +320,7 @@ impl Host for LocalHost {
         context: &HostContext,
         request: TerminalOutputRequest,
     ) -> HostResult<TerminalOutputResponse> {
-        let terminals = self.terminals::<TerminalOutputRequest>()?;
-        Ok(terminals.get(&SessionKey::of(context, &request.session_id), &request.terminal_id)?.so_far())
+        self.terminal_output_end(context, &request, usize::MAX)
     }
 
     async fn wait_for_terminal_exit(

@@ -7,6 +7,8 @@ use std::pin::Pin;
 use std::sync::Mutex;
 
 use duologue_rpc::Lock;
+#[cfg(feature = "protocol-v2")]
+use duologue_schema::v2::{DiffChange, DiffOperation};
 use duologue_schema::{
     PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
     ToolCallContent, ToolCallUpdate, ToolKind, path_fault,
@@ -46,7 +48,7 @@ const LINKS: u32 = 40;
 /// Folders are absolute paths. A file is in a folder by its name and by the current target of its links. An
 /// allow rule needs both, a deny rule needs one of them. The location of a relative path is unknown, so no
 /// allow rule and every deny rule covers it. The same applies to paths of a call beyond the first
-/// [`QUESTION_PATHS`].
+/// [`QUESTION_PATHS`], and to a change of version 2 whose files cannot be read.
 ///
 /// ```
 /// use duologue_client::Permissions;
@@ -253,6 +255,9 @@ impl Permissions {
         }
         files.sort();
         files.dedup();
+        if changes_unknown_files(call) {
+            unknown.get_or_insert_with(|| File::Somewhere(PathBuf::new()));
+        }
         let is_complete = unknown.is_none();
         files.extend(unknown);
         let (rules, kind) = (self.rules.clone(), call.kind.clone());
@@ -309,11 +314,30 @@ impl Subject {
 /// Returns the paths of a tool call.
 fn paths(call: &ToolCallUpdate) -> impl Iterator<Item = &Path> {
     let locations = call.locations.iter().flatten().map(|location| location.path.as_path());
-    let changes = call.content.iter().flatten().filter_map(|content| match content {
-        ToolCallContent::Diff(diff) => Some(diff.path.as_path()),
-        _ => None,
+    let changes = call.content.iter().flatten().flat_map(|content| match content {
+        ToolCallContent::Diff(diff) => vec![diff.path.as_path()],
+        #[cfg(feature = "protocol-v2")]
+        ToolCallContent::Changes(diff) => diff.paths().map(PathBuf::as_path).collect(),
+        _ => Vec::new(),
     });
     locations.chain(changes)
+}
+
+/// Returns true if a change of the tool call names no file that this program can read.
+fn changes_unknown_files(call: &ToolCallUpdate) -> bool {
+    #[cfg(feature = "protocol-v2")]
+    return call.content.iter().flatten().any(|content| match content {
+        ToolCallContent::Changes(diff) => {
+            let is_unknown = |change: &DiffChange| matches!(change.operation, DiffOperation::Unknown(_));
+            diff.changes.is_empty() || diff.changes.iter().any(is_unknown)
+        }
+        _ => false,
+    });
+    #[cfg(not(feature = "protocol-v2"))]
+    {
+        let _ = call;
+        false
+    }
 }
 
 impl File {

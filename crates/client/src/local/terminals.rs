@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use duologue_rpc::Lock;
-use duologue_schema::{Error as WireError, TerminalExitStatus, TerminalId, TerminalOutputResponse};
+use duologue_schema::{
+    Error as WireError, OutputTail, TerminalExitStatus, TerminalId, TerminalOutputResponse,
+};
 use tokio::io::AsyncReadExt;
 use tokio::sync::{Notify, watch};
 
@@ -15,8 +17,8 @@ use super::program::Program;
 use super::system;
 use crate::context::ConnectionId;
 use crate::host::HostResult;
+use crate::last_output::{LAST_OUTPUT, LAST_ROUNDS};
 use crate::limits::{MOST_TERMINAL_OUTPUT, REAP, TERMINAL_OUTPUT, TERMINALS, TERMINALS_TOGETHER};
-use crate::output_tail::{LAST_OUTPUT, LAST_ROUNDS, OutputTail};
 
 /// The terminals of a host. Dropping the table kills their programs.
 #[derive(Debug)]
@@ -129,6 +131,11 @@ impl TerminalTable {
         self.kill_where(|terminal| terminal.session.connection == connection);
     }
 
+    /// Kills the programs of a session.
+    pub(super) fn close_session(&self, session: &SessionKey) {
+        self.kill_where(|terminal| terminal.session == *session);
+    }
+
     /// Removes terminals and kills their programs.
     fn kill_where(&self, is_killed: impl Fn(&LocalTerminal) -> bool) {
         self.table().retain(|_, terminal| {
@@ -172,11 +179,11 @@ impl LocalTerminal {
         self.output.lock_unpoisoned()
     }
 
-    /// Returns the output so far, and the exit status if the program has exited.
-    pub(super) fn so_far(&self) -> TerminalOutputResponse {
+    /// Returns the last `bytes` of the output so far, and the exit status if the program has exited.
+    pub(super) fn so_far(&self, bytes: usize) -> TerminalOutputResponse {
         // In this order, the output of an exited program is complete.
         let exit = self.exit.borrow().clone();
-        let (text, truncated) = self.output().text();
+        let (text, truncated) = self.output().end(bytes);
         let mut response = TerminalOutputResponse::new(text, truncated);
         response.exit_status = exit;
         response

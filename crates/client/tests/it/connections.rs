@@ -133,6 +133,10 @@ async fn logins_are_named_and_sent_by_their_kind() {
         let replay = agent.load_session("s", "/tmp").expect("sent");
         let (loaded, ()) = tokio::join!(replay.outcome(), refuse(&mut script, "session/load"));
         assert_eq!(named(loaded.expect_err("refused")), 2);
+        let session = open(&agent, &mut script, "s").await;
+        let mut turn = session.prompt("go").await.expect("a turn");
+        let (ended, ()) = tokio::join!(turn.outcome(), refuse(&mut script, "session/prompt"));
+        assert_eq!(named(ended.expect_err("refused")), 2);
         let (out, ()) = tokio::join!(agent.logout(), refuse(&mut script, "logout"));
         assert_eq!(named(out.expect_err("refused")), 2);
     })
@@ -279,6 +283,10 @@ impl Host for Log {
         self.add(format!("{session} {folders:?}"));
     }
 
+    fn session_ended(&self, _: &HostContext, session: &SessionId) {
+        self.add(format!("{session} ended"));
+    }
+
     fn closed(&self, _: &HostContext) {
         self.add("closed".to_owned());
     }
@@ -288,12 +296,12 @@ impl Host for Log {
 async fn a_host_is_notified_of_each_session_and_of_the_end() {
     in_time(async {
         let log = Log::default();
-        let sessions = json!({"resume": {}, "additionalDirectories": {}});
+        let sessions = json!({"resume": {}, "close": {}, "delete": {}, "additionalDirectories": {}});
         let capabilities = json!({"loadSession": true, "sessionCapabilities": sessions});
         let (agent, mut script) = client_of(Wire::Memory, Client::new(log.clone()), capabilities).await;
         let builder = agent.session_in("/tmp").additional_directory("/more");
         let (made, ()) = tokio::join!(builder.create(), script.accept_session("new"));
-        made.expect("a session");
+        let _made = made.expect("a session");
         assert_eq!(log.take(), [r#"new ["/tmp", "/more"]"#]);
         let replay = agent.load_session("loaded", "/l").expect("sent");
         assert_eq!(log.take(), [r#"loaded ["/l"]"#], "before the request is sent");
@@ -304,8 +312,32 @@ async fn a_host_is_notified_of_each_session_and_of_the_end() {
             let request = script.expect("session/resume").await;
             script.respond(&request, json!({})).await;
         });
-        resumed.expect("a session");
+        let resumed = resumed.expect("a session");
         assert_eq!(log.take(), [r#"resumed ["/r"]"#]);
+        // A refused load gives the session its folders back, and ends one that was not open.
+        for (id, events) in [
+            ("resumed", [r#"resumed ["/other"]"#, r#"resumed ["/r"]"#]),
+            ("closed", [r#"closed ["/other"]"#, "closed ended"]),
+        ] {
+            let replay = agent.load_session(id, "/other").expect("sent");
+            let request = script.expect("session/load").await;
+            let error = json!({"code": -32603, "message": "no"});
+            script.send(json!({"jsonrpc": "2.0", "id": request["id"], "error": error})).await;
+            replay.outcome().await.expect_err("refused");
+            assert_eq!(log.take(), events);
+        }
+        let (closed, ()) = tokio::join!(resumed.close(), async {
+            let request = script.expect("session/close").await;
+            script.respond(&request, json!({})).await;
+        });
+        closed.expect("closed");
+        assert_eq!(log.take(), ["resumed ended"]);
+        let (deleted, ()) = tokio::join!(agent.delete_session("new"), async {
+            let request = script.expect("session/delete").await;
+            script.respond(&request, json!({})).await;
+        });
+        deleted.expect("deleted");
+        assert_eq!(log.take(), ["new ended"]);
         script.close().await;
         agent.closed().await;
         settle().await;

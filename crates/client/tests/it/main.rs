@@ -1,6 +1,8 @@
 //! Tests of a client whose agent is scripted, and of `LocalHost`.
 
 mod advertise;
+#[cfg(feature = "unstable")]
+mod children;
 mod conformance;
 mod connections;
 mod context;
@@ -11,4 +13,9 @@ mod loads;
 mod local_host;
 mod process;
 mod requests;
+mod steering;
+#[cfg(feature = "unstable")]
+mod unstable;
 mod user;
+#[cfg(feature = "protocol-v2")]
+mod v2;

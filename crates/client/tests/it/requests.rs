@@ -104,6 +104,29 @@ async fn a_mode_or_option_that_is_not_offered_is_not_sent() {
     .await;
 }
 
+/// A builder may wait while the agent changes its offer.
+#[tokio::test]
+async fn a_request_is_checked_when_it_is_awaited() {
+    in_time(async {
+        let (_connection, mut script, session) = session(state()).await;
+        let (early, refused) =
+            (session.set_config_option("later", true), session.set_config_option("model", "large"));
+        let option = json!({"id": "later", "name": "Later", "type": "boolean", "currentValue": false});
+        let update = json!({"sessionUpdate": "config_option_update", "configOptions": [option]});
+        script.notify("session/update", json!({"sessionId": "s", "update": update})).await;
+        script.probe().await;
+        let (set, ()) = tokio::join!(early, async {
+            let request = script.expect("session/set_config_option").await;
+            assert_eq!(request["params"]["configId"], "later");
+            script.respond(&request, json!({"configOptions": [option]})).await;
+        });
+        set.expect("set");
+        let error = refused.await.expect_err("refused").to_string();
+        assert_eq!(error, "the session has no config option model; it has later");
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn an_agent_without_modes_is_asked_for_none() {
     in_time(async {

@@ -98,7 +98,7 @@ impl Agent {
     }
 
     pub(crate) async fn with<H: Host>(client: Client<H>, cwd: impl Into<PathBuf>) -> Self {
-        let sessions = json!({"additionalDirectories": {}, "resume": {}});
+        let sessions = json!({"additionalDirectories": {}, "resume": {}, "close": {}});
         let capabilities = json!({"sessionCapabilities": sessions});
         let (connection, script) = client_of(Wire::Memory, client, capabilities).await;
         let mut agent = Agent { script, connection, sessions: Vec::new() };
@@ -115,6 +115,16 @@ impl Agent {
         let id = format!("s{}", self.sessions.len());
         let (session, ()) = tokio::join!(session.create(), self.script.accept_session(&id));
         self.sessions.push(session.expect("a session"));
+    }
+
+    /// Closes the newest session.
+    pub(crate) async fn close(&mut self) {
+        let session = self.sessions.pop().expect("a session");
+        let (closed, ()) = tokio::join!(session.close(), async {
+            let request = self.script.expect("session/close").await;
+            self.script.respond(&request, json!({})).await;
+        });
+        closed.expect("closed");
     }
 
     /// Asks in a session; an error is its code and message.

@@ -80,6 +80,28 @@ async fn a_resumed_session_has_the_folders_it_is_resumed_with() {
     .await;
 }
 
+/// While a session is created, requests of unknown sessions reach the host.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_closed_session_may_use_nothing() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host(), desk.root()).await;
+        agent.open(desk.root(), &[]).await;
+        agent.close().await;
+        let connection = agent.connection.clone();
+        let opening = tokio::spawn(async move { connection.new_session("/").await });
+        let request = agent.script.expect("session/new").await;
+        let path = json!({"path": desk.at("file.txt")});
+        let read = agent.ask_in("s1", "fs/read_text_file", path).await;
+        read.expect_err("refused").says(INVALID, "or has ended");
+        // The other session goes on.
+        assert_eq!(agent.read(desk.at("file.txt")).await.as_deref(), Ok("inside"));
+        agent.script.respond(&request, json!({"sessionId": "s2"})).await;
+        opening.await.expect("no panic").expect("a session");
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_session_without_an_answer_may_use_nothing() {
     in_time(async {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use duologue_client::Host;
-use duologue_client::schema::CreateTerminalRequest;
+use duologue_client::schema::{CreateTerminalRequest, TerminalOutputRequest};
 use serde_json::{Value, json};
 
 use super::desk::{Agent, Desk, INTERNAL, INVALID, NOT_FOUND, Refused};
@@ -275,6 +275,61 @@ async fn programs_end_with_the_connection() {
             }
             let late = host.create_terminal(&context, CreateTerminalRequest::new("s0", "true")).await;
             assert!(late.is_err(), "a program without a connection");
+        }
+    })
+    .await;
+}
+
+/// The agent can no longer release them.
+#[tokio::test(flavor = "multi_thread")]
+async fn programs_end_with_their_session() {
+    in_time(async {
+        let desk = Desk::new();
+        let mut agent = Agent::of(desk.host().max_terminals(2), desk.root()).await;
+        let (kept, _) = family(&mut agent).await;
+        for _ in 0..3 {
+            agent.open(desk.root(), &[]).await;
+            let params = json!({"command": "echo $$ >pid; exec sleep 600"});
+            agent.ask_in("s1", "terminal/create", params).await.expect("there is room");
+            while !std::fs::read_to_string(desk.at("pid")).is_ok_and(|pid| pid.ends_with('\n')) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+            agent.close().await;
+            gone(&desk.get("pid")).await;
+            std::fs::remove_file(desk.at("pid")).expect("removed");
+        }
+        assert!(agent.output(&kept).await["exitStatus"].is_null());
+    })
+    .await;
+}
+
+/// An editor shows the end of an output without a copy of all of it.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_editor_reads_the_end_of_an_output() {
+    in_time(async {
+        let desk = Desk::new();
+        let host = Arc::new(desk.host());
+        let mut agent = Agent::of(host.clone(), desk.root()).await;
+        let terminal = agent.sh("printf 'one é'; exit 3").await;
+        agent.exit(&terminal).await;
+        let id = terminal["terminalId"].as_str().expect("an id");
+        let context = agent.connection.host_context();
+        for (bytes, end, truncated) in [
+            (0, "", true),
+            (1, "", true),
+            (2, "é", true),
+            (5, "ne é", true),
+            (6, "one é", false),
+            (usize::MAX, "one é", false),
+        ] {
+            let request = TerminalOutputRequest::new("s0", id);
+            let output = host.terminal_output_end(context, &request, bytes).expect("output");
+            assert_eq!((output.output.as_str(), output.truncated), (end, truncated), "{bytes}");
+            assert_eq!(output.exit_status.and_then(|exit| exit.exit_code), Some(3));
+        }
+        for unknown in [TerminalOutputRequest::new("s0", "none"), TerminalOutputRequest::new("s1", id)] {
+            let error = host.terminal_output_end(context, &unknown, 9).expect_err("refused");
+            assert!(error.message.contains("no such terminal"), "{error}");
         }
     })
     .await;
