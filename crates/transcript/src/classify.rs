@@ -6,9 +6,11 @@ use std::time::Duration;
 
 use duologue_rpc::{Malformed, ResponseOutcome, RpcMessage};
 use duologue_schema::{
-    CancelRequestNotification, NewSessionRequest, Notification as _, Request as _, RequestId, SessionId,
+    CancelRequestNotification, InitializeRequest, NewSessionRequest, Notification as _, PromptRequest,
+    ProtocolVersion, Request as _, RequestId, SessionId, SessionNotification,
 };
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
 use crate::format::{Record, RecordedLine, Side};
@@ -30,6 +32,8 @@ pub struct TranscriptEntry<'a> {
     /// The entry of the request that a `$/cancel_request` cancels: the last one of the same side with that id.
     /// The request may already have been answered.
     pub withdraws: Option<usize>,
+    /// The version of the connection: that of the last response to `initialize`, or 1 before the first one.
+    pub protocol: ProtocolVersion,
     /// The parsed content of the line.
     pub parsed: ParsedLine<'a>,
 }
@@ -48,6 +52,28 @@ impl TranscriptEntry<'_> {
             ParsedLine::Request { method, .. } | ParsedLine::Notification { method, .. } => Some(method),
             ParsedLine::Response { method, .. } => method.as_deref(),
             ParsedLine::Noise(_) | ParsedLine::Blank => None,
+        }
+    }
+
+    /// Returns true if the connection has version 2.
+    #[must_use]
+    pub fn is_v2(&self) -> bool {
+        self.protocol == ProtocolVersion::V2
+    }
+
+    /// Returns true for the line with which the work on a prompt ends: the response to `session/prompt`, or in
+    /// version 2 the state `idle`.
+    #[must_use]
+    pub fn ends_turn(&self) -> bool {
+        match &self.parsed {
+            ParsedLine::Notification { method, params } => {
+                self.is_v2() && self.from() == Side::Agent && is_idle(method, *params)
+            }
+            ParsedLine::Response { outcome, .. } => {
+                let accepts = self.is_v2() && matches!(outcome, ResponseOutcome::Result(_));
+                self.method() == Some(PromptRequest::METHOD) && !accepts
+            }
+            _ => false,
         }
     }
 
@@ -105,6 +131,7 @@ pub fn entries(records: &[Record]) -> Vec<TranscriptEntry<'_>> {
     let mut entries: Vec<TranscriptEntry<'_>> = Vec::new();
     // The last request by sender and id. An id may be used again once its request is answered.
     let mut requests: HashMap<(Side, String), usize> = HashMap::new();
+    let mut protocol = ProtocolVersion::V1;
     for (record, line) in records.iter().enumerate().filter_map(|(at, record)| Some((at, record.line()?))) {
         let place = entries.len();
         let mut withdraws = None;
@@ -137,13 +164,18 @@ pub fn entries(records: &[Record]) -> Vec<TranscriptEntry<'_>> {
                         *answer = Some(place);
                     }
                 }
+                if let (Some(InitializeRequest::METHOD), ResponseOutcome::Result(result)) =
+                    (method.as_deref(), &outcome)
+                {
+                    protocol = version_of(result).unwrap_or(protocol);
+                }
                 (session, ParsedLine::Response { id, method, request, outcome })
             }
             // A kind of message that this version of the peer does not know.
             Some(Ok(_)) => (None, ParsedLine::Blank),
         };
         let at = records.get(record).map(|record| record.at).unwrap_or_default();
-        entries.push(TranscriptEntry { record, at, line, session, withdraws, parsed });
+        entries.push(TranscriptEntry { record, at, line, session, withdraws, protocol, parsed });
     }
     // The session that a request creates is known only from its response.
     for place in 0..entries.len() {
@@ -162,6 +194,40 @@ const FORK: &str = "session/fork";
 /// Returns true for the methods whose response names the session that they create.
 pub(crate) fn creates_session(method: &str) -> bool {
     method == NewSessionRequest::METHOD || method == FORK
+}
+
+/// Returns the version that a response to `initialize` chooses. Some agents of version 1 repeat any version; version 2
+/// requires `info`.
+fn version_of(result: &RawValue) -> Option<ProtocolVersion> {
+    #[derive(Deserialize)]
+    #[serde(rename_all = "camelCase")]
+    struct Chosen {
+        protocol_version: ProtocolVersion,
+        info: Option<IgnoredAny>,
+    }
+    let chosen: Chosen = serde_json::from_str(result.get()).ok()?;
+    let is_v1 = chosen.protocol_version == ProtocolVersion::V2 && chosen.info.is_none();
+    Some(if is_v1 { ProtocolVersion::V1 } else { chosen.protocol_version })
+}
+
+/// Returns true for a `session/update` with the state `idle`.
+pub(crate) fn is_idle(method: &str, params: Option<&RawValue>) -> bool {
+    #[derive(Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow)]
+        update: Update<'a>,
+    }
+    #[derive(Deserialize)]
+    struct Update<'a> {
+        #[serde(borrow, rename = "sessionUpdate")]
+        kind: Cow<'a, str>,
+        #[serde(borrow)]
+        state: Cow<'a, str>,
+    }
+    method == SessionNotification::METHOD
+        && params
+            .and_then(|params| serde_json::from_str::<Params<'_>>(params.get()).ok())
+            .is_some_and(|Params { update }| update.kind == "state_update" && update.state == "idle")
 }
 
 /// Returns the session that params or a result name.

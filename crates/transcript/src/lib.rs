@@ -15,6 +15,8 @@ mod ignored_paths;
 mod import;
 mod line_reader;
 mod path_index;
+#[doc(hidden)]
+pub mod private_file;
 mod reader;
 mod record;
 mod redact;
@@ -22,6 +24,7 @@ mod render;
 mod replay;
 #[cfg(test)]
 mod steps;
+mod terminal_text;
 mod transcript;
 
 #[doc(hidden)]
@@ -37,8 +40,8 @@ pub use import::Importer;
 #[doc(hidden)]
 pub use insta;
 pub use reader::Reader;
-pub use record::{Recorder, RecorderBuilder, forward, forward_stderr, proxy};
-pub use redact::{Redaction, Redactor, Secrets};
+pub use record::{Recorder, RecorderBuilder, StderrWriter, forward, forward_stderr, proxy};
+pub use redact::{Redaction, Redactor, Secrets, StreamSecrets};
 #[cfg(feature = "insta")]
 pub use render::Snapshot;
 #[doc(hidden)]

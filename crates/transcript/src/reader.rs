@@ -80,3 +80,62 @@ impl<R: BufRead> Iterator for Reader<R> {
         self.lines.next(Record::read).transpose()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first_error(text: &str) -> Option<Error> {
+        Reader::new(text.as_bytes()).err()
+    }
+
+    #[test]
+    fn the_header_has_a_known_format_and_version() {
+        let header = |format: &str, version: u32| {
+            let mut header = serde_json::to_value(Header::new("test")).unwrap();
+            (header["format"], header["version"]) = (format.into(), version.into());
+            header.to_string()
+        };
+        assert!(first_error(&header(FORMAT, VERSION)).is_none());
+        assert!(first_error(&format!("\n\u{feff}{}\n", header(FORMAT, VERSION))).is_none());
+        let error = first_error(&header(FORMAT, VERSION + 1));
+        assert!(
+            matches!(error, Some(Error::Version { found, known: VERSION }) if found == VERSION + 1),
+            "{error:?}"
+        );
+        // A later version of the format may have another header.
+        let later = format!(r#"{{"format":"{FORMAT}","version":{}}}"#, VERSION + 1);
+        assert!(matches!(first_error(&later), Some(Error::Version { .. })));
+        for other in
+            [header("other", VERSION), header("other", VERSION + 1), "{}".into(), "x".into(), String::new()]
+        {
+            assert!(matches!(first_error(&other), Some(Error::NoHeader { .. })), "{other}");
+        }
+    }
+
+    /// Only a last record without its line end may be incomplete.
+    #[test]
+    fn a_blank_line_is_skipped_and_an_incomplete_last_one_is_cut() {
+        let header = serde_json::to_string(&Header::new("test")).unwrap();
+        let mut record = Vec::new();
+        let event = crate::format::RecordEvent::Stderr("text".into());
+        Record::new(std::time::Duration::ZERO, event).write(&mut record);
+        let record = String::from_utf8(record).unwrap();
+        let incomplete = record.get(..10).unwrap();
+        for (end, records, is_cut) in [
+            (record.clone(), 1, false),
+            (format!("\n  \n{record}\n{record}"), 2, false),
+            (record.trim_end().to_owned(), 1, false),
+            (format!("{record}{incomplete}"), 1, true),
+            (format!("\u{feff}{record}"), 1, false),
+        ] {
+            let text = format!("{header}\n{end}");
+            let mut reader = Reader::new(text.as_bytes()).unwrap();
+            let found = reader.by_ref().filter(Result::is_ok).count();
+            assert_eq!((found, reader.is_cut()), (records, is_cut), "{end:?}");
+        }
+        let text = format!("{header}\n{incomplete}\n{record}");
+        let results: Vec<_> = Reader::new(text.as_bytes()).unwrap().map(|record| record.is_ok()).collect();
+        assert_eq!(results, [false, true]);
+    }
+}

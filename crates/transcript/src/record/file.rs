@@ -1,5 +1,5 @@
 //! The file of a recording. It is private to its owner, and appending never joins a record to one that a
-//! crash cut short. Code that depends on the operating system is in this file.
+//! crash cut short.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufReader, ErrorKind};
@@ -12,6 +12,7 @@ use duologue_rpc::Lock;
 use crate::error::{Error, Result};
 use crate::format::{Header, Record};
 use crate::line_reader::LineReader;
+use crate::private_file::{close_to_others, locked, no_links, private};
 use crate::reader::Reader;
 use crate::transcript::Transcript;
 
@@ -179,24 +180,6 @@ fn record(line: &[u8]) -> Option<Record> {
     std::str::from_utf8(line).ok().and_then(|text| Record::read(text).ok())
 }
 
-/// Returns options that create a file for its owner only, since it contains prompts, files and keys.
-fn private() -> OpenOptions {
-    let mut options = OpenOptions::new();
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    options
-}
-
-/// Rejects symbolic links: one in a shared folder could lead a recording to another file.
-fn no_links(options: &mut OpenOptions) -> &mut OpenOptions {
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::custom_flags(
-        options,
-        rustix::fs::OFlags::NOFOLLOW.bits().cast_signed(),
-    );
-    options
-}
-
 /// Opens a pipe or a device. A pipe without a reader is an error, since opening it would wait for one.
 fn open_device(path: &Path) -> io::Result<File> {
     #[cfg(unix)]
@@ -217,43 +200,4 @@ fn open_device(path: &Path) -> io::Result<File> {
     }
     #[cfg(not(unix))]
     OpenOptions::new().write(true).open(path)
-}
-
-/// Makes a file private that was readable by others before prompts were recorded.
-fn close_to_others(file: &File) -> io::Result<()> {
-    #[cfg(unix)]
-    file.set_permissions(std::os::unix::fs::PermissionsExt::from_mode(0o600))?;
-    #[cfg(not(unix))]
-    let _ = file;
-    Ok(())
-}
-
-/// Locks a file. Two writers would mix their records, and one of a replaced file would write to a file that
-/// has no name any more.
-fn locked(file: File, path: &Path) -> io::Result<File> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt as _;
-        let busy = || io::Error::new(ErrorKind::ResourceBusy, "another recorder is writing it");
-        let taken = || {
-            let lock = rustix::fs::flock(&file, rustix::fs::FlockOperation::NonBlockingLockExclusive);
-            lock == Err(rustix::io::Errno::WOULDBLOCK)
-        };
-        // A program that is just being started holds our lock between fork and exec.
-        let mut patience = 20;
-        while taken() {
-            if patience == 0 {
-                return Err(busy());
-            }
-            patience -= 1;
-            std::thread::sleep(Duration::from_millis(10));
-        }
-        let (ours, there) = (file.metadata()?, fs::symlink_metadata(path));
-        if !there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
-            return Err(busy());
-        }
-    }
-    #[cfg(not(unix))]
-    let _ = path;
-    Ok(file)
 }

@@ -52,15 +52,13 @@ impl LineSplitter {
         rest.len() < bytes.len()
     }
 
-    /// Ends the stream: the rest is a line without an end.
+    /// Ends the stream: the rest is a line without an end. Call it once.
     pub(super) fn end(&mut self, mut seen: impl FnMut(SplitLine<'_>)) {
         match self.skipped {
             0 if self.partial.is_empty() => {}
             0 => seen(SplitLine::Line(&self.partial, LineEnd::None)),
             skipped => seen(SplitLine::TooLong(skipped)),
         }
-        self.partial.clear();
-        self.skipped = 0;
     }
 
     fn keep(&mut self, bytes: &[u8]) {

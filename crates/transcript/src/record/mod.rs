@@ -9,5 +9,5 @@ mod tap;
 mod target;
 mod writer;
 
-pub use proxy::{forward, forward_stderr, proxy};
+pub use proxy::{StderrWriter, forward, forward_stderr, proxy};
 pub use recorder::{Recorder, RecorderBuilder};

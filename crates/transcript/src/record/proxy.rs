@@ -95,6 +95,49 @@ pub async fn forward_stderr(
     Forwarder::new(recorder, None).run(from, to).await
 }
 
+/// Records what is written to it as the agent's stderr; see [`Recorder::stderr_writer`].
+#[derive(Debug)]
+pub struct StderrWriter {
+    recorder: Recorder,
+    lines: LineSplitter,
+}
+
+impl StderrWriter {
+    pub(super) fn new(recorder: Recorder) -> Self {
+        StderrWriter { recorder, lines: line_splitter() }
+    }
+}
+
+/// Records a line. A line of a full queue is counted instead, since nothing can wait here.
+fn record_now(recorder: &Recorder, piece: SplitLine<'_>) {
+    match piece {
+        SplitLine::Line(line, _) => recorder.stderr(line),
+        SplitLine::TooLong(_) => record(recorder, None, &piece),
+    }
+}
+
+impl io::Write for StderrWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.lines.feed(bytes, |piece| record_now(&self.recorder, piece));
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Drop for StderrWriter {
+    fn drop(&mut self) {
+        self.lines.end(|piece| record_now(&self.recorder, piece));
+    }
+}
+
+/// Returns a splitter for lines as long as those of the protocol. The carriage return does not count.
+fn line_splitter() -> LineSplitter {
+    LineSplitter::new(Limits::default().frame_bytes + 1)
+}
+
 /// One direction of a proxy.
 struct Forwarder<'a> {
     recorder: &'a Recorder,
@@ -115,9 +158,7 @@ impl Drop for Forwarder<'_> {
 
 impl<'a> Forwarder<'a> {
     fn new(recorder: &'a Recorder, side: Option<Side>) -> Self {
-        // The carriage return does not count.
-        let lines = LineSplitter::new(Limits::default().frame_bytes + 1);
-        Forwarder { recorder, lines, side, ended: false }
+        Forwarder { recorder, lines: line_splitter(), side, ended: false }
     }
 
     async fn run(
@@ -176,5 +217,22 @@ fn record(recorder: &Recorder, side: Option<Side>, piece: &SplitLine<'_>) {
         }
         (SplitLine::Line(bytes, _), None) => recorder.push(QueuedEvent::Stderr, bytes),
         (SplitLine::TooLong(bytes), _) => recorder.push(QueuedEvent::Dropped { lines: 1, bytes }, &[]),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A carriage return before the end does not count.
+    #[test]
+    fn a_line_is_as_long_as_a_message_may_be() {
+        let longest = Limits::default().frame_bytes;
+        for (length, is_line) in [(longest, true), (longest + 1, false)] {
+            let line = [vec![b'x'; length].as_slice(), b"\r\n"].concat();
+            let mut found = Vec::new();
+            line_splitter().feed(&line, |piece| found.push(matches!(piece, SplitLine::Line(..))));
+            assert_eq!(found, [is_line], "{length}");
+        }
     }
 }

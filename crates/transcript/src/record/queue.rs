@@ -398,9 +398,147 @@ mod tests {
         assert!(matches!(queue.next(&mut batch), WriterTask::Leave));
     }
 
+    /// A queue is full at its limit. A lossy queue is never full, but drops lines above it.
+    #[test]
+    fn the_limit_of_a_queue_is_exact() {
+        let line = |queue: &RecordQueue| queue.push(Instant::now(), QueuedEvent::Stderr, b"one");
+        let limit = 2 * (3 + OVERHEAD);
+        let queue = RecordQueue::new(limit, false, Duration::ZERO);
+        for is_full in [false, true, true] {
+            line(&queue);
+            assert_eq!(queue.is_full(), is_full);
+        }
+        assert_eq!(queue.state.lock_unpoisoned().batch.items.len(), 3, "only its users wait");
+        let queue = RecordQueue::new(limit, true, Duration::ZERO);
+        for lines in [1, 2, 2] {
+            line(&queue);
+            assert_eq!(queue.state.lock_unpoisoned().batch.items.len(), lines);
+            assert!(!queue.is_full());
+        }
+        // An entry counts with more than its bytes.
+        let tight = RecordQueue::new(limit - 1, true, Duration::ZERO);
+        for _ in 0..2 {
+            line(&tight);
+            assert_eq!(tight.state.lock_unpoisoned().batch.items.len(), 1);
+        }
+        queue.push(Instant::now(), QueuedEvent::Eof(Side::Agent), &[]);
+        assert_eq!(queue.state.lock_unpoisoned().batch.items.len(), 4, "the gap, then the event");
+    }
+
+    /// The times of records never decrease, and nothing follows the end.
+    #[test]
+    fn records_are_in_order_until_the_end() {
+        let queue = RecordQueue::new(1 << 20, false, Duration::from_secs(1));
+        let now = Instant::now();
+        for at in
+            [now + Duration::from_secs(5), now, now + Duration::from_secs(3), now + Duration::from_secs(9)]
+        {
+            queue.push(at, QueuedEvent::Stderr, b"line");
+        }
+        queue.close();
+        queue.push(now, QueuedEvent::Stderr, b"late");
+        queue.drop_line(4);
+        let mut batch = RecordBatch::default();
+        assert!(matches!(queue.next(&mut batch), WriterTask::Write));
+        let times: Vec<_> = batch.items.iter().map(|item| item.at).collect();
+        assert_eq!(times.len(), 4);
+        assert!(times.is_sorted() && times[0] > Duration::from_secs(5) && times[0] == times[2], "{times:?}");
+    }
+
+    /// Records that the thread leaves behind are lost, and are counted with the lines that come later.
+    #[test]
+    fn what_is_not_written_is_counted() {
+        let queue = RecordQueue::new(1 << 20, false, Duration::ZERO);
+        assert!(queue.lost().is_none(), "no line is lost");
+        queue.push(Instant::now(), QueuedEvent::Stderr, b"one");
+        queue.push(Instant::now(), QueuedEvent::Eof(Side::Agent), &[]);
+        queue.push(Instant::now(), QueuedEvent::Dropped { lines: 3, bytes: 30 }, &[]);
+        queue.leave(None);
+        queue.push(Instant::now(), QueuedEvent::Stderr, b"later");
+        queue.push(Instant::now(), QueuedEvent::Eof(Side::Agent), &[]);
+        assert_eq!(queue.unwritten.load(Relaxed), 0);
+        let lost = queue.lost().map(|record| record.event);
+        assert!(matches!(lost, Some(RecordEvent::Dropped { lines: 5, bytes: 38 })), "{lost:?}");
+    }
+
+    /// A flush waits until the records before it are written, and a sync until they are on the disk.
+    #[test]
+    fn a_sync_waits_for_the_disk() {
+        let queue = RecordQueue::new(1 << 20, false, Duration::ZERO);
+        let line = || queue.push(Instant::now(), QueuedEvent::Stderr, b"line");
+        let write = || {
+            let mut batch = RecordBatch::default();
+            assert!(matches!(queue.next(&mut batch), WriterTask::Write));
+            queue.written(batch.items.len(), batch.items.iter().map(QueuedRecord::size).sum());
+        };
+        let sync = || {
+            // Otherwise the next call would wait for ever.
+            assert!(queue.state.lock_unpoisoned().sync, "no sync is requested");
+            assert!(matches!(queue.next(&mut RecordBatch::default()), WriterTask::Sync));
+        };
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let (mut first, mut flushed, mut second) =
+            (Box::pin(queue.flush(true)), Box::pin(queue.flush(false)), Box::pin(queue.flush(true)));
+        line();
+        assert!(first.as_mut().poll(&mut cx).is_pending() && flushed.as_mut().poll(&mut cx).is_pending());
+        write();
+        assert!(flushed.as_mut().poll(&mut cx).is_ready() && first.as_mut().poll(&mut cx).is_pending());
+        sync();
+        line();
+        assert!(second.as_mut().poll(&mut cx).is_pending());
+        queue.synced();
+        assert!(first.as_mut().poll(&mut cx).is_ready());
+        assert!(second.as_mut().poll(&mut cx).is_pending(), "its record came after the sync");
+        write();
+        assert!(second.as_mut().poll(&mut cx).is_pending());
+        sync();
+        queue.synced();
+        assert!(second.as_mut().poll(&mut cx).is_ready());
+    }
+
+    /// The record of dropped lines counts like any other one.
+    #[test]
+    fn a_record_of_dropped_lines_is_awaited_too() {
+        let queue = RecordQueue::new(1 << 20, false, Duration::ZERO);
+        let mut cx = std::task::Context::from_waker(std::task::Waker::noop());
+        let write = || {
+            let mut batch = RecordBatch::default();
+            assert!(matches!(queue.next(&mut batch), WriterTask::Write));
+            queue.written(batch.items.len(), batch.items.iter().map(QueuedRecord::size).sum());
+            assert_eq!(queue.unwritten.load(Relaxed), 0);
+        };
+        queue.drop_line(5);
+        queue.push(Instant::now(), QueuedEvent::Stderr, b"one");
+        write();
+        queue.push(Instant::now(), QueuedEvent::Stderr, b"two");
+        let mut flushed = Box::pin(queue.flush(false));
+        assert!(flushed.as_mut().poll(&mut cx).is_pending());
+        write();
+        assert!(flushed.as_mut().poll(&mut cx).is_ready());
+        queue.drop_line(5);
+        let mut flushed = Box::pin(queue.flush(false));
+        assert!(flushed.as_mut().poll(&mut cx).is_pending());
+        write();
+        assert!(flushed.as_mut().poll(&mut cx).is_ready());
+    }
+
+    /// A handle that waits for the thread goes on as soon as it has stopped.
+    #[test]
+    fn the_end_of_the_thread_ends_a_wait() {
+        let queue = RecordQueue::new(1, false, Duration::ZERO);
+        let longest = Duration::from_secs(60);
+        let start = std::time::Instant::now();
+        std::thread::scope(|scope| {
+            scope.spawn(|| queue.block_until_left(longest));
+            std::thread::sleep(Duration::from_millis(50));
+            queue.leave(None);
+        });
+        assert!(start.elapsed() < longest);
+    }
+
     #[test]
     fn lines_that_were_dropped_come_before_the_next_record() {
-        let queue = RecordQueue::new(1, true, Duration::ZERO);
+        let queue = RecordQueue::new(1, true, Duration::from_secs(1));
         queue.push(Instant::now(), QueuedEvent::Stderr, b"one");
         queue.drop_line(5);
         queue.push(Instant::now(), QueuedEvent::Eof(Side::Agent), &[]);
@@ -415,5 +553,6 @@ mod tests {
             ),
             "{found:?}"
         );
+        assert!(batch.items.is_sorted_by_key(|item| item.at), "the time goes on");
     }
 }

@@ -8,8 +8,9 @@ use duologue_rpc::Tap;
 use tokio::time::Instant;
 
 use crate::error::{Error, Result};
-use crate::format::{Header, ProcessExit, RecordedLine, Redacted, Side};
+use crate::format::{Header, LineEnd, ProcessExit, RecordedLine, Redacted, Side};
 use crate::record::file::{FilePlace, ResumePoint, TranscriptFile};
+use crate::record::proxy::StderrWriter;
 use crate::record::queue::{QueuedEvent, RecordQueue};
 use crate::record::tap::RecorderTap;
 use crate::record::target::{MemoryTarget, RecordTarget};
@@ -137,6 +138,14 @@ impl Recorder {
         }
     }
 
+    /// Returns a writer that records the agent's stderr line by line, as [`stderr`](Self::stderr) does. A line over
+    /// [`Limits::frame_bytes`](duologue_rpc::Limits::frame_bytes) is counted as dropped. The last line ends when the writer is
+    /// dropped.
+    #[must_use]
+    pub fn stderr_writer(&self) -> StderrWriter {
+        StderrWriter::new(self.clone())
+    }
+
     /// Records that a side closed its output.
     pub fn eof(&self, side: Side) {
         self.push(QueuedEvent::Eof(side), &[]);
@@ -221,9 +230,9 @@ impl Recorder {
         self.handle.queue.error()
     }
 
-    /// For a proxy: waits until all records are with the operating system. Returns at once if the recorder is lossy
-    /// or has stopped.
-    pub(super) async fn ahead(&self) {
+    /// Waits until all records are with the operating system, for a proxy that passes lines on only then. Returns at once
+    /// if the recorder is lossy or has stopped.
+    pub async fn ahead(&self) {
         if !self.handle.queue.lossy {
             let _ = self.flush().await;
         }
@@ -231,7 +240,12 @@ impl Recorder {
 
     /// Records a line.
     pub(crate) fn line(&self, line: &RecordedLine) {
-        self.push(QueuedEvent::Line { from: line.from, end: line.end, object: false }, line.bytes());
+        self.push_line(line.from, line.bytes(), line.end);
+    }
+
+    /// Records a line of a side, without its end, for a proxy. Await [`ahead`](Self::ahead) before it is passed on.
+    pub fn push_line(&self, from: Side, line: &[u8], end: LineEnd) {
+        self.push(QueuedEvent::Line { from, end, object: false }, line);
     }
 
     pub(super) fn is_full(&self) -> bool {

@@ -93,3 +93,15 @@ impl MemoryTarget {
         Transcript::read(text.as_slice())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_is_used_up_to_its_limit() {
+        let memory = MemoryTarget::new(8);
+        assert!(memory.append(b"one\n").is_ok() && memory.append(b"two\n").is_ok());
+        assert!(memory.append(b"\n").is_err());
+    }
+}

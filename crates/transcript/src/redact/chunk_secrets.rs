@@ -13,8 +13,10 @@ use regex::bytes::Regex;
 use super::json_scan::{Edits, QuotedString};
 use super::secret_patterns::{self, SECRET, in_key, rest_of_key};
 use super::secrets::Secrets;
-use super::streamed_text::{PieceEvent, StreamedText};
+use super::streamed_text::PieceEvent;
+use super::text_key::TextKey;
 use crate::classify::session_of;
+use crate::terminal_text;
 
 /// The number of texts of one side that are followed.
 const TEXTS: usize = 64;
@@ -35,8 +37,11 @@ const MAX_DOTS: usize = 4;
 const FRAME: usize = 1024;
 
 /// Matches each line that may have a piece of a text or clear one, and few others.
-static PIECE: LazyLock<Option<Regex>> =
-    LazyLock::new(|| Regex::new(r#"(?-u)_chunk"|_clear"|task\.output|terminal_output|\\u00[2-7]"#).ok());
+static PIECE: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    let names =
+        r#"(?-u)_chunk"|_clear"|_message"|_thought"|"compaction_update"|"terminal_update"|task\.output"#;
+    Regex::new(&format!(r"{names}|terminal_output|\\u00[2-7]")).ok()
+});
 static PROMPT: LazyLock<Finder<'static>> = LazyLock::new(|| Finder::new(b"/prompt\""));
 
 /// The texts of one side that may get further pieces.
@@ -48,16 +53,6 @@ pub(super) struct ChunkSecrets {
     /// The number of pieces so far.
     pieces: u64,
     hasher: RandomState,
-}
-
-/// The hashes of the names of a text. Names may have any length.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct TextKey {
-    session: u64,
-    kind: u64,
-    /// The id; `None` for a message without one.
-    id: Option<u64>,
-    is_message: bool,
 }
 
 #[derive(Debug)]
@@ -118,6 +113,18 @@ impl ChunkSecrets {
             Some(_) => Cow::Owned(string_at(line, &place)?.read().text.into_owned().into_bytes()),
         };
         let open = self.texts.get_mut(self.latest)?;
+        if open.key.is_base64 {
+            let piece = terminal_text::decoded(std::str::from_utf8(&text).ok()?)?;
+            let found = open.end.push(secrets, &piece);
+            if found.is_empty() {
+                return None;
+            }
+            let mut edits = Edits::default();
+            found.into_iter().for_each(|part| edits.replace(part, SECRET));
+            let mut line_edits = Edits::default();
+            line_edits.replace(place, terminal_text::encoded(&edits.apply(&piece)));
+            return Some(PieceOutcome::Redacted(line_edits.apply(line)));
+        }
         let found = open.end.push(secrets, &text);
         if found.is_empty() {
             // A line with escapes is checked as a whole.
@@ -140,10 +147,9 @@ impl ChunkSecrets {
     /// Returns the place of the piece in a line, without its quotes. Its text becomes the latest one.
     fn piece(&mut self, line: &[u8]) -> Option<Range<usize>> {
         self.pieces += 1;
-        if let Some(text) = self.texts.get_mut(self.latest)
+        if let Some(text) = self.texts.get(self.latest)
             && let Some(place) = text.piece(line)
         {
-            text.used = self.pieces;
             return Some(place);
         }
         if PIECE.as_ref().is_some_and(|pattern| !pattern.is_match(line)) {
@@ -177,9 +183,9 @@ impl ChunkSecrets {
         let session = self.hasher.hash_one(params.and_then(session_of).as_ref().map(|id| id.as_str()));
         let in_session = |text: &OpenText| text.key.session == session && text.key.is_message;
         match event {
-            PieceEvent::Clear(id) => {
-                let id = id.map(|id| self.hasher.hash_one(id));
-                self.texts.retain(|text| !in_session(text) || (id.is_some() && text.key.id != id));
+            PieceEvent::Clear(kind) => {
+                let kind = self.hasher.hash_one(kind);
+                self.texts.retain(|text| !in_session(text) || text.key.kind != kind);
                 self.latest = usize::MAX;
                 None
             }
@@ -188,14 +194,16 @@ impl ChunkSecrets {
                 self.latest = usize::MAX;
                 None
             }
+            PieceEvent::Begin(text) => {
+                let key = TextKey::of(&self.hasher, session, &text);
+                self.texts.retain(|known| known.key != key);
+                self.latest = usize::MAX;
+                let place = text.piece(std::str::from_utf8(line).ok()?)?.read().whole();
+                self.open(key);
+                Some(place)
+            }
             PieceEvent::Piece(text) => {
-                let (kind, id, is_message) = match &text {
-                    StreamedText::Message { kind, id } => (kind.as_str(), id.as_ref(), true),
-                    StreamedText::Output(task) => ("output", Some(task), false),
-                    StreamedText::Terminal(terminal) => ("terminal", Some(terminal), false),
-                };
-                let (kind, id) = (self.hasher.hash_one(kind), id.map(|id| self.hasher.hash_one(id)));
-                self.open(TextKey { session, kind, id, is_message });
+                self.open(TextKey::of(&self.hasher, session, &text));
                 let line_text = std::str::from_utf8(line).ok()?;
                 let place = text.piece(line_text)?.read().whole();
                 let frame = (line.get(..place.start)?, line.get(place.end..)?);
@@ -378,7 +386,8 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::redact::StreamSecrets;
+    use crate::Transcript;
+    use crate::redact::{Redaction, StreamSecrets};
 
     fn line(session: &str, text: &str) -> String {
         let update =
@@ -473,6 +482,13 @@ mod tests {
         assert_eq!(chunks.texts.len(), TEXTS);
         assert!(chunks.texts.iter().all(|text| text.end.tail.capacity() <= 2 * CAPACITY));
         chunks.redact(&Secrets::default(), line(&"s".repeat(FRAME), "text").as_bytes());
+        let update =
+            r#"{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"text"},"messageId":"#;
+        let long = format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{update}"{}"}}}}}}"#,
+            "m".repeat(FRAME)
+        );
+        chunks.redact(&Secrets::default(), long.as_bytes());
         assert!(chunks.texts.iter().any(|text| text.frame.is_none()));
         let frames = chunks.texts.iter().flat_map(|text| &text.frame);
         assert!(
@@ -502,6 +518,62 @@ mod tests {
             assert!(!redacted.contains("Zz9Zz9") || length == 700, "{length}: {redacted}");
             assert!(redacted.ends_with(SECRET), "{length}: {redacted}");
         }
+    }
+
+    /// An encrypted token is known by its dots, however long its parts are.
+    #[test]
+    fn a_token_with_long_parts_goes() {
+        let (header, text) = (format!("eyJ{}", "h1G2".repeat(150)), "c3D4".repeat(300));
+        let token = format!("{header}..iv12.{text}.{}", "Zz9".repeat(20));
+        for length in [20, 100] {
+            let redacted = texts(pieces(&token, length).into_iter().map(|piece| ("s", piece))).concat();
+            assert!(!redacted.contains("Zz9Zz9"), "{length}: {redacted}");
+        }
+    }
+
+    /// A name stands before its value, however long the value is.
+    #[test]
+    fn a_long_value_goes_with_each_of_its_parts() {
+        let parts: Vec<String> = (0..100).map(|number| format!("part{number}=v{number}; ")).collect();
+        let redacted =
+            texts(["Cookie: "].into_iter().chain(parts.iter().map(String::as_str)).map(|piece| ("s", piece)));
+        assert!(redacted[2..].iter().all(|piece| !piece.contains('v')), "{redacted:?}");
+    }
+
+    /// Up to [`KEPT`] bytes may stand between the start of a secret and the piece in which it is recognised.
+    #[test]
+    fn a_long_password_in_a_url_goes() {
+        for length in [1, 100, KEPT - 1] {
+            let start = format!("https://me:{}", "!".repeat(length));
+            assert_eq!(texts([("s", start.as_str()), ("s", "!@host/x")])[1], "[secret]@host/x", "{length}");
+        }
+    }
+
+    /// A private key goes on behind other text of up to [`SLACK`] bytes.
+    #[test]
+    fn a_private_key_goes_on_behind_a_gap() {
+        let line = "MIIEvQIBADANBgkqhkiG9w0BAQEFAASC0123456789abcdefghijklmnopqrstuv";
+        let start = format!("-----BEGIN PRIVATE KEY-----\n{}", [line; 10].join("\n"));
+        for (gap, left) in [("\nmore of it now\n", SECRET), ("\nmore of it below\n", line)] {
+            assert_eq!(gap.len() <= SLACK, left == SECRET);
+            let redacted = texts([("s", start.as_str()), ("s", gap), ("s", line)]);
+            assert_eq!(redacted, [SECRET, gap, left]);
+        }
+    }
+
+    /// A secret beside the text is found in each line.
+    #[test]
+    fn a_secret_beside_the_text_goes() {
+        let line = |text: &str, key: &str| {
+            let update = json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text}, "_meta": {"apiKey": key}});
+            json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s", "update": update}})
+        };
+        let lines = ["one", "two", "three"].map(|text| line(text, "a1b2c3d4e5f6g7h8"));
+        assert_eq!(redact_all(&lines), ["one", "two", "three"].map(|text| line(text, SECRET)));
+        // It goes together with the rest of another one.
+        let (one, two) = KEY.split_at(25);
+        let redacted = redact_all(&[line(one, "a1b2c3d4e5f6g7h8"), line(two, "a1b2c3d4e5f6g7h8")]);
+        assert_eq!(redacted, [line(SECRET, SECRET), line(SECRET, SECRET)]);
     }
 
     fn redact_all(lines: &[Value]) -> Vec<Value> {
@@ -558,6 +630,102 @@ mod tests {
             assert_eq!(redacted[2], form("t1", SECRET));
             assert_eq!((&redacted[1], &redacted[3]), (&lines[1], &lines[3]));
         }
+    }
+
+    /// A clear or a prompt ends the messages that it names, and no other text. Redaction of the whole transcript joins
+    /// the same pieces.
+    #[test]
+    fn other_texts_go_on() {
+        let (one, two) = KEY.split_at(25);
+        let update = |session: &str, update: Value| json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": session, "update": update}});
+        let chunk = |session: &str, id: Option<&str>, text: &str| {
+            let content = json!({"type": "text", "text": text});
+            let mut chunk = json!({"sessionUpdate": "agent_message_chunk", "content": content});
+            id.into_iter().for_each(|id| chunk["messageId"] = id.into());
+            update(session, chunk)
+        };
+        let terminal = |data: &str| {
+            let meta = json!({"terminal_output": {"terminal_id": "t", "data": data}});
+            update("s", json!({"sessionUpdate": "tool_call_update", "toolCallId": "t", "_meta": meta}))
+        };
+        let clear = |session: &str, id: Option<&str>| {
+            let mut clear = json!({"sessionUpdate": "agent_message_clear"});
+            id.into_iter().for_each(|id| clear["messageId"] = id.into());
+            update(session, clear)
+        };
+        let prompt = |session: &str| json!({"jsonrpc": "2.0", "id": 1, "method": "session/prompt", "params": {"sessionId": session, "prompt": []}});
+        let message = |id: Option<&'static str>| move |text: &str| chunk("s", id, text);
+        let (unnamed, named) = (message(None), message(Some("m")));
+        type Line<'a> = &'a dyn Fn(&str) -> Value;
+        let cases: [(Line<'_>, Value, bool); 11] = [
+            (&unnamed, clear("s", None), false),
+            (&unnamed, clear("other", None), true),
+            (&unnamed, clear("s", Some("m")), true),
+            (&unnamed, prompt("s"), false),
+            (&unnamed, prompt("other"), true),
+            (&named, clear("s", None), false),
+            (&named, clear("s", Some("m")), false),
+            (&named, clear("s", Some("n")), true),
+            (&named, prompt("s"), true),
+            (&terminal, clear("s", None), true),
+            (&terminal, prompt("s"), true),
+        ];
+        for (at, (line, between, goes_on)) in cases.into_iter().enumerate() {
+            let (secrets, mut stream) = (Secrets::default(), StreamSecrets::default());
+            stream.redact(&secrets, line(one).to_string().as_bytes());
+            // A prompt of the other side is read only while a text without an id is open.
+            let thought = chunk("s", None, "text").to_string().replace("agent_message", "agent_thought");
+            stream.redact(&secrets, thought.as_bytes());
+            let between = between.to_string();
+            if between.contains("prompt") {
+                stream.other_side(between.as_bytes());
+            } else {
+                stream.redact(&secrets, between.as_bytes());
+            }
+            let last = line(two).to_string();
+            let redacted = stream.redact(&secrets, last.as_bytes()).into_owned();
+            let expected = line(if goes_on { SECRET } else { two }).to_string();
+            assert_eq!(String::from_utf8(redacted).unwrap(), expected, "case {at}");
+            let sender = if between.contains("prompt") { '>' } else { '<' };
+            let log = format!("< {}\n{sender} {between}\n< {last}\n", line(one));
+            let whole = Transcript::import(log.as_bytes()).unwrap().redact(&Redaction::secrets_only());
+            let left = whole.records()[2].line().and_then(|line| line.text()).unwrap();
+            assert_eq!(left, line(if goes_on { "" } else { two }).to_string(), "case {at}");
+        }
+    }
+
+    /// A new text takes the place of the one that was used least recently.
+    #[test]
+    fn the_text_that_was_used_last_is_followed_longest() {
+        let (one, two) = KEY.split_at(25);
+        let session = |number: usize| format!("s{number}");
+        let sessions: Vec<_> = (0..=TEXTS).map(session).collect();
+        let mut chunks: Vec<(&str, &str)> =
+            sessions.iter().take(TEXTS).map(|session| (session.as_str(), one)).collect();
+        // The first one goes on, so that the second one is the oldest.
+        chunks.push((&sessions[0], "A"));
+        chunks.push((&sessions[TEXTS], one));
+        chunks.extend([0, 2, 1].map(|number: usize| (sessions[number].as_str(), two)));
+        let redacted = texts(chunks);
+        assert_eq!(redacted[TEXTS + 2..], [SECRET, SECRET, two]);
+    }
+
+    /// A match of a pattern of one's own may look like any text.
+    #[test]
+    fn a_pattern_of_ones_own_is_found_in_pieces() {
+        let secrets = Secrets::default().pattern(r"room \d{6}").expect("a pattern");
+        let mut stream = StreamSecrets::default();
+        let mut redact = |text: &str| {
+            let line = line("s", text);
+            String::from_utf8(stream.redact(&secrets, line.as_bytes()).into_owned()).unwrap()
+        };
+        assert_eq!(redact("It is in roo"), line("s", "It is in roo"));
+        assert_eq!(redact("m 12"), line("s", "m 12"));
+        assert_eq!(redact("3456, upstairs"), line("s", "[secret], upstairs"));
+        // A secret at the end of a piece goes on with the characters of a key.
+        assert_eq!(redact(", not room 123456"), line("s", ", not [secret]"));
+        assert_eq!(redact("78 up"), line("s", "[secret] up"));
+        assert_eq!(redact("78 up"), line("s", "78 up"));
     }
 
     /// Texts are joined as `Transcript::redact` joins them.

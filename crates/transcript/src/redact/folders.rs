@@ -117,6 +117,20 @@ mod tests {
     use super::super::json_scan::Edits;
     use super::*;
 
+    /// The first session that has a folder names it in texts of no session.
+    #[test]
+    fn the_first_session_names_a_shared_folder() {
+        let mut folders = KnownFolders::default();
+        folders.add_session(Some(2), ["/a", "/srv"].iter());
+        folders.add_session(Some(1), ["/srv", "/t"].iter());
+        folders.add_session(Some(3), ["/t"].iter());
+        for (text, expected) in [("/srv/x", "[cwd]"), ("/t/x", "[cwd-2]")] {
+            let mut names = Vec::new();
+            folders.find(None, text.as_bytes(), |_, name| names.push(name.to_owned()));
+            assert_eq!(names, [expected], "{text}");
+        }
+    }
+
     #[test]
     fn a_folder_is_named_where_a_path_begins_with_it() {
         let mut folders = KnownFolders::default();

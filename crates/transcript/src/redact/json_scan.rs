@@ -269,6 +269,24 @@ mod tests {
         }
     }
 
+    /// A wider replacement goes before one within it, and a secret before any other text.
+    #[test]
+    fn replacements_do_not_overlap() {
+        for (edits, expected) in [
+            ([(0..2, "a"), (0..5, "b")], vec![(0..5, "b")]),
+            ([(0..4, "a"), (2..6, SECRET)], vec![(0..6, SECRET)]),
+            ([(0..4, SECRET), (2..6, "a")], vec![(0..6, SECRET)]),
+            ([(0..4, "a"), (2..6, "b")], vec![(0..6, "a")]),
+            ([(0..2, "a"), (2..4, "b")], vec![(0..2, "a"), (2..4, "b")]),
+        ] {
+            let mut all = Edits::default();
+            edits.clone().into_iter().for_each(|(span, with)| all.replace(span, with));
+            let merged = all.merged();
+            let merged: Vec<_> = merged.iter().map(|(span, with)| (span.clone(), with.as_str())).collect();
+            assert_eq!(merged, expected, "{edits:?}");
+        }
+    }
+
     #[test]
     fn strings_come_with_their_place() {
         let mut listed = Listed::default();

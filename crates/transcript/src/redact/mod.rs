@@ -14,9 +14,10 @@ mod secrets;
 mod split_text;
 mod stream_secrets;
 mod streamed_text;
+mod text_key;
 mod whole_transcript;
 
 pub use redaction::Redaction;
 pub use redactor::Redactor;
 pub use secrets::Secrets;
-pub(crate) use stream_secrets::StreamSecrets;
+pub use stream_secrets::StreamSecrets;

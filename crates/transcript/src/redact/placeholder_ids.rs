@@ -129,3 +129,23 @@ fn uuid_digits(word: &str) -> Option<String> {
     let is_plain = word.len() == 32 && word.bytes().all(|byte| byte.is_ascii_hexdigit());
     (is_plain || is_uuid(word)).then(|| word.replace('-', "").to_ascii_lowercase())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A word is an id anywhere if it has a digit and at least 16 characters.
+    #[test]
+    fn long_words_with_digits_are_distinctive() {
+        for (word, is_id) in
+            [("abcdefghijklmno1", true), ("abcdefghijklmnop", false), ("abcdefghijklmn1", false)]
+        {
+            let mut names = IdPlaceholders::default();
+            let name = names.name(Some(1), IdKind::Terminal, word);
+            let found = is_id.then_some(name);
+            assert_eq!(names.anywhere(Some(1), word), found, "{word}");
+            assert_eq!(names.of_any_session(word), found, "{word}");
+            assert_eq!(names.anywhere(Some(2), word), None, "{word}");
+        }
+    }
+}

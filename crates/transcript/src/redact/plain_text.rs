@@ -25,20 +25,18 @@ impl PlainText {
             if at < copied {
                 continue;
             }
-            let (length, decoded) = match text.get(at..).unwrap_or_default() {
-                [b'%', high, low, ..] => match (hex_digit(*high), hex_digit(*low)) {
+            let rest = text.get(at..).unwrap_or_default();
+            let (length, decoded) = match (terminal_sequence(rest), rest) {
+                (Some(length), _) => {
+                    // A part ends before the sequence behind it.
+                    plain.places.push((plain.text.len() + at - copied, at));
+                    (length, None)
+                }
+                (None, [b'%', high, low, ..]) => match (hex_digit(*high), hex_digit(*low)) {
                     (Some(high), Some(low)) => (3, Some(16 * high + low)),
                     _ => continue,
                 },
-                rest @ [ESCAPE | b'\\', ..] => match terminal_sequence(rest) {
-                    Some(length) => {
-                        // A part ends before the sequence behind it.
-                        plain.places.push((plain.text.len() + at - copied, at));
-                        (length, None)
-                    }
-                    None => continue,
-                },
-                rest => match first_char(rest) {
+                (None, rest) => match first_char(rest) {
                     Some(char) if INVISIBLE.iter().any(|range| range.contains(&char)) => {
                         (char.len_utf8(), None)
                     }
@@ -85,7 +83,6 @@ fn first_char(text: &[u8]) -> Option<char> {
 /// Returns the length of the terminal sequence at the start of a text, such as a colour. Its escape character may be
 /// spelled as in a source text. Only sequences that end are recognised.
 fn terminal_sequence(text: &[u8]) -> Option<usize> {
-    const SPELLED: [&[u8]; 6] = [b"\\u001b[", b"\\u001B[", b"\\x1b[", b"\\x1B[", b"\\033[", b"\\e["];
     let control = |start: usize| {
         let rest = text.get(start..)?;
         let end = rest.iter().position(|byte| !matches!(byte, b' '..=b'?'))?;
@@ -93,6 +90,8 @@ fn terminal_sequence(text: &[u8]) -> Option<usize> {
     };
     match text {
         [ESCAPE, b'[', ..] => control(2),
+        // Both in one character of C1.
+        [0xC2, 0x9B, ..] => control(2),
         // A title, a link or another string.
         [ESCAPE, b']' | b'P' | b'X' | b'^' | b'_', rest @ ..] => {
             let end = memchr::memchr2(ESCAPE, 7, rest)?;
@@ -106,8 +105,28 @@ fn terminal_sequence(text: &[u8]) -> Option<usize> {
             let end = rest.iter().position(|byte| !matches!(byte, b' '..=b'/'))?;
             matches!(rest.get(end), Some(b'0'..=b'~')).then_some(end + 2)
         }
-        _ => control(SPELLED.iter().find(|spelled| text.starts_with(spelled))?.len()),
+        [b'\\', b'u' | b'x' | b'0' | b'e' | b'E', ..] | [b'%', b'1' | b'c' | b'C', ..] => {
+            control(spelled_introducer(text)?)
+        }
+        _ => None,
     }
+}
+
+/// Returns the length of the start of a terminal sequence, if it is spelled in ASCII: in JSON, in a source text or in a URL.
+fn spelled_introducer(text: &[u8]) -> Option<usize> {
+    const ESCAPES: [&[u8]; 7] = [b"\\u001b", b"\\u{1b}", b"\\u{001b}", b"\\x1b", b"\\033", b"\\e", b"%1b"];
+    const BRACKETS: [&[u8]; 2] = [b"[", b"%5b"];
+    const BOTH: [&[u8]; 3] = [b"\\u009b", b"\\u{9b}", b"%c2%9b"];
+    let length = |spellings: &[&[u8]], text: &[u8]| {
+        let is_start = |spelled: &&&[u8]| {
+            text.get(..spelled.len()).is_some_and(|start| start.eq_ignore_ascii_case(spelled))
+        };
+        spellings.iter().find(is_start).map(|spelled| spelled.len())
+    };
+    length(&BOTH, text).or_else(|| {
+        let escape = length(&ESCAPES, text)?;
+        Some(escape + length(&BRACKETS, text.get(escape..)?)?)
+    })
 }
 
 fn hex_digit(byte: u8) -> Option<u8> {
@@ -150,6 +169,14 @@ mod tests {
             r"\x1B[0m",
             r"\033[0m",
             r"\e[0m",
+            r"\E[0m",
+            r"\u{1b}[0m",
+            r"\u{001B}[0m",
+            "%1B[0m",
+            "%1b%5B0m",
+            "\u{9b}32m",
+            r"\u009b32m",
+            "%C2%9B0m",
         ] {
             let text = format!("a{sequence}b{sequence}c{sequence}");
             let plain = PlainText::of(text.as_bytes()).unwrap();
@@ -157,8 +184,18 @@ mod tests {
             assert_eq!(&text[plain.span(1..2)], "b");
             assert_eq!(text[plain.span(1..3)], format!("b{sequence}c"));
         }
-        for text in ["\x1b[32", "\x1b]title", "\x1b]title\x1b[", "\x1b", r"\e[3", r"C:\x\u001b", "\x1b[3\n2m"]
-        {
+        for text in [
+            "\x1b[32",
+            "\x1b]title",
+            "\x1b]title\x1b[",
+            "\x1b",
+            r"\e[3",
+            r"\u{1b}",
+            r"C:\x\u001b",
+            "\x1b[3\n2m",
+            "\u{9b}3",
+            "\u{9c}m",
+        ] {
             assert!(PlainText::of(text.as_bytes()).is_none(), "{text:?}");
         }
     }

@@ -18,6 +18,7 @@ use super::secret_patterns::SECRET;
 use crate::classify::{creates_session, id_key, request_of, session_of};
 use crate::format::{RecordedLine, Side};
 use crate::id_paths::{IdKind, VariableField, field_of};
+use crate::terminal_text;
 
 /// Redacts a conversation line by line, and keeps the ids and folders that have appeared. Created by
 /// [`Redaction::start`].
@@ -410,6 +411,12 @@ impl<'a> JsonVisitor<'a> for RedactVisitor<'_> {
             // With its quotes, so that the text of a chunk is hidden too.
             self.edits.replace(quoted, format!("\"{SECRET}\""));
         } else if self.spare != Some(&whole) {
+            let output = terminal_text::redacted(frames, &string.text, |output, edits| {
+                self.redactor.rules(self.ids.scope, output, |span, with| edits.replace(span, with));
+            });
+            if let Some(output) = output {
+                return self.edits.replace(whole, output);
+            }
             match self.id_anywhere(&string.text) {
                 Some(id) => self.edits.replace(whole, id),
                 None => self.rules(&string),
@@ -477,5 +484,9 @@ fn names_duration(name: &str) -> bool {
 
 /// Returns true within the description that a side gives of its program.
 fn of_program(frames: &[PathStep<'_>]) -> bool {
-    matches!(outer_member(frames), Some("agentInfo" | "clientInfo" | "serverInfo"))
+    let of_v2 = || {
+        let names = frames.iter().map(|frame| frame.member.as_deref().unwrap_or_default());
+        matches!(names.collect::<Vec<_>>()[..], ["params" | "result", "info", _])
+    };
+    matches!(outer_member(frames), Some("agentInfo" | "clientInfo" | "serverInfo")) || of_v2()
 }

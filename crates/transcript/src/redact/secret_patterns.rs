@@ -20,7 +20,7 @@ type SecretPatterns = &'static [(Holds, &'static [&'static str])];
 
 /// The text before a key: the end of a word. Escapes in URLs and in JSON within a string end in alphanumeric
 /// characters, and count as the end of a word too. So do terminal sequences, such as colours.
-const BEFORE: &str = r"(?:^|[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-Fa-f]{2}|\x1b[ -/]*[0-~]|(?:\x1b|\\(?:u001[bB]|x1[bB]|033|e))\[[ -?]*[@-~])";
+const BEFORE: &str = r"(?:^|[^A-Za-z0-9]|\\[nrtbf]|\\u[0-9a-fA-F]{4}|%[0-9A-Fa-f]{2}|\x1b[ -/]*[0-~]|(?:(?:\x1b|\\(?:u001[bB]|u\{(?:00)?1[bB]\}|x1[bB]|033|[eE])|%1[bB])(?:\[|%5[bB])|\xC2\x9B|\\u009[bB]|\\u\{9[bB]\}|%[cC]2%9[bB])[ -?]*[@-~])";
 
 /// Keys with a prefix of their maker.
 const PREFIXED: SecretPatterns = &[
@@ -261,8 +261,8 @@ impl Suspicions {
 }
 
 /// The whole strings that are suspicious. No other alternative of [`SUSPICIOUS`] contains a quote.
-const STRINGS: [&str; 7] =
-    ["env", "headers", "httpHeaders", "http_headers", "mcpServers", "auth", "authenticate"];
+const STRINGS: [&str; 8] =
+    ["env", "headers", "httpHeaders", "http_headers", "mcpServers", "auth", "authenticate", "auth/login"];
 
 /// Returns the pattern of [`SUSPICIOUS`]. No alternative depends on the text around it. Only the user in a URL may
 /// be longer than [`REACH`], and it contains no quote. [`unlike`] relies on both.
@@ -272,8 +272,9 @@ fn suspicions(invisible: &str) -> String {
     let encoded = r"%(?:2[Dd]|5[Ff]|3[0-9]|[46][1-9A-Fa-f]|[57][0-9Aa])";
     let names = r"(?i:key|token|secret|pass|pwd|credential|authoriz|cookie|bearer|basic|signature|[?&]sig=|[?&]auth=)";
     let places = r#"curl\s|:\\?/\\?/[^\s"/@]*@|PRIVATE KEY"#;
-    let terminal = r"\x1b[\[\](]|\\u001[bB]|\\x1[bB]\[|\\033\[|\\e\[";
-    let strings = STRINGS.join("|");
+    let terminal = r"\x1b[\[\](]|\\u001[bB]|\\x1[bB]\[|\\033\[|\\[eE]\[|\\u\{(?:1|001|9)[bB]|%1[bB]|%9[bB]|\xC2\x9B|\\u009[bB]";
+    // JSON may escape a slash.
+    let strings = STRINGS.join("|").replace('/', r"\\?/");
     format!(
         r#"(?-u)\\u00[2-7]|{KEY_PREFIXES}|{others}|{encoded}|{terminal}|{invisible}|{names}|{places}|"(?:{strings})""#
     )

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 use std::ops::Range;
 
-use duologue_schema::{AuthenticateRequest, Request as _};
+use duologue_schema::{AuthenticateRequest, Request as _, v2};
 use regex::bytes::Regex;
 use serde::Deserialize;
 
@@ -12,6 +12,7 @@ use super::json_scan::{
 };
 use super::secret_patterns::{self, SECRET, Secrecy};
 use crate::error::{Error, Result};
+use crate::terminal_text;
 
 /// The limit of passes over a line. Two passes are nearly always enough.
 const ROUNDS: usize = 16;
@@ -19,7 +20,7 @@ const ROUNDS: usize = 16;
 /// The secrets to remove: keys with a known form, and values with a telling name of a member, variable or header.
 /// Such a name covers all values within an object or list. Where a line may contain a secret and is nested too deeply
 /// for a message, the deepest object or list is secret as a whole. The environment and headers of MCP servers, the
-/// parameters of `authenticate`, and matches of custom patterns are secret too.
+/// parameters of `authenticate` and `auth/login`, and matches of custom patterns are secret too.
 ///
 /// Each secret becomes `[secret]`; all other bytes stay. Secrets with JSON escapes (`\u0073k-…`) are found, as are
 /// those in lines that are not JSON. Ids, hashes, images and possible counts are kept. A secret with neither a
@@ -97,7 +98,7 @@ impl Secrets {
     }
 
     fn once(&self, line: &[u8]) -> Option<Vec<u8>> {
-        if !self.has_own() && !secret_patterns::suspicious(line) {
+        if !self.has_own() && !secret_patterns::suspicious(line) && !terminal_text::is_in(line) {
             return None;
         }
         let mut edits = Edits::default();
@@ -170,14 +171,16 @@ impl Secrets {
     }
 }
 
-/// Returns true for an `authenticate` request: all its params except the method of authentication are secret.
+/// Returns true for a request to log in: all its params except the method of authentication are secret.
 fn is_login(line: &str) -> bool {
     #[derive(Deserialize)]
     struct Named<'a> {
         #[serde(borrow)]
         method: Cow<'a, str>,
     }
-    serde_json::from_str::<Named<'_>>(line).is_ok_and(|named| named.method == AuthenticateRequest::METHOD)
+    serde_json::from_str::<Named<'_>>(line).is_ok_and(|named| {
+        matches!(&*named.method, AuthenticateRequest::METHOD | v2::LoginAuthRequest::METHOD)
+    })
 }
 
 /// Collects the secrets in the values of a line.
@@ -272,6 +275,12 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_, 'a> {
         let string = string.read();
         let text = string.text.as_ref();
         self.secrets.find(text.as_bytes(), |part| self.edits.replace(string.span(part), SECRET));
+        let output = terminal_text::redacted(frames, text, |output, edits| {
+            self.secrets.find(output, |part| edits.replace(part, SECRET));
+        });
+        if let Some(output) = output {
+            self.edits.replace(string.whole(), output);
+        }
         // JSON within a string has names too. Each level doubles the backslashes, so there are few levels.
         if text.starts_with(['{', '[']) && secret_patterns::suspicious(text.as_bytes()) {
             let mut inner = Edits::default();
@@ -306,8 +315,7 @@ impl<'a> JsonVisitor<'a> for SecretSearch<'_, 'a> {
                     next = self.header_or_other(text);
                 }
                 // An element of a list in a list: ["NAME", "…"]. Otherwise one of a list of "NAME=…" or "Name: …".
-                let is_pair = frames.len() > 1
-                    && frames.iter().rev().nth(1).is_some_and(|outer| outer.member.is_none());
+                let is_pair = frames.iter().rev().nth(1).is_some_and(|outer| outer.member.is_none());
                 let place = if self.login { login_secret(frames, "") } else { false };
                 let Some(open) = self.open.last_mut() else { return };
                 let mut secrecy = open.secrecy.max(std::mem::replace(&mut open.next, next));
@@ -437,6 +445,7 @@ mod tests {
             r#"{"_meta":{"auth":{"type":"key","key":"{}"}}}"#,
             r#"{"bearer":"{}"}"#,
             r#"{"DB_PASS":"{}"}"#,
+            r#"{"updatedPassword":"{}"}"#,
             r#"{"env":[{"name":"REDIS_PASS","value":"{}"}]}"#,
             r#"{"header":"Authorization","value":"{}"}"#,
             r#"{"headers":[["Cookie","{}"],["Accept","all"]]}"#,
@@ -444,6 +453,16 @@ mod tests {
             r#"{"mcpServers":[{"env":["FOO={}"]}]}"#,
             r#"{"mcpServers":{"m":{"environment":{"FOO":"{}"}}}}"#,
             r#"{"mcpServers":[{"headers":[["X-Mode","{}"]]}]}"#,
+            r#"{"mcpServers":[{"httpHeaders":{"X-Mode":"{}"}}]}"#,
+            r#"{"mcpServers":[{"http_headers":{"X-Mode":"{}"}}]}"#,
+            r#"{"mcpServers":[{"env":{"key":"{}"}}]}"#,
+            r#"{"passwords":[["{}"],[["{}"]]]}"#,
+            r#"{"args":["--password",["{}"]]}"#,
+            r#"{"method":"authenticate","params":["{}"]}"#,
+            r#"{"method":"auth/login","params":{"methodId":"m","_meta":{"code":"{}"}}}"#,
+            r#"{"method":"auth\/login","params":{"methodId":"m","_meta":{"code":"{}"}}}"#,
+            r#"{"method":"authenticate","params":{"a":{"methodId":"{}"}}}"#,
+            r#"{"method":"authenticate","params":{"properties":{"x":["{}"]}}}"#,
         ] {
             let expect = line.replace("{}", SECRET);
             assert_eq!(redact(&line.replace("{}", "hunter two")), expect);
@@ -456,11 +475,42 @@ mod tests {
         ] {
             assert_eq!(redact(&line.replace("{}", "s3cr3tvalue123")), line.replace("{}", SECRET));
         }
+        // These names and options say nothing about the value.
+        for line in [
+            r#"{"params":{"auth":"{}"}}"#,
+            r#"{"key":"","args":["-k","s3cr3tvalue123","-v"]}"#,
+            r#"{"args":["--ssh-key","/home/me/id_1"]}"#,
+            r#"{"headers":[["X-Note","authorization","{}"]]}"#,
+            r#"{"args":["--mode=password","{}"]}"#,
+            r#"{"args":["--key","/home/me/{}"]}"#,
+            r#"{"properties":{"password":{"title":"{}"}}}"#,
+        ] {
+            assert_eq!(redact(&line.replace("{}", "hunter two")), line.replace("{}", "hunter two"));
+        }
+        assert_eq!(
+            redact(r#"{"passwords":[12345678],"pins":[1]}"#),
+            r#"{"passwords":["[secret]"],"pins":[1]}"#
+        );
+        assert_eq!(
+            redact(r#"{"method":"authenticate","params":{"properties":{"x":[4711]}}}"#),
+            r#"{"method":"authenticate","params":{"properties":{"x":["[secret]"]}}}"#
+        );
         assert_eq!(redact(r#"{"password":12345678,"pin":-1}"#), r#"{"password":"[secret]","pin":-1}"#);
         assert_eq!(
             redact(r#"{"method":"authenticate","params":{"methodId":"m","code":4711,"list":[1]}}"#),
             r#"{"method":"authenticate","params":{"methodId":"m","code":"[secret]","list":["[secret]"]}}"#
         );
+    }
+
+    #[test]
+    fn a_pattern_of_ones_own_has_a_group_or_is_secret_as_a_whole() {
+        for empty in ["a*", "", "(?P<secret>x)?", "("] {
+            assert!(Secrets::default().pattern(empty).is_err(), "{empty}");
+        }
+        let secrets =
+            Secrets::default().pattern(r"card (?P<secret>\d+)").and_then(|it| it.pattern(r"ACME-\d+"));
+        let secrets = secrets.expect("valid patterns");
+        assert_eq!(secrets.redact_text("card 42, ACME-42"), "card [secret], [secret]");
     }
 
     #[test]
@@ -511,13 +561,42 @@ mod tests {
     fn placeholders_of_secrets_are_not_searched() {
         let check = |pattern: &str, text: &str, expect: &str| {
             let secrets = Secrets::default().pattern(pattern).unwrap();
-            assert_eq!(secrets.redact_text(text), expect);
+            let redacted = secrets.redact_text(text);
+            assert_eq!(redacted, expect);
+            assert_eq!(
+                matches!(redacted, Cow::Borrowed(_)),
+                text == expect,
+                "nothing is copied without need"
+            );
         };
         check("(?i)secret", "a Secret in [secret]", "a [secret] in [secret]");
         check("[a-z]", "[secret]", "[secret]");
         check("cret] pin.*", "x [secret] pin 1234", "x [secret]");
         check("pin.*", "pin [secret] 1234", "[secret]");
+        check("pin....", "pin [secret] 1234", "[secret] 1234");
+        // The rest may match again.
+        check(r"a|\]b", "ab", "[secret]");
         check(r"\[", "[[", "[secret][secret]");
+    }
+
+    /// A recorder leaves the start of a secret in the piece before. With a pattern of one's own it may be any word.
+    #[test]
+    fn the_word_before_a_placeholder_is_the_start_of_a_secret() {
+        let own = Secrets::default().pattern(r"room \d+").unwrap();
+        let starts = |secrets: &Secrets, text: &str, start: usize| {
+            let mut found = Vec::new();
+            secrets.find_starts(text.as_bytes(), [0, start].into_iter(), |span| found.push(span));
+            found
+        };
+        assert_eq!(starts(&own, "in room 12[secret], up", 10), std::slice::from_ref(&(8..18)));
+        for (secrets, text, start) in [
+            (&Secrets::default(), "in room 12[secret], up", 10),
+            (&own, "in room 12[secret], up", 8),
+            (&own, "in room: [secret], up", 9),
+            (&own, "in room 12, up", 10),
+        ] {
+            assert!(starts(secrets, text, start).is_empty(), "{text}");
+        }
     }
 
     #[test]

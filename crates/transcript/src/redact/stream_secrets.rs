@@ -7,6 +7,7 @@ use super::chunk_secrets::{ChunkSecrets, PieceOutcome};
 use super::json_scan::Edits;
 use super::secret_patterns::{self, SECRET};
 use super::secrets::Secrets;
+use crate::terminal_text;
 
 /// The number of other lines that may separate two parts of a key.
 const PATIENCE: u8 = 4;
@@ -14,9 +15,19 @@ const PATIENCE: u8 = 4;
 /// The longest message that is kept for comparison, in bytes.
 const REMEMBERED: usize = 1024;
 
-/// The state of one stream of lines.
+/// Removes secrets from the lines of one side, each of which is passed on before the next one is known.
+///
+/// A secret that is split over pieces of a text loses only the pieces after the one in which it is recognised.
+///
+/// ```
+/// use duologue_transcript::{Secrets, StreamSecrets};
+///
+/// let (secrets, mut stream) = (Secrets::default(), StreamSecrets::default());
+/// let line = br#"{"api_key":"sk-proj-0123456789abcdefghij"}"#;
+/// assert_eq!(stream.redact(&secrets, line).as_ref(), br#"{"api_key":"[secret]"}"#);
+/// ```
 #[derive(Debug, Default)]
-pub(crate) struct StreamSecrets {
+pub struct StreamSecrets {
     /// The number of lines that may come before the next part of the key; 0 outside of a key.
     patience: u8,
     /// The last message without anything suspicious.
@@ -26,14 +37,16 @@ pub(crate) struct StreamSecrets {
 }
 
 impl StreamSecrets {
-    /// Removes the secrets from the next line.
-    pub(crate) fn redact<'a>(&mut self, secrets: &Secrets, line: &'a [u8]) -> Cow<'a, [u8]> {
+    /// Removes the secrets from the next line, without its end.
+    pub fn redact<'a>(&mut self, secrets: &Secrets, line: &'a [u8]) -> Cow<'a, [u8]> {
         // A message is complete, and may stand between the lines of other output.
         if line.trim_ascii_start().starts_with(b"{") {
             return match self.chunks.redact(secrets, line) {
                 PieceOutcome::Redacted(redacted) => Cow::Owned(secrets.redact(&redacted).into_owned()),
                 PieceOutcome::Clean if !secrets.has_own() => Cow::Borrowed(line),
-                _ if secrets.has_own() || self.suspicious(line) => secrets.redact(line),
+                _ if secrets.has_own() || self.suspicious(line) || terminal_text::is_in(line) => {
+                    secrets.redact(line)
+                }
                 _ => Cow::Borrowed(line),
             };
         }
@@ -53,7 +66,7 @@ impl StreamSecrets {
     }
 
     /// Notes the next line of the other side: a prompt ends the messages without an id.
-    pub(crate) fn other_side(&mut self, line: &[u8]) {
+    pub fn other_side(&mut self, line: &[u8]) {
         self.chunks.other_side(line);
     }
 
@@ -103,7 +116,10 @@ mod tests {
         check("10:00 MIIEvQIBADANBgkqhkiG9w0BAQEFAASC+/", "10:00 [secret]");
         let message = r#"{"text":"abcdefghijklmnopqrstuvwxyz -----BEGIN PRIVATE KEY-----"}"#;
         check(message, &message.replace("-----BEGIN PRIVATE KEY-----", "[secret]"));
+        let message = r#"{"text":"abcdefghijklmnopqrstuvwxyz"}"#;
+        check(&format!("  {message}"), &format!("  {message}"));
         check("AQ==", "[secret]");
+        check("MIIEvQIBADANBgkqhkiG9w0BAQEFAASC+/ password: hunter2", "[secret] password: [secret]");
         check("-----END RSA PRIVATE KEY----- done", "[secret] done");
         check("abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz");
         // This key never ends.
@@ -117,6 +133,41 @@ mod tests {
             "[secret] abcdefghijklmnopqrstuvwxyz",
         );
         check("abcdefghijklmnopqrstuvwxyz", "abcdefghijklmnopqrstuvwxyz");
+    }
+
+    /// A message is compared with the last one without a secret, which is short.
+    #[test]
+    fn a_secret_goes_each_time() {
+        let (secrets, mut stream) = (Secrets::default(), StreamSecrets::default());
+        let line = |text: &str| format!(r#"{{"method":"a","text":"{text}"}}"#);
+        for text in ["words", "sk-abcdefghijklmnop0123", "sk-abcdefghijklmnop0123", "words"] {
+            let redacted = stream.redact(&secrets, line(text).as_bytes()).into_owned();
+            let expected = line(if text == "words" { text } else { SECRET });
+            assert_eq!(String::from_utf8(redacted).unwrap(), expected);
+        }
+        stream.redact(&secrets, line(&"words ".repeat(REMEMBERED)).as_bytes());
+        assert!(!stream.clean.is_empty() && stream.clean.capacity() <= REMEMBERED);
+    }
+
+    /// A pattern of one's own may match a line in which nothing else is suspicious.
+    #[test]
+    fn patterns_of_ones_own_are_searched_in_each_line() {
+        let (secrets, mut stream) =
+            (Secrets::default().pattern(r"ACME-\d+").unwrap(), StreamSecrets::default());
+        let chunk = |text: &str, id: &str| {
+            format!(
+                r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text}"}},"_meta":{{"from":"{id}"}}}}}}}}"#
+            )
+        };
+        let other = |id: &str| format!(r#"{{"method":"a","text":"{id}"}}"#);
+        for _ in 0..2 {
+            let forms: [&dyn Fn(&str) -> String; 3] =
+                [&|id| chunk("one", id), &|id| chunk("two", id), &other];
+            for form in forms {
+                let redacted = stream.redact(&secrets, form("ACME-42").as_bytes()).into_owned();
+                assert_eq!(String::from_utf8(redacted).unwrap(), form(SECRET));
+            }
+        }
     }
 
     /// Generates texts whose parts are secret only together.

@@ -7,14 +7,16 @@ use duologue_rpc::ResponseOutcome;
 use duologue_schema::SessionId;
 use serde::de::IgnoredAny;
 
-use super::json_scan::{DecodedString, Edits, QuotedString, escaped};
+use super::json_scan::{DecodedString, Edits, escaped};
 use super::placeholder_ids::SessionNumber;
 use super::redaction::Redaction;
 use super::redactor::Redactor;
 use super::secret_patterns::SECRET;
 use super::split_text;
+use super::streamed_text::StreamedText;
 use crate::classify::{ParsedLine, TranscriptEntry, entries, session_of};
 use crate::format::{Header, Record, RecordEvent, RecordedLine, Redacted, Side};
+use crate::terminal_text;
 use crate::transcript::Transcript;
 
 /// The limit of passes over a transcript. One more pass nearly always finds nothing.
@@ -68,6 +70,26 @@ fn header(header: &Header, redaction: &Redaction, redactor: &Redactor) -> Header
     header
 }
 
+/// A piece of a text in its line.
+struct Piece<'a> {
+    string: DecodedString<'a>,
+    /// The text, if the string is its base64.
+    bytes: Option<Vec<u8>>,
+}
+
+impl<'a> Piece<'a> {
+    /// Returns the piece of `text` in a line, unless it is no base64 but should be.
+    fn read(text: &StreamedText, line: &'a str) -> Option<Self> {
+        let string = text.piece(line)?.read();
+        let bytes = if text.is_base64() { Some(terminal_text::decoded(&string.text)?) } else { None };
+        Some(Piece { string, bytes })
+    }
+
+    fn text(&self) -> &[u8] {
+        self.bytes.as_deref().unwrap_or(self.string.text.as_bytes())
+    }
+}
+
 /// Does one pass over all records.
 fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
     let entries = entries(records);
@@ -77,7 +99,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
     for (text, places) in &streamed {
         for place in places {
             if let (Some(chunk), Some(entry)) = (chunks.get_mut(*place), entries.get(*place)) {
-                *chunk = entry.line.text().and_then(|line| text.piece(line)).map(QuotedString::read);
+                *chunk = entry.line.text().and_then(|line| Piece::read(text, line));
             }
         }
     }
@@ -93,7 +115,7 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
     }
     for (entry, chunk) in entries.iter().zip(&chunks).filter(|(entry, _)| noise(entry).is_none()) {
         let makes = made_by(&entries, entry);
-        let spare = chunk.as_ref().map(DecodedString::whole);
+        let spare = chunk.as_ref().map(|chunk| chunk.string.whole());
         if let Some(change) = changes.get_mut(entry.record) {
             *change = redactor.edits(entry.line, makes.as_ref().map(SessionId::as_str), spare.as_ref());
         }
@@ -103,20 +125,32 @@ fn once(records: &[Record], redaction: &Redaction) -> (Vec<Record>, Redactor) {
         let pieces: Vec<_> =
             places.iter().filter_map(|place| Some((record(place)?, chunks.get(*place)?.as_ref()?))).collect();
         let scope = places.first().and_then(|place| changes.get(record(place)?)?.0);
-        let texts: Vec<_> = pieces.iter().map(|(_, chunk)| chunk.text.as_ref()).collect();
+        let texts: Vec<_> = pieces.iter().map(|(_, chunk)| chunk.text()).collect();
+        let mut decoded: Vec<Edits> = pieces.iter().map(|_| Edits::default()).collect();
         let rules = |text: &[u8], edits: &mut Edits| {
             redactor.rules(scope, text, |span, with| edits.replace(span, with));
             let starts =
                 texts.iter().scan(0, |start, text| Some(std::mem::replace(start, *start + text.len())));
             redaction.secrets.find_starts(text, starts, |span| edits.replace(span, SECRET));
         };
-        split_text::redact(&texts, "", rules, |piece, span, with| {
+        split_text::redact(&texts, b"", rules, |piece, span, with| {
             if let Some((record, chunk)) = pieces.get(piece)
                 && let Some((_, edits)) = changes.get_mut(*record)
             {
-                edits.replace(chunk.span(span), escaped(&with.unwrap_or_default()));
+                let with = with.unwrap_or_default();
+                match (&chunk.bytes, decoded.get_mut(piece)) {
+                    (Some(_), Some(decoded)) => decoded.replace(span, with),
+                    _ => edits.replace(chunk.string.span(span), escaped(&with)),
+                }
             }
         });
+        for ((record, chunk), decoded) in pieces.iter().zip(decoded) {
+            if let (Some(bytes), false) = (&chunk.bytes, decoded.is_empty())
+                && let Some((_, edits)) = changes.get_mut(*record)
+            {
+                edits.replace(chunk.string.whole(), terminal_text::encoded(&decoded.apply(bytes)));
+            }
+        }
     }
     let noise = entries.iter().filter_map(|entry| Some((entry.record, Some(entry.from()), noise(entry)?)));
     let stderr = records.iter().enumerate().filter_map(|(place, record)| match &record.event {

@@ -12,6 +12,7 @@ use super::script::{ResponseTo, Script, ScriptStep, Section, StepKind, Subject};
 use crate::Transcript;
 use crate::classify::{ParsedLine, TranscriptEntry};
 use crate::format::{Record, RecordEvent, Side};
+use crate::terminal_text;
 
 pub(super) fn build(transcript: &Transcript, options: RenderOptions) -> Script {
     let mut build = ScriptBuilder { options, ..ScriptBuilder::default() };
@@ -81,7 +82,7 @@ impl ScriptBuilder {
         let index = self.section(subject);
         let at = self.options.times.then_some(at);
         if let Some(section) = self.sections.get_mut(index) {
-            section.steps.push(ScriptStep { at, from, kind });
+            section.steps.push(ScriptStep { at, from, kind, ends_turn: false });
         }
     }
 
@@ -160,6 +161,10 @@ impl ScriptBuilder {
         if self.options.single_chunks || !self.join(section, entry.from(), &kind) {
             self.add(subject, entry.at, Some(entry.from()), kind);
         }
+        let last = self.sections.get_mut(section).and_then(|section| section.steps.last_mut());
+        if let Some(last) = last.filter(|_| entry.ends_turn()) {
+            last.ends_turn = true;
+        }
     }
 
     fn noise(&mut self, entry: &TranscriptEntry<'_>) {
@@ -223,6 +228,9 @@ impl ScriptBuilder {
             return false;
         }
         let mut frame = kind.clone();
+        if let Some(output) = output_of(&mut frame).map(std::mem::take) {
+            return self.join_output(section, from, &frame, &output);
+        }
         let Some(chunk) = text_of(&mut frame).map(std::mem::take) else { return false };
         let last = self.sections.get_mut(section).and_then(|section| section.steps.last_mut());
         let Some(last) = last.filter(|step| step.from == Some(from)) else { return false };
@@ -236,6 +244,18 @@ impl ScriptBuilder {
         }
         joins
     }
+
+    /// Joins the output of a terminal, which is base64, to that of the step before it.
+    fn join_output(&mut self, section: usize, from: Side, frame: &StepKind, output: &str) -> bool {
+        let last = self.sections.get_mut(section).and_then(|section| section.steps.last_mut());
+        let Some(last) = last.filter(|step| step.from == Some(from)) else { return false };
+        let Some(mut before) = output_of(&mut last.kind).map(std::mem::take) else { return false };
+        let joins = *frame == last.kind && terminal_text::append(&mut before, output);
+        if let Some(last) = output_of(&mut last.kind) {
+            *last = before;
+        }
+        joins
+    }
 }
 
 /// Returns the name of a request in its section.
@@ -244,8 +264,13 @@ fn numbered(method: &str, number: u32) -> String {
 }
 
 /// The updates that stream a text.
-const CHUNKS: [&str; 4] =
-    ["user_message_chunk", "agent_message_chunk", "agent_thought_chunk", "compaction_summary_chunk"];
+const CHUNKS: [&str; 5] = [
+    "user_message_chunk",
+    "agent_message_chunk",
+    "agent_thought_chunk",
+    "compaction_summary_chunk",
+    "session_message_chunk",
+];
 
 /// Returns the text of a chunk.
 fn text_of(kind: &mut StepKind) -> Option<&mut String> {
@@ -257,6 +282,19 @@ fn text_of(kind: &mut StepKind) -> Option<&mut String> {
     let content = update.get_mut("content").filter(|content| content["type"] == "text")?;
     match content.get_mut("text")? {
         Value::String(text) => Some(text),
+        _ => None,
+    }
+}
+
+/// Returns the base64 of a piece of the output of a terminal.
+fn output_of(kind: &mut StepKind) -> Option<&mut String> {
+    let StepKind::Notification { method, params: Some(params), .. } = kind else { return None };
+    let update = params.get_mut("update").filter(|_| method == SessionNotification::METHOD)?;
+    if update.get("sessionUpdate")?.as_str()? != terminal_text::OUTPUT_CHUNK {
+        return None;
+    }
+    match update.get_mut("data")? {
+        Value::String(data) => Some(data),
         _ => None,
     }
 }

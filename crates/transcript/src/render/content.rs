@@ -5,6 +5,7 @@ use serde_json::Value;
 use super::fields::Fields;
 use super::line::ScriptLine;
 use super::object_line::ObjectLine;
+use crate::terminal_text;
 
 /// Writes a list of content blocks: a single one on the line itself, several below it.
 pub(super) fn blocks(it: &mut ObjectLine<'_>, key: &str) {
@@ -41,6 +42,7 @@ pub(super) fn block(it: &mut ObjectLine<'_>) {
 /// Writes a tool call or its update.
 pub(super) fn tool_call(it: &mut ObjectLine<'_>) {
     it.words(&["toolCallId", "kind", "status"]).quoted(&["title"]);
+    cancellation(it);
     it.list("locations", |it| {
         let path = it.fields.string("path").unwrap_or_default();
         it.add("at").forget("line", Value::Null);
@@ -52,11 +54,78 @@ pub(super) fn tool_call(it: &mut ObjectLine<'_>) {
     it.raw("rawInput").list("content", tool_content).raw("rawOutput");
 }
 
-fn tool_content(it: &mut ObjectLine<'_>) {
+/// Writes the capability to cancel a tool call or terminal.
+fn cancellation(it: &mut ObjectLine<'_>) {
+    it.object("capabilities", |it| _ = it.object("cancel", |it| _ = it.add("cancellable")));
+}
+
+/// Writes the exit status of a terminal.
+pub(super) fn exit_status(it: &mut ObjectLine<'_>) {
+    it.number("exitCode", "exit {}").named("signal", "signal");
+    it.forget("exitCode", Value::Null).forget("signal", Value::Null);
+}
+
+/// Writes an update of a terminal that the agent runs, or a piece of its output.
+pub(super) fn display_terminal(it: &mut ObjectLine<'_>) {
+    it.words(&["terminalId"]).object("exitStatus", exit_status).quoted(&["command"]).named("in", "cwd");
+    it.object("size", |it| _ = it.number("cols", "{} x").number("rows", "{}"));
+    cancellation(it);
+    it.object("output", |it| {
+        it.add("=");
+        output(it);
+    });
+    output(it);
+}
+
+/// Writes output in base64 as text. Output that is not UTF-8 stays base64.
+fn output(it: &mut ObjectLine<'_>) {
+    let text = it.fields.peek("data").and_then(terminal_text::decoded).map(String::from_utf8);
+    match text {
+        Some(Ok(text)) => {
+            it.fields.take("data");
+            it.line.text(&text);
+        }
+        _ => _ = it.data("data"),
+    }
+}
+
+/// Writes the state of the foreground work, and the work in the background below.
+pub(super) fn state(it: &mut ObjectLine<'_>) {
+    it.words(&["state", "stopReason"]);
+    it.object("error", |it| _ = it.number("code", "{}").text("message"));
+    it.list("background", |it| {
+        it.add("background").words(&["type", "terminalId", "toolCallId", "sessionId"]);
+    });
+    it.forget("background", Vec::<Value>::new());
+}
+
+/// Writes the operation of a permission request.
+pub(super) fn permission_subject(it: &mut ObjectLine<'_>) {
+    match it.fields.peek("type") {
+        Some("tool_call") => {
+            it.fields.take("type");
+            it.object("toolCall", tool_call);
+        }
+        Some("command") => {
+            it.below(|it| _ = it.words(&["type"]).quoted(&["command"]).named("in", "cwd"));
+            it.words(&["toolCallId", "terminalId"]);
+        }
+        _ => {}
+    }
+}
+
+/// Writes content of a tool call.
+pub(super) fn tool_content(it: &mut ObjectLine<'_>) {
     match it.fields.peek("type") {
         Some("content") => {
             it.fields.take("type");
             it.object("content", block);
+        }
+        Some("diff") if it.fields.peek_value("changes").is_some() => {
+            it.fields.take("type");
+            it.add("diff").list("changes", |it| _ = it.words(&["operation", "oldPath", "path"]));
+            it.forget("changes", Vec::<Value>::new());
+            it.object("patch", |it| _ = it.words(&["format"]).text("text"));
         }
         Some("diff") => {
             it.fields.take("type");
@@ -112,6 +181,15 @@ pub(super) fn commands(it: &mut ObjectLine<'_>) {
     });
 }
 
+/// Writes one of several plans.
+pub(super) fn plan_with_id(it: &mut ObjectLine<'_>) {
+    if let Some("items" | "file" | "markdown") = it.fields.peek("type") {
+        it.fields.take("type");
+        it.words(&["planId", "uri"]).text("content");
+        plan(it);
+    }
+}
+
 /// Writes the steps of a plan.
 pub(super) fn plan(it: &mut ObjectLine<'_>) {
     it.list("entries", |it| {
@@ -128,12 +206,12 @@ pub(super) fn plan(it: &mut ObjectLine<'_>) {
     });
 }
 
-/// Writes capabilities, one line for each at the top level. Nested ones have dotted names. A value
+/// Writes capabilities behind a word, one line for each at the top level. Nested ones have dotted names. A value
 /// other than `true` or `{}` is written too.
-pub(super) fn capabilities(line: &mut ScriptLine, capabilities: Fields) {
+pub(super) fn capabilities(line: &mut ScriptLine, word: &str, capabilities: Fields) {
     for (key, value) in capabilities.into_map() {
         line.under(|can| {
-            can.add("can").word(&key);
+            can.add(word).word(&key);
             match value {
                 Value::Bool(true) => {}
                 Value::Object(map) if key != "_meta" => {

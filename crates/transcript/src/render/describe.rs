@@ -7,16 +7,20 @@
 use std::borrow::Cow;
 use std::path::Path;
 
+use duologue_schema::v2::{DiffOperation, TerminalUpdate};
 use duologue_schema::{
     AvailableCommand, Compaction, CompactionStatus, ContentBlock, Diff, EmbeddedResourceResource,
-    NoticeSeverity, Notification as _, Plan, PlanEntryPriority, PlanEntryStatus, SessionConfigKind,
-    SessionConfigOption, SessionNotification, SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation,
-    ToolCallStatus, UsageUpdate,
+    NoticeSeverity, Notification as _, Plan, PlanEntry, PlanEntryPriority, PlanEntryStatus,
+    PlanUpdateContent, SessionConfigKind, SessionConfigOption, SessionNotification, SessionUpdate,
+    StateUpdate, SubagentUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallStatus, UsageUpdate,
+    v2,
 };
+use serde_json::Value;
 
 use super::RenderOptions;
 use super::content;
 use super::object_line::ObjectLine;
+use crate::terminal_text;
 
 /// An update, a tool call or a plan in words.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -132,12 +136,75 @@ pub fn update(update: &SessionUpdate) -> Option<Description<'_>> {
             }),
             parts: notice.description.iter().map(|text| DescribedPart::Text(text.into())).collect(),
         },
+        SessionUpdate::StateUpdate(state) => self::state(state),
+        SessionUpdate::PlanUpdate(update) => plan_content(&update.plan),
+        SessionUpdate::PlanRemoved(removed) => labelled("plan removed", removed.plan_id.as_str()),
+        SessionUpdate::SubagentUpdate(update) => subagent(update),
+        SessionUpdate::TerminalUpdate(update) => terminal(update),
+        SessionUpdate::TerminalOutputChunk(chunk) => Description {
+            parts: output(&chunk.data).map(DescribedPart::Text).into_iter().collect(),
+            ..labelled("terminal", chunk.terminal_id.as_str())
+        },
         SessionUpdate::Unknown(unknown) => {
             Description { label: unknown.tag().into(), ..Description::default() }
         }
         _ => return None,
     };
     Some(described)
+}
+
+/// Describes the state of the foreground work.
+fn state(state: &StateUpdate) -> Description<'_> {
+    let Some(reason) = state.stop_reason() else { return labelled("state", state.tag()) };
+    let error = match state {
+        StateUpdate::Idle(idle) => idle.stop.error(),
+        _ => None,
+    };
+    Description {
+        parts: error.iter().map(|error| DescribedPart::Text(error.message.to_string().into())).collect(),
+        ..labelled("state", format!("{}: {}", state.tag(), reason.as_str()))
+    }
+}
+
+/// Describes one of several plans.
+fn plan_content(content: &PlanUpdateContent) -> Description<'_> {
+    match content {
+        PlanUpdateContent::Items(items) => {
+            Description { text: items.plan_id.as_str().into(), ..steps(&items.entries) }
+        }
+        PlanUpdateContent::File(file) => labelled("plan", file.uri.as_str()),
+        PlanUpdateContent::Markdown(markdown) => Description {
+            parts: vec![DescribedPart::Text(markdown.content.as_str().into())],
+            ..labelled("plan", markdown.plan_id.as_str())
+        },
+        other => labelled("plan", other.plan_id().map(|id| id.as_str().to_owned()).unwrap_or_default()),
+    }
+}
+
+/// Describes a child session.
+fn subagent(update: &SubagentUpdate) -> Description<'_> {
+    let title = update.title.value().map_or(update.session_id.as_str(), String::as_str);
+    let described = update.description.value().map(|text| DescribedPart::Text(text.into()));
+    let state = update.state.value().map(|state| DescribedPart::field("state", state.tag()));
+    Description { parts: described.into_iter().chain(state).collect(), ..labelled("subagent", title) }
+}
+
+/// Describes an update of a terminal that the agent runs.
+fn terminal(update: &TerminalUpdate) -> Description<'_> {
+    let exit = update.exit_status.value().map(|status| match (status.exit_code, &status.signal) {
+        (_, Some(signal)) => DescribedPart::field("signal", signal),
+        (Some(code), None) => DescribedPart::field("exit", code.to_string()),
+        (None, None) => DescribedPart::field("exit", ""),
+    });
+    let output = update.output.value().and_then(|output| self::output(&output.data)).map(DescribedPart::Text);
+    let text = update.command.value().map_or(update.terminal_id.as_str(), String::as_str);
+    Description { parts: exit.into_iter().chain(output).collect(), ..labelled("terminal", text) }
+}
+
+/// Decodes output of a terminal; `None` if there is none.
+fn output(data: &str) -> Option<Cow<'static, str>> {
+    let bytes = terminal_text::decoded(data)?;
+    (!bytes.is_empty()).then(|| String::from_utf8_lossy(&bytes).into_owned().into())
 }
 
 fn labelled<'a>(label: &'a str, text: impl Into<Cow<'a, str>>) -> Description<'a> {
@@ -167,7 +234,7 @@ pub fn option_value(option: &SessionConfigOption) -> &str {
 /// Describes the used tokens and the cost.
 #[must_use]
 pub fn usage(usage: &UsageUpdate) -> String {
-    let cost = usage.cost.as_ref().map(|cost| format!(", {} {}", amount(cost.amount), cost.currency));
+    let cost = usage.cost.value().map(|cost| format!(", {} {}", amount(cost.amount), cost.currency));
     format!("{} of {} tokens{}", usage.used, usage.size, cost.unwrap_or_default())
 }
 
@@ -183,7 +250,11 @@ fn amount(amount: f64) -> String {
 /// Describes a plan.
 #[must_use]
 pub fn plan(plan: &Plan) -> Description<'_> {
-    let steps = plan.entries.iter().map(|entry| DescribedPart::Step {
+    steps(&plan.entries)
+}
+
+fn steps(entries: &[PlanEntry]) -> Description<'_> {
+    let steps = entries.iter().map(|entry| DescribedPart::Step {
         text: &entry.content,
         status: DescribedStatus {
             word: entry.status.as_str(),
@@ -207,6 +278,8 @@ pub fn tool_call(call: &ToolCall) -> Description<'_> {
         ToolCallStatus::InProgress => Stage::Running,
         ToolCallStatus::Completed => Stage::Completed,
         ToolCallStatus::Failed => Stage::Failed,
+        // Only version 2 names it.
+        status if status.as_str() == "cancelled" => Stage::Cancelled,
         _ => Stage::Other,
     };
     let mut parts: Vec<_> = call.locations.iter().map(DescribedPart::Location).collect();
@@ -230,10 +303,37 @@ pub fn tool_content(content: &ToolCallContent) -> DescribedPart<'_> {
         ToolCallContent::Terminal(terminal) => {
             DescribedPart::field("terminal", terminal.terminal_id.as_str())
         }
+        ToolCallContent::DisplayTerminal(terminal) => {
+            DescribedPart::field("terminal", terminal.terminal_id.as_str())
+        }
+        ToolCallContent::Changes(diff) => DescribedPart::Text(changes(diff)),
         ToolCallContent::Unknown(unknown) => {
             DescribedPart::field("content of the unknown kind", unknown.tag())
         }
         _ => DescribedPart::Text("[content]".into()),
+    }
+}
+
+/// Returns the text of changes to files, or the changed files if the agent sent no text.
+fn changes(diff: &v2::Diff) -> Cow<'_, str> {
+    if let Some(patch) = &diff.patch {
+        return patch.text.as_str().into();
+    }
+    let lines: Vec<_> = diff.changes.iter().map(|change| file_operation(&change.operation)).collect();
+    lines.join("\n").into()
+}
+
+/// Returns an operation on a file with its paths.
+#[must_use]
+pub fn file_operation(operation: &DiffOperation) -> String {
+    match operation {
+        DiffOperation::Add(at) | DiffOperation::Delete(at) | DiffOperation::Modify(at) => {
+            format!("{} {}", operation.tag(), at.path.display())
+        }
+        DiffOperation::Move(at) | DiffOperation::Copy(at) => {
+            format!("{} {} to {}", operation.tag(), at.old_path.display(), at.path.display())
+        }
+        _ => operation.tag().to_owned(),
     }
 }
 
@@ -314,6 +414,29 @@ fn write_update_kind(it: &mut ObjectLine<'_>, options: RenderOptions) {
         "compaction_summary_chunk" => {
             it.add("compaction_summary").words(&["compactionId"]).object("content", content::block);
         }
+        "user_message" | "agent_message" | "agent_thought" => {
+            it.add(&kind).words(&["messageId"]);
+            whole_message(it);
+        }
+        "session_message" => {
+            session_message(it.add(&kind));
+            whole_message(it);
+        }
+        "session_message_chunk" => {
+            it.add("session_message").words(&["messageId"]).object("content", content::block);
+        }
+        "state_update" => content::state(it.add("state")),
+        "tool_call_content_chunk" => {
+            it.add(&kind).words(&["toolCallId"]).object("content", content::tool_content);
+        }
+        "terminal_update" => content::display_terminal(it.add("terminal")),
+        terminal_text::OUTPUT_CHUNK => content::display_terminal(it.add("terminal")),
+        "plan_update" => _ = it.add("plan").object("plan", content::plan_with_id),
+        "plan_removed" => _ = it.add(&kind).words(&["planId"]),
+        "subagent_update" => {
+            it.add("subagent").words(&["sessionId"]).quoted(&["title", "description"]);
+            it.object("state", content::state).named("in", "cwd");
+        }
         "agent_message_clear" | "agent_thought_clear" => _ = it.add(&kind).words(&["messageId"]),
         "tool_call" | "tool_call_update" => content::tool_call(it.add(&kind)),
         "plan" => content::plan(it.add(&kind)),
@@ -334,6 +457,23 @@ fn write_update_kind(it: &mut ObjectLine<'_>, options: RenderOptions) {
             }
         }
     }
+}
+
+/// Writes the content that replaces that of a message: the blocks behind `=`, or that it is cleared.
+fn whole_message(it: &mut ObjectLine<'_>) {
+    match it.fields.peek_value("content") {
+        Some(Value::Array(blocks)) if !blocks.is_empty() => content::blocks(it.add("="), "content"),
+        Some(Value::Array(_) | Value::Null) => {
+            it.fields.take("content");
+            it.add("cleared");
+        }
+        _ => {}
+    }
+}
+
+/// Writes the ids of a message between sessions.
+fn session_message(it: &mut ObjectLine<'_>) {
+    it.words(&["messageId"]).named("from", "senderSessionId").named("to", "recipientSessionId");
 }
 
 /// Writes the used and the available tokens, and the cost.

@@ -21,6 +21,11 @@ impl Fields {
         self.0.get(key)?.as_str()
     }
 
+    /// Returns a value without taking it.
+    pub(super) fn peek_value(&self, key: &str) -> Option<&Value> {
+        self.0.get(key)
+    }
+
     /// Adds or replaces a field.
     pub(super) fn put(&mut self, key: &str, value: Value) {
         self.0.insert(key.into(), value);

@@ -5,8 +5,9 @@ use std::fmt::Write as _;
 
 use duologue_rpc::ResponseOutcome;
 use duologue_schema::{
-    AgentNotification, AgentRequest, ClientRequest, Conversation, ConversationEntry, LoadSessionRequest,
-    MessageKind, PromptRequest, Request as _, RequestPermissionRequest, SessionId, SessionUpdate,
+    AgentNotification, AgentRequest, ChildSession, ClientRequest, Conversation, ConversationEntry,
+    DisplayTerminal, InterSessionMessage, LoadSessionRequest, MessageKind, PromptRequest, Request as _,
+    RequestPermissionRequest, SessionId, SessionUpdate, StateUpdate, v2,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -35,15 +36,16 @@ pub struct FoldedSession {
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ConversationEvent {
-    /// A `session/load`: the agent replays the session from its beginning.
+    /// A `session/load`, or in version 2 a `session/resume` with `replayFrom`: the agent replays the session from its
+    /// beginning.
     Restart,
-    /// A prompt of the user.
+    /// A prompt of the user. In version 2 the agent sends it back as an update.
     Prompt(PromptRequest),
     /// A permission request, which updates its tool call.
     Permission(Box<RequestPermissionRequest>),
     /// A session update.
     Update(Box<SessionUpdate>),
-    /// The response to a prompt.
+    /// The response with which a turn ends.
     TurnEnd,
 }
 
@@ -52,14 +54,12 @@ impl ConversationEvent {
     /// is none: the session continues as it was.
     #[must_use]
     pub fn of(entry: &TranscriptEntry<'_>, entries: &[TranscriptEntry<'_>]) -> Option<Self> {
+        if entry.is_v2() {
+            return Self::of_v2(entry, entries);
+        }
         match (&entry.parsed, entry.from()) {
-            (ParsedLine::Request { method, answer, .. }, Side::Client)
-                if method == LoadSessionRequest::METHOD =>
-            {
-                let answer = answer.and_then(|index| entries.get(index)).map(|answer| &answer.parsed);
-                let rejected =
-                    matches!(answer, Some(ParsedLine::Response { outcome: ResponseOutcome::Error(_), .. }));
-                (!rejected).then_some(ConversationEvent::Restart)
+            (ParsedLine::Request { method, .. }, Side::Client) if method == LoadSessionRequest::METHOD => {
+                Self::restart(entry, entries)
             }
             (ParsedLine::Request { method, params, .. }, Side::Client) => {
                 match ClientRequest::decode(method, *params)?.ok()? {
@@ -83,13 +83,49 @@ impl ConversationEvent {
                     _ => None,
                 }
             }
-            (ParsedLine::Response { method: Some(method), .. }, Side::Agent)
-                if method == PromptRequest::METHOD =>
-            {
+            (ParsedLine::Response { .. }, Side::Agent) if entry.ends_turn() => {
                 Some(ConversationEvent::TurnEnd)
             }
             _ => None,
         }
+    }
+
+    fn of_v2(entry: &TranscriptEntry<'_>, entries: &[TranscriptEntry<'_>]) -> Option<Self> {
+        match (&entry.parsed, entry.from()) {
+            (ParsedLine::Request { method, params, .. }, Side::Client) => {
+                match v2::ClientRequest::decode(method, *params)?.ok()? {
+                    v2::ClientRequest::ResumeSession(request) if request.replay_from.is_some() => {
+                        Self::restart(entry, entries)
+                    }
+                    _ => None,
+                }
+            }
+            (ParsedLine::Request { method, params, .. }, Side::Agent) => {
+                match v2::AgentRequest::decode(method, *params)?.ok()? {
+                    v2::AgentRequest::RequestPermission(request) => {
+                        Some(ConversationEvent::Permission(Box::new(request.into())))
+                    }
+                    _ => None,
+                }
+            }
+            (ParsedLine::Notification { method, params }, Side::Agent) => {
+                match v2::AgentNotification::decode(method, *params)?.ok()? {
+                    v2::AgentNotification::UpdateSession(notification) => {
+                        Some(ConversationEvent::Update(Box::new(notification.update.into())))
+                    }
+                    _ => None,
+                }
+            }
+            _ => None,
+        }
+    }
+
+    fn restart(entry: &TranscriptEntry<'_>, entries: &[TranscriptEntry<'_>]) -> Option<Self> {
+        let ParsedLine::Request { answer, .. } = &entry.parsed else { return None };
+        let answer = answer.and_then(|index| entries.get(index)).map(|answer| &answer.parsed);
+        let rejected =
+            matches!(answer, Some(ParsedLine::Response { outcome: ResponseOutcome::Error(_), .. }));
+        (!rejected).then_some(ConversationEvent::Restart)
     }
 }
 
@@ -122,10 +158,19 @@ impl TranscriptFold {
         match event {
             ConversationEvent::Restart => *conversation = Conversation::default(),
             ConversationEvent::Prompt(request) => conversation.prompt(&request.prompt),
+            // The tool call may be only a description of the question.
+            ConversationEvent::Permission(request)
+                if request.question.as_ref().is_some_and(|question| question.is_stand_in) => {}
             ConversationEvent::Permission(request) => {
                 return conversation.apply(&request.tool_call.clone().into());
             }
-            ConversationEvent::Update(update) => return conversation.apply(update),
+            ConversationEvent::Update(update) => {
+                let changed = conversation.apply(update);
+                if matches!(&**update, SessionUpdate::StateUpdate(StateUpdate::Idle(_))) {
+                    conversation.end_turn();
+                }
+                return changed;
+            }
             ConversationEvent::TurnEnd => conversation.end_turn(),
         }
         None
@@ -188,6 +233,14 @@ fn write(line: &mut ScriptLine, conversation: &Conversation) {
     if let Some(plan) = conversation.plan() {
         line.under(|line| line.add("plan").value(json(plan), content::plan));
     }
+    for plan in &conversation.state().plans {
+        line.under(|line| line.add("plan").value(json(plan), content::plan_with_id));
+    }
+    if let Some(state) = conversation.state().foreground.as_ref().filter(|state| !is_over(state)) {
+        line.under(|line| line.add("state").value(json(state), content::state));
+    }
+    conversation.terminals().for_each(|it| line.under(|line| terminal(line, it)));
+    conversation.children().iter().for_each(|it| line.under(|line| child(line, it)));
     let commands = list("availableCommands", conversation.commands());
     if !commands.is_empty() {
         line.under(|line| line.add("commands").object(commands, content::commands));
@@ -243,8 +296,57 @@ fn entry(line: &mut ScriptLine, entry: &ConversationEntry) {
             }
             line.object(list("summary", &compaction.summary), |it| content::blocks(it, "summary"));
         }
+        ConversationEntry::SessionMessage(message) => session_message(line, message),
         _ => _ = line.add("something later"),
     }
+}
+
+/// Writes a message between sessions.
+fn session_message(line: &mut ScriptLine, message: &InterSessionMessage) {
+    line.add("session_message").word(message.id.as_str());
+    for (name, session) in [("from", &message.sender), ("to", &message.recipient)] {
+        if let Some(session) = session {
+            line.add(name).word(session.as_str());
+        }
+    }
+    line.object(list("content", &message.content), |it| content::blocks(it, "content"));
+}
+
+/// Writes a terminal of the agent with the end of its output.
+fn terminal(line: &mut ScriptLine, terminal: &DisplayTerminal) {
+    line.add("terminal").word(terminal.id.as_str());
+    if let Some(status) = &terminal.exit_status {
+        line.value(json(status), content::exit_status);
+    }
+    if let Some(command) = &terminal.command {
+        line.quoted(command);
+    }
+    let (output, is_cut) = terminal.output();
+    if is_cut {
+        line.add("(its start is not kept)");
+    }
+    if !output.is_empty() {
+        line.text(&output);
+    }
+}
+
+/// Writes a child session.
+fn child(line: &mut ScriptLine, child: &ChildSession) {
+    line.add("subagent").word(child.id.as_str());
+    if let Some(parent) = &child.parent {
+        line.add("of").word(parent.as_str());
+    }
+    if let Some(state) = &child.state {
+        line.value(json(state), content::state);
+    }
+    for text in [&child.title, &child.description].into_iter().flatten() {
+        line.quoted(text);
+    }
+}
+
+/// Returns true for the usual state at the end of a recording, which is not shown.
+fn is_over(state: &StateUpdate) -> bool {
+    matches!(state, StateUpdate::Idle(idle) if idle.stop.error().is_none())
 }
 
 fn json(value: &impl Serialize) -> Value {

@@ -3,11 +3,11 @@
 use std::fmt;
 
 use duologue_schema::{
-    AuthenticateRequest, CreateElicitationRequest, CreateTerminalRequest, InitializeRequest,
-    ListSessionsRequest, LoadSessionRequest, NewSessionRequest, Notification as _, PromptRequest,
-    ReadTextFileRequest, Request as _, RequestPermissionRequest, ResumeSessionRequest, SessionNotification,
-    SetSessionConfigOptionRequest, SetSessionModeRequest, TerminalOutputRequest, WaitForTerminalExitRequest,
-    WriteTextFileRequest,
+    AuthenticateRequest, CreateElicitationRequest, CreateTerminalRequest, ForkSessionRequest,
+    InitializeRequest, ListSessionsRequest, LoadSessionRequest, MessageMcpRequest, NewSessionRequest,
+    Notification as _, PromptRequest, ReadTextFileRequest, Request as _, RequestPermissionRequest,
+    ResumeSessionRequest, SessionNotification, SetSessionConfigOptionRequest, SetSessionModeRequest,
+    SetSessionTitleRequest, TerminalOutputRequest, WaitForTerminalExitRequest, WriteTextFileRequest, v2,
 };
 use serde_json::Value;
 
@@ -36,7 +36,7 @@ pub(super) fn write(f: &mut fmt::Formatter<'_>, section: &Section, options: Rend
             f.write_str("\n")?;
         }
         write!(f, "{}", line(step, options))?;
-        turn_ended = matches!(&step.kind, StepKind::Response { to: ResponseTo::Request { method, .. }, .. } if method == PromptRequest::METHOD);
+        turn_ended = step.ends_turn;
     }
     Ok(())
 }
@@ -116,7 +116,14 @@ fn line(step: &ScriptStep, options: RenderOptions) -> ScriptLine {
         StepKind::Dropped { lines, bytes } => {
             line.add(format_args!("… {lines} lines ({bytes} bytes) were not recorded"));
         }
-        StepKind::Unknown { record } => _ = line.add("unknown record").json(record.clone()),
+        StepKind::Unknown { record } => {
+            let (name, json) = match record.get("hub") {
+                // RFD 0019.
+                Some(event) => ("hub", event),
+                None => ("unknown record", record),
+            };
+            line.add(name).json(json.clone());
+        }
         StepKind::Cut => _ = line.add("the recording was cut short here"),
     }
     line
@@ -151,19 +158,15 @@ fn request_params(it: &mut ObjectLine<'_>, method: &str) {
         | LoadSessionRequest::METHOD
         | ResumeSessionRequest::METHOD
         | ListSessionsRequest::METHOD => {
-            it.words(&["cwd"]);
-            for folder in it.fields.strings("additionalDirectories").unwrap_or_default() {
-                it.line.under(|line| _ = line.add("also in").word(&folder));
-            }
-            it.list("mcpServers", |it| {
-                it.add("mcp server").words(&["name", "type", "url", "command"]).word_list("args");
-            });
-            it.forget("mcpServers", Vec::<Value>::new());
+            workspace(it);
         }
         PromptRequest::METHOD => content::blocks(it, "prompt"),
         SetSessionModeRequest::METHOD => _ = it.words(&["modeId"]),
         SetSessionConfigOptionRequest::METHOD => _ = it.words(&["configId"]).assigned("value"),
         RequestPermissionRequest::METHOD => {
+            if it.fields.peek_value("toolCall").is_none() {
+                it.quoted(&["title", "description"]).object("subject", content::permission_subject);
+            }
             it.object("toolCall", content::tool_call);
             it.list("options", |it| _ = it.add("?").words(&["kind", "optionId"]).quoted(&["name"]));
         }
@@ -182,9 +185,26 @@ fn request_params(it: &mut ObjectLine<'_>, method: &str) {
         CreateElicitationRequest::METHOD => {
             it.words(&["mode", "elicitationId", "url"]).text("message").raw("requestedSchema");
         }
+        v2::LoginAuthRequest::METHOD => _ = it.words(&["methodId"]),
+        ForkSessionRequest::METHOD => workspace(it),
+        MessageMcpRequest::METHOD => _ = it.words(&["serverId", "connectionId", "method"]),
         _ if agents::request(it, method) => {}
+        v2::CancelToolCallRequest::METHOD => _ = it.words(&["toolCallId"]),
+        SetSessionTitleRequest::METHOD => _ = it.quoted(&["title"]),
         _ => _ = it.words(&["terminalId", "requestId", "elicitationId"]),
     }
+}
+
+/// Writes the folders and MCP servers of a session.
+fn workspace(it: &mut ObjectLine<'_>) {
+    it.words(&["cwd"]).object("replayFrom", |it| _ = it.named("replay from", "type"));
+    for folder in it.fields.strings("additionalDirectories").unwrap_or_default() {
+        it.line.under(|line| _ = line.add("also in").word(&folder));
+    }
+    it.list("mcpServers", |it| {
+        it.add("mcp server").words(&["name", "type", "url", "command"]).word_list("args");
+    });
+    it.forget("mcpServers", Vec::<Value>::new());
 }
 
 /// Writes the result of a request.
@@ -198,9 +218,11 @@ fn response(it: &mut ObjectLine<'_>, method: &str) {
         NewSessionRequest::METHOD
         | LoadSessionRequest::METHOD
         | ResumeSessionRequest::METHOD
+        | ForkSessionRequest::METHOD
         | SetSessionConfigOptionRequest::METHOD => {
             content::modes(it);
             content::config_options(it);
+            content::commands(it);
             if it.fields.is_empty() {
                 it.add("ok");
             }
@@ -208,16 +230,16 @@ fn response(it: &mut ObjectLine<'_>, method: &str) {
         ListSessionsRequest::METHOD => {
             it.list("sessions", |it| _ = it.words(&["sessionId", "cwd"]).quoted(&["title"]));
         }
-        PromptRequest::METHOD => _ = it.words(&["stopReason"]),
+        PromptRequest::METHOD => _ = it.words(&["stopReason"]).named("accepted as", "messageId"),
         RequestPermissionRequest::METHOD => {
             it.object("outcome", |it| _ = it.words(&["outcome", "optionId"]));
         }
         ReadTextFileRequest::METHOD => _ = it.text("content"),
         CreateTerminalRequest::METHOD => _ = it.words(&["terminalId"]),
         TerminalOutputRequest::METHOD => {
-            it.object("exitStatus", exit_status).forget("truncated", false).text("output");
+            it.object("exitStatus", content::exit_status).forget("truncated", false).text("output");
         }
-        WaitForTerminalExitRequest::METHOD => exit_status(it),
+        WaitForTerminalExitRequest::METHOD => content::exit_status(it),
         CreateElicitationRequest::METHOD => _ = it.words(&["action"]),
         _ => _ = agents::response(it, method),
     }
@@ -225,16 +247,21 @@ fn response(it: &mut ObjectLine<'_>, method: &str) {
 
 fn initialize(it: &mut ObjectLine<'_>, side: &str) {
     it.number("protocolVersion", "v{}");
+    if let Some(info) = it.fields.peek_value(&format!("{side}Info")).cloned() {
+        it.forget("info", info);
+    }
     it.object(&format!("{side}Info"), |it| _ = it.words(&["name", "version"]).quoted(&["title"]));
-    if let Some(capabilities) = it.fields.object(&format!("{side}Capabilities")) {
-        content::capabilities(it.line, capabilities);
+    it.object("info", |it| _ = it.words(&["name", "version"]).quoted(&["title"]));
+    let of_v1 = it.fields.object(&format!("{side}Capabilities"));
+    let of_v2 = it.fields.object("capabilities");
+    // A client that offers version 2 sends both.
+    let word = if of_v1.is_some() { "in version 2 can" } else { "can" };
+    for (word, capabilities) in [("can", of_v1), (word, of_v2)] {
+        if let Some(capabilities) = capabilities {
+            content::capabilities(it.line, word, capabilities);
+        }
     }
     it.list("authMethods", |it| {
-        it.add("auth").words(&["id", "type"]).quoted(&["name", "description"]);
+        it.add("auth").words(&["id", "methodId", "type"]).quoted(&["name", "description"]);
     });
-}
-
-fn exit_status(it: &mut ObjectLine<'_>) {
-    it.number("exitCode", "exit {}").named("signal", "signal");
-    it.forget("exitCode", Value::Null).forget("signal", Value::Null);
 }

@@ -63,6 +63,9 @@ pub struct ScriptStep {
     /// The kind and its fields.
     #[serde(flatten)]
     pub kind: StepKind,
+    /// True if a turn ends with it.
+    #[serde(skip)]
+    pub(super) ends_turn: bool,
 }
 
 /// The kinds of steps.

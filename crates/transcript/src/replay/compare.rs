@@ -355,6 +355,9 @@ mod tests {
         ));
         assert!(!equal(json!({"prompt": [{"type": "text", "text": "a"}]}), json!({"prompt": []})));
         assert!(!equal(json!({"a": false}), json!({})));
+        assert!(equal(json!({"a": {"b": {"c": null}}}), json!({})));
+        assert!(!equal(json!({"a": [{}]}), json!({})));
+        assert!(!equal(json!({"list": ["a"]}), json!({"list": ["b"]})));
     }
 
     #[test]
@@ -397,6 +400,46 @@ mod tests {
         "#);
     }
 
+    /// A diff shows recorded values with live names.
+    #[test]
+    fn a_diff_has_live_names() {
+        let mut names = NameMap::default();
+        names.learn(1, NamePair::Folder { recorded: "/a".into(), live: "/x".into() });
+        names.learn(1, NamePair::Id { kind: IdKind::Terminal, recorded: "1".into(), live: "2".into() });
+        let recorded = json!({"text": "see /a/b", "call": {"terminalId": "1"}, "list": [1, 2]});
+        let live = json!({"text": "look", "call": 5, "list": [1]});
+        let comparison =
+            Comparison::new(&names, 1, Side::Agent, None).run(&IgnoredPaths::default(), &recorded, &live);
+        let diff = comparison.diff(&live, &Cell::new(1000));
+        let recorded: Vec<_> =
+            diff.lines().filter(|line| line.starts_with("-  ")).map(str::trim_end).collect();
+        assert_eq!(
+            recorded,
+            [
+                r#"-  "call": {"#,
+                r#"-    "terminalId": "2""#,
+                "-  },",
+                "-    1,",
+                "-    2",
+                r#"-  "text": "see /x/b""#,
+            ],
+            "{diff}"
+        );
+        // The recorded name is not the live one.
+        let again = Comparison::new(&names, 1, Side::Agent, None);
+        let value = json!({"terminalId": "1"});
+        assert!(!again.run(&IgnoredPaths::default(), &value, &value).is_equal());
+    }
+
+    /// The first of several folders with one recorded name stands for it.
+    #[test]
+    fn the_working_directory_goes_first() {
+        let recorded = json!({"cwd": "/a", "additionalDirectories": ["/a"], "text": "/a/b"});
+        let live = |text: &str| json!({"cwd": "/x", "additionalDirectories": ["/y"], "text": text});
+        assert_eq!(compare(Side::Client, false, &recorded, &live("/x/b")).0, None);
+        assert_eq!(compare(Side::Client, false, &recorded, &live("/y/b")).0.as_deref(), Some("text"));
+    }
+
     #[test]
     fn names_are_learned() {
         let recorded = json!({"cwd": "/a", "text": "see /a/b", "terminalId": "1"});
@@ -419,10 +462,47 @@ mod tests {
         assert!(fits("[time]", ""));
         assert!(fits("plain", "plain"));
         assert!(!fits("at [time] in", "at 12:30 on"));
+        assert!(!fits("plain", "plainer") && !fits("plain", "pla"));
         assert!(!fits("a [time] b [time] c", "a 1 c"));
+        assert!(!fits("at [time] in", "at 12:30 in it") && !fits("[time]ab[time]ab", "xab"));
         assert!(!fits("fix a[i] now", "fix a completely different thing now"));
         let holes = |holes| compare(Side::Client, holes, &json!({"t": "[time]"}), &json!({"t": 12})).0;
         assert_eq!(holes(true), None);
         assert!(holes(false).is_some());
+        let part = compare(Side::Client, true, &json!({"t": "at [time]"}), &json!({"t": 12})).0;
+        assert_eq!(part.as_deref(), Some("t"), "only a placeholder alone stands for a number");
+    }
+
+    /// The folders of a client have other names. Those of an agent are the ones that we gave it.
+    #[test]
+    fn only_a_client_names_folders() {
+        let (recorded, live) = (json!({"cwd": "/a", "text": "/a/b"}), json!({"cwd": "/x", "text": "/x/b"}));
+        let (first, pairs) = compare(Side::Agent, false, &recorded, &live);
+        assert_eq!((first.as_deref(), pairs.len()), (Some("cwd"), 0));
+        // A text may keep the recorded folder all the same.
+        let live = json!({"cwd": "/x", "text": "/a/b"});
+        assert_eq!(compare(Side::Client, false, &recorded, &live).0, None);
+    }
+
+    /// A client that names a session which it got from us means that one.
+    #[test]
+    fn a_known_session_of_a_client_is_no_other_one() {
+        let mut names = NameMap::default();
+        names.learn(1, NamePair::Id { kind: IdKind::Session, recorded: "first".into(), live: "live".into() });
+        for (side, recorded, live, is_equal, learned) in [
+            (Side::Client, "first", "live", true, 0),
+            (Side::Client, "second", "live", false, 0),
+            (Side::Client, "second", "new", true, 1),
+            (Side::Client, "live", "live", true, 1),
+            (Side::Agent, "second", "live", true, 1),
+        ] {
+            let result = Comparison::new(&names, 1, side, None).run(
+                &IgnoredPaths::default(),
+                &json!({"sessionId": recorded}),
+                &json!({"sessionId": live}),
+            );
+            let found = (result.is_equal(), result.pairs.len());
+            assert_eq!(found, (is_equal, learned), "{side:?} {recorded} {live}");
+        }
     }
 }

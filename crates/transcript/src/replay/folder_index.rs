@@ -1,6 +1,5 @@
 //! Recorded folders and the live folders in their place.
 
-use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 
@@ -25,13 +24,8 @@ impl MappedFolder {
         let mut both: Vec<(String, LiveFolder)> = Vec::new();
         for (spelling, live) in spellings(&recorded).into_iter().zip(live) {
             if both.iter().all(|(known, _)| *known != spelling) {
-                let recorded_len = recorded.len();
-                both.push((spelling, LiveFolder { recorded_len, live, encoded: encoded.clone() }));
+                both.push((spelling, LiveFolder { live, encoded: encoded.clone() }));
             }
-        }
-        if recorded.starts_with('[') {
-            // A placeholder is spelled in one way.
-            both.truncate(1);
         }
         Some(MappedFolder(both))
     }
@@ -40,7 +34,6 @@ impl MappedFolder {
 /// The live folder of a recorded spelling.
 #[derive(Clone, Debug)]
 struct LiveFolder {
-    recorded_len: usize,
     live: String,
     /// The live folder in a URI.
     encoded: String,
@@ -70,14 +63,14 @@ impl FolderIndex {
             let goes_on = text.get(span.end..).is_some_and(|after| after.starts_with(['/', '\\']));
             let live = if uri { &folder.encoded } else { &folder.live };
             let live = if live.is_empty() && !goes_on { "/" } else { live };
-            found.push(FoundFolder { order: (rank, Reverse(folder.recorded_len), span.start), span, live });
+            found.push(FoundFolder { rank, span, live });
         });
     }
 }
 
 struct FoundFolder<'f> {
-    /// The rank of its index, then the deeper recorded folder first.
-    order: (u8, Reverse<usize>, usize),
+    /// The rank of its index.
+    rank: u8,
     span: Range<usize>,
     live: &'f str,
 }
@@ -111,7 +104,8 @@ impl LaneFolders {
         for (rank, folders) in (0..).zip(groups) {
             folders.into_iter().for_each(|folders| folders.find(rank, text, &mut found));
         }
-        found.sort_by_key(|found| found.order);
+        // Within an index, the deeper of two folders at one place comes first already.
+        found.sort_by_key(|found| found.rank);
         // Start and end of each place that is taken.
         let mut taken: BTreeMap<usize, usize> = BTreeMap::new();
         found.retain(|FoundFolder { span, .. }| {

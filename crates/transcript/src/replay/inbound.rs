@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use super::plan::{CONNECTION, LineKind, LineState, body, outcome_value};
 use super::player::{COMPARED, Player};
 use super::report::Difference;
-use crate::classify::{id_key, request_of};
+use crate::classify::{id_key, is_idle, request_of};
 use crate::format::Side;
 use crate::id_paths::SESSION;
 
@@ -34,9 +34,8 @@ impl Player {
     }
 
     /// Notes that the live side has closed its output.
-    pub(super) fn end(&mut self, now: Duration) {
+    pub(super) fn end(&mut self) {
         self.ended = true;
-        self.last_received = now;
         self.active = (0..self.lanes.len()).collect();
     }
 
@@ -47,13 +46,13 @@ impl Player {
         let nearest = match (self.plays, lane) {
             (Side::Client, Some(None)) => None,
             (Side::Client, lane) => self.nearest(method, Some(lane.flatten().unwrap_or(CONNECTION)), &live),
-            (Side::Agent, Some(lane)) if session.is_some_and(|live| self.names.knows_session(live)) => {
+            (Side::Agent, Some(lane)) => {
                 // A request of another session differs at least in its session.
                 let equal =
                     self.nearest(method, lane, &live).filter(|(_, (differences, _))| *differences == 0);
                 equal.or_else(|| self.nearest(method, None, &live))
             }
-            (Side::Agent, _) => self.nearest(method, None, &live),
+            (Side::Agent, None) => self.nearest(method, None, &live),
         };
         // A client's request with other params is another request. An agent's request gets the recorded answer, and the
         // difference appears in the final comparison.
@@ -69,7 +68,7 @@ impl Player {
             self.names.learn_request(false, recorded, id.token());
         }
         self.accept_request(at, id.token());
-        self.mark_received(at, now);
+        self.mark_done(at, now);
         if self.plays == Side::Agent {
             self.skip_to(at);
         }
@@ -108,7 +107,7 @@ impl Player {
             diff = comparison.diff(live, &self.differences.diff_bytes);
             place = comparison.first().unwrap_or_default();
         }
-        let was_recorded = self.expected.get(method).is_some_and(|expected| expected.any);
+        let was_recorded = self.expected.contains_key(method);
         let message = match (nearest, was_recorded) {
             (Some(at), _) => format!(
                 "not in the recording: {method}; the nearest, {}, differs at `{place}`",
@@ -161,16 +160,7 @@ impl Player {
         let others = self.lanes.get(lane).map(|lane| lane.others.range(first..to).copied().inspect(counted));
         let others: Vec<usize> = others.into_iter().flatten().collect();
         for at in passed.into_iter().chain(others) {
-            let stays = match self.plan.get(at).map(|line| &line.kind) {
-                // A received request is always answered.
-                Some(LineKind::Response { request: Some(request), .. }) => {
-                    self.plan.state(*request) == LineState::Done
-                }
-                _ => false,
-            };
-            if !stays {
-                self.set_state(at, LineState::Skipped);
-            }
+            self.set_state(at, LineState::Skipped);
         }
     }
 
@@ -186,15 +176,26 @@ impl Player {
                 lane.amounts.count_live(line);
                 lane.last_received = now;
             }
+            // The first one after the response ends the turn.
+            if let Some((prompt, end)) = self.open_turn(lane)
+                && is_idle(method, params)
+                && self.answer_of(prompt).is_none_or(|answer| !self.plan.is_waiting(answer))
+            {
+                self.mark_done(end, now);
+            }
             return;
         }
         // A cancel that crosses the response is not a difference, and neither is a second one.
+        let cancels = withdrawn.is_some() || method == CancelNotification::METHOD;
         let open = match &withdrawn {
             Some(id) => self.received_requests.get(id).copied(),
-            None => self.lanes.get(lane).and_then(|lane| lane.unanswered.last().copied()),
+            None if cancels => {
+                let unanswered = self.lanes.get(lane).and_then(|lane| lane.unanswered.last().copied());
+                unanswered.or_else(|| self.open_turn(lane).map(|(prompt, _)| prompt))
+            }
+            None => Some(0),
         };
-        let cancels = withdrawn.is_some() || method == CancelNotification::METHOD;
-        let Some(from) = open.or(Some(0).filter(|_| !cancels)) else { return };
+        let Some(from) = open else { return };
         let (mut first, mut equal, mut next) = (None, None, from);
         for _ in 0..COMPARED {
             let expected = self.expected_notifications.get_mut(method);
@@ -211,7 +212,7 @@ impl Player {
         if let Some(at) = equal {
             let pairs = self.compare(at, lane, &live).pairs;
             pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
-            self.mark_received(at, now);
+            self.mark_done(at, now);
             if cancels {
                 let last = self.cancelled.entry((lane, method.to_owned())).or_default();
                 *last = at.max(*last);
@@ -219,7 +220,7 @@ impl Player {
         } else if let Some(at) = first {
             let diff = self.compare(at, lane, &live).diff(&live, &self.differences.diff_bytes);
             self.differences.push(Difference::Other { what: self.describe(at), diff });
-            self.mark_received(at, now);
+            self.mark_done(at, now);
         } else if !(cancels
             && self.cancelled.get(&(lane, method.to_owned())).is_some_and(|last| *last >= from))
         {
@@ -258,6 +259,10 @@ impl Player {
             let what = format!("the answer to {}", self.describe(request));
             self.differences.push(Difference::Other { what, diff });
         }
+        if !same_kind && let Some(end) = self.plan.turn_ends.get(&request).copied() {
+            // Without an accepted prompt there is no turn.
+            self.set_state(end, LineState::Skipped);
+        }
         pairs.into_iter().for_each(|pair| self.names.learn(lane, pair));
         if self.plays == Side::Client {
             // The agent will not send requests any more that it had sent before this answer.
@@ -265,7 +270,7 @@ impl Player {
             let never: Vec<_> = waiting.into_iter().flatten().inspect(counted).collect();
             never.into_iter().for_each(|at| self.give_up(at));
         }
-        self.mark_received(at, now);
+        self.mark_done(at, now);
     }
 
     fn noise(&mut self, line: &[u8], malformed: &Malformed, now: Duration) {
@@ -283,7 +288,7 @@ impl Player {
                     self.accept_request(at, id.token());
                     self.await_reply(answer);
                 }
-                self.mark_received(at, now);
+                self.mark_done(at, now);
             }
             None => {
                 let text = String::from_utf8_lossy(line);

@@ -290,6 +290,107 @@ mod tests {
         assert_eq!(names().rewrite(1, r#"{"method":"x"}"#, None), None, "nothing to change");
     }
 
+    /// Each kind of name alone changes the lines that contain it.
+    #[test]
+    fn any_name_that_differs_is_replaced() {
+        let id = |kind, recorded: &str, live: &str| {
+            let mut names = NameMap::default();
+            names.learn(1, NamePair::Id { kind, recorded: recorded.into(), live: live.into() });
+            names
+        };
+        let mut folder = NameMap::default();
+        folder.learn(1, NamePair::Folder { recorded: "/a".into(), live: "/x".into() });
+        let mut request = NameMap::default();
+        request.learn_request(false, "7", "8");
+        for (names, recorded, live) in [
+            (id(IdKind::Terminal, "1", "2"), r#"{"p":{"terminalId":"1"}}"#, r#"{"p":{"terminalId":"2"}}"#),
+            (folder, r#"{"p":"/a/b"}"#, r#"{"p":"/x/b"}"#),
+            // Only the member of the params itself names a request.
+            (
+                request,
+                r#"{"params":{"requestId":7,"x":{"requestId":7}}}"#,
+                r#"{"params":{"requestId":8,"x":{"requestId":7}}}"#,
+            ),
+        ] {
+            let rewritten = names.rewrite(1, recorded, None).expect("it differs");
+            assert_eq!(String::from_utf8(rewritten).unwrap(), live);
+        }
+        // A session has one name on the whole connection, and a terminal one in each session.
+        assert_eq!(id(IdKind::Session, "s", "t").id(2, IdKind::Session, "s"), Some("t"));
+        assert_eq!(id(IdKind::Terminal, "s", "t").id(2, IdKind::Terminal, "s"), None);
+        assert_eq!(id(IdKind::Terminal, "1", "1").rewrite(1, r#"{"terminalId":"1"}"#, None), None);
+        // The temporary folder of this machine takes the place of its placeholder.
+        let rewritten = NameMap::new(Redacted::Everything).rewrite(1, &format!(r#"{{"p":"{TMP}/a"}}"#), None);
+        let rewritten = String::from_utf8(rewritten.expect("it differs")).unwrap();
+        assert!(!rewritten.contains(TMP) && rewritten.ends_with(r#"a"}"#), "{rewritten}");
+    }
+
+    /// Names of members are replaced too, and each name is spelled as JSON.
+    #[test]
+    fn live_names_are_escaped() {
+        let mut names = names();
+        names.learn(1, NamePair::Id { kind: IdKind::Terminal, recorded: "t".into(), live: "a \"b\"".into() });
+        let line = r#"{"p":{"/home/me/p/a":1,"terminalId":"t"}}"#;
+        let rewritten = names.rewrite(1, line, None).unwrap();
+        assert_eq!(String::from_utf8(rewritten).unwrap(), r#"{"p":{"/x \"y\"/a":1,"terminalId":"a \"b\""}}"#);
+    }
+
+    /// Only the time of a message is set to the present.
+    #[test]
+    fn a_time_in_a_text_stays() {
+        let names = NameMap::new(Redacted::Everything);
+        assert_eq!(
+            names.rewrite(1, r#"{"params":{"text":"[time]","message":{"timestamp":"now"}}}"#, None),
+            None
+        );
+        let line = r#"{"params":{"message":{"timestamp":"[time]"}}}"#;
+        assert!(names.rewrite(1, line, None).is_some());
+    }
+
+    /// A variable whose value was removed goes with one comma. Its name alone does not matter.
+    #[test]
+    fn removed_variables_leave_a_list() {
+        let names = NameMap::new(Redacted::Secrets);
+        for secrets in 1..32_u32 {
+            let is_secret = |at: &u32| secrets & (1 << at) != 0;
+            let variable = |at: u32| {
+                let value = if is_secret(&at) { SECRET.to_owned() } else { at.to_string() };
+                serde_json::json!({"name": SECRET, "value": value})
+            };
+            let line = |places: &mut dyn Iterator<Item = u32>| {
+                serde_json::json!({"params": {"env": places.map(variable).collect::<Vec<_>>()}}).to_string()
+            };
+            let rewritten = names.rewrite(1, &line(&mut (0..5)), None).expect("it differs");
+            let kept = line(&mut (0..5).filter(|at| !is_secret(at)));
+            assert_eq!(String::from_utf8(rewritten).unwrap(), kept, "{secrets:b}");
+        }
+    }
+
+    /// The folders of a lane go first, then those of others, and in each the deeper one.
+    #[test]
+    fn the_folder_of_the_own_session_goes_first() {
+        let mut names = NameMap::default();
+        let mut learn = |lane, recorded: &str, live: &str| {
+            names.learn(lane, NamePair::Folder { recorded: recorded.into(), live: live.into() });
+        };
+        learn(1, "/a/b", "/q");
+        learn(1, "/a", "/x");
+        learn(2, "/a", "/y");
+        learn(2, "/w", r"C:\q");
+        learn(4, "/n", "/old");
+        learn(4, "/n", "/new");
+        for (lane, text, expected) in [
+            (1, "/a/b/c", "/q/c"),
+            (2, "/a/b/c", "/y/b/c"),
+            (3, "/a/b/c", "/q/c"),
+            (3, "/a/c", "/x/c"),
+            (2, "/w/c", r"C:\q/c"),
+            (3, "/n/c", "/new/c"),
+        ] {
+            assert_eq!(names.translate(lane, &FolderIndex::default(), text), expected, "{lane}");
+        }
+    }
+
     #[test]
     fn folders_are_replaced_where_a_path_begins() {
         let names = names();

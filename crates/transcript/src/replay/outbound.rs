@@ -67,7 +67,6 @@ impl Player {
             // Nothing changes for an agent's lane that waits for itself until its gate has come.
             if let Some(gate) = self.look_at(head, now, &mut outlook)
                 && self.plays == Side::Agent
-                && number != CONNECTION
                 && self.lane_of(gate) == number
             {
                 self.active.remove(&number);
@@ -111,10 +110,10 @@ impl Player {
         gate
     }
 
-    /// Returns true for a session in which a played client has done nothing yet.
+    /// Returns true for a session, or the connection, in which nothing has happened yet for a played client.
     fn is_new_to_client(&self, number: usize) -> bool {
         let begun = self.lanes.get(number).is_some_and(|lane| lane.anchor.is_some());
-        self.plays == Side::Client && number != CONNECTION && !begun
+        self.plays == Side::Client && !begun
     }
 
     /// Returns the action when no line can be sent now.
@@ -257,7 +256,8 @@ impl Player {
         }
         // Updates before this line may be split otherwise, and a text may be shorter, so they are awaited only for a
         // limited time. The recorded time is added if the line interrupts a request.
-        let interrupts = self.lanes.get(number).is_some_and(|lane| lane.open_requests > 0);
+        let interrupts = self.lanes.get(number).is_some_and(|lane| lane.open_requests > 0)
+            || self.open_turn(number).is_some();
         let took = if interrupts { recorded.saturating_sub(before) } else { Duration::ZERO };
         let settle = self.settings.settle.saturating_add(took);
         if self.received_enough(number, at) {
@@ -329,6 +329,7 @@ impl Player {
                 }
                 self.names.learn_request(true, recorded, &live);
                 self.open_requests.insert(id_key(&live), at);
+                self.begin_turn(at);
                 self.lanes.get_mut(number).into_iter().for_each(|lane| lane.open_requests += 1);
                 id = Some(live);
             }
@@ -368,9 +369,8 @@ impl Player {
 
     /// Registers the recorded name of a session that we create.
     fn learn_session(&mut self, at: usize, number: usize) {
-        let first = self.lanes.get(number).is_some_and(|lane| lane.anchor.is_some());
         let answer = matches!(self.plan.get(at).map(|line| &line.kind), Some(LineKind::Response { .. }));
-        let Some(name) = self.plan.lanes.get(number).cloned().flatten().filter(|_| first && answer) else {
+        let Some(name) = self.plan.lanes.get(number).cloned().flatten().filter(|_| answer) else {
             return;
         };
         if self.names.id(number, IdKind::Session, &name).is_none() {

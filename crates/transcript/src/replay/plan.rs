@@ -71,6 +71,8 @@ pub(super) struct ReplayPlan {
     pub(super) lane_numbers: HashMap<String, usize>,
     /// The response to each line that is not a message but has an id.
     pub(super) answer_to_noise: HashMap<usize, usize>,
+    /// The line with which the work on each accepted prompt of version 2 ends.
+    pub(super) turn_ends: HashMap<usize, usize>,
     /// The line before which the client closed its output.
     pub(super) client_closed: Option<usize>,
     /// True if the agent ended before its client closed.
@@ -138,7 +140,6 @@ impl ReplayPlan {
         if transcript.is_cut() && !ends && plays == Side::Agent {
             // The rest is unknown, so the agent ends here.
             lines.push(PlannedLine::new(records.len(), now, CONNECTION, true, LineKind::Eof));
-            agent_died = true;
         }
         link(&mut lines, &entries);
         let mut answer_to_noise = HashMap::new();
@@ -149,8 +150,10 @@ impl ReplayPlan {
                 answer_to_noise.entry(request).or_insert(at);
             }
         }
+        let turn_ends = turn_ends(&lines, &entries);
         ReplayPlan {
             lines,
+            turn_ends,
             lanes: lanes.names,
             lane_numbers: lanes.numbers,
             answer_to_noise,
@@ -176,6 +179,30 @@ impl ReplayPlan {
     pub(super) fn is_waiting(&self, at: usize) -> bool {
         self.state(at) == LineState::Waiting
     }
+}
+
+/// Returns the line of the state `idle` after each prompt of version 2, by the line of the prompt.
+fn turn_ends(lines: &[PlannedLine], entries: &[TranscriptEntry<'_>]) -> HashMap<usize, usize> {
+    let mut by_record: HashMap<usize, &TranscriptEntry<'_>> =
+        entries.iter().map(|entry| (entry.record, entry)).collect();
+    let mut open: HashMap<usize, Vec<usize>> = HashMap::new();
+    let mut ends = HashMap::new();
+    for (at, planned) in lines.iter().enumerate() {
+        let Some(entry) = by_record.remove(&planned.record) else { continue };
+        let open = open.entry(planned.lane).or_default();
+        match &planned.kind {
+            LineKind::Request { method, .. } if method == PromptRequest::METHOD => open.push(at),
+            // The agent has rejected the prompt.
+            LineKind::Response { request, .. } if entry.ends_turn() => {
+                open.retain(|prompt| Some(*prompt) != *request);
+            }
+            LineKind::Notification { .. } if entry.ends_turn() => {
+                ends.extend(open.drain(..).map(|prompt| (prompt, at)));
+            }
+            _ => {}
+        }
+    }
+    ends
 }
 
 /// Replaces indexes of entries by indexes of lines.
@@ -272,6 +299,12 @@ impl Open {
     ) -> LineKind {
         let session = entry.session.as_ref().map_or("", |id| id.as_str());
         let is_prompt = entry.method() == Some(PromptRequest::METHOD);
+        if entry.ends_turn()
+            && let Some(running) = self.prompts.get_mut(session)
+        {
+            // In version 2 one state ends the work on all prompts.
+            *running = if entry.is_v2() && !is_prompt { 0 } else { running.saturating_sub(1) };
+        }
         match &entry.parsed {
             ParsedLine::Request { id, method, answer, .. } => {
                 if is_prompt {
@@ -298,12 +331,7 @@ impl Open {
                 }
                 LineKind::Response { request, lost: false }
             }
-            ParsedLine::Response { request, .. } => {
-                if let (true, Some(running)) = (is_prompt, self.prompts.get_mut(session)) {
-                    *running = running.saturating_sub(1);
-                }
-                LineKind::Response { request: *request, lost: false }
-            }
+            ParsedLine::Response { request, .. } => LineKind::Response { request: *request, lost: false },
             ParsedLine::Noise(Malformed::Request(id, _)) => {
                 self.malformed.insert((entry.from(), id_key(id.token())), place);
                 LineKind::NotAMessage
@@ -386,5 +414,46 @@ mod tests {
             Some(&LineKind::Response { request: Some(3), lost: false })
         );
         assert_eq!(lines.lanes, [None, Some("s".to_owned())]);
+    }
+
+    /// Returns the cancels of a conversation in this version, and true for those that came too late.
+    fn late_cancels(version: u8, lines: &[(Side, &str)]) -> Vec<bool> {
+        let start = format!(
+            r#"{{"jsonrpc":"2.0","id":0,"result":{{"protocolVersion":{version},"info":{{"name":"a","version":"1"}}}}}}"#
+        );
+        let initialize = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":2}}"#;
+        let all: Vec<_> = [(Side::Client, initialize), (Side::Agent, start.as_str())]
+            .into_iter()
+            .chain(lines.iter().copied())
+            .collect();
+        let plan = ReplayPlan::new(&Transcript::new(Header::new("by hand"), records(&all)), Side::Agent);
+        let late = plan.lines.iter().filter_map(|planned| match &planned.kind {
+            LineKind::Notification { late, .. } if !planned.ours => Some(*late),
+            _ => None,
+        });
+        late.collect()
+    }
+
+    /// A cancel is late if no prompt is running. In version 2 one state ends the work on all prompts.
+    #[test]
+    fn a_cancel_is_late_without_a_running_prompt() {
+        use Side::{Agent, Client};
+        let one =
+            (Client, r#"{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+        let two =
+            (Client, r#"{"jsonrpc":"2.0","id":2,"method":"session/prompt","params":{"sessionId":"s"}}"#);
+        let cancel = (Client, r#"{"jsonrpc":"2.0","method":"session/cancel","params":{"sessionId":"s"}}"#);
+        let response = (Agent, r#"{"jsonrpc":"2.0","id":1,"result":{}}"#);
+        let rejected = (Agent, r#"{"jsonrpc":"2.0","id":1,"error":{"code":1,"message":"no"}}"#);
+        let idle = (
+            Agent,
+            r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"state_update","state":"idle"}}}"#,
+        );
+        assert_eq!(late_cancels(1, &[one, response, cancel]), [true]);
+        assert_eq!(late_cancels(1, &[one, two, response, cancel]), [false]);
+        assert_eq!(late_cancels(2, &[one, two, rejected, cancel]), [false]);
+        assert_eq!(late_cancels(2, &[one, two, response, cancel, idle, cancel]), [false, true]);
+        let unknown = (Client, r#"{"jsonrpc":"2.0","method":"$/cancel_request","params":{"requestId":9}}"#);
+        assert_eq!(late_cancels(1, &[one, unknown]), [true]);
     }
 }

@@ -1,7 +1,7 @@
 //! The state machine of a replay: it receives live lines and returns actions. It has no clock, input or output, so
 //! tests can produce every order.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -67,6 +67,8 @@ pub(super) struct LaneProgress {
     pub(super) unanswered: BTreeSet<usize>,
     /// The number of our requests without a response.
     pub(super) open_requests: usize,
+    /// The last prompt of version 2 that was sent or received, and the line with which the work on it ends.
+    pub(super) turn: Option<(usize, usize)>,
     /// The lines that may still be skipped, except for requests of the other side.
     pub(super) others: BTreeSet<usize>,
 }
@@ -80,13 +82,10 @@ pub(super) const COMPARED: usize = 256;
 pub(super) struct WaitingLines {
     all: BTreeSet<usize>,
     by_lane: HashMap<usize, BTreeSet<usize>>,
-    /// True if any line was ever expected.
-    pub(super) any: bool,
 }
 
 impl WaitingLines {
     fn push(&mut self, at: usize, lane: usize) {
-        self.any = true;
         self.all.insert(at);
         self.by_lane.entry(lane).or_default().insert(at);
     }
@@ -160,6 +159,7 @@ impl Player {
         let mut expected_notifications: HashMap<String, WaitingLines> = HashMap::new();
         let mut noise = WaitingLines::default();
         let mut ahead = LinesAhead::default();
+        let turn_ends: HashSet<usize> = plan.turn_ends.values().copied().collect();
         for (at, planned) in plan.lines.iter().enumerate() {
             let Some(lane) = lanes.get_mut(planned.lane) else { continue };
             if planned.ours || !matches!(planned.kind, LineKind::Request { .. }) {
@@ -174,7 +174,10 @@ impl Player {
                 LineKind::Request { .. } => true,
                 LineKind::Response { request, .. } => request.is_some(),
                 // Agents split their text differently in each run, see `UpdateAmounts`.
-                LineKind::Notification { late, .. } => plays == Side::Agent && !late,
+                // A client waits for the end of a turn.
+                LineKind::Notification { late, .. } => {
+                    plays == Side::Agent && !late || turn_ends.contains(&at)
+                }
                 LineKind::NotAMessage => plays == Side::Agent,
                 LineKind::Eof | LineKind::Exit(_) => false,
             };
@@ -245,8 +248,8 @@ impl Player {
             lane.others.remove(&at);
             answer.and_then(|answer| lane.by_answer.remove(&answer));
         }
-        // A request that has come or been sent gets its response in any case.
-        if let (LineState::Done, Some(answer)) = (state, answer) {
+        // A request that has come or been sent gets its response in any case. One that is skipped takes it along.
+        if let Some(answer) = answer {
             let number = self.lane_of(answer);
             self.lanes.get_mut(number).into_iter().for_each(|lane| _ = lane.others.remove(&answer));
         }
@@ -290,16 +293,27 @@ impl Player {
         self.reply_ids.insert(at, id.into());
         let lane = self.lane_of(at);
         self.lanes.get_mut(lane).into_iter().for_each(|lane| _ = lane.unanswered.insert(at));
+        self.begin_turn(at);
         if let (CONNECTION, Some(answer)) = (lane, self.answer_of(at)) {
             self.await_reply(answer);
         }
     }
 
+    /// Notes that a prompt was sent or received.
+    pub(super) fn begin_turn(&mut self, at: usize) {
+        let Some(end) = self.plan.turn_ends.get(&at).copied() else { return };
+        let lane = self.lane_of(at);
+        self.lanes.get_mut(lane).into_iter().for_each(|lane| lane.turn = Some((at, end)));
+    }
+
+    /// Returns the prompt of version 2 on which the agent works, and the line with which that work ends.
+    pub(super) fn open_turn(&self, lane: usize) -> Option<(usize, usize)> {
+        self.lanes.get(lane)?.turn.filter(|(_, end)| self.plan.is_waiting(*end))
+    }
+
     /// Notes that the other side waits for a response of ours.
     pub(super) fn await_reply(&mut self, answer: usize) {
-        if self.plan.is_waiting(answer) {
-            self.awaited_replies.insert(answer);
-        }
+        self.awaited_replies.insert(answer);
     }
 
     /// Returns the live id of a received request, unless it has been answered.
@@ -315,15 +329,7 @@ impl Player {
         Some(id)
     }
 
-    /// Marks an awaited line as received.
-    pub(super) fn mark_received(&mut self, at: usize, now: Duration) {
-        let lane = self.lane_of(at);
-        if let Some(lane) = self.lanes.get_mut(lane) {
-            lane.last_received = now;
-        }
-        self.mark_done(at, now);
-    }
-
+    /// Marks a line as sent or received.
     pub(super) fn mark_done(&mut self, at: usize, now: Duration) {
         self.set_state(at, LineState::Done);
         let Some(planned) = self.plan.get(at) else { return };
@@ -333,17 +339,11 @@ impl Player {
             let before = lane.anchor.map_or(Duration::ZERO, |(before, _)| before);
             lane.anchor = Some((recorded.max(before), now));
             lane.open_since = None;
-            if self.plays == Side::Client {
-                lane.last_received = now;
-            }
         }
     }
 
     /// Reports a line as missing, and skips the lines that depend on it.
     pub(super) fn give_up(&mut self, at: usize) {
-        if !self.plan.is_waiting(at) {
-            return;
-        }
         let what = self.describe(at);
         self.differences.push(Difference::Missing { what });
         self.set_state(at, LineState::Skipped);

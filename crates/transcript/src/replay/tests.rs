@@ -1,7 +1,13 @@
 //! Tests of the player, with live lines and the time given by hand.
 
 mod agents;
+mod ends;
+mod matching;
+mod order;
+mod pace;
+mod protocol_2;
 mod strict;
+mod wire;
 
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -102,7 +108,7 @@ impl ReplayHarness {
 
     fn end(&mut self) -> &mut Self {
         self.log.push_str("        .\n");
-        self.player.end(self.now);
+        self.player.end();
         self.run();
         self
     }

@@ -131,7 +131,7 @@ pub(super) async fn play(
             Err(LineTooLong) if !ended => {
                 ended = true;
                 live.push(now, RecordEvent::Eof(plays.other()));
-                player.end(now);
+                player.end();
                 continue;
             }
             Ok(None) | Err(LineTooLong) => {}
@@ -174,7 +174,7 @@ pub(super) async fn play(
                         receive(player, plays, rest, now, &mut live);
                     }
                     live.push(now, RecordEvent::Eof(plays.other()));
-                    player.end(now);
+                    player.end();
                 }
             },
             () = until(wake) => {}

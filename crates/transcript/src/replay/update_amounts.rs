@@ -6,6 +6,8 @@ use std::collections::{HashMap, VecDeque};
 use duologue_rpc::{Limits, RpcMessage};
 use serde::Deserialize;
 
+use crate::terminal_text::{self, OUTPUT_CHUNK};
+
 /// The recorded and the live amounts of one lane.
 #[derive(Debug, Default)]
 pub(super) struct UpdateAmounts {
@@ -54,6 +56,8 @@ fn measure(line: &[u8]) -> Option<(String, u64)> {
         kind: Cow<'a, str>,
         #[serde(borrow)]
         content: Option<&'a serde_json::value::RawValue>,
+        #[serde(borrow)]
+        data: Option<&'a serde_json::value::RawValue>,
     }
     #[derive(Deserialize)]
     struct Content<'a> {
@@ -66,6 +70,11 @@ fn measure(line: &[u8]) -> Option<(String, u64)> {
     };
     let update = params.and_then(|params| serde_json::from_str::<Params<'_>>(params.get()).ok()?.update);
     let Some(update) = update else { return Some((method.into_owned(), 1)) };
+    if update.kind == OUTPUT_CHUNK {
+        let data = update.data.and_then(|raw| serde_json::from_str::<Cow<'_, str>>(raw.get()).ok());
+        let output = data.and_then(|data| terminal_text::decoded(&data)).unwrap_or_default();
+        return Some((update.kind.into_owned(), output.len() as u64));
+    }
     let text = update.content.and_then(|raw| serde_json::from_str::<Content<'_>>(raw.get()).ok());
     Some((update.kind.into_owned(), text.map_or(1, |content| content.text.len() as u64)))
 }

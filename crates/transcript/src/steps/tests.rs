@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use duologue_rpc::Transport;
 
-use super::assert_linear;
+use super::{assert_linear, steps_of};
 use crate::{Header, Record, RecordEvent, RecordedLine, Replay, Side, Transcript};
 
 fn line(from: Side, text: String) -> Record {
@@ -101,6 +101,35 @@ fn redacting_turns_is_linear() {
         let turns = (0..count).flat_map(|number| turn(0, number));
         drop(transcript(new_session(0).into_iter().chain(turns)).redacted());
     });
+}
+
+/// Output of a terminal is base64, and is decoded to be joined.
+#[test]
+fn rendering_output_in_pieces_is_linear() {
+    assert_linear(50, |count| {
+        let update = r#"{"sessionUpdate":"terminal_output_chunk","terminalId":"t","data":"bmluZwo="}"#;
+        let params = format!(r#"{{"sessionId":"s0","update":{update}}}"#);
+        let piece = format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{params}}}"#);
+        let pieces = (0..count).map(|_| line(Side::Agent, piece.clone()));
+        let text = transcript(new_session(0).into_iter().chain(pieces)).render().to_string();
+        assert_eq!(text.matches("ning").count(), count);
+    });
+}
+
+/// Other strings may be base64 too, such as images.
+#[test]
+fn only_output_of_terminals_is_decoded() {
+    let prompt = |data: String| {
+        let image =
+            format!(r#"{{"type":"image","mimeType":"image/png","data":"{data}","_meta":{{"token":""}}}}"#);
+        let params = format!(r#"{{"sessionId":"s0","prompt":[{image}]}}"#);
+        let prompt = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"session/prompt","params":{params}}}"#);
+        transcript(std::iter::once(line(Side::Client, prompt)))
+    };
+    assert_eq!(
+        steps_of(|| drop(prompt("AAAA".repeat(1000)).redacted())),
+        steps_of(|| drop(prompt(String::new()).redacted()))
+    );
 }
 
 #[test]

@@ -427,6 +427,10 @@ fn coloured() {
         (r"\u001b[32m", r"\u001b[0m"),
         (r"\x1b[32m", r"\x1B[0m"),
         (r"\033[32m", r"\e[0m"),
+        (r"\u{1b}[32m", r"\E[0m"),
+        ("%1B[32m", "%1b%5B0m"),
+        ("\u{9b}32m", "\u{9b}0m"),
+        (r"\u009b32m", r"\u009B0m"),
     ] {
         for text in [
             format!("{on}ghp_{key}{off}"),

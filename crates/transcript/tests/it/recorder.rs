@@ -367,6 +367,28 @@ async fn count_is_flushed(recorder: RecorderBuilder) {
     timeout(PATIENCE, reading).await.expect("the note is there").expect("no panic");
 }
 
+/// Pieces of a line are one line. The last line ends with the writer.
+#[tokio::test]
+async fn a_writer_records_stderr_line_by_line() {
+    let recorder = Recorder::builder().in_memory().expect("a recorder");
+    let mut writer = recorder.stderr_writer();
+    let long = duologue_rpc::Limits::default().frame_bytes + 1;
+    for piece in [b"one\r\nt".as_slice(), b"", b"wo\n\nthr", &vec![b'x'; long], b"\nlast"] {
+        std::io::Write::write_all(&mut writer, piece).expect("it never fails");
+    }
+    let events = async |recorder: &Recorder| -> Vec<_> {
+        let transcript = recorder.transcript().await.expect("a transcript");
+        transcript.records().iter().map(|record| record.event.clone()).collect()
+    };
+    let dropped = RecordEvent::Dropped { lines: 1, bytes: long as u64 + 3 };
+    let mut expected: Vec<_> = ["one", "two", ""].map(|line| RecordEvent::Stderr(line.into())).into();
+    expected.push(dropped);
+    assert_eq!(events(&recorder).await, expected);
+    drop(writer);
+    expected.push(RecordEvent::Stderr("last".into()));
+    assert_eq!(events(&recorder).await, expected);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn dropping_the_last_handle_waits_for_the_queue_but_not_for_ever() {
     let (folder, path) = folder();

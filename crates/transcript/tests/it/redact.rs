@@ -316,13 +316,13 @@ fn rules_of_ones_own() {
         .unwrap();
     let given = transcript(
         r#"
-        > {"jsonrpc":"2.0","id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1.2.3"},"protocolVersion":1}}
+        > {"jsonrpc":"2.0","id":0,"method":"initialize","params":{"clientInfo":{"name":"x","version":"1.2.3"},"info":{"name":"x","version":"1.2.3"},"_meta":{"info":{"version":"7"}},"protocolVersion":1}}
         < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"tool_call_update","toolCallId":"t","title":"Build 12 of /opt/tool/x","rawOutput":{"a":[1,"sk-abcdefghijklmnop0123"]},"_meta":{"pid":77}}}}
         "#,
     );
     assert_eq!(
         script(&given.redact(&redaction)),
-        r#"> {"jsonrpc":"2.0","id":"[request-1]","method":"initialize","params":{"clientInfo":{"name":"x","version":"[version]"},"protocolVersion":1}}
+        r#"> {"jsonrpc":"2.0","id":"[request-1]","method":"initialize","params":{"clientInfo":{"name":"x","version":"[version]"},"info":{"name":"x","version":"[version]"},"_meta":{"info":{"version":"7"}},"protocolVersion":1}}
 < {"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"[session-1]","update":{"sessionUpdate":"tool_call_update","toolCallId":"[tool-call-1]","title":"build [n] of [tool]/x","rawOutput":"[output]","_meta":{"pid":0}}}}
 "#
     );
@@ -404,4 +404,26 @@ fn a_rule_by_path_reaches_the_chunks_of_a_message() {
         let redacted = Transcript::new(Header::new("a test"), records).redact(&rules);
         assert!(redacted.render().contains(&"[words]".repeat(texts.len())), "{}", redacted.render());
     }
+}
+
+/// Each kind of value is replaced by its own setting alone.
+#[test]
+fn each_setting_replaces_its_own_values() {
+    let line = r#"{"jsonrpc":"2.0","method":"_x","params":{"createdAt":1000000000,"nextAt":999999999,"durationMs":7,"toolCallId":"toolu_01Ab23","a/b":1,"c~d":2,"text":"toolu_01Ab23 at 2026-01-02T03:04:05Z"}}"#;
+    let redact = |redaction: Redaction| {
+        let redacted = redaction.start().line(&RecordedLine::new(Side::Agent, line.as_bytes()));
+        String::from_utf8(redacted.bytes().to_vec()).unwrap()
+    };
+    let none = Redaction::secrets_only;
+    assert_eq!(redact(none()), line);
+    assert_eq!(
+        redact(none().times(true)),
+        line.replace("2026-01-02T03:04:05Z", "[time]").replace(":1000000000", ":0")
+    );
+    assert_eq!(redact(none().durations(true)), line.replace(r#""durationMs":7"#, r#""durationMs":0"#));
+    assert!(!redact(none().ids(true)).contains(r#":"toolu_01Ab23""#));
+    assert!(redact(none().ids(true)).contains("2026-01-02T03:04:05Z"));
+    let places = none().json_path("$.params['a/b']", 3).and_then(|it| it.json_path("$.params['c~d']", 4));
+    let expected = line.replace(r#""a/b":1"#, r#""a/b":3"#).replace(r#""c~d":2"#, r#""c~d":4"#);
+    assert_eq!(redact(places.expect("valid paths")), expected);
 }
