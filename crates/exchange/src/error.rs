@@ -300,3 +300,49 @@ pub(crate) fn to_wire(envelope: Envelope<EnvelopeError>, meta: Option<Meta>) -> 
 pub(crate) fn random_agent_id() -> AgentId {
     AgentId::from(uuid::Uuid::new_v4().simple().to_string())
 }
+
+#[cfg(test)]
+mod tests {
+    use duologue_rpc::Closed;
+
+    use super::*;
+
+    /// Each error has a code that an envelope can carry. A handler that passes it on keeps only the chance of a retry.
+    #[test]
+    fn local_errors_have_codes() {
+        let timeout = Error::Timeout { kind: EnvelopeKind::Query, after: Duration::from_secs(1) };
+        let invalid = EnvelopeError::of(EnvelopeErrorCode::KindMismatch, "no");
+        for (error, code, is_retryable) in [
+            (
+                Error::NotSupported { scheme: "work", versions: Vec::new() },
+                EnvelopeErrorCode::UnknownKind,
+                false,
+            ),
+            (Error::NoSession { kind: EnvelopeKind::Query }, EnvelopeErrorCode::InvalidParameter, false),
+            (timeout, EnvelopeErrorCode::Timeout, true),
+            (
+                Error::Answer { kind: EnvelopeKind::Query, fault: invalid },
+                EnvelopeErrorCode::KindMismatch,
+                false,
+            ),
+            (Error::NoReport, EnvelopeErrorCode::InvalidParameter, false),
+            (Error::AttachmentsTooLarge { bytes: 2, limit: 1 }, EnvelopeErrorCode::InvalidParameter, false),
+            (Error::IdInUse { id: EnvelopeId::from("a") }, EnvelopeErrorCode::Conflict, false),
+            (Error::TooEarly, EnvelopeErrorCode::Overloaded, true),
+            (Error::Cancelled, EnvelopeErrorCode::Cancelled, false),
+            (Error::Connection(RpcError::Closed(Closed::EndOfInput)), EnvelopeErrorCode::Unreachable, true),
+            (
+                Error::Connection(RpcError::FrameTooLarge { bytes: 2, limit: 1 }),
+                EnvelopeErrorCode::Internal,
+                true,
+            ),
+        ] {
+            assert_eq!((error.code(), error.is_retryable()), (code, is_retryable), "{error}");
+            let passed_on = EnvelopeError::from(error);
+            assert_eq!((passed_on.code, passed_on.retryable), (EnvelopeErrorCode::Internal, is_retryable));
+        }
+        // The error that stops a circle of agents is passed on as it is.
+        let circle = EnvelopeError::from(Error::TooManyHops { hops: 2, limit: 1 });
+        assert_eq!((circle.code, circle.retryable), (EnvelopeErrorCode::TooManyHops, false));
+    }
+}

@@ -5,6 +5,7 @@
 
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, EnvelopeKind};
 use duologue_schema::{DuologueCapabilities, Meta};
+use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use crate::error::{Error, Result};
@@ -75,11 +76,27 @@ impl Hops {
         Hops(self.0.saturating_add(1))
     }
 
-    /// Reads the hops of an incoming call. A value that is not a number counts as 0.
-    pub(crate) fn of(meta: Option<&Meta>) -> Self {
-        let own = meta.and_then(|meta| meta.get::<Map<String, Value>>(DuologueCapabilities::KEY));
-        let hops = own.and_then(|own| own.get(KEY)?.as_u64()).unwrap_or_default();
-        Hops(u32::try_from(hops).unwrap_or(u32::MAX))
+    /// Reads the hops of an incoming call: 0 without `_meta.duologue.hops`. As in envelopes, `3.0` is the integer 3.
+    ///
+    /// # Errors
+    ///
+    /// `invalid_parameter` for hops that are no whole number. As 0 they would let a circle go on for ever.
+    pub(crate) fn of(meta: Option<&Meta>) -> Result<Self, EnvelopeError> {
+        #[derive(Default, Deserialize)]
+        struct Own {
+            hops: Option<f64>,
+        }
+        let own = meta.filter(|meta| meta.keys().any(|key| key == DuologueCapabilities::KEY));
+        let own = own.map_or(Some(None), |meta| meta.get::<Option<Own>>(DuologueCapabilities::KEY));
+        let hops = own.map(|own| own.unwrap_or_default().hops.unwrap_or_default());
+        match hops.filter(|hops| hops.fract() == 0.0 && *hops >= 0.0) {
+            // A number that is too large becomes the largest one.
+            Some(hops) => Ok(Hops(hops as u32)),
+            None => {
+                let message = "`_meta.duologue.hops` must be a whole number from 0 on";
+                Err(EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, message))
+            }
+        }
     }
 
     /// Writes the hops into the `_meta` of an outgoing call and keeps the other members.
@@ -136,20 +153,34 @@ mod tests {
     }
 
     #[test]
-    fn invalid_hops_count_as_none() {
-        let of = |json| Hops::of(meta(json).as_ref()).get();
-        assert_eq!(of(r#"{"duologue":{"hops":3,"later":[]}}"#), 3);
-        assert_eq!(of(r#"{"duologue":{"hops":99999999999999}}"#), u32::MAX);
+    fn absent_hops_are_none_and_invalid_ones_are_refused() {
+        let of = |json| Hops::of(meta(json).as_ref()).map(Hops::get);
+        assert_eq!(of(r#"{"duologue":{"hops":3,"later":[]}}"#), Ok(3));
+        for json in [r#"{"duologue":{"hops":3.0}}"#, r#"{"duologue":{"hops":30e-1}}"#] {
+            assert_eq!(of(json), Ok(3), "{json}");
+        }
+        for json in
+            [r#"{"duologue":{"hops":99999999999999}}"#, r#"{"duologue":{"hops":99999999999999999999}}"#]
+        {
+            assert_eq!(of(json), Ok(u32::MAX), "{json}");
+        }
+        for json in
+            ["{}", r#"{"hops":"3"}"#, r#"{"duologue":{}}"#, r#"{"duologue":{"later":[],"hops":null}}"#]
+        {
+            assert_eq!(of(json), Ok(0), "{json}");
+        }
         for json in [
-            "{}",
-            r#"{"hops":3}"#,
             r#"{"duologue":3}"#,
             r#"{"duologue":{"hops":-1}}"#,
+            r#"{"duologue":{"hops":1.5}}"#,
             r#"{"duologue":{"hops":"3"}}"#,
+            r#"{"duologue":{"hops":true}}"#,
+            r#"{"duologue":{"hops":1e999}}"#,
+            r#"{"duologue":{"hops":1,"hops":0}}"#,
         ] {
-            assert_eq!(of(json), 0, "{json}");
+            assert_eq!(of(json).unwrap_err().code, EnvelopeErrorCode::InvalidParameter, "{json}");
         }
-        assert_eq!(Hops::of(None), Hops::default());
+        assert_eq!(Hops::of(None), Ok(Hops::default()));
     }
 
     #[test]

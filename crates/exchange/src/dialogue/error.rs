@@ -161,3 +161,53 @@ impl From<serde_json::Error> for Error {
         Error::invalid(error.to_string())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use duologue_schema::Error as WireError;
+
+    use super::*;
+
+    fn timeout() -> RpcError {
+        RpcError::Timeout { method: "_session/dialogue".into(), after: Duration::from_secs(1) }
+    }
+
+    fn response(code: EnvelopeErrorCode) -> RpcError {
+        RpcError::Response(WireError::new(code.rpc_code(), "no"))
+    }
+
+    /// A message may succeed later if its receipt is missing, or if the other side has a passing difficulty.
+    #[test]
+    fn passing_difficulties_are_retried() {
+        let rejected = |code| Error::Response(Box::new(ErrorContent::of(code, "no")));
+        for (error, is_retryable) in [
+            (rejected(Code::Overloaded), true),
+            (rejected(Code::Conflict), false),
+            (Error::Connection(timeout()), true),
+            (Error::Connection(response(EnvelopeErrorCode::Overloaded)), true),
+            (Error::Connection(response(EnvelopeErrorCode::InvalidParameter)), false),
+            (Error::Ended, false),
+            (Error::NoAnswer { after: Duration::ZERO }, false),
+            (Error::failed(Code::Overloaded, "no"), false),
+        ] {
+            assert_eq!(error.is_retryable(), is_retryable, "{error}");
+        }
+    }
+
+    /// A message that a handler has accepted is never sent again, unless the handler allows it.
+    #[test]
+    fn the_error_of_a_handler_has_a_code() {
+        for (error, code) in [
+            (Error::NoAnswer { after: Duration::ZERO }, Code::Timeout),
+            (Error::Connection(timeout()), Code::Timeout),
+            (Error::Connection(response(EnvelopeErrorCode::Overloaded)), Code::ServerError),
+            (Error::failed(Code::Conflict, "no"), Code::Conflict),
+            (Error::Ended, Code::ServerError),
+        ] {
+            let content = error.into_content();
+            assert_eq!((content.error_code, content.retryable), (code, Some(false)));
+        }
+        let own = ErrorContent::of(Code::Overloaded, "later").retryable(true);
+        assert_eq!(Error::Own(Box::new(own)).into_content().retryable, Some(true));
+    }
+}

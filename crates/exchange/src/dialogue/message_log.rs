@@ -11,16 +11,16 @@ use super::moves::{ParentMessage, has_counter_offer};
 
 /// The position of a message in the log. The id distinguishes two messages with the same step.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct LogPosition {
+pub(crate) struct MessagePosition {
     pub(crate) step: u64,
     at: Option<jiff::Timestamp>,
     pub(crate) id: DialogueMessageId,
 }
 
-impl LogPosition {
+impl MessagePosition {
     pub(crate) fn of(message: &DialogueMessage) -> Self {
         let at = message.timestamp.parse().ok();
-        LogPosition { step: message.interaction_step, at, id: message.message_id.clone() }
+        MessagePosition { step: message.interaction_step, at, id: message.message_id.clone() }
     }
 }
 
@@ -44,7 +44,7 @@ pub(crate) struct MessageLog {
     summaries: HashMap<u64, MessageSummary>,
     /// Oldest first.
     order: VecDeque<u64>,
-    messages: BTreeMap<LogPosition, Json>,
+    messages: BTreeMap<MessagePosition, Json>,
     bytes: usize,
     /// True if messages are missing because they were evicted or never received.
     pub(crate) incomplete: bool,
@@ -76,7 +76,7 @@ impl MessageLog {
         if bytes > limits.message_bytes {
             return;
         }
-        self.messages.insert(LogPosition::of(message), text.clone());
+        self.messages.insert(MessagePosition::of(message), text.clone());
         self.bytes += bytes;
         while self.messages.len() > limits.messages || self.bytes > limits.message_bytes {
             let Some((_, text)) = self.messages.pop_first() else { return };

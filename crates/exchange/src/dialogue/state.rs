@@ -30,7 +30,7 @@ use serde_json::json;
 use super::beliefs::{self, Beliefs};
 use super::limits::DialogueLimits;
 use super::message::{QueuedMessage, VerifiedMessage};
-use super::message_log::{LogPosition, MessageLog};
+use super::message_log::{MessageLog, MessagePosition};
 use super::moves::{DialogueStage, IllegalMove};
 use crate::limits::STEPS_AHEAD;
 
@@ -77,7 +77,7 @@ pub(crate) struct DialogueState {
     their_step: u64,
     /// The last step that both sides know.
     settled: u64,
-    early: BTreeMap<LogPosition, Early>,
+    early: BTreeMap<MessagePosition, Early>,
     /// Number and size of the messages that were delivered and not yet taken by the handler.
     waiting: usize,
     waiting_bytes: usize,
@@ -194,7 +194,7 @@ impl DialogueState {
         }
         let id = message.message_id.clone();
         let until = now.saturating_add(self.limits.patience);
-        self.early.insert(LogPosition::of(message), Early { queued: received.into(), until, awaited });
+        self.early.insert(MessagePosition::of(message), Early { queued: received.into(), until, awaited });
         self.settle(now, actions);
         // The message itself may have filled the window.
         let refused = |action: &DialogueAction| matches!(action, DialogueAction::Refuse(received, _) if received.message_id == id);

@@ -289,7 +289,9 @@ impl Delegation {
 
     /// Waits for the end of the task. Later calls return the same result.
     ///
-    /// A [`DelegationOutcome`] may report a failure: see its status.
+    /// A [`DelegationOutcome`] may report a failure: see its status. The message is the first one of this connection about
+    /// the task. Its `from` is not compared with the agent that has the task, because the other end may forward messages:
+    /// see [`received`](Self::received) for it, and a dialogue for a proof of the sender.
     ///
     /// # Errors
     ///

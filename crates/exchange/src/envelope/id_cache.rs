@@ -3,6 +3,7 @@
 //! The replay cache of dialogues is another type: it evicts by send time, compares contents, and
 //! rejects messages as old as evicted ones. Envelopes have no authentic send time.
 
+use std::borrow::Cow;
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::hash::{BuildHasher, Hash, RandomState};
@@ -59,13 +60,65 @@ impl Fingerprints {
     }
 
     /// Returns the fingerprint of the JSON form of a value. Neither the order of the members of an object
-    /// nor the spelling of a number changes it: `1.0` is `1`, as in RFC 8785. Integers are compared exactly.
+    /// nor the spelling of a number changes it: `1.0` is `1`, as in RFC 8785. Integers are compared exactly. Half a
+    /// surrogate pair is a replacement character here, as it is for the handler, since the connection has repaired it.
     pub(crate) fn of_json(&self, value: &impl Serialize) -> u128 {
         // A value that was decoded can be encoded.
         let text = serde_json::to_string(value).unwrap_or_default();
+        let text = self.without_long_integers(&text);
         let mut deserializer = serde_json::Deserializer::from_str(&text);
-        JsonPrint(self).deserialize(&mut deserializer).unwrap_or_else(|_| self.of(text))
+        JsonPrint(self).deserialize(&mut deserializer).unwrap_or_else(|_| self.of(&*text))
     }
+
+    /// Replaces each integer beyond 64 bits by a string with the fingerprint of its digits, since the parser would round it
+    /// to a double. A peer cannot predict the string.
+    fn without_long_integers<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        let bytes = text.as_bytes();
+        let (mut changed, mut copied, mut at) = (String::new(), 0, 0);
+        while let Some(rest) = bytes.get(at..).filter(|rest| !rest.is_empty()) {
+            let length = match rest.first() {
+                Some(b'"') => string_length(rest),
+                Some(b'-' | b'0'..=b'9') => {
+                    let is_number =
+                        |byte: &u8| matches!(byte, b'0'..=b'9' | b'+' | b'-' | b'.' | b'e' | b'E');
+                    rest.iter().position(|byte| !is_number(byte)).unwrap_or(rest.len())
+                }
+                _ => 1,
+            };
+            if let Some(number) = text.get(at..at + length).filter(|token| is_long_integer(token)) {
+                changed.push_str(text.get(copied..at).unwrap_or_default());
+                changed.push_str(&format!("\"{:032x}\"", self.of(number)));
+                copied = at + length;
+            }
+            at += length;
+        }
+        if copied == 0 {
+            return Cow::Borrowed(text);
+        }
+        changed.push_str(text.get(copied..).unwrap_or_default());
+        Cow::Owned(changed)
+    }
+}
+
+/// Returns the length of the JSON string that a text begins with.
+fn string_length(text: &[u8]) -> usize {
+    let mut bytes = text.iter().enumerate().skip(1);
+    while let Some((at, byte)) = bytes.next() {
+        match byte {
+            b'\\' => drop(bytes.next()),
+            b'"' => return at + 1,
+            _ => {}
+        }
+    }
+    text.len()
+}
+
+/// Returns true for an integer that has no exact 64-bit form.
+fn is_long_integer(token: &str) -> bool {
+    token.len() >= 20
+        && token.bytes().all(|byte| byte == b'-' || byte.is_ascii_digit())
+        && token.parse::<u64>().is_err()
+        && token.parse::<i64>().is_err()
 }
 
 /// Computes the fingerprint of a JSON value without building it.
@@ -175,6 +228,10 @@ mod tests {
             ("[1, -0, 1e3, 15e-1]", "[1.0, 0, 1000, 1.5]"),
             (r#""\u0041\/""#, r#""A/""#),
             ("9007199254740991", "9007199254740991.0"),
+            (
+                r#"[18446744073709551616, {"a":"\"1","b":2}]"#,
+                r#"[18446744073709551616,{"b":2,"a":"\u00221"}]"#,
+            ),
         ] {
             assert_eq!(of(one), of(same), "{one}");
         }
@@ -202,7 +259,14 @@ mod tests {
             "9007199254740992",
             "9007199254740993",
             "18446744073709551615",
+            "18446744073709551616",
+            "18446744073709551617",
+            "[18446744073709551616,18446744073709551617]",
+            "[18446744073709551617,18446744073709551616]",
+            "\"18446744073709551616\"",
             "-9223372036854775808",
+            "-9223372036854775809",
+            "-9223372036854775810",
             "1e300",
         ];
         for (at, one) in different.iter().enumerate() {

@@ -55,20 +55,22 @@ pub(crate) fn read_unopened<P: Payload>(
     let EnvelopeParams { session_id: session, envelope, meta, .. } = parse(P::METHOD, params)?;
     let checked = check(peer, &envelope)
         .and_then(|()| check_session(&P::KIND, session.as_ref(), knows))
-        .and_then(|()| check_reference(&P::KIND, &envelope));
-    if let Err(fault) = checked {
-        return Err(EnvelopeHead { session, ..EnvelopeHead::valid(&envelope) }.unfit(fault));
-    }
+        .and_then(|()| check_reference(&P::KIND, &envelope))
+        .and_then(|()| are_counted(&P::KIND).then(|| Hops::of(meta.as_ref())).transpose());
+    let hops = match checked {
+        Ok(hops) => hops,
+        Err(fault) => return Err(EnvelopeHead { session, ..EnvelopeHead::valid(&envelope) }.unfit(fault)),
+    };
     let sender = match session {
         Some(session) => peer.in_session(session),
         None => peer.clone(),
     };
     let sender = sender.in_trace(meta.as_ref().and_then(Meta::trace_context));
-    if !are_counted(&P::KIND) {
-        return Ok(Received::new(envelope, sender, Hops::default(), meta));
-    }
-    let hops = Hops::of(meta.as_ref());
-    Ok(Received::new(envelope, sender.for_handler(hops), hops, meta))
+    let sender = match hops {
+        Some(hops) => sender.for_handler(hops),
+        None => sender,
+    };
+    Ok(Received::new(envelope, sender, hops.unwrap_or_default(), meta))
 }
 
 fn parse(method: &str, params: Option<&RawValue>) -> Result<EnvelopeParams, Box<InvalidEnvelope>> {

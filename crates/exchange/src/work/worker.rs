@@ -262,7 +262,7 @@ fn read(
             Err(EnvelopeError::of(EnvelopeErrorCode::NotFound, "unknown session"))
         }
         _ => {
-            let hops = Hops::of(params.meta.as_ref());
+            let hops = Hops::of(params.meta.as_ref())?;
             hops.check(peer.link.max_hops).map(|()| (params, hops))
         }
     }

@@ -11,7 +11,8 @@ use duologue_exchange::envelope::{
 use duologue_exchange::limits::HOPS;
 use duologue_exchange::work::{WorkContext, WorkInput, WorkOrder, WorkOutput, WorkTask, Worker};
 use duologue_exchange::{Error, Exchange, Hops, PeerAgent};
-use duologue_schema::Members;
+use duologue_schema::{Members, Meta};
+use serde_json::json;
 
 /// An agent that forwards every query to the other side.
 #[derive(Clone, Default)]
@@ -232,6 +233,17 @@ async fn a_call_with_too_many_hops_is_refused_by_its_receiver() {
         let Error::Response(fault) = &error else { panic!("{error}") };
         assert_eq!(fault.code, EnvelopeErrorCode::TooManyHops);
         assert!(fault.message.contains("4 hops, more than Exchange::max_hops = 3"), "{fault}");
+    }
+    assert_eq!(circle.calls.load(Relaxed), 0, "no handler was asked");
+    // Hops that cannot be read might be too many.
+    let meta = Meta::from_iter([("duologue", json!({"hops": "4"}))]);
+    let query = peer.query("Who knows?").meta(meta.clone()).await.unwrap_err();
+    let task = peer.delegate("Do it.").meta(meta.clone()).await.map(drop).unwrap_err();
+    let work = peer.work(order()).meta(meta).await.unwrap_err();
+    for error in [query, task, work] {
+        let Error::Response(fault) = &error else { panic!("{error}") };
+        assert_eq!(fault.code, EnvelopeErrorCode::InvalidParameter);
+        assert!(fault.message.contains("`_meta.duologue.hops` must be a whole number"), "{fault}");
     }
     assert_eq!(circle.calls.load(Relaxed), 0, "no handler was asked");
     // Pings and cancellations are not counted, and answered.

@@ -293,7 +293,7 @@ async fn foreign_methods_pass_to_the_handlers_of_the_user() {
     let extensions = Extensions::new()
         .merge(module)
         .unwrap()
-        .on_notification(move |poke: Poked, _| poked.add(poke.envelope["id"].to_string()));
+        .on_notification(move |_, poke: Poked| poked.add(poke.envelope["id"].to_string()));
     let exchange = Exchange::new().agent_id("a1");
     tokio::spawn(Server::new(Quiet).exchange(exchange).extensions(extensions).serve(theirs));
     let agent = Client::new(()).exchange(Exchange::new()).connect(ours).await.unwrap();
@@ -313,8 +313,8 @@ async fn a_side_that_was_not_set_up_takes_only_what_is_its_own() {
     let heard = Heard::default();
     let (news, errors) = (heard.clone(), heard.clone());
     let extensions = Extensions::new()
-        .on_notification(move |told: EnvelopeParams<Notify>, _| news.add(&*told.envelope.payload.topic))
-        .on_notification(move |error: EnvelopeParams<EnvelopeError>, _| {
+        .on_notification(move |_, told: EnvelopeParams<Notify>| news.add(&*told.envelope.payload.topic))
+        .on_notification(move |_, error: EnvelopeParams<EnvelopeError>| {
             errors.add(&*error.envelope.payload.message)
         });
     let meta = json!({"_meta": {"duologue": {"agentId": "ab", "envelope": {"v": [1]}}}});
@@ -350,7 +350,7 @@ async fn without_envelopes_nothing_is_taken() {
     let heard = Heard::default();
     let news = heard.clone();
     let extensions = Extensions::new()
-        .on_notification(move |told: EnvelopeParams<Notify>, _| news.add(told.envelope.id.as_str()));
+        .on_notification(move |_, told: EnvelopeParams<Notify>| news.add(told.envelope.id.as_str()));
     let (connection, mut agent) =
         client_of(Wire::Memory, Client::new(()).extensions(extensions), json!({})).await;
     let envelope =
