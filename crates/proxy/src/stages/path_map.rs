@@ -1,0 +1,458 @@
+//! The stage that maps folders.
+
+use std::borrow::Cow;
+
+use duologue_rpc::raw_message::text;
+use duologue_rpc::{JsonScanner, JsonTokenKind};
+use duologue_schema::Error as RpcError;
+use duologue_transcript::Side;
+
+use crate::link::StageLink;
+use crate::message::StageMessage;
+use crate::stage::{Decision, ProxyStage};
+
+/// The members whose string is a path.
+const PATHS: [&str; 3] = ["cwd", "path", "oldPath"];
+/// The members whose strings in a list are paths.
+const PATH_LISTS: [&str; 1] = ["additionalDirectories"];
+/// The members whose string is a URI.
+const URIS: [&str; 1] = ["uri"];
+/// The members whose content is opaque.
+const OPAQUE: [&str; 6] = ["_meta", "rawInput", "rawOutput", "env", "headers", "requestedSchema"];
+
+/// Replaces folders of the client by folders of the agent in what the client sends, and back in what the agent sends. For
+/// an agent in a container or on another machine.
+///
+/// These members are paths: `cwd`, `path`, `oldPath`, the items of `additionalDirectories`, and `uri` with `file:`. So files,
+/// terminals, locations, diffs, links and sessions have them. Text, commands, arguments, variables, raw input and output,
+/// `_meta` and extension methods are not changed. Whole components match: `/work` is not the start of `/workshop`. If several
+/// folders match, the longest one counts. A path with `..` matches none.
+///
+/// ```
+/// use duologue_proxy::{PathMap, Proxy};
+///
+/// let paths = PathMap::new().map("/home/me/project", "/workspace").map(r"C:\data", "/data").strict();
+/// let proxy = Proxy::new().stage(paths);
+/// # drop(proxy);
+/// ```
+#[derive(Clone, Debug, Default)]
+#[must_use]
+pub struct PathMap {
+    /// The folders of the client and of the agent.
+    maps: Vec<(Folder, Folder)>,
+    is_strict: bool,
+}
+
+impl PathMap {
+    /// Creates a map without folders.
+    pub fn new() -> Self {
+        PathMap::default()
+    }
+
+    /// Maps a folder of the client to one of the agent. Both are absolute, in the notation of their system.
+    pub fn map(mut self, client: impl AsRef<str>, agent: impl AsRef<str>) -> Self {
+        self.maps.push((Folder::new(client.as_ref()), Folder::new(agent.as_ref())));
+        self
+    }
+
+    /// Rejects requests with an absolute path outside of all folders, and drops lines that another program may read in another
+    /// way ([`is_suspect`](StageMessage::is_suspect)). Responses and notifications pass with such a path.
+    pub fn strict(mut self) -> Self {
+        self.is_strict = true;
+        self
+    }
+
+    /// Returns true if the map has no folders.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.maps.is_empty()
+    }
+
+    /// Maps the path of a side. Returns `None` if it is in no folder.
+    fn mapped(&self, from: Side, path: &str) -> Option<String> {
+        let folders = self.maps.iter().map(|(client, agent)| match from {
+            Side::Client => (client, agent),
+            Side::Agent => (agent, client),
+        });
+        let matches = folders.filter_map(|(from, to)| Some((from.components.len(), from.rest(path)?, to)));
+        let (_, rest, to) = matches.max_by_key(|(length, ..)| *length)?;
+        to.joined(&rest)
+    }
+
+    /// Maps the path in a `file://` URI.
+    fn mapped_uri(&self, from: Side, uri: &str) -> Mapped {
+        let Some(rest) = strip_ignoring_case(uri, "file:") else { return Mapped::Other };
+        // Without a host, `file:/data` means the same as `file:///data`.
+        let rest = rest.strip_prefix("//").unwrap_or(rest);
+        let rest = strip_ignoring_case(rest, "localhost").unwrap_or(rest);
+        let end = rest.find(['?', '#']).unwrap_or(rest.len());
+        let (Some(path), Some(behind)) = (rest.get(..end), rest.get(end..)) else { return Mapped::Other };
+        let Some(path) = decoded(path) else { return Mapped::Outside };
+        // `file:///C:/data` has a slash before the drive.
+        let drive = path.strip_prefix('/').filter(|path| is_windows(path));
+        // Other hosts have no folders here.
+        if !path.starts_with('/') {
+            return Mapped::Outside;
+        }
+        match self.mapped(from, drive.unwrap_or(&path)) {
+            None => Mapped::Outside,
+            Some(path) => {
+                let slashes = if is_windows(&path) { path.replace('\\', "/") } else { path };
+                let root = if slashes.starts_with('/') { "" } else { "/" };
+                Mapped::To(format!("file://{root}{}{behind}", encoded(&slashes)))
+            }
+        }
+    }
+
+    /// Maps all paths of a line. Returns the line if it changes.
+    ///
+    /// # Errors
+    ///
+    /// The first absolute path outside of all folders, if the map is strict.
+    fn line(&self, from: Side, line: &[u8]) -> Result<Option<Vec<u8>>, String> {
+        let (mut changed, mut copied) = (Vec::new(), 0);
+        let mut is_changed = false;
+        // The name of the member that contains each open object or array.
+        let mut open: Vec<Name> = Vec::new();
+        let mut name = Name::Other;
+        let mut opaque_from = None;
+        let mut scanner = JsonScanner::new(line);
+        while let Some(token) = scanner.next() {
+            let depth = scanner.depth();
+            match token.kind {
+                JsonTokenKind::Key => {
+                    name = line.get(token.span).and_then(text).map_or(Name::Other, |key| Name::of(&key));
+                }
+                JsonTokenKind::ObjectStart | JsonTokenKind::ArrayStart => {
+                    if name == Name::Opaque && opaque_from.is_none() {
+                        opaque_from = Some(depth);
+                    }
+                    let is_list = token.kind == JsonTokenKind::ArrayStart;
+                    name = if is_list { name.in_list() } else { Name::Other };
+                    open.push(name);
+                }
+                JsonTokenKind::ObjectEnd | JsonTokenKind::ArrayEnd => {
+                    open.pop();
+                    name = open.last().copied().unwrap_or(Name::Other);
+                    opaque_from = opaque_from.filter(|from| *from <= depth);
+                }
+                JsonTokenKind::Comma => name = open.last().copied().unwrap_or(Name::Other),
+                JsonTokenKind::Scalar => {}
+                JsonTokenKind::String if opaque_from.is_some() => {}
+                JsonTokenKind::String => {
+                    let Some(value) = line.get(token.span.clone()).and_then(text) else { continue };
+                    let mapped = match name {
+                        Name::Path | Name::PathItem if is_absolute(&value) => {
+                            self.mapped(from, &value).map_or(Mapped::Outside, Mapped::To)
+                        }
+                        Name::Uri => self.mapped_uri(from, &value),
+                        _ => Mapped::Other,
+                    };
+                    match mapped {
+                        Mapped::To(path) => {
+                            changed.extend_from_slice(line.get(copied..token.span.start).unwrap_or_default());
+                            let Ok(quoted) = serde_json::to_vec(&path) else { continue };
+                            changed.extend_from_slice(&quoted);
+                            copied = token.span.end;
+                            is_changed = true;
+                        }
+                        Mapped::Outside if self.is_strict => return Err(value.into_owned()),
+                        Mapped::Outside | Mapped::Other => {}
+                    }
+                }
+            }
+        }
+        changed.extend_from_slice(line.get(copied..).unwrap_or_default());
+        Ok(is_changed.then_some(changed))
+    }
+
+    fn message(&self, from: Side, message: &StageMessage<'_>) -> Decision {
+        if self.is_strict && message.is_suspect() {
+            return Decision::Drop;
+        }
+        if message.is_invalid() {
+            return Decision::Pass;
+        }
+        // The params of an extension are not known.
+        if message.method().is_some_and(|method| method.starts_with('_')) || !may_have_paths(message.line()) {
+            return Decision::Pass;
+        }
+        match self.line(from, message.line()) {
+            Ok(None) => Decision::Pass,
+            Ok(Some(line)) => message.with_same_line(line),
+            Err(path) if message.is_request() => {
+                let shown: String = path.chars().take(200).collect();
+                let shown = duologue_schema::printable(&shown);
+                Decision::error(RpcError::invalid_params(format!(
+                    "{shown} is outside of the folders that the proxy maps"
+                )))
+            }
+            // The other paths of the message are mapped.
+            Err(_) => {
+                let lenient = PathMap { maps: self.maps.clone(), is_strict: false };
+                match lenient.line(from, message.line()) {
+                    Ok(Some(line)) => message.with_same_line(line),
+                    _ => Decision::Pass,
+                }
+            }
+        }
+    }
+}
+
+impl ProxyStage for PathMap {
+    fn client_message(&mut self, message: &StageMessage<'_>, _: &mut StageLink<'_>) -> Decision {
+        self.message(Side::Client, message)
+    }
+
+    fn agent_message(&mut self, message: &StageMessage<'_>, _: &mut StageLink<'_>) -> Decision {
+        self.message(Side::Agent, message)
+    }
+}
+
+/// Returns false for a line without the members that are paths.
+fn may_have_paths(line: &[u8]) -> bool {
+    let ends: [&[u8]; 5] = [b"ath\"", b"cwd\"", b"uri\"", b"Directories\"", b"\\u"];
+    ends.iter().any(|end| memchr::memmem::find(line, end).is_some())
+}
+
+/// The result of mapping a string.
+enum Mapped {
+    /// The new string.
+    To(String),
+    /// An absolute path in no folder.
+    Outside,
+    /// Not an absolute path.
+    Other,
+}
+
+/// The meaning of a member's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Name {
+    Path,
+    PathList,
+    /// An item of a list of paths.
+    PathItem,
+    Uri,
+    Opaque,
+    Other,
+}
+
+impl Name {
+    fn of(name: &str) -> Self {
+        match name {
+            _ if PATHS.contains(&name) => Name::Path,
+            _ if PATH_LISTS.contains(&name) => Name::PathList,
+            _ if URIS.contains(&name) => Name::Uri,
+            _ if OPAQUE.contains(&name) => Name::Opaque,
+            _ => Name::Other,
+        }
+    }
+
+    /// Returns the meaning of the items of a list with this name.
+    fn in_list(self) -> Self {
+        match self {
+            Name::PathList => Name::PathItem,
+            _ => Name::Other,
+        }
+    }
+}
+
+/// A folder of one side.
+#[derive(Clone, Debug)]
+struct Folder {
+    path: String,
+    components: Vec<String>,
+    is_windows: bool,
+}
+
+impl Folder {
+    fn new(path: &str) -> Self {
+        let is_windows = is_windows(path);
+        let components = components(path, is_windows).map(str::to_owned).collect();
+        let separators: &[char] = if is_windows { &['/', '\\'] } else { &['/'] };
+        Folder { path: path.trim_end_matches(separators).to_owned(), components, is_windows }
+    }
+
+    /// Returns the components of a path behind this folder, if it is in it.
+    fn rest<'p>(&self, path: &'p str) -> Option<Vec<&'p str>> {
+        if is_windows(path) != self.is_windows {
+            return None;
+        }
+        let mut parts = components(path, self.is_windows);
+        for expected in &self.components {
+            let part = parts.next()?;
+            let is_equal =
+                if self.is_windows { part.eq_ignore_ascii_case(expected) } else { part == expected };
+            if !is_equal {
+                return None;
+            }
+        }
+        let rest: Vec<&str> = parts.collect();
+        (!rest.contains(&"..") && !self.components.iter().any(|part| part == "..")).then_some(rest)
+    }
+
+    /// Returns a path in this folder, or `None` if a component has another meaning on the system of this folder: a
+    /// backslash separates there, and a colon names a drive or a stream.
+    fn joined(&self, rest: &[&str]) -> Option<String> {
+        if self.is_windows && rest.iter().any(|part| part.contains(['\\', ':'])) {
+            return None;
+        }
+        let separator = if self.is_windows && self.path.contains('\\') { "\\" } else { "/" };
+        let mut path = self.path.clone();
+        for part in rest {
+            path.push_str(separator);
+            path.push_str(part);
+        }
+        if path.is_empty() || (rest.is_empty() && path.ends_with(':')) {
+            path.push_str(separator);
+        }
+        Some(path)
+    }
+}
+
+/// Returns the components of a path. Empty ones and `.` have no meaning.
+fn components(path: &str, is_windows: bool) -> impl Iterator<Item = &str> {
+    path.split(move |char| char == '/' || is_windows && char == '\\')
+        .filter(|part| !matches!(*part, "" | "."))
+}
+
+fn is_absolute(path: &str) -> bool {
+    path.starts_with('/') || is_windows(path)
+}
+
+/// Returns true for an absolute path of Windows: `C:\data`, `C:/data` or `\\server\share`.
+fn is_windows(path: &str) -> bool {
+    match path.as_bytes() {
+        [b'\\', b'\\', ..] => true,
+        [drive, b':'] | [drive, b':', b'/' | b'\\', ..] => drive.is_ascii_alphabetic(),
+        _ => false,
+    }
+}
+
+fn strip_ignoring_case<'a>(text: &'a str, prefix: &str) -> Option<&'a str> {
+    let (start, rest) = text.split_at_checked(prefix.len())?;
+    start.eq_ignore_ascii_case(prefix).then_some(rest)
+}
+
+/// Decodes the percent signs of a URI. Returns `None` if they hide a separator or are not valid.
+fn decoded(path: &str) -> Option<Cow<'_, str>> {
+    if !path.contains('%') {
+        return Some(Cow::Borrowed(path));
+    }
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut rest = path.bytes();
+    while let Some(byte) = rest.next() {
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digit = |byte: Option<u8>| char::from(byte?).to_digit(16);
+        let code = digit(rest.next())? * 16 + digit(rest.next())?;
+        let byte = u8::try_from(code).ok()?;
+        if matches!(byte, b'/' | b'\\' | 0) {
+            return None;
+        }
+        bytes.push(byte);
+    }
+    String::from_utf8(bytes).ok().map(Cow::Owned)
+}
+
+/// Encodes a path for a URI.
+fn encoded(path: &str) -> String {
+    let mut uri = String::with_capacity(path.len());
+    for byte in path.bytes() {
+        if byte.is_ascii_alphanumeric() || b"/-._~!$&'()*+,;=:@".contains(&byte) {
+            uri.push(char::from(byte));
+        } else {
+            uri.push_str(&format!("%{byte:02X}"));
+        }
+    }
+    uri
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn paths() -> PathMap {
+        PathMap::new()
+            .map("/home/me/project/", "/workspace")
+            .map("/home/me/project/vendor", "/vendor")
+            .map(r"C:\data", "/data")
+            .map("/", "/host")
+    }
+
+    #[test]
+    fn whole_components_are_mapped_and_back() {
+        let paths = paths();
+        for (client, agent) in [
+            ("/home/me/project", "/workspace"),
+            ("/home/me/project/src/a.rs", "/workspace/src/a.rs"),
+            ("/home/me/project/vendor/b", "/vendor/b"),
+            ("/home/me/projects", "/host/home/me/projects"),
+            ("/", "/host"),
+            (r"C:\data\x\y", "/data/x/y"),
+            (r"C:\data", "/data"),
+        ] {
+            assert_eq!(paths.mapped(Side::Client, client).as_deref(), Some(agent), "{client}");
+            assert_eq!(paths.mapped(Side::Agent, agent).as_deref(), Some(client), "{agent}");
+        }
+        assert_eq!(paths.mapped(Side::Client, "c:/DATA/x").as_deref(), Some("/data/x"));
+        assert_eq!(paths.mapped(Side::Client, "/home//me/./project/x").as_deref(), Some("/workspace/x"));
+        for outside in ["/workspace2", "/workspace/../etc", "/dat"] {
+            assert_eq!(paths.mapped(Side::Agent, outside), None, "{outside}");
+        }
+        assert_eq!(paths.mapped(Side::Client, r"D:\data"), None);
+        // A backslash is a part of a name for the agent.
+        for outside in [r"/data/..\..\Windows", "/data/a:b", "/data/C:/x"] {
+            assert_eq!(paths.mapped(Side::Agent, outside), None, "{outside}");
+        }
+        assert_eq!(paths.mapped(Side::Agent, r"/workspace/a\b").as_deref(), Some(r"/home/me/project/a\b"));
+    }
+
+    #[test]
+    fn links_are_mapped_and_their_escapes_kept() {
+        let uri = |side, uri: &str| match paths().mapped_uri(side, uri) {
+            Mapped::To(uri) => uri,
+            Mapped::Outside => "outside".into(),
+            Mapped::Other => "other".into(),
+        };
+        assert_eq!(
+            uri(Side::Client, "file:///home/me/project/a%20b.rs#L10"),
+            "file:///workspace/a%20b.rs#L10"
+        );
+        assert_eq!(
+            uri(Side::Client, "FILE://localhost/home/me/project?x=/home/me"),
+            "file:///workspace?x=/home/me"
+        );
+        assert_eq!(uri(Side::Agent, "file:///data/%C3%A4"), "file:///C:/data/%C3%A4");
+        assert_eq!(uri(Side::Client, "file:///C:/data/x"), "file:///data/x");
+        assert_eq!(uri(Side::Agent, "file:///workspace%2f..%2fetc"), "outside");
+        assert_eq!(uri(Side::Agent, "file:/workspace/a"), "file:///home/me/project/a");
+        for outside in ["file:/etc/passwd", "file:x", "file://server/workspace", "file://workspace/x"] {
+            assert_eq!(uri(Side::Agent, outside), "outside", "{outside}");
+        }
+        assert_eq!(uri(Side::Agent, "https://example.com/workspace"), "other");
+    }
+
+    #[test]
+    fn only_paths_of_a_line_are_mapped() {
+        let map = PathMap::new().map("/c", "/a");
+        let line = r#"{"cwd":"/c/x","additionalDirectories":["/c",{"path":"/c/y"},"/b"],"text":"/c","path":["/c"],
+            "locations":[{"path":"\/c\/z","line":1},{"title":"/c","path":"/c"}],"_meta":{"path":"/c","a":[{"cwd":"/c"}]},
+            "rawInput":{"path":"/c"},"content":{"uri":"file:///c","text":"{\"path\":\"/c\"}"},"\u0063wd":"/c/v"}"#;
+        let expected = line
+            .replace(
+                r#""cwd":"/c/x","additionalDirectories":["/c",{"path":"/c/y"}"#,
+                r#""cwd":"/a/x","additionalDirectories":["/a",{"path":"/a/y"}"#,
+            )
+            .replace(r#""path":"\/c\/z""#, r#""path":"/a/z""#)
+            .replace(r#""title":"/c","path":"/c""#, r#""title":"/c","path":"/a""#)
+            .replace("file:///c", "file:///a")
+            .replace("\"/c/v\"", "\"/a/v\"");
+        let mapped = map.line(Side::Client, line.as_bytes()).unwrap().unwrap();
+        assert_eq!(String::from_utf8(mapped).unwrap(), expected);
+        assert_eq!(map.clone().strict().line(Side::Client, line.as_bytes()), Err("/b".into()));
+        assert_eq!(map.line(Side::Client, b"{\"path\":\"c\"}"), Ok(None));
+    }
+}
