@@ -1,0 +1,391 @@
+//! The frames of one client in both directions, as plain data without I/O: the frames to send and to send again, the
+//! positions in the streams of the server, and the frames that the client has not read.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use duologue_rpc::raw_message::member;
+use serde::de::DeserializeOwned;
+
+use crate::client::error::Error;
+use crate::frame_view::{FrameView, without_line_breaks};
+use crate::lines::FrameQueue;
+use crate::wire::{
+    self, ACK, INITIALIZE, RESUME, ReceivedParams, ResumableCapability, ResumeFailedParams, ResumeGrant,
+    ResumeParams, StreamId, StreamPosition,
+};
+
+/// The most streams whose positions are kept. A client beyond it cannot resume.
+const MOST_STREAMS: usize = 16 * 1024;
+
+/// The state of one client.
+pub(crate) struct ClientCore {
+    connection_id: String,
+    /// The frames that the server has not acknowledged, sent or not.
+    frames: VecDeque<Bytes>,
+    /// The number of the first of them. `initialize` has the number 1.
+    first: u64,
+    /// The number of the next frame to write to the current socket.
+    next: u64,
+    /// The number of the next frame that was never written.
+    unsent: u64,
+    bytes: usize,
+    /// The bytes that may wait. Frames beyond it wait in the transport.
+    limit: usize,
+    has_ended: bool,
+    initialize_id: Option<Bytes>,
+    resumption: Resumption,
+    positions: BTreeMap<StreamId, Position>,
+    pub(crate) inbox: FrameQueue,
+}
+
+/// The position in one stream.
+#[derive(Default)]
+struct Position {
+    cursor: Option<Arc<str>>,
+    frames: u64,
+}
+
+/// The answer of the server to the question of resumption.
+#[derive(Debug)]
+enum Resumption {
+    /// `initialize` was not answered.
+    Unknown,
+    Refused,
+    Offered {
+        secret: Option<String>,
+        acknowledges: bool,
+        retention: Duration,
+    },
+}
+
+impl ClientCore {
+    pub(crate) fn new(connection_id: String, limit: usize) -> Self {
+        ClientCore {
+            connection_id,
+            frames: VecDeque::new(),
+            first: 1,
+            next: 1,
+            unsent: 1,
+            bytes: 0,
+            limit,
+            has_ended: false,
+            initialize_id: None,
+            resumption: Resumption::Unknown,
+            positions: BTreeMap::new(),
+            inbox: FrameQueue::default(),
+        }
+    }
+
+    /// Returns true if the client may send another frame.
+    pub(crate) fn has_room(&self) -> bool {
+        self.bytes < self.limit
+    }
+
+    /// Takes a frame of the client.
+    pub(crate) fn push(&mut self, frame: Bytes) {
+        if self.last() == 0 {
+            let view = FrameView::read(&frame);
+            if view.is_request(INITIALIZE) {
+                self.initialize_id = view.id.map(Bytes::copy_from_slice);
+            }
+        }
+        self.bytes += frame.len();
+        self.frames.push_back(frame);
+    }
+
+    /// Ends the frames of the client.
+    pub(crate) fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    /// Returns true if the client has ended and the server has accepted everything, as far as it says so.
+    pub(crate) fn is_finished(&self) -> bool {
+        let waits_for_acks = matches!(self.resumption, Resumption::Offered { acknowledges: true, .. });
+        self.has_ended && self.next > self.last() && (self.frames.is_empty() || !waits_for_acks)
+    }
+
+    /// Returns true if the client has ended and every frame was written.
+    pub(crate) fn is_written(&self) -> bool {
+        self.has_ended && self.next > self.last()
+    }
+
+    /// Returns the next frame to write to the socket.
+    pub(crate) fn next_frame(&mut self) -> Option<Bytes> {
+        let index = usize::try_from(self.next - self.first).ok()?;
+        let frame = self.frames.get(index)?.clone();
+        self.next += 1;
+        self.unsent = self.unsent.max(self.next);
+        match self.resumption {
+            Resumption::Refused => self.drop_first(),
+            // Without acknowledgements the oldest frames are dropped, or the client would wait for ever.
+            Resumption::Offered { acknowledges: false, .. } => {
+                while self.bytes > self.limit / 2 && self.first < self.next {
+                    self.drop_first();
+                }
+            }
+            _ => {}
+        }
+        Some(frame)
+    }
+
+    /// Takes a frame of the server. Returns true if it is for the client, and false if it belongs to the transport.
+    ///
+    /// # Errors
+    ///
+    /// If the server breaks the protocol.
+    pub(crate) fn receive(&mut self, frame: Bytes) -> Result<bool, Error> {
+        let frame = without_line_breaks(frame);
+        if matches!(self.resumption, Resumption::Refused) {
+            self.inbox.push(frame);
+            return Ok(true);
+        }
+        let view = FrameView::read(&frame);
+        if let (Resumption::Unknown, Some(id)) = (&self.resumption, &self.initialize_id)
+            && view.is_response_to(id)
+        {
+            self.resumption = offered(view.result.unwrap_or_default());
+            if matches!(self.resumption, Resumption::Refused) {
+                while self.first < self.next {
+                    self.drop_first();
+                }
+                self.inbox.push(frame);
+                return Ok(true);
+            }
+        }
+        if matches!(self.resumption, Resumption::Offered { .. }) && view.method.as_deref() == Some(ACK) {
+            self.acknowledge(received(&view)?)?;
+            return Ok(false);
+        }
+        let position = self.positions.entry(view.stream()).or_default();
+        match &view.cursor {
+            Some(cursor) => *position = Position { cursor: Some(Arc::from(&**cursor)), frames: 0 },
+            None => position.frames += 1,
+        }
+        if self.positions.len() > MOST_STREAMS {
+            tracing::warn!(
+                "the server uses over {MOST_STREAMS} sessions; the connection cannot be resumed any more"
+            );
+            self.resumption = Resumption::Refused;
+            self.positions.clear();
+        }
+        self.inbox.push(frame);
+        Ok(true)
+    }
+
+    /// Returns true if the server lets this client resume.
+    pub(crate) fn can_resume(&self) -> bool {
+        matches!(self.resumption, Resumption::Offered { .. })
+    }
+
+    /// Returns the time for which the server keeps the connection of an absent client.
+    pub(crate) fn retention(&self) -> Option<Duration> {
+        match self.resumption {
+            Resumption::Offered { retention, .. } if !retention.is_zero() => Some(retention),
+            _ => None,
+        }
+    }
+
+    /// Returns the message that resumes the connection on a new socket.
+    pub(crate) fn resume_message(&self) -> Bytes {
+        let secret = match &self.resumption {
+            Resumption::Offered { secret, .. } => secret.clone(),
+            _ => None,
+        };
+        let cursors = self.positions.iter().map(|(stream, position)| StreamPosition {
+            session_id: match stream {
+                StreamId::Connection => None,
+                StreamId::Session(id) => Some(id.clone()),
+            },
+            cursor: position.cursor.clone(),
+            frames: position.frames,
+        });
+        let params =
+            ResumeParams { connection_id: self.connection_id.clone(), secret, cursors: cursors.collect() };
+        wire::notification(RESUME, &params)
+    }
+
+    /// Goes back to the first frame that the server has not accepted.
+    ///
+    /// # Errors
+    ///
+    /// If the frame is not kept any more, or the server counts frames that were never sent.
+    pub(crate) fn resumed(&mut self, view: &FrameView<'_>) -> Result<(), Error> {
+        let received = received(view)?;
+        if received + 1 < self.first {
+            return Err(Error::FramesLost { frames: self.first - received - 1 });
+        }
+        self.acknowledge(received)?;
+        self.next = self.first;
+        Ok(())
+    }
+
+    /// Drops the frames up to a number.
+    fn acknowledge(&mut self, received: u64) -> Result<(), Error> {
+        if received >= self.unsent {
+            let sent = self.unsent - 1;
+            return Err(Error::Protocol(format!(
+                "{received} messages were acknowledged and {sent} were sent"
+            )));
+        }
+        while self.first <= received {
+            self.drop_first();
+        }
+        Ok(())
+    }
+
+    fn drop_first(&mut self) {
+        if let Some(frame) = self.frames.pop_front() {
+            self.bytes -= frame.len();
+            self.first += 1;
+            self.next = self.next.max(self.first);
+        }
+    }
+
+    fn last(&self) -> u64 {
+        self.first - 1 + self.frames.len() as u64
+    }
+}
+
+fn received(view: &FrameView<'_>) -> Result<u64, Error> {
+    let params: ReceivedParams = wire::params(view)
+        .map_err(|error| Error::Protocol(format!("unreadable acknowledgement: {error}")))?;
+    // The next number has to exist.
+    if params.received == u64::MAX {
+        return Err(Error::Protocol("unreadable acknowledgement".into()));
+    }
+    Ok(params.received)
+}
+
+/// Reads the capability to resume from the result of `initialize`.
+fn offered(result: &[u8]) -> Resumption {
+    // Version 2 has another name for the capabilities of an agent.
+    let capability: Option<ResumableCapability> = ["agentCapabilities", "capabilities"]
+        .iter()
+        .find_map(|capabilities| value(result, &[capabilities, "transport", "resumable"]));
+    let Some(capability) = capability else { return Resumption::Refused };
+    let grant: ResumeGrant = value(result, &["_meta", "duologue", "resume"]).unwrap_or_default();
+    Resumption::Offered {
+        secret: grant.secret,
+        acknowledges: grant.acknowledges,
+        retention: Duration::from_secs(capability.retention_seconds),
+    }
+}
+
+/// Reads the value at the end of a path of members.
+fn value<T: DeserializeOwned>(mut object: &[u8], path: &[&str]) -> Option<T> {
+    for name in path {
+        object = object.get(member(object, name)?)?;
+    }
+    serde_json::from_slice(object).ok()
+}
+
+/// Returns the reason in a refusal to resume.
+pub(crate) fn refusal(view: &FrameView<'_>) -> String {
+    match wire::params::<ResumeFailedParams>(view) {
+        Ok(params) if params.message.is_empty() => params.reason,
+        Ok(ResumeFailedParams { reason, message }) => format!("{reason} ({message})"),
+        Err(_) => "no reason given".into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INITIALIZE_REQUEST: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize"}"#;
+
+    /// Returns a core whose `initialize` was answered with this result.
+    fn core(result: &str, limit: usize) -> ClientCore {
+        let mut core = ClientCore::new("c".into(), limit);
+        core.push(INITIALIZE_REQUEST.into());
+        assert!(core.next_frame().is_some() && !core.can_resume());
+        let answer = format!(r#"{{"jsonrpc":"2.0","id":0,"result":{result}}}"#);
+        assert!(core.receive(answer.into()).expect("valid"));
+        core
+    }
+
+    fn resumable(acknowledges: bool) -> String {
+        format!(
+            r#"{{"capabilities":{{"transport":{{"resumable":{{"retentionSeconds":9}}}}}},
+                "_meta":{{"acp/cursor":"a","duologue":{{"resume":{{"secret":"s","acknowledges":{acknowledges}}}}}}}}}"#
+        )
+    }
+
+    fn resumed(core: &mut ClientCore, received: u64) -> Result<(), Error> {
+        let frame = wire::notification("stream/resumed", &ReceivedParams { received });
+        core.resumed(&FrameView::read(&frame))
+    }
+
+    fn frame(length: usize) -> Bytes {
+        vec![b'x'; length].into()
+    }
+
+    #[test]
+    fn without_the_capability_nothing_is_kept() {
+        let mut core = core(r#"{"agentCapabilities":{}}"#, 1000);
+        assert!(!core.can_resume());
+        core.push(frame(2000));
+        assert!(!core.has_room());
+        assert!(core.next_frame().is_some() && core.has_room() && core.frames.is_empty());
+        // The methods of the transport mean nothing without it.
+        assert!(
+            core.receive(r#"{"method":"stream/ack","params":{"received":900}}"#.into()).expect("passed on")
+        );
+    }
+
+    #[test]
+    fn a_resume_states_the_position_in_each_stream() {
+        let mut core = core(&resumable(true), 1000);
+        assert_eq!(core.retention(), Some(Duration::from_secs(9)));
+        for text in [
+            r#"{"method":"m","params":{"sessionId":"s"}}"#,
+            r#"{"method":"m","params":{"sessionId":"t","_meta":{"acp/cursor":"b"}}}"#,
+            r#"{"method":"m","params":{"sessionId":"t"}}"#,
+            r#"{"id":1,"error":{}}"#,
+        ] {
+            assert!(core.receive(text.into()).expect("valid"));
+        }
+        let message: serde_json::Value = serde_json::from_slice(&core.resume_message()).expect("JSON");
+        assert_eq!(
+            message["params"],
+            serde_json::json!({"connectionId": "c", "secret": "s", "cursors": [
+                {"cursor": "a", "frames": 1},
+                {"sessionId": "s", "frames": 1},
+                {"sessionId": "t", "cursor": "b", "frames": 1},
+            ]})
+        );
+    }
+
+    #[test]
+    fn frames_are_kept_until_they_are_acknowledged() {
+        let mut core = core(&resumable(true), 100);
+        (0..3).for_each(|_| core.push(frame(60)));
+        assert!(core.next_frame().is_some() && core.next_frame().is_some() && !core.has_room());
+        assert!(!core.receive(r#"{"method":"stream/ack","params":{"received":2}}"#.into()).expect("valid"));
+        assert_eq!((core.first, core.next, core.frames.len()), (3, 4, 2));
+        assert!(resumed(&mut core, 2).is_ok());
+        assert_eq!(core.next, 3);
+        // Neither a number that was never sent nor one before an acknowledgement can be right.
+        assert!(matches!(resumed(&mut core, 4), Err(Error::Protocol(_))));
+        assert!(matches!(resumed(&mut core, u64::MAX), Err(Error::Protocol(_))));
+        assert!(matches!(resumed(&mut core, 1), Err(Error::FramesLost { frames: 1 })));
+        assert!(core.receive(r#"{"method":"stream/ack","params":{}}"#.into()).is_err());
+    }
+
+    #[test]
+    fn a_server_without_acknowledgements_does_not_stop_the_client() {
+        let mut core = core(&resumable(false), 100);
+        for _ in 0..50 {
+            core.push(frame(30));
+            assert!(core.next_frame().is_some() && core.has_room());
+        }
+        core.end();
+        assert!(core.is_finished() && core.bytes <= 100);
+        assert!(resumed(&mut core, 51).is_ok());
+        core.push(frame(1));
+        assert!(matches!(resumed(&mut core, 10), Err(Error::FramesLost { .. })));
+    }
+}

@@ -1,0 +1,285 @@
+//! Opens sockets: addresses, headers, cookies, TCP, TLS and the upgrade.
+
+use std::pin::Pin;
+
+use http::header::{AUTHORIZATION, COOKIE, HOST, SET_COOKIE};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_tungstenite::client_async_with_config;
+use tokio_tungstenite::tungstenite::Error as WebSocketError;
+use tokio_tungstenite::tungstenite::handshake::client::generate_key;
+use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
+
+use crate::client::driver::{Dialed, Dialer};
+use crate::client::error::Error;
+use crate::client::options::ConnectOptions;
+use crate::client::tungstenite_socket::TungsteniteSocket;
+use crate::wire::{CONNECTION_ID, STREAM_ACK};
+
+/// The bytes of a refusal that its error shows.
+const SHOWN: usize = 500;
+/// The most cookies that are kept.
+const COOKIES: usize = 32;
+/// The buffer for writing to the socket. A frame that fills it is written at once.
+const WRITE_BUFFER: usize = 16 * 1024;
+
+pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
+impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
+
+/// Opens sockets over TCP, with TLS if the address says so.
+pub(crate) struct TcpDialer {
+    host: String,
+    port: u16,
+    authority: HeaderValue,
+    path: String,
+    headers: HeaderMap,
+    cookies: Vec<(String, String)>,
+    config: WebSocketConfig,
+    timeout: std::time::Duration,
+    #[cfg(feature = "tls")]
+    tls: Option<tokio_rustls::TlsConnector>,
+}
+
+impl TcpDialer {
+    pub(crate) fn new(address: &str, options: &ConnectOptions) -> Result<Self, Error> {
+        let target = Target::read(address)?;
+        let config = WebSocketConfig::default()
+            .read_buffer_size(options.read_buffer)
+            .write_buffer_size(WRITE_BUFFER)
+            .max_message_size(Some(options.frame_bytes))
+            .max_frame_size(Some(options.frame_bytes));
+        #[cfg(feature = "tls")]
+        let tls = if target.is_secure { Some(connector(options)?) } else { None };
+        Ok(TcpDialer {
+            headers: headers(options)?,
+            host: target.host,
+            port: target.port,
+            authority: target.authority,
+            path: target.path,
+            cookies: Vec::new(),
+            config,
+            timeout: options.connect_timeout,
+            #[cfg(feature = "tls")]
+            tls,
+        })
+    }
+
+    fn address(&self) -> String {
+        format!("{}:{}", self.host, self.port)
+    }
+
+    fn request(&self) -> Result<Request<()>, Error> {
+        let mut request = Request::builder()
+            // Only the path is written. The rest tells tungstenite that this is a WebSocket.
+            .uri(format!("ws://{}{}", self.authority.to_str().unwrap_or_default(), self.path))
+            .header(HOST, &self.authority)
+            .header("connection", "Upgrade")
+            .header("upgrade", "websocket")
+            .header("sec-websocket-version", "13")
+            .header("sec-websocket-key", generate_key())
+            .header(STREAM_ACK, "true");
+        if let Some(headers) = request.headers_mut() {
+            headers.extend(self.headers.clone());
+            let cookies: Vec<String> =
+                self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
+            if let Ok(cookies) = HeaderValue::try_from(cookies.join("; "))
+                && !cookies.is_empty()
+            {
+                headers.insert(COOKIE, cookies);
+            }
+        }
+        request.body(()).map_err(|error| Error::Protocol(error.to_string()))
+    }
+
+    async fn stream(&self) -> Result<Pin<Box<dyn ByteStream>>, Error> {
+        let unreachable = |error| Error::Unreachable { address: self.address(), error };
+        let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(unreachable)?;
+        // Each message is flushed when it is complete.
+        stream.set_nodelay(true).map_err(unreachable)?;
+        #[cfg(feature = "tls")]
+        if let Some(tls) = &self.tls {
+            let name = tokio_rustls::rustls::pki_types::ServerName::try_from(self.host.clone())
+                .map_err(|error| Error::Tls(error.to_string()))?;
+            let stream = tls.connect(name, stream).await.map_err(|error| match error.get_ref() {
+                Some(inner) if inner.is::<tokio_rustls::rustls::Error>() => Error::Tls(error.to_string()),
+                _ => unreachable(error),
+            })?;
+            return Ok(Box::pin(stream));
+        }
+        Ok(Box::pin(stream))
+    }
+
+    async fn upgrade(&mut self) -> Result<Dialed<TungsteniteSocket<Pin<Box<dyn ByteStream>>>>, Error> {
+        let stream = self.stream().await?;
+        let upgraded = client_async_with_config(self.request()?, stream, Some(self.config)).await;
+        let (socket, response) = upgraded.map_err(|error| match error {
+            WebSocketError::Http(response) => {
+                let body = response.body().as_deref().unwrap_or_default();
+                let shown = body.get(..SHOWN.min(body.len())).unwrap_or_default();
+                let message = String::from_utf8_lossy(shown).into_owned();
+                Error::Refused { status: response.status().as_u16(), message }
+            }
+            WebSocketError::Io(error) => Error::Unreachable { address: self.address(), error },
+            error => Error::Protocol(error.to_string()),
+        })?;
+        self.keep_cookies(response.headers());
+        let connection_id = response.headers().get(CONNECTION_ID).and_then(|id| id.to_str().ok());
+        Ok(Dialed {
+            socket: TungsteniteSocket(socket),
+            connection_id: connection_id.unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// Keeps the cookies with which a load balancer finds the same server again.
+    fn keep_cookies(&mut self, headers: &HeaderMap) {
+        for cookie in headers.get_all(SET_COOKIE) {
+            let pair = cookie.to_str().ok().and_then(|cookie| cookie.split(';').next()?.split_once('='));
+            let Some((name, value)) = pair else { continue };
+            self.cookies.retain(|(known, _)| known != name.trim());
+            if self.cookies.len() < COOKIES {
+                self.cookies.push((name.trim().into(), value.trim().into()));
+            }
+        }
+    }
+}
+
+impl Dialer for TcpDialer {
+    type Socket = TungsteniteSocket<Pin<Box<dyn ByteStream>>>;
+
+    async fn dial(&mut self) -> Result<Dialed<Self::Socket>, Error> {
+        let (after, address) = (self.timeout, self.address());
+        let upgraded = timeout(after, self.upgrade()).await;
+        upgraded.unwrap_or(Err(Error::Timeout { address, after }))
+    }
+}
+
+/// The parts of an address.
+#[derive(Debug, PartialEq)]
+struct Target {
+    is_secure: bool,
+    host: String,
+    port: u16,
+    authority: HeaderValue,
+    path: String,
+}
+
+impl Target {
+    fn read(address: &str) -> Result<Self, Error> {
+        // A user and a password are credentials, and errors are logged.
+        let shown = match address.rsplit_once('@') {
+            Some((start, rest)) => format!("{}://…@{rest}", start.split("://").next().unwrap_or_default()),
+            None => address.to_owned(),
+        };
+        let invalid = |reason: &str| Error::Address { address: shown.clone(), reason: reason.into() };
+        let uri: Uri = address.parse().map_err(|_| invalid("it is not a URL"))?;
+        let is_secure = match uri.scheme_str() {
+            Some("ws" | "http") => false,
+            Some("wss" | "https") => true,
+            _ => return Err(invalid("it has to begin with ws://, wss://, http:// or https://")),
+        };
+        if is_secure && !cfg!(feature = "tls") {
+            return Err(invalid("this program was built without TLS (feature `tls` of duologue-http)"));
+        }
+        let authority = uri.authority().ok_or_else(|| invalid("it has no host"))?;
+        if authority.as_str().contains('@') {
+            return Err(invalid(
+                "credentials belong into ConnectOptions::bearer_token, not into the address",
+            ));
+        }
+        let path = match uri.path_and_query().map_or("", |path| path.as_str()) {
+            "" | "/" => "/acp".to_owned(),
+            path if path.starts_with("/?") => format!("/acp{}", path.trim_start_matches('/')),
+            path => path.to_owned(),
+        };
+        Ok(Target {
+            is_secure,
+            host: authority.host().trim_start_matches('[').trim_end_matches(']').to_owned(),
+            port: authority.port_u16().unwrap_or(if is_secure { 443 } else { 80 }),
+            authority: HeaderValue::from_str(authority.as_str()).map_err(|_| invalid("invalid host"))?,
+            path,
+        })
+    }
+}
+
+fn headers(options: &ConnectOptions) -> Result<HeaderMap, Error> {
+    let mut headers = HeaderMap::new();
+    for (name, value) in &options.headers {
+        let invalid = || Error::Header { name: name.clone() };
+        let parsed: HeaderName = name.parse().map_err(|_| invalid())?;
+        headers.append(parsed, HeaderValue::from_str(value).map_err(|_| invalid())?);
+    }
+    if let Some(token) = &options.bearer_token {
+        let value = HeaderValue::from_str(&format!("Bearer {token}"));
+        let mut value = value.map_err(|_| Error::Header { name: AUTHORIZATION.to_string() })?;
+        value.set_sensitive(true);
+        headers.insert(AUTHORIZATION, value);
+    }
+    Ok(headers)
+}
+
+#[cfg(feature = "tls")]
+fn connector(options: &ConnectOptions) -> Result<tokio_rustls::TlsConnector, Error> {
+    use std::sync::Arc;
+    use tokio_rustls::rustls::crypto::ring::default_provider;
+    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
+    if let Some(config) = &options.tls {
+        return Ok(config.clone().into());
+    }
+    let mut roots = RootCertStore::empty();
+    let found = rustls_native_certs::load_native_certs();
+    roots.add_parsable_certificates(found.certs);
+    if roots.is_empty() {
+        let reason = found.errors.first().map_or("there are none".into(), ToString::to_string);
+        return Err(Error::Tls(format!("no certificates of this system can be used: {reason}")));
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(|error| Error::Tls(error.to_string()))?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config).into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_read() {
+        let read = |address| Target::read(address).map(|target| (target.host, target.port, target.path));
+        let is = |host: &str, port, path: &str| Some((host.to_owned(), port, path.to_owned()));
+        assert_eq!(read("ws://localhost:1/acp").ok(), is("localhost", 1, "/acp"));
+        assert_eq!(read("http://localhost").ok(), is("localhost", 80, "/acp"));
+        assert_eq!(read("ws://[::1]:9/?a=b").ok(), is("::1", 9, "/acp?a=b"));
+        assert_eq!(read("ws://host/agents/1?a=b").ok(), is("host", 80, "/agents/1?a=b"));
+        assert_eq!(read("wss://host").is_ok(), cfg!(feature = "tls"));
+        for address in ["", "host", "ftp://host", "ws://", "/acp", "ws://a b"] {
+            assert!(matches!(read(address), Err(Error::Address { .. })), "{address}");
+        }
+    }
+
+    #[test]
+    fn errors_do_not_show_credentials() {
+        let error = Target::read("ws://user:secret@host/acp").unwrap_err().to_string();
+        assert!(!error.contains("secret") && error.contains("bearer_token"), "{error}");
+        let options = ConnectOptions { bearer_token: Some("secret\n".into()), ..ConnectOptions::default() };
+        let error = TcpDialer::new("ws://host", &options).err().expect("an error").to_string();
+        assert!(!error.contains("secret"), "{error}");
+        assert!(!format!("{options:?}").contains("secret"));
+    }
+
+    #[test]
+    fn cookies_are_sent_back() {
+        let mut dialer = TcpDialer::new("ws://host", &ConnectOptions::default()).unwrap();
+        let mut headers = HeaderMap::new();
+        headers.append(SET_COOKIE, "route=a; Path=/; HttpOnly".parse().unwrap());
+        headers.append(SET_COOKIE, "other=1".parse().unwrap());
+        dialer.keep_cookies(&headers);
+        headers.clear();
+        headers.append(SET_COOKIE, "route=b".parse().unwrap());
+        dialer.keep_cookies(&headers);
+        assert_eq!(dialer.request().unwrap().headers()[COOKIE], "other=1; route=b");
+    }
+}

@@ -1,0 +1,78 @@
+//! The settings of a client.
+
+use std::fmt;
+use std::time::Duration;
+
+const MIB: usize = 1024 * 1024;
+
+/// The settings of [`connect`](crate::connect).
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct ConnectOptions {
+    /// The token for the header `Authorization`. It is never part of the address.
+    pub bearer_token: Option<String>,
+    /// More headers of the request.
+    pub headers: Vec<(String, String)>,
+    /// The longest message in either direction, in bytes.
+    pub frame_bytes: usize,
+    /// The bytes of sent messages that the server has not accepted. The client waits at this value.
+    pub unacknowledged_bytes: usize,
+    /// The bytes of received messages that the client has not read. Nothing is read from the socket at this value.
+    pub inbox_bytes: usize,
+    /// The time for one attempt to connect, and for the answer to a resume.
+    pub connect_timeout: Duration,
+    /// The time between two pings.
+    pub keepalive: Duration,
+    /// The number of missed pings after which a socket is dead.
+    pub missed_keepalives: u32,
+    /// The most attempts to resume after a socket was lost. Zero never resumes.
+    pub resume_attempts: u32,
+    /// The longest time for these attempts. The time that the server keeps the connection limits it too.
+    pub resume_time: Duration,
+    /// The longest pause before the first of these attempts. It doubles with each one, and the pause is random.
+    pub resume_delay: Duration,
+    /// The longest pause before any of these attempts.
+    pub resume_delay_max: Duration,
+    /// The time in which the server accepts the last messages and answers the end of the connection.
+    pub close_timeout: Duration,
+    /// The buffer for reading from the socket, in bytes.
+    pub read_buffer: usize,
+    /// The configuration of TLS. The certificates of the system are used without it.
+    #[cfg(feature = "tls")]
+    pub tls: Option<std::sync::Arc<tokio_rustls::rustls::ClientConfig>>,
+}
+
+impl Default for ConnectOptions {
+    fn default() -> Self {
+        ConnectOptions {
+            bearer_token: None,
+            headers: Vec::new(),
+            frame_bytes: 16 * MIB,
+            unacknowledged_bytes: 32 * MIB,
+            inbox_bytes: MIB,
+            connect_timeout: Duration::from_secs(20),
+            keepalive: Duration::from_secs(15),
+            missed_keepalives: 5,
+            resume_attempts: 20,
+            resume_time: Duration::from_secs(300),
+            resume_delay: Duration::from_millis(250),
+            resume_delay_max: Duration::from_secs(15),
+            close_timeout: Duration::from_secs(5),
+            read_buffer: 16 * 1024,
+            #[cfg(feature = "tls")]
+            tls: None,
+        }
+    }
+}
+
+/// Leaves out credentials.
+impl fmt::Debug for ConnectOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ConnectOptions")
+            .field("bearer_token", &self.bearer_token.is_some())
+            .field("frame_bytes", &self.frame_bytes)
+            .field("resume_attempts", &self.resume_attempts)
+            .field("resume_time", &self.resume_time)
+            .finish_non_exhaustive()
+    }
+}

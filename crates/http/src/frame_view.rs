@@ -1,0 +1,264 @@
+//! Reads what the transport needs to know about a message, and sets members of it, without building values.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use duologue_rpc::raw_message::text;
+use duologue_rpc::{JsonScanner, JsonTokenKind};
+
+use crate::wire::{CURSOR, StreamId};
+
+/// The parts of a message that the transport reads. They are found in one pass over the text, which is not validated.
+#[derive(Debug, Default)]
+pub(crate) struct FrameView<'a> {
+    pub(crate) id: Option<&'a [u8]>,
+    pub(crate) method: Option<Cow<'a, str>>,
+    pub(crate) params: Option<&'a [u8]>,
+    pub(crate) result: Option<&'a [u8]>,
+    /// `params.sessionId`.
+    session: Option<Cow<'a, str>>,
+    /// The cursor in the `_meta` of params or result.
+    pub(crate) cursor: Option<Cow<'a, str>>,
+}
+
+/// The members of the outer object that matter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Member {
+    Id,
+    Method,
+    Params,
+    Result,
+    Other,
+}
+
+impl<'a> FrameView<'a> {
+    pub(crate) fn read(frame: &'a [u8]) -> Self {
+        let mut view = FrameView::default();
+        let mut scanner = JsonScanner::new(frame);
+        let (mut member, mut second, mut third) = (Member::Other, Second::Other, false);
+        let mut start = None;
+        while let Some(token) = scanner.next() {
+            let depth = scanner.depth();
+            let string = || frame.get(token.span.clone()).and_then(text);
+            if token.kind == JsonTokenKind::Key {
+                match depth {
+                    1 => {
+                        (second, third) = (Second::Other, false);
+                        start = None;
+                        member = match string().as_deref() {
+                            Some("id") => Member::Id,
+                            Some("method") => Member::Method,
+                            Some("params") => Member::Params,
+                            Some("result") => Member::Result,
+                            _ => Member::Other,
+                        };
+                    }
+                    2 => {
+                        third = false;
+                        second = match string().as_deref() {
+                            Some("sessionId") if member == Member::Params => Second::Session,
+                            Some("_meta") if member != Member::Other => Second::Meta,
+                            _ => Second::Other,
+                        };
+                    }
+                    3 => third = second == Second::Meta && string().as_deref() == Some(CURSOR),
+                    _ => {}
+                }
+                continue;
+            }
+            if token.kind == JsonTokenKind::String {
+                match depth {
+                    2 if second == Second::Session => view.session = string(),
+                    3 if third => view.cursor = string(),
+                    _ => {}
+                }
+            }
+            if member == Member::Other || token.kind == JsonTokenKind::Comma {
+                continue;
+            }
+            // The value of a member begins with its first token and ends when the scanner is back at the outer object.
+            let begin = *start.get_or_insert(token.span.start);
+            if depth != 1 {
+                continue;
+            }
+            let value = frame.get(begin..token.span.end);
+            match member {
+                Member::Id => view.id = value,
+                Member::Method => view.method = value.and_then(text),
+                Member::Params => view.params = value,
+                Member::Result => view.result = value,
+                Member::Other => {}
+            }
+            member = Member::Other;
+        }
+        view
+    }
+
+    /// Returns the stream of the message.
+    pub(crate) fn stream(&self) -> StreamId {
+        match &self.session {
+            Some(session) if self.method.is_some() => StreamId::Session(Arc::from(&**session)),
+            _ => StreamId::Connection,
+        }
+    }
+
+    pub(crate) fn is_request(&self, method: &str) -> bool {
+        self.id.is_some() && self.method.as_deref() == Some(method)
+    }
+
+    /// Returns true if this is the response to the request with this id.
+    pub(crate) fn is_response_to(&self, id: &[u8]) -> bool {
+        self.method.is_none() && self.id == Some(id)
+    }
+}
+
+/// The members of params and result that matter.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Second {
+    Session,
+    Meta,
+    Other,
+}
+
+/// Sets a member of a message: the value at the end of `path`. Objects on the way are added, the first one has to exist.
+///
+/// Returns `None` if a value on the way is not an object.
+#[cfg(feature = "server")]
+pub(crate) fn with_member(message: &[u8], path: &[&str], value: &str) -> Option<Vec<u8>> {
+    let (mut start, mut end, mut path) = (0, message.len(), path);
+    loop {
+        let (name, deeper) = path.split_first()?;
+        let object = message.get(start..end)?;
+        let is_outer = start == 0;
+        match duologue_rpc::raw_message::member(object, name) {
+            Some(found) => {
+                let old = object.get(found.clone())?;
+                let (begin, stop) = (start + found.start, start + found.end);
+                if !deeper.is_empty() && old.first() == Some(&b'{') {
+                    (start, end, path) = (begin, stop, deeper);
+                    continue;
+                }
+                if is_outer || !(deeper.is_empty() || old == b"null") {
+                    return None;
+                }
+                let new = nested(deeper, value);
+                return Some([message.get(..begin)?, new.as_bytes(), message.get(stop..)?].concat());
+            }
+            None if is_outer => return None,
+            None => {
+                let inside = start + 1;
+                let rest = message.get(inside..)?;
+                let is_empty = rest.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'}');
+                let new = format!(r#""{name}":{}{}"#, nested(deeper, value), if is_empty { "" } else { "," });
+                return Some([message.get(..inside)?, new.as_bytes(), rest].concat());
+            }
+        }
+    }
+}
+
+/// Writes `value` inside of an object for each name.
+#[cfg(feature = "server")]
+fn nested(names: &[&str], value: &str) -> String {
+    names.iter().rev().fold(value.to_owned(), |value, name| format!(r#"{{"{name}":{value}}}"#))
+}
+
+/// Returns a message as one line: line breaks, which can only be white space between values, become spaces.
+pub(crate) fn without_line_breaks(frame: Bytes) -> Bytes {
+    if memchr::memchr2(b'\n', b'\r', &frame).is_none() {
+        return frame;
+    }
+    let mut bytes = Vec::from(frame);
+    bytes.iter_mut().filter(|byte| matches!(**byte, b'\n' | b'\r')).for_each(|byte| *byte = b' ');
+    Bytes::from(bytes)
+}
+
+/// Returns true for a frame of white space alone.
+pub(crate) fn is_blank(frame: &[u8]) -> bool {
+    frame.iter().all(u8::is_ascii_whitespace)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn session(id: &str) -> StreamId {
+        StreamId::Session(id.into())
+    }
+
+    #[test]
+    fn the_stream_and_the_cursor_are_found_in_their_places_only() {
+        let cases = [
+            (
+                r#"{"method":"a","params":{"sessionId":"s","_meta":{"acp/cursor":"7"}}}"#,
+                session("s"),
+                Some("7"),
+            ),
+            (r#"{"params":{"x":{"sessionId":"no"},"sessionId":"s"},"method":"a"}"#, session("s"), None),
+            (
+                r#"{"params":{"x":{"sessionId":"no"}},"method":"a","sessionId":"no"}"#,
+                StreamId::Connection,
+                None,
+            ),
+            (
+                r#"{"id":1,"result":{"sessionId":"s","_meta":{"a":1,"acp/cursor":"8"}}}"#,
+                StreamId::Connection,
+                Some("8"),
+            ),
+            (r#"{"id":1,"error":{"_meta":{"acp/cursor":"8"}}}"#, StreamId::Connection, None),
+            (
+                r#"{"method":"a","params":["sessionId",{"_meta":{"acp/cursor":"8"}}]}"#,
+                StreamId::Connection,
+                None,
+            ),
+            (r#"{"method":"a","params":[{"acp/cursor":"8"}]}"#, StreamId::Connection, None),
+            (r#"{"method":"a","params":{"session\u0049d":"\u0073"}}"#, session("s"), None),
+            (r#"{"method":"a","params":{"sessionId":7}}"#, StreamId::Connection, None),
+        ];
+        for (frame, stream, cursor) in cases {
+            let view = FrameView::read(frame.as_bytes());
+            assert_eq!((view.stream(), view.cursor.as_deref()), (stream, cursor), "{frame}");
+        }
+    }
+
+    #[test]
+    fn the_members_of_the_envelope_are_found() {
+        let view =
+            FrameView::read(br#" {"jsonrpc":"2.0", "id" : "a" ,"method":"initialize","params":{"a":[1]}}"#);
+        assert!(view.is_request("initialize"));
+        assert_eq!((view.id, view.params), (Some(&br#""a""#[..]), Some(&br#"{"a":[1]}"#[..])));
+        let view = FrameView::read(br#"{"result":{},"id":3}"#);
+        assert!(view.is_response_to(b"3") && !view.is_response_to(b"4"));
+        assert_eq!(view.result, Some(&b"{}"[..]));
+    }
+
+    #[cfg(feature = "server")]
+    #[test]
+    fn members_are_added_and_replaced() {
+        let set = |message: &str, path: &[&str]| {
+            with_member(message.as_bytes(), path, "9").map(|bytes| String::from_utf8(bytes).expect("UTF-8"))
+        };
+        let cases = [
+            (r#"{"params":{"a":1}}"#, Some(r#"{"params":{"_meta":{"c":9},"a":1}}"#)),
+            (r#"{"params":{ }}"#, Some(r#"{"params":{"_meta":{"c":9} }}"#)),
+            (r#" {"params":{"_meta":null}}"#, Some(r#" {"params":{"_meta":{"c":9}}}"#)),
+            (r#"{"params":{"_meta":{"c":1,"d":2}}}"#, Some(r#"{"params":{"_meta":{"c":9,"d":2}}}"#)),
+            (r#"{"params":{"_meta":{"d":2}}}"#, Some(r#"{"params":{"_meta":{"c":9,"d":2}}}"#)),
+            (r#"{"params":{"_meta":[]}}"#, None),
+            (r#"{"params":[1]}"#, None),
+            (r#"{"params":null}"#, None),
+            (r#"{"method":"a"}"#, None),
+            ("[1]", None),
+            ("", None),
+        ];
+        for (message, expected) in cases {
+            assert_eq!(set(message, &["params", "_meta", "c"]).as_deref(), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn line_breaks_become_spaces() {
+        assert_eq!(without_line_breaks(Bytes::from_static(b"{\r\n}")), &b"{  }"[..]);
+        assert!(is_blank(b" \n") && !is_blank(b" x"));
+    }
+}

@@ -1,0 +1,114 @@
+//! Copies between the lines of a transport and frames.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+
+use bytes::Bytes;
+use duologue_rpc::{Limits, LineBuffer, RpcMessage};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+/// The bytes that are written to a transport at once, if the lines are short.
+const BATCH: usize = 64 * 1024;
+
+/// A receiver of the lines of a transport.
+pub(crate) trait LineSink {
+    /// Waits until more lines may be read.
+    fn room(&self) -> impl Future<Output = ()> + Send;
+
+    /// Takes a line without its end. It is neither blank nor longer than the limit.
+    fn line(&self, line: Bytes);
+}
+
+/// A source of lines for a transport.
+pub(crate) trait LineSource {
+    /// Waits for frames and appends them as lines. Returns false at the end.
+    fn next(&self, lines: &mut Vec<u8>) -> impl Future<Output = bool> + Send;
+}
+
+/// The end of the lines of a transport before their regular end.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LinesError {
+    #[error("a line is longer than {limit} bytes")]
+    TooLong { limit: usize },
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// Passes the lines of a transport to a sink until they end.
+pub(crate) async fn read_lines<S: LineSink>(
+    mut reader: impl AsyncRead + Unpin,
+    limit: usize,
+    sink: &S,
+) -> Result<(), LinesError> {
+    let mut lines = LineBuffer::new(limit);
+    loop {
+        sink.room().await;
+        let count = reader.read(lines.space()).await?;
+        if count == 0 {
+            // The last line counts without its end if it is whole.
+            let rest = lines.rest();
+            if matches!(RpcMessage::read(rest, &Limits::default()), Some(Ok(_))) {
+                sink.line(Bytes::copy_from_slice(rest));
+            }
+            return Ok(());
+        }
+        lines.filled(count);
+        while let Some(line) = lines.next_line().map_err(|_| LinesError::TooLong { limit })? {
+            if !crate::frame_view::is_blank(line) {
+                sink.line(Bytes::copy_from_slice(line));
+            }
+        }
+    }
+}
+
+/// Writes the lines of a source to a transport and closes it at their end.
+pub(crate) async fn write_lines<S: LineSource>(
+    source: &S,
+    mut writer: impl AsyncWrite + Unpin,
+) -> io::Result<()> {
+    let mut lines = Vec::new();
+    while source.next(&mut lines).await {
+        writer.write_all(&lines).await?;
+        writer.flush().await?;
+        lines.clear();
+        lines.shrink_to(BATCH);
+    }
+    writer.shutdown().await
+}
+
+/// A queue of frames that counts their bytes.
+#[derive(Default)]
+pub(crate) struct FrameQueue {
+    frames: VecDeque<Bytes>,
+    bytes: usize,
+}
+
+impl FrameQueue {
+    /// Returns the bytes of all frames.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    pub(crate) fn push(&mut self, frame: Bytes) {
+        self.bytes += frame.len();
+        self.frames.push_back(frame);
+    }
+
+    pub(crate) fn clear(&mut self) {
+        *self = FrameQueue::default();
+    }
+
+    /// Moves frames into `lines`, at most about 64 KiB of them. Returns false if there were none.
+    pub(crate) fn pop_lines(&mut self, lines: &mut Vec<u8>) -> bool {
+        let had_frames = !self.frames.is_empty();
+        while lines.len() < BATCH
+            && let Some(frame) = self.frames.pop_front()
+        {
+            self.bytes -= frame.len();
+            lines.extend_from_slice(&frame);
+            lines.push(b'\n');
+        }
+        had_frames
+    }
+}

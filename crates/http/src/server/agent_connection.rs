@@ -1,0 +1,477 @@
+//! One connection of an [`AgentEndpoint`](crate::AgentEndpoint): the frames of its client, the ring of its own, and the
+//! agent's transport.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use duologue_rpc::{Lock as _, Transport};
+use tokio::sync::Notify;
+use tokio::time::{Instant, timeout};
+
+use crate::frame_view::{FrameView, with_member, without_line_breaks};
+use crate::lines::{FrameQueue, LineSink, LineSource, LinesError, read_lines, write_lines};
+use crate::server::agent_endpoint::EndpointShared;
+use crate::server::endpoint::{
+    CloseReason, FrameSource, OutgoingFrame, Rejection, ResumeRefused, Resumed, ServerConnection, SourceEnd,
+    StreamSelection,
+};
+use crate::server::options::AgentEndpointOptions;
+use crate::server::secret;
+use crate::server::sent_ring::{PositionError, RingLimits, SentRing};
+use crate::wire::{RemoteConnectionId, ResumableCapability, ResumeGrant, StreamPosition, close_code};
+
+/// The time in which the output of an agent is read after its future has resolved.
+const LAST_OUTPUT: Duration = Duration::from_secs(1);
+
+/// The state of a connection, shared by its socket and the task of its agent.
+pub(crate) struct AgentConnectionShared {
+    pub(crate) id: RemoteConnectionId,
+    secret: String,
+    options: AgentEndpointOptions,
+    state: Mutex<ConnectionCore>,
+    /// Notified when `input` changes: there is a frame, room, or its end.
+    input: Notify,
+    /// Notified when the ring changes: there is a frame, room, or its end.
+    output: Notify,
+    /// Notified when the client leaves or comes, and when the connection is closed.
+    life: Notify,
+}
+
+struct ConnectionCore {
+    /// Raised by each resume. Handles of an older generation are refused.
+    generation: u64,
+    /// The source that returns frames.
+    source: Option<u64>,
+    sources: u64,
+    input: FrameQueue,
+    received: u64,
+    has_input_ended: bool,
+    ring: SentRing,
+    /// Set when the agent has ended its output.
+    ended: Option<SourceEnd>,
+    /// The id of `initialize`, until it is answered.
+    initialize_id: Option<Bytes>,
+    absent_since: Option<Instant>,
+    is_closed: bool,
+}
+
+impl AgentConnectionShared {
+    pub(crate) fn new(
+        id: RemoteConnectionId,
+        secret: String,
+        initialize: &[u8],
+        options: AgentEndpointOptions,
+    ) -> Self {
+        let limits = RingLimits {
+            bytes: options.ring_bytes,
+            frames: options.ring_frames.max(1),
+            confirmed_bytes: options.retained_bytes,
+        };
+        let core = ConnectionCore {
+            generation: 1,
+            source: None,
+            sources: 0,
+            input: FrameQueue::default(),
+            received: 0,
+            has_input_ended: false,
+            ring: SentRing::new(limits),
+            ended: None,
+            initialize_id: FrameView::read(initialize).id.map(Bytes::copy_from_slice),
+            absent_since: Some(Instant::now()),
+            is_closed: false,
+        };
+        AgentConnectionShared {
+            id,
+            secret,
+            options,
+            state: Mutex::new(core),
+            input: Notify::new(),
+            output: Notify::new(),
+            life: Notify::new(),
+        }
+    }
+
+    /// Changes the state and wakes those who wait for the part that changed.
+    fn update<T>(&self, changed: &Notify, change: impl FnOnce(&mut ConnectionCore) -> T) -> T {
+        let result = change(&mut self.state.lock_unpoisoned());
+        changed.notify_waiters();
+        result
+    }
+
+    /// Waits until `check` returns a value.
+    async fn wait<T>(&self, changed: &Notify, mut check: impl FnMut(&mut ConnectionCore) -> Option<T>) -> T {
+        loop {
+            let mut notified = pin!(changed.notified());
+            notified.as_mut().enable();
+            if let Some(value) = check(&mut self.state.lock_unpoisoned()) {
+                return value;
+            }
+            notified.await;
+        }
+    }
+
+    /// Serves the agent until it or its client ends the connection.
+    pub(crate) async fn run(
+        self: Arc<Self>,
+        endpoint: Arc<EndpointShared>,
+        transport: Transport,
+        mut serving: Pin<Box<dyn Future<Output = ()> + Send>>,
+    ) {
+        // The guard removes the connection even if the agent panics.
+        let _guard = ConnectionGuard { connection: &self, endpoint: &endpoint };
+        let (reader, writer) = transport.into_split();
+        let writing = pin!(async {
+            // The agent reads no more, or the input has ended: both are the agent's business.
+            let _ = write_lines(&*self, writer).await;
+            std::future::pending::<()>().await;
+        });
+        let agent = async {
+            let mut reading = pin!(self.read_output(reader));
+            tokio::select! {
+                () = &mut serving => {
+                    let _ = timeout(LAST_OUTPUT, reading).await;
+                }
+                () = &mut reading => {
+                    let _ = timeout(self.options.end_grace, &mut serving).await;
+                }
+            }
+        };
+        let life = async {
+            let mut agent = pin!(agent);
+            tokio::select! {
+                () = &mut agent => {}
+                () = self.is_left() => {
+                    self.end_input();
+                    if timeout(self.options.end_grace, agent).await.is_err() {
+                        tracing::warn!(id = %self.id, "an agent did not end after its client had left; it is dropped");
+                    }
+                }
+            }
+            self.end_output(SourceEnd::Ended);
+            // The client may still read the rest.
+            self.is_left().await;
+        };
+        let (mut life, mut writing) = (pin!(life), writing);
+        poll_fn(|cx| {
+            let _ = writing.as_mut().poll(cx);
+            life.as_mut().poll(cx)
+        })
+        .await;
+    }
+
+    async fn read_output(&self, reader: impl tokio::io::AsyncRead + Unpin) {
+        let end = match read_lines(reader, self.options.frame_bytes, self).await {
+            Ok(()) | Err(LinesError::Io(_)) => SourceEnd::Ended,
+            Err(error @ LinesError::TooLong { .. }) => {
+                SourceEnd::Failed(format!("the agent failed: {error} (`AgentEndpointOptions::frame_bytes`)"))
+            }
+        };
+        self.end_output(end);
+    }
+
+    /// Resolves when the connection was closed, or its client was absent for the grace period.
+    async fn is_left(&self) {
+        loop {
+            let mut changed = pin!(self.life.notified());
+            changed.as_mut().enable();
+            let (is_closed, absent_since) = {
+                let state = self.state.lock_unpoisoned();
+                (state.is_closed, state.absent_since)
+            };
+            if is_closed {
+                return;
+            }
+            match absent_since {
+                None => changed.await,
+                Some(since) => {
+                    if timeout(self.options.grace.saturating_sub(since.elapsed()), changed).await.is_err() {
+                        tracing::info!(id = %self.id, "a client did not come back; its connection ends");
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    fn end_input(&self) {
+        self.update(&self.input, |state| state.has_input_ended = true);
+    }
+
+    fn end_output(&self, end: SourceEnd) {
+        self.update(&self.output, |state| {
+            state.ended.get_or_insert(end);
+        });
+    }
+
+    /// Raises the generation for a client with the secret of the connection.
+    pub(crate) fn resume(
+        self: Arc<Self>,
+        secret: Option<&str>,
+    ) -> Result<Resumed<AgentConnection>, ResumeRefused> {
+        if !secret.is_some_and(|secret| secret::is_equal(secret, &self.secret)) {
+            return Err(ResumeRefused::Unknown);
+        }
+        let (generation, received) = {
+            let mut state = self.state.lock_unpoisoned();
+            if state.is_closed {
+                return Err(ResumeRefused::Unknown);
+            }
+            state.generation += 1;
+            state.leave();
+            (state.generation, state.received)
+        };
+        // The older handle waits for room, the older source for frames.
+        self.input.notify_waiters();
+        self.output.notify_waiters();
+        self.life.notify_waiters();
+        Ok(Resumed { connection: AgentConnection { inner: self, generation }, received })
+    }
+
+    /// Adds the capability to resume and the secret to the response to `initialize`.
+    fn with_grant(&self, response: Bytes, view: &FrameView<'_>) -> Bytes {
+        let Some(result) = view.result else { return response };
+        let seconds = self.options.grace.as_secs();
+        let resumable = ResumableCapability {
+            retention_messages: self.options.ring_frames as u64,
+            retention_seconds: seconds,
+        };
+        let grant = ResumeGrant { secret: Some(self.secret.clone()), acknowledges: true };
+        // Version 2 has another name for the capabilities of an agent.
+        let is_v2 = duologue_rpc::raw_message::member(result, "capabilities").is_some()
+            && duologue_rpc::raw_message::member(result, "agentCapabilities").is_none();
+        let capabilities = if is_v2 { "capabilities" } else { "agentCapabilities" };
+        let json = |value: serde_json::Result<String>| value.unwrap_or_else(|_| "null".into());
+        let with_capability = with_member(
+            &response,
+            &["result", capabilities, "transport", "resumable"],
+            &json(serde_json::to_string(&resumable)),
+        );
+        let with_grant = with_capability.and_then(|response| {
+            let grant = json(serde_json::to_string(&grant));
+            with_member(&response, &["result", "_meta", "duologue", "resume"], &grant)
+        });
+        with_grant.map_or(response, Bytes::from)
+    }
+}
+
+impl ConnectionCore {
+    /// Ends the current source, because its client has left or comes back.
+    fn leave(&mut self) {
+        self.source = None;
+        self.absent_since.get_or_insert_with(Instant::now);
+    }
+}
+
+/// Removes a connection from its endpoint when it ends.
+struct ConnectionGuard<'a> {
+    connection: &'a AgentConnectionShared,
+    endpoint: &'a EndpointShared,
+}
+
+impl Drop for ConnectionGuard<'_> {
+    fn drop(&mut self) {
+        let AgentConnectionShared { id, state, input, output, .. } = self.connection;
+        self.endpoint.remove(id);
+        {
+            let mut state = state.lock_unpoisoned();
+            state.ended.get_or_insert(SourceEnd::Failed("the agent failed".into()));
+            state.is_closed = true;
+            state.has_input_ended = true;
+            state.input.clear();
+        }
+        input.notify_waiters();
+        output.notify_waiters();
+    }
+}
+
+impl LineSink for AgentConnectionShared {
+    async fn room(&self) {
+        self.wait(&self.output, |state| (state.is_closed || state.ring.has_room()).then_some(())).await;
+    }
+
+    fn line(&self, line: Bytes) {
+        // Agents that are processes sometimes write logs to their output. A message is an object.
+        if line.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+            tracing::debug!(id = %self.id, bytes = line.len(), "a line of the agent is not a message; it is dropped");
+            return;
+        }
+        let line = utf8(line);
+        self.update(&self.output, |state| {
+            let mut line = line;
+            if let Some(id) = &state.initialize_id {
+                let view = FrameView::read(&line);
+                if view.is_response_to(id) {
+                    line = self.with_grant(line.clone(), &view);
+                    state.initialize_id = None;
+                }
+            }
+            if !state.is_closed {
+                state.ring.push(line);
+            }
+        });
+    }
+}
+
+/// Replaces what is not UTF-8, because a text frame cannot carry it.
+fn utf8(line: Bytes) -> Bytes {
+    match std::str::from_utf8(&line) {
+        Ok(_) => line,
+        Err(_) => Bytes::from(String::from_utf8_lossy(&line).into_owned()),
+    }
+}
+
+impl LineSource for AgentConnectionShared {
+    async fn next(&self, lines: &mut Vec<u8>) -> bool {
+        let has_frames = self
+            .wait(&self.input, |state| {
+                let has_frames = state.input.pop_lines(lines);
+                (has_frames || state.has_input_ended).then_some(has_frames)
+            })
+            .await;
+        self.input.notify_waiters();
+        has_frames
+    }
+}
+
+/// A handle of a connection of an [`AgentEndpoint`](crate::AgentEndpoint).
+#[derive(Clone)]
+pub struct AgentConnection {
+    inner: Arc<AgentConnectionShared>,
+    generation: u64,
+}
+
+impl AgentConnection {
+    pub(crate) fn new(inner: Arc<AgentConnectionShared>) -> Self {
+        AgentConnection { inner, generation: 1 }
+    }
+}
+
+impl std::fmt::Debug for AgentConnection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentConnection").field("id", &self.inner.id).finish_non_exhaustive()
+    }
+}
+
+impl ServerConnection for AgentConnection {
+    type Source = AgentSource;
+
+    fn id(&self) -> &RemoteConnectionId {
+        &self.inner.id
+    }
+
+    async fn accept(&self, frame: Bytes) -> Result<(), Rejection> {
+        let limit = self.inner.options.input_bytes.max(1);
+        let mut frame = Some(without_line_breaks(frame));
+        self.inner
+            .wait(&self.inner.input, |state| {
+                if state.generation != self.generation {
+                    let rejection = Rejection::new("a newer socket has resumed the connection");
+                    return Some(Err(rejection.close_code(close_code::SUPERSEDED)));
+                }
+                if state.has_input_ended {
+                    // The agent reads nothing any more. Its last output is still on the way to the client.
+                    state.received += 1;
+                    return Some(Ok(()));
+                }
+                if state.input.bytes() >= limit {
+                    return None;
+                }
+                state.input.push(frame.take()?);
+                state.received += 1;
+                Some(Ok(()))
+            })
+            .await?;
+        self.inner.input.notify_waiters();
+        Ok(())
+    }
+
+    fn open(
+        &self,
+        selection: StreamSelection,
+        positions: &[StreamPosition],
+    ) -> Result<AgentSource, ResumeRefused> {
+        if selection != StreamSelection::All {
+            return Err(ResumeRefused::Unsupported);
+        }
+        let (id, taken) = {
+            let mut state = self.inner.state.lock_unpoisoned();
+            if state.generation != self.generation || state.is_closed {
+                return Err(ResumeRefused::Unknown);
+            }
+            state.ring.resume(positions).map_err(|error| match error {
+                PositionError::Gone => ResumeRefused::CursorGone,
+                PositionError::Invalid => ResumeRefused::InvalidCursor,
+            })?;
+            state.sources += 1;
+            state.source = Some(state.sources);
+            state.absent_since = None;
+            (state.sources, state.ring.taken())
+        };
+        self.inner.output.notify_waiters();
+        self.inner.life.notify_waiters();
+        Ok(AgentSource { inner: self.inner.clone(), id, opened_at: taken })
+    }
+
+    async fn close(&self, _: CloseReason) {
+        let is_current = {
+            let mut state = self.inner.state.lock_unpoisoned();
+            state.is_closed |= state.generation == self.generation;
+            state.is_closed
+        };
+        if is_current {
+            self.inner.life.notify_waiters();
+            self.inner.output.notify_waiters();
+        }
+    }
+}
+
+/// The frames of an [`AgentConnection`].
+pub struct AgentSource {
+    inner: Arc<AgentConnectionShared>,
+    id: u64,
+    /// The position of the last frame before those of this source.
+    opened_at: u64,
+}
+
+impl std::fmt::Debug for AgentSource {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentSource").field("id", &self.inner.id).finish_non_exhaustive()
+    }
+}
+
+impl FrameSource for AgentSource {
+    async fn next(&mut self) -> Result<OutgoingFrame, SourceEnd> {
+        self.inner
+            .wait(&self.inner.output, |state| {
+                if state.source != Some(self.id) {
+                    return Some(Err(SourceEnd::Superseded));
+                }
+                match state.ring.take() {
+                    Some(frame) => Some(Ok(frame)),
+                    None => state.ended.clone().map(Err),
+                }
+            })
+            .await
+    }
+
+    fn confirm(&mut self, frames: u64) {
+        self.inner.update(&self.inner.output, |state| {
+            if state.source == Some(self.id) {
+                state.ring.confirm(self.opened_at.saturating_add(frames));
+            }
+        });
+    }
+}
+
+impl Drop for AgentSource {
+    fn drop(&mut self) {
+        self.inner.update(&self.inner.life, |state| {
+            if state.source == Some(self.id) {
+                state.leave();
+            }
+        });
+    }
+}

@@ -1,0 +1,139 @@
+//! An endpoint whose agents are in this process: one transport for each connection.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+
+use duologue_rpc::{Lock as _, Transport};
+
+use crate::server::agent_connection::{AgentConnection, AgentConnectionShared};
+use crate::server::endpoint::{
+    ConnectRequest, Endpoint, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection as _,
+};
+use crate::server::options::AgentEndpointOptions;
+use crate::wire::RemoteConnectionId;
+
+type ServeAgent = dyn Fn(Transport) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
+
+/// An [`Endpoint`] that gives each connection a [`Transport`] and passes it to a closure.
+///
+/// The closure serves an agent on the transport, or copies it to the pipes of a process. The connection ends when the
+/// future of the closure resolves. What the agent sends while its client is absent is kept within limits; then the
+/// agent waits.
+///
+/// ```no_run
+/// use duologue_agent::{Agent, Prompt, StopReason, Turn, serve};
+/// use duologue_http::{AgentEndpoint, ServerOptions, router};
+///
+/// #[derive(Clone)]
+/// struct Echo;
+///
+/// impl Agent for Echo {
+///     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> duologue_agent::Result<StopReason> {
+///         turn.message().push(prompt.text()).await?;
+///         Ok(StopReason::EndTurn)
+///     }
+/// }
+///
+/// # async fn run() -> std::io::Result<()> {
+/// let endpoint = AgentEndpoint::new(|transport| async {
+///     let _ = serve(Echo, transport).await;
+/// });
+/// let listener = tokio::net::TcpListener::bind("127.0.0.1:8931").await?;
+/// axum::serve(listener, router(endpoint, ServerOptions::default())).await
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct AgentEndpoint {
+    shared: Arc<EndpointShared>,
+}
+
+pub(crate) struct EndpointShared {
+    serve: Box<ServeAgent>,
+    options: AgentEndpointOptions,
+    connections: Mutex<HashMap<RemoteConnectionId, Arc<AgentConnectionShared>>>,
+}
+
+impl AgentEndpoint {
+    /// Creates an endpoint with the default settings.
+    pub fn new<F, Fut>(serve: F) -> Self
+    where
+        F: Fn(Transport) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        AgentEndpoint::with_options(serve, AgentEndpointOptions::default())
+    }
+
+    /// Creates an endpoint.
+    pub fn with_options<F, Fut>(serve: F, options: AgentEndpointOptions) -> Self
+    where
+        F: Fn(Transport) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let serve = Box::new(move |transport| Box::pin(serve(transport)) as Pin<Box<_>>);
+        AgentEndpoint { shared: Arc::new(EndpointShared { serve, options, connections: Mutex::default() }) }
+    }
+
+    /// Returns the number of connections, those of absent clients included.
+    #[must_use]
+    pub fn connection_count(&self) -> usize {
+        self.shared.connections.lock_unpoisoned().len()
+    }
+}
+
+impl std::fmt::Debug for AgentEndpoint {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("AgentEndpoint").field("connections", &self.connection_count()).finish_non_exhaustive()
+    }
+}
+
+impl EndpointShared {
+    /// Registers a connection.
+    fn insert(&self, connection: &Arc<AgentConnectionShared>) -> Result<(), Rejection> {
+        let mut connections = self.connections.lock_unpoisoned();
+        let limit = self.options.connections;
+        if connections.len() >= limit {
+            return Err(Rejection::new(format!(
+                "connection limit reached ({limit}, absent clients included); retry later or raise \
+                 `AgentEndpointOptions::connections`"
+            )));
+        }
+        match connections.entry(connection.id.clone()) {
+            Entry::Occupied(_) => Err(Rejection::new("the connection id is in use")),
+            Entry::Vacant(place) => {
+                place.insert(connection.clone());
+                Ok(())
+            }
+        }
+    }
+
+    pub(crate) fn remove(&self, id: &RemoteConnectionId) {
+        self.connections.lock_unpoisoned().remove(id);
+    }
+}
+
+impl Endpoint for AgentEndpoint {
+    type Connection = AgentConnection;
+
+    async fn connect(&self, request: ConnectRequest) -> Result<AgentConnection, Rejection> {
+        let options = self.shared.options.clone();
+        let secret = crate::server::secret::random_token()
+            .map_err(|error| Rejection::new(format!("no random secret: {error}")))?;
+        let inner = Arc::new(AgentConnectionShared::new(request.id, secret, &request.initialize, options));
+        self.shared.insert(&inner)?;
+        let (ours, theirs) = Transport::memory();
+        let serving = (self.shared.serve)(theirs);
+        tokio::spawn(inner.clone().run(self.shared.clone(), ours, serving));
+        let connection = AgentConnection::new(inner);
+        connection.accept(request.initialize).await?;
+        Ok(connection)
+    }
+
+    async fn resume(&self, request: ResumeRequest) -> Result<Resumed<AgentConnection>, ResumeRefused> {
+        let found = self.shared.connections.lock_unpoisoned().get(&request.id).cloned();
+        let connection = found.ok_or(ResumeRefused::Unknown)?;
+        connection.resume(request.secret.as_deref())
+    }
+}

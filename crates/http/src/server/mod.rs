@@ -1,0 +1,29 @@
+//! The server: an axum router in front of an [`Endpoint`].
+
+mod access;
+mod agent_connection;
+mod agent_endpoint;
+mod axum_socket;
+mod endpoint;
+mod options;
+mod router;
+mod secret;
+mod sent_ring;
+pub(crate) mod serve_socket;
+
+use bytes::Bytes;
+
+pub use agent_connection::{AgentConnection, AgentSource};
+pub use agent_endpoint::AgentEndpoint;
+pub use endpoint::{
+    CloseReason, ConnectRequest, Endpoint, FrameSource, HttpRequestHead, OutgoingFrame, Rejection,
+    ResumeRefused, ResumeRequest, Resumed, ServerConnection, SourceEnd, StreamSelection,
+};
+pub use options::{AgentEndpointOptions, AllowedHosts, ServerOptions};
+pub use router::router;
+
+/// Writes a JSON-RPC error response. `id` is a JSON text.
+pub(crate) fn error_body(id: &str, code: i64, message: &str) -> Bytes {
+    let message = serde_json::Value::from(message);
+    format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{{"code":{code},"message":{message}}}}}"#).into()
+}

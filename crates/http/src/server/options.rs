@@ -1,0 +1,108 @@
+//! The settings of a server.
+
+use std::time::Duration;
+
+const MIB: usize = 1024 * 1024;
+
+/// The values of the header `Host` that a router accepts.
+///
+/// A page in a browser can give its own name the address of this machine. Its requests then come from the browser of
+/// the user, but their `Host` is the name of the page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum AllowedHosts {
+    /// `localhost` and loopback addresses, for a listener on a loopback address.
+    Loopback,
+    /// Loopback names and these names, without ports.
+    Names(Vec<String>),
+    /// Every name, for a listener that requires a credential with each request.
+    Any,
+}
+
+/// The settings of a [`router`](crate::router).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct ServerOptions {
+    /// The path of the endpoint.
+    pub path: String,
+    /// The accepted values of the header `Host`.
+    pub hosts: AllowedHosts,
+    /// The accepted values of the header `Origin`, such as `https://example.com`. A request without the header is
+    /// accepted, because programs other than browsers do not send it.
+    pub origins: Vec<String>,
+    /// The longest message of a client, in bytes.
+    pub frame_bytes: usize,
+    /// The most open sockets.
+    pub sockets: usize,
+    /// The time in which a new socket has to send its first message.
+    pub handshake_timeout: Duration,
+    /// The time between two pings.
+    pub keepalive: Duration,
+    /// The number of missed pings after which a socket is dead.
+    pub missed_keepalives: u32,
+    /// The bytes that are sent before the client has confirmed earlier ones. The client confirms by answering pings.
+    pub window_bytes: usize,
+    /// The time after which a socket is closed if its client does not read. The connection can be resumed.
+    pub stall_timeout: Duration,
+    /// The time between the frames of a client and their acknowledgement.
+    pub ack_delay: Duration,
+    /// The buffer for reading from a socket, in bytes. Each socket has one.
+    pub read_buffer: usize,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            path: "/acp".into(),
+            hosts: AllowedHosts::Loopback,
+            origins: Vec::new(),
+            frame_bytes: 16 * MIB,
+            sockets: 1024,
+            handshake_timeout: Duration::from_secs(10),
+            keepalive: Duration::from_secs(15),
+            missed_keepalives: 5,
+            window_bytes: 4 * MIB,
+            stall_timeout: Duration::from_secs(60),
+            ack_delay: Duration::from_millis(100),
+            read_buffer: 8 * 1024,
+        }
+    }
+}
+
+/// The settings of an [`AgentEndpoint`](crate::AgentEndpoint).
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct AgentEndpointOptions {
+    /// The most connections, absent clients included.
+    pub connections: usize,
+    /// The time after which the connection of an absent client ends.
+    pub grace: Duration,
+    /// The time that an agent has to end after its client has left.
+    pub end_grace: Duration,
+    /// The longest line of the agent, in bytes.
+    pub frame_bytes: usize,
+    /// The bytes of frames for the client that it has not confirmed. The agent waits at this value. A client confirms
+    /// each 256 KiB, and fewer bytes after a second, so a smaller value is slow.
+    pub ring_bytes: usize,
+    /// The number of these frames.
+    pub ring_frames: usize,
+    /// The bytes of confirmed frames that are kept for a client that lost them.
+    pub retained_bytes: usize,
+    /// The bytes of accepted frames that the agent has not read. The client waits at this value.
+    pub input_bytes: usize,
+}
+
+impl Default for AgentEndpointOptions {
+    fn default() -> Self {
+        AgentEndpointOptions {
+            connections: 256,
+            grace: Duration::from_secs(600),
+            end_grace: Duration::from_secs(5),
+            frame_bytes: 16 * MIB,
+            ring_bytes: 16 * MIB,
+            ring_frames: 100_000,
+            retained_bytes: MIB,
+            input_bytes: MIB,
+        }
+    }
+}

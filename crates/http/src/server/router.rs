@@ -1,0 +1,112 @@
+//! The router: upgrades, and the answers to everything else.
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::body::Body;
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{ConnectInfo, FromRequestParts as _, Request};
+use axum::http::header::{ALLOW, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::response::Response;
+use axum::routing::{any, get};
+use tokio::sync::Semaphore;
+
+use crate::server::access;
+use crate::server::axum_socket::AxumSocket;
+use crate::server::endpoint::{Endpoint, HttpRequestHead};
+use crate::server::options::ServerOptions;
+use crate::server::secret::random_token;
+use crate::server::serve_socket::{SocketContext, serve_socket};
+use crate::wire::{CONNECTION_ID, RemoteConnectionId, STREAM_ACK};
+
+/// The buffer for writing to a socket. A frame that fills it is written at once.
+const WRITE_BUFFER: usize = 16 * 1024;
+
+/// Creates a router with `/acp` (see [`ServerOptions::path`]) and `/health`.
+///
+/// Disable Nagle's algorithm on the listener, for example with `axum::serve::ListenerExt::tap_io`: without that, small
+/// messages can wait for 40 ms.
+pub fn router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Router {
+    let sockets = Arc::new(Semaphore::new(options.sockets.min(Semaphore::MAX_PERMITS)));
+    let path = options.path.clone();
+    let shared = Arc::new(RouterShared { endpoint: Arc::new(endpoint), options: Arc::new(options), sockets });
+    Router::new()
+        .route(&path, any(move |request: Request| async move { shared.handle(request).await }))
+        .route("/health", get(|| async { "ok" }))
+}
+
+struct RouterShared<E> {
+    endpoint: Arc<E>,
+    options: Arc<ServerOptions>,
+    sockets: Arc<Semaphore>,
+}
+
+impl<E: Endpoint> RouterShared<E> {
+    async fn handle(&self, request: Request) -> Response {
+        let (mut parts, _) = request.into_parts();
+        if let Some(reason) = access::refusal(&parts.headers, &self.options) {
+            return error(StatusCode::FORBIDDEN, &reason);
+        }
+        if parts.method != Method::GET {
+            let reason = "this server speaks ACP over WebSocket: send a GET with `Upgrade: websocket`";
+            let mut response = error(StatusCode::METHOD_NOT_ALLOWED, reason);
+            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
+            return response;
+        }
+        let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
+            Ok(upgrade) => upgrade,
+            Err(rejection) => return error(StatusCode::BAD_REQUEST, &rejection.body_text()),
+        };
+        let Ok(permit) = self.sockets.clone().try_acquire_owned() else {
+            let limit = self.options.sockets;
+            let reason =
+                format!("socket limit reached ({limit}); retry later or raise `ServerOptions::sockets`");
+            return error(StatusCode::SERVICE_UNAVAILABLE, &reason);
+        };
+        let Ok(id) = random_token() else {
+            return error(StatusCode::INTERNAL_SERVER_ERROR, "no random connection id");
+        };
+        let Ok(header) = HeaderValue::try_from(&id) else {
+            return error(StatusCode::INTERNAL_SERVER_ERROR, "no valid connection id");
+        };
+        let peer = parts.extensions.get::<ConnectInfo<std::net::SocketAddr>>().map(|info| info.0);
+        let wants_acks = has_true(&parts.headers);
+        let context = SocketContext {
+            endpoint: self.endpoint.clone(),
+            options: self.options.clone(),
+            id: RemoteConnectionId::new(id),
+            head: HttpRequestHead {
+                uri: parts.uri,
+                headers: parts.headers,
+                extensions: parts.extensions,
+                peer,
+            },
+            wants_acks,
+        };
+        let mut response = upgrade
+            .read_buffer_size(self.options.read_buffer)
+            .write_buffer_size(WRITE_BUFFER)
+            .max_message_size(self.options.frame_bytes)
+            .max_frame_size(self.options.frame_bytes)
+            .on_failed_upgrade(|error| tracing::debug!(%error, "a socket was not upgraded"))
+            .on_upgrade(move |socket| async move {
+                serve_socket(AxumSocket(socket), context).await;
+                drop(permit);
+            });
+        response.headers_mut().insert(CONNECTION_ID, header);
+        response
+    }
+}
+
+fn has_true(headers: &HeaderMap) -> bool {
+    headers.get(STREAM_ACK).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"true"))
+}
+
+/// Creates a response whose body is a JSON-RPC error.
+fn error(status: StatusCode, message: &str) -> Response {
+    let mut response = Response::new(Body::from(crate::server::error_body("null", -32600, message)));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}

@@ -1,0 +1,161 @@
+//! The names and messages of the transport itself: headers, close codes, and the methods `stream/…`.
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use duologue_rpc::raw_message::call_line;
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::frame_view::FrameView;
+
+/// The header with the id of a connection.
+pub const CONNECTION_ID: &str = "acp-connection-id";
+/// The header of a client that wants its frames acknowledged from the beginning.
+pub const STREAM_ACK: &str = "acp-stream-ack";
+
+/// The close codes of a WebSocket that this crate sends or understands.
+pub mod close_code {
+    /// The connection has ended. It cannot be resumed.
+    pub const NORMAL: u16 = 1000;
+    /// The first frame was neither `initialize` nor `stream/resume`.
+    pub const PROTOCOL: u16 = 1002;
+    /// The client did not read, or did not send its first message, for too long. The connection can be resumed.
+    pub const STALLED: u16 = 1008;
+    /// A message was longer than the limit.
+    pub const TOO_BIG: u16 = 1009;
+    /// The agent failed. The connection cannot be resumed.
+    pub const AGENT_FAILED: u16 = 4500;
+    /// A newer socket resumed the connection.
+    pub const SUPERSEDED: u16 = 4409;
+}
+
+pub(crate) const INITIALIZE: &str = "initialize";
+pub(crate) const RESUME: &str = "stream/resume";
+pub(crate) const RESUMED: &str = "stream/resumed";
+pub(crate) const RESUME_FAILED: &str = "stream/resume_failed";
+pub(crate) const ACK: &str = "stream/ack";
+/// The member of `_meta` with the cursor of a frame.
+pub(crate) const CURSOR: &str = "acp/cursor";
+
+/// A stream of frames from the server, each with cursors of its own.
+///
+/// The stream of a frame is a function of its text: a request or notification with a `params.sessionId` belongs to the
+/// stream of that session, every other frame to the stream of the connection. Both sides count by this rule.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StreamId {
+    /// The frames that belong to no session, and all responses.
+    Connection,
+    /// The frames of a session.
+    Session(Arc<str>),
+}
+
+/// The position of a client in one stream: a cursor and the number of frames after it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct StreamPosition {
+    /// The session of the stream. Absent for the stream of the connection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session_id: Option<Arc<str>>,
+    /// The last cursor that the client received in this stream. Absent before the first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cursor: Option<Arc<str>>,
+    /// The number of frames of this stream that the client received after the frame with the cursor.
+    #[serde(default)]
+    pub frames: u64,
+}
+
+impl StreamPosition {
+    /// Returns the stream.
+    #[must_use]
+    pub fn stream(&self) -> StreamId {
+        self.session_id.clone().map_or(StreamId::Connection, StreamId::Session)
+    }
+}
+
+/// The params of `stream/resume`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ResumeParams {
+    pub(crate) connection_id: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) secret: Option<String>,
+    #[serde(default)]
+    pub(crate) cursors: Vec<StreamPosition>,
+}
+
+/// The params of `stream/resumed` and `stream/ack`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ReceivedParams {
+    pub(crate) received: u64,
+}
+
+/// The params of `stream/resume_failed`.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct ResumeFailedParams {
+    pub(crate) reason: String,
+    #[serde(default)]
+    pub(crate) message: String,
+}
+
+/// The secret that a client needs to resume its connection, and the promise of the server to acknowledge frames: the
+/// member `resume` of `_meta.duologue` in the response to `initialize`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct ResumeGrant {
+    pub(crate) secret: Option<String>,
+    #[serde(default)]
+    pub(crate) acknowledges: bool,
+}
+
+/// The capability `transport.resumable`.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct ResumableCapability {
+    #[serde(default)]
+    pub(crate) retention_messages: u64,
+    #[serde(default)]
+    pub(crate) retention_seconds: u64,
+}
+
+/// The id of a connection: a random text that is no credential.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct RemoteConnectionId(Arc<str>);
+
+impl RemoteConnectionId {
+    /// Creates an id from its text.
+    pub fn new(id: impl Into<Arc<str>>) -> Self {
+        RemoteConnectionId(id.into())
+    }
+
+    /// Returns the text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for RemoteConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl fmt::Display for RemoteConnectionId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Writes a notification of the transport.
+pub(crate) fn notification<P: Serialize>(method: &str, params: &P) -> Bytes {
+    // These params are strings and numbers, so encoding cannot fail.
+    let mut line = call_line(None, method, params).unwrap_or_default();
+    line.pop();
+    Bytes::from(line)
+}
+
+/// Reads the params of a message of the transport.
+pub(crate) fn params<P: DeserializeOwned>(view: &FrameView<'_>) -> Result<P, serde_json::Error> {
+    serde_json::from_slice(view.params.unwrap_or(b"null"))
+}

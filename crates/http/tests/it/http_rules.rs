@@ -1,0 +1,124 @@
+//! The answers to requests that are not upgraded.
+
+use std::net::SocketAddr;
+
+use duologue_http::{ConnectOptions, Error, ServerOptions, connect};
+use duologue_test_support::in_time;
+use serde_json::Value;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::setup::{RawSocket, echo_endpoint, initialize, server, url};
+
+const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
+                       Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
+
+/// Sends a request and returns the status line, the headers and the body.
+async fn request(address: SocketAddr, method: &str, path: &str, headers: &str) -> (u16, String, String) {
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    let text = format!("{method} {path} HTTP/1.1\r\n{headers}\r\n");
+    stream.write_all(text.as_bytes()).await.expect("sent");
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 4096];
+    loop {
+        let count = stream.read(&mut buffer).await.expect("a response");
+        bytes.extend_from_slice(&buffer[..count]);
+        let text = String::from_utf8_lossy(&bytes).to_lowercase();
+        let Some((head, body)) = text.split_once("\r\n\r\n") else { continue };
+        let length = head.lines().find_map(|line| line.strip_prefix("content-length: "));
+        if count == 0 || length.is_none_or(|length| body.len() >= length.parse().expect("a number")) {
+            let status = head.split(' ').nth(1).expect("a status").parse().expect("a number");
+            return (status, head.into(), body.into());
+        }
+    }
+}
+
+#[tokio::test]
+async fn everything_but_an_upgrade_is_answered_with_an_error() {
+    in_time(async {
+        let mut options = ServerOptions::default();
+        options.origins = vec!["https://good.example".into()];
+        let address = server(echo_endpoint(), options).await;
+        let host = format!("Host: {address}\r\n");
+        assert_eq!(request(address, "GET", "/health", &host).await.2, "ok");
+        for (method, headers, status) in [
+            ("GET", host.clone(), 400),
+            ("GET", format!("{host}Accept: text/event-stream\r\n"), 400),
+            ("POST", format!("{host}Content-Length: 0\r\n"), 405),
+            ("DELETE", host.clone(), 405),
+            ("GET", format!("Host: rebound.example\r\n{UPGRADE}"), 403),
+            ("GET", format!("{host}Origin: https://evil.example\r\n{UPGRADE}"), 403),
+            ("GET", format!("{host}Origin: null\r\n{UPGRADE}"), 403),
+        ] {
+            let (got, head, body) = request(address, method, "/acp", &headers).await;
+            assert_eq!(got, status, "{method} {headers}: {body}");
+            assert!(head.contains("content-type: application/json"), "{head}");
+            let body: Value = serde_json::from_str(&body).expect("JSON");
+            assert_eq!((&body["id"], &body["error"]["code"]), (&Value::Null, &Value::from(-32600)));
+            assert_eq!(head.contains("allow: get"), status == 405);
+        }
+        for headers in
+            [format!("{host}{UPGRADE}"), format!("{host}Origin: https://good.example\r\n{UPGRADE}")]
+        {
+            let (status, head, _) = request(address, "GET", "/acp", &headers).await;
+            assert_eq!(status, 101);
+            assert!(head.contains("acp-connection-id: "), "{head}");
+            for offered in ["sec-websocket-protocol", "sec-websocket-extensions"] {
+                assert!(!head.contains(offered), "some clients reject any: {head}");
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_number_of_sockets_is_limited() {
+    in_time(async {
+        let mut options = ServerOptions::default();
+        options.sockets = 1;
+        let address = server(echo_endpoint(), options).await;
+        let mut first = RawSocket::open(address).await;
+        first.send_json(&initialize()).await;
+        first.next().await.expect("the response");
+        match connect(&url(address), ConnectOptions::default()).await {
+            Err(Error::Refused { status: 503, message }) => {
+                assert!(message.contains("ServerOptions::sockets"), "{message}");
+            }
+            other => panic!("{:?}", other.err()),
+        }
+        drop(first);
+        while connect(&url(address), ConnectOptions::default()).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn the_token_is_a_header_and_a_refusal_is_an_error() {
+    in_time(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let serving = tokio::spawn(async move {
+            let (mut stream, _) = listener.accept().await.expect("a client");
+            let mut head = String::new();
+            let mut buffer = [0; 1024];
+            while !head.contains("\r\n\r\n") {
+                let count = stream.read(&mut buffer).await.expect("a request");
+                head.push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+            let response = "HTTP/1.1 401 Unauthorized\r\nContent-Length: 5\r\n\r\nwrong";
+            stream.write_all(response.as_bytes()).await.expect("sent");
+            head
+        });
+        let mut options = ConnectOptions::default();
+        options.bearer_token = Some("secret".into());
+        options.headers = vec![("x-one".into(), "1".into())];
+        let refused = connect(&format!("http://{address}/acp?agent=a"), options).await;
+        let Err(Error::Refused { status: 401, .. }) = refused else { panic!("{:?}", refused.err()) };
+        let head = serving.await.expect("a request");
+        assert!(head.starts_with("GET /acp?agent=a HTTP/1.1\r\n"), "{head}");
+        assert!(head.contains("authorization: Bearer secret\r\n") && head.contains("x-one: 1\r\n"), "{head}");
+    })
+    .await;
+}
