@@ -1,0 +1,552 @@
+//! The connection of one client: its requests, and the sessions that it has open.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use duologue_rpc::raw_message::response_line;
+use duologue_rpc::{Limits, LineBuffer, Malformed, RpcMessage, Transport};
+use duologue_schema::{
+    AuthenticateRequest, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
+    Error as RpcError, InitializeRequest, InitializeResponse, ListSessionsRequest, LoadSessionRequest,
+    LoadSessionResponse, LogoutRequest, NewSessionRequest, Notification as _, ProtocolVersion, Request as _,
+    RequestId, ResumeSessionRequest, SessionId, SessionNotification,
+};
+use duologue_store::FileLog;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::{AbortHandle, Id, JoinSet};
+use uuid::Uuid;
+
+use crate::abilities::Abilities;
+use crate::error::Error;
+use crate::hub::HubShared;
+use crate::load;
+use crate::output::{ClientOutput, OutputWriter};
+use crate::projection::{ClientView, error_response, interruption, project};
+use crate::record::ClientKey;
+use crate::session_task::{LiveSession, Replies, SessionCommand, ended_response};
+
+/// A session that the client has open. Dropping it closes the session for the client; others and the agent go on.
+#[derive(Debug)]
+struct SessionUse {
+    live: LiveSession,
+    client: ClientKey,
+    is_open: bool,
+}
+
+impl SessionUse {
+    /// Closes the session for the client, and waits until the session knows.
+    async fn leave(mut self) {
+        self.is_open = false;
+        let _ = self.live.commands.send(SessionCommand::Left(self.client.clone())).await;
+    }
+
+    /// Closes the session, and ends its process if no other client has it open.
+    async fn release(mut self) {
+        self.is_open = false;
+        let (done, closed) = oneshot::channel();
+        let command = SessionCommand::Release { client: self.client.clone(), done };
+        if self.live.commands.send(command).await.is_ok() {
+            let _ = closed.await;
+        }
+    }
+}
+
+impl Drop for SessionUse {
+    fn drop(&mut self) {
+        let runtime = tokio::runtime::Handle::try_current().ok().filter(|_| self.is_open);
+        if let Some(runtime) = runtime {
+            let (commands, client) = (self.live.commands.clone(), self.client.clone());
+            runtime.spawn(async move {
+                let _ = commands.send(SessionCommand::Left(client)).await;
+            });
+        }
+    }
+}
+
+/// A session with the task that reads its log.
+#[derive(Debug)]
+struct OpenSession {
+    session: SessionUse,
+    _reader: LogReaderTask,
+}
+
+impl OpenSession {
+    /// Ends the reader.
+    fn into_session(self) -> SessionUse {
+        self.session
+    }
+}
+
+/// The task of a [`LogReader`]. Dropping it ends the task.
+#[derive(Debug)]
+struct LogReaderTask(AbortHandle);
+
+impl Drop for LogReaderTask {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// A session that was created, loaded or resumed for a request.
+type Opened = Result<OpenedSession, Error>;
+
+/// Limit on the sessions that a client opens at once.
+const OPENING: usize = 64;
+/// The number of times that a session is opened again if it ends meanwhile.
+const ATTEMPTS: usize = 3;
+
+struct OpenedSession {
+    session: SessionUse,
+    log: Arc<FileLog>,
+    result: Box<RawValue>,
+    /// The position behind which the client reads the log.
+    position: u64,
+}
+
+/// The connection of a client.
+pub(crate) struct ClientConnection {
+    hub: Arc<HubShared>,
+    client: ClientKey,
+    abilities: Option<Abilities>,
+    output: ClientOutput,
+    replies: Replies,
+    sessions: HashMap<SessionId, OpenSession>,
+    opening: JoinSet<Opened>,
+    /// The requests of the tasks in `opening`, with the session if it exists.
+    opening_requests: HashMap<Id, (RequestId, Option<SessionId>)>,
+}
+
+impl ClientConnection {
+    /// Serves a client until its input ends.
+    pub(crate) async fn serve(hub: Arc<HubShared>, transport: Transport) {
+        let (mut reader, writer) = transport.into_split();
+        let (output, writer) = OutputWriter::start(writer);
+        let (replies, mut waiting) = mpsc::unbounded_channel();
+        let mut connection = ClientConnection {
+            hub,
+            client: ClientKey::new(Uuid::now_v7().to_string()),
+            abilities: None,
+            output,
+            replies,
+            sessions: HashMap::new(),
+            opening: JoinSet::new(),
+            opening_requests: HashMap::new(),
+        };
+        let mut buffer = LineBuffer::new(Limits::default().frame_bytes);
+        loop {
+            let count = tokio::select! {
+                biased;
+                Some(line) = waiting.recv() => {
+                    connection.output.send(line).await;
+                    continue;
+                }
+                Some(opened) = connection.opening.join_next_with_id(), if !connection.opening.is_empty() => {
+                    let (task, opened) = match opened {
+                        Ok((task, opened)) => (task, opened),
+                        // It has panicked.
+                        Err(error) => (error.id(), Err(Error::Closed)),
+                    };
+                    if let Some((request, _)) = connection.opening_requests.remove(&task) {
+                        connection.opened(&request, opened).await;
+                    }
+                    continue;
+                }
+                read = reader.read(buffer.space()) => read.unwrap_or(0),
+            };
+            if count == 0 {
+                break;
+            }
+            buffer.filled(count);
+            loop {
+                let line = match buffer.next_line() {
+                    Ok(Some(line)) => line.to_vec(),
+                    Ok(None) => break,
+                    Err(_) => {
+                        let limit = buffer.limit();
+                        tracing::warn!("a line of a client exceeds {limit} bytes; its connection is closed");
+                        return;
+                    }
+                };
+                connection.line(line).await;
+            }
+        }
+        drop(connection);
+        writer.finish().await;
+    }
+
+    async fn line(&mut self, line: Vec<u8>) {
+        let repaired = RpcMessage::repair(&line);
+        let text = repaired.as_deref().unwrap_or(&line);
+        match RpcMessage::read(text, &Limits::default()) {
+            None => {}
+            Some(Ok(RpcMessage::Request { id, method, params })) => {
+                let session = params.and_then(session_id);
+                self.request(id, &method, params, session, text).await;
+            }
+            Some(Ok(RpcMessage::Notification { method, params })) => {
+                if method == CancelRequestNotification::METHOD {
+                    // It names no session. The owner that knows the request takes it.
+                    let live: Vec<_> = self.sessions.values().map(|open| open.session.live.clone()).collect();
+                    for live in live {
+                        self.forward(&live, text).await;
+                    }
+                } else if let Some(open) = params.and_then(session_id).and_then(|id| self.sessions.get(&id)) {
+                    self.forward(&open.session.live.clone(), text).await;
+                }
+            }
+            Some(Ok(RpcMessage::Response { id, .. })) => {
+                let id: Option<String> = serde_json::from_str(id.get()).ok();
+                let session = id.as_deref().and_then(|id| id.rsplit_once(':'));
+                let open = session.and_then(|(session, _)| self.sessions.get(&SessionId::from(session)));
+                if let Some(open) = open {
+                    self.forward(&open.session.live.clone(), text).await;
+                }
+            }
+            Some(Err(Malformed::Request(id, error))) => self.refuse(&id, &error).await,
+            Some(Err(Malformed::Noise(error))) => self.refuse(&RequestId::null(), &error).await,
+            Some(_) => {}
+        }
+    }
+
+    async fn forward(&self, live: &LiveSession, line: &[u8]) {
+        let command = SessionCommand::FromClient { client: self.client.clone(), line: line.to_vec() };
+        if live.commands.send(command).await.is_err()
+            && let Some(answer) = ended_response(line)
+        {
+            self.output.send(answer).await;
+        }
+    }
+
+    async fn refuse(&self, id: &RequestId, error: &RpcError) {
+        self.output.send(error_response(id.token(), error)).await;
+    }
+
+    async fn respond(&self, id: &RequestId, outcome: Result<&RawValue, &RpcError>) {
+        match response_line(id.token(), outcome) {
+            Ok(mut line) => {
+                line.pop();
+                self.output.send(line).await;
+            }
+            Err(error) => self.refuse(id, &RpcError::internal(error.to_string())).await,
+        }
+    }
+
+    async fn respond_with(&self, id: &RequestId, outcome: Result<Box<RawValue>, Error>) {
+        match outcome {
+            Ok(result) => self.respond(id, Ok(&result)).await,
+            Err(error) => self.respond(id, Err(&error.into_wire())).await,
+        }
+    }
+
+    async fn request(
+        &mut self,
+        id: RequestId,
+        method: &str,
+        params: Option<&RawValue>,
+        session: Option<SessionId>,
+        line: &[u8],
+    ) {
+        let value =
+            || params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok()).unwrap_or_default();
+        if method == InitializeRequest::METHOD {
+            return self.initialize(&id, params).await;
+        }
+        let Some(abilities) = self.abilities else {
+            return self.refuse(&id, &RpcError::invalid_request("initialize the connection first")).await;
+        };
+        match method {
+            NewSessionRequest::METHOD => {
+                let params = value();
+                if !params.is_object() {
+                    return self.refuse(&id, &RpcError::invalid_params("the params are not an object")).await;
+                }
+                let (hub, attach) = (self.hub.clone(), self.attachment(abilities));
+                self.open(id, None, async move { create(&hub, attach, params).await }).await;
+            }
+            LoadSessionRequest::METHOD | ResumeSessionRequest::METHOD => {
+                let Some(session) = session else {
+                    return self.refuse(&id, &RpcError::invalid_params("`sessionId` is missing")).await;
+                };
+                if self.is_opening(&session) {
+                    return self.refuse(&id, &busy()).await;
+                }
+                // A client that loads a session again reads it from the new place on.
+                if let Some(open) = self.sessions.remove(&session) {
+                    open.into_session().leave().await;
+                }
+                let (hub, attach, params) = (self.hub.clone(), self.attachment(abilities), value());
+                let output = (method == LoadSessionRequest::METHOD).then(|| self.output.clone());
+                let opening = Some(session.clone());
+                self.open(
+                    id,
+                    opening,
+                    async move { load_session(&hub, &attach, session, params, output).await },
+                )
+                .await;
+            }
+            ListSessionsRequest::METHOD => {
+                let request = params.map(|params| serde_json::from_str::<ListSessionsRequest>(params.get()));
+                match request.transpose() {
+                    Ok(request) => {
+                        let listed = self.hub.list(request.unwrap_or_default()).await;
+                        let result = listed.and_then(|listed| to_raw_value(&listed).map_err(Error::Encode));
+                        self.respond_with(&id, result).await;
+                    }
+                    Err(error) => self.refuse(&id, &RpcError::invalid_params(error.to_string())).await,
+                }
+            }
+            AuthenticateRequest::METHOD => {
+                let result = self.hub.request_of_no_session(AuthenticateRequest::METHOD, params).await;
+                self.respond_with(&id, result).await;
+            }
+            LogoutRequest::METHOD => {
+                let result = self.hub.request_of_no_session(LogoutRequest::METHOD, params).await;
+                self.respond_with(&id, result).await;
+            }
+            CloseSessionRequest::METHOD | DeleteSessionRequest::METHOD => {
+                let Some(session) = session else {
+                    return self.refuse(&id, &RpcError::invalid_params("`sessionId` is missing")).await;
+                };
+                if self.is_opening(&session) {
+                    return self.refuse(&id, &busy()).await;
+                }
+                if let Some(open) = self.sessions.remove(&session) {
+                    open.into_session().release().await;
+                }
+                let deleted = match method {
+                    DeleteSessionRequest::METHOD => self.hub.delete(&session).await,
+                    _ => Ok(()),
+                };
+                let empty = deleted.and_then(|()| to_raw_value(&json!({})).map_err(Error::Encode));
+                self.respond_with(&id, empty).await;
+            }
+            _ => match session {
+                Some(session) => match self.sessions.get(&session) {
+                    Some(open) => self.forward(&open.session.live.clone(), line).await,
+                    None => self.refuse(&id, &Error::UnknownSession.into_wire()).await,
+                },
+                None => self.refuse(&id, &RpcError::method_not_found(method)).await,
+            },
+        }
+    }
+
+    async fn initialize(&mut self, id: &RequestId, params: Option<&RawValue>) {
+        let request = params.map(|params| serde_json::from_str::<InitializeRequest>(params.get()));
+        let request = match request {
+            Some(Ok(request)) => request,
+            Some(Err(error)) => return self.refuse(id, &RpcError::invalid_params(error.to_string())).await,
+            None => return self.refuse(id, &RpcError::invalid_params("the params are missing")).await,
+        };
+        if self.abilities.is_some() {
+            return self
+                .refuse(id, &RpcError::invalid_request("the connection is initialized already"))
+                .await;
+        }
+        self.abilities = Some(Abilities::of(&request.client_capabilities));
+        let introduction = self.hub.introduction().await;
+        let result = introduction
+            .and_then(|introduction| to_raw_value(&introduced(introduction)).map_err(Error::Encode));
+        self.respond_with(id, result).await;
+    }
+
+    /// Starts the task of a request that opens a session.
+    async fn open(
+        &mut self,
+        id: RequestId,
+        session: Option<SessionId>,
+        opening: impl Future<Output = Opened> + Send + 'static,
+    ) {
+        if self.opening.len() >= OPENING {
+            let error = format!("a client can open {OPENING} sessions at once; retry later");
+            return self.refuse(&id, &interruption("limit_reached", &error)).await;
+        }
+        let task = self.opening.spawn(opening).id();
+        self.opening_requests.insert(task, (id, session));
+    }
+
+    fn is_opening(&self, session: &SessionId) -> bool {
+        self.opening_requests.values().any(|(_, opening)| opening.as_ref() == Some(session))
+    }
+
+    fn attachment(&self, abilities: Abilities) -> Attachment {
+        Attachment { client: self.client.clone(), abilities, replies: self.replies.clone() }
+    }
+
+    /// Sends the response of a request that opened a session, and the frames behind it.
+    async fn opened(&mut self, request: &RequestId, opened: Opened) {
+        let OpenedSession { session, log, result, position } = match opened {
+            Ok(session) => session,
+            Err(error) => return self.respond(request, Err(&error.into_wire())).await,
+        };
+        self.respond(request, Ok(&result)).await;
+        let Some(abilities) = self.abilities else { return };
+        let reader = LogReader {
+            client: self.client.clone(),
+            abilities,
+            live: session.live.clone(),
+            log,
+            output: self.output.clone(),
+        };
+        let reader = LogReaderTask(tokio::spawn(reader.run(position)).abort_handle());
+        self.sessions.insert(session.live.id.clone(), OpenSession { session, _reader: reader });
+    }
+}
+
+/// The members of a client that a session needs.
+struct Attachment {
+    client: ClientKey,
+    abilities: Abilities,
+    replies: Replies,
+}
+
+impl Attachment {
+    /// Opens a session for the client, and returns the position behind which the client reads the log.
+    async fn attach(
+        &self,
+        live: LiveSession,
+        params: Option<Value>,
+    ) -> Result<(SessionUse, Arc<FileLog>, u64), Error> {
+        let (attached, position) = oneshot::channel();
+        let log = live.log.upgrade().ok_or(Error::UnknownSession)?;
+        let (client, abilities, replies) = (self.client.clone(), self.abilities, self.replies.clone());
+        let session = SessionUse { live: live.clone(), client: client.clone(), is_open: true };
+        let command = SessionCommand::Attach { client, abilities, replies, params, attached };
+        live.commands.send(command).await.map_err(|_| Error::UnknownSession)?;
+        let position = position.await.map_err(|_| Error::UnknownSession)?;
+        Ok((session, log, position))
+    }
+}
+
+async fn create(hub: &Arc<HubShared>, attach: Attachment, params: Value) -> Result<OpenedSession, Error> {
+    let (live, result) = hub.new_session(params).await?;
+    let (session, log, position) = attach.attach(live, None).await?;
+    Ok(OpenedSession { session, log, result, position })
+}
+
+/// Opens an existing session. With `output` the conversation is replayed.
+async fn load_session(
+    hub: &Arc<HubShared>,
+    attach: &Attachment,
+    session: SessionId,
+    mut params: Value,
+    output: Option<ClientOutput>,
+) -> Result<OpenedSession, Error> {
+    if let Some(params) = params.as_object_mut() {
+        params.remove("sessionId");
+    }
+    let mut attempts = 1..=ATTEMPTS;
+    let (live, (open, log, position)) = loop {
+        attempts.next();
+        let live = hub.session(&session, &params).await?;
+        match attach.attach(live.clone(), Some(params.clone())).await {
+            Ok(attached) => break (live, attached),
+            // Another client has closed it meanwhile.
+            Err(_) if !attempts.is_empty() => {}
+            Err(error) => return Err(error),
+        }
+    };
+    // Records become visible in order, so the replay ends where the client reads on.
+    live.visible.clone().wait_for(|visible| *visible >= position).await.map_err(|_| Error::UnknownSession)?;
+    let (folding, id) = (log.clone(), session.clone());
+    let folded = tokio::task::spawn_blocking(move || load::fold(&folding, &id, position)).await;
+    let conversation = folded.map_err(|_| Error::Closed)??;
+    if let Some(output) = output {
+        for update in load::updates(&conversation) {
+            let params = SessionNotification::new(session.clone(), update);
+            let line = duologue_rpc::raw_message::call_line(None, SessionNotification::METHOD, &params);
+            let mut line = line.map_err(Error::Encode)?;
+            line.pop();
+            output.send(line).await;
+        }
+    }
+    let mut response = LoadSessionResponse::new();
+    response.modes.clone_from(&conversation.state().modes);
+    let options = conversation.config_options();
+    response.config_options = (!options.is_empty()).then(|| options.to_vec());
+    let result = to_raw_value(&response).map_err(Error::Encode)?;
+    Ok(OpenedSession { session: open, log, result, position })
+}
+
+/// Returns the introduction of the hub: that of the agent, with the hub's own session methods.
+fn introduced(mut introduction: InitializeResponse) -> InitializeResponse {
+    introduction.protocol_version = ProtocolVersion::V1;
+    let capabilities = &mut introduction.agent_capabilities;
+    capabilities.load_session = true;
+    let sessions = json!({"list": {}, "resume": {}, "close": {}, "delete": {}});
+    if let Ok(sessions) = serde_json::from_value(sessions) {
+        capabilities.session_capabilities = sessions;
+    }
+    introduction
+}
+
+fn session_id(params: &RawValue) -> Option<SessionId> {
+    let id = duologue_rpc::raw_message::member_text(params.get().as_bytes(), "sessionId")?;
+    Some(SessionId::from(id.into_owned()))
+}
+
+fn busy() -> RpcError {
+    interruption("busy", "the session is being opened; retry after the response of that request")
+}
+
+/// Reads the log of a session for a client.
+struct LogReader {
+    client: ClientKey,
+    abilities: Abilities,
+    live: LiveSession,
+    log: Arc<FileLog>,
+    output: ClientOutput,
+}
+
+impl LogReader {
+    /// Sends the frames behind a position until the session ends.
+    async fn run(mut self, mut position: u64) {
+        loop {
+            let visible = *self.live.visible.borrow_and_update();
+            while position < visible {
+                match self.page(position, visible).await {
+                    Ok((frames, last)) => {
+                        position = last;
+                        for frame in frames {
+                            self.output.send(frame).await;
+                        }
+                    }
+                    Err(error) => {
+                        tracing::error!(session = %self.live.id, %error, "a log cannot be read");
+                        return;
+                    }
+                }
+            }
+            if self.live.visible.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// Reads a page, and returns its frames and its last position.
+    async fn page(&self, after: u64, visible: u64) -> Result<(Vec<Vec<u8>>, u64), Error> {
+        /// The size of a page in bytes.
+        const PAGE: usize = 256 << 10;
+        let (id, log) = (self.live.id.clone(), self.log.clone());
+        let (client, abilities) = (self.client.clone(), self.abilities);
+        let read = move || {
+            use duologue_store::{Log as _, LogPosition};
+
+            let page = log.read(LogPosition::new(after), PAGE)?;
+            let view = ClientView { client: &client, session: &id, abilities };
+            let (mut frames, mut last) = (Vec::new(), after);
+            for record in page.records.iter().take_while(|record| record.position.number() <= visible) {
+                let earlier = |position: u64| {
+                    let page = log.read(LogPosition::new(position.checked_sub(1)?), 1).ok()?;
+                    page.records.first().map(|record| record.line.to_vec())
+                };
+                last = record.position.number();
+                project(&view, last, &record.line, earlier, &mut frames)?;
+            }
+            Ok((frames, last))
+        };
+        tokio::task::spawn_blocking(read).await.map_err(|_| Error::Closed)?
+    }
+}

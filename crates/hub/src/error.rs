@@ -1,0 +1,69 @@
+//! Errors of the hub.
+
+use duologue_schema::{Error as RpcError, Json};
+use serde_json::json;
+
+/// An error of the hub.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The program of the agent could not be started.
+    #[error("{0}")]
+    Start(duologue_client::Error),
+    /// The agent ended before it answered.
+    #[error("the agent ended before it answered; its stderr is in the log of the server")]
+    AgentEnded,
+    /// The agent answered a request of the hub with an error.
+    #[error("the agent answered {method} with an error: {error}")]
+    Agent {
+        /// The method.
+        method: &'static str,
+        /// The error.
+        error: RpcError,
+    },
+    /// A response of the agent is invalid.
+    #[error("a response of the agent is invalid: {0}")]
+    Decode(serde_json::Error),
+    /// A message could not be written.
+    #[error("a message could not be written: {0}")]
+    Encode(serde_json::Error),
+    /// The log of a session failed.
+    #[error("{0}")]
+    Log(#[from] duologue_store::Error),
+    /// A record of a log is invalid.
+    #[error("{0}")]
+    Record(#[from] crate::InvalidRecord),
+    /// There are too many sessions.
+    #[error("session limit reached ({limit} sessions are open); close one or raise `HubSettings::sessions`")]
+    Sessions {
+        /// The limit.
+        limit: usize,
+    },
+    /// The session does not exist, or belongs to somebody else.
+    #[error("unknown session: create, load or resume it first")]
+    UnknownSession,
+    /// The hub is shutting down.
+    #[error("the server is shutting down; retry when it is back")]
+    Closed,
+}
+
+impl Error {
+    /// Returns the error for a client.
+    pub(crate) fn into_wire(self) -> RpcError {
+        let code = match &self {
+            // Such as a required login: the client acts on it.
+            Error::Agent { error, .. } => return error.clone(),
+            Error::Log(duologue_store::Error::BadIndexCursor { .. }) => {
+                return RpcError::invalid_params(self.to_string());
+            }
+            Error::UnknownSession => return RpcError::resource_not_found(self.to_string()),
+            Error::Start(_) | Error::AgentEnded => "agent_unavailable",
+            Error::Log(_) | Error::Record(_) => "log_failed",
+            Error::Sessions { .. } => "limit_reached",
+            Error::Closed => "closed",
+            Error::Decode(_) | Error::Encode(_) => "internal",
+        };
+        let data = json!({ "code": code, "retryable": !matches!(self, Error::Decode(_) | Error::Encode(_)) });
+        RpcError::internal(self.to_string()).data(Json::from(data))
+    }
+}

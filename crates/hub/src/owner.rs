@@ -1,0 +1,325 @@
+//! The owner of a session: a state machine without I/O.
+
+mod agent_side;
+mod client_side;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use duologue_schema::{Error as RpcError, Json, SessionId};
+use duologue_transcript::Side;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::abilities::Abilities;
+use crate::input::{OwnerAction, OwnerInput};
+use crate::projection::{error_response, interruption};
+use crate::record::{Asker, ClientKey, HubEvent, InvalidRecord, LogEntry};
+use crate::state::LoggedState;
+
+/// The settings of an owner.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct OwnerSettings {
+    /// The time after which a question is cancelled if no connected client can answer it. 24 hours by default.
+    pub question: Duration,
+    /// The time after which a turn is cancelled if no client is connected. No limit by default.
+    pub unattended_turn: Option<Duration>,
+    /// Limit on the requests of clients that wait for the agent. 256 by default.
+    pub client_requests: usize,
+    /// Limit on the requests of the agent that wait for clients. 256 by default.
+    pub agent_requests: usize,
+}
+
+impl Default for OwnerSettings {
+    fn default() -> Self {
+        OwnerSettings {
+            question: Duration::from_secs(24 * 60 * 60),
+            unattended_turn: None,
+            client_requests: 256,
+            agent_requests: 256,
+        }
+    }
+}
+
+/// A client that has the session open.
+#[derive(Clone, Copy, Debug)]
+struct AttachedClient {
+    abilities: Abilities,
+    is_present: bool,
+}
+
+/// The process of the agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AgentProcess {
+    Running,
+    Starting { fresh: bool },
+    Ended,
+}
+
+/// An output that waits for the log.
+#[derive(Debug)]
+struct Waiting {
+    position: u64,
+    output: OwnerAction,
+}
+
+/// The owner of a session. It alone talks to the agent, writes the log and decides which answer counts.
+///
+/// Each input returns actions. An output of the session is in the log before anybody receives it: messages to the agent
+/// and acknowledgements are returned when [`OwnerInput::Written`] or [`OwnerInput::Synced`] covers their records, and
+/// clients read the log up to [`visible`](Self::visible).
+///
+/// `now` is the time since the log began, by a monotonic clock.
+#[derive(Debug)]
+pub struct SessionOwner {
+    session: SessionId,
+    settings: OwnerSettings,
+    state: LoggedState,
+    clients: BTreeMap<ClientKey, AttachedClient>,
+    host: Option<ClientKey>,
+    process: AgentProcess,
+    written: u64,
+    synced: u64,
+    /// Messages to the agent, in order.
+    to_agent: VecDeque<Waiting>,
+    /// Acknowledgements that need a written record.
+    acknowledged_written: VecDeque<Waiting>,
+    /// Acknowledgements that need a synced record.
+    acknowledged_synced: VecDeque<Waiting>,
+    /// The records that clients see only after a sync.
+    synced_first: VecDeque<u64>,
+    /// The bytes of the records that are not written.
+    unwritten: VecDeque<usize>,
+    unwritten_bytes: usize,
+    /// The time since which no client is connected.
+    unattended: Option<Duration>,
+    now: Duration,
+    actions: Vec<OwnerAction>,
+}
+
+impl SessionOwner {
+    /// Creates the owner of a new session, whose process runs. `end` is the position of the last record in the log.
+    #[must_use]
+    pub fn new(session: SessionId, settings: OwnerSettings, end: u64) -> Self {
+        let state = LoggedState { end, ..LoggedState::default() };
+        SessionOwner::with_state(session, settings, state, AgentProcess::Running)
+    }
+
+    /// Restores an owner from the records of its log, in order. Its process has ended. The first input ends what was
+    /// open: prompts fail with `interrupted`, questions are cancelled.
+    ///
+    /// # Errors
+    ///
+    /// [`InvalidRecord`] for a line that is not a record.
+    pub fn restore<'a>(
+        session: SessionId,
+        settings: OwnerSettings,
+        log: impl IntoIterator<Item = &'a [u8]>,
+    ) -> Result<Self, InvalidRecord> {
+        let mut restore = OwnerRestore::default();
+        for line in log {
+            restore.apply(&LogEntry::read(line)?);
+        }
+        Ok(restore.finish(session, settings))
+    }
+
+    fn with_state(
+        session: SessionId,
+        settings: OwnerSettings,
+        state: LoggedState,
+        process: AgentProcess,
+    ) -> Self {
+        SessionOwner {
+            session,
+            settings,
+            written: state.end,
+            synced: state.end,
+            state,
+            clients: BTreeMap::new(),
+            host: None,
+            process,
+            to_agent: VecDeque::new(),
+            acknowledged_written: VecDeque::new(),
+            acknowledged_synced: VecDeque::new(),
+            synced_first: VecDeque::new(),
+            unwritten: VecDeque::new(),
+            unwritten_bytes: 0,
+            unattended: None,
+            now: Duration::ZERO,
+            actions: Vec::new(),
+        }
+    }
+
+    /// Returns the position of the last record, written or not.
+    #[must_use]
+    pub fn end(&self) -> u64 {
+        self.state.end
+    }
+
+    /// Returns the position up to which clients may read the log.
+    #[must_use]
+    pub fn visible(&self) -> u64 {
+        let gate = self.synced_first.front().map_or(u64::MAX, |position| position - 1);
+        self.written.min(gate)
+    }
+
+    /// Returns the bytes that wait for the log. A caller stops reading from the agent above a limit of its own.
+    #[must_use]
+    pub fn unwritten_bytes(&self) -> usize {
+        self.unwritten_bytes
+    }
+
+    /// Returns true while a prompt runs.
+    #[must_use]
+    pub fn has_turn(&self) -> bool {
+        self.state.turn().is_some()
+    }
+
+    /// Returns the number of messages to the agent that wait for the log or for the process.
+    #[must_use]
+    pub fn waiting_for_agent(&self) -> usize {
+        self.to_agent.len()
+    }
+
+    /// Returns the time at which [`OwnerInput::Time`] is due.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        let questions = self.state.questions.values().filter_map(|question| question.unattended);
+        let question = questions.min().map(|since| since + self.settings.question);
+        let turn = self.settings.unattended_turn.zip(self.unattended).filter(|_| self.has_turn());
+        question.into_iter().chain(turn.map(|(limit, since)| since + limit)).min()
+    }
+
+    /// Handles an input, and returns the actions that follow from it.
+    pub fn handle(&mut self, now: Duration, input: OwnerInput<'_>) -> Vec<OwnerAction> {
+        self.now = self.now.max(now);
+        if self.process == AgentProcess::Ended {
+            self.interrupt_all("interrupted", "the agent's process ended before it answered");
+        }
+        match input {
+            OwnerInput::Attached { client, abilities, is_host } => self.attach(client, abilities, is_host),
+            OwnerInput::Absent(client) => self.set_present(client, false),
+            OwnerInput::Returned(client) => self.set_present(client, true),
+            OwnerInput::Left(client) => self.leave(client),
+            OwnerInput::FromClient { client, number, line } => self.receive_from_client(client, number, line),
+            OwnerInput::FromAgent(line) => self.receive_from_agent(line),
+            OwnerInput::AgentStarted { new_session } => self.agent_started(new_session),
+            OwnerInput::ContextLost => self.context_lost(),
+            OwnerInput::AgentEnded(reason) => self.agent_ended("interrupted", reason),
+            OwnerInput::Written(position) => self.written(position),
+            OwnerInput::Synced(position) => {
+                self.written(position);
+                self.synced = self.synced.max(position);
+                while self.synced_first.front().is_some_and(|first| *first <= self.synced) {
+                    self.synced_first.pop_front();
+                }
+            }
+            OwnerInput::Time => {}
+        }
+        self.check_deadlines();
+        self.release();
+        std::mem::take(&mut self.actions)
+    }
+
+    /// Ends the session because its log cannot be written. Returns a response for each request that waits. Nothing is
+    /// recorded: a restart from the log ends what was open.
+    pub fn fail(&mut self, reason: &str) -> Vec<OwnerAction> {
+        let error = interruption("log_failed", reason);
+        let askers = self.state.calls.values().flat_map(|call| &call.askers);
+        let reply = |asker: &Asker| OwnerAction::Reply {
+            client: asker.client.clone(),
+            line: error_response(asker.id.token(), &error),
+        };
+        askers.map(reply).collect()
+    }
+
+    fn written(&mut self, position: u64) {
+        while self.written < position
+            && let Some(bytes) = self.unwritten.pop_front()
+        {
+            self.written += 1;
+            self.unwritten_bytes -= bytes;
+        }
+    }
+
+    /// Returns the outputs whose records are written or synced.
+    fn release(&mut self) {
+        let (written, synced, process) = (self.written, self.synced, self.process);
+        let queues = [
+            (&mut self.to_agent, if process == AgentProcess::Running { written } else { 0 }),
+            (&mut self.acknowledged_written, written),
+            (&mut self.acknowledged_synced, synced),
+        ];
+        for (queue, position) in queues {
+            let count = queue.partition_point(|waiting| waiting.position <= position);
+            self.actions.extend(queue.drain(..count).map(|waiting| waiting.output));
+        }
+    }
+
+    /// Appends a record and returns its position.
+    fn record(&mut self, frame: Option<(Side, &RawValue)>, event: Option<HubEvent>) -> u64 {
+        let entry = LogEntry { at: micros(self.now), frame, event };
+        self.state.apply(&entry);
+        let line = entry.write().unwrap_or_else(|error| {
+            // All members are strings, numbers and JSON that was parsed. The position stays in use.
+            tracing::error!(session = %self.session, %error, "a record could not be written");
+            format!(r#"{{"at":{}}}"#, entry.at).into_bytes()
+        });
+        self.unwritten.push_back(line.len());
+        self.unwritten_bytes += line.len();
+        self.actions.push(OwnerAction::Append(line));
+        self.state.end
+    }
+
+    /// Hides a record from clients until it survives a power cut.
+    fn sync_first(&mut self, position: u64) {
+        self.synced_first.push_back(position);
+        self.actions.push(OwnerAction::Sync);
+    }
+
+    fn send_to_agent(&mut self, position: u64, frame: &RawValue) {
+        let output = OwnerAction::ToAgent(frame.get().into());
+        self.to_agent.push_back(Waiting { position, output });
+    }
+
+    fn reply(&mut self, client: &ClientKey, line: Vec<u8>) {
+        self.actions.push(OwnerAction::Reply { client: client.clone(), line });
+    }
+}
+
+/// An owner that is being restored, record by record. See [`SessionOwner::restore`].
+#[derive(Debug, Default)]
+pub(crate) struct OwnerRestore(LoggedState);
+
+impl OwnerRestore {
+    /// Applies the next record.
+    pub(crate) fn apply(&mut self, entry: &LogEntry<'_>) {
+        self.0.apply(entry);
+    }
+
+    /// Returns the owner.
+    pub(crate) fn finish(self, session: SessionId, settings: OwnerSettings) -> SessionOwner {
+        SessionOwner::with_state(session, settings, self.0, AgentProcess::Ended)
+    }
+}
+
+/// Returns a time in whole microseconds.
+pub(crate) fn micros(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+fn raw(text: &str) -> Option<Box<RawValue>> {
+    RawValue::from_string(text.to_owned()).ok()
+}
+
+/// Returns a line that this program wrote as JSON.
+fn raw_line(line: serde_json::Result<Vec<u8>>) -> Option<Box<RawValue>> {
+    let line = line.inspect_err(|error| tracing::error!(%error, "a message could not be written")).ok()?;
+    raw(std::str::from_utf8(&line).ok()?.trim_end())
+}
+
+fn client_lost() -> RpcError {
+    let error = RpcError::internal("no client is connected that could do this; retry when one is back");
+    error.data(Json::from(json!({ "code": "client_lost", "retryable": true })))
+}

@@ -1,0 +1,164 @@
+//! The agent of a session: its messages, its process, and the responses that it waits for.
+
+use duologue_rpc::RpcMessage;
+use duologue_rpc::raw_message::response_line;
+use duologue_schema::{CancelRequestNotification, Error as RpcError, Notification as _, RequestId};
+use duologue_transcript::Side;
+use serde_json::value::RawValue;
+
+use super::{AgentProcess, SessionOwner, client_lost, raw, raw_line};
+use crate::question::SharedQuestionKind;
+use crate::record::HubEvent;
+use crate::state::parse;
+
+impl SessionOwner {
+    pub(super) fn receive_from_agent(&mut self, line: &[u8]) {
+        if self.process != AgentProcess::Running {
+            // An agent that restores its session replays the conversation, which is in the log.
+            return;
+        }
+        let repaired = RpcMessage::repair(line);
+        let line = repaired.as_deref().unwrap_or(line);
+        let Some(frame) = std::str::from_utf8(line).ok().and_then(|line| raw(line.trim())) else {
+            return tracing::debug!(session = %self.session, "dropped a line of the agent that is not JSON");
+        };
+        match parse(line) {
+            Some(RpcMessage::Notification { method, params }) => {
+                if method == CancelRequestNotification::METHOD {
+                    self.agent_cancels(params);
+                } else {
+                    self.record(Some((Side::Agent, &frame)), None);
+                }
+            }
+            Some(RpcMessage::Request { id, method, params }) => {
+                self.agent_request(&frame, &id, &method, params.map_or("{}", RawValue::get));
+            }
+            Some(RpcMessage::Response { id, .. }) => self.agent_response(&frame, id.get()),
+            _ => tracing::debug!(session = %self.session, "dropped a line of the agent that is no message"),
+        }
+    }
+
+    pub(super) fn agent_response(&mut self, frame: &RawValue, id: &str) {
+        let call = id.parse::<u64>().ok().filter(|call| self.state.calls.contains_key(call));
+        let Some(call) = call else {
+            return tracing::debug!(session = %self.session, id, "dropped a response without a request");
+        };
+        let open = self.state.calls.get(&call);
+        let (to, is_prompt) = open.map(|open| (open.askers.clone(), open.is_prompt)).unwrap_or_default();
+        let position = self.record(Some((Side::Agent, frame)), Some(HubEvent::Answer { call, to }));
+        if is_prompt {
+            self.sync_first(position);
+        }
+    }
+
+    pub(super) fn agent_request(&mut self, frame: &RawValue, id: &RequestId, method: &str, params: &str) {
+        if self.state.agent_requests() >= self.settings.agent_requests {
+            let limit = self.settings.agent_requests;
+            let error = RpcError::internal(format!(
+                "request limit reached ({limit} requests wait for clients); retry later or raise `agent_requests`"
+            ));
+            return self.refuse_agent(frame, id, &error);
+        }
+        match SharedQuestionKind::read(method, params) {
+            Some(Err(error)) => self.refuse_agent(frame, id, &error),
+            Some(Ok(_)) => {
+                self.record(Some((Side::Agent, frame)), Some(HubEvent::Question));
+                self.refuse_unshown();
+                self.watch();
+            }
+            None => {
+                let host = self.host.as_ref().and_then(|host| Some((host, self.clients.get(host)?)));
+                match host {
+                    None => self.refuse_agent(frame, id, &client_lost()),
+                    Some((_, client)) if !client.abilities.handle(method) => {
+                        self.refuse_agent(frame, id, &RpcError::method_not_found(method));
+                    }
+                    Some((host, _)) => {
+                        let event = HubEvent::HostRequest { client: host.clone() };
+                        self.record(Some((Side::Agent, frame)), Some(event));
+                    }
+                }
+            }
+        }
+    }
+
+    /// Records a request of the agent that no client receives, and answers it with an error.
+    pub(super) fn refuse_agent(&mut self, frame: &RawValue, id: &RequestId, error: &RpcError) {
+        self.record(Some((Side::Agent, frame)), None);
+        let Some(answer) = raw_line(response_line(id.token(), Err(error))) else { return };
+        let position = self.record(Some((Side::Client, &answer)), None);
+        self.send_to_agent(position, &answer);
+    }
+
+    /// Handles a request of the agent that it withdraws.
+    pub(super) fn agent_cancels(&mut self, params: Option<&RawValue>) {
+        let cancelled = params.and_then(|params| serde_json::from_str(params.get()).ok());
+        let Some(CancelRequestNotification { request_id, .. }) = cancelled else { return };
+        let error = RpcError::request_cancelled();
+        let question = self.state.questions.iter().find(|(_, it)| it.id == request_id).map(|(at, _)| *at);
+        if let Some(question) = question {
+            self.answer_agent(&request_id, Err(&error), HubEvent::Answered { question, by: None });
+        }
+        let request = self.state.host_requests.iter().find(|(_, it)| it.id == request_id);
+        if let Some((request, client)) = request.map(|(at, it)| (*at, it.client.clone())) {
+            let event = HubEvent::HostAnswer { request, client: Some(client) };
+            self.answer_agent(&request_id, Err(&error), event);
+        }
+    }
+
+    pub(super) fn agent_started(&mut self, new_session: Option<&str>) {
+        match (self.process, new_session) {
+            (AgentProcess::Starting { .. }, None) => self.process = AgentProcess::Running,
+            (AgentProcess::Starting { fresh: true }, Some(id)) => {
+                self.record(None, Some(HubEvent::AgentSession { id: id.to_owned() }));
+                self.process = AgentProcess::Running;
+            }
+            (AgentProcess::Starting { fresh: false }, Some(_)) => self.context_lost(),
+            (AgentProcess::Running | AgentProcess::Ended, _) => {}
+        }
+    }
+
+    pub(super) fn context_lost(&mut self) {
+        let reason =
+            "the agent no longer knows the conversation; set `_meta.duologue.fresh` to continue without it";
+        self.agent_ended("context_lost", reason);
+    }
+
+    pub(super) fn agent_ended(&mut self, code: &str, reason: &str) {
+        self.process = AgentProcess::Ended;
+        self.to_agent.clear();
+        self.interrupt_all(code, reason);
+    }
+
+    /// Ends everything that waits for the agent, or for which it waits.
+    pub(super) fn interrupt_all(&mut self, code: &str, reason: &str) {
+        let calls: Vec<_> = self.state.calls.iter().map(|(call, it)| (*call, it.askers.clone())).collect();
+        for (call, to) in calls {
+            let (code, reason) = (code.to_owned(), reason.to_owned());
+            let position = self.record(None, Some(HubEvent::Interrupted { call, to, code, reason }));
+            self.sync_first(position);
+        }
+        let questions: Vec<u64> = self.state.questions.keys().copied().collect();
+        for question in questions {
+            self.record(None, Some(HubEvent::Answered { question, by: None }));
+        }
+        let requests: Vec<_> =
+            self.state.host_requests.iter().map(|(at, it)| (*at, it.client.clone())).collect();
+        for (request, client) in requests {
+            self.record(None, Some(HubEvent::HostAnswer { request, client: Some(client) }));
+        }
+    }
+
+    /// Records and sends a response to the agent. Returns the position of its record.
+    pub(super) fn answer_agent(
+        &mut self,
+        id: &RequestId,
+        outcome: Result<&RawValue, &RpcError>,
+        event: HubEvent,
+    ) -> Option<u64> {
+        let frame = raw_line(response_line(id.token(), outcome))?;
+        let position = self.record(Some((Side::Client, &frame)), Some(event));
+        self.send_to_agent(position, &frame);
+        Some(position)
+    }
+}

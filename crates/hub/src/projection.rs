@@ -1,0 +1,157 @@
+//! The frames that a client receives for a record of the log.
+//!
+//! The log is the only source: a client that reads it again from a position receives the same frames.
+
+use duologue_rpc::RpcMessage;
+use duologue_rpc::raw_message::{member, splice};
+use duologue_schema::{
+    CancelRequestNotification, Error as RpcError, Json, Notification as _, RequestId, SessionId,
+};
+use duologue_transcript::Side;
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use crate::abilities::Abilities;
+use crate::question::SharedQuestionKind;
+use crate::record::{ClientKey, HubEvent, InvalidRecord, LogEntry};
+use crate::state::{outcome_members, parse};
+
+/// A client that reads the log of a session.
+#[derive(Clone, Copy, Debug)]
+pub struct ClientView<'a> {
+    /// The client.
+    pub client: &'a ClientKey,
+    /// The session.
+    pub session: &'a SessionId,
+    /// The requests of the agent that the client can answer.
+    pub abilities: Abilities,
+}
+
+/// Appends the frames that a client receives for the record at `position`, without line ends. `read` returns an earlier
+/// line of the log.
+///
+/// # Errors
+///
+/// [`InvalidRecord`] if the line is not a record.
+pub fn project(
+    view: &ClientView<'_>,
+    position: u64,
+    line: &[u8],
+    read: impl FnOnce(u64) -> Option<Vec<u8>>,
+    frames: &mut Vec<Vec<u8>>,
+) -> Result<(), InvalidRecord> {
+    let entry = LogEntry::read(line)?;
+    let frame = entry.frame.map(|(_, frame)| frame);
+    match (entry.event, frame) {
+        // A notification of the agent. Its requests and responses have an event.
+        (None, Some(frame)) => {
+            let is_agents = matches!(entry.frame, Some((Side::Agent, _)));
+            let parsed = is_agents.then(|| parse(frame.get().as_bytes())).flatten();
+            if matches!(parsed, Some(RpcMessage::Notification { .. })) {
+                frames.push(frame.get().into());
+            }
+        }
+        (Some(HubEvent::Prompt { asker, .. }), Some(frame)) if asker.client != *view.client => {
+            user_message(view.session, frame, frames);
+        }
+        (Some(HubEvent::Answer { to, .. }), Some(frame)) => {
+            for asker in to.iter().filter(|asker| asker.client == *view.client) {
+                frames.push(response(asker.id.token(), &outcome_members(frame)));
+            }
+        }
+        (Some(HubEvent::Interrupted { to, code, reason, .. }), _) => {
+            for asker in to.iter().filter(|asker| asker.client == *view.client) {
+                frames.push(error_response(asker.id.token(), &interruption(&code, &reason)));
+            }
+        }
+        (Some(HubEvent::Question), Some(frame)) if shows(view, frame) => {
+            frames.extend(request(view.session, position, frame));
+        }
+        (Some(HubEvent::AskedAgain { question, client }), _) if client == *view.client => {
+            let Some(line) = read(question) else { return Ok(()) };
+            let asked = LogEntry::read(&line)?.frame;
+            frames.extend(asked.and_then(|(_, frame)| request(view.session, question, frame)));
+        }
+        (Some(HubEvent::Answered { question, by }), _) if by.as_ref() != Some(view.client) => {
+            frames.extend(withdrawal(view.session, question));
+        }
+        (Some(HubEvent::HostRequest { client }), Some(frame)) if client == *view.client => {
+            frames.extend(request(view.session, position, frame));
+        }
+        (Some(HubEvent::HostAnswer { request, client }), _) if client.as_ref() == Some(view.client) => {
+            frames.extend(withdrawal(view.session, request));
+        }
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Returns the id of a request to clients, as JSON: the session and the position of the record.
+pub(crate) fn request_id(session: &SessionId, position: u64) -> String {
+    json!(format!("{session}:{position}")).to_string()
+}
+
+/// Returns the position that an id names, if it is one of [`request_id`] for the session.
+pub(crate) fn position_of(session: &SessionId, id: &RawValue) -> Option<u64> {
+    let id: std::borrow::Cow<'_, str> = serde_json::from_str(id.get()).ok()?;
+    id.strip_prefix(session.as_str())?.strip_prefix(':')?.parse().ok()
+}
+
+/// Returns the error of a request that has no response of the agent.
+pub(crate) fn interruption(code: &str, reason: &str) -> RpcError {
+    let data = Json::from(json!({ "code": code, "retryable": true }));
+    RpcError::internal(reason.to_owned()).data(data)
+}
+
+/// Writes a response from the text of its member `result` or `error`.
+pub(crate) fn response(id: &str, outcome: &str) -> Vec<u8> {
+    format!(r#"{{"jsonrpc":"2.0","id":{id},{outcome}}}"#).into_bytes()
+}
+
+pub(crate) fn error_response(id: &str, error: &RpcError) -> Vec<u8> {
+    response(id, &format!("\"error\":{}", json!(error)))
+}
+
+/// Returns true if the client can show the question in a frame of the agent.
+fn shows(view: &ClientView<'_>, frame: &RawValue) -> bool {
+    let Some(RpcMessage::Request { method, params: Some(params), .. }) = parse(frame.get().as_bytes()) else {
+        return false;
+    };
+    matches!(SharedQuestionKind::read(&method, params.get()), Some(Ok(kind)) if view.abilities.show(&kind))
+}
+
+/// Returns a request of the agent with the id of the hub.
+fn request(session: &SessionId, position: u64, frame: &RawValue) -> Option<Vec<u8>> {
+    let frame = frame.get().as_bytes();
+    splice(frame, member(frame, "id")?, request_id(session, position).as_bytes())
+}
+
+fn withdrawal(session: &SessionId, position: u64) -> Option<Vec<u8>> {
+    let id = RequestId::from_token(&request_id(session, position))?;
+    let params = CancelRequestNotification::new(id);
+    serde_json::to_vec(&json!({
+        "jsonrpc": "2.0", "method": CancelRequestNotification::METHOD, "params": params,
+    }))
+    .ok()
+}
+
+/// Appends the content of a prompt as messages of the user, for the clients that did not send it.
+fn user_message(session: &SessionId, frame: &RawValue, frames: &mut Vec<Vec<u8>>) {
+    #[derive(serde::Deserialize)]
+    struct Params<'a> {
+        #[serde(borrow)]
+        prompt: Vec<&'a RawValue>,
+    }
+    let Some(RpcMessage::Request { params: Some(params), .. }) = parse(frame.get().as_bytes()) else {
+        return;
+    };
+    let Ok(params) = serde_json::from_str::<Params<'_>>(params.get()) else { return };
+    let session = json!(session);
+    for block in params.prompt {
+        let update = format!(r#"{{"sessionUpdate":"user_message_chunk","content":{}}}"#, block.get());
+        let frame = format!(
+            r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{session},"update":{update}}}}}"#
+        );
+        frames.push(frame.into_bytes());
+    }
+}

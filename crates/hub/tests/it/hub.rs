@@ -1,0 +1,337 @@
+//! A hub with agents that are processes: the mock, which this test program runs.
+
+use std::path::Path;
+use std::time::Duration;
+
+use duologue_client::schema::{RequestPermissionRequest, RequestPermissionResponse};
+use duologue_client::{Client, Command, Connection, Host, HostContext, HostResult, Session};
+use duologue_hub::{Hub, HubSettings};
+use duologue_rpc::Transport;
+use duologue_schema::SessionId;
+use duologue_test_support::in_time;
+use duologue_testkit::MockAgent;
+use serde_json::{Value, json};
+
+/// The variable that makes this program the agent of a hub.
+const AGENT: &str = "DUOLOGUE_HUB_TEST_AGENT";
+
+/// The agent of the other tests, with the milliseconds between two words.
+#[test]
+fn agent_process() {
+    let Ok(pace) = std::env::var(AGENT) else { return };
+    let pace = Duration::from_millis(pace.parse().unwrap());
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { MockAgent::new().pace(pace).server().unwrap().serve_stdio().await }).unwrap();
+}
+
+fn settings(data: &Path, pace: u64) -> HubSettings {
+    let agent = move || {
+        let program = std::env::current_exe().unwrap();
+        let args = ["--exact", "hub::agent_process", "--nocapture"];
+        Command::new(program).args(args).env(AGENT, pace.to_string())
+    };
+    HubSettings::new(agent, data)
+}
+
+/// Allows everything, after a pause.
+struct Allow(Duration);
+
+impl Host for Allow {
+    async fn request_permission(
+        &self,
+        _: &HostContext,
+        request: RequestPermissionRequest,
+    ) -> HostResult<RequestPermissionResponse> {
+        tokio::time::sleep(self.0).await;
+        Ok(request.outcome(true).into())
+    }
+}
+
+async fn connect_with(hub: &Hub, pause: Duration) -> Connection {
+    let (ours, theirs) = Transport::memory();
+    let hub = hub.clone();
+    tokio::spawn(async move { hub.serve(theirs).await });
+    Client::new(Allow(pause)).connect(ours).await.expect("a connection")
+}
+
+/// Connects a client whose connection is lost when the handle is aborted.
+async fn connect_over_a_cable(hub: &Hub) -> (Connection, tokio::task::AbortHandle) {
+    let (ours, cable) = tokio::io::duplex(4096);
+    let (theirs, end) = tokio::io::duplex(4096);
+    let copy = tokio::spawn(async move {
+        let (mut cable, mut end) = (cable, end);
+        tokio::io::copy_bidirectional(&mut cable, &mut end).await
+    });
+    let transport = |stream| {
+        let (reader, writer) = tokio::io::split(stream);
+        Transport::new(reader, writer)
+    };
+    let (hub, theirs) = (hub.clone(), transport(theirs));
+    tokio::spawn(async move { hub.serve(theirs).await });
+    let client = Client::new(Allow(Duration::ZERO)).connect(transport(ours)).await.expect("a connection");
+    (client, copy.abort_handle())
+}
+
+async fn connect(hub: &Hub) -> Connection {
+    connect_with(hub, Duration::ZERO).await
+}
+
+async fn prompt(session: &Session, text: &str) -> String {
+    session.prompt(text).await.expect("a turn").finish().await.expect("its end").text
+}
+
+/// Loads a session, and returns it with the text of its messages.
+async fn load(client: &Connection, id: &SessionId) -> (Session, Vec<String>) {
+    let mut replay = client.load_session(id.clone(), "/tmp").expect("a replay");
+    let mut conversation = duologue_schema::Conversation::default();
+    while let Some(update) = replay.next().await {
+        conversation.apply(&update.expect("an update"));
+    }
+    let texts = conversation.messages().map(|message| message.text()).collect();
+    (replay.outcome().await.expect("the session"), texts)
+}
+
+#[tokio::test]
+async fn a_session_is_loaded_by_another_client() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let first = connect(&hub).await;
+        let session = first.new_session("/tmp").await.unwrap();
+        let text = prompt(&session, "tools please").await;
+        let second = connect(&hub).await;
+        let (loaded, texts) = load(&second, session.id()).await;
+        assert_eq!(texts.first().map(String::as_str), Some("tools please"));
+        assert!(texts.last().is_some_and(|last| text.ends_with(last.as_str())), "{texts:?} {text:?}");
+        // Both go on in the same conversation.
+        assert!(!prompt(&loaded, "hello").await.is_empty());
+        assert!(!prompt(&session, "hello").await.is_empty());
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_turn_goes_on_without_its_client() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 20)).unwrap();
+        let (first, cable) = connect_over_a_cable(&hub).await;
+        let session = first.new_session("/tmp").await.unwrap();
+        let id = session.id().clone();
+        let mut turn = session.prompt("hello").await.unwrap();
+        turn.next().await.unwrap().unwrap();
+        cable.abort();
+        assert!(turn.finish().await.is_err());
+        let second = connect(&hub).await;
+        let expected = {
+            let session = second.new_session("/tmp").await.unwrap();
+            prompt(&session, "hello").await;
+            load(&second, session.id()).await.1
+        };
+        loop {
+            let (_, texts) = load(&second, &id).await;
+            assert!(texts.len() <= expected.len(), "{texts:?}");
+            if texts == expected {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn sessions_are_listed_and_deleted() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let client = connect(&hub).await;
+        let first = client.new_session("/tmp").await.unwrap();
+        let second = client.new_session("/usr").await.unwrap();
+        prompt(&first, "info").await;
+        let list = async |client: &Connection, cwd: Option<&str>| {
+            let mut listing = client.list_sessions(cwd.map(Into::into)).unwrap();
+            let mut ids = Vec::new();
+            while let Some(session) = listing.next().await {
+                let session = session.unwrap();
+                assert!(session.updated_at.is_some());
+                ids.push(session.session_id);
+            }
+            ids
+        };
+        assert_eq!(list(&client, Some("/usr")).await, [second.id().clone()]);
+        hub.shut_down().await;
+        client.close().await;
+        drop(hub);
+
+        // The folder is free when the last connection has ended.
+        let hub = loop {
+            match Hub::open(settings(data.path(), 0)) {
+                Ok(hub) => break hub,
+                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+            }
+        };
+        let client = connect(&hub).await;
+        assert_eq!(list(&client, None).await.len(), 2);
+        client.delete_session(first.id().clone()).await.unwrap();
+        assert_eq!(list(&client, None).await, [second.id().clone()]);
+        assert!(client.load_session(first.id().clone(), "/tmp").unwrap().outcome().await.is_err());
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// A question is answered once, by the client that is faster.
+#[tokio::test]
+async fn two_clients_answer_one_question() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let slow = connect_with(&hub, Duration::from_secs(50)).await;
+        let session = slow.new_session("/tmp").await.unwrap();
+        let fast = connect(&hub).await;
+        let (_same, _) = load(&fast, session.id()).await;
+        assert!(prompt(&session, "permission").await.contains("You allowed it."));
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_closed_session_is_loaded_again_by_two_clients_at_once() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = settings(data.path(), 0);
+        // A closed session needs no place.
+        settings.sessions = 2;
+        let hub = Hub::open(settings).unwrap();
+        let (first, second) = (connect(&hub).await, connect(&hub).await);
+        for _ in 0..3 {
+            let session = first.new_session("/tmp").await.unwrap();
+            prompt(&session, "hello").await;
+            let id = session.id().clone();
+            session.close().await.unwrap();
+            let (one, two) = tokio::join!(load(&first, &id), load(&second, &id));
+            assert_eq!(one.1, two.1);
+            assert!(one.1.len() > 1);
+            one.0.close().await.unwrap();
+            two.0.close().await.unwrap();
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_that_another_client_deletes_answers_its_prompts() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 20)).unwrap();
+        let (first, second) = (connect(&hub).await, connect(&hub).await);
+        let session = first.new_session("/tmp").await.unwrap();
+        let turn = session.prompt("hello").await.unwrap();
+        second.delete_session(session.id().clone()).await.unwrap();
+        let error = turn.finish().await.unwrap_err().to_string();
+        assert!(error.contains("the session was closed"), "{error}");
+        let after = async { session.prompt("hello").await?.finish().await };
+        let error = after.await.unwrap_err().to_string();
+        assert!(error.contains("the session was closed"), "{error}");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// A client that writes lines and reads them.
+struct RawClient {
+    reader: tokio::io::Lines<tokio::io::BufReader<Box<dyn tokio::io::AsyncRead + Send + Unpin>>>,
+    writer: Box<dyn tokio::io::AsyncWrite + Send + Unpin>,
+}
+
+impl RawClient {
+    fn new(hub: &Hub) -> Self {
+        use tokio::io::AsyncBufReadExt as _;
+
+        let (ours, theirs) = tokio::io::duplex(4096);
+        let (reader, writer) = tokio::io::split(theirs);
+        let (hub, theirs) = (hub.clone(), Transport::new(reader, writer));
+        tokio::spawn(async move { hub.serve(theirs).await });
+        let (reader, writer) = tokio::io::split(ours);
+        let reader: Box<dyn tokio::io::AsyncRead + Send + Unpin> = Box::new(reader);
+        RawClient { reader: tokio::io::BufReader::new(reader).lines(), writer: Box::new(writer) }
+    }
+
+    async fn send(&mut self, id: u32, method: &str, params: Value) {
+        use tokio::io::AsyncWriteExt as _;
+
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.writer.write_all(format!("{line}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn response(&mut self, id: u32) -> Value {
+        loop {
+            let line = self.reader.next_line().await.unwrap().expect("a line");
+            let message: Value = serde_json::from_str(&line).unwrap();
+            if message["id"] == id && message["method"].is_null() {
+                return message;
+            }
+        }
+    }
+
+    async fn request(&mut self, id: u32, method: &str, params: Value) -> Value {
+        self.send(id, method, params).await;
+        self.response(id).await
+    }
+
+    async fn initialize(&mut self) -> Value {
+        self.request(0, "initialize", json!({"protocolVersion": 1, "clientCapabilities": {}})).await
+    }
+}
+
+#[tokio::test]
+async fn a_client_that_loads_a_session_twice_keeps_it_open() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let refused = client.request(1, "session/new", json!([])).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        let new = client.request(2, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let id = new["result"]["sessionId"].clone();
+        let load = json!({"sessionId": id, "cwd": "/tmp", "mcpServers": []});
+        client.send(3, "session/load", load.clone()).await;
+        client.send(4, "session/load", load).await;
+        client.send(5, "session/close", json!({"sessionId": id})).await;
+        for refused in [4, 5] {
+            assert_eq!(client.response(refused).await["error"]["data"]["code"], "busy");
+        }
+        assert!(client.response(3).await["result"].is_object());
+        let prompt = json!({"sessionId": id, "prompt": [{"type": "text", "text": "hello"}]});
+        assert_eq!(client.request(6, "session/prompt", prompt).await["result"]["stopReason"], "end_turn");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_shutdown_ends_an_agent_that_does_not_answer() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(HubSettings::new(|| Command::new("sleep").args(["1000"]), data.path())).unwrap();
+        let mut client = RawClient::new(&hub);
+        let answer = async {
+            tokio::join!(client.initialize(), async {
+                tokio::time::sleep(Duration::from_millis(100)).await;
+                hub.shut_down().await;
+            })
+        };
+        let (answer, ()) = answer.await;
+        assert_eq!(answer["error"]["data"]["code"], "agent_unavailable", "{answer}");
+        let mut late = RawClient::new(&hub);
+        assert_eq!(late.initialize().await["error"]["data"]["code"], "closed");
+    })
+    .await;
+}

@@ -1,0 +1,491 @@
+//! Single rules of an owner.
+
+use std::time::Duration;
+
+use duologue_hub::{
+    Abilities, ClientKey, ClientView, OwnerAction, OwnerInput, OwnerSettings, SessionOwner, project,
+};
+use duologue_schema::{ClientCapabilities, SessionId};
+use duologue_transcript::Transcript;
+use serde_json::{Value, json};
+
+const HOUR: Duration = Duration::from_secs(60 * 60);
+
+/// An owner whose log is written and synced at once, unless a test stops it.
+struct Fixture {
+    owner: SessionOwner,
+    now: Duration,
+    log: Vec<Vec<u8>>,
+    is_writing: bool,
+    agent: Vec<Value>,
+    replies: Vec<(String, Value)>,
+    acknowledged: Vec<u64>,
+    starts: Vec<bool>,
+    number: u64,
+}
+
+fn key(client: &str) -> ClientKey {
+    ClientKey::new(client)
+}
+
+/// A client that can do everything.
+fn able() -> Abilities {
+    let capabilities: ClientCapabilities = serde_json::from_value(json!({
+        "fs": {"readTextFile": true, "writeTextFile": true}, "terminal": true,
+        "elicitation": {"form": {}, "url": {}},
+    }))
+    .unwrap();
+    Abilities::of(&capabilities)
+}
+
+impl Fixture {
+    fn new() -> Self {
+        Fixture::with(OwnerSettings::default())
+    }
+
+    fn with(settings: OwnerSettings) -> Self {
+        Fixture::of(SessionOwner::new("s".into(), settings, 0), Vec::new())
+    }
+
+    fn of(owner: SessionOwner, log: Vec<Vec<u8>>) -> Self {
+        Fixture {
+            owner,
+            now: Duration::ZERO,
+            log,
+            is_writing: true,
+            agent: Vec::new(),
+            replies: Vec::new(),
+            acknowledged: Vec::new(),
+            starts: Vec::new(),
+            number: 0,
+        }
+    }
+
+    fn restarted(&self) -> Self {
+        let lines = self.log.iter().map(Vec::as_slice);
+        let owner = SessionOwner::restore("s".into(), OwnerSettings::default(), lines).unwrap();
+        Fixture::of(owner, self.log.clone())
+    }
+
+    fn input(&mut self, input: OwnerInput<'_>) {
+        let actions = self.owner.handle(self.now, input);
+        self.execute(actions);
+        if self.is_writing {
+            let written = self.owner.handle(self.now, OwnerInput::Synced(self.log.len() as u64));
+            self.execute(written);
+        }
+    }
+
+    fn execute(&mut self, actions: Vec<OwnerAction>) {
+        for action in actions {
+            match action {
+                OwnerAction::Append(line) => self.log.push(line),
+                OwnerAction::ToAgent(line) => self.agent.push(serde_json::from_slice(&line).unwrap()),
+                OwnerAction::Reply { client, line } => {
+                    let line = serde_json::from_slice(&line).unwrap();
+                    self.replies.push((client.as_str().to_owned(), line));
+                }
+                OwnerAction::Acknowledge { number, .. } => self.acknowledged.push(number),
+                OwnerAction::StartAgent { fresh } => self.starts.push(fresh),
+                _ => {}
+            }
+        }
+    }
+
+    fn attach(&mut self, client: &str, abilities: Abilities, is_host: bool) {
+        self.input(OwnerInput::Attached { client: &key(client), abilities, is_host });
+    }
+
+    fn client(&mut self, client: &str, message: &Value) {
+        self.number += 1;
+        let line = message.to_string();
+        self.input(OwnerInput::FromClient {
+            client: &key(client),
+            number: self.number,
+            line: line.as_bytes(),
+        });
+    }
+
+    fn prompt(&mut self, client: &str, id: u64) {
+        self.prompt_with(client, id, &json!({}));
+    }
+
+    fn prompt_with(&mut self, client: &str, id: u64, meta: &Value) {
+        let prompt = json!([{"type": "text", "text": "hello"}]);
+        let params = json!({"sessionId": "s", "prompt": prompt, "_meta": {"duologue": meta}});
+        self.client(
+            client,
+            &json!({"jsonrpc": "2.0", "id": id, "method": "session/prompt", "params": params}),
+        );
+    }
+
+    fn agent(&mut self, message: &Value) {
+        self.input(OwnerInput::FromAgent(message.to_string().as_bytes()));
+    }
+
+    fn asks(&mut self, id: u64) {
+        let options = json!([{"optionId": "yes", "name": "Yes", "kind": "allow_once"}]);
+        let params = json!({"sessionId": "s", "toolCall": {"toolCallId": "c"}, "options": options});
+        let method = "session/request_permission";
+        self.agent(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+    }
+
+    fn requests(&mut self, id: u64, method: &str, params: &Value) {
+        self.agent(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+    }
+
+    fn ends_turn(&mut self) {
+        let call = self.agent.iter().rfind(|line| line["method"] == "session/prompt").unwrap()["id"].clone();
+        self.agent(&json!({"jsonrpc": "2.0", "id": call, "result": {"stopReason": "end_turn"}}));
+    }
+
+    /// Returns all frames that a client can read.
+    fn frames(&self, client: &str, abilities: Abilities) -> Vec<Value> {
+        let (client, session) = (key(client), SessionId::from("s"));
+        let view = ClientView { client: &client, session: &session, abilities };
+        let line = |position: u64| self.log.get(position as usize - 1).cloned();
+        let mut frames = Vec::new();
+        for position in 1..=self.owner.visible() {
+            project(&view, position, &line(position).unwrap(), line, &mut frames).unwrap();
+        }
+        frames.iter().map(|frame| serde_json::from_slice(frame).unwrap()).collect()
+    }
+
+    fn last_to_agent(&self) -> &Value {
+        self.agent.last().unwrap()
+    }
+}
+
+#[test]
+fn the_log_precedes_the_agent_and_a_sync_precedes_the_acknowledgement() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.is_writing = false;
+    it.prompt("a", 7);
+    assert!(it.agent.is_empty() && it.acknowledged.is_empty());
+    it.input(OwnerInput::Written(1));
+    assert_eq!(it.last_to_agent()["method"], "session/prompt");
+    assert!(it.acknowledged.is_empty());
+    it.input(OwnerInput::Synced(1));
+    assert_eq!(it.acknowledged, [1]);
+    // The end of a turn is visible after a sync.
+    it.ends_turn();
+    it.input(OwnerInput::Written(2));
+    assert_eq!(it.frames("a", able()), [] as [Value; 0]);
+    it.input(OwnerInput::Synced(2));
+    let expected = json!({"jsonrpc": "2.0", "id": 7, "result": {"stopReason": "end_turn"}});
+    assert_eq!(it.frames("a", able()), [expected]);
+    assert_eq!(it.owner.unwritten_bytes(), 0);
+}
+
+#[test]
+fn another_client_sees_the_prompt_and_not_its_response() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.attach("b", able(), false);
+    it.prompt("a", 1);
+    it.ends_turn();
+    let frames = it.frames("b", able());
+    assert_eq!(frames.len(), 1, "{frames:?}");
+    let update = &frames[0]["params"]["update"];
+    let expected =
+        json!({"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "hello"}});
+    assert_eq!(*update, expected);
+}
+
+#[test]
+fn a_second_prompt_is_refused_while_one_runs() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.prompt("a", 2);
+    let (client, reply) = it.replies.pop().unwrap();
+    assert_eq!(
+        (client.as_str(), &reply["id"], &reply["error"]["data"]["code"]),
+        ("a", &json!(2), &json!("busy"))
+    );
+    assert_eq!(it.acknowledged, [1, 2]);
+    it.ends_turn();
+    it.prompt("a", 3);
+    assert!(it.replies.is_empty() && it.owner.has_turn());
+}
+
+#[test]
+fn a_repeated_operation_runs_once_and_has_one_outcome() {
+    let mut it = Fixture::new();
+    let operation = json!({"operation": "o"});
+    it.attach("a", able(), true);
+    it.prompt_with("a", 1, &operation);
+    it.attach("b", able(), true);
+    it.prompt_with("b", 9, &operation);
+    assert_eq!(it.agent.len(), 1);
+    it.ends_turn();
+    for (client, id) in [("a", 1), ("b", 9)] {
+        let frames = it.frames(client, able());
+        assert_eq!(frames.iter().filter(|frame| frame["id"] == id).count(), 1, "{frames:?}");
+    }
+    // After a restart too.
+    let mut it = it.restarted();
+    it.attach("c", able(), true);
+    it.prompt_with("c", 5, &operation);
+    let expected = json!({"jsonrpc": "2.0", "id": 5, "result": {"stopReason": "end_turn"}});
+    assert_eq!(it.replies, [("c".to_owned(), expected)]);
+    assert!(it.agent.is_empty() && it.starts.is_empty());
+}
+
+#[test]
+fn the_first_valid_answer_wins() {
+    let mut it = Fixture::new();
+    for client in ["a", "b", "c"] {
+        it.attach(client, able(), false);
+    }
+    it.prompt("a", 1);
+    it.asks(50);
+    let id = it.frames("b", able()).pop().unwrap()["id"].clone();
+    let answer = |option: &str| {
+        let outcome = json!({"outcome": "selected", "optionId": option});
+        json!({"jsonrpc": "2.0", "id": id, "result": {"outcome": outcome}})
+    };
+    it.client("a", &answer("unknown"));
+    assert_eq!(it.agent.len(), 1, "the option does not exist");
+    it.client("b", &answer("yes"));
+    it.client("c", &answer("yes"));
+    assert_eq!(it.agent.len(), 2);
+    let sent = it.last_to_agent();
+    assert_eq!((&sent["id"], &sent["result"]["outcome"]["optionId"]), (&json!(50), &json!("yes")));
+    for (client, is_withdrawn) in [("a", true), ("b", false), ("c", true)] {
+        let last = it.frames(client, able()).pop().unwrap();
+        assert_eq!(last["method"] == "$/cancel_request", is_withdrawn, "{client}: {last}");
+        assert!(!is_withdrawn || last["params"]["requestId"] == id, "{last}");
+    }
+}
+
+#[test]
+fn a_question_is_cancelled_after_a_day_without_a_client() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), false);
+    it.prompt("a", 1);
+    it.asks(50);
+    it.now += 30 * HOUR;
+    it.input(OwnerInput::Time);
+    assert_eq!((it.agent.len(), it.owner.deadline()), (1, None), "a client is there");
+    it.input(OwnerInput::Absent(&key("a")));
+    it.now += 20 * HOUR;
+    it.input(OwnerInput::Returned(&key("a")));
+    it.input(OwnerInput::Absent(&key("a")));
+    assert_eq!(it.owner.deadline(), Some(it.now + 24 * HOUR));
+    it.now += 24 * HOUR;
+    it.input(OwnerInput::Time);
+    assert_eq!(it.last_to_agent()["result"]["outcome"]["outcome"], "cancelled");
+    assert_eq!(it.owner.deadline(), None);
+}
+
+#[test]
+fn a_client_that_attaches_later_is_shown_the_open_question() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), false);
+    it.prompt("a", 1);
+    it.asks(50);
+    it.input(OwnerInput::Left(&key("a")));
+    let before = it.frames("b", able()).len();
+    it.attach("b", able(), false);
+    let frames = it.frames("b", able());
+    assert_eq!(frames.len(), before + 1);
+    assert_eq!(frames[before]["id"], it.frames("a", able())[0]["id"]);
+}
+
+#[test]
+fn a_form_that_nobody_can_show_is_declined() {
+    let mut it = Fixture::new();
+    it.attach("a", Abilities::default(), true);
+    it.prompt("a", 1);
+    let schema = json!({"type": "object", "properties": {}});
+    let form = json!({"sessionId": "s", "mode": "form", "message": "m", "requestedSchema": schema});
+    it.requests(50, "elicitation/create", &form);
+    assert_eq!(it.last_to_agent()["result"]["action"], "decline");
+    it.attach("b", able(), false);
+    it.requests(51, "elicitation/create", &form);
+    assert_eq!(it.agent.len(), 2, "b can show it");
+    it.input(OwnerInput::Left(&key("b")));
+    assert_eq!(
+        (&it.last_to_agent()["id"], &it.last_to_agent()["result"]["action"]),
+        (&json!(51), &json!("decline"))
+    );
+}
+
+#[test]
+fn files_are_requested_from_the_host_alone() {
+    let mut it = Fixture::new();
+    let read = json!({"sessionId": "s", "path": "/a"});
+    it.attach("a", able(), false);
+    it.prompt("a", 1);
+    it.requests(50, "fs/read_text_file", &read);
+    assert_eq!(it.last_to_agent()["error"]["data"]["code"], "client_lost", "there is no host");
+    it.attach("b", Abilities::default(), true);
+    it.requests(51, "fs/read_text_file", &read);
+    assert_eq!(it.last_to_agent()["error"]["code"], -32601, "the host has no files");
+    it.attach("c", able(), true);
+    it.requests(52, "fs/read_text_file", &read);
+    let is_request = |frame: &Value| frame["method"] == "fs/read_text_file";
+    assert!(!it.frames("a", able()).iter().any(is_request));
+    let request = it.frames("c", able()).into_iter().find(is_request).unwrap();
+    let response = json!({"jsonrpc": "2.0", "id": request["id"], "result": {"content": "text"}});
+    it.client("a", &response);
+    assert_ne!(it.last_to_agent()["id"], 52, "the request was not for this client");
+    it.client("c", &response);
+    assert_eq!(it.last_to_agent()["result"]["content"], "text");
+    it.requests(53, "fs/read_text_file", &read);
+    it.input(OwnerInput::Left(&key("c")));
+    assert_eq!(it.last_to_agent()["error"]["data"]["code"], "client_lost");
+}
+
+#[test]
+fn a_cancel_reaches_the_agent_and_its_questions() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.asks(50);
+    it.client("a", &json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}));
+    assert_eq!(it.agent[1]["method"], "session/cancel");
+    assert_eq!(it.agent[2]["result"]["outcome"]["outcome"], "cancelled");
+    // The request of a client is cancelled by the hub's id.
+    let cancel = json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 1}});
+    it.client("b", &cancel);
+    it.client("a", &cancel);
+    assert_eq!(it.agent.len(), 4);
+    assert_eq!(it.last_to_agent()["params"]["requestId"], it.agent[0]["id"]);
+}
+
+#[test]
+fn the_agent_can_withdraw_its_requests() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.asks(50);
+    it.requests(51, "fs/read_text_file", &json!({"sessionId": "s", "path": "/a"}));
+    for id in [50, 51] {
+        let params = json!({"requestId": id});
+        it.agent(&json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": params}));
+        assert_eq!(
+            (&it.last_to_agent()["id"], &it.last_to_agent()["error"]["code"]),
+            (&json!(id), &json!(-32800))
+        );
+    }
+    let frames = it.frames("a", able());
+    assert_eq!(frames.iter().filter(|frame| frame["method"] == "$/cancel_request").count(), 2);
+}
+
+#[test]
+fn an_ended_process_interrupts_what_was_open_and_is_started_for_the_next_prompt() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.asks(50);
+    it.input(OwnerInput::AgentEnded("the agent crashed"));
+    let frames = it.frames("a", able());
+    let error = &frames.iter().find(|frame| frame["id"] == 1).unwrap()["error"];
+    assert_eq!(
+        (&error["data"]["code"], &error["message"]),
+        (&json!("interrupted"), &json!("the agent crashed"))
+    );
+    assert_eq!(frames.last().unwrap()["method"], "$/cancel_request");
+    it.prompt("a", 2);
+    assert_eq!((it.starts.as_slice(), it.agent.len()), (&[false][..], 1), "the prompt waits for the process");
+    it.input(OwnerInput::AgentStarted { new_session: None });
+    assert_eq!(it.agent.len(), 2);
+}
+
+#[test]
+fn a_restart_interrupts_the_running_turn() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    let mut it = it.restarted();
+    it.input(OwnerInput::Time);
+    let frames = it.frames("a", able());
+    let error = &frames.last().unwrap()["error"];
+    assert_eq!((&error["data"]["code"], &error["data"]["retryable"]), (&json!("interrupted"), &json!(true)));
+    assert!(!it.owner.has_turn());
+    // Nothing is interrupted twice.
+    let again = it.restarted();
+    assert_eq!(again.owner.end(), it.owner.end());
+}
+
+#[test]
+fn a_lost_context_needs_consent() {
+    let mut it = Fixture::new().restarted();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.input(OwnerInput::ContextLost);
+    let frames = it.frames("a", able());
+    assert_eq!(frames[0]["error"]["data"]["code"], "context_lost");
+    it.prompt_with("a", 2, &json!({"fresh": true}));
+    assert_eq!(it.starts, [false, true]);
+    it.input(OwnerInput::AgentStarted { new_session: Some("new") });
+    assert_eq!(it.agent.len(), 1);
+    assert!(it.log.iter().any(|line| line.ends_with(br#""hub":{"event":"agent_session","id":"new"}}"#)));
+}
+
+#[test]
+fn a_turn_without_clients_ends_at_its_limit() {
+    let mut settings = OwnerSettings::default();
+    settings.unattended_turn = Some(HOUR);
+    let mut it = Fixture::with(settings);
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.now += 2 * HOUR;
+    it.input(OwnerInput::Absent(&key("a")));
+    assert_eq!(it.owner.deadline(), Some(it.now + HOUR));
+    it.now += HOUR;
+    it.input(OwnerInput::Time);
+    assert_eq!(it.last_to_agent()["method"], "session/cancel");
+}
+
+#[test]
+fn limits_name_their_settings() {
+    let mut settings = OwnerSettings::default();
+    (settings.client_requests, settings.agent_requests) = (1, 1);
+    let mut it = Fixture::with(settings);
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    let mode = json!({"sessionId": "s", "modeId": "m"});
+    it.client("a", &json!({"jsonrpc": "2.0", "id": 2, "method": "session/set_mode", "params": mode}));
+    let message = it.replies[0].1["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("1 requests") && message.contains("client_requests"), "{message}");
+    it.asks(50);
+    it.asks(51);
+    let message = it.last_to_agent()["error"]["message"].as_str().unwrap().to_owned();
+    assert!(message.contains("1 requests") && message.contains("agent_requests"), "{message}");
+}
+
+#[test]
+fn a_client_that_is_not_attached_has_no_session() {
+    let mut it = Fixture::new();
+    it.prompt("stranger", 1);
+    assert_eq!(it.replies[0].1["error"]["code"], -32002);
+    assert!(it.agent.is_empty() && it.log.is_empty());
+}
+
+#[test]
+fn the_log_is_a_transcript() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.asks(50);
+    it.ends_turn();
+    let mut file = br#"{"format":"acp-transcript","version":1,"recorder":"test","protocolVersion":1,"started":"2026-11-23T00:00:00Z"}"#.to_vec();
+    for line in &it.log {
+        file.push(b'\n');
+        file.extend_from_slice(line);
+    }
+    file.push(b'\n');
+    let transcript = Transcript::read(file.as_slice()).unwrap();
+    let methods: Vec<_> =
+        transcript.entries().iter().map(|entry| entry.method().unwrap_or("response").to_owned()).collect();
+    assert_eq!(methods, ["session/prompt", "session/request_permission", "session/prompt"]);
+    let line = br#"{"at":1,"hub":{"event":"opened","life":2}}"#;
+    file.extend_from_slice(line);
+    file.push(b'\n');
+    let script = Transcript::read(file.as_slice()).unwrap().render();
+    assert!(script.contains(r#"hub {"event":"opened","life":2}"#), "{script}");
+}

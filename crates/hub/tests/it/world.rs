@@ -1,0 +1,578 @@
+//! A simulated world around an owner: clients, an agent, a log, and a random schedule of all their steps.
+
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use duologue_hub::{
+    Abilities, ClientKey, ClientView, OwnerAction, OwnerInput, OwnerSettings, SessionOwner, project,
+};
+use duologue_schema::SessionId;
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+const SESSION: &str = "s";
+
+/// An agent that streams numbered texts, asks for permissions and writes files.
+#[derive(Default)]
+struct SimulatedAgent {
+    is_running: bool,
+    /// The number of the process.
+    process: usize,
+    /// The id of the running prompt.
+    turn: Option<Value>,
+    steps: usize,
+    is_cancelled: bool,
+    /// The id of the request that the turn waits for.
+    waits: Option<u64>,
+    requests: u64,
+    texts: usize,
+    output: VecDeque<Value>,
+    input: VecDeque<Value>,
+    /// The number of responses to each request of the running process.
+    answers: HashMap<u64, usize>,
+}
+
+impl SimulatedAgent {
+    fn start(&mut self) {
+        let (process, requests) = (self.process + 1, self.requests);
+        *self = SimulatedAgent { is_running: true, process, requests, ..SimulatedAgent::default() };
+    }
+
+    fn request(&mut self, method: &str, mut params: Value) {
+        self.requests += 1;
+        params["sessionId"] = json!(SESSION);
+        self.output
+            .push_back(json!({"jsonrpc": "2.0", "id": self.requests, "method": method, "params": params}));
+        self.waits = Some(self.requests);
+        self.answers.insert(self.requests, 0);
+    }
+
+    /// Continues the turn by a step. Returns false if it waits.
+    fn step(&mut self, rng: &mut Rng) -> bool {
+        let Some(turn) = self.turn.clone() else { return false };
+        if self.waits.is_some() {
+            return false;
+        }
+        if self.steps == 0 || self.is_cancelled {
+            self.turn = None;
+            let reason = if self.is_cancelled { "cancelled" } else { "end_turn" };
+            self.output.push_back(json!({"jsonrpc": "2.0", "id": turn, "result": {"stopReason": reason}}));
+            return true;
+        }
+        self.steps -= 1;
+        match rng.u8(..10) {
+            0 | 1 => {
+                let options = json!([
+                    {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
+                    {"optionId": "no", "name": "No", "kind": "reject_once"},
+                ]);
+                let call = json!({"toolCallId": "c"});
+                self.request("session/request_permission", json!({"toolCall": call, "options": options}));
+            }
+            2 => self.request("fs/write_text_file", json!({"path": "/a", "content": "a"})),
+            _ => {
+                self.texts += 1;
+                let text = format!("{}.{}", self.process, self.texts);
+                let update = json!({
+                    "sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text},
+                });
+                let params = json!({"sessionId": SESSION, "update": update});
+                self.output
+                    .push_back(json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
+            }
+        }
+        true
+    }
+
+    /// Reads a message. Returns the name of the prompt, if it is one.
+    fn read(&mut self, rng: &mut Rng) -> Option<String> {
+        let message = self.input.pop_front()?;
+        match message["method"].as_str() {
+            Some("session/prompt") => {
+                assert!(self.turn.is_none(), "a second prompt in a turn");
+                self.turn = Some(message["id"].clone());
+                (self.steps, self.is_cancelled) = (rng.usize(..8), false);
+                return Some(message["params"]["prompt"][0]["text"].as_str().unwrap().to_owned());
+            }
+            Some("session/cancel") => self.is_cancelled = true,
+            Some(_) => {}
+            None => {
+                let id = message["id"].as_u64().unwrap();
+                *self.answers.get_mut(&id).expect("a request of this process") += 1;
+                if self.waits == Some(id) {
+                    self.waits = None;
+                }
+            }
+        }
+        None
+    }
+}
+
+/// The state of a question at a client.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Shown {
+    Open,
+    Answered,
+    Withdrawn,
+}
+
+/// A client that reads the log through the projection.
+struct SimulatedClient {
+    key: ClientKey,
+    is_present: bool,
+    /// The position of the last record that it has read.
+    read: u64,
+    attached_at: u64,
+    received: Vec<Vec<u8>>,
+    requests: u64,
+    number: u64,
+    output: VecDeque<(u64, Value)>,
+    /// The names of the prompts without a response.
+    prompts: BTreeMap<u64, String>,
+    questions: BTreeMap<String, Shown>,
+    written: HashSet<String>,
+}
+
+/// The world.
+pub(crate) struct World {
+    rng: Rng,
+    now: Duration,
+    owner: SessionOwner,
+    /// The records that the system has taken.
+    log: Vec<Vec<u8>>,
+    /// The records that are not written.
+    pending: VecDeque<Vec<u8>>,
+    synced: usize,
+    wants_sync: bool,
+    agent: SimulatedAgent,
+    starting: Option<bool>,
+    clients: Vec<SimulatedClient>,
+    next_client: usize,
+    next_prompt: usize,
+    /// The number of times that the agent received each prompt.
+    prompted: HashMap<String, usize>,
+    /// The prompts that were acknowledged.
+    acknowledged: HashSet<String>,
+    /// The prompts by client and number of message.
+    sent: HashMap<(ClientKey, u64), String>,
+    faults: bool,
+}
+
+impl World {
+    pub(crate) fn new(seed: u64) -> Self {
+        let owner = SessionOwner::new(SESSION.into(), OwnerSettings::default(), 0);
+        let mut agent = SimulatedAgent::default();
+        agent.start();
+        World {
+            rng: Rng::with_seed(seed),
+            now: Duration::ZERO,
+            owner,
+            log: Vec::new(),
+            pending: VecDeque::new(),
+            synced: 0,
+            wants_sync: false,
+            agent,
+            starting: None,
+            clients: Vec::new(),
+            next_client: 0,
+            next_prompt: 0,
+            prompted: HashMap::new(),
+            acknowledged: HashSet::new(),
+            sent: HashMap::new(),
+            faults: true,
+        }
+    }
+
+    /// Runs random steps with faults, then ends all work without faults.
+    pub(crate) fn run(&mut self, steps: usize) {
+        self.attach(true);
+        for _ in 0..steps {
+            self.step();
+        }
+        self.faults = false;
+        self.settle();
+        self.check();
+    }
+
+    fn settle(&mut self) {
+        for client in 0..self.clients.len() {
+            self.present(client, true);
+        }
+        for _ in 0..100_000 {
+            if !self.work() {
+                return;
+            }
+        }
+        panic!("the world does not settle");
+    }
+
+    fn chance(&mut self, one_in: u32) -> bool {
+        self.rng.u32(..one_in) == 0
+    }
+
+    fn step(&mut self) {
+        self.now += Duration::from_millis(self.rng.u64(..50));
+        match self.rng.u8(..40) {
+            0 if self.clients.len() < 4 => {
+                let is_host = self.chance(3);
+                self.attach(is_host);
+            }
+            1 => {
+                let client = self.any_client();
+                let is_present = self.rng.bool();
+                self.present(client, is_present);
+            }
+            2 | 3 => {
+                let client = self.any_client();
+                self.prompt(client, None);
+            }
+            4 if self.chance(2) => {
+                let client = self.any_client();
+                self.send(client, json!({"method": "session/cancel", "params": {"sessionId": SESSION}}));
+            }
+            5 if self.clients.len() > 1 && self.chance(4) => {
+                let client = self.any_client();
+                let left = self.clients.remove(client);
+                self.input(OwnerInput::Left(&left.key));
+            }
+            6 if self.chance(10) && self.agent.is_running => {
+                // The end of the output precedes the end of the process.
+                while self.agent_writes() {}
+                self.agent.is_running = false;
+                self.input(OwnerInput::AgentEnded("the agent crashed"));
+            }
+            7 if self.chance(8) => self.crash(),
+            8 => self.input(OwnerInput::Time),
+            _ => _ = self.work(),
+        }
+    }
+
+    /// Does a part of the open work. Returns false if there is none.
+    fn work(&mut self) -> bool {
+        let first = self.rng.usize(..8);
+        (0..8).any(|step| match (first + step) % 8 {
+            0 => self.write(),
+            1 => self.sync(),
+            2 => {
+                let mut rng = self.rng.fork();
+                self.agent.is_running && self.agent.step(&mut rng)
+            }
+            3 => self.agent_writes(),
+            4 => self.agent_reads(),
+            5 => (0..self.clients.len()).any(|client| self.deliver(client)),
+            6 => (0..self.clients.len()).any(|client| self.receive(client)),
+            _ => self.start_agent(),
+        })
+    }
+
+    fn any_client(&mut self) -> usize {
+        self.rng.usize(..self.clients.len())
+    }
+
+    fn attach(&mut self, is_host: bool) {
+        self.next_client += 1;
+        let key = ClientKey::new(format!("c{}", self.next_client));
+        let attached_at = self.owner.end();
+        self.clients.push(SimulatedClient {
+            key: key.clone(),
+            is_present: true,
+            read: attached_at,
+            attached_at,
+            received: Vec::new(),
+            requests: 0,
+            number: 0,
+            output: VecDeque::new(),
+            prompts: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            written: HashSet::new(),
+        });
+        self.input(OwnerInput::Attached { client: &key, abilities: abilities(), is_host });
+    }
+
+    fn present(&mut self, client: usize, is_present: bool) {
+        let client = &mut self.clients[client];
+        if client.is_present == is_present {
+            return;
+        }
+        client.is_present = is_present;
+        let key = client.key.clone();
+        self.input(if is_present { OwnerInput::Returned(&key) } else { OwnerInput::Absent(&key) });
+    }
+
+    fn send(&mut self, client: usize, mut message: Value) -> u64 {
+        message["jsonrpc"] = json!("2.0");
+        let client = &mut self.clients[client];
+        client.number += 1;
+        client.output.push_back((client.number, message));
+        client.number
+    }
+
+    /// Sends a prompt, or repeats the one with this name.
+    fn prompt(&mut self, client: usize, repeated: Option<String>) {
+        let name = repeated.unwrap_or_else(|| {
+            self.next_prompt += 1;
+            format!("p{}", self.next_prompt)
+        });
+        let sender = &mut self.clients[client];
+        sender.requests += 1;
+        let id = sender.requests;
+        sender.prompts.insert(id, name.clone());
+        let params = json!({
+            "sessionId": SESSION, "prompt": [{"type": "text", "text": name}],
+            "_meta": {"duologue": {"operation": name, "fresh": true}},
+        });
+        let key = sender.key.clone();
+        let number = self.send(client, json!({"id": id, "method": "session/prompt", "params": params}));
+        self.sent.insert((key, number), name);
+    }
+
+    /// Gives an input to the owner, and executes its actions.
+    fn input(&mut self, input: OwnerInput<'_>) {
+        for action in self.owner.handle(self.now, input) {
+            match action {
+                OwnerAction::Append(line) => self.pending.push_back(line),
+                OwnerAction::Sync => self.wants_sync = true,
+                OwnerAction::ToAgent(line) => {
+                    assert!(self.agent.is_running, "a message to an agent that does not run");
+                    self.agent.input.push_back(serde_json::from_slice(&line).unwrap());
+                }
+                OwnerAction::Reply { client, line } => {
+                    if let Some(client) = self.clients.iter().position(|it| it.key == client) {
+                        self.client_reads(client, &line);
+                    }
+                }
+                OwnerAction::Acknowledge { client, number } => {
+                    if let Some(name) = self.sent.get(&(client, number)) {
+                        self.acknowledged.insert(name.clone());
+                    }
+                }
+                OwnerAction::StartAgent { fresh } => self.starting = Some(fresh),
+                _ => panic!("an unknown action"),
+            }
+        }
+    }
+
+    fn start_agent(&mut self) -> bool {
+        let Some(fresh) = self.starting.take() else { return false };
+        match self.rng.u8(..4) {
+            0 if self.faults => self.input(OwnerInput::AgentEnded("the agent cannot be started")),
+            1 if !fresh => self.input(OwnerInput::ContextLost),
+            choice => {
+                self.agent.start();
+                // The replay of a restored session is dropped.
+                let replayed =
+                    br#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{}}}"#;
+                self.input(OwnerInput::FromAgent(replayed));
+                self.input(OwnerInput::AgentStarted { new_session: (choice == 2).then_some("new") });
+            }
+        }
+        true
+    }
+
+    /// The owner receives a message of the agent.
+    fn agent_writes(&mut self) -> bool {
+        let Some(message) = self.agent.output.pop_front() else { return false };
+        self.input(OwnerInput::FromAgent(message.to_string().as_bytes()));
+        true
+    }
+
+    /// The agent receives a message.
+    fn agent_reads(&mut self) -> bool {
+        if !self.agent.is_running || self.agent.input.is_empty() {
+            return false;
+        }
+        if let Some(name) = self.agent.read(&mut self.rng) {
+            *self.prompted.entry(name).or_default() += 1;
+        }
+        true
+    }
+
+    fn write(&mut self) -> bool {
+        if self.pending.is_empty() {
+            return false;
+        }
+        let count = self.rng.usize(1..=self.pending.len());
+        self.log.extend(self.pending.drain(..count));
+        self.input(OwnerInput::Written(self.log.len() as u64));
+        true
+    }
+
+    fn sync(&mut self) -> bool {
+        if !std::mem::take(&mut self.wants_sync) {
+            return false;
+        }
+        self.log.extend(self.pending.drain(..));
+        self.synced = self.log.len();
+        self.input(OwnerInput::Synced(self.log.len() as u64));
+        true
+    }
+
+    /// The owner receives a message of a client.
+    fn deliver(&mut self, client: usize) -> bool {
+        let sender = &mut self.clients[client];
+        if !sender.is_present {
+            return false;
+        }
+        let Some((number, message)) = sender.output.pop_front() else { return false };
+        let key = sender.key.clone();
+        let line = message.to_string();
+        self.input(OwnerInput::FromClient { client: &key, number, line: line.as_bytes() });
+        true
+    }
+
+    /// A client reads the next visible record.
+    fn receive(&mut self, client: usize) -> bool {
+        let reader = &mut self.clients[client];
+        if !reader.is_present || reader.read >= self.owner.visible() {
+            return false;
+        }
+        reader.read += 1;
+        let position = reader.read;
+        let key = reader.key.clone();
+        for frame in self.frames(&key, position) {
+            self.clients[client].received.push(frame.clone());
+            self.client_reads(client, &frame);
+        }
+        true
+    }
+
+    fn frames(&self, client: &ClientKey, position: u64) -> Vec<Vec<u8>> {
+        let session = SessionId::from(SESSION);
+        let view = ClientView { client, session: &session, abilities: abilities() };
+        let line = |position: u64| self.log.get(usize::try_from(position).unwrap() - 1).cloned();
+        let mut frames = Vec::new();
+        project(&view, position, &line(position).unwrap(), line, &mut frames).unwrap();
+        frames
+    }
+
+    fn client_reads(&mut self, client: usize, frame: &[u8]) {
+        let message: Value = serde_json::from_slice(frame).unwrap();
+        let id = message["id"].as_str().unwrap_or_default().to_owned();
+        match message["method"].as_str() {
+            Some("session/request_permission") => {
+                let before = self.clients[client].questions.insert(id.clone(), Shown::Open);
+                assert_eq!(before, None, "a question is shown twice");
+                self.answer(client, &id);
+            }
+            Some("fs/write_text_file") => {
+                assert!(self.clients[client].written.insert(id.clone()), "a file is written twice");
+                self.send(client, json!({"id": id, "result": {}}));
+            }
+            Some("$/cancel_request") => {
+                let id = message["params"]["requestId"].as_str().unwrap();
+                if let Some(shown) = self.clients[client].questions.get_mut(id) {
+                    *shown = Shown::Withdrawn;
+                }
+            }
+            Some("session/update") => {}
+            Some(other) => panic!("{other}"),
+            None => {
+                let id = message["id"].as_u64().unwrap();
+                let prompt = self.clients[client].prompts.remove(&id);
+                assert!(prompt.is_some(), "a second response: {message}");
+            }
+        }
+    }
+
+    fn answer(&mut self, client: usize, id: &str) {
+        let choice = if self.faults { self.rng.u8(..6) } else { 0 };
+        let outcome = match choice {
+            0..=2 => json!({"outcome": {"outcome": "selected", "optionId": "yes"}}),
+            3 => json!({"outcome": {"outcome": "selected", "optionId": "none of them"}}),
+            4 => json!({"outcome": {"outcome": "cancelled"}}),
+            _ => {
+                let error = json!({"code": -32603, "message": "no"});
+                self.send(client, json!({"id": id, "error": error}));
+                self.clients[client].questions.insert(id.to_owned(), Shown::Answered);
+                return;
+            }
+        };
+        self.send(client, json!({"id": id, "result": outcome}));
+        self.clients[client].questions.insert(id.to_owned(), Shown::Answered);
+    }
+
+    /// The process of the hub ends, by a kill or a power cut, and starts again.
+    fn crash(&mut self) {
+        self.pending.clear();
+        if self.rng.bool() {
+            let kept = self.rng.usize(self.synced..=self.log.len());
+            self.log.truncate(kept);
+        }
+        // After a power cut, a prompt that was not acknowledged may run again.
+        let log = &self.log;
+        self.prompted.retain(|name, _| log.iter().any(|line| names_prompt(line, name)));
+        self.synced = self.log.len();
+        (self.wants_sync, self.starting) = (false, None);
+        self.agent.is_running = false;
+        self.agent.output.clear();
+        let lines = self.log.iter().map(Vec::as_slice);
+        self.owner = SessionOwner::restore(SESSION.into(), OwnerSettings::default(), lines).unwrap();
+        // A prompt that was refused is acknowledged too, and has its response.
+        let waiting: HashSet<&String> =
+            self.clients.iter().flat_map(|client| client.prompts.values()).collect();
+        for name in self.acknowledged.iter().filter(|name| waiting.contains(name)) {
+            let is_in_log = self.log.iter().any(|line| names_prompt(line, name));
+            assert!(is_in_log, "the acknowledged prompt {name} is lost");
+        }
+        // Clients attach again with a new connection, and repeat the prompts without a response.
+        for client in std::mem::take(&mut self.clients) {
+            self.attach(self.clients.is_empty());
+            let index = self.clients.len() - 1;
+            for name in client.prompts.into_values() {
+                self.prompt(index, Some(name));
+            }
+        }
+    }
+
+    fn check(&mut self) {
+        for (name, count) in &self.prompted {
+            assert!(*count <= 1, "the agent received {name} {count} times");
+        }
+        for client in &self.clients {
+            assert!(client.prompts.is_empty(), "{:?} waits for {:?}", client.key, client.prompts);
+            assert!(client.output.is_empty());
+            let open: Vec<_> = client.questions.iter().filter(|(_, shown)| **shown == Shown::Open).collect();
+            assert!(open.is_empty(), "{open:?}");
+            let again: Vec<_> = (client.attached_at + 1..=client.read)
+                .flat_map(|position| self.frames(&client.key, position))
+                .collect();
+            assert_eq!(client.received, again, "the log reads differently later");
+        }
+        if self.agent.is_running {
+            assert!(self.agent.turn.is_none());
+            for (request, count) in &self.agent.answers {
+                assert_eq!(*count, 1, "request {request} of the agent has {count} responses");
+            }
+        }
+        self.check_texts();
+    }
+
+    /// The texts of each process are in the log in their order, without a gap.
+    fn check_texts(&self) {
+        let mut last: HashMap<usize, usize> = HashMap::new();
+        for line in &self.log {
+            let record: Value = serde_json::from_slice(line).unwrap();
+            let Some(text) = record["frame"]["params"]["update"]["content"]["text"].as_str() else {
+                continue;
+            };
+            let (process, number) = text.split_once('.').unwrap();
+            let last = last.entry(process.parse().unwrap()).or_default();
+            assert_eq!(number.parse(), Ok(*last + 1), "after {process}.{last}");
+            *last += 1;
+        }
+        if self.agent.is_running {
+            assert_eq!(last.get(&self.agent.process).copied().unwrap_or_default(), self.agent.texts);
+        }
+    }
+}
+
+fn names_prompt(line: &[u8], name: &str) -> bool {
+    let record: Value = serde_json::from_slice(line).unwrap();
+    record["hub"]["operation"] == name
+}
+
+fn abilities() -> Abilities {
+    let mut abilities = Abilities::default();
+    abilities.writes_files = true;
+    abilities
+}
