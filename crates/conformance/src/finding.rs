@@ -230,5 +230,9 @@ pub(crate) mod page {
     pub(crate) const DIALOGUES: &str = "RFD 0005 of Duologue (rfds/0005-dialogue.md)";
     pub(crate) const WORK: &str = "RFD 0006 of Duologue (rfds/0006-work-orders.md)";
     pub(crate) const OVERVIEW: &str = "https://agentclientprotocol.com/protocol/v1/overview";
+    pub(crate) const V2_INITIALIZATION: &str = "https://agentclientprotocol.com/protocol/v2/initialization";
+    pub(crate) const V2_OVERVIEW: &str = "https://agentclientprotocol.com/protocol/v2/overview";
+    pub(crate) const V2_PROMPT: &str = "https://agentclientprotocol.com/protocol/v2/prompt-lifecycle";
+    pub(crate) const V2_SESSIONS: &str = "https://agentclientprotocol.com/protocol/v2/session-setup";
     pub(crate) const SCHEMA: &str = "https://agentclientprotocol.com/protocol/v1/schema";
 }

@@ -12,8 +12,8 @@ use std::time::Duration;
 
 use duologue_client::Command;
 use duologue_schema::{
-    AuthenticateRequest, InitializeRequest, NewSessionRequest, PromptRequest, Request as _,
-    SetSessionModeRequest,
+    AuthenticateRequest, InitializeRequest, Meta, NewSessionRequest, PromptRequest, Request as _,
+    SetSessionConfigOptionRequest, SetSessionModeRequest, v2,
 };
 use duologue_transcript::{Record, RecordEvent, Side};
 use serde_json::{Value, json};
@@ -27,6 +27,9 @@ pub(crate) const QUIET: Duration = Duration::from_millis(300);
 
 /// The check that reports an agent that does not answer `initialize`.
 const INITIALIZE: &str = "initialize-answers";
+
+/// Longest part of an error's data in a finding, in characters.
+const LONGEST_DATA: usize = 500;
 
 /// The options of a run.
 pub(crate) struct Settings {
@@ -44,6 +47,10 @@ pub(crate) struct Settings {
     pub(crate) mode: Option<String>,
     /// The authentication method.
     pub(crate) login: Option<String>,
+    /// The `_meta` of the request that logs in.
+    pub(crate) login_meta: Option<Meta>,
+    /// True for the checks of the draft of version 2.
+    pub(crate) is_v2: bool,
 }
 
 /// The state of a run: the agent's processes, their logs and the findings so far.
@@ -95,7 +102,8 @@ pub(crate) struct Agent {
     pub(crate) initialized: Value,
     /// A finished turn, which checks that only examine one share.
     turn: Option<EndedTurn>,
-    logged_in: bool,
+    /// The outcome of the login, once there was one.
+    login: Option<Result<(), Finding>>,
 }
 
 /// A session, and the result of the request that made it.
@@ -124,11 +132,18 @@ pub(crate) enum TestClient {
 impl TestClient {
     pub(crate) fn initialize_params(self, version: u32) -> Value {
         let files = self == TestClient::Files;
-        json!({
+        let name = json!({"name": "duologue-check", "version": env!("CARGO_PKG_VERSION")});
+        let mut params = json!({
             "protocolVersion": version,
             "clientCapabilities": {"fs": {"readTextFile": files, "writeTextFile": files}, "terminal": false},
-            "clientInfo": {"name": "duologue-check", "version": env!("CARGO_PKG_VERSION")},
-        })
+            "clientInfo": name,
+        });
+        // An offer of version 2 has the members of both versions.
+        if version == 2 {
+            params["info"] = name;
+            params["capabilities"] = json!({});
+        }
+        params
     }
 }
 
@@ -147,6 +162,11 @@ impl Harness {
             findings: HashMap::new(),
             chosen: HashSet::new(),
         }
+    }
+
+    /// Returns true for the checks of the draft of version 2.
+    pub(crate) fn is_v2(&self) -> bool {
+        self.settings.is_v2
     }
 
     /// Returns the finding of a check, if it has run.
@@ -224,12 +244,18 @@ impl Harness {
             return Err(skip_dependent(INITIALIZE, reason.clone()));
         }
         let mut process = self.raw()?;
-        let response = initialize(&mut process, &client.initialize_params(1)).await;
+        let response =
+            initialize(&mut process, &client.initialize_params(if self.is_v2() { 2 } else { 1 })).await;
         match response.map(|response| response.outcome) {
+            Ok(Ok(initialized)) if self.is_v2() && initialized["protocolVersion"] != 2 => {
+                let version = &initialized["protocolVersion"];
+                Err(self
+                    .without_agent(&format!("the agent chose version {version}, not the draft of version 2")))
+            }
             Ok(Ok(initialized)) => {
                 self.has_agent = true;
                 let settings = self.settings.clone();
-                Ok(Agent { process, settings, initialized, turn: None, logged_in: false })
+                Ok(Agent { process, settings, initialized, turn: None, login: None })
             }
             Ok(Err(error)) => Err(self.without_agent(&error.to_string())),
             Err(finding) => Err(self.without_agent(&finding.saw)),
@@ -387,8 +413,19 @@ impl Agent {
     /// Sets the configured mode of a session.
     async fn enter_mode(&mut self, opened: &OpenSession) -> Result<(), Finding> {
         let Some(mode) = self.settings.mode.clone() else { return Ok(()) };
-        let params = json!({"sessionId": opened.id, "modeId": mode});
-        match self.request(SetSessionModeRequest::METHOD, params).await?.outcome {
+        let (method, params) = match self.settings.is_v2 {
+            false => (SetSessionModeRequest::METHOD, json!({"sessionId": opened.id, "modeId": mode})),
+            true => {
+                let options = opened.offer["configOptions"].as_array().map(Vec::as_slice).unwrap_or_default();
+                let Some(option) = options.iter().find(|option| option["category"] == "mode") else {
+                    return Err(skip("the agent has no config option of the category `mode`; set no mode"));
+                };
+                let id = &option["configId"];
+                let params = json!({"sessionId": opened.id, "configId": id, "type": "id", "value": mode});
+                (SetSessionConfigOptionRequest::METHOD, params)
+            }
+        };
+        match self.request(method, params).await?.outcome {
             Ok(_) => Ok(()),
             Err(error) => Err(skip(format!("the mode {mode} is answered with {error}; set another one"))),
         }
@@ -401,24 +438,40 @@ impl Agent {
         params: Value,
     ) -> Result<ResponseFromAgent, Finding> {
         let response = self.request(method, params.clone()).await?;
-        if matches!(&response.outcome, Err(error) if error.code == -32000) && !self.logged_in {
-            self.log_in().await?;
-            return self.request(method, params).await;
+        if !matches!(&response.outcome, Err(error) if error.code == -32000) {
+            return Ok(response);
         }
-        Ok(response)
+        match &self.login {
+            Some(Ok(())) => Ok(response),
+            Some(Err(failed)) => Err(failed.clone()),
+            None => {
+                let login = self.log_in().await;
+                self.login = Some(login.clone());
+                login?;
+                self.request(method, params).await
+            }
+        }
     }
 
     async fn log_in(&mut self) -> Result<(), Finding> {
         let Some(method) = self.settings.login.clone() else {
             let methods = self.initialized["authMethods"].as_array().map(Vec::as_slice).unwrap_or_default();
-            let ids: Vec<_> = methods.iter().filter_map(|method| method["id"].as_str()).collect();
+            let id = if self.settings.is_v2 { "methodId" } else { "id" };
+            let ids: Vec<_> = methods.iter().filter_map(|method| method[id].as_str()).collect();
             return Err(skip(format!("it requires a login; set its method ({})", ids.join(", "))));
         };
-        let response = self.request(AuthenticateRequest::METHOD, json!({"methodId": method})).await?;
-        self.logged_in = true;
-        match response.outcome {
+        let mut request = AuthenticateRequest::new(method);
+        request.meta.clone_from(&self.settings.login_meta);
+        let params = serde_json::to_value(&request).unwrap_or_default();
+        let is_v2 = self.settings.is_v2;
+        let method = if is_v2 { v2::LoginAuthRequest::METHOD } else { AuthenticateRequest::METHOD };
+        match self.request(method, params).await?.outcome {
             Ok(_) => Ok(()),
-            Err(error) => Err(fail(format!("authenticate is answered with {error}"))),
+            Err(error) if error.data.is_null() => Err(fail(format!("{method} is answered with {error}"))),
+            Err(error) => {
+                let data: String = error.data.to_string().chars().take(LONGEST_DATA).collect();
+                Err(fail(format!("{method} is answered with {error}, data {data}")))
+            }
         }
     }
 
@@ -474,8 +527,12 @@ impl Agent {
         Err(unanswered)
     }
 
-    /// Returns true if the agent advertises a session capability, such as `loadSession` or `close`.
+    /// Returns true if the agent advertises a session capability, such as `loadSession` or `close`. Every agent of version 2
+    /// has these two.
     pub(crate) fn offers(&self, capability: &str) -> bool {
+        if self.settings.is_v2 {
+            return ["loadSession", "close"].contains(&capability);
+        }
         let capabilities = &self.initialized["agentCapabilities"];
         match capability {
             "loadSession" => capabilities["loadSession"] == true,

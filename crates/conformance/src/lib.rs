@@ -10,8 +10,10 @@ mod report;
 mod suite;
 
 pub use duologue_client::Command;
+#[doc(no_inline)]
+pub use duologue_schema::Meta;
 
-pub use checks::checks;
+pub use checks::{checks, checks_v2};
 pub use error::{Error, Result};
 pub use finding::{Check, Severity, Verdict};
 #[doc(hidden)]

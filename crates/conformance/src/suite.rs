@@ -6,8 +6,9 @@ use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use duologue_client::Command;
+use duologue_schema::Meta;
 
-use crate::checks::checks;
+use crate::checks::{checks, checks_v2, named};
 use crate::error::{Error, Result};
 use crate::finding::{Check, Finding, Running, Severity, Verdict};
 use crate::harness::{Harness, Settings};
@@ -36,10 +37,12 @@ pub struct Suite {
     slow_prompt: Option<String>,
     mode: Option<String>,
     login: Option<String>,
+    login_meta: Option<Meta>,
+    is_v2: bool,
 }
 
 impl Suite {
-    /// Creates a suite of all checks. `command` makes the agent's command each time a process is needed.
+    /// Creates a suite of all checks of version 1. `command` makes the agent's command each time a process is needed.
     #[must_use]
     pub fn new(command: impl Fn() -> Command + 'static) -> Self {
         Suite {
@@ -52,7 +55,24 @@ impl Suite {
             slow_prompt: None,
             mode: None,
             login: None,
+            login_meta: None,
+            is_v2: false,
         }
+    }
+
+    /// Selects all checks of the draft of version 2, which may change. The agent has to choose that version.
+    ///
+    /// It replaces an earlier selection by [`only`](Self::only).
+    #[must_use]
+    pub fn protocol_v2(mut self) -> Self {
+        self.is_v2 = true;
+        self.chosen = checks_v2().collect();
+        self
+    }
+
+    fn all_checks(&self) -> impl Iterator<Item = &'static Check> {
+        let (old, new) = if self.is_v2 { (None, Some(checks_v2())) } else { (Some(checks()), None) };
+        old.into_iter().flatten().chain(new.into_iter().flatten())
     }
 
     /// Selects the checks and groups of these names. Without a name the suite runs all checks.
@@ -63,11 +83,12 @@ impl Suite {
     pub fn only(mut self, names: impl IntoIterator<Item = impl AsRef<str>>) -> Result<Self> {
         let matches = |check: &Check, name: &str| check.name == name || check.group == name;
         let names: Vec<String> = names.into_iter().map(|name| name.as_ref().to_owned()).collect();
-        if let Some(unknown) = names.iter().find(|name| !checks().any(|check| matches(check, name))) {
+        if let Some(unknown) = names.iter().find(|name| !self.all_checks().any(|check| matches(check, name)))
+        {
             return Err(Error::UnknownCheck(unknown.clone()));
         }
         let is_chosen = |check: &Check| names.is_empty() || names.iter().any(|name| matches(check, name));
-        self.chosen = checks().filter(|check| is_chosen(check)).collect();
+        self.chosen = self.all_checks().filter(|check| is_chosen(check)).collect();
         Ok(self)
     }
 
@@ -112,7 +133,8 @@ impl Suite {
         self
     }
 
-    /// Sets the mode of each session, for an agent that needs another mode than its first one to request permissions.
+    /// Sets the mode of each session, for an agent that needs another mode than its first one to request permissions. In
+    /// version 2 it is a value of the config option of the category `mode`.
     #[must_use]
     pub fn mode(mut self, mode: impl Into<String>) -> Self {
         self.mode = Some(mode.into());
@@ -123,6 +145,13 @@ impl Suite {
     #[must_use]
     pub fn login(mut self, method: impl Into<String>) -> Self {
         self.login = Some(method.into());
+        self
+    }
+
+    /// Sets the `_meta` of the request that logs in, for an agent that gets its key there.
+    #[must_use]
+    pub fn login_meta(mut self, meta: impl Into<Meta>) -> Self {
+        self.login_meta = Some(meta.into());
         self
     }
 
@@ -174,6 +203,8 @@ impl Suite {
             slow_prompt: self.slow_prompt,
             mode: self.mode,
             login: self.login,
+            login_meta: self.login_meta,
+            is_v2: self.is_v2,
         });
         harness.chosen = self.chosen.iter().map(|check| check.name).collect();
         let mut results = Vec::with_capacity(self.chosen.len());
@@ -261,7 +292,7 @@ pub(crate) async fn explained(
     causes: &[&'static str],
 ) -> Option<Finding> {
     for cause in causes.iter().filter(|cause| **cause != name) {
-        let check = checks().find(|check| check.name == *cause);
+        let check = named(cause, harness.is_v2());
         let Some(check) = check.filter(|check| harness.chosen.contains(check.name)) else { continue };
         judge(harness, check).await;
         let Some(found) = harness.finding(check.name) else { continue };

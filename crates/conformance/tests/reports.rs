@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use duologue_conformance::{Command, Error, Suite, Verdict, checks};
+use duologue_conformance::{Command, Error, Meta, Suite, Verdict, checks};
 
 /// An agent that answers every request with an error, in a shell.
 fn refusing_agent() -> Command {
@@ -134,6 +134,35 @@ fn an_agent_that_requires_a_login_is_not_tested_without_one() {
     assert_eq!(report.summary().fail, 0, "{}", report.to_text());
     assert!(!report.passed() && report.untested().is_some());
     report.assert_passed();
+}
+
+/// An agent that logs in with the key `right` in the `_meta` of the request.
+#[cfg(unix)]
+fn locked_agent() -> Suite {
+    let script = r#"while read -r line; do
+        id=${line#*\"id\":}; id=${id%%,*}
+        case $line in
+        *'"initialize"'*) answer='"result":{"protocolVersion":1,"authMethods":[{"id":"key","name":"Key"}]}';;
+        *'"authenticate"'*'"right"'*) open=1; answer='"result":{}';;
+        *'"authenticate"'*) answer='"error":{"code":-32603,"message":"Internal error","data":{"detail":"the key is missing"}}';;
+        *) if [ "$open" ]; then answer='"result":{"sessionId":"s"}'; else answer='"error":{"code":-32000,"message":"log in"}'; fi;;
+        esac
+        echo "{\"jsonrpc\":\"2.0\",\"id\":$id,$answer}"
+    done"#;
+    Suite::new(move || Command::new("sh").args(["-c", script])).only(["session-new"]).unwrap()
+}
+
+#[cfg(unix)]
+#[test]
+fn a_check_that_fails_because_of_its_login_names_the_cause() {
+    let report = locked_agent().login("key").run_blocking().unwrap();
+    let saw = report.results()[0].saw();
+    assert!(
+        saw.contains("authenticate is answered with error -32603") && saw.contains("the key is missing"),
+        "{saw}"
+    );
+    let meta = Meta::from_iter([("key", "right")]);
+    locked_agent().login("key").login_meta(meta).run_blocking().unwrap().assert_passed();
 }
 
 #[cfg(unix)]

@@ -11,6 +11,7 @@ mod requests;
 mod sessions;
 mod stream;
 mod turns;
+mod v2;
 mod work;
 
 use crate::finding::Check;
@@ -32,7 +33,21 @@ const GROUPS: &[&[Check]] = &[
     stream::CHECKS,
 ];
 
-/// Returns all checks, in the order in which they run.
+/// Returns all checks of version 1, in the order in which they run.
 pub fn checks() -> impl Iterator<Item = &'static Check> {
     GROUPS.iter().copied().flatten()
+}
+
+/// Returns all checks of the draft of version 2, in the order in which they run.
+pub fn checks_v2() -> impl Iterator<Item = &'static Check> {
+    v2::CHECKS.iter()
+}
+
+/// Returns the check of this name, of version 2 if `is_v2`.
+pub(crate) fn named(name: &str, is_v2: bool) -> Option<&'static Check> {
+    if is_v2 {
+        checks_v2().find(|check| check.name == name)
+    } else {
+        checks().find(|check| check.name == name)
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use duologue_rpc::{Malformed, ResponseOutcome};
 use duologue_schema::{
-    AgentNotification, AgentRequest, Notification as _, RelativePath, SessionNotification, SessionUpdate,
+    AgentNotification, AgentRequest, Notification as _, RelativePath, SessionNotification,
 };
 use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries, id_key};
 use serde_json::Value;
@@ -280,10 +280,9 @@ fn malformed(entry: &TranscriptEntry<'_>) -> Option<String> {
 fn unknown_update(entry: &TranscriptEntry<'_>) -> Option<String> {
     let ParsedLine::Notification { method, params, .. } = &entry.parsed else { return None };
     match AgentNotification::decode(method, *params)?.ok()? {
-        AgentNotification::SessionUpdate(notification) => match notification.update {
-            SessionUpdate::Unknown(unknown) => Some(unknown.tag().to_owned()),
-            _ => None,
-        },
+        AgentNotification::SessionUpdate(notification) => {
+            notification.update.tag_outside_v1().map(str::to_owned)
+        }
         _ => None,
     }
 }

@@ -4,9 +4,10 @@ use std::path::Path;
 
 use duologue_rpc::ResponseOutcome;
 use duologue_schema::{
-    CreateTerminalRequest, ListSessionsRequest, LoadSessionRequest, MethodSide as Handler, NewSessionRequest,
-    Notification as _, ReadTextFileRequest, Request as _, RequestPermissionRequest, ResumeSessionRequest,
-    SessionNotification, WriteTextFileRequest, is_absolute, path_fault,
+    CreateTerminalRequest, ForkSessionRequest, ListSessionsRequest, LoadSessionRequest,
+    MethodSide as Handler, NewSessionRequest, Notification as _, ReadTextFileRequest, Request as _,
+    RequestPermissionRequest, ResumeSessionRequest, SessionNotification, WriteTextFileRequest, is_absolute,
+    path_fault,
 };
 use duologue_transcript::{ParsedLine, Redacted, Side, TranscriptEntry};
 use serde_json::{Map, Value};
@@ -46,8 +47,7 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
     let mut lossless = problems.is_empty();
     match &entry.parsed {
         ParsedLine::Request { method, .. } | ParsedLine::Notification { method, .. } => {
-            let is_request = matches!(entry.parsed, ParsedLine::Request { .. });
-            if let Some(problem) = misplaced(method, is_request, entry.from()) {
+            if let Some(problem) = misplaced(entry, method) {
                 problems.push(problem);
             }
             if frame.get("params").is_some_and(Value::is_null) {
@@ -56,14 +56,13 @@ pub(super) fn check(entry: &TranscriptEntry<'_>, redacted: Redacted) -> (bool, V
             }
             let params = frame.get("params").filter(|params| !params.is_null());
             let nothing = Value::Object(Map::new());
-            lossless &= typed::params(method, params.unwrap_or(&nothing), &mut problems);
+            lossless &= typed::params(entry, params.unwrap_or(&nothing), &mut problems);
             relative_paths(method, params.unwrap_or(&nothing), redacted, &mut problems);
         }
         ParsedLine::Response { method, outcome, .. } => match outcome {
             ResponseOutcome::Result(_) => {
                 let result = frame.get("result").unwrap_or(&Value::Null);
-                let requested = method.as_deref().unwrap_or_default();
-                lossless &= typed::result(requested, entry.from().other(), result, &mut problems);
+                lossless &= typed::result(entry, result, &mut problems);
                 if frame.contains_key("error") {
                     lossless = false;
                     problems.warning("$.error", "stands beside a result and is ignored");
@@ -108,19 +107,23 @@ fn read(text: &str) -> Result<Map<String, Value>, Problem> {
 
 /// Returns the problem of a method that does not exist, that the other side has to send, or that is a request
 /// instead of a notification or the reverse.
-fn misplaced(method: &str, is_request: bool, from: Side) -> Option<Problem> {
+fn misplaced(entry: &TranscriptEntry<'_>, method: &str) -> Option<Problem> {
     let problem = |text: String| Some(Problem::error("$.method", text));
-    let Some(row) = row(method) else {
+    let is_request = matches!(entry.parsed, ParsedLine::Request { .. });
+    let Some(row) = row(entry) else {
         return match method {
             extension if extension.starts_with('_') => None,
             // JSON-RPC reserves this prefix, and such messages may be ignored.
             _ if method.starts_with("$/") => {
                 Some(Problem::warning("$.method", "is unknown; what begins with `$/` may be ignored"))
             }
+            _ if entry.is_v2() => {
+                problem("is no method of version 2; the names of extensions begin with `_`".into())
+            }
             _ => problem("is no method of the protocol; the names of extensions begin with `_`".into()),
         };
     };
-    match (row.side, from) {
+    match (row.side, entry.from()) {
         (Handler::Agent, Side::Agent) => problem("is for clients to send, not for agents".into()),
         (Handler::Client, Side::Client) => problem("is for agents to send, not for clients".into()),
         _ if is_request && row.result.is_none() => problem("is a notification and has no id".into()),
@@ -132,13 +135,28 @@ fn misplaced(method: &str, is_request: bool, from: Side) -> Option<Problem> {
 /// The members with paths in the params of a method. `[]` stands for the items of a list.
 fn path_members(method: &str) -> &'static [&'static str] {
     match method {
-        NewSessionRequest::METHOD | LoadSessionRequest::METHOD | ResumeSessionRequest::METHOD => {
-            &["cwd", "additionalDirectories[]"]
-        }
+        NewSessionRequest::METHOD
+        | LoadSessionRequest::METHOD
+        | ResumeSessionRequest::METHOD
+        | ForkSessionRequest::METHOD => &["cwd", "additionalDirectories[]"],
         ListSessionsRequest::METHOD | CreateTerminalRequest::METHOD => &["cwd"],
         ReadTextFileRequest::METHOD | WriteTextFileRequest::METHOD => &["path"],
-        SessionNotification::METHOD => &["update.locations[].path", "update.content[].path"],
-        RequestPermissionRequest::METHOD => &["toolCall.locations[].path", "toolCall.content[].path"],
+        SessionNotification::METHOD => &[
+            "update.locations[].path",
+            "update.content[].path",
+            "update.content[].changes[].path",
+            "update.content[].changes[].oldPath",
+            "update.content.changes[].path",
+            "update.content.changes[].oldPath",
+            "update.cwd",
+        ],
+        RequestPermissionRequest::METHOD => &[
+            "toolCall.locations[].path",
+            "toolCall.content[].path",
+            "subject.toolCall.locations[].path",
+            "subject.toolCall.content[].changes[].path",
+            "subject.cwd",
+        ],
         _ => &[],
     }
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use duologue_rpc::ResponseOutcome;
 use duologue_schema::{
     CancelRequestNotification, DeleteSessionRequest, InitializeRequest, LoadSessionRequest,
-    NewSessionRequest, Notification as _, Request as _, ResumeSessionRequest, SessionId,
+    NewSessionRequest, Notification as _, Request as _, ResumeSessionRequest, SessionId, SessionNotification,
 };
 use duologue_transcript::{ParsedLine, Side, TranscriptEntry};
 use serde::Deserialize;
@@ -101,6 +101,18 @@ fn makes(entry: &TranscriptEntry<'_>) -> Vec<SessionId> {
             ) =>
         {
             entry.session.iter().cloned().collect()
+        }
+        // A child session.
+        ParsedLine::Notification { method, params: Some(params), .. }
+            if method == SessionNotification::METHOD =>
+        {
+            #[derive(Default, Deserialize)]
+            #[serde(default)]
+            struct Params {
+                update: Made,
+            }
+            let params: Params = serde_json::from_str(params.get()).unwrap_or_default();
+            params.update.session_id.into_iter().collect()
         }
         ParsedLine::Response { outcome: ResponseOutcome::Result(result), .. } => {
             let made: Made = serde_json::from_str(result.get()).unwrap_or_default();

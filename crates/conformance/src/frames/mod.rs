@@ -1,16 +1,18 @@
 //! Validates each frame of a transcript: its envelope, its method, its side, its types and its ids.
 
 mod between_agents;
+mod capabilities;
 mod compare;
 mod duplicate_keys;
 mod frame;
 mod ids;
 mod path;
 mod problems;
+mod turns;
 mod typed;
 
 use duologue_rpc::ResponseOutcome;
-use duologue_schema::MethodRow;
+use duologue_schema::{MethodRow, MethodSide, UNSTABLE_METHODS, v2};
 use duologue_transcript::{ParsedLine, Side, Transcript, TranscriptEntry};
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -132,6 +134,8 @@ pub fn validate_file(transcript: &Transcript, lines: &[u64]) -> Vec<FrameReport>
         })
         .collect();
     ids::check(&entries, &mut reports);
+    turns::check(&entries, &mut reports);
+    capabilities::check(&entries, &mut reports);
     for report in &mut reports {
         report.ok = report.problems.iter().all(|problem| problem.level != ProblemLevel::Error);
     }
@@ -146,11 +150,11 @@ pub(crate) fn first_type_error(entry: &TranscriptEntry<'_>) -> Option<Problem> {
         None => Some(Value::Object(Map::new())),
     };
     match &entry.parsed {
-        ParsedLine::Request { method, params, .. } | ParsedLine::Notification { method, params, .. } => {
-            typed::params(method, &value(*params)?, &mut problems)
+        ParsedLine::Request { params, .. } | ParsedLine::Notification { params, .. } => {
+            typed::params(entry, &value(*params)?, &mut problems)
         }
-        ParsedLine::Response { method: Some(method), outcome: ResponseOutcome::Result(result), .. } => {
-            typed::result(method, entry.from().other(), &value(Some(result))?, &mut problems)
+        ParsedLine::Response { outcome: ResponseOutcome::Result(result), .. } => {
+            typed::result(entry, &value(Some(result))?, &mut problems)
         }
         _ => return None,
     };
@@ -166,8 +170,21 @@ fn kind(entry: &TranscriptEntry<'_>) -> FrameKind {
     }
 }
 
-/// Returns the row of a method, of the protocol or of the messages between agents.
-fn row(method: &str) -> Option<&'static MethodRow> {
-    let of_protocol = duologue_schema::METHODS.into_iter().flatten().find(|row| row.method == method);
-    of_protocol.or_else(|| between_agents::row(method))
+/// Returns the row of the method of a request or notification, of the protocol or of the messages between agents.
+/// Of several, the one that fits the message.
+fn row(entry: &TranscriptEntry<'_>) -> Option<&'static MethodRow> {
+    let method = entry.method()?;
+    let is_request = matches!(entry.parsed, ParsedLine::Request { .. });
+    let handler = match entry.from() {
+        Side::Client => MethodSide::Agent,
+        _ => MethodSide::Client,
+    };
+    let fits = |row: &&MethodRow| row.side == handler && row.result.is_some() == is_request;
+    let stable = if entry.is_v2() { v2::METHODS } else { duologue_schema::METHODS };
+    let [of_agents, of_clients, _] = UNSTABLE_METHODS;
+    let unstable = [of_agents, of_clients].into_iter().flatten().filter(|_| !entry.is_v2());
+    let mut rows = stable.into_iter().flatten().chain(unstable).filter(|row| row.method == method);
+    let first = rows.next();
+    let fitting = first.into_iter().chain(rows).find(fits);
+    fitting.or(first).or_else(|| between_agents::row(method))
 }

@@ -2,9 +2,11 @@
 
 use duologue_schema::{
     AgentNotification, AgentRequest, AgentResponse, CancelRequestNotification, ClientNotification,
-    ClientRequest, ClientResponse, Error, SessionUpdate,
+    ClientRequest, ClientResponse, Error, InitializeRequest, MethodSide, Request as _, SessionUpdate,
+    UNSTABLE_METHODS, UnstableAgentNotification, UnstableAgentRequest, UnstableAgentResponse,
+    UnstableClientNotification, UnstableClientRequest, UnstableClientResponse, v2,
 };
-use duologue_transcript::Side;
+use duologue_transcript::{Side, TranscriptEntry};
 use serde::{Deserialize as _, Serialize, Serializer};
 use serde_json::Value;
 use serde_json::de::StrRead;
@@ -14,50 +16,114 @@ use super::path::member;
 use super::problems::Problems;
 use super::{between_agents, compare, row};
 
-/// Validates the params of a method. Returns true if encoding restores them.
-pub(super) fn params(method: &str, params: &Value, problems: &mut Problems) -> bool {
+/// Validates the params of a request or notification. Returns true if encoding restores them.
+pub(super) fn params(entry: &TranscriptEntry<'_>, params: &Value, problems: &mut Problems) -> bool {
     let path = "$.params";
+    let Some(method) = entry.method() else { return true };
     if between_agents::row(method).is_some() {
         return between_agents::params(method, params, problems);
     }
-    let Some(row) = row(method) else { return true };
-    match (row.side, row.result.is_some()) {
-        (duologue_schema::MethodSide::Agent, true) => {
-            round_trip(params, path, problems, |json| ClientRequest::read(method, json))
-        }
-        (duologue_schema::MethodSide::Agent, false) => {
-            round_trip(params, path, problems, |json| ClientNotification::read(method, json))
-        }
-        (duologue_schema::MethodSide::Client, true) => {
-            round_trip(params, path, problems, |json| AgentRequest::read(method, json))
-        }
-        (duologue_schema::MethodSide::Client, false) => {
-            unknown_update(params, problems);
-            round_trip(params, path, problems, |json| AgentNotification::read(method, json))
-        }
-        (duologue_schema::MethodSide::Protocol, _) => {
-            round_trip(params, path, problems, |json| Some(CancelRequestNotification::deserialize(json)))
-        }
+    let Some(row) = row(entry) else { return true };
+    let is_request = row.result.is_some();
+    if method == InitializeRequest::METHOD {
+        return initialize(params, problems);
+    }
+    if row.side == MethodSide::Protocol {
+        return round_trip(params, path, problems, |json| Some(CancelRequestNotification::deserialize(json)));
+    }
+    if (row.side, is_request) == (MethodSide::Client, false) {
+        unknown_update(params, entry.is_v2(), problems);
+    }
+    let is_unstable = UNSTABLE_METHODS.into_iter().flatten().any(|row| row.method == method);
+    /// Reads the params by the table of this version.
+    macro_rules! read {
+        ($stable:ident, $unstable:ident) => {
+            match (entry.is_v2(), is_unstable) {
+                (true, _) => round_trip(params, path, problems, |json| v2::$stable::read(method, json)),
+                (false, true) => round_trip(params, path, problems, |json| $unstable::read(method, json)),
+                (false, false) => round_trip(params, path, problems, |json| $stable::read(method, json)),
+            }
+        };
+    }
+    match (row.side, is_request) {
+        (MethodSide::Agent, true) => read!(ClientRequest, UnstableClientRequest),
+        (MethodSide::Agent, false) => read!(ClientNotification, UnstableClientNotification),
+        (_, true) => read!(AgentRequest, UnstableAgentRequest),
+        (_, false) => read!(AgentNotification, UnstableAgentNotification),
     }
 }
 
-/// Validates the result of a request that `asker` sent. Returns true if encoding restores it.
-pub(super) fn result(method: &str, requester: Side, result: &Value, problems: &mut Problems) -> bool {
+/// Validates the params of `initialize`. A client that offers version 2 may send the members of both versions.
+fn initialize(params: &Value, problems: &mut Problems) -> bool {
+    const OF_V1: [&str; 2] = ["clientCapabilities", "clientInfo"];
+    const OF_V2: [&str; 2] = ["capabilities", "info"];
+    let has = |names: [&str; 2]| names.iter().any(|name| params.get(name).is_some());
+    let offers = params.get("protocolVersion").and_then(Value::as_u64).unwrap_or_default();
+    let without = |names: [&str; 2]| {
+        let mut params = params.clone();
+        names.iter().for_each(|name| _ = params.as_object_mut().and_then(|params| params.remove(*name)));
+        params
+    };
+    let is_v2 = offers >= 2 && has(OF_V2);
+    let mut lossless = true;
+    if is_v2 {
+        let params = without(OF_V1);
+        lossless &=
+            round_trip(&params, "$.params", problems, |json| Some(v2::InitializeRequest::deserialize(json)));
+    }
+    if !is_v2 || has(OF_V1) {
+        let params = if is_v2 { without(OF_V2) } else { params.clone() };
+        lossless &=
+            round_trip(&params, "$.params", problems, |json| Some(InitializeRequest::deserialize(json)));
+    }
+    lossless
+}
+
+/// Validates the result of a request. Returns true if encoding restores it.
+pub(super) fn result(entry: &TranscriptEntry<'_>, result: &Value, problems: &mut Problems) -> bool {
+    let method = entry.method().unwrap_or_default();
     if between_agents::row(method).is_some() {
         return between_agents::result(method, result, problems);
     }
-    match requester {
-        Side::Client => round_trip(result, "$.result", problems, |json| AgentResponse::read(method, json)),
-        Side::Agent => round_trip(result, "$.result", problems, |json| ClientResponse::read(method, json)),
+    let path = "$.result";
+    let is_unstable = UNSTABLE_METHODS.into_iter().flatten().any(|row| row.method == method);
+    match (entry.from(), entry.is_v2(), is_unstable) {
+        (Side::Agent, true, _) => {
+            round_trip(result, path, problems, |json| v2::AgentResponse::read(method, json))
+        }
+        (Side::Agent, _, true) => {
+            round_trip(result, path, problems, |json| UnstableAgentResponse::read(method, json))
+        }
+        (Side::Agent, ..) => round_trip(result, path, problems, |json| AgentResponse::read(method, json)),
+        (_, true, _) => round_trip(result, path, problems, |json| v2::ClientResponse::read(method, json)),
+        (_, _, true) => round_trip(result, path, problems, |json| UnstableClientResponse::read(method, json)),
+        _ => round_trip(result, path, problems, |json| ClientResponse::read(method, json)),
     }
 }
 
-/// Warns of an update of an unknown kind, which is kept unchanged.
-fn unknown_update(params: &Value, problems: &mut Problems) {
-    let update = params.get("update").and_then(|update| serde_json::from_value(update.clone()).ok());
-    if let Some(SessionUpdate::Unknown(unknown)) = update {
-        let problem = format!("is {:?}, which is unknown and kept as it is", unknown.tag());
-        problems.warning("$.params.update.sessionUpdate", problem);
+/// Warns of an update of an unknown kind, which is kept unchanged, and of an unstable one.
+fn unknown_update(params: &Value, is_v2: bool, problems: &mut Problems) {
+    let Some(update) = params.get("update") else { return };
+    let path = "$.params.update.sessionUpdate";
+    let unknown = |tag: &str| format!("is {tag:?}, which is unknown and kept as it is");
+    if is_v2 {
+        if let Ok(v2::SessionUpdate::Unknown(update)) = serde_json::from_value(update.clone()) {
+            problems.warning(path, unknown(update.tag()));
+        }
+        return;
+    }
+    let update: Option<SessionUpdate> = serde_json::from_value(update.clone()).ok();
+    let Some(update) = update else { return };
+    let Some(tag) = update.tag_outside_v1() else { return };
+    match update {
+        SessionUpdate::PlanUpdate(_)
+        | SessionUpdate::PlanRemoved(_)
+        | SessionUpdate::SubagentUpdate(_)
+        | SessionUpdate::SessionMessage(_)
+        | SessionUpdate::SessionMessageChunk(_) => {
+            problems.warning(path, format!("is {tag:?}, which is unstable and may change"));
+        }
+        _ => problems.warning(path, unknown(tag)),
     }
 }
 
@@ -113,7 +179,7 @@ pub(super) fn below(path: &str, error: &Path) -> String {
 /// A value whose objects begin with the tags of their unions.
 struct TagsFirst<'a>(&'a Value);
 
-const TAGS: [&str; 5] = ["sessionUpdate", "type", "outcome", "mode", "action"];
+const TAGS: [&str; 7] = ["sessionUpdate", "type", "outcome", "mode", "action", "state", "operation"];
 
 impl Serialize for TagsFirst<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

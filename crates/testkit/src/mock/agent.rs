@@ -24,6 +24,8 @@ use super::scenario::Scenario;
 use super::scenario_turn::ScenarioTurn;
 use super::session_store::SessionStore;
 use super::settings::{MockSettings, modes};
+#[cfg(feature = "protocol-v2")]
+use super::version_2;
 use super::{client_requests, display, edge_cases, messages};
 
 /// The params of the extension method, which are also its result.
@@ -37,6 +39,8 @@ impl Request for Echo {
 }
 
 /// An agent without a model: deterministic, and able to show every feature of the protocol.
+///
+/// With the feature `protocol-v2` it serves the draft of version 2 to clients that ask for it.
 ///
 /// Prompt it with the name of a [`Scenario`]. In the scenario `crash` it closes its connection in the middle of a
 /// message.
@@ -123,7 +127,10 @@ impl MockAgent {
             .envelope_handler(EnvelopeResponder { pace: self.pace, crash: self.crash })
             .work(envelopes::work)
             .dialogue(dialogues);
-        Ok(Server::new(self).exchange(exchange).extensions(extensions))
+        let server = Server::new(self).exchange(exchange).extensions(extensions);
+        #[cfg(feature = "protocol-v2")]
+        let server = server.protocol_v2();
+        Ok(server)
     }
 
     fn check_login(&self) -> Result<()> {
@@ -132,7 +139,8 @@ impl MockAgent {
 
     /// Sends the commands of a new session, and returns its modes and options.
     async fn set_up(&self, session: &Session) -> Result<SessionSetup> {
-        session.set_commands(Scenario::commands()).await?;
+        let commands = Scenario::commands(session.client().protocol_version());
+        session.set_commands(commands).await?;
         let options = MockSettings::of(session).change(|settings| settings.options());
         Ok(SessionSetup::new().modes(modes()).config_options(options).mirror_modes())
     }
@@ -181,6 +189,14 @@ impl MockAgent {
             Scenario::Error => edge_cases::error(turn).await?,
             Scenario::Stderr => edge_cases::stderr(turn).await?,
             Scenario::Crash => edge_cases::crash(turn).await?,
+            #[cfg(feature = "protocol-v2")]
+            Scenario::Upserts => version_2::upserts(turn).await?,
+            #[cfg(feature = "protocol-v2")]
+            Scenario::Cancellable => version_2::cancellable(turn).await?,
+            #[cfg(feature = "protocol-v2")]
+            Scenario::Background => version_2::background(turn).await?,
+            #[cfg(feature = "protocol-v2")]
+            Scenario::Unprompted => version_2::unprompted(turn).await?,
             Scenario::Refusal => {
                 turn.send("I would rather not.").await?;
                 return Ok(StopReason::Refusal);
@@ -293,6 +309,17 @@ impl Agent for MockAgent {
             settings.set(request.config_id.as_str(), &request.value)?;
             Ok(settings.options())
         })
+    }
+
+    /// Stops a program of the scenario `background`.
+    #[cfg(feature = "protocol-v2")]
+    async fn cancel_terminal(
+        &self,
+        _: &Context,
+        session: &Session,
+        terminal: duologue_agent::schema::TerminalId,
+    ) -> Result<()> {
+        session.state::<version_2::Programs>().stop(&terminal)
     }
 
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {

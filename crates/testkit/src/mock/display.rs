@@ -148,7 +148,7 @@ pub(super) async fn options(turn: &ScenarioTurn<'_>) -> Result<()> {
 }
 
 pub(super) async fn commands(turn: &ScenarioTurn<'_>) -> Result<()> {
-    let mut all = Scenario::commands();
+    let mut all = Scenario::commands(turn.client().protocol_version());
     let input = UnstructuredCommandInput::new("what to test");
     all.insert(0, AvailableCommand::new("test", "Runs the tests, or would").input(input));
     turn.set_commands(all).await?;

@@ -11,6 +11,8 @@ mod scenario;
 mod scenario_turn;
 mod session_store;
 mod settings;
+#[cfg(feature = "protocol-v2")]
+mod version_2;
 
 pub use agent::MockAgent;
 pub use scenario::{Scenario, UnknownScenario};

@@ -2,27 +2,27 @@
 
 use std::str::FromStr;
 
-use duologue_agent::schema::AvailableCommand;
+use duologue_agent::schema::{AvailableCommand, ProtocolVersion};
 
 /// Declares the enum, the list of its variants, and their names and descriptions.
 macro_rules! scenarios {
-    ($($variant:ident $name:literal $about:literal,)+) => {
+    ($($(#[$feature:meta])? $variant:ident $name:literal $about:literal,)+) => {
         /// A scenario: the behaviour of the mock agent in a turn.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[non_exhaustive]
         pub enum Scenario {
-            $(#[doc = $about] $variant,)+
+            $(#[doc = $about] $(#[$feature])? $variant,)+
         }
 
         impl Scenario {
             /// All scenarios.
-            pub const ALL: &[Scenario] = &[$(Scenario::$variant),+];
+            pub const ALL: &[Scenario] = &[$($(#[$feature])? Scenario::$variant),+];
 
             /// Returns the name, as it is typed in a prompt.
             #[must_use]
             pub fn name(self) -> &'static str {
                 match self {
-                    $(Scenario::$variant => $name,)+
+                    $($(#[$feature])? Scenario::$variant => $name,)+
                 }
             }
 
@@ -30,7 +30,7 @@ macro_rules! scenarios {
             #[must_use]
             pub fn about(self) -> &'static str {
                 match self {
-                    $(Scenario::$variant => $about,)+
+                    $($(#[$feature])? Scenario::$variant => $about,)+
                 }
             }
         }
@@ -72,15 +72,33 @@ scenarios! {
     Error "error" "Responds to the prompt with an error",
     Stderr "stderr" "Writes to stderr and continues",
     Crash "crash" "Ends in the middle of a message: as a program with exit code 7 and a line on stderr",
+    #[cfg(feature = "protocol-v2")]
+    Upserts "upserts" "Messages and a tool call that are sent whole, continued and replaced (protocol version 2)",
+    #[cfg(feature = "protocol-v2")]
+    Cancellable "cancellable" "A tool call that can be cancelled without its turn (protocol version 2)",
+    #[cfg(feature = "protocol-v2")]
+    Background "background" "A tool call and a terminal that go on after the turn (protocol version 2)",
+    #[cfg(feature = "protocol-v2")]
+    Unprompted "unprompted" "Begins work of its own after the turn (protocol version 2)",
 }
 
 impl Scenario {
-    /// Returns a slash command for each scenario.
-    pub(super) fn commands() -> Vec<AvailableCommand> {
-        Scenario::ALL
-            .iter()
-            .map(|scenario| AvailableCommand::new(scenario.name(), scenario.about()))
-            .collect()
+    /// Returns a slash command for each scenario of a version.
+    pub(super) fn commands(version: ProtocolVersion) -> Vec<AvailableCommand> {
+        let command = |scenario: &Scenario| AvailableCommand::new(scenario.name(), scenario.about());
+        let all = Scenario::ALL.iter().filter(|scenario| scenario.version() <= version);
+        all.map(command).collect()
+    }
+
+    /// Returns the first version that has what the scenario shows.
+    fn version(self) -> ProtocolVersion {
+        match self {
+            #[cfg(feature = "protocol-v2")]
+            Scenario::Upserts | Scenario::Cancellable | Scenario::Background | Scenario::Unprompted => {
+                ProtocolVersion::V2
+            }
+            _ => ProtocolVersion::V1,
+        }
     }
 
     /// Returns the scenario that the first word of a prompt names, with or without a slash. Some clients wrap prompts in

@@ -29,6 +29,8 @@ impl Deref for ScenarioTurn<'_> {
 struct Ids {
     messages: AtomicU32,
     tool_calls: AtomicU32,
+    #[cfg(feature = "protocol-v2")]
+    terminals: AtomicU32,
 }
 
 impl ScenarioTurn<'_> {
@@ -44,6 +46,11 @@ impl ScenarioTurn<'_> {
 
     pub(super) fn message_id(&self) -> String {
         format!("message-{}", self.turn.state::<Ids>().messages.fetch_add(1, Relaxed) + 1)
+    }
+
+    #[cfg(feature = "protocol-v2")]
+    pub(super) fn terminal_id(&self) -> String {
+        format!("terminal-{}", self.turn.state::<Ids>().terminals.fetch_add(1, Relaxed) + 1)
     }
 
     /// Creates a tool call.
