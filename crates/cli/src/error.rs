@@ -21,6 +21,10 @@ pub(crate) enum Error {
     /// An error of our own agent.
     #[error("{0}")]
     Serve(#[from] duologue_agent::Error),
+    /// An error of a server for sessions.
+    #[cfg(feature = "serve")]
+    #[error("{0}")]
+    Hub(#[from] duologue_hub::Error),
     /// An error of a transcript.
     #[error("{0}")]
     Transcript(#[from] duologue_transcript::Error),
@@ -62,6 +66,10 @@ impl Error {
             Error::Login(_) => Exit::Found,
             Error::NotAdvertised(_) | Error::Dialogue(dialogue::Error::NotSupported) => Exit::NotAdvertised,
             Error::Dialogue(error) => of_dialogue(error),
+            #[cfg(feature = "serve")]
+            Error::Hub(duologue_hub::Error::Log(_)) => Exit::File,
+            #[cfg(feature = "serve")]
+            Error::Hub(_) => Exit::Agent,
             Error::Serve(_) | Error::Start(_) => Exit::Agent,
             Error::Transcript(TranscriptError::Flood { .. }) => Exit::Agent,
             Error::Transcript(_) | Error::Io(_) => Exit::File,

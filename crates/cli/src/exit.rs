@@ -40,7 +40,7 @@ it answered with an error, requires a login, or did not end its turn; \
 4 a file cannot be read or written; 5 the agent did not advertise what the command needs; \
 6 `run` refused the agent a permission, a file or a program, and nothing worse happened; \
 129, 130, 143 ended by a hang-up, Ctrl-C, SIGTERM; 141 the reader of the output closed it. \
-`record` ends as the agent does, with its code or 128 and the number of its signal; \
+`record` and `proxy` end as the agent does, with its code or 128 and the number of its signal; \
 4 if the agent ended well and the recording is incomplete. \
 `replay` as an agent ends as the recorded agent did if that ended by itself; 1 if there was a difference.";
 

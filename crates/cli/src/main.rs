@@ -6,11 +6,13 @@ mod error;
 mod exit;
 mod files;
 mod recording;
+mod relay;
 mod run;
 mod runtime;
 mod show;
 mod signals;
 mod source;
+mod state_folder;
 mod ui;
 
 use std::process::ExitCode;

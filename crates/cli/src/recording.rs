@@ -1,12 +1,16 @@
 //! The file of a recording.
 
-use std::io::ErrorKind;
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use std::process::ExitStatus;
+use std::time::Duration;
 
 use duologue_transcript::{Error as TranscriptError, Recorder, RecorderBuilder};
+use tokio::task::JoinHandle;
 
 use crate::error::Result;
 use crate::files;
+use crate::ui::{self, DIM};
 
 /// The part of a conversation that is not recorded.
 #[derive(clap::Args)]
@@ -72,6 +76,66 @@ pub(crate) fn create_numbered(
         }
     }
     Err(files::exists(path))
+}
+
+/// Creates the file of a relay: the given one with `force`, else one with a number if it exists. Says so. Returns its
+/// path too.
+pub(crate) fn create_or_number(
+    recorder: impl Fn() -> RecorderBuilder,
+    path: &Path,
+    force: bool,
+) -> Result<(Recorder, PathBuf)> {
+    if force {
+        return Ok((create(recorder(), path, true)?, path.to_owned()));
+    }
+    let (recorder, created) = create_numbered(recorder, path)?;
+    if created != path {
+        let name = created.display().to_string();
+        writeln!(ui::stderr(), "{DIM}recording to {}{DIM:#}", ui::printable(&name))?;
+    }
+    Ok((recorder, created))
+}
+
+/// The time that the end waits for the disk.
+const DISK_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The recording of a conversation that runs. An error of the file is printed once, and the conversation goes on.
+pub(crate) struct RunningRecording {
+    recorder: Recorder,
+    complaint: JoinHandle<()>,
+}
+
+impl RunningRecording {
+    /// Creates the value, and waits for an error in a task.
+    pub(crate) fn new(recorder: Recorder) -> Self {
+        let complaint = tokio::spawn(report_stop(recorder.clone()));
+        RunningRecording { recorder, complaint }
+    }
+
+    /// Records the end of the agent and ends the recording. Returns true if it is complete.
+    pub(crate) async fn finish(self, status: Option<ExitStatus>) -> bool {
+        if let Some(status) = status {
+            self.recorder.exit(status);
+        }
+        match tokio::time::timeout(DISK_TIMEOUT, self.recorder.finish()).await {
+            Ok(written) => {
+                // The recorder has an error exactly if this is one.
+                let _ = self.complaint.await;
+                written.is_ok()
+            }
+            Err(_) => {
+                ui::print_error(&"the file takes nothing more; the recording is incomplete");
+                false
+            }
+        }
+    }
+}
+
+/// Prints once that the recording has stopped.
+async fn report_stop(recorder: Recorder) {
+    if let Some(error) = recorder.stopped().await {
+        ui::print_error(&format_args!("recording stopped: {error}; the conversation goes on"));
+    }
 }
 
 /// Removes the file of a conversation that did not start, so that the next attempt can create it.

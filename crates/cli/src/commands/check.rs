@@ -52,6 +52,9 @@ pub(crate) struct CheckArgs {
     /// Log in by this method if the agent requires it
     #[arg(long, alias = "auth", value_name = "METHOD")]
     login: Option<String>,
+    /// Check the agent against this version of the protocol. Version 2 is a draft
+    #[arg(long, value_name = "VERSION", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=2))]
+    protocol: u16,
     #[command(flatten)]
     agent: AgentArgs,
 }
@@ -68,9 +71,12 @@ pub(crate) fn run(args: CheckArgs) -> Result<Exit> {
     let agent = args.agent;
     let command = agent.given();
     let mut suite = Suite::new(move || agent.given().unwrap_or_else(|| AgentCommand::new("")))
-        .only(&args.only)?
         .timeout(args.timeout)
         .prompt(args.prompt);
+    if args.protocol == 2 {
+        suite = suite.protocol_v2();
+    }
+    suite = suite.only(&args.only)?;
     let mut text = TextReport::coloured(ui::stdout());
     if args.list {
         for check in suite.checks() {

@@ -39,7 +39,7 @@ pub(crate) struct DelegateArgs {
     /// Attach a file
     #[arg(long, value_name = "FILE")]
     file: Vec<PathBuf>,
-    /// The id of the task, if not a random one; a task that is sent again with its id runs once
+    /// The id of the task, if not a random one. It holds for the connection of this command
     #[arg(long)]
     id: Option<String>,
     /// The deadline of the task, such as 10m; without it there is no limit

@@ -18,6 +18,7 @@ use crate::ui::{self, DIM};
 mod cancel;
 mod check;
 mod completions;
+mod connect;
 mod delegate;
 mod dialogue;
 mod diff;
@@ -26,11 +27,14 @@ mod mock;
 mod notify;
 mod peer;
 mod ping;
+mod proxy;
 mod query;
 mod record;
 mod replay;
 pub(crate) mod run;
 mod schema;
+#[cfg(feature = "serve")]
+mod serve;
 mod show;
 mod status;
 mod subscribe;
@@ -50,6 +54,10 @@ enum Command {
     #[command(after_help = run::EXAMPLES)]
     Run(run::RunArgs),
     Record(record::RecordArgs),
+    Proxy(proxy::ProxyArgs),
+    #[cfg(feature = "serve")]
+    Serve(serve::ServeArgs),
+    Connect(connect::ConnectArgs),
     #[command(after_help = "\
 Examples:
   duologue show hello.jsonl
@@ -66,7 +74,8 @@ Examples:
     #[command(after_help = "\
 Examples:
   duologue check -- my-agent
-  duologue check --prompt \"Read README.md\" --json -- my-agent")]
+  duologue check --prompt \"Read README.md\" --json -- my-agent
+  duologue check --protocol 2 --slow-prompt \"Write a long story\" -- my-agent")]
     Check(check::CheckArgs),
     #[command(after_help = "\
 Examples:
@@ -173,7 +182,7 @@ pub(crate) struct AgentSessionArgs {
     /// Log in first, by one of the agent's methods. A login in the terminal runs a program, after a question
     #[arg(long, alias = "auth", value_name = "METHOD")]
     pub(crate) login: Option<String>,
-    /// Wait so many seconds for the agent to start, and again for the session
+    /// Wait so many seconds for the agent to start, and again for each of its answers before the first turn
     #[arg(long, alias = "patience", value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
     timeout: u32,
     /// Record the conversation into a new file
@@ -203,7 +212,7 @@ impl AgentSessionArgs {
         self.agent.words().into_iter().next().unwrap_or_else(|| "the mock".into())
     }
 
-    /// Returns the time that the agent may take for each step of its start.
+    /// Returns the time that the agent may take for each answer before the first turn.
     pub(crate) fn patience(&self) -> Duration {
         Duration::from_secs(self.timeout.into())
     }
@@ -244,6 +253,10 @@ pub(crate) fn run() -> Result<Exit> {
     match cli.command {
         Command::Run(args) => run::run(args),
         Command::Record(args) => record::run(args),
+        Command::Proxy(args) => proxy::run(args),
+        #[cfg(feature = "serve")]
+        Command::Serve(args) => serve::run(args),
+        Command::Connect(args) => connect::run(args),
         Command::Show(args) => show::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Diff(args) => diff::run(args),

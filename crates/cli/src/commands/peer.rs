@@ -15,6 +15,9 @@ use crate::run::envelope_command::json_or_text;
 ///
 /// The agent has to advertise the scheme of the message: envelopes, dialogues or work orders. It gets no
 /// files, no programs and no permission.
+///
+/// Each command is a connection of its own. Most agents remember the ids of messages, tasks and orders for one
+/// connection, so they perform a task again that another command sends with the same --id.
 #[derive(clap::Args)]
 pub(crate) struct PeerArgs {
     #[command(subcommand)]

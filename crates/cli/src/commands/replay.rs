@@ -181,14 +181,16 @@ async fn drive(
 async fn show_stderr(stderr: impl AsyncRead + Unpin, recorder: Option<Recorder>) {
     let mut lines = BufReader::new(stderr);
     let mut line = Vec::new();
+    // Records whole lines: a secret is not found in parts.
+    let mut recorded = recorder.map(|recorder| (recorder.stderr_writer(), recorder));
     // An endless line is shown in parts.
     while (&mut lines).take(STDERR_CHUNK).read_until(b'\n', &mut line).await.is_ok_and(|count| count > 0) {
         let text = String::from_utf8_lossy(&line);
         let text = text.trim_end_matches(['\r', '\n']);
         let _ = writeln!(ui::stderr(), "{DIM}{}{DIM:#}", printable(text.trim_end()));
-        if let Some(recorder) = &recorder {
+        if let Some((writer, recorder)) = &mut recorded {
             recorder.room().await;
-            recorder.stderr(text.as_bytes());
+            let _ = writer.write_all(&line);
         }
         line.clear();
     }

@@ -42,6 +42,10 @@ const KINDS: [&str; 10] =
 /// for a write and a terminal, `allowed`, `rejected`, `cancelled` or `refused` for an answer. With --settings
 /// the line is `settings`, with the `modes` and `configOptions` of the session as the protocol has them.
 ///
+/// --timeout limits the wait for each answer before the first turn: the start, the session, the next update of one that
+/// is loaded, the next entry of --list, a mode and an option. A login has no limit, since you take part in it, and
+/// neither has a turn.
+///
 /// Exits with 0 if the agent ended its turn, 1 if it stopped for another reason (a limit, a refusal) or
 /// answered with an error, 3 if it died, 5 if it did not advertise a capability that an option needs, and 6 if you, a
 /// rule or the lack of a terminal refused a request and nothing worse happened. With several prompts in a pipe
@@ -80,6 +84,12 @@ pub(crate) struct RunArgs {
     /// Switch to a mode first
     #[arg(long)]
     pub(crate) mode: Option<String>,
+    /// Offer this version of the protocol; the agent may choose an older one. Version 2 is a draft
+    #[arg(long, value_name = "VERSION", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=2))]
+    pub(crate) protocol: u16,
+    /// Show the states of the session, which version 2 has
+    #[arg(long)]
+    pub(crate) verbose: bool,
     /// Set an option of the session first
     #[arg(long, value_name = "NAME=VALUE", value_parser = option)]
     pub(crate) option: Vec<(String, String)>,
@@ -101,7 +111,8 @@ Examples:
   duologue run -- my-agent --acp           talk to an agent
   duologue run --json --allow read \"Summarise README.md\" -- my-agent
   duologue run --settings -- my-agent      list its modes and options
-  duologue run --mode plan --option model=large hello -- my-agent";
+  duologue run --mode plan --option model=large hello -- my-agent
+  duologue run --protocol 2 hello          the draft of the next version";
 
 pub(crate) fn run(args: RunArgs) -> Result<Exit> {
     if let Some(program) = args.prompt.as_deref().filter(|_| !args.session.agent.is_given()) {

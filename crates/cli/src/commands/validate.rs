@@ -20,6 +20,8 @@ use crate::ui::{self, BAD, DIM};
 ///
 /// Errors, which make a frame not ok: no message, not UTF-8, an unknown method, the wrong side, params or a result
 /// of the wrong type, a relative path, a response to no request, an id in use, an unknown session.
+/// On a connection with version 2 also: a capability that the other side has not, and messages of a turn in a wrong
+/// order.
 /// Warnings: parts that are ignored, forgiven or read as something else, and a request without a response.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]

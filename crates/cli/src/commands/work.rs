@@ -26,7 +26,7 @@ pub(crate) struct WorkArgs {
     /// Write the artifacts into the project in this folder
     #[arg(long, value_name = "DIR")]
     apply: Option<PathBuf>,
-    /// The id of the order; one that is sent again with it runs once
+    /// The id of the order, if it has one. It holds for the connection of this command
     #[arg(long)]
     id: Option<String>,
     #[command(flatten)]

@@ -350,7 +350,7 @@ impl AgentSession {
         self.uninterrupted(work).await
     }
 
-    /// Waits for a response that opens a session, as long as the command line allows.
+    /// Waits for an answer that comes before the first turn, as long as the command line allows.
     pub(super) async fn with_timeout<T>(
         &mut self,
         args: &AgentSessionArgs,

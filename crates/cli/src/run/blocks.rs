@@ -303,10 +303,10 @@ fn changes<'a>(before: &Conversation, update: &'a SessionUpdate) -> Option<Cow<'
         }
         // The screen shows the plan in place, and the usage at the end of the turn.
         SessionUpdate::Plan(_) | SessionUpdate::UsageUpdate(_) => None,
-        // The conversation knows the messages of the next version of the protocol.
-        SessionUpdate::Unknown(unknown)
-            if unknown.tag().ends_with("_message") || unknown.tag() == "agent_thought" =>
-        {
+        // The tool calls that name a terminal show it.
+        SessionUpdate::TerminalUpdate(_) | SessionUpdate::TerminalOutputChunk(_) => None,
+        // The conversation shows whole messages.
+        SessionUpdate::UserMessage(_) | SessionUpdate::AgentMessage(_) | SessionUpdate::AgentThought(_) => {
             None
         }
         update => Some(Cow::Borrowed(update)),

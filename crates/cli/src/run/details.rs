@@ -79,6 +79,15 @@ impl Details {
                         details.push(Vec::new(), *style, line);
                     }
                 }
+                ToolCallContent::Changes(diff) => {
+                    for change in &diff.changes {
+                        let operation = describe::file_operation(&change.operation);
+                        details.push(vec![Span::new(DIM, "change: ")], BOLD, &operation);
+                    }
+                    if let Some(patch) = &diff.patch {
+                        details.text("", blocks::NORMAL, &patch.text);
+                    }
+                }
                 ToolCallContent::Content(content) => {
                     details.text("", DIM, &describe::content(&content.content));
                 }
@@ -333,7 +342,7 @@ fn new_line(out: &mut String, depth: usize) {
 
 #[cfg(test)]
 mod tests {
-    use duologue_schema::{Diff, Json, ToolCall, ToolCallLocation, ToolKind};
+    use duologue_schema::{Diff, Json, ToolCall, ToolCallContent, ToolCallLocation, ToolKind};
 
     use super::super::rows::flat;
     use super::{CONTINUED, Details, LINE_CHARS, MAX_LINES, pretty, shell_words};
@@ -436,6 +445,31 @@ mod tests {
         change: /x
         @@ -1,2 +1,2 @@
          a
+        -b
+        +c
+        "#);
+    }
+
+    /// The operations are shown beside the patch, which may name other files.
+    #[test]
+    fn the_changes_of_version_2_are_described() {
+        let diff: duologue_schema::v2::Diff = serde_json::from_value(serde_json::json!({
+            "changes": [
+                { "operation": "delete", "path": "/x" },
+                { "operation": "move", "oldPath": "/y", "path": "/z" },
+            ],
+            "patch": { "format": "git_patch", "text": "--- a/y\n+++ b/z\n@@ -1 +1 @@\n-b\n+c\n" },
+        }))
+        .unwrap();
+        let mut call = call("{}");
+        call.content = vec![ToolCallContent::Changes(Box::new(diff))];
+        insta::assert_snapshot!(text(&call), @r#"
+        execute  Bash
+        change: delete /x
+        change: move /y to /z
+        --- a/y
+        +++ b/z
+        @@ -1 +1 @@
         -b
         +c
         "#);

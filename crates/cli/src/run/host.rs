@@ -59,6 +59,10 @@ impl Host for RunHost {
         self.local.session_started(context, session, folders);
     }
 
+    fn session_ended(&self, context: &HostContext, session: &SessionId) {
+        self.local.session_ended(context, session);
+    }
+
     async fn request_permission(
         &self,
         context: &HostContext,
@@ -136,7 +140,7 @@ impl Host for RunHost {
     ) -> HostResult<ReleaseTerminalResponse> {
         let (session, id) = (&request.session_id, &request.terminal_id);
         if self.shows_terminals
-            && let Some(tail) = terminals::look(&self.local, context, session, id).await
+            && let Some(tail) = terminals::look(&self.local, context, session, id)
         {
             self.ui.show_terminal(tail).await;
         }

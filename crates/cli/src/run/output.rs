@@ -92,6 +92,13 @@ impl SessionOutput {
         }
     }
 
+    /// Shows the states of the session.
+    pub(super) fn show_states(&mut self) {
+        if let SessionOutput::Live(live) = self {
+            live.screen.shows_states = true;
+        }
+    }
+
     /// Begins a turn with the user's prompt. Text that the agent sent before is not part of its answer.
     pub(super) fn begin_turn(&mut self, prompt: &str) -> io::Result<()> {
         match self {

@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use duologue_schema::{
-    AvailableCommandsUpdate, Conversation, SessionUpdate, ToolCall, ToolCallContent, ToolCallId,
+    AvailableCommandsUpdate, Conversation, SessionUpdate, TerminalId, ToolCall, ToolCallContent, ToolCallId,
     ToolCallStatus, ToolCallUpdate,
 };
 
@@ -42,10 +42,14 @@ pub(super) struct Screen {
     /// The number of bytes from which on the conversation is forgotten.
     kept_bytes: usize,
     terminals: Terminals,
+    /// The terminals of the agent whose output has changed since it was drawn.
+    stale_terminals: HashSet<TerminalId>,
     blocks: Vec<Block>,
     changed: HashSet<usize>,
     /// True if new slash commands are shown.
     pub(super) shows_commands: bool,
+    /// True if the states of the session are shown.
+    pub(super) shows_states: bool,
     /// True if the turn has reported its usage.
     used: bool,
     next: usize,
@@ -55,6 +59,8 @@ pub(super) struct Screen {
     cursor: Option<Cursor>,
     /// The question below everything else.
     question: QuestionText,
+    /// The number of its first rows that have scrolled out of the window. They are not drawn again for a key.
+    question_gone: usize,
     /// The line that the user edits behind the question.
     typed: Option<TypedText>,
     /// The tool call that the question describes.
@@ -137,14 +143,17 @@ impl Screen {
             bytes: 0,
             kept_bytes: KEPT,
             terminals: Terminals::default(),
+            stale_terminals: HashSet::new(),
             blocks: Vec::new(),
             changed: HashSet::new(),
             shows_commands: false,
+            shows_states: false,
             used: false,
             next: 0,
             drawn: Vec::new(),
             cursor: None,
             question: QuestionText::default(),
+            question_gone: 0,
             typed: None,
             described_call: None,
         }
@@ -152,7 +161,11 @@ impl Screen {
 
     /// Applies an update. A change that no block shows becomes a note.
     pub(super) fn update(&mut self, update: &SessionUpdate) {
-        let shown = self.shows_commands || !matches!(update, SessionUpdate::AvailableCommandsUpdate(_));
+        let shown = match update {
+            SessionUpdate::AvailableCommandsUpdate(_) => self.shows_commands,
+            SessionUpdate::StateUpdate(_) => self.shows_states,
+            _ => true,
+        };
         let notes = if shown { blocks::notes(&self.conversation, update) } else { Vec::new() };
         let entry = self.conversation.apply(update);
         if let Some(entry) = entry {
@@ -160,8 +173,11 @@ impl Screen {
             self.touch(BlockSource::Entry(entry));
         }
         self.used |= matches!(update, SessionUpdate::UsageUpdate(_));
-        if matches!(update, SessionUpdate::Plan(_)) {
-            self.touch(BlockSource::Plan);
+        match update {
+            SessionUpdate::Plan(_) => self.touch(BlockSource::Plan),
+            SessionUpdate::TerminalUpdate(update) => self.display_terminal(&update.terminal_id),
+            SessionUpdate::TerminalOutputChunk(chunk) => self.display_terminal(&chunk.terminal_id),
+            _ => {}
         }
         for note in notes {
             self.touch(BlockSource::AgentNote(note));
@@ -183,11 +199,27 @@ impl Screen {
         self.conversation.end_turn();
     }
 
+    /// Notes that the agent has sent output of its terminal. The next drawing reads it.
+    fn display_terminal(&mut self, id: &TerminalId) {
+        let has_ended = self.conversation.terminal(id.clone()).is_some_and(|it| it.exit_status.is_some());
+        self.stale_terminals.insert(id.clone());
+        self.touch_terminal(id, has_ended);
+    }
+
     /// Shows the output of a terminal in the tool calls that name it.
     pub(super) fn terminal(&mut self, tail: TerminalTail) {
         let (id, has_ended) = (tail.id().clone(), tail.has_ended());
         self.terminals.put(tail);
-        let names_it = |content: &ToolCallContent| matches!(content, ToolCallContent::Terminal(terminal) if terminal.terminal_id == id);
+        self.touch_terminal(&id, has_ended);
+    }
+
+    fn touch_terminal(&mut self, id: &TerminalId, has_ended: bool) {
+        let names_it = |content: &ToolCallContent| match content {
+            ToolCallContent::Terminal(terminal) | ToolCallContent::DisplayTerminal(terminal) => {
+                terminal.terminal_id == *id
+            }
+            _ => false,
+        };
         // While a program runs, its output is not repeated below rows that are out of reach.
         let changed = self.blocks.iter().filter(|block| {
             (has_ended || block.gone.is_empty())
@@ -227,6 +259,7 @@ impl Screen {
 
     fn forget_question(&mut self) {
         self.question.clear();
+        self.question_gone = 0;
         self.typed = None;
         let call = self.described_call.take();
         self.touch_call(call.as_ref());
@@ -266,6 +299,7 @@ impl Screen {
     pub(super) fn turn_page(&mut self, typed: &str, shown: bool) -> bool {
         let column = self.last_column();
         let turned = self.question.turn_page(typed, self.size);
+        self.question_gone = 0;
         if turned && shown {
             self.echoed(column, typed);
         }
@@ -318,6 +352,7 @@ impl Screen {
     /// Draws everything in reach again.
     pub(super) fn forget_drawn(&mut self) {
         self.drawn.clear();
+        self.question_gone = 0;
         self.cursor = None;
     }
 
@@ -342,7 +377,12 @@ impl Screen {
     pub(super) fn paint(&mut self) -> String {
         self.refresh();
         self.forget_if_long();
-        let (rows, cursor) = self.rows();
+        let (mut rows, mut cursor) = self.rows();
+        if self.question_gone > 0 && rows.iter().any(|row| row.place.is_some()) {
+            // The beginning of the question would stand above these.
+            self.question_gone = 0;
+            (rows, cursor) = self.rows();
+        }
         let same = self.drawn.iter().zip(&rows).take_while(|(drawn, row)| drawn.text == row.text).count();
         let is_same = same == rows.len() && same == self.drawn.len();
         if is_same && cursor == self.cursor {
@@ -362,7 +402,7 @@ impl Screen {
             }
         }
         (self.drawn, self.cursor) = (rows, cursor);
-        self.scroll();
+        self.question_gone += self.scroll();
         out
     }
 
@@ -404,7 +444,8 @@ impl Screen {
                 rows.push(DrawnRow { text, place: Some((block.id, row.end)) });
             }
         }
-        let question = self.question.rows(self.size, self.colours);
+        let mut question = self.question.rows(self.size, self.colours);
+        question.drain(..self.question_gone.min(question.len().saturating_sub(1)));
         rows.extend(question.into_iter().map(|text| DrawnRow { text, place: None }));
         let cursor = self.typed.as_ref().and_then(|typed| self.typed_rows(typed, width, &mut rows));
         (rows, cursor)
@@ -442,6 +483,11 @@ impl Screen {
 
     /// Updates the changed blocks. One that changed where nothing can be drawn moves to the bottom.
     fn refresh(&mut self) {
+        for id in std::mem::take(&mut self.stale_terminals) {
+            if let Some(terminal) = self.conversation.terminal(id) {
+                self.terminals.put(TerminalTail::of_agent(terminal));
+            }
+        }
         let changed = std::mem::take(&mut self.changed);
         let (mut blocks, mut moved, mut new) = (Vec::new(), Vec::new(), Vec::new());
         let last_gone = self.blocks.iter().rfind(|block| !block.gone.is_empty()).map(|block| block.id);
@@ -606,16 +652,19 @@ impl Screen {
         self.changed.insert(id);
     }
 
-    /// Removes the rows that have scrolled out of the window.
-    fn scroll(&mut self) {
+    /// Removes the rows that have scrolled out of the window. Returns the number of those that belong to no block.
+    fn scroll(&mut self) -> usize {
         let surplus = self.drawn.len().saturating_sub(self.size.height.max(1));
-        let scrolled = self.drawn.drain(..surplus).collect();
+        let scrolled: Vec<_> = self.drawn.drain(..surplus).collect();
+        let of_question = scrolled.iter().filter(|row| row.place.is_none()).count();
         self.out_of_reach(scrolled);
+        of_question
     }
 
     /// Gives up all drawn rows: none of them is drawn over again.
     fn let_go(&mut self) {
         let drawn = std::mem::take(&mut self.drawn);
+        self.question_gone = 0;
         self.out_of_reach(drawn);
     }
 
@@ -643,9 +692,66 @@ pub(super) fn described(conversation: &Conversation, update: ToolCallUpdate) -> 
 
 #[cfg(test)]
 mod tests {
-    use duologue_schema::{SessionUpdate, ToolCall, ToolCallStatus, ToolCallUpdate};
+    use duologue_schema::{
+        SessionUpdate, StateUpdate, StopReason, ToolCall, ToolCallStatus, ToolCallUpdate, v2,
+    };
 
-    use super::{Block, Screen, WindowSize};
+    use super::{Block, Screen, TypedText, WindowSize};
+    use crate::run::rows::Span;
+
+    fn typed(text: &str) -> Option<TypedText> {
+        Some(TypedText { text: text.into(), cursor: text.len(), ..TypedText::default() })
+    }
+
+    #[test]
+    fn a_key_does_not_draw_a_question_again_that_is_taller_than_the_window() {
+        let mut screen = Screen::new(WindowSize { width: 40, height: 5 }, false);
+        let head: String = (1..=20).map(|number| format!("row {number}\n")).collect();
+        screen.ask(vec![Span::plain(&head), Span::plain("> ")].into(), None);
+        screen.show_typed(Some(TypedText::default()));
+        let first = screen.paint();
+        assert!(first.contains("row 1\u{1b}") && first.contains("row 20\u{1b}"), "{first:?}");
+        for text in ["a", "ab", "a"] {
+            screen.show_typed(typed(text));
+            let next = screen.paint();
+            assert!(next.contains(&format!("> {text}")) && !next.contains("row"), "{next:?}");
+        }
+        // The whole question stands below a note that comes between.
+        screen.note(vec![Span::plain("a note")]);
+        let next = screen.paint();
+        let (_, below) = next.split_once("a note").expect("the note");
+        assert!(below.contains("row 1\u{1b}") && below.contains("> a"), "{next:?}");
+        assert!(screen.resize(WindowSize { width: 30, height: 1 }).ends_with("\r\n"));
+        assert!(screen.paint().contains("row 1\u{1b}"));
+        for (text, end) in [("x".repeat(50), "xxxxx\u{1b}[K"), ("short".to_owned(), "short\u{1b}[K")] {
+            screen.show_typed(typed(&text));
+            assert!(screen.paint().contains(end), "{end:?}");
+        }
+    }
+
+    #[test]
+    fn a_terminal_of_the_agent_is_shown_in_its_call_and_states_are_not() {
+        let mut screen = Screen::new(WindowSize { width: 80, height: 20 }, false);
+        let updates = [
+            r#"{"sessionUpdate":"state_update","state":"running"}"#,
+            r#"{"sessionUpdate":"terminal_output_chunk","terminalId":"sh","data":"Y29tcGlsaW5n"}"#,
+            r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","title":"Test","content":[{"type":"terminal","terminalId":"sh"}]}"#,
+            r#"{"sessionUpdate":"terminal_output_chunk","terminalId":"sh","data":"CmRvbmUK"}"#,
+            r#"{"sessionUpdate":"terminal_update","terminalId":"sh","exitStatus":{"exitCode":3}}"#,
+        ];
+        for update in updates {
+            let update: v2::SessionUpdate = serde_json::from_str(update).expect("an update");
+            screen.update(&update.into());
+        }
+        let shown = screen.paint();
+        for row in ["Test", "compiling", "done", "[ended with code 3]"] {
+            assert!(shown.contains(row), "{row} in {shown:?}");
+        }
+        assert!(!shown.contains("running"), "{shown:?}");
+        screen.shows_states = true;
+        screen.update(&StateUpdate::idle(StopReason::EndTurn).into());
+        assert!(screen.paint().contains("state: idle: end_turn"));
+    }
 
     /// The bytes that a screen keeps to draw them again.
     fn kept(screen: &Screen) -> usize {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use duologue_client::{Client, Connection, Error as ClientError, LocalHost, Session, Updates};
 use duologue_schema::{
-    ConfigOptionUpdate, CurrentModeUpdate, PromptResponse, Request as _, ResumeSessionRequest, SessionState,
-    StopReason,
+    ConfigOptionUpdate, CurrentModeUpdate, ListSessionsRequest, LoadSessionRequest, PromptResponse,
+    Request as _, ResumeSessionRequest, SessionState, StopReason,
 };
 
 use super::agent_session::{AgentSession, Listen, REFUSED, SessionEnd, WaitResult};
@@ -48,13 +48,19 @@ pub(crate) async fn run(args: RunArgs) -> Result<Exit> {
         Some("-") => Some(input::all()?),
         prompt => prompt.map(str::to_owned),
     };
-    let output = SessionOutput::new(args.json);
+    let mut output = SessionOutput::new(args.json);
+    if args.verbose {
+        output.show_states();
+    }
     let is_live = output.is_live();
     let asks = output.can_ask() && input::is_interactive();
     let reads = asks || (prompt.is_none() && !args.list && !args.settings);
     let client = |ui: UiQueue| {
         let rejected = ui.clone();
-        let client = Client::new(host(&args, ui, asks, is_live)?);
+        let mut client = Client::new(host(&args, ui, asks, is_live)?);
+        if args.protocol == 2 {
+            client = client.protocol_v2();
+        }
         Ok(client.on_rejected(move |_, request, error| {
             AuditEntry::of_rejected(request, error).into_iter().for_each(|entry| rejected.add(entry));
         }))
@@ -89,7 +95,8 @@ impl AgentSession {
     ) -> Result<Exit, SessionEnd> {
         if args.list {
             let mut listing = agent.list_sessions(None)?;
-            while let Some(session) = self.uninterrupted(listing.next()).await? {
+            let (timed, method) = (&args.session, ListSessionsRequest::METHOD);
+            while let Some(session) = self.with_timeout(timed, agent, method, listing.next()).await? {
                 let session = session.map_err(|error| explain(error, &args.session))?;
                 let title = session.title.unwrap_or_default();
                 let updated = session.updated_at.unwrap_or_default();
@@ -121,7 +128,8 @@ impl AgentSession {
         let folder = args.session.folder()?;
         let session = if let Some(id) = &args.load {
             let mut replay = agent.load_session(id.as_str(), folder)?;
-            while let Some(update) = self.uninterrupted(replay.next()).await? {
+            let (timed, method) = (&args.session, LoadSessionRequest::METHOD);
+            while let Some(update) = self.with_timeout(timed, agent, method, replay.next()).await? {
                 self.output.update(&id.as_str().into(), &update?)?;
             }
             self.output.end_replay()?;
@@ -146,7 +154,7 @@ impl AgentSession {
         let mode = args.mode.iter().cloned().map(Setting::Mode);
         let options = args.option.iter().cloned().map(|(id, value)| Setting::Option(id, value));
         for setting in mode.chain(options) {
-            self.uninterrupted(setting.set(&session)).await??;
+            self.with_timeout(&args.session, agent, setting.method(), setting.set(&session)).await??;
         }
         self.output.know(&ConfigOptionUpdate::new(session.state().config_options).into());
         Ok(session)

@@ -1,7 +1,10 @@
 //! The modes and options of a session: listed and set. The client checks them before it sends them.
 
 use duologue_client::Session;
-use duologue_schema::{SessionConfigKind, SessionConfigOption, SessionConfigOptionValue, SessionState};
+use duologue_schema::{
+    Request as _, SessionConfigKind, SessionConfigOption, SessionConfigOptionValue, SessionState,
+    SetSessionConfigOptionRequest, SetSessionModeRequest,
+};
 
 use crate::error::{Error, Result};
 
@@ -14,6 +17,14 @@ pub(super) enum Setting {
 }
 
 impl Setting {
+    /// Returns the name of the method that sends the change.
+    pub(super) fn method(&self) -> &'static str {
+        match self {
+            Setting::Mode(_) => SetSessionModeRequest::METHOD,
+            Setting::Option(..) => SetSessionConfigOptionRequest::METHOD,
+        }
+    }
+
     /// Sends the change, if the session offers it.
     pub(super) async fn set(&self, session: &Session) -> Result<()> {
         match self {

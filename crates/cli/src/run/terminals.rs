@@ -4,9 +4,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_client::{Host as _, HostContext, LocalHost};
+use duologue_client::{HostContext, LocalHost};
 use duologue_schema::{
-    SessionId, TerminalExitStatus, TerminalId, TerminalOutputRequest, TerminalOutputResponse,
+    DisplayTerminal, SessionId, TerminalExitStatus, TerminalId, TerminalOutputRequest, TerminalOutputResponse,
 };
 
 use super::rows::Span;
@@ -18,6 +18,9 @@ const EVERY: Duration = Duration::from_millis(100);
 /// Limit on the shown lines of an output, and on the characters of a line.
 const LINES: usize = 12;
 const LINE_CHARS: usize = 500;
+/// The bytes at the end of an output that are looked at, more than the lines above need. A longer line begins in the
+/// middle.
+const COPIED_BYTES: usize = 32 * 1024;
 /// Limit on the remembered terminals. The oldest is forgotten first.
 const TERMINALS: usize = 64;
 
@@ -43,6 +46,22 @@ impl TerminalTail {
         tail.reverse();
         let is_cut = response.truncated || lines.next().is_some();
         TerminalTail { id: id.clone(), lines: tail, is_cut, end: response.exit_status.clone() }
+    }
+
+    /// Returns the last lines of a terminal of the agent.
+    pub(super) fn of_agent(terminal: &DisplayTerminal) -> Self {
+        let (output, truncated) = terminal.output();
+        let least = output.len().saturating_sub(COPIED_BYTES);
+        let start = (least..=output.len()).find(|at| output.is_char_boundary(*at)).unwrap_or_default();
+        let end = output.get(start..).unwrap_or_default();
+        let mut response = TerminalOutputResponse::new(end, truncated || start > 0);
+        response.exit_status = terminal.exit_status.as_ref().map(|status| {
+            let mut end = TerminalExitStatus::new();
+            end.exit_code = status.exit_code.and_then(|code| u32::try_from(code).ok());
+            end.signal.clone_from(&status.signal);
+            end
+        });
+        Self::of(&terminal.id, &response)
     }
 
     pub(super) fn id(&self) -> &TerminalId {
@@ -101,7 +120,7 @@ pub(super) async fn watch(
     ui: UiQueue,
 ) {
     let mut shown = None;
-    while let Some(tail) = look(&local, &context, &session, &terminal).await {
+    while let Some(tail) = look(&local, &context, &session, &terminal) {
         let has_ended = tail.has_ended();
         if shown.as_ref() != Some(&tail) {
             ui.show_terminal(tail.clone()).await;
@@ -115,13 +134,13 @@ pub(super) async fn watch(
 }
 
 /// Returns the last output of a terminal, if it exists.
-pub(super) async fn look(
+pub(super) fn look(
     local: &LocalHost,
     context: &HostContext,
     session: &SessionId,
     terminal: &TerminalId,
 ) -> Option<TerminalTail> {
     let request = TerminalOutputRequest::new(session.clone(), terminal.clone());
-    let response = local.terminal_output(context, request).await.ok()?;
+    let response = local.terminal_output_end(context, &request, COPIED_BYTES).ok()?;
     Some(TerminalTail::of(terminal, &response))
 }

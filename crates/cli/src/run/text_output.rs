@@ -58,7 +58,7 @@ impl TextOutput {
         if has_begun {
             self.print_part()?;
         }
-        let text = self.conversation.agent_text();
+        let text = self.conversation.all_agent_text();
         let mut stdout = io::stdout().lock();
         if has_begun {
             writeln!(stdout)?;
@@ -85,7 +85,7 @@ impl TextOutput {
             let first = ids.next();
             (first.clone(), ids.next_back().or(first))
         };
-        let text = self.conversation.agent_text();
+        let text = self.conversation.all_agent_text();
         if !text.is_empty() {
             let mut stdout = io::stdout().lock();
             if self.printed.is_some() && self.printed != first {

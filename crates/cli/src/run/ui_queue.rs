@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use duologue_schema::ToolCallUpdate;
-use duologue_transcript::Recorder;
+use duologue_transcript::{Recorder, StderrWriter};
 use tokio::sync::{mpsc, oneshot};
 
 use super::audit::{AuditEntry, OpenEntry};
@@ -133,8 +133,9 @@ impl UiQueue {
 pub(super) struct StderrLines {
     /// Shows the lines, if they are to be shown.
     ui: Option<UiQueue>,
-    /// Records the lines, if they are to be recorded.
-    recorder: Option<Recorder>,
+    /// Records the lines, if they are to be recorded. It has whole lines: a secret is not found in pieces.
+    recorder: Option<StderrWriter>,
+    /// The part of the current line that is not shown yet.
     line: Vec<u8>,
     /// The number of lines in a row that found no room.
     left_out: usize,
@@ -153,14 +154,12 @@ impl StderrLines {
     /// Returns the writer, and a receiver that is ready when the writer is dropped.
     pub(super) fn new(ui: Option<UiQueue>, recorder: Option<Recorder>) -> (Self, oneshot::Receiver<()>) {
         let (end, ended) = oneshot::channel();
+        let recorder = recorder.map(|recorder| recorder.stderr_writer());
         (StderrLines { ui, recorder, line: Vec::new(), left_out: 0, _end: end }, ended)
     }
 
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
-        if let Some(recorder) = &self.recorder {
-            recorder.stderr(&line);
-        }
         if let Some(ui) = &self.ui {
             let room = self.left_out == 0 || ui.events.try_send(left_out(self.left_out)).is_ok();
             let line = UiEvent::Stderr(String::from_utf8_lossy(&line).into_owned());
@@ -175,6 +174,12 @@ impl StderrLines {
 
 impl std::io::Write for StderrLines {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        if let Some(recorder) = &mut self.recorder {
+            recorder.write_all(bytes)?;
+        }
+        if self.ui.is_none() {
+            return Ok(bytes.len());
+        }
         for piece in bytes.split_inclusive(|byte| *byte == b'\n') {
             let (text, ends) = piece.strip_suffix(b"\n").map_or((piece, false), |text| (text, true));
             self.line.extend_from_slice(text);
@@ -200,5 +205,33 @@ impl Drop for StderrLines {
             // This thread may block: there is room as soon as the session takes an event.
             let _ = ui.events.blocking_send(left_out(self.left_out));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use super::*;
+
+    /// A line is shown in pieces and recorded whole.
+    #[tokio::test]
+    async fn a_secret_in_a_long_line_of_stderr_is_not_recorded() {
+        let recorder = Recorder::in_memory().unwrap();
+        let (mut lines, _end) = StderrLines::new(None, Some(recorder.clone()));
+        let secret = "sk-ant-api03-A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";
+        let text = format!("{} {secret} behind\nlast", "x".repeat(LONGEST_LINE - 20));
+        let (one, two) = text.split_at(LONGEST_LINE);
+        lines.write_all(one.as_bytes()).unwrap();
+        lines.write_all(two.as_bytes()).unwrap();
+        drop(lines);
+        let mut recorded = Vec::new();
+        recorder.transcript().await.unwrap().write(&mut recorded).unwrap();
+        let recorded = String::from_utf8(recorded).unwrap();
+        assert!(
+            recorded.contains("[secret] behind\"") && recorded.contains("\"stderr\":\"last\""),
+            "{recorded}"
+        );
+        assert!(!recorded.contains("A1b2C3") && !recorded.contains("K1l2M3"), "{recorded}");
     }
 }

@@ -228,6 +228,10 @@ impl PageBuilder {
             let Some(item) = self.page.items.get_mut(item) else { continue };
             match conversation.entries().get(index) {
                 Some(ConversationEntry::ToolCall(call)) => item.describe(describe::tool_call(call)),
+                Some(ConversationEntry::SessionMessage(message)) => {
+                    item.text = content(&message.content);
+                    item.parts.clear();
+                }
                 Some(ConversationEntry::Compaction(compaction)) => {
                     item.describe(describe::compaction(compaction));
                     item.text = content(&compaction.summary);
@@ -246,7 +250,7 @@ impl PageBuilder {
         }
         item.name = name;
         match update {
-            SessionUpdate::Plan(_) => item.kind = ItemKind::Plan,
+            SessionUpdate::Plan(_) | SessionUpdate::PlanUpdate(_) => item.kind = ItemKind::Plan,
             SessionUpdate::SessionInfoUpdate(info) => {
                 if let (Some(title), Some(session)) =
                     (info.title.value(), item.session.and_then(|index| self.page.sessions.get_mut(index)))

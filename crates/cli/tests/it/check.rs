@@ -325,3 +325,67 @@ fn the_list_says_what_is_checked() {
         assert!(page.starts_with(rfd) || page.starts_with("https://"), "{line}");
     }
 }
+
+#[test]
+fn the_mock_passes_the_checks_of_version_2() {
+    let mock = [env!("CARGO_BIN_EXE_duologue"), "mock"];
+    let prompts = ["--permission-prompt", "permission", "--slow-prompt", "slow"];
+    all_pass(&[&["--protocol", "2"], &prompts[..], &["--"], &mock[..]].concat(), &[]);
+}
+
+/// Answers every request, most of them against the rules of version 2.
+#[cfg(unix)]
+const FAULTY: &str = r#"
+    say() { printf '{"jsonrpc":"2.0",%s}\n' "$1"; }
+    update() { say '"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":'"$1"'}}'; }
+    while read -r line; do
+        id=${line#*'"id":'}; id=${id%%,*}
+        case $line in
+        *'"initialize"'*)
+            info='"info":{"name":"faulty","version":"1"},"capabilities":{}'
+            say '"id":'$id',"result":{"protocolVersion":'$VERSION','"$info"'}' ;;
+        *'"session/new"'*) say '"id":'$id',"result":{"sessionId":"s"}' ;;
+        *'"session/prompt"'*)
+            say '"id":'$id',"result":{"messageId":"u"}'
+            update '"user_message","messageId":"other","content":[]'
+            update '"agent_message_chunk","content":{"type":"text","text":"one"}'
+            update '"state_update","state":"running"'
+            update '"state_update","state":"idle"'
+            update '"agent_message_chunk","messageId":"m","content":{"type":"text","text":"late"}' ;;
+        *'"id":'*) say '"id":'$id',"result":{}' ;;
+        esac
+    done"#;
+
+#[cfg(unix)]
+#[test]
+fn a_faulty_agent_fails_the_checks_of_version_2() {
+    let found = |version: &str, verdict: &str| -> Vec<String> {
+        let script = format!("VERSION={version}{FAULTY}");
+        let output = duologue(&["check", "--protocol", "2", "--json", "--", "sh", "-c", &script]);
+        assert_eq!(output.status.code(), Some(1));
+        let text = String::from_utf8_lossy(&output.stdout);
+        let rows = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        rows.filter(|row| row["verdict"] == verdict)
+            .map(|row| format!("{}: {}", row["check"].as_str().unwrap_or_default(), row["saw"]))
+            .collect()
+    };
+    let failed = found("2", "fail");
+    for check in [
+        "unknown-method",
+        "user-message",
+        "running-first",
+        "nothing-after-idle",
+        "message-ids",
+        "cancel-ends-turn",
+        "resume-replays",
+        "resume-unknown-place",
+        "list-answers",
+    ] {
+        assert!(failed.iter().any(|row| row.starts_with(&format!("{check}: "))), "{check}: {failed:#?}");
+    }
+    // The draft recommends a stop reason.
+    let warned = found("2", "warn");
+    assert!(warned.iter().any(|row| row.starts_with("stop-reason: ")), "{warned:#?}");
+    let failed = found("1", "fail");
+    assert!(failed.len() == 1 && failed[0].contains("the agent chose version 1"), "{failed:#?}");
+}

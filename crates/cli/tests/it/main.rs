@@ -10,6 +10,7 @@ mod limits;
 mod mock;
 mod peer;
 mod process;
+mod proxy;
 mod readme;
 mod record;
 mod replay;
@@ -17,6 +18,7 @@ mod run;
 mod schema;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the tests in a terminal use the rest"))]
 mod scripted;
+mod serve;
 mod show;
 mod terminal;
 mod validate;

@@ -142,6 +142,30 @@ fn messages_have_a_meta_and_a_trace() {
             assert_eq!(&line["params"]["_meta"][key], value, "{kind}: {line}");
         }
     }
+    let order = json!({"context": {"feature_id": "login", "workflow": "feature", "iteration": 1},
+        "paths": {"feature_root": "features/login"}, "task": {"action": "specify", "params": {}}});
+    let order_file = folder.path().join("order.json");
+    fs::write(&order_file, order.to_string()).unwrap();
+    let to = "agent://duologue.dev/mock";
+    for (command, scheme) in [
+        (&["work", order_file.to_str().unwrap()][..], "work"),
+        (&["dialogue", "request", "Is anybody there?", "--to", to], "dialogue"),
+    ] {
+        let file = folder.path().join(format!("{scheme}.jsonl"));
+        let recorded = ["--record", file.to_str().unwrap()];
+        let shown = mock(&[command, &meta, &recorded].concat());
+        assert!(shown.ends_with("exit 0"), "{shown}");
+        let text = fs::read_to_string(file).unwrap();
+        let mut lines = text.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+        let is_message = |line: &Value| {
+            line["from"] == "client"
+                && line["frame"]["method"].as_str().is_some_and(|method| method.contains(scheme))
+        };
+        let line = lines.find(is_message).expect("a message");
+        for (key, value) in sent.as_object().unwrap() {
+            assert_eq!(&line["frame"]["params"]["_meta"][key], value, "{scheme}: {line}");
+        }
+    }
     for wrong in [["--trace", "00-1"], ["--meta", "key"], ["--meta", "=1"]] {
         let shown = mock(&[&["query", "Who?"][..], &wrong].concat());
         assert!(shown.ends_with("exit 2"), "{shown}");

@@ -317,6 +317,20 @@ fn a_file_to_save_to_is_opened_before_the_first_message() {
     assert!(!ran.exists(), "no agent was started");
 }
 
+/// A line of stderr is shown in parts, and a part of a key is not found.
+#[cfg(unix)]
+#[test]
+fn a_key_in_a_long_line_of_stderr_is_not_saved() {
+    let folder = tempfile::tempdir().expect("a folder");
+    write(&folder.path().join("turn.jsonl"), TURN);
+    // A conversation in which the agent sends nothing is not saved.
+    let script = format!("echo {{}}; printf '%065530d {KEY} behind\\nlast' 0 >&2");
+    run(folder.path(), &["replay", "turn.jsonl", "--save", "again.jsonl", "--", "sh", "-c", &script], "");
+    let saved = fs::read_to_string(folder.path().join("again.jsonl")).unwrap_or_default();
+    assert!(saved.contains("[secret] behind\"") && saved.contains(r#""stderr":"last""#), "{}", saved.len());
+    assert!(!saved.contains("ijklmnop"), "{}", saved.len());
+}
+
 /// An agent that names a key in its answer and on stderr.
 const KEY: &str = "sk-abcdefghijklmnop1234";
 

@@ -3,7 +3,9 @@
 use std::io::Write as _;
 use std::process::{Command, Output, Stdio};
 
-use crate::scripted::talkative;
+use serde_json::json;
+
+use crate::scripted::{agent, end_turn, talkative, update};
 
 /// Runs in a temporary folder, with the mock as the agent.
 fn run(args: &[&str], input: &str) -> (i32, String, String) {
@@ -312,6 +314,27 @@ fn helps_with_a_login() {
     ");
 }
 
+/// Text before a message that the user sends during the turn, perhaps from another client, is not lost in a pipe.
+#[cfg(unix)]
+#[test]
+fn a_message_of_the_user_during_a_turn_hides_no_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let chunk = |kind: &str, text: &str| {
+        update(json!({"sessionUpdate": kind, "content": {"type": "text", "text": text}}))
+    };
+    let lines = [
+        chunk("agent_message_chunk", "before"),
+        chunk("user_message_chunk", "faster"),
+        chunk("agent_message_chunk", "after"),
+        end_turn(),
+    ];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    command.args(["run", "hello", "--", "sh", "-c", &agent(folder.path(), &lines)]);
+    let output = feed(command, "");
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "before\n\nafter\n");
+    assert_eq!(output.status.code(), Some(0));
+}
+
 #[test]
 fn goes_on_with_sessions() {
     insta::assert_snapshot!(show(run(&["--list"], "")), @"
@@ -442,6 +465,26 @@ fn does_not_wait_for_ever_for_a_start() {
       no network
     --- 3
     "#);
+}
+
+#[test]
+fn does_not_wait_for_ever_for_an_answer_before_the_first_turn() {
+    let hello = r#"echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"sessionCapabilities":{"list":{}}}}}'"#;
+    let session = r#"read a; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s","modes":{"currentModeId":"a","availableModes":[{"id":"a","name":"A"},{"id":"b","name":"B"}]},"configOptions":[{"id":"o","name":"O","type":"boolean","currentValue":false}]}}'; "#;
+    for (args, answers, method) in [
+        (&["--list"][..], "", "session/list"),
+        (&["--load", "s", "hi"], "", "session/load"),
+        (&["--mode", "b", "hi"], session, "session/set_mode"),
+        (&["--option", "o=on", "hi"], session, "session/set_config_option"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
+        let agent = format!("read a; {hello}; {answers}read a; exec sleep 100");
+        command.args(["run", "--timeout", "1"]).args(args).args(["--", "sh", "-c", &agent]);
+        let output = feed(command, "");
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        let expected = format!("error: the agent did not answer {method} within 1s (--timeout)\n");
+        assert_eq!((output.status.code(), error), (Some(3), expected), "{args:?}");
+    }
 }
 
 #[test]
@@ -697,4 +740,50 @@ fn every_help_has_examples() {
         }
     }
     assert!(commands >= 20, "{commands}");
+}
+
+/// The mock chooses version 2, in which the turn ends with a state.
+#[test]
+fn speaks_protocol_version_2() {
+    insta::assert_snapshot!(show(run(&["--protocol", "2", "hello"], "")), @"
+    Hello! I am the mock agent: no model, the same words every time. Prompt me with `tools`, `plan` or `permission`, or with `help` for all I can do.
+    --- stderr
+    --- 0
+    ");
+    // Messages are cleared, and a stop reason arrives.
+    insta::assert_snapshot!(show(run(&["--protocol", "2"], "thoughts\nrefusal\n")), @"
+    Then I speak.
+
+    And speak again.
+    I would rather not.
+    --- stderr
+    · stopped: refusal
+    --- 1
+    ");
+    let (code, stdout, _) = run(&["--protocol", "2", "--json", "--yes", "permission"], "");
+    assert_eq!(code, 0, "{stdout}");
+    assert!(stdout.contains("\"sessionUpdate\":\"state_update\",\"state\":\"requires_action\""), "{stdout}");
+}
+
+/// A turn of version 2 by the command and the mock keeps the rules of the draft.
+#[test]
+fn a_recorded_turn_of_version_2_is_valid() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("turn.jsonl");
+    let file = file.to_str().unwrap();
+    for prompt in ["permission", "clear"] {
+        let record = ["--protocol", "2", "--yes", "--record", file, "--force", prompt];
+        let (code, _, stderr) = run(&record, "");
+        assert_eq!(code, 0, "{stderr}");
+        let mut validate = Command::new(env!("CARGO_BIN_EXE_duologue"));
+        validate.args(["validate", file]);
+        let output = feed(validate, "");
+        let reports = String::from_utf8(output.stdout).unwrap();
+        let problems: Vec<_> = reports.lines().filter(|line| !line.contains("\"problems\":[]")).collect();
+        assert!(output.status.success(), "{problems:#?}");
+        let mut shown = Command::new(env!("CARGO_BIN_EXE_duologue"));
+        shown.args(["show", file]);
+        let shown = String::from_utf8(feed(shown, "").stdout).unwrap();
+        assert!(shown.contains("state idle end_turn"), "{shown}");
+    }
 }

@@ -21,6 +21,8 @@ fn prints_the_schemas() {
                     assert_eq!(duologue(&["schema", scheme, "--meta"]), format!("{methods:#}\n"));
                 }
             }
+            // The command prints the stable protocol.
+            draft if draft.starts_with("schema/v") => {}
             scheme => {
                 let scheme = scheme.strip_prefix("schema/duologue/").unwrap();
                 assert_eq!(duologue(&["schema", scheme]), text);
@@ -79,6 +81,9 @@ fn helps() {
     Commands:
       run          Prompt an agent, once or interactively
       record       Record the conversation between a client and an agent
+      proxy        Run an agent behind stages that record, redact, decide or change messages
+      serve        Serve an agent over WebSocket, with sessions that outlive connections and restarts
+      connect      Connect a client on stdio, such as an editor, to an agent behind `duologue serve`
       show         Show a transcript: as text, as JSON, or as a page for a browser
       replay       Play the agent of a transcript, or its client
       diff         Compare two transcripts, ignoring ids, times, paths and chunk boundaries
@@ -117,12 +122,15 @@ fn helps() {
           --load <ID>            Load a session and show its conversation
           --resume <ID>          Resume a session without its conversation
           --mode <MODE>          Switch to a mode first
+          --protocol <VERSION>   Offer this version of the protocol; the agent may choose an older one.
+                                 Version 2 is a draft [default: 1]
+          --verbose              Show the states of the session, which version 2 has
           --option <NAME=VALUE>  Set an option of the session first
           --cwd <DIR>            The folder of the session, if not this one
           --login <METHOD>       Log in first, by one of the agent's methods. A login in the terminal
                                  runs a program, after a question
-          --timeout <SECONDS>    Wait so many seconds for the agent to start, and again for the session
-                                 [default: 30]
+          --timeout <SECONDS>    Wait so many seconds for the agent to start, and again for each of its
+                                 answers before the first turn [default: 30]
           --record <FILE>        Record the conversation into a new file
           --force                Replace the file of --record if it exists
       -v, --stderr               Show the agent's stderr, and the lines of its stdout that are no
@@ -135,6 +143,7 @@ fn helps() {
       duologue run --json --allow read "Summarise README.md" -- my-agent
       duologue run --settings -- my-agent      list its modes and options
       duologue run --mode plan --option model=large hello -- my-agent
+      duologue run --protocol 2 hello          the draft of the next version
     "#);
     insta::assert_snapshot!(duologue(&["mock", "-h"]), @"
     Run a deterministic agent that shows every feature of the protocol

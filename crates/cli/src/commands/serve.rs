@@ -1,0 +1,85 @@
+//! `duologue serve`.
+
+use std::io::Write as _;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use duologue_client::Command as AgentCommand;
+use duologue_hub::{AccessToken, Hub, HubSettings};
+use tokio::net::TcpListener;
+
+use crate::commands::AgentArgs;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::files::in_file;
+use crate::signals::Signals;
+use crate::ui::{self, DIM};
+use crate::{runtime, state_folder};
+
+const EXAMPLES: &str = "\
+Examples:
+  duologue serve -- my-agent --acp
+  duologue run \"hello\" -- duologue connect http://127.0.0.1:8931/acp
+From another machine, through SSH:
+  ssh -N -L 8931:127.0.0.1:8931 my-server";
+
+/// Serve an agent over WebSocket, with sessions that outlive connections and restarts
+///
+/// Each session has a process of the agent and a log in the data folder. A turn goes on when its client is gone; the
+/// client gets what it missed when it is back, and another client can load the session. After a restart of the server
+/// sessions can be loaded; a turn that ran has ended as interrupted.
+///
+/// Clients need the token that the server writes to the data folder. `duologue connect` of the same user finds it.
+/// SIGINT and SIGTERM end all sessions and the server.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct ServeArgs {
+    /// The address; only loopback addresses, because the connection is not encrypted. With port 0 the system chooses
+    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8931")]
+    listen: SocketAddr,
+    /// The folder of the logs and the token, if not that of the user: `~/.local/state/duologue`
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    /// Let the agent request files and terminals from the client, for an agent that shares no files with it
+    #[arg(long)]
+    client_files: bool,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+pub(crate) fn run(args: ServeArgs) -> Result<Exit> {
+    let runtime = runtime::multi_thread(2)?;
+    let exit = runtime.block_on(serve(args));
+    runtime.shutdown_background();
+    exit
+}
+
+async fn serve(args: ServeArgs) -> Result<Exit> {
+    args.agent.required()?;
+    if !args.listen.ip().is_loopback() {
+        let why = "is not a loopback address: the connection is not encrypted; listen on 127.0.0.1 and forward the port by SSH";
+        return Err(Error::Usage(format!("{} {why}", args.listen)));
+    }
+    let mut signals = Signals::listen()?;
+    let data = args.data.map_or_else(state_folder::of_user, Ok)?;
+    let words = args.agent.words();
+    let agent = args.agent;
+    let mut settings = HubSettings::new(
+        // It is there, see above.
+        move || agent.given().unwrap_or_else(|| AgentCommand::new("false")),
+        &data,
+    );
+    settings.client_files = args.client_files;
+    let hub = Hub::open(settings)?;
+    let token = AccessToken::new(state_folder::token(&data)?);
+    let listener = TcpListener::bind(args.listen).await.map_err(in_file(args.listen))?;
+    let address = listener.local_addr()?;
+    let mut out = ui::stdout();
+    writeln!(out, "serving {} at http://{address}/acp", ui::printable(&words.join(" ")))?;
+    writeln!(out, "{DIM}token: {}{DIM:#}", state_folder::token_path(&data).display())?;
+    out.flush()?;
+    // Dropped signals would end this process before the sessions have ended.
+    hub.serve_http(listener, token, async { _ = signals.next().await }).await?;
+    drop(signals);
+    Ok(Exit::Ok)
+}
