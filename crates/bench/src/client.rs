@@ -4,8 +4,10 @@ use std::time::Instant;
 
 use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse};
 use duologue_client::{
-    Client, Command, Connection, Conversation, PromptBuilder, Session, SessionUpdate, StopReason,
+    AgentProcess, Client, Command, Connection, Conversation, PromptBuilder, Session, SessionUpdate,
+    StopReason, Transport,
 };
+use duologue_proxy::{Proxy, ProxyStage};
 use duologue_transcript::{Recorder, Side};
 use serde_json::Value;
 use tokio::task::JoinSet;
@@ -25,16 +27,18 @@ type Result<T, E = Box<dyn std::error::Error + Send + Sync>> = std::result::Resu
 pub async fn main(allocations: Allocations) -> Result<()> {
     let mut args: Vec<String> =
         std::env::args().skip(1).skip_while(|arg| arg == crate::MANY_THREADS).collect();
-    let records = args.first().is_some_and(|arg| arg == crate::RECORD);
-    if records {
+    let option = args.first().filter(|arg| [crate::RECORD, crate::STAGES].contains(&arg.as_str())).cloned();
+    if option.is_some() {
         args.remove(0);
     }
+    let is = |name: &str| option.as_deref() == Some(name);
     let end = args.iter().position(|arg| arg == "--").ok_or("PLAY NUMBER.. -- AGENT ARG..")?;
     let (play, agent) = (Play::parse(&args[..end])?, &args[end + 1..]);
     let figures = match play {
         Play::Start { count } => start(agent, count).await?,
-        _ if records => recorded(agent, allocations, play).await?,
-        _ => Stage::new(agent, allocations, None).await?.play(play).await?,
+        _ if is(crate::RECORD) => recorded(agent, allocations, play).await?,
+        _ if is(crate::STAGES) => staged(agent, allocations, play).await?,
+        _ => Opened::new(connect(agent, None).await?, allocations, None).await?.play(play).await?,
     };
     println!("{}", figures.line());
     Ok(())
@@ -44,23 +48,46 @@ pub async fn main(allocations: Allocations) -> Result<()> {
 async fn recorded(agent: &[String], allocations: Allocations, play: Play) -> Result<Figures> {
     let folder = tempfile::tempdir()?;
     let recorder = Recorder::create(folder.path().join("recording.jsonl"))?;
-    let stage = Stage::new(agent, allocations, Some(recorder.clone())).await?;
-    let figures = stage.play(play).await?;
+    let connection = connect(agent, Some(recorder.clone())).await?;
+    let figures = Opened::new(connection, allocations, Some(recorder.clone())).await?.play(play).await?;
     recorder.finish().await?;
     Ok(figures)
 }
 
-async fn connect(agent: &[String], recorder: Option<Recorder>) -> Result<Connection> {
+/// Plays with three stages that pass everything between the client and the agent's pipes.
+async fn staged(agent: &[String], allocations: Allocations, play: Play) -> Result<Figures> {
+    struct Passes;
+    impl ProxyStage for Passes {}
+    let (process, mut pipes) = AgentProcess::start(command(agent)?)?;
+    tokio::spawn(async move { tokio::io::copy(&mut pipes.stderr, &mut tokio::io::sink()).await });
+    let transport = Transport::new(pipes.stdout, pipes.stdin).writes_at_once();
+    let proxy = Proxy::new().stage(Passes).stage(Passes).stage(Passes);
+    let connection = client().connect(proxy.to_agent(transport)).await?;
+    let figures = Opened::new(connection, allocations, None).await?.play(play).await?;
+    process.end().await;
+    Ok(figures)
+}
+
+fn command(agent: &[String]) -> Result<Command> {
     let (program, args) = agent.split_first().ok_or("an agent is missing after --")?;
+    Ok(Command::new(program).args(args).show_stderr())
+}
+
+/// Returns a client that has one file.
+fn client() -> Client<()> {
     let file = "x".repeat(FILE_BYTES);
-    let mut client = Client::new(()).on(move |_, _: ReadTextFileRequest| {
+    Client::new(()).on(move |_, _: ReadTextFileRequest| {
         let file = file.clone();
         async { Ok(ReadTextFileResponse::new(file)) }
-    });
-    if let Some(recorder) = recorder {
-        client = client.tap(recorder.tap(Side::Client));
-    }
-    Ok(client.spawn(Command::new(program).args(args).show_stderr()).await?)
+    })
+}
+
+async fn connect(agent: &[String], recorder: Option<Recorder>) -> Result<Connection> {
+    let client = match recorder {
+        Some(recorder) => client().tap(recorder.tap(Side::Client)),
+        None => client(),
+    };
+    Ok(client.spawn(command(agent)?).await?)
 }
 
 /// The play that has no connection of its own.
@@ -79,18 +106,21 @@ async fn start(agent: &[String], count: usize) -> Result<Figures> {
 }
 
 /// A connection with one session.
-struct Stage {
+struct Opened {
     connection: Connection,
     session: Session,
     allocations: Allocations,
     recorder: Option<Recorder>,
 }
 
-impl Stage {
-    async fn new(agent: &[String], allocations: Allocations, recorder: Option<Recorder>) -> Result<Self> {
-        let connection = connect(agent, recorder.clone()).await?;
+impl Opened {
+    async fn new(
+        connection: Connection,
+        allocations: Allocations,
+        recorder: Option<Recorder>,
+    ) -> Result<Self> {
         let session = connection.new_session("/bench").await?;
-        Ok(Stage { connection, session, allocations, recorder })
+        Ok(Opened { connection, session, allocations, recorder })
     }
 
     /// Plays it, with a look at both processes before and after.

@@ -12,7 +12,8 @@
 //! with any agent. There are programs on
 //!
 //! - our SDK ([`client`], [`agent`]), written in the style of the README, on a runtime of one thread, and once more on the
-//!   runtime of a plain `#[tokio::main]`. In `a40` a third pair records the connection to a file in the temporary folder;
+//!   runtime of a plain `#[tokio::main]`. In `a40` a third pair records the connection to a file in the temporary folder. In
+//!   `a40` and `b1` the messages of another pair pass three stages of `duologue-proxy` in the client's process;
 //! - the official Rust crate, as in its documentation (stock), and on one thread with synchronous writes on both sides, its
 //!   fastest form within a few lines;
 //! - the official TypeScript SDK, on the installed node and on node 24;
@@ -110,6 +111,9 @@ use std::process::ExitCode;
 pub const MANY_THREADS: &str = "--many-threads";
 /// The first argument with which our client records the connection to a file, on a runtime of one thread.
 pub const RECORD: &str = "--record";
+
+/// The first argument with which our client has three stages that pass everything, on a runtime of one thread.
+pub const STAGES: &str = "--stages";
 
 /// Runs one of our programs to its end.
 #[expect(clippy::print_stderr, reason = "this is what a program does")]

@@ -36,6 +36,8 @@ pub struct Workload {
     pub mixed: bool,
     /// True if our client also plays it with a recorder.
     pub recorded: bool,
+    /// True if our client also plays it with three stages that pass everything.
+    pub stages: bool,
     /// A note for readers of its table.
     pub note: &'static str,
 }
@@ -50,6 +52,7 @@ const STREAM: Workload = Workload {
     floor: true,
     mixed: true,
     recorded: false,
+    stages: false,
     note: "",
 };
 
@@ -73,7 +76,7 @@ const READS: Workload = Workload {
 
 /// All of them, in the order of the page.
 pub const WORKLOADS: &[Workload] = &[
-    Workload { recorded: true, ..STREAM },
+    Workload { recorded: true, stages: true, ..STREAM },
     Workload {
         name: "a1k",
         title: "(a) one turn of 200,000 updates of 1 KiB",
@@ -83,7 +86,13 @@ pub const WORKLOADS: &[Workload] = &[
         ..STREAM
     },
     PROMPTS,
-    Workload { name: "b1", title: "(b) the same, both processes on one core", pinned: true, ..PROMPTS },
+    Workload {
+        name: "b1",
+        title: "(b) the same, both processes on one core",
+        pinned: true,
+        stages: true,
+        ..PROMPTS
+    },
     READS,
     Workload { name: "c1", title: "(c) the same, both processes on one core", pinned: true, ..READS },
     Workload {

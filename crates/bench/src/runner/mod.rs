@@ -123,6 +123,9 @@ fn measure(
     if workload.recorded {
         pairs.extend(pairs::recorded(subjects));
     }
+    if workload.stages {
+        pairs.extend(pairs::with_stages(subjects));
+    }
     let own = pairs.len();
     if workload.mixed && !options.quick {
         pairs.extend(pairs::mixed(subjects));

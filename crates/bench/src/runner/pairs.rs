@@ -54,6 +54,8 @@ pub const OURS: &str = "duologue";
 pub const OURS_MANY: &str = "duologue, a thread a core";
 /// Our own pair, whose client records the connection.
 pub const OURS_RECORDED: &str = "duologue, recorded";
+/// Our own pair, whose client has three stages that pass everything.
+pub const OURS_STAGES: &str = "duologue, three stages";
 /// The floor that parses.
 pub const SERDE: &str = "floor: serde";
 /// The floor that does not.
@@ -122,9 +124,19 @@ pub fn mixed(subjects: &[BenchSubject]) -> Vec<Pair> {
 /// Our own pair with a recorder on the client's side.
 #[must_use]
 pub fn recorded(subjects: &[BenchSubject]) -> Option<Pair> {
+    with_option(subjects, OURS_RECORDED, crate::RECORD)
+}
+
+/// Our own pair with stages on the client's side.
+#[must_use]
+pub fn with_stages(subjects: &[BenchSubject]) -> Option<Pair> {
+    with_option(subjects, OURS_STAGES, crate::STAGES)
+}
+
+fn with_option(subjects: &[BenchSubject], name: &str, option: &str) -> Option<Pair> {
     let mut pair = own(subjects).into_iter().find(|pair| pair.name == OURS)?;
-    pair.name = OURS_RECORDED.to_owned();
-    pair.client.push(crate::RECORD.to_owned());
+    pair.name = name.to_owned();
+    pair.client.push(option.to_owned());
     Some(pair)
 }
 

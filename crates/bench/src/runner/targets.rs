@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::pairs::{OURS, OURS_MANY, OURS_RECORDED, SERDE};
+use super::pairs::{OURS, OURS_MANY, OURS_RECORDED, OURS_STAGES, SERDE};
 use super::stats::{BenchSummary, times_as_good};
 use super::table::{Results, TableRow, number};
 use crate::workloads::Figure;
@@ -55,12 +55,14 @@ pub fn judge(all: &[Results]) -> Vec<Target> {
                 judge.peaks("peak of the agent at most 8 MB, of the client 12 MB", 8.0, 12.0);
                 judge.allocations("at most 3 allocations for each, both sides together", 3.0);
                 judge.share_of("recording costs at most 10 % of the rate", OURS_RECORDED, OURS, 0.9);
+                judge.share_of("three stages keep 80 % of the rate", OURS_STAGES, OURS, 0.8);
             }
             "a1k" => {
                 judge.peaks("peak of the agent at most 8 MB, of the client 12 MB", 8.0, 12.0);
                 judge.allocations("at most 3 allocations for each, both sides together", 3.0);
             }
             "b1" | "c1" => {
+                judge.adds("three stages add at most 3 µs to the mean", OURS_STAGES, 3.0);
                 judge.share_of_floor("mean at most 2.2 times the floor's", 1.0 / 2.2);
                 judge.share_of(
                     "with a thread a core, mean at most 2.5 times the floor's",
@@ -121,6 +123,15 @@ impl Judge<'_> {
         let measured =
             format!("{} × ({} to {whose}{})", number(ratio), number(one.value), number(base.value));
         self.add(asks, good >= share, measured);
+    }
+
+    /// Asks that the pair `name` takes at most so much longer than ours.
+    fn adds(&mut self, asks: &'static str, name: &str, most: f64) {
+        let Some(other) = self.results.of(name) else { return };
+        let added = other.value - self.ours.value;
+        let measured =
+            format!("{} µs ({} to {})", number(added), number(other.value), number(self.ours.value));
+        self.add(asks, added <= most, measured);
     }
 
     fn grown(&mut self, asks: &'static str, most: f64) {

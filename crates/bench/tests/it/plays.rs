@@ -11,6 +11,8 @@ const MANY: [&[&str]; 2] = [
 ];
 const RECORDED: [&[&str]; 2] =
     [&[env!("CARGO_BIN_EXE_bench-client"), "--record"], &[env!("CARGO_BIN_EXE_bench-agent")]];
+const STAGES: [&[&str]; 2] =
+    [&[env!("CARGO_BIN_EXE_bench-client"), "--stages"], &[env!("CARGO_BIN_EXE_bench-agent")]];
 const COUNTING: [&[&str]; 2] =
     [&[env!("CARGO_BIN_EXE_counting-client")], &[env!("CARGO_BIN_EXE_counting-agent")]];
 const NL: [&[&str]; 2] =
@@ -38,7 +40,7 @@ fn pair(client: &[&str], agent: &[&str]) -> Pair {
 
 #[test]
 fn each_pair_plays_everything() {
-    for [client, agent] in [OURS, MANY, RECORDED, COUNTING, NL, SERDE] {
+    for [client, agent] in [OURS, MANY, RECORDED, STAGES, COUNTING, NL, SERDE] {
         for each in COMMON.iter().chain([&REDRAW]) {
             play(&pair(client, agent), each, false).expect("nothing is lost");
         }
