@@ -2,7 +2,7 @@
 
 use crate::{bench, browser, ci, fuzz, instructions, interop, loom, prose, reliability, schema, test};
 
-const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange] | browser | ci fast | full [STEP..] \
+const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange | --schema | --unstable | --v2] | browser | ci fast | full [STEP..] \
     | bench [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
     | instructions [--write | PATH..] | loom [loom | shuttle | miri] [--runs N] \
     | prose [--counts] [PATH..] | reliability [--quick] [--ours] [--keep] [REQUIREMENT..] | soak --quick | --minutes M [--seed N] \

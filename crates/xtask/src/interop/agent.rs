@@ -7,7 +7,6 @@ use duologue_agent::schema::*;
 use duologue_agent::{
     Agent, Context, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, Turn,
 };
-use serde::Serialize;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ pub(crate) async fn main() -> Result<()> {
             asked.came("_interop/echo", json!(echo));
             async move { Ok(echo) }
         })
-        .on_notification(move |note: NoteNotification, _| noted.came("_interop/note", json!(note)));
+        .on_notification(move |_, note: NoteNotification| noted.came("_interop/note", json!(note)));
     let mut server = Server::new(agent).extensions(extensions);
     if let Some(tap) = super::wire::tap("agent") {
         server = server.tap(tap);
@@ -48,19 +47,8 @@ impl Interop {
         self.surface.report(method, outcome, "");
     }
 
-    fn did(&self, row: &str) {
-        self.surface.report(row, Ok(()), "");
-    }
-
     fn knows(&self, row: &str) -> bool {
         self.surface.knows(row)
-    }
-
-    /// Reports the answer to a call of ours.
-    fn expect<T: Serialize + PartialEq>(&self, row: &str, answer: T, expected: T) {
-        let problem = || format!("{} is not {}", json!(answer), json!(expected));
-        let outcome = if answer == expected { Ok(()) } else { Err(problem()) };
-        self.surface.report(row, outcome, "");
     }
 }
 
@@ -188,9 +176,9 @@ impl Agent for Interop {
 impl Interop {
     async fn updates(&self, turn: &Turn) -> Result<()> {
         turn.update(SessionUpdate::user_message("you said é世界 😀").with_message_id("m-1")).await?;
-        self.did("user_message_chunk");
+        self.surface.did("user_message_chunk");
         turn.thought().push("thinking \"quoted\" \\ back\nline").await?;
-        self.did("agent_thought_chunk");
+        self.surface.did("agent_thought_chunk");
 
         let mut message = turn.message();
         let notes = Annotations::new()
@@ -206,7 +194,7 @@ impl Interop {
         message.push(EmbeddedResource::new(text)).await?;
         let blob = BlobResourceContents::new("aGk=", "file:///x.bin").mime_type("application/octet-stream");
         message.push(EmbeddedResource::new(blob)).await?;
-        self.did("agent_message_chunk");
+        self.surface.did("agent_message_chunk");
 
         let notes = turn.cwd().join("notes.txt");
         let call = turn
@@ -230,7 +218,7 @@ impl Interop {
             })
             .start()
             .await?;
-        self.did("tool_call");
+        self.surface.did("tool_call");
         call.update(|call| {
             call.status(ToolCallStatus::Completed)
                 .title("Edited notes")
@@ -240,7 +228,7 @@ impl Interop {
                 .raw_output(json!({"ok": true}))
         })
         .await?;
-        self.did("tool_call_update");
+        self.surface.did("tool_call_update");
 
         turn.set_plan(vec![
             PlanEntry::new("Look", PlanEntryPriority::High, PlanEntryStatus::Completed),
@@ -248,31 +236,31 @@ impl Interop {
             PlanEntry::new("Land", PlanEntryPriority::Medium, PlanEntryStatus::Pending),
         ])
         .await?;
-        self.did("plan");
+        self.surface.did("plan");
         turn.set_commands(vec![
             AvailableCommand::new("plan", "Makes a plan")
                 .input(UnstructuredCommandInput::new("what to plan")),
             AvailableCommand::new("undo", "Takes it back"),
         ])
         .await?;
-        self.did("available_commands_update");
+        self.surface.did("available_commands_update");
         turn.mode_changed("code").await?;
-        self.did("current_mode_update");
+        self.surface.did("current_mode_update");
         turn.config_changed(options("small", false)).await?;
-        self.did("config_option_update");
+        self.surface.did("config_option_update");
         turn.set_info(SessionInfoUpdate::new().title("A talk").updated_at("2026-01-02T03:04:05Z")).await?;
-        self.did("session_info_update");
+        self.surface.did("session_info_update");
         turn.set_usage(UsageUpdate::new(1234, 200_000).cost(Cost::new(0.25, "EUR"))).await?;
-        self.did("usage_update");
+        self.surface.did("usage_update");
 
         turn.notice(Notice::new(NoticeSeverity::Warning, "Rate limited").description("Slowing down")).await?;
-        self.did("notice");
+        self.surface.did("notice");
         turn.update(CompactionUpdate::new("c-1", CompactionStatus::InProgress)).await?;
         turn.update(CompactionSummaryChunk::new("c-1", "So far: hello")).await?;
-        self.did("compaction_summary_chunk");
+        self.surface.did("compaction_summary_chunk");
         let done = CompactionUpdate::new("c-1", CompactionStatus::Completed);
         turn.update(done.summary(vec!["So far: hello".into()])).await?;
-        self.did("compaction_update");
+        self.surface.did("compaction_update");
         Ok(())
     }
 
@@ -292,12 +280,12 @@ impl Interop {
             turn.request_permission(call, options)
         };
         let outcome = ask("call-2", "Delete all").await?;
-        self.expect("session/request_permission", outcome, RequestPermissionOutcome::selected("yes"));
+        self.surface.expect("session/request_permission", outcome, RequestPermissionOutcome::selected("yes"));
         // Not waiting any longer is how a request is taken back.
         if self.knows("$/cancel_request") {
             let taken_back =
                 tokio::time::timeout(Duration::from_millis(200), ask("call-4", "Taken back")).await;
-            self.expect("$/cancel_request", taken_back.is_err(), true);
+            self.surface.expect("$/cancel_request", taken_back.is_err(), true);
         }
         Ok(())
     }
@@ -305,11 +293,11 @@ impl Interop {
     async fn files(&self, turn: &Turn) -> Result<()> {
         let notes = turn.cwd().join("notes.txt");
         turn.write_text_file(&notes, "one\ntwo é世界\nthree\n").await?;
-        self.did("fs/write_text_file");
+        self.surface.did("fs/write_text_file");
         let whole = turn.read_text_file(&notes).await?;
-        self.expect("fs/read_text_file", whole.as_str(), "one\ntwo é世界\nthree\n");
+        self.surface.expect("fs/read_text_file", whole.as_str(), "one\ntwo é世界\nthree\n");
         let line = turn.read_lines(&notes, 2, 1).await?;
-        self.expect("fs/read_text_file", line.as_str(), "two é世界\n");
+        self.surface.expect("fs/read_text_file", line.as_str(), "two é世界\n");
         Ok(())
     }
 
@@ -320,14 +308,14 @@ impl Interop {
             .cwd(turn.cwd())
             .output_byte_limit(1000);
         let terminal = turn.create_terminal_with(request).await?;
-        self.did("terminal/create");
-        self.expect("terminal/wait_for_exit", terminal.wait_for_exit().await?.exit_code, Some(0));
+        self.surface.did("terminal/create");
+        self.surface.expect("terminal/wait_for_exit", terminal.wait_for_exit().await?.exit_code, Some(0));
         let output = terminal.output().await?;
-        self.expect("terminal/output", (output.output.as_str(), output.truncated), ("hello", false));
+        self.surface.expect("terminal/output", (output.output.as_str(), output.truncated), ("hello", false));
         terminal.kill().await?;
-        self.did("terminal/kill");
+        self.surface.did("terminal/kill");
         terminal.release().await?;
-        self.did("terminal/release");
+        self.surface.did("terminal/release");
         Ok(())
     }
 
@@ -355,7 +343,7 @@ impl Interop {
             ("tags", vec!["x".to_owned(), "y".to_owned()].into()),
         ];
         let answers = answers.map(|(name, value)| (name.to_owned(), value));
-        self.expect(
+        self.surface.expect(
             "elicitation/create",
             turn.elicit(request).await?,
             CreateElicitationResponse::accept(answers),
@@ -364,29 +352,33 @@ impl Interop {
         let url = ElicitationUrlMode::new(turn.id().clone(), "e-1", "https://example.com/login");
         let response = turn.elicit(CreateElicitationRequest::new("Log in there", url)).await?;
         let accepted = matches!(response.action, ElicitationAction::Accept(_));
-        self.expect("elicitation/create", accepted, true);
+        self.surface.expect("elicitation/create", accepted, true);
         turn.elicitation_complete("e-1").await?;
-        self.did("elicitation/complete");
+        self.surface.did("elicitation/complete");
 
         let empty = ElicitationFormMode::new(turn.id().clone(), ElicitationSchema::new());
         let response = turn.elicit(CreateElicitationRequest::new("Again?", empty)).await?;
-        self.expect("elicitation/create", response, CreateElicitationResponse::decline());
+        self.surface.expect("elicitation/create", response, CreateElicitationResponse::decline());
         Ok(())
     }
 
     async fn extensions(&self, turn: &Turn) -> Result<()> {
         let client = turn.client().peer();
         let ask = AskRequest { question: "é?".to_owned(), list: json!([1, null, {"deep": true}]) };
-        self.expect("_interop/ask", client.request(&ask).await?, AskResponse { answer: "yes".to_owned() });
+        self.surface.expect(
+            "_interop/ask",
+            client.request(&ask).await?,
+            AskResponse { answer: "yes".to_owned() },
+        );
         client.notify(&TellNotification { word: "tock".to_owned() }).await?;
-        self.did("_interop/tell");
+        self.surface.did("_interop/tell");
         Ok(())
     }
 
     async fn wait(&self, turn: &Turn, row: &str) -> Result<()> {
         turn.message().push("waiting").await?;
         turn.cancelled().await;
-        self.did(row);
+        self.surface.did(row);
         Ok(())
     }
 
@@ -407,9 +399,9 @@ impl Interop {
             message.clear().await?;
         }
         thought.push("Sure.").await?;
-        self.did("agent_thought_clear");
+        self.surface.did("agent_thought_clear");
         message.push("Done.").await?;
-        self.did("agent_message_clear");
+        self.surface.did("agent_message_clear");
         Ok(())
     }
 }

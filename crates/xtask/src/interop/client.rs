@@ -66,7 +66,7 @@ impl Host for Played {
         let call = self.came("session/request_permission", &json!(request));
         if call["cancel"].is_string() {
             // The agent takes this one back, which drops this future.
-            let _taken_back = OnDrop(self.surface.clone());
+            let _taken_back = ReportOnDrop(self.surface.clone());
             std::future::pending::<()>().await;
         }
         Ok(RequestPermissionOutcome::selected("yes").into())
@@ -156,9 +156,9 @@ impl Host for Played {
 }
 
 /// Reports that the agent took its question back.
-struct OnDrop(Arc<Surface>);
+pub(super) struct ReportOnDrop(pub(super) Arc<Surface>);
 
-impl Drop for OnDrop {
+impl Drop for ReportOnDrop {
     fn drop(&mut self) {
         self.0.report("$/cancel_request", Ok(()), "");
     }
@@ -177,7 +177,7 @@ pub(crate) async fn drive(command: &[String]) -> super::Result<()> {
             asked.came("_interop/ask", &json!(ask));
             async { Ok(AskResponse { answer: "yes".to_owned() }) }
         })
-        .on_notification(move |tell: TellNotification, _| {
+        .on_notification(move |_, tell: TellNotification| {
             told.came("_interop/tell", &json!(tell));
         });
     let mut client = Client::new(host)

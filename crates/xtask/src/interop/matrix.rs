@@ -40,8 +40,9 @@ impl Matrix {
         cell: impl Fn(usize, &str) -> (&'static str, Option<String>),
     ) {
         let width = rows.clone().map(str::len).max().unwrap_or_default();
+        let column = heads.iter().flatten().map(String::len).max().unwrap_or_default().max(15);
         let line = |row: &str, cells: Vec<&str>| {
-            let cells: String = cells.iter().map(|cell| format!("  {cell:15}")).collect();
+            let cells: String = cells.iter().map(|cell| format!("  {cell:column$}")).collect();
             format!("{row:width$}{cells}").trim_end().to_owned() + "\n"
         };
         for number in [0, 1] {

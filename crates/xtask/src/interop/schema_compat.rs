@@ -3,9 +3,9 @@
 
 use super::{InteropPaths, Result, finish};
 use duologue_schema::export::random::{RandomValues, same};
-use duologue_schema::export::{Definition, definitions, document};
+use duologue_schema::export::{Definition, Surface};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::process::Command;
@@ -13,13 +13,22 @@ use std::time::Duration;
 
 const INSTANCES: u64 = 200;
 
-/// Runs the three checks and prints their results. An error lists the first differences.
-pub(super) fn check(paths: &InteropPaths) -> Result<String> {
+/// Checks each published schema: both versions, with and without their unstable part.
+pub(super) fn check(paths: &InteropPaths) -> Vec<Result<String>> {
+    Surface::ALL.iter().map(|surface| check_surface(paths, *surface)).collect()
+}
+
+/// Runs the checks of one schema and returns their result. An error lists the first differences.
+fn check_surface(paths: &InteropPaths, surface: Surface) -> Result<String> {
     let ts = std::path::absolute(paths.target.join("ts"))?;
-    let their_file = ts.join("node_modules/@agentclientprotocol/sdk/schema/v1/schema.json");
+    let path = format!("{}.json", surface.path());
+    let their_file = ts.join("node_modules/@agentclientprotocol/sdk/schema").join(&path);
     let theirs: Value = serde_json::from_str(&fs::read_to_string(&their_file)?)?;
-    let ours: BTreeMap<_, _> = definitions().into_iter().map(|ours| (ours.name.to_string(), ours)).collect();
+    let ours: BTreeMap<_, _> =
+        surface.definitions().into_iter().map(|ours| (ours.name.to_string(), ours)).collect();
     let mut wrong = Vec::new();
+    let methods = methods(&theirs, surface, &mut wrong);
+    let updates = updates(&theirs, &mut wrong, &ours);
 
     let names: Vec<_> =
         theirs["$defs"].as_object().into_iter().flatten().map(|(name, _)| name.as_str()).collect();
@@ -36,7 +45,7 @@ pub(super) fn check(paths: &InteropPaths) -> Result<String> {
     }
     let broken = break_variants(&theirs, &ours, &mut wrong);
 
-    let document = document();
+    let document = surface.document();
     let mut lines = String::new();
     let mut written = 0;
     for (name, ours) in ours.iter().filter(|(name, _)| names.contains(&name.as_str())) {
@@ -64,13 +73,53 @@ pub(super) fn check(paths: &InteropPaths) -> Result<String> {
 
     if wrong.is_empty() {
         return Ok(format!(
-            "the schema of the npm package, {} definitions: {instances} random instances pass through ours, \
-             {broken} malformed ones do not, {written} of ours fit theirs",
+            "{path} of the npm package, {} definitions, {methods} methods, {updates} updates: {instances} random \
+             instances pass through ours, {broken} malformed ones do not, {written} of ours fit theirs",
             names.len()
         ));
     }
     let some: Vec<_> = wrong.iter().take(20).map(String::as_str).collect();
-    Err(format!("{} things are wrong across the fence, such as\n{}", wrong.len(), some.join("\n")).into())
+    Err(format!("{path}: {} things are wrong across the fence, such as\n{}", wrong.len(), some.join("\n"))
+        .into())
+}
+
+/// Compares the methods with their params and results. Returns the number of methods.
+fn methods(theirs: &Value, surface: Surface, wrong: &mut Vec<String>) -> usize {
+    let ours: BTreeSet<(&str, &str)> = surface
+        .methods()
+        .iter()
+        .flat_map(|row| [Some(row.params), row.result].into_iter().flatten().map(|name| (row.method, name)))
+        .collect();
+    let theirs: BTreeSet<(&str, &str)> = theirs["$defs"]
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter_map(|(name, definition)| Some((definition["x-method"].as_str()?, name.as_str())))
+        .collect();
+    wrong.extend(
+        theirs
+            .symmetric_difference(&ours)
+            .map(|(method, name)| format!("{method}: only one of both tables has {name}")),
+    );
+    theirs.iter().map(|(method, _)| method).collect::<BTreeSet<_>>().len()
+}
+
+/// Reads one instance of each kind of update. Returns their number.
+fn updates(theirs: &Value, wrong: &mut Vec<String>, ours: &BTreeMap<String, Definition>) -> usize {
+    let update = &theirs["$defs"]["SessionUpdate"];
+    let kinds = ["oneOf", "anyOf"].iter().filter_map(|key| update[*key].as_array()).flatten();
+    let tags: Vec<&Value> = kinds
+        .map(|kind| &kind["properties"]["sessionUpdate"]["const"])
+        .filter(|tag| tag.is_string())
+        .collect();
+    for tag in &tags {
+        let made = instance(theirs, "SessionUpdate", "sessionUpdate", tag);
+        match ours.get("SessionUpdate") {
+            Some(ours) => wrong.extend(through(ours, &made).err()),
+            None => wrong.push("SessionUpdate: we have no such definition".to_owned()),
+        }
+    }
+    tags.len()
 }
 
 /// Decodes and encodes one instance; nothing may be lost.

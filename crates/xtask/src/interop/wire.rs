@@ -18,6 +18,19 @@ use super::{InteropPaths, OURS, Result, finish};
 /// The variable that names the file of recorded lines.
 pub(super) const FILE: &str = "INTEROP_WIRE";
 
+/// The programs of one protocol version, and its schema in the npm package.
+pub(super) struct Version {
+    /// The role of the client, which is in the names of folders.
+    pub(super) client: &'static str,
+    pub(super) agent: &'static str,
+    schema: &'static str,
+}
+
+pub(super) const V1: Version = Version { client: "client", agent: "agent", schema: "v1/schema.json" };
+pub(super) const UNSTABLE: Version =
+    Version { client: "client-unstable", agent: "agent-unstable", schema: "v1/schema.unstable.json" };
+pub(super) const V2: Version = Version { client: "client-v2", agent: "agent-v2", schema: "v2/schema.json" };
+
 struct Lines {
     file: Mutex<File>,
     incoming: &'static str,
@@ -61,7 +74,7 @@ impl Names {
 
     fn of(&self, method: &str, handled_by: &str, kind: &'static str) -> Option<&String> {
         let side = |side: &str| self.0.get(&(method.to_owned(), side.to_owned(), kind));
-        side(handled_by).or_else(|| side("protocol"))
+        side(handled_by).or_else(|| side("protocol")).or_else(|| side("proxy"))
     }
 }
 
@@ -138,16 +151,20 @@ impl Collected {
 }
 
 /// Checks the messages of our pairings. Returns their number, and a summary.
-pub(super) fn check(paths: &InteropPaths, pairs: &[(&str, &str)]) -> Result<(usize, String)> {
+pub(super) fn check(
+    paths: &InteropPaths,
+    pairs: &[(&str, &str)],
+    version: &Version,
+) -> Result<(usize, String)> {
     let ts = std::path::absolute(paths.target.join("ts"))?;
-    let schema_file = ts.join("node_modules/@agentclientprotocol/sdk/schema/v1/schema.json");
+    let schema_file = ts.join("node_modules/@agentclientprotocol/sdk/schema").join(version.schema);
     let schema: Value = serde_json::from_str(&fs::read_to_string(&schema_file)?)?;
     let names = Names::read(&schema);
     let mut collected = Collected::default();
     for (client, agent) in pairs.iter().filter(|pair| pair.0 == OURS || pair.1 == OURS) {
         let at = format!("{client} drives {agent}");
-        let text =
-            fs::read_to_string(file(paths, client, agent)).map_err(|error| format!("{at}: {error}"))?;
+        let text = fs::read_to_string(file(paths, client, agent, version))
+            .map_err(|error| format!("{at}: {error}"))?;
         collected.pairing(&at, &text, &names)?;
     }
     let Collected { values, messages, extensions, clears, mut wrong } = collected;
@@ -180,6 +197,6 @@ pub(super) fn check(paths: &InteropPaths, pairs: &[(&str, &str)]) -> Result<(usi
 }
 
 /// Returns the file with the lines of a pairing.
-pub(super) fn file(paths: &InteropPaths, client: &str, agent: &str) -> PathBuf {
-    paths.target.join("runs").join(format!("{client}-client-drives-{agent}")).join("wire.jsonl")
+pub(super) fn file(paths: &InteropPaths, client: &str, agent: &str, version: &Version) -> PathBuf {
+    paths.target.join("runs").join(format!("{client}-{}-drives-{agent}", version.client)).join("wire.jsonl")
 }

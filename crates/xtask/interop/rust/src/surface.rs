@@ -2,8 +2,11 @@
 
 use serde_json::{Value, json};
 use std::collections::{HashMap, HashSet};
+use std::fmt::Debug;
 use std::io::Write as _;
 use std::sync::Mutex;
+use std::time::Duration;
+use tokio::sync::Notify;
 
 /// The surface, the values of its variables, and the report file.
 pub struct Surface {
@@ -109,6 +112,17 @@ impl Surface {
         }
     }
 
+    /// Reports a method or variant that was sent.
+    pub fn did(&self, row: &str) {
+        self.report(row, Ok(()), "");
+    }
+
+    /// Reports a value that the other side has sent.
+    pub fn expect<T: PartialEq + Debug>(&self, row: &str, actual: T, expected: T) {
+        let problem = || format!("{actual:?} is not {expected:?}");
+        self.report(row, if actual == expected { Ok(()) } else { Err(problem()) }, "");
+    }
+
     /// Reports one method or variant.
     pub fn report(&self, row: &str, outcome: Result<(), String>, detail: &str) {
         let detail = outcome.as_ref().err().map_or(detail, String::as_str);
@@ -116,6 +130,61 @@ impl Surface {
         let mut file =
             std::fs::File::options().append(true).create(true).open(&self.report).expect("a report");
         writeln!(file, "{line}").expect("the report can be written");
+    }
+}
+
+/// The updates that a client has received since the last prompt.
+#[derive(Default)]
+pub struct Updates {
+    seen: Mutex<Vec<Value>>,
+    changed: Notify,
+}
+
+impl Updates {
+    /// Adds the update of the params of `session/update`. Its session becomes the member `of`.
+    pub fn push(&self, mut params: Value) {
+        let mut update = params["update"].take();
+        update["of"] = params["sessionId"].take();
+        self.seen.lock().unwrap().push(update);
+        self.changed.notify_one();
+    }
+
+    pub fn clear(&self) {
+        self.seen.lock().unwrap().clear();
+    }
+
+    /// Returns all updates as JSON.
+    pub fn text(&self) -> String {
+        json!(*self.seen.lock().unwrap()).to_string()
+    }
+
+    /// Returns the first update that has these members.
+    pub fn find(&self, surface: &Surface, expected: &Value) -> Option<Value> {
+        let seen = self.seen.lock().unwrap();
+        seen.iter().find(|update| surface.difference(expected, Some(update), "").is_ok()).cloned()
+    }
+
+    /// Reports an update that has these members.
+    pub fn expect(&self, surface: &Surface, row: &str, expected: &Value) {
+        let found = self.find(surface, expected).map(|_| ());
+        surface.report(row, found.ok_or_else(|| self.missing(expected)), "");
+    }
+
+    /// Waits for an update that has these members.
+    pub async fn until(&self, surface: &Surface, expected: &Value) -> Result<Value, String> {
+        let wait = async {
+            loop {
+                if let Some(update) = self.find(surface, expected) {
+                    return update;
+                }
+                self.changed.notified().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(10), wait).await.map_err(|_| self.missing(expected))
+    }
+
+    fn missing(&self, expected: &Value) -> String {
+        format!("{expected} did not come: {}", self.text())
     }
 }
 
