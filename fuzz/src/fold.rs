@@ -151,7 +151,8 @@ fn call(input: &mut Input<'_>) -> &'static str {
 /// Returns an update of a later protocol version: a whole message, or an unknown kind.
 fn later(input: &mut Input<'_>) -> SessionUpdate {
     let kind = ["agent_message", "agent_thought", "user_message", "moon_phase"][input.below(4)];
-    let mut update = json!({ "sessionUpdate": kind, "messageId": id(input) });
+    // A whole message needs an id.
+    let mut update = json!({ "sessionUpdate": kind, "messageId": id(input).unwrap_or_else(|| "m".into()) });
     match input.below(4) {
         0 => {}
         1 => update["content"] = json!(null),

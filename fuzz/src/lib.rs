@@ -17,5 +17,7 @@ mod kept;
 mod marked;
 pub mod output;
 pub mod paths;
+pub mod router;
 pub mod surrogates;
 pub mod transcript;
+pub mod versions;
