@@ -68,7 +68,7 @@ async fn main() -> Result<(), Box<dyn std::error::Error>> {
     tokio::spawn(Server::new(Quiet).extensions(extensions).serve(theirs));
 
     let seen =
-        Extensions::new().on_notification(|seen: Seen, _| println!("the agent has seen {:?}", seen.word));
+        Extensions::new().on_notification(|_, seen: Seen| println!("the agent has seen {:?}", seen.word));
     let agent = Client::new(()).extensions(seen).connect(ours).await?;
     let words = agent.peer().count("how many words are these".into()).await?;
     println!("{words} words");
