@@ -8,14 +8,28 @@ use serde_json::Value;
 use crate::workspace::{root, rust_files};
 
 /// The allowed dependencies. A new one is a decision: argue it in an RFD, draw it in ARCHITECTURE.md, then add it here.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("duologue-schema-derive", &[]),
     ("duologue-schema", &["duologue-schema-derive"]),
     ("duologue-rpc", &["duologue-schema"]),
     ("duologue-exchange", &["duologue-rpc", "duologue-schema"]),
     ("duologue-agent", &["duologue-exchange", "duologue-rpc", "duologue-schema"]),
     ("duologue-client", &["duologue-exchange", "duologue-rpc", "duologue-schema"]),
+    ("duologue-http", &["duologue-rpc"]),
     ("duologue-transcript", &["duologue-rpc", "duologue-schema"]),
+    ("duologue-proxy", &["duologue-rpc", "duologue-schema", "duologue-transcript"]),
+    ("duologue-store", &["duologue-rpc", "duologue-transcript"]),
+    (
+        "duologue-hub",
+        &[
+            "duologue-client",
+            "duologue-http",
+            "duologue-rpc",
+            "duologue-schema",
+            "duologue-store",
+            "duologue-transcript",
+        ],
+    ),
     ("duologue-testkit", &["duologue-agent", "duologue-rpc"]),
     ("duologue-conformance", &["duologue-client", "duologue-rpc", "duologue-schema", "duologue-transcript"]),
     (
@@ -25,6 +39,9 @@ const ALLOWED: [(&str, &[&str]); 10] = [
             "duologue-client",
             "duologue-conformance",
             "duologue-exchange",
+            "duologue-http",
+            "duologue-hub",
+            "duologue-proxy",
             "duologue-rpc",
             "duologue-schema",
             "duologue-testkit",
@@ -34,7 +51,8 @@ const ALLOWED: [(&str, &[&str]); 10] = [
 ];
 
 /// The dependencies of the crates' tests beyond the allowed ones: a peer of the other side to talk to.
-const ALLOWED_IN_TESTS: [&str; 3] = ["duologue-agent", "duologue-client", "duologue-test-support"];
+const ALLOWED_IN_TESTS: [&str; 4] =
+    ["duologue-agent", "duologue-client", "duologue-test-support", "duologue-testkit"];
 
 /// Packages above the map: no package of the map depends on them, and they may use all others.
 const ABOVE: [&str; 6] = [

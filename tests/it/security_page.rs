@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use duologue_agent::Session;
 use duologue_client::exchange::dialogue::{self, Beliefs, DialogueLimits};
 use duologue_client::{Limits, exchange, limits, schema};
+use duologue_proxy as proxy;
 use duologue_transcript::{RecorderBuilder, Transcript};
 
 use crate::workspace::{compare_tables, root};
@@ -48,6 +49,13 @@ fn limits_of_code() -> BTreeMap<String, String> {
         Transcript::LINE_BYTES,
         Session::BYTES_TOGETHER,
         schema::PATH_BYTES,
+        schema::META_BYTES,
+        schema::PLANS,
+        schema::PLAN_BYTES,
+        schema::CHILD_SESSIONS,
+        schema::CHILD_SESSION_BYTES,
+        schema::DISPLAY_TERMINALS,
+        schema::DISPLAY_TERMINAL_BYTES,
         limits::START_TIMEOUT,
         limits::CANCEL_PATIENCE,
         limits::CLOSE_STEP,
@@ -60,6 +68,8 @@ fn limits_of_code() -> BTreeMap<String, String> {
         limits::OPEN_CALLS,
         limits::OPEN_CALL_BYTES,
         limits::OPEN_CALL_BYTES_TOGETHER,
+        limits::CANCELLABLE_ID_BYTES,
+        limits::SEEN_MESSAGES,
         limits::HOST_BYTES,
         limits::FILE_THREADS,
         limits::SCAN_BYTES,
@@ -90,6 +100,7 @@ fn limits_of_code() -> BTreeMap<String, String> {
         exchange::limits::SUBSCRIPTION_MESSAGES,
         exchange::limits::SUBSCRIPTION_BYTES,
         dialogue::MAX_DEPTH,
+        proxy::MESSAGES_PER_LINE,
         Beliefs::BYTES,
     );
     limits

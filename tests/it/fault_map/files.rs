@@ -93,7 +93,7 @@ pub(super) const H: &[Row] = &[
         shown_by: &[
             "crates/client/tests/it/local_host/terminals.rs::output_is_cut_at_its_front_between_characters",
             "crates/client/tests/it/local_host/terminals.rs::a_flood_costs_what_is_kept",
-            "crates/client/src/output_tail.rs::is_the_longest_end_within_the_limit",
+            "crates/schema/src/output_tail.rs::is_the_longest_end_within_the_limit",
             "fuzz/fuzz_targets/output.rs",
         ],
         reason: "",

@@ -132,7 +132,7 @@ pub(super) const G: &[Row] = &[
         rule: "Cuts look for a boundary; clippy refuses slices of text.",
         shown_by: &[
             "crates/client/tests/it/local_host/terminals.rs::output_is_cut_at_its_front_between_characters",
-            "crates/client/src/output_tail.rs::is_the_longest_end_within_the_limit",
+            "crates/schema/src/output_tail.rs::is_the_longest_end_within_the_limit",
             "crates/rpc/src/surrogates.rs::repaired_text_is_valid_json",
         ],
         reason: "",

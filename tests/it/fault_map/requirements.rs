@@ -253,7 +253,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         fault: "Output of terminals.",
         rule: "",
         shown_by: &[
-            "crates/client/src/output_tail.rs::is_the_longest_end_within_the_limit",
+            "crates/schema/src/output_tail.rs::is_the_longest_end_within_the_limit",
             "crates/client/tests/it/local_host/terminals.rs::a_command_costs_the_output_that_is_kept",
         ],
         reason: "",

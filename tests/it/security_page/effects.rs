@@ -35,6 +35,13 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ),
     ("Limits::EARLY_BYTES", "output of an agent in a session that it has not answered yet is an error"),
     ("schema::PATH_BYTES", "the request is rejected"),
+    ("schema::META_BYTES", "a `_meta` that updates patch is replaced by the latest patch"),
+    ("schema::PLANS", "the least recently updated plan with an id is dropped"),
+    ("schema::PLAN_BYTES", "the same"),
+    ("schema::CHILD_SESSIONS", "the least recently updated child session is dropped from the tree"),
+    ("schema::CHILD_SESSION_BYTES", "the same; a longer description of one child is ignored and counted"),
+    ("schema::DISPLAY_TERMINALS", "the least recently updated terminal of the agent is dropped"),
+    ("schema::DISPLAY_TERMINAL_BYTES", "the beginning of the output of the terminal is dropped"),
     ("Limits::NOISE_LINES", "the oldest line that was no message is evicted"),
     ("Limits::NOISE_LINE_BYTES", "the rest of it is dropped"),
     ("Session::BYTES_TOGETHER", "the agent rejects the request for the next session until one is closed"),
@@ -51,11 +58,19 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "a longer update or list is delivered, and `Session::state` stays unchanged; \
          `Client::keep_conversations` removes the limit",
     ),
-    ("limits::OPEN_CALLS", "the least recently updated call is evicted, and the user gets more questions"),
+    (
+        "limits::OPEN_CALLS",
+        "the least recently updated call is evicted, and the user gets more questions; in version 2 the oldest call or terminal that offers to be cancelled alone is evicted",
+    ),
     ("limits::OPEN_CALL_BYTES", "the same"),
     (
         "limits::OPEN_CALL_BYTES_TOGETHER",
         "over all sessions: the session of the latest call evicts its oldest",
+    ),
+    ("limits::CANCELLABLE_ID_BYTES", "the tool call or terminal cannot be cancelled alone"),
+    (
+        "limits::SEEN_MESSAGES",
+        "further messages of the user before the response to a prompt of version 2 are not recognised as that prompt by their id",
     ),
     (
         "limits::HOST_BYTES",
@@ -147,4 +162,5 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
         "the oldest notification for a subscriber is evicted, and the subscriber gets the number",
     ),
     ("exchange::limits::SUBSCRIPTION_BYTES", "the same"),
+    ("proxy::MESSAGES_PER_LINE", "the stages of a proxy cannot send more because of one line"),
 ];
