@@ -18,9 +18,10 @@ pub fn runs(default: u64) -> u64 {
     number("DUOLOGUE_RUNS").unwrap_or(default)
 }
 
-/// Returns the seed of a test: `DUOLOGUE_SEED` to reproduce a failure, else a random one.
+/// Returns the seed of a test: `DUOLOGUE_SEED` to reproduce a failure, else `DUOLOGUE_FIRST_SEED`, which CI sets,
+/// else a random one.
 pub fn seed() -> u64 {
-    number("DUOLOGUE_SEED").unwrap_or_else(|| fastrand::u64(..))
+    number("DUOLOGUE_SEED").or_else(|| number("DUOLOGUE_FIRST_SEED")).unwrap_or_else(|| fastrand::u64(..))
 }
 
 fn number(name: &str) -> Option<u64> {

@@ -17,12 +17,15 @@ use report::FuzzRun;
 const JOBS: usize = 2;
 /// No input may need more memory or more time than this.
 const LIMITS: [&str; 2] = ["-rss_limit_mb=2048", "-timeout=1"];
-const USAGE: &str = "cargo xtask fuzz [--seconds N | --runs N] [--sanitizer address | none] [TARGET..]";
+const USAGE: &str =
+    "cargo xtask fuzz [--seconds N | --runs N] [--seed N] [--sanitizer address | none] [TARGET..]";
 
 /// The parsed command line.
 struct FuzzOptions {
     /// libFuzzer's own word for when a target is done.
     end: String,
+    /// The seed of libFuzzer's choices, which chooses one itself for 0.
+    seed: u64,
     sanitizer: Sanitizer,
     targets: Vec<String>,
 }
@@ -106,7 +109,7 @@ fn next<'a>(waiting: &Mutex<impl Iterator<Item = &'a String>>) -> Option<&'a Str
 
 fn options(args: &[String], all: &[String]) -> Result<FuzzOptions> {
     let mut options =
-        FuzzOptions { end: "-max_total_time=60".into(), sanitizer: best(), targets: Vec::new() };
+        FuzzOptions { end: "-max_total_time=60".into(), seed: 0, sanitizer: best(), targets: Vec::new() };
     let mut args = args.iter().map(String::as_str);
     while let Some(arg) = args.next() {
         let number =
@@ -114,6 +117,7 @@ fn options(args: &[String], all: &[String]) -> Result<FuzzOptions> {
         match arg {
             "--seconds" => options.end = format!("-max_total_time={}", number(args.next())?),
             "--runs" => options.end = format!("-runs={}", number(args.next())?),
+            "--seed" => options.seed = number(args.next())?,
             "--sanitizer" => {
                 options.sanitizer = match args.next() {
                     Some("address") => Sanitizer::Address,
@@ -206,6 +210,7 @@ fn play(
         .args([&corpus, &seeds])
         .args(LIMITS)
         .args([&options.end, "-print_final_stats=1"])
+        .arg(format!("-seed={}", options.seed))
         .arg(format!("-max_len={}", longest(target)))
         .arg(format!("-dict={}", dictionary.display()))
         .arg(format!("-artifact_prefix={}/", artifacts.display()))

@@ -64,7 +64,9 @@ fn many_orders(name: &str, clock: Clock, model: fn()) {
         return;
     }
     let runs = number("DUOLOGUE_RUNS").unwrap_or(200);
-    let seed = number("DUOLOGUE_SEED").unwrap_or_else(|| std::process::id().into());
+    let seed = number("DUOLOGUE_SEED")
+        .or_else(|| number("DUOLOGUE_FIRST_SEED"))
+        .unwrap_or_else(|| std::process::id().into());
     println!("DUOLOGUE_SEED={seed}");
     let held_back = usize::try_from(runs / 5).expect("fewer");
     let random = usize::try_from(runs).expect("fewer") - held_back;

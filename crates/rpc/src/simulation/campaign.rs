@@ -12,9 +12,10 @@ pub(super) fn number(name: &str) -> Option<u64> {
     Some(value.replace('_', "").parse().unwrap_or_else(|_| panic!("{name} is no number: {value}")))
 }
 
-/// Returns the seed of the random choices of a test.
+/// Returns the seed of the random choices of a test: `DUOLOGUE_SEED` to reproduce a failure, else
+/// `DUOLOGUE_FIRST_SEED`, which CI sets, else a random one.
 pub(super) fn seed() -> u64 {
-    number("DUOLOGUE_SEED").unwrap_or_else(|| fastrand::u64(..))
+    number("DUOLOGUE_SEED").or_else(|| number("DUOLOGUE_FIRST_SEED")).unwrap_or_else(|| fastrand::u64(..))
 }
 
 /// Counts of what happened in some schedules, by the name of the event.
