@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use duologue_schema::INVISIBLE;
 use duologue_transcript::{Transcript, printable};
 
 /// Text, and also a transcript if it is one.
@@ -33,8 +34,9 @@ fn is_dangerous(char: char) -> bool {
         || matches!(u32::from(char), 0x61C | 0x200E..=0x200F | 0x202A..=0x202E | 0x2066..=0x2069)
 }
 
-/// Returns true for characters that may be escaped: dangerous and invisible ones.
+/// Returns true for characters that may be escaped: dangerous and invisible ones, and separators of lines.
 fn is_escaped(char: char) -> bool {
     is_dangerous(char)
-        || matches!(u32::from(char), 0x200B..=0x200F | 0x2028..=0x2029 | 0x2060..=0x206F | 0xFEFF | 0xE0000..=0xE007F)
+        || matches!(char, '\u{2028}' | '\u{2029}')
+        || INVISIBLE.iter().any(|range| range.contains(&char))
 }
