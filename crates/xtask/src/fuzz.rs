@@ -186,10 +186,10 @@ fn build(paths: &Paths, sanitizer: Sanitizer) -> Result<PathBuf> {
 /// Returns the longest input of a target, in bytes. It is short for a target that does much work with each byte.
 fn longest(target: &str) -> usize {
     match target {
-        "paths" => 64,
+        "log" | "paths" => 64,
         "fold" | "output" => 256,
         "framer" => 1024,
-        "escapes" | "transcript" => 2048,
+        "escapes" | "socket" | "transcript" => 2048,
         _ => 4096,
     }
 }

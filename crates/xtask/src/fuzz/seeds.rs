@@ -49,6 +49,7 @@ pub(super) fn write(paths: &Paths, target: &str, folder: &Path, longest: usize) 
                 .collect();
             values(&rows, &documents?)?
         }
+        "socket" => sockets(paths, longest)?,
         "transcript" => transcripts(paths, longest)?,
         "escapes" => [transcripts(paths, longest)?, lines()?].concat(),
         // Every byte means something to these.
@@ -125,6 +126,24 @@ fn values(rows: &[MethodRow], documents: &[Value]) -> Result<Vec<Vec<u8>>> {
             }
         }
     }
+    Ok(seeds)
+}
+
+/// Requests, frames and lines for a socket, after the byte that says which.
+fn sockets(paths: &Paths, longest: usize) -> Result<Vec<Vec<u8>>> {
+    let mut seeds = vec![b"\0GET /health HTTP/1.1\r\nhost: localhost\r\n\r\n".to_vec()];
+    let post = b"\0POST /acp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n\
+        accept: application/json, text/event-stream\r\ncontent-length: ";
+    let positions =
+        r#"{"jsonrpc":"2.0","id":1,"method":"stream/resume","params":{"connectionId":"c","streams":[]}}"#;
+    let mut lines = lines(paths, longest)?;
+    lines.push(positions.into());
+    for line in lines {
+        let length = line.len().to_string();
+        seeds.push([post.as_slice(), length.as_bytes(), b"\r\n\r\n", &line].concat());
+        seeds.push([b"\x02", line.as_slice()].concat());
+    }
+    seeds.push(b"\x01\x81\x82\0\0\0\0{}\x88\x80\0\0\0\0".to_vec());
     Ok(seeds)
 }
 
