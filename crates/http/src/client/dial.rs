@@ -1,5 +1,6 @@
 //! Opens sockets: addresses, headers, cookies, TCP, TLS and the upgrade.
 
+use std::io;
 use std::pin::Pin;
 
 use http::header::{AUTHORIZATION, COOKIE, HOST, SET_COOKIE};
@@ -9,6 +10,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_tungstenite::client_async_with_config;
 use tokio_tungstenite::tungstenite::Error as WebSocketError;
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::handshake::client::generate_key;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
@@ -122,6 +124,11 @@ impl TcpDialer {
                 Error::Refused { status: response.status().as_u16(), message }
             }
             WebSocketError::Io(error) => Error::Unreachable { address: self.address(), error },
+            // The socket was lost in the middle of the response.
+            WebSocketError::Protocol(error @ ProtocolError::HandshakeIncomplete) => Error::Unreachable {
+                address: self.address(),
+                error: io::Error::new(io::ErrorKind::UnexpectedEof, error),
+            },
             error => Error::Protocol(error.to_string()),
         })?;
         self.keep_cookies(response.headers());

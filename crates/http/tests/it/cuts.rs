@@ -5,6 +5,7 @@ use std::time::Duration;
 use duologue_http::{AgentEndpoint, ServerOptions, connect};
 use duologue_test_support::{Reproduction, in_time, runs, seed};
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 
 use crate::setup::{CutRelay, Lines, echo_endpoint, initialize, quick, server, url};
 
@@ -109,6 +110,26 @@ async fn a_client_without_attempts_reports_the_lost_socket() {
         lines.request(0, "initialize", json!({})).await;
         relay.cut();
         assert!(matches!(lines.error().await, Some(duologue_http::Error::Lost { .. })));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_socket_that_is_lost_during_the_upgrade_is_tried_again() {
+    in_time(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let address = listener.local_addr().expect("an address");
+        let answering = async {
+            let (mut socket, _) = listener.accept().await.expect("a socket");
+            socket.write_all(b"HTTP/1.1 101 Switching").await.expect("it reads");
+            // A reset would look like an error of the system.
+            socket.shutdown().await.expect("it is open");
+            tokio::io::copy(&mut socket, &mut tokio::io::sink()).await
+        };
+        let url = url(address);
+        let (connected, _) = tokio::join!(connect(&url, quick()), answering);
+        let error = connected.err().expect("an error");
+        assert!(matches!(error, duologue_http::Error::Unreachable { .. }), "{error}");
     })
     .await;
 }
