@@ -196,6 +196,18 @@ impl AgentConnectionShared {
         }
     }
 
+    /// Returns the time at which the client left; `None` if it is there.
+    pub(crate) fn absent_since(&self) -> Option<Instant> {
+        self.state.lock_unpoisoned().absent_since
+    }
+
+    /// Ends the connection.
+    pub(crate) fn end(&self) {
+        self.state.lock_unpoisoned().is_closed = true;
+        self.life.notify_waiters();
+        self.output.notify_waiters();
+    }
+
     fn end_input(&self) {
         self.update(&self.input, |state| state.has_input_ended = true);
     }
@@ -416,14 +428,9 @@ impl ServerConnection for AgentConnection {
     }
 
     async fn close(&self, _: CloseReason) {
-        let is_current = {
-            let mut state = self.inner.state.lock_unpoisoned();
-            state.is_closed |= state.generation == self.generation;
-            state.is_closed
-        };
+        let is_current = self.inner.state.lock_unpoisoned().generation == self.generation;
         if is_current {
-            self.inner.life.notify_waiters();
-            self.inner.output.notify_waiters();
+            self.inner.end();
         }
     }
 }

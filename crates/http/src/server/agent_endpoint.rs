@@ -90,15 +90,20 @@ impl std::fmt::Debug for AgentEndpoint {
 }
 
 impl EndpointShared {
-    /// Registers a connection.
+    /// Registers a connection. At the limit it replaces the one whose client has been absent for the longest time.
     fn insert(&self, connection: &Arc<AgentConnectionShared>) -> Result<(), Rejection> {
         let mut connections = self.connections.lock_unpoisoned();
         let limit = self.options.connections;
         if connections.len() >= limit {
-            return Err(Rejection::new(format!(
-                "connection limit reached ({limit}, absent clients included); retry later or raise \
-                 `AgentEndpointOptions::connections`"
-            )));
+            let absent = connections.values().filter_map(|other| Some((other.absent_since()?, other)));
+            let Some(oldest) = absent.min_by_key(|(since, _)| *since).map(|(_, other)| other.clone()) else {
+                return Err(Rejection::new(format!(
+                    "connection limit reached ({limit}); retry later or raise `AgentEndpointOptions::connections`"
+                )));
+            };
+            tracing::warn!(id = %oldest.id, limit, "connection limit reached; that of an absent client ends");
+            connections.remove(&oldest.id);
+            oldest.end();
         }
         match connections.entry(connection.id.clone()) {
             Entry::Occupied(_) => Err(Rejection::new("the connection id is in use")),

@@ -73,7 +73,8 @@ impl Default for ServerOptions {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct AgentEndpointOptions {
-    /// The most connections, absent clients included.
+    /// The most connections, absent clients included. A new one beyond it ends that of the client that has been absent
+    /// for the longest time, and is refused if no client is absent.
     pub connections: usize,
     /// The time after which the connection of an absent client ends.
     pub grace: Duration,

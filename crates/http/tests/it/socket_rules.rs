@@ -229,6 +229,33 @@ async fn a_refused_initialize_is_answered() {
     .await;
 }
 
+#[tokio::test]
+async fn a_new_connection_at_the_limit_ends_that_of_an_absent_client() {
+    in_time(async {
+        let mut options = AgentEndpointOptions::default();
+        options.connections = 2;
+        let endpoint = AgentEndpoint::with_options(echo_agent, options);
+        let address = server(endpoint.clone(), ServerOptions::default()).await;
+        let (mut present, _, _) = opened(address).await;
+        let (absent, params, _) = opened(address).await;
+        drop(absent);
+        // The server notices that a moment later.
+        let _third = loop {
+            let (socket, _, answer) = opened(address).await;
+            if answer["result"].is_object() {
+                break socket;
+            }
+        };
+        assert_eq!(endpoint.connection_count(), 2);
+        present.send_json(&request(1, "echo", json!({}))).await;
+        assert_eq!(present.next().await.expect("the echo")["id"], 1);
+        let mut back = RawSocket::open(address).await;
+        back.send_json(&resume(&params, json!([]))).await;
+        assert_eq!(back.next().await.expect("an answer")["method"], "stream/resume_failed");
+    })
+    .await;
+}
+
 /// The last frames of an agent arrive, and then a regular end.
 #[tokio::test]
 async fn the_connection_ends_with_its_agent() {
