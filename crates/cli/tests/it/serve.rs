@@ -9,11 +9,12 @@ use serde_json::{Value, json};
 
 use crate::process::{DUOLOGUE, run, shown};
 
-/// A server of the mock with a data folder.
-struct Server {
+/// A server with a data folder.
+pub(crate) struct Server {
     process: Child,
-    url: String,
-    token: String,
+    pub(crate) url: String,
+    /// The path of its token.
+    pub(crate) token: String,
 }
 
 impl Server {
@@ -23,7 +24,8 @@ impl Server {
         Server::of(command.args(["--", DUOLOGUE, "mock", "--pace", pace]))
     }
 
-    fn of(command: &mut Command) -> Self {
+    /// Starts `duologue serve` with any agent.
+    pub(crate) fn of(command: &mut Command) -> Self {
         let mut process = command.stdout(Stdio::piped()).spawn().expect("it starts");
         let mut lines = BufReader::new(process.stdout.take().expect("a pipe")).lines();
         let mut line = || lines.next().expect("a line").expect("UTF-8");
@@ -55,9 +57,15 @@ impl Server {
     }
 
     /// Ends the server at once, without a chance to write.
-    fn kill(mut self) {
+    pub(crate) fn kill(&mut self) {
         self.process.kill().expect("it runs");
         self.process.wait().expect("it ended");
+    }
+
+    /// Asks the server to end, and waits for it.
+    pub(crate) fn stop(&mut self) {
+        run(Command::new("kill").arg(self.process.id().to_string()), "");
+        assert!(self.process.wait().expect("it ended").success());
     }
 }
 
@@ -188,8 +196,7 @@ fn a_stopped_server_leaves_no_process_behind() {
     let mut server = Server::of(command.args(["--", "sh", "-c", &script]));
     let mut client = RawClient::new(&server);
     client.session();
-    run(Command::new("kill").arg(server.process.id().to_string()), "");
-    assert!(server.process.wait().expect("it ended").success());
+    server.stop();
     let pid = std::fs::read_to_string(pid).expect("it ran");
     let left =
         Command::new("kill").args(["-0", pid.trim()]).stderr(Stdio::null()).status().expect("it starts");
@@ -207,7 +214,7 @@ fn an_address_that_others_can_reach_is_refused() {
 #[test]
 fn sessions_survive_a_killed_server() {
     let data = tempfile::tempdir().expect("a folder");
-    let server = Server::start(data.path(), "0");
+    let mut server = Server::start(data.path(), "0");
     let mut client = RawClient::new(&server);
     let session = client.session();
     let (_, updates) = client.request_with("session/prompt", &prompt(&session, "tools"));
@@ -236,7 +243,7 @@ fn sessions_survive_a_killed_server() {
 fn nothing_that_a_client_has_read_is_lost_when_the_server_is_killed() {
     for read in [0, 1, 5, 9] {
         let data = tempfile::tempdir().expect("a folder");
-        let server = Server::start(data.path(), "5");
+        let mut server = Server::start(data.path(), "5");
         let mut client = RawClient::new(&server);
         let session = client.session();
         client.send("session/prompt", &prompt(&session, "hello"));
