@@ -128,7 +128,7 @@ async fn a_socket_that_is_lost_during_the_upgrade_is_tried_again() {
         };
         let url = url(address);
         let (connected, _) = tokio::join!(connect(&url, quick()), answering);
-        let error = connected.err().expect("an error");
+        let error = connected.expect_err("it is lost");
         assert!(matches!(error, duologue_http::Error::Unreachable { .. }), "{error}");
     })
     .await;
