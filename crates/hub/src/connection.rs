@@ -8,14 +8,14 @@ use duologue_rpc::{Limits, LineBuffer, Malformed, RpcMessage, Transport};
 use duologue_schema::{
     AuthenticateRequest, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
     Error as RpcError, InitializeRequest, InitializeResponse, ListSessionsRequest, LoadSessionRequest,
-    LoadSessionResponse, LogoutRequest, NewSessionRequest, Notification as _, ProtocolVersion, Request as _,
-    RequestId, ResumeSessionRequest, SessionId, SessionNotification,
+    LoadSessionResponse, LogoutRequest, NewSessionRequest, Notification as _, PromptRequest, ProtocolVersion,
+    Request as _, RequestId, ResumeSessionRequest, SessionId, SessionNotification,
 };
 use duologue_store::FileLog;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Notify, mpsc, oneshot};
 use tokio::task::{AbortHandle, Id, JoinSet};
 use uuid::Uuid;
 
@@ -39,16 +39,17 @@ struct SessionUse {
 impl SessionUse {
     /// Closes the session for the client, and waits until the session knows.
     async fn leave(mut self) {
-        self.is_open = false;
         let _ = self.live.commands.send(SessionCommand::Left(self.client.clone())).await;
+        self.is_open = false;
     }
 
     /// Closes the session, and ends its process if no other client has it open.
     async fn release(mut self) {
-        self.is_open = false;
         let (done, closed) = oneshot::channel();
         let command = SessionCommand::Release { client: self.client.clone(), done };
-        if self.live.commands.send(command).await.is_ok() {
+        let sent = self.live.commands.send(command).await;
+        self.is_open = false;
+        if sent.is_ok() {
             let _ = closed.await;
         }
     }
@@ -90,13 +91,20 @@ impl Drop for LogReaderTask {
     }
 }
 
-/// A session that was created, loaded or resumed for a request.
-type Opened = Result<OpenedSession, Error>;
+/// The outcome of a request that was answered in a task of its own.
+type Answered = Result<Answer, Error>;
 
-/// Limit on the sessions that a client opens at once.
-const OPENING: usize = 64;
+/// Limit on the requests of a client that are answered in tasks at once.
+const ANSWERING: usize = 64;
 /// The number of times that a session is opened again if it ends meanwhile.
 const ATTEMPTS: usize = 3;
+
+enum Answer {
+    /// A result without an effect on the connection.
+    Result(Box<RawValue>),
+    /// A session that was created, loaded or resumed.
+    Opened(OpenedSession),
+}
 
 struct OpenedSession {
     session: SessionUse,
@@ -114,9 +122,11 @@ pub(crate) struct ClientConnection {
     output: ClientOutput,
     replies: Replies,
     sessions: HashMap<SessionId, OpenSession>,
-    opening: JoinSet<Opened>,
-    /// The requests of the tasks in `opening`, with the session if it exists.
-    opening_requests: HashMap<Id, (RequestId, Option<SessionId>)>,
+    answering: JoinSet<Answered>,
+    /// The requests of the tasks in `answering`, with the session that is opened, closed or deleted.
+    answering_requests: HashMap<Id, (RequestId, Option<SessionId>)>,
+    /// Notified when a reader of a log has failed.
+    failed: Arc<Notify>,
 }
 
 impl ClientConnection {
@@ -132,8 +142,9 @@ impl ClientConnection {
             output,
             replies,
             sessions: HashMap::new(),
-            opening: JoinSet::new(),
-            opening_requests: HashMap::new(),
+            answering: JoinSet::new(),
+            answering_requests: HashMap::new(),
+            failed: Arc::new(Notify::new()),
         };
         let mut buffer = LineBuffer::new(Limits::default().frame_bytes);
         loop {
@@ -143,17 +154,18 @@ impl ClientConnection {
                     connection.output.send(line).await;
                     continue;
                 }
-                Some(opened) = connection.opening.join_next_with_id(), if !connection.opening.is_empty() => {
-                    let (task, opened) = match opened {
-                        Ok((task, opened)) => (task, opened),
+                Some(answered) = connection.answering.join_next_with_id(), if !connection.answering.is_empty() => {
+                    let (task, answered) = match answered {
+                        Ok((task, answered)) => (task, answered),
                         // It has panicked.
                         Err(error) => (error.id(), Err(Error::Closed)),
                     };
-                    if let Some((request, _)) = connection.opening_requests.remove(&task) {
-                        connection.opened(&request, opened).await;
+                    if let Some((request, _)) = connection.answering_requests.remove(&task) {
+                        connection.answered(&request, answered).await;
                     }
                     continue;
                 }
+                () = connection.failed.notified() => break,
                 read = reader.read(buffer.space()) => read.unwrap_or(0),
             };
             if count == 0 {
@@ -237,7 +249,7 @@ impl ClientConnection {
     async fn respond_with(&self, id: &RequestId, outcome: Result<Box<RawValue>, Error>) {
         match outcome {
             Ok(result) => self.respond(id, Ok(&result)).await,
-            Err(error) => self.respond(id, Err(&error.into_wire())).await,
+            Err(error) => self.respond(id, Err(&error.to_wire())).await,
         }
     }
 
@@ -252,7 +264,7 @@ impl ClientConnection {
         let value =
             || params.and_then(|params| serde_json::from_str::<Value>(params.get()).ok()).unwrap_or_default();
         if method == InitializeRequest::METHOD {
-            return self.initialize(&id, params).await;
+            return self.initialize(id, params).await;
         }
         let Some(abilities) = self.abilities else {
             return self.refuse(&id, &RpcError::invalid_request("initialize the connection first")).await;
@@ -264,13 +276,14 @@ impl ClientConnection {
                     return self.refuse(&id, &RpcError::invalid_params("the params are not an object")).await;
                 }
                 let (hub, attach) = (self.hub.clone(), self.attachment(abilities));
-                self.open(id, None, async move { create(&hub, attach, params).await }).await;
+                self.answer(id, None, async move { create(&hub, attach, params).await.map(Answer::Opened) })
+                    .await;
             }
             LoadSessionRequest::METHOD | ResumeSessionRequest::METHOD => {
                 let Some(session) = session else {
                     return self.refuse(&id, &RpcError::invalid_params("`sessionId` is missing")).await;
                 };
-                if self.is_opening(&session) {
+                if self.is_changing(&session) {
                     return self.refuse(&id, &busy()).await;
                 }
                 // A client that loads a session again reads it from the new place on.
@@ -280,11 +293,9 @@ impl ClientConnection {
                 let (hub, attach, params) = (self.hub.clone(), self.attachment(abilities), value());
                 let output = (method == LoadSessionRequest::METHOD).then(|| self.output.clone());
                 let opening = Some(session.clone());
-                self.open(
-                    id,
-                    opening,
-                    async move { load_session(&hub, &attach, session, params, output).await },
-                )
+                self.answer(id, opening, async move {
+                    load_session(&hub, &attach, session, params, output).await.map(Answer::Opened)
+                })
                 .await;
             }
             ListSessionsRequest::METHOD => {
@@ -298,88 +309,95 @@ impl ClientConnection {
                     Err(error) => self.refuse(&id, &RpcError::invalid_params(error.to_string())).await,
                 }
             }
-            AuthenticateRequest::METHOD => {
-                let result = self.hub.request_of_no_session(AuthenticateRequest::METHOD, params).await;
-                self.respond_with(&id, result).await;
-            }
-            LogoutRequest::METHOD => {
-                let result = self.hub.request_of_no_session(LogoutRequest::METHOD, params).await;
-                self.respond_with(&id, result).await;
-            }
+            AuthenticateRequest::METHOD => self.pass(id, AuthenticateRequest::METHOD, params).await,
+            LogoutRequest::METHOD => self.pass(id, LogoutRequest::METHOD, params).await,
             CloseSessionRequest::METHOD | DeleteSessionRequest::METHOD => {
                 let Some(session) = session else {
                     return self.refuse(&id, &RpcError::invalid_params("`sessionId` is missing")).await;
                 };
-                if self.is_opening(&session) {
+                if self.is_changing(&session) {
                     return self.refuse(&id, &busy()).await;
                 }
-                if let Some(open) = self.sessions.remove(&session) {
-                    open.into_session().release().await;
-                }
-                let deleted = match method {
-                    DeleteSessionRequest::METHOD => self.hub.delete(&session).await,
-                    _ => Ok(()),
-                };
-                let empty = deleted.and_then(|()| to_raw_value(&json!({})).map_err(Error::Encode));
-                self.respond_with(&id, empty).await;
+                let open = self.sessions.remove(&session);
+                let hub = self.hub.clone();
+                let is_deleted = method == DeleteSessionRequest::METHOD;
+                self.answer(id, Some(session.clone()), async move {
+                    if let Some(open) = open {
+                        open.into_session().release().await;
+                    }
+                    if is_deleted {
+                        hub.delete(&session).await?;
+                    }
+                    result(&json!({}))
+                })
+                .await;
             }
+            PromptRequest::METHOD if self.hub.is_closed() => self.refuse(&id, &Error::Closed.to_wire()).await,
             _ => match session {
                 Some(session) => match self.sessions.get(&session) {
                     Some(open) => self.forward(&open.session.live.clone(), line).await,
-                    None => self.refuse(&id, &Error::UnknownSession.into_wire()).await,
+                    None => self.refuse(&id, &Error::UnknownSession.to_wire()).await,
                 },
                 None => self.refuse(&id, &RpcError::method_not_found(method)).await,
             },
         }
     }
 
-    async fn initialize(&mut self, id: &RequestId, params: Option<&RawValue>) {
+    async fn initialize(&mut self, id: RequestId, params: Option<&RawValue>) {
         let request = params.map(|params| serde_json::from_str::<InitializeRequest>(params.get()));
         let request = match request {
             Some(Ok(request)) => request,
-            Some(Err(error)) => return self.refuse(id, &RpcError::invalid_params(error.to_string())).await,
-            None => return self.refuse(id, &RpcError::invalid_params("the params are missing")).await,
+            Some(Err(error)) => return self.refuse(&id, &RpcError::invalid_params(error.to_string())).await,
+            None => return self.refuse(&id, &RpcError::invalid_params("the params are missing")).await,
         };
         if self.abilities.is_some() {
-            return self
-                .refuse(id, &RpcError::invalid_request("the connection is initialized already"))
-                .await;
+            let error = RpcError::invalid_request("the connection is initialized already");
+            return self.refuse(&id, &error).await;
         }
         self.abilities = Some(Abilities::of(&request.client_capabilities));
-        let introduction = self.hub.introduction().await;
-        let result = introduction
-            .and_then(|introduction| to_raw_value(&introduced(introduction)).map_err(Error::Encode));
-        self.respond_with(id, result).await;
+        let hub = self.hub.clone();
+        self.answer(id, None, async move { result(&introduced(hub.introduction().await?)) }).await;
     }
 
-    /// Starts the task of a request that opens a session.
-    async fn open(
+    /// Passes a request that belongs to no session to an agent.
+    async fn pass(&mut self, id: RequestId, method: &'static str, params: Option<&RawValue>) {
+        let (hub, params) = (self.hub.clone(), params.map(RawValue::to_owned));
+        let passed =
+            async move { hub.request_of_no_session(method, params.as_deref()).await.map(Answer::Result) };
+        self.answer(id, None, passed).await;
+    }
+
+    /// Starts the task that answers a request. Other messages are handled meanwhile.
+    async fn answer(
         &mut self,
         id: RequestId,
         session: Option<SessionId>,
-        opening: impl Future<Output = Opened> + Send + 'static,
+        answering: impl Future<Output = Answered> + Send + 'static,
     ) {
-        if self.opening.len() >= OPENING {
-            let error = format!("a client can open {OPENING} sessions at once; retry later");
+        if self.answering.len() >= ANSWERING {
+            let error =
+                format!("{ANSWERING} requests of this client open or close sessions already; retry later");
             return self.refuse(&id, &interruption("limit_reached", &error)).await;
         }
-        let task = self.opening.spawn(opening).id();
-        self.opening_requests.insert(task, (id, session));
+        let task = self.answering.spawn(answering).id();
+        self.answering_requests.insert(task, (id, session));
     }
 
-    fn is_opening(&self, session: &SessionId) -> bool {
-        self.opening_requests.values().any(|(_, opening)| opening.as_ref() == Some(session))
+    /// Returns true while a session is opened, closed or deleted for this client.
+    fn is_changing(&self, session: &SessionId) -> bool {
+        self.answering_requests.values().any(|(_, changing)| changing.as_ref() == Some(session))
     }
 
     fn attachment(&self, abilities: Abilities) -> Attachment {
         Attachment { client: self.client.clone(), abilities, replies: self.replies.clone() }
     }
 
-    /// Sends the response of a request that opened a session, and the frames behind it.
-    async fn opened(&mut self, request: &RequestId, opened: Opened) {
-        let OpenedSession { session, log, result, position } = match opened {
-            Ok(session) => session,
-            Err(error) => return self.respond(request, Err(&error.into_wire())).await,
+    /// Sends the response of a request, and the frames behind it if the request opened a session.
+    async fn answered(&mut self, request: &RequestId, answered: Answered) {
+        let OpenedSession { session, log, result, position } = match answered {
+            Ok(Answer::Opened(session)) => session,
+            Ok(Answer::Result(result)) => return self.respond(request, Ok(&result)).await,
+            Err(error) => return self.respond(request, Err(&error.to_wire())).await,
         };
         self.respond(request, Ok(&result)).await;
         let Some(abilities) = self.abilities else { return };
@@ -389,6 +407,7 @@ impl ClientConnection {
             live: session.live.clone(),
             log,
             output: self.output.clone(),
+            failed: self.failed.clone(),
         };
         let reader = LogReaderTask(tokio::spawn(reader.run(position)).abort_handle());
         self.sessions.insert(session.live.id.clone(), OpenSession { session, _reader: reader });
@@ -418,6 +437,11 @@ impl Attachment {
         let position = position.await.map_err(|_| Error::UnknownSession)?;
         Ok((session, log, position))
     }
+}
+
+/// Returns the answer with a result.
+fn result(result: &impl serde::Serialize) -> Answered {
+    to_raw_value(result).map(Answer::Result).map_err(Error::Encode)
 }
 
 async fn create(hub: &Arc<HubShared>, attach: Attachment, params: Value) -> Result<OpenedSession, Error> {
@@ -488,7 +512,7 @@ fn session_id(params: &RawValue) -> Option<SessionId> {
 }
 
 fn busy() -> RpcError {
-    interruption("busy", "the session is being opened; retry after the response of that request")
+    interruption("busy", "the session is being opened or closed; retry after the response of that request")
 }
 
 /// Reads the log of a session for a client.
@@ -498,6 +522,8 @@ struct LogReader {
     live: LiveSession,
     log: Arc<FileLog>,
     output: ClientOutput,
+    /// Notified if the log cannot be read.
+    failed: Arc<Notify>,
 }
 
 impl LogReader {
@@ -514,8 +540,8 @@ impl LogReader {
                         }
                     }
                     Err(error) => {
-                        tracing::error!(session = %self.live.id, %error, "a log cannot be read");
-                        return;
+                        tracing::error!(session = %self.live.id, %error, "a log cannot be read; its client is disconnected");
+                        return self.failed.notify_one();
                     }
                 }
             }

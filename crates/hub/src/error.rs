@@ -1,5 +1,8 @@
 //! Errors of the hub.
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use duologue_schema::{Error as RpcError, Json};
 use serde_json::json;
 
@@ -13,6 +16,19 @@ pub enum Error {
     /// The agent ended before it answered.
     #[error("the agent ended before it answered; its stderr is in the log of the server")]
     AgentEnded,
+    /// The agent did not answer a request of the hub in time.
+    #[error(
+        "the agent did not answer {method} within {limit:?} (`HubSettings::agent_timeout`); its process was ended"
+    )]
+    AgentTimeout {
+        /// The method.
+        method: &'static str,
+        /// The limit.
+        limit: Duration,
+    },
+    /// Another client's attempt to start the agent failed while this one waited for it.
+    #[error("{0}")]
+    Introduction(Arc<Error>),
     /// The agent answered a request of the hub with an error.
     #[error("the agent answered {method} with an error: {error}")]
     Agent {
@@ -49,15 +65,16 @@ pub enum Error {
 
 impl Error {
     /// Returns the error for a client.
-    pub(crate) fn into_wire(self) -> RpcError {
-        let code = match &self {
+    pub(crate) fn to_wire(&self) -> RpcError {
+        let code = match self {
+            Error::Introduction(error) => return error.to_wire(),
             // Such as a required login: the client acts on it.
             Error::Agent { error, .. } => return error.clone(),
             Error::Log(duologue_store::Error::BadIndexCursor { .. }) => {
                 return RpcError::invalid_params(self.to_string());
             }
             Error::UnknownSession => return RpcError::resource_not_found(self.to_string()),
-            Error::Start(_) | Error::AgentEnded => "agent_unavailable",
+            Error::Start(_) | Error::AgentEnded | Error::AgentTimeout { .. } => "agent_unavailable",
             Error::Log(_) | Error::Record(_) => "log_failed",
             Error::Sessions { .. } => "limit_reached",
             Error::Closed => "closed",

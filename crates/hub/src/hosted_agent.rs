@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use duologue_client::{AgentProcess, Command, Pipes};
 use duologue_rpc::raw_message::call_line;
@@ -13,6 +14,7 @@ use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 use crate::error::Error;
 
@@ -34,23 +36,40 @@ pub(crate) struct HostedAgent {
     from_agent: mpsc::Receiver<Vec<u8>>,
     early: VecDeque<Vec<u8>>,
     early_bytes: usize,
+    /// The time for the response to a request of the hub.
+    limit: Duration,
+    /// Ends with the process.
+    process: JoinHandle<()>,
 }
 
 impl HostedAgent {
     /// Starts the program. It ends when `closing` becomes true. The receiver is dropped when the process has ended.
-    pub(crate) fn start(command: Command, closing: watch::Receiver<bool>) -> Result<Self, Error> {
+    pub(crate) fn start(
+        command: Command,
+        limit: Duration,
+        closing: watch::Receiver<bool>,
+    ) -> Result<Self, Error> {
         let (process, pipes) = AgentProcess::start(command).map_err(Error::Start)?;
         let (to_agent, lines_in) = mpsc::unbounded_channel();
         let (lines_out, from_agent) = mpsc::channel(WAITING_LINES);
         let waiting = Arc::new(AtomicUsize::new(0));
-        tokio::spawn(run(process, pipes, lines_in, waiting.clone(), lines_out, closing));
-        Ok(HostedAgent { to_agent, waiting, from_agent, early: VecDeque::new(), early_bytes: 0 })
+        let process = tokio::spawn(run(process, pipes, lines_in, waiting.clone(), lines_out, closing));
+        let early = VecDeque::new();
+        Ok(HostedAgent { to_agent, waiting, from_agent, early, early_bytes: 0, limit, process })
     }
 
     /// Sends a line without its line end. Returns false if the agent has ended, or does not read.
     pub(crate) fn send(&self, line: Vec<u8>) -> bool {
         let waiting = self.waiting.fetch_add(line.len(), Ordering::Relaxed);
         waiting < WAITING_BYTES && self.to_agent.send(line).is_ok()
+    }
+
+    /// Ends the process, and waits until it has ended.
+    pub(crate) async fn end(self) {
+        let HostedAgent { process, to_agent, from_agent, .. } = self;
+        drop((to_agent, from_agent));
+        // It has a limit of its own, after which it kills the process.
+        let _ = process.await;
     }
 
     /// Returns true until the process closes its output.
@@ -73,8 +92,19 @@ impl HostedAgent {
         }
     }
 
-    /// Sends a request and waits for its response. Other lines are kept for [`next`](Self::next).
+    /// Sends a request and waits for its response, not longer than `HubSettings::agent_timeout`.
     pub(crate) async fn request<P: Serialize + ?Sized>(
+        &mut self,
+        method: &'static str,
+        params: &P,
+    ) -> Result<Box<RawValue>, Error> {
+        let limit = self.limit;
+        let answered = tokio::time::timeout(limit, self.request_of_user(method, params)).await;
+        answered.unwrap_or(Err(Error::AgentTimeout { method, limit }))
+    }
+
+    /// Sends a request for which a user may take any time, and waits for its response. Other lines are kept for [`next`](Self::next).
+    pub(crate) async fn request_of_user<P: Serialize + ?Sized>(
         &mut self,
         method: &'static str,
         params: &P,

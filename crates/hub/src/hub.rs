@@ -48,6 +48,9 @@ pub struct HubSettings {
     pub client_files: bool,
     /// Limit on the sessions whose process or client is there. 1,024 by default.
     pub sessions: usize,
+    /// The time in which an agent answers `initialize`, and creates or restores a session. 120 seconds by default. The
+    /// process of one that does not is ended.
+    pub agent_timeout: Duration,
     /// The settings of each session.
     pub owner: OwnerSettings,
     /// The limits of the logs.
@@ -78,6 +81,7 @@ impl HubSettings {
             data: data.into(),
             client_files: false,
             sessions: 1024,
+            agent_timeout: Duration::from_secs(120),
             owner: OwnerSettings::default(),
             logs: LogSettings::default(),
         }
@@ -96,10 +100,17 @@ pub(crate) struct HubShared {
     logs: LogRoot,
     index: SessionIndex,
     sessions: Mutex<Sessions>,
-    /// A process that was started for its introduction, for the first session.
-    spare: tokio::sync::Mutex<Option<(HostedAgent, InitializeResponse)>>,
+    spare: tokio::sync::Mutex<Spare>,
     /// True ends all processes. Each has a receiver until it has ended.
     closing: watch::Sender<bool>,
+}
+
+/// A process that was started for its introduction, for the first session.
+#[derive(Debug, Default)]
+struct Spare {
+    agent: Option<(HostedAgent, InitializeResponse)>,
+    /// The last failure to start one. All who waited for that process fail with it.
+    failed: Option<(Instant, Arc<Error>)>,
 }
 
 #[derive(Debug, Default)]
@@ -137,6 +148,28 @@ impl Hub {
     /// Serves a client until its connection ends. Its sessions go on.
     pub async fn serve(&self, transport: Transport) {
         ClientConnection::serve(self.shared.clone(), transport).await;
+    }
+
+    /// Waits until no turn runs, at most for `limit`. From now on prompts and new sessions are refused. Returns the number of
+    /// turns that run on; [`shut_down`](Self::shut_down) interrupts them.
+    ///
+    /// # Cancel safety
+    ///
+    /// Prompts are refused from the first poll on.
+    pub async fn drain(&self, limit: Duration) -> usize {
+        let mut live: Vec<LiveSession> = {
+            let mut sessions = self.shared.sessions.lock_unpoisoned();
+            sessions.is_closed = true;
+            sessions.live.values().cloned().collect()
+        };
+        let idle = async {
+            for session in &mut live {
+                // A task that has ended has no turn.
+                let _ = session.has_turn.wait_for(|has_turn| !has_turn).await;
+            }
+        };
+        let _ = tokio::time::timeout(limit, idle).await;
+        live.iter().filter(|session| *session.has_turn.borrow() && !session.commands.is_closed()).count()
     }
 
     /// Ends all sessions: their turns are interrupted, their logs are synced, their processes end.
@@ -179,10 +212,12 @@ impl Drop for Opening<'_> {
 impl HubShared {
     /// Starts a process and introduces the hub to it.
     pub(crate) async fn start_agent(&self) -> Result<(HostedAgent, InitializeResponse), Error> {
-        if let Some(spare) = self.spare.lock().await.take().filter(|(agent, _)| agent.is_running()) {
-            return Ok(spare);
+        // The lock is taken while a process is started for another client.
+        let spare = self.spare.try_lock().ok().and_then(|mut spare| spare.agent.take());
+        match spare.filter(|(agent, _)| agent.is_running()) {
+            Some(spare) => Ok(spare),
+            None => self.start_new_agent().await,
         }
-        self.start_new_agent().await
     }
 
     async fn start_new_agent(&self) -> Result<(HostedAgent, InitializeResponse), Error> {
@@ -190,32 +225,55 @@ impl HubShared {
         if *closing.borrow() {
             return Err(Error::Closed);
         }
-        let mut agent = HostedAgent::start((self.settings.agent.0)(), closing)?;
+        let mut agent = HostedAgent::start((self.settings.agent.0)(), self.settings.agent_timeout, closing)?;
         let introduction = agent.initialize(self.settings.client_files).await?;
         Ok((agent, introduction))
     }
 
     /// Returns the introduction of an agent. Its process is kept for the next session.
     pub(crate) async fn introduction(&self) -> Result<InitializeResponse, Error> {
+        let asked = Instant::now();
         let mut spare = self.spare.lock().await;
-        if let Some((_, introduction)) = &*spare {
+        if let Some((agent, introduction)) = &spare.agent
+            && agent.is_running()
+        {
             return Ok(introduction.clone());
         }
-        let (agent, introduction) = self.start_new_agent().await?;
-        *spare = Some((agent, introduction.clone()));
-        Ok(introduction)
+        if let Some((at, error)) = &spare.failed
+            && *at >= asked
+        {
+            return Err(Error::Introduction(error.clone()));
+        }
+        match self.start_new_agent().await {
+            Ok((agent, introduction)) => {
+                spare.agent = Some((agent, introduction.clone()));
+                Ok(introduction)
+            }
+            Err(error) => {
+                let error = Arc::new(error);
+                spare.failed = Some((Instant::now(), error.clone()));
+                Err(Error::Introduction(error))
+            }
+        }
     }
 
-    /// Passes a request that belongs to no session to an agent, such as a login.
+    /// Passes a request that belongs to no session to an agent, such as a login. A user may take any time for it.
     pub(crate) async fn request_of_no_session(
         &self,
         method: &'static str,
         params: Option<&RawValue>,
     ) -> Result<Box<RawValue>, Error> {
         let (mut agent, introduction) = self.start_agent().await?;
-        let result = agent.request(method, &params).await?;
-        *self.spare.lock().await = Some((agent, introduction));
+        let result = agent.request_of_user(method, &params).await?;
+        if let Ok(mut spare) = self.spare.try_lock() {
+            spare.agent = Some((agent, introduction));
+        }
         Ok(result)
+    }
+
+    /// Returns true from the beginning of a drain or shutdown on.
+    pub(crate) fn is_closed(&self) -> bool {
+        self.sessions.lock_unpoisoned().is_closed
     }
 
     fn begin_opening(&self) -> Result<Opening<'_>, Error> {

@@ -25,7 +25,8 @@ pub struct OwnerSettings {
     pub question: Duration,
     /// The time after which a turn is cancelled if no client is connected. No limit by default.
     pub unattended_turn: Option<Duration>,
-    /// Limit on the requests of clients that wait for the agent. 256 by default.
+    /// Limit on the requests of clients that wait for the agent, and on all messages that wait while it is being started.
+    /// 256 by default.
     pub client_requests: usize,
     /// Limit on the requests of the agent that wait for clients. 256 by default.
     pub agent_requests: usize,

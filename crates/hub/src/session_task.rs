@@ -42,7 +42,7 @@ pub(crate) enum SessionCommand {
         client: ClientKey,
         abilities: Abilities,
         replies: Replies,
-        /// The MCP servers of the client, if the agent has to be started again.
+        /// The params of the client, with which the agent is started again from now on. Absent members stay.
         params: Option<Value>,
         /// Receives the position behind which the client reads the log.
         attached: oneshot::Sender<u64>,
@@ -68,6 +68,8 @@ pub(crate) struct LiveSession {
     pub(crate) commands: mpsc::Sender<SessionCommand>,
     /// The position up to which clients may read.
     pub(crate) visible: watch::Receiver<u64>,
+    /// True while a prompt runs.
+    pub(crate) has_turn: watch::Receiver<bool>,
     /// The log, while the task or a reader of it runs.
     pub(crate) log: Weak<FileLog>,
 }
@@ -97,6 +99,8 @@ pub(crate) struct SessionTask {
     params: Value,
     replies: HashMap<ClientKey, Replies>,
     visible: watch::Sender<u64>,
+    /// True while a prompt runs.
+    turns: watch::Sender<bool>,
     batch: Vec<LogLine>,
     wants_sync: bool,
     writing: Option<JoinHandle<Written>>,
@@ -122,7 +126,14 @@ impl SessionTask {
         let (sender, commands) = mpsc::channel(COMMANDS);
         let (visible, readers) = watch::channel(owner.visible());
         let log_of_readers = Arc::downgrade(&log);
-        let live = LiveSession { id: id.clone(), commands: sender, visible: readers, log: log_of_readers };
+        let turns = watch::Sender::new(owner.has_turn());
+        let live = LiveSession {
+            id: id.clone(),
+            commands: sender,
+            visible: readers,
+            has_turn: turns.subscribe(),
+            log: log_of_readers,
+        };
         let task = SessionTask {
             id,
             owner,
@@ -134,6 +145,7 @@ impl SessionTask {
             params,
             replies: HashMap::new(),
             visible,
+            turns,
             batch: Vec::new(),
             wants_sync: false,
             writing: None,
@@ -258,8 +270,9 @@ impl SessionTask {
         match command {
             SessionCommand::Attach { client, abilities, replies, params, attached } => {
                 self.replies.insert(client.clone(), replies);
-                if let Some(params) = params {
-                    self.params = params;
+                // Members that the request leaves out stay, such as the MCP servers.
+                if let (Some(Value::Object(given)), Some(params)) = (params, self.params.as_object_mut()) {
+                    params.extend(given);
                 }
                 let _ = attached.send(self.owner.end());
                 self.input(OwnerInput::Attached { client: &client, abilities, is_host: true });
@@ -308,10 +321,8 @@ impl SessionTask {
                 OwnerAction::StartAgent { fresh } => self.start_agent(fresh),
             }
         }
-        self.visible.send_if_modified(|visible| {
-            let now = self.owner.visible();
-            std::mem::replace(visible, now) != now
-        });
+        publish(&self.visible, self.owner.visible());
+        publish(&self.turns, self.owner.has_turn());
     }
 
     /// Writes the records that wait, unless a write is under way.
@@ -364,7 +375,7 @@ impl SessionTask {
 
     /// Ends the process and writes the end of what was open.
     async fn close(&mut self) {
-        self.agent = None;
+        let agent = self.agent.take();
         if let Some(starting) = self.starting.take() {
             starting.abort();
         }
@@ -390,6 +401,10 @@ impl SessionTask {
         if let Ok(Ok(end)) = synced {
             self.input(OwnerInput::Synced(end.number()));
         }
+        // A process that is started for this session later must not find this one in its folders.
+        if let Some(agent) = agent {
+            agent.end().await;
+        }
     }
 
     /// Ends the session because its log failed. Records that were accepted stay.
@@ -403,6 +418,15 @@ impl SessionTask {
             }
         }
     }
+}
+
+/// Sends a value if it has changed.
+fn publish<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
+    sender.send_if_modified(|last| {
+        let is_new = *last != value;
+        *last = value;
+        is_new
+    });
 }
 
 /// Returns the response to a request of a client whose session has ended.
@@ -430,6 +454,9 @@ async fn restore(
     } else {
         None
     };
+    if let Some(params) = params.as_object_mut() {
+        params.entry("mcpServers").or_insert_with(|| json!([]));
+    }
     if let Some(method) = method {
         params["sessionId"] = json!(agent_session);
         match agent.request(method, &params).await {

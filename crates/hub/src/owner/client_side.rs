@@ -204,6 +204,18 @@ impl SessionOwner {
             return;
         }
         let Some(frame) = raw_line(call_line(None, method, params)) else { return };
+        if matches!(self.process, AgentProcess::Starting { .. }) {
+            let is_waiting = |waiting: &Waiting| matches!(&waiting.output, OwnerAction::ToAgent(line) if *line == frame.get().as_bytes());
+            let limit = self.settings.client_requests;
+            // A repeated cancellation changes nothing.
+            if method == CancelNotification::METHOD && self.to_agent.iter().any(is_waiting) {
+                return;
+            }
+            if method != CancelNotification::METHOD && self.to_agent.len() >= limit {
+                tracing::warn!(session = %self.session, method, limit, "a notification was dropped: the agent is being started, and `client_requests` messages wait for it");
+                return;
+            }
+        }
         let position = self.record(Some((Side::Client, &frame)), None);
         self.send_to_agent(position, &frame);
     }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use duologue_client::schema::{RequestPermissionRequest, RequestPermissionResponse};
 use duologue_client::{Client, Command, Connection, Host, HostContext, HostResult, Session};
 use duologue_hub::{Hub, HubSettings};
-use duologue_rpc::Transport;
+use duologue_rpc::{Direction, Tap, TappedFrame, Transport};
 use duologue_schema::SessionId;
 use duologue_test_support::in_time;
 use duologue_testkit::MockAgent;
@@ -21,16 +21,46 @@ fn agent_process() {
     let Ok(pace) = std::env::var(AGENT) else { return };
     let pace = Duration::from_millis(pace.parse().unwrap());
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-    runtime.block_on(async { MockAgent::new().pace(pace).server().unwrap().serve_stdio().await }).unwrap();
+    let mut server = MockAgent::new().pace(pace).server().unwrap();
+    if let Some(folder) = std::env::var_os(TRACES) {
+        let traces = Traces(folder.into());
+        traces.append("processes", std::process::id().to_string().as_bytes());
+        server = server.tap(std::sync::Arc::new(traces));
+    }
+    runtime.block_on(async { server.serve_stdio().await }).unwrap();
+}
+
+/// The variable with the folder of an agent's [`Traces`].
+const TRACES: &str = "DUOLOGUE_HUB_TEST_TRACES";
+
+/// The files `processes`, with the numbers of the processes, and `input`, with what the clients sent.
+struct Traces(std::path::PathBuf);
+
+impl Traces {
+    fn append(&self, name: &str, line: &[u8]) {
+        use std::io::Write as _;
+
+        let file = std::fs::OpenOptions::new().create(true).append(true).open(self.0.join(name));
+        file.unwrap().write_all(&[line, b"\n"].concat()).unwrap();
+    }
+}
+
+impl Tap for Traces {
+    fn frame(&self, frame: TappedFrame<'_>) {
+        if frame.direction == Direction::Incoming {
+            self.append("input", frame.bytes);
+        }
+    }
 }
 
 fn settings(data: &Path, pace: u64) -> HubSettings {
-    let agent = move || {
-        let program = std::env::current_exe().unwrap();
-        let args = ["--exact", "hub::agent_process", "--nocapture"];
-        Command::new(program).args(args).env(AGENT, pace.to_string())
-    };
-    HubSettings::new(agent, data)
+    HubSettings::new(move || agent(pace), data)
+}
+
+fn agent(pace: u64) -> Command {
+    let program = std::env::current_exe().unwrap();
+    let args = ["--exact", "hub::agent_process", "--nocapture"];
+    Command::new(program).args(args).env(AGENT, pace.to_string())
 }
 
 /// Allows everything, after a pause.
@@ -269,10 +299,14 @@ impl RawClient {
         self.writer.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
+    async fn next(&mut self) -> Value {
+        let line = self.reader.next_line().await.unwrap().expect("a line");
+        serde_json::from_str(&line).unwrap()
+    }
+
     async fn response(&mut self, id: u32) -> Value {
         loop {
-            let line = self.reader.next_line().await.unwrap().expect("a line");
-            let message: Value = serde_json::from_str(&line).unwrap();
+            let message = self.next().await;
             if message["id"] == id && message["method"].is_null() {
                 return message;
             }
@@ -332,6 +366,129 @@ async fn a_shutdown_ends_an_agent_that_does_not_answer() {
         assert_eq!(answer["error"]["data"]["code"], "agent_unavailable", "{answer}");
         let mut late = RawClient::new(&hub);
         assert_eq!(late.initialize().await["error"]["data"]["code"], "closed");
+    })
+    .await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn clients_of_an_agent_that_does_not_answer_fail_together_and_are_served_meanwhile() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = HubSettings::new(|| Command::new("sleep").args(["1000"]), data.path());
+        settings.agent_timeout = Duration::from_millis(500);
+        let hub = Hub::open(settings).unwrap();
+        let mut clients = [RawClient::new(&hub), RawClient::new(&hub), RawClient::new(&hub)];
+        let start = tokio::time::Instant::now();
+        for client in &mut clients {
+            client.send(0, "initialize", json!({"protocolVersion": 1, "clientCapabilities": {}})).await;
+            client.send(1, "session/list", json!({})).await;
+        }
+        for client in &mut clients {
+            // It comes before the answer to `initialize`.
+            assert_eq!(client.next().await["id"], 1);
+        }
+        for client in &mut clients {
+            let answer = client.response(0).await;
+            assert_eq!(answer["error"]["data"]["code"], "agent_unavailable", "{answer}");
+            assert!(
+                answer["error"]["message"].to_string().contains("`HubSettings::agent_timeout`"),
+                "{answer}"
+            );
+        }
+        assert!(start.elapsed() < 3 * Duration::from_millis(500), "each had a process of its own");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// Returns settings whose agents write their process ids and their input into files of `data`.
+fn traced(data: &Path) -> HubSettings {
+    let folder = data.to_owned();
+    HubSettings::new(move || agent(0).env(TRACES, &folder), data)
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_closed_session_has_no_process_and_keeps_its_servers_for_the_next_one() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(traced(data.path())).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let servers = json!([{"name": "tools", "command": "/bin/true", "args": [], "env": []}]);
+        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": servers})).await;
+        let id = new["result"]["sessionId"].clone();
+        let resume = json!({"sessionId": id, "cwd": "/tmp"});
+        let mut other = RawClient::new(&hub);
+        other.initialize().await;
+        assert!(other.request(1, "session/resume", resume).await["result"].is_object());
+        assert!(other.request(2, "session/close", json!({"sessionId": id})).await["result"].is_object());
+        // The first client has it open, so the process goes on.
+        let process = std::fs::read_to_string(data.path().join("processes")).unwrap();
+        let process = Path::new("/proc").join(process.lines().next().unwrap());
+        assert!(!cfg!(target_os = "linux") || process.exists());
+        assert!(client.request(3, "session/close", json!({"sessionId": id})).await["result"].is_object());
+        assert!(!process.exists(), "a closed session has a process");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_resume_without_servers_keeps_those_of_the_session() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(traced(data.path())).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let servers = |name: &str| json!([{"name": name, "command": "/bin/true", "args": [], "env": []}]);
+        let new =
+            client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": servers("first")})).await;
+        let id = new["result"]["sessionId"].clone();
+        let mut input = 2..;
+        for (given, expected) in [(None, "first"), (Some("second"), "second"), (None, "second")] {
+            let mut resume = json!({"sessionId": id, "cwd": "/tmp"});
+            if let Some(name) = given {
+                resume["mcpServers"] = servers(name);
+            }
+            let resumed = client.request(input.next().unwrap(), "session/resume", resume).await;
+            assert!(resumed["result"].is_object(), "{resumed}");
+            // The agent ends, and the next prompt starts another process, which restores the session.
+            for text in ["crash", "hello"] {
+                let prompt = json!({"sessionId": id, "prompt": [{"type": "text", "text": text}]});
+                let answer = client.request(input.next().unwrap(), "session/prompt", prompt).await;
+                assert!(answer["error"].is_object(), "{answer}");
+            }
+            let lines = std::fs::read_to_string(data.path().join("input")).unwrap();
+            let restored = lines.lines().rfind(|line| line.contains("\"hub:session/")).unwrap();
+            assert!(restored.contains(expected), "{restored}");
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_drain_waits_for_turns_and_refuses_new_ones() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 20)).unwrap();
+        let client = connect(&hub).await;
+        let (running, idle) =
+            (client.new_session("/tmp").await.unwrap(), client.new_session("/tmp").await.unwrap());
+        let mut turn = running.prompt("hello").await.unwrap();
+        turn.next().await.unwrap().unwrap();
+        let (runs_on, refused) = tokio::join!(hub.drain(Duration::ZERO), async {
+            tokio::task::yield_now().await;
+            async { idle.prompt("hello").await?.finish().await }.await
+        });
+        assert_eq!(runs_on, 1);
+        let refused = refused.unwrap_err().to_string();
+        assert!(refused.contains("the server is shutting down"), "{refused}");
+        assert_eq!(hub.drain(Duration::from_secs(60)).await, 0);
+        turn.finish().await.unwrap();
+        hub.shut_down().await;
     })
     .await;
 }

@@ -489,3 +489,26 @@ fn the_log_is_a_transcript() {
     let script = Transcript::read(file.as_slice()).unwrap().render();
     assert!(script.contains(r#"hub {"event":"opened","life":2}"#), "{script}");
 }
+
+#[test]
+fn what_waits_for_a_starting_agent_is_limited() {
+    let mut settings = OwnerSettings::default();
+    settings.client_requests = 10;
+    let owner = SessionOwner::restore("s".into(), settings, []).unwrap();
+    let mut fixture = Fixture::of(owner, Vec::new());
+    fixture.attach("a", able(), true);
+    fixture.prompt("a", 1);
+    assert_eq!(fixture.starts, [false]);
+    for _ in 0..1000 {
+        fixture.client("a", &json!({"jsonrpc": "2.0", "method": "_x", "params": {"sessionId": "s"}}));
+        fixture.client(
+            "a",
+            &json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}),
+        );
+    }
+    // The prompt, notifications up to the limit, one cancellation among them.
+    assert_eq!(fixture.owner.waiting_for_agent(), 10);
+    fixture.input(OwnerInput::AgentStarted { new_session: None });
+    assert_eq!(fixture.agent.iter().filter(|line| line["method"] == "session/cancel").count(), 1);
+    assert_eq!(fixture.owner.waiting_for_agent(), 0);
+}
