@@ -63,25 +63,31 @@ fn check_private(path: &Path) -> Result<()> {
 }
 
 /// Reads the token of a state folder, and creates it for the first server. Only this user can read the file.
+///
+/// The caller has the folder for itself. A file without content is replaced: a file system may leave it after a power cut.
 #[cfg(feature = "serve")]
 pub(crate) fn token(folder: &Path) -> Result<String> {
-    use std::io::{ErrorKind, Write as _};
+    use std::io::Write as _;
 
     let path = token_path(folder);
-    let mut options = OpenOptions::new();
-    options.write(true).create_new(true);
-    #[cfg(unix)]
-    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
-    match options.open(&path) {
-        Ok(mut file) => {
-            let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-            writeln!(file, "{token}").and_then(|()| file.sync_all()).map_err(in_file(path.display()))?;
-            Ok(token)
-        }
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => {
+    match std::fs::metadata(&path) {
+        Ok(found) if found.len() > 0 => {
             check_private(&path)?;
-            read_token(&path)
+            return read_token(&path);
         }
-        Err(error) => Err(in_file(path.display())(error).into()),
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+            return Err(in_file(path.display())(error).into());
+        }
+        _ => {}
     }
+    let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        writeln!(file, "{token}")?;
+        file.as_file().sync_all()?;
+        file.persist(&path)?;
+        Ok(())
+    };
+    write().map_err(in_file(path.display()))?;
+    Ok(token)
 }

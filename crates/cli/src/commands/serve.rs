@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use duologue_client::Command as AgentCommand;
 use duologue_hub::{AccessToken, Hub, HubSettings};
@@ -30,7 +31,8 @@ From another machine, through SSH:
 /// sessions can be loaded; a turn that ran has ended as interrupted.
 ///
 /// Clients need the token that the server writes to the data folder. `duologue connect` of the same user finds it.
-/// SIGINT and SIGTERM end all sessions and the server.
+/// SIGINT and SIGTERM end the server when no turn runs any more, at most `--drain` seconds later. A second one ends it at
+/// once.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
@@ -43,6 +45,9 @@ pub(crate) struct ServeArgs {
     /// Let the agent request files and terminals from the client, for an agent that shares no files with it
     #[arg(long)]
     client_files: bool,
+    /// The seconds that running turns have to end after SIGINT or SIGTERM. Others are interrupted
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    drain: u64,
     #[command(flatten)]
     agent: AgentArgs,
 }
@@ -78,8 +83,16 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
     writeln!(out, "serving {} at http://{address}/acp", ui::printable(&words.join(" ")))?;
     writeln!(out, "{DIM}token: {}{DIM:#}", state_folder::token_path(&data).display())?;
     out.flush()?;
+    let stop = async {
+        signals.next().await;
+        // New prompts are refused from now on. Another signal does not wait for the running ones.
+        tokio::select! {
+            _ = hub.drain(Duration::from_secs(args.drain)) => {}
+            _ = signals.next() => {}
+        }
+    };
     // Dropped signals would end this process before the sessions have ended.
-    hub.serve_http(listener, token, async { _ = signals.next().await }).await?;
+    hub.serve_http(listener, token, stop).await?;
     drop(signals);
     Ok(Exit::Ok)
 }

@@ -184,6 +184,35 @@ fn a_token_that_others_can_read_is_refused() {
     assert!(refused.contains("(mode 640)") && refused.ends_with("exit 2"), "{refused}");
 }
 
+/// A file system may leave a file without content after a power cut.
+#[test]
+fn an_empty_token_is_replaced() {
+    let data = tempfile::tempdir().expect("a folder");
+    std::fs::write(data.path().join("token"), "").expect("a file");
+    let server = Server::start(data.path(), "0");
+    let hello = server.prompt("hello");
+    assert!(hello.ends_with("exit 0"), "{hello}");
+}
+
+#[test]
+fn a_stopped_server_lets_its_turns_end() {
+    let data = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(data.path(), "20");
+    let mut client = RawClient::new(&server);
+    let session = client.session();
+    let id = client.send("session/prompt", &prompt(&session, "hello"));
+    while text(&[client.next()]).is_empty() {}
+    let stopping = std::thread::spawn(move || server.stop());
+    let answer = loop {
+        let message = client.next();
+        if message["id"] == id {
+            break message;
+        }
+    };
+    assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+    stopping.join().expect("it has ended");
+}
+
 /// An agent that ignores the end of its input and SIGTERM.
 #[test]
 fn a_stopped_server_leaves_no_process_behind() {
