@@ -12,6 +12,7 @@ use duologue_schema::{
     Request as _, RequestId, ResumeSessionRequest, SessionId, SessionNotification,
 };
 use duologue_store::FileLog;
+use serde::Deserialize as _;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
@@ -26,27 +27,33 @@ use crate::load;
 use crate::output::{ClientOutput, OutputWriter};
 use crate::projection::{ClientView, error_response, interruption, project};
 use crate::record::ClientKey;
-use crate::session_task::{LiveSession, Replies, SessionCommand, ended_response};
+use crate::session_task::{AttachReply, LiveSession, Replies, SessionCommand, ended_response};
 
 /// A session that the client has open. Dropping it closes the session for the client; others and the agent go on.
 #[derive(Debug)]
 struct SessionUse {
     live: LiveSession,
     client: ClientKey,
+    attachment: u64,
     is_open: bool,
 }
 
 impl SessionUse {
+    fn left(&self) -> SessionCommand {
+        SessionCommand::Left { client: self.client.clone(), attachment: self.attachment }
+    }
+
     /// Closes the session for the client, and waits until the session knows.
     async fn leave(mut self) {
-        let _ = self.live.commands.send(SessionCommand::Left(self.client.clone())).await;
+        let _ = self.live.commands.send(self.left()).await;
         self.is_open = false;
     }
 
     /// Closes the session, and ends its process if no other client has it open.
     async fn release(mut self) {
         let (done, closed) = oneshot::channel();
-        let command = SessionCommand::Release { client: self.client.clone(), done };
+        let (client, attachment) = (self.client.clone(), self.attachment);
+        let command = SessionCommand::Release { client, attachment, done };
         let sent = self.live.commands.send(command).await;
         self.is_open = false;
         if sent.is_ok() {
@@ -59,9 +66,9 @@ impl Drop for SessionUse {
     fn drop(&mut self) {
         let runtime = tokio::runtime::Handle::try_current().ok().filter(|_| self.is_open);
         if let Some(runtime) = runtime {
-            let (commands, client) = (self.live.commands.clone(), self.client.clone());
+            let (commands, left) = (self.live.commands.clone(), self.left());
             runtime.spawn(async move {
-                let _ = commands.send(SessionCommand::Left(client)).await;
+                let _ = commands.send(left).await;
             });
         }
     }
@@ -125,8 +132,8 @@ pub(crate) struct ClientConnection {
     answering: JoinSet<Answered>,
     /// The requests of the tasks in `answering`, with the session that is opened, closed or deleted.
     answering_requests: HashMap<Id, (RequestId, Option<SessionId>)>,
-    /// Notified when a reader of a log has failed.
-    failed: Arc<Notify>,
+    /// Notified to end the connection: a reader of a log has failed, or another connection continues this one.
+    end: Arc<Notify>,
 }
 
 impl ClientConnection {
@@ -144,7 +151,7 @@ impl ClientConnection {
             sessions: HashMap::new(),
             answering: JoinSet::new(),
             answering_requests: HashMap::new(),
-            failed: Arc::new(Notify::new()),
+            end: Arc::new(Notify::new()),
         };
         let mut buffer = LineBuffer::new(Limits::default().frame_bytes);
         loop {
@@ -165,7 +172,7 @@ impl ClientConnection {
                     }
                     continue;
                 }
-                () = connection.failed.notified() => break,
+                () = connection.end.notified() => break,
                 read = reader.read(buffer.space()) => read.unwrap_or(0),
             };
             if count == 0 {
@@ -185,6 +192,7 @@ impl ClientConnection {
                 connection.line(line).await;
             }
         }
+        connection.hub.unregister(&connection.client, &connection.end);
         drop(connection);
         writer.finish().await;
     }
@@ -291,10 +299,10 @@ impl ClientConnection {
                     open.into_session().leave().await;
                 }
                 let (hub, attach, params) = (self.hub.clone(), self.attachment(abilities), value());
-                let output = (method == LoadSessionRequest::METHOD).then(|| self.output.clone());
-                let opening = Some(session.clone());
+                let (output, opening) = (self.output.clone(), Some(session.clone()));
+                let is_load = method == LoadSessionRequest::METHOD;
                 self.answer(id, opening, async move {
-                    load_session(&hub, &attach, session, params, output).await.map(Answer::Opened)
+                    open_session(&hub, &attach, session, params, output, is_load).await.map(Answer::Opened)
                 })
                 .await;
             }
@@ -355,8 +363,18 @@ impl ClientConnection {
             return self.refuse(&id, &error).await;
         }
         self.abilities = Some(Abilities::of(&request.client_capabilities));
-        let hub = self.hub.clone();
-        self.answer(id, None, async move { result(&introduced(hub.introduction().await?)) }).await;
+        // A client whose connection was lost for good continues it with its key.
+        let continued: Option<ClientMeta> = request.meta.and_then(|meta| meta.get("duologue"));
+        if let Some(key) = continued.and_then(|meta| Uuid::try_parse(&meta.client?).ok()) {
+            self.client = ClientKey::new(key.to_string());
+        }
+        self.hub.register(&self.client, &self.end);
+        let (hub, client) = (self.hub.clone(), self.client.clone());
+        self.answer(id, None, async move {
+            let introduction = introduced(hub.introduction().await?);
+            result(&with_meta(&introduction, [("client", json!(client))])?)
+        })
+        .await;
     }
 
     /// Passes a request that belongs to no session to an agent.
@@ -389,7 +407,8 @@ impl ClientConnection {
     }
 
     fn attachment(&self, abilities: Abilities) -> Attachment {
-        Attachment { client: self.client.clone(), abilities, replies: self.replies.clone() }
+        let attachment = self.hub.next_attachment();
+        Attachment { client: self.client.clone(), attachment, abilities, replies: self.replies.clone() }
     }
 
     /// Sends the response of a request, and the frames behind it if the request opened a session.
@@ -407,7 +426,7 @@ impl ClientConnection {
             live: session.live.clone(),
             log,
             output: self.output.clone(),
-            failed: self.failed.clone(),
+            end: self.end.clone(),
         };
         let reader = LogReaderTask(tokio::spawn(reader.run(position)).abort_handle());
         self.sessions.insert(session.live.id.clone(), OpenSession { session, _reader: reader });
@@ -417,6 +436,7 @@ impl ClientConnection {
 /// The members of a client that a session needs.
 struct Attachment {
     client: ClientKey,
+    attachment: u64,
     abilities: Abilities,
     replies: Replies,
 }
@@ -427,15 +447,16 @@ impl Attachment {
         &self,
         live: LiveSession,
         params: Option<Value>,
-    ) -> Result<(SessionUse, Arc<FileLog>, u64), Error> {
-        let (attached, position) = oneshot::channel();
+    ) -> Result<(SessionUse, Arc<FileLog>, AttachReply), Error> {
+        let (attached, reply) = oneshot::channel();
         let log = live.log.upgrade().ok_or(Error::UnknownSession)?;
         let (client, abilities, replies) = (self.client.clone(), self.abilities, self.replies.clone());
-        let session = SessionUse { live: live.clone(), client: client.clone(), is_open: true };
-        let command = SessionCommand::Attach { client, abilities, replies, params, attached };
+        let attachment = self.attachment;
+        let session = SessionUse { live: live.clone(), client: client.clone(), attachment, is_open: true };
+        let command = SessionCommand::Attach { client, attachment, abilities, replies, params, attached };
         live.commands.send(command).await.map_err(|_| Error::UnknownSession)?;
-        let position = position.await.map_err(|_| Error::UnknownSession)?;
-        Ok((session, log, position))
+        let reply = reply.await.map_err(|_| Error::UnknownSession)?;
+        Ok((session, log, reply))
     }
 }
 
@@ -446,23 +467,54 @@ fn result(result: &impl serde::Serialize) -> Answered {
 
 async fn create(hub: &Arc<HubShared>, attach: Attachment, params: Value) -> Result<OpenedSession, Error> {
     let (live, result) = hub.new_session(params).await?;
-    let (session, log, position) = attach.attach(live, None).await?;
-    Ok(OpenedSession { session, log, result, position })
+    let (session, log, reply) = attach.attach(live, None).await?;
+    let result =
+        to_raw_value(&with_meta(&result, [("position", json!(reply.position))])?).map_err(Error::Encode)?;
+    Ok(OpenedSession { session, log, result, position: reply.position })
 }
 
-/// Opens an existing session. With `output` the conversation is replayed.
-async fn load_session(
+/// The member `duologue` in the `_meta` of `initialize`.
+#[derive(serde::Deserialize)]
+struct ClientMeta {
+    client: Option<String>,
+}
+
+/// The member `duologue` in the `_meta` of `session/resume`.
+#[derive(serde::Deserialize)]
+struct ResumeMeta {
+    after: Option<SeenFrames>,
+}
+
+/// The frames of a session that a client has: its requests and notifications with the session's id.
+#[derive(Clone, Copy, serde::Deserialize)]
+struct SeenFrames {
+    /// The position in the result that opened the session.
+    position: u64,
+    /// The number of frames after that result.
+    frames: u64,
+}
+
+/// Opens an existing session, and replays its conversation or what the client has missed.
+async fn open_session(
     hub: &Arc<HubShared>,
     attach: &Attachment,
     session: SessionId,
     mut params: Value,
-    output: Option<ClientOutput>,
+    output: ClientOutput,
+    is_load: bool,
 ) -> Result<OpenedSession, Error> {
+    let meta = params.get("_meta").and_then(|meta| meta.get("duologue"));
+    let meta = meta.filter(|_| !is_load).and_then(|meta| ResumeMeta::deserialize(meta).ok());
+    let seen = meta.and_then(|meta| meta.after);
     if let Some(params) = params.as_object_mut() {
         params.remove("sessionId");
+        if seen.is_some() {
+            // It is for the hub.
+            params.remove("_meta");
+        }
     }
     let mut attempts = 1..=ATTEMPTS;
-    let (live, (open, log, position)) = loop {
+    let (live, (open, log, reply)) = loop {
         attempts.next();
         let live = hub.session(&session, &params).await?;
         match attach.attach(live.clone(), Some(params.clone())).await {
@@ -472,12 +524,13 @@ async fn load_session(
             Err(error) => return Err(error),
         }
     };
+    let position = if seen.is_some() { reply.end } else { reply.position };
     // Records become visible in order, so the replay ends where the client reads on.
     live.visible.clone().wait_for(|visible| *visible >= position).await.map_err(|_| Error::UnknownSession)?;
     let (folding, id) = (log.clone(), session.clone());
     let folded = tokio::task::spawn_blocking(move || load::fold(&folding, &id, position)).await;
     let conversation = folded.map_err(|_| Error::Closed)??;
-    if let Some(output) = output {
+    if is_load {
         for update in load::updates(&conversation) {
             let params = SessionNotification::new(session.clone(), update);
             let line = duologue_rpc::raw_message::call_line(None, SessionNotification::METHOD, &params);
@@ -485,13 +538,41 @@ async fn load_session(
             line.pop();
             output.send(line).await;
         }
+    } else if let Some(seen) = seen {
+        let reader = LogReader {
+            client: attach.client.clone(),
+            abilities: attach.abilities,
+            live,
+            log: log.clone(),
+            output,
+            end: Arc::default(),
+        };
+        reader.send_missed(seen, position).await?;
     }
     let mut response = LoadSessionResponse::new();
     response.modes.clone_from(&conversation.state().modes);
     let options = conversation.config_options();
     response.config_options = (!options.is_empty()).then(|| options.to_vec());
-    let result = to_raw_value(&response).map_err(Error::Encode)?;
+    let mine = [("position", json!(position)), ("requests", json!(reply.requests))];
+    let result = to_raw_value(&with_meta(&response, mine)?).map_err(Error::Encode)?;
     Ok(OpenedSession { session: open, log, result, position })
+}
+
+/// Returns a result with members in `_meta.duologue`, with which a client continues after a lost connection.
+fn with_meta<const N: usize>(
+    result: &impl serde::Serialize,
+    members: [(&str, Value); N],
+) -> Result<Value, Error> {
+    let mut result = serde_json::to_value(result).map_err(Error::Encode)?;
+    let mut object = &mut result;
+    for name in ["_meta", "duologue"] {
+        let Some(members) = object.as_object_mut() else { return Ok(result) };
+        object = members.entry(name).or_insert_with(|| json!({}));
+    }
+    if let Some(object) = object.as_object_mut() {
+        object.extend(members.map(|(name, value)| (name.to_owned(), value)));
+    }
+    Ok(result)
 }
 
 /// Returns the introduction of the hub: that of the agent, with the hub's own session methods.
@@ -511,6 +592,16 @@ fn session_id(params: &RawValue) -> Option<SessionId> {
     Some(SessionId::from(id.into_owned()))
 }
 
+/// Returns true for a frame that [`SeenFrames`] counts.
+fn is_counted(frame: &[u8], session: &SessionId) -> bool {
+    match RpcMessage::read(frame, &Limits::default()) {
+        Some(Ok(RpcMessage::Request { params, .. } | RpcMessage::Notification { params, .. })) => {
+            params.and_then(session_id).as_ref() == Some(session)
+        }
+        _ => false,
+    }
+}
+
 fn busy() -> RpcError {
     interruption("busy", "the session is being opened or closed; retry after the response of that request")
 }
@@ -523,10 +614,33 @@ struct LogReader {
     log: Arc<FileLog>,
     output: ClientOutput,
     /// Notified if the log cannot be read.
-    failed: Arc<Notify>,
+    end: Arc<Notify>,
 }
 
 impl LogReader {
+    /// Sends the frames up to a position that a client has missed.
+    async fn send_missed(&self, seen: SeenFrames, end: u64) -> Result<(), Error> {
+        if seen.position > end {
+            return Err(Error::CursorGone { position: seen.position, end });
+        }
+        let (mut position, mut seen) = (seen.position, seen.frames);
+        while position < end {
+            let (frames, last) = self.page(position, end).await?;
+            for frame in frames {
+                if seen > 0 && is_counted(&frame, &self.live.id) {
+                    seen -= 1;
+                } else {
+                    self.output.send(frame).await;
+                }
+            }
+            if last == position {
+                break;
+            }
+            position = last;
+        }
+        Ok(())
+    }
+
     /// Sends the frames behind a position until the session ends.
     async fn run(mut self, mut position: u64) {
         loop {
@@ -541,7 +655,7 @@ impl LogReader {
                     }
                     Err(error) => {
                         tracing::error!(session = %self.live.id, %error, "a log cannot be read; its client is disconnected");
-                        return self.failed.notify_one();
+                        return self.end.notify_one();
                     }
                 }
             }

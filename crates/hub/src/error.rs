@@ -58,6 +58,14 @@ pub enum Error {
     /// The session does not exist, or belongs to somebody else.
     #[error("unknown session: create, load or resume it first")]
     UnknownSession,
+    /// The log does not have the position that a client names.
+    #[error("the log has {end} records, and the client asks for those behind {position}; load the session")]
+    CursorGone {
+        /// The position of the client.
+        position: u64,
+        /// The last position.
+        end: u64,
+    },
     /// The hub is shutting down.
     #[error("the server is shutting down; retry when it is back")]
     Closed,
@@ -77,6 +85,7 @@ impl Error {
             Error::Start(_) | Error::AgentEnded | Error::AgentTimeout { .. } => "agent_unavailable",
             Error::Log(_) | Error::Record(_) => "log_failed",
             Error::Sessions { .. } => "limit_reached",
+            Error::CursorGone { .. } => "cursor_gone",
             Error::Closed => "closed",
             Error::Decode(_) | Error::Encode(_) => "internal",
         };

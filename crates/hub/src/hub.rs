@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -19,7 +20,7 @@ use duologue_transcript::{Header, Side};
 use jiff::Timestamp;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -28,7 +29,7 @@ use crate::connection::ClientConnection;
 use crate::error::Error;
 use crate::hosted_agent::HostedAgent;
 use crate::owner::{OwnerRestore, OwnerSettings, SessionOwner, micros};
-use crate::record::{HubEvent, LogEntry};
+use crate::record::{ClientKey, HubEvent, LogEntry};
 use crate::session_task::{LiveSession, SessionCommand, SessionTask, session_of};
 
 /// The owner of all sessions, until there are several principals.
@@ -100,6 +101,9 @@ pub(crate) struct HubShared {
     logs: LogRoot,
     index: SessionIndex,
     sessions: Mutex<Sessions>,
+    /// Notified to end the connection of a client: another connection continues it.
+    clients: Mutex<HashMap<ClientKey, Arc<Notify>>>,
+    attachments: AtomicU64,
     spare: tokio::sync::Mutex<Spare>,
     /// True ends all processes. Each has a receiver until it has ended.
     closing: watch::Sender<bool>,
@@ -141,7 +145,8 @@ impl Hub {
         let index = SessionIndex::open(&logs)?;
         let (sessions, spare) = (Mutex::default(), tokio::sync::Mutex::default());
         let closing = watch::Sender::new(false);
-        let shared = HubShared { settings, logs, index, sessions, spare, closing };
+        let (clients, attachments) = (Mutex::default(), AtomicU64::new(0));
+        let shared = HubShared { settings, logs, index, sessions, clients, attachments, spare, closing };
         Ok(Hub { shared: Arc::new(shared) })
     }
 
@@ -269,6 +274,26 @@ impl HubShared {
             spare.agent = Some((agent, introduction));
         }
         Ok(result)
+    }
+
+    /// Registers the connection of a client, and ends an older one.
+    pub(crate) fn register(&self, client: &ClientKey, end: &Arc<Notify>) {
+        if let Some(older) = self.clients.lock_unpoisoned().insert(client.clone(), end.clone()) {
+            older.notify_one();
+        }
+    }
+
+    /// Removes a connection that has ended, unless another one continues it.
+    pub(crate) fn unregister(&self, client: &ClientKey, end: &Arc<Notify>) {
+        let mut clients = self.clients.lock_unpoisoned();
+        if clients.get(client).is_some_and(|last| Arc::ptr_eq(last, end)) {
+            clients.remove(client);
+        }
+    }
+
+    /// Returns the number of the next attachment of a client to a session.
+    pub(crate) fn next_attachment(&self) -> u64 {
+        self.attachments.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Returns true from the beginning of a drain or shutdown on.

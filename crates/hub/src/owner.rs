@@ -6,7 +6,7 @@ mod client_side;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use duologue_schema::{Error as RpcError, Json, SessionId};
+use duologue_schema::{Error as RpcError, Json, RequestId, SessionId};
 use duologue_transcript::Side;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -175,6 +175,13 @@ impl SessionOwner {
     #[must_use]
     pub fn has_turn(&self) -> bool {
         self.state.turn().is_some()
+    }
+
+    /// Returns the requests of a client that wait for their responses.
+    #[must_use]
+    pub fn requests_of(&self, client: &ClientKey) -> Vec<RequestId> {
+        let askers = self.state.calls.values().flat_map(|call| &call.askers);
+        askers.filter(|asker| asker.client == *client).map(|asker| asker.id.clone()).collect()
     }
 
     /// Returns the number of messages to the agent that wait for the log or for the process.

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 use duologue_rpc::raw_message::{member, member_text, splice};
 use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::{
-    InitializeResponse, LoadSessionRequest, NewSessionRequest, Patch, Request as _, ResumeSessionRequest,
-    SessionId, SessionNotification, SessionUpdate,
+    InitializeResponse, LoadSessionRequest, NewSessionRequest, Patch, Request as _, RequestId,
+    ResumeSessionRequest, SessionId, SessionNotification, SessionUpdate,
 };
 use duologue_store::{FileLog, Log, LogLine};
 use serde_json::value::RawValue;
@@ -40,25 +40,42 @@ pub(crate) type Replies = mpsc::UnboundedSender<Vec<u8>>;
 pub(crate) enum SessionCommand {
     Attach {
         client: ClientKey,
+        /// Distinguishes this attachment from others of the client.
+        attachment: u64,
         abilities: Abilities,
         replies: Replies,
         /// The params of the client, with which the agent is started again from now on. Absent members stay.
         params: Option<Value>,
-        /// Receives the position behind which the client reads the log.
-        attached: oneshot::Sender<u64>,
+        attached: oneshot::Sender<AttachReply>,
     },
     FromClient {
         client: ClientKey,
         line: Vec<u8>,
     },
-    Left(ClientKey),
+    /// An older attachment than the last one has no effect.
+    Left {
+        client: ClientKey,
+        attachment: u64,
+    },
     /// The client closes the session. The process ends with the last client.
     Release {
         client: ClientKey,
+        attachment: u64,
         done: oneshot::Sender<()>,
     },
     /// Ends the process of the agent and the task.
     Close(oneshot::Sender<()>),
+}
+
+/// The place of a client that has opened a session.
+#[derive(Debug)]
+pub(crate) struct AttachReply {
+    /// The position behind which the client reads the log.
+    pub(crate) position: u64,
+    /// The position behind what the attachment itself has recorded.
+    pub(crate) end: u64,
+    /// The requests of the client that wait for their responses.
+    pub(crate) requests: Vec<RequestId>,
 }
 
 /// A session whose task runs.
@@ -97,7 +114,8 @@ pub(crate) struct SessionTask {
     agent_session: String,
     /// The params of `session/new`, with which the session is restored.
     params: Value,
-    replies: HashMap<ClientKey, Replies>,
+    /// The clients, with the number of their last attachment.
+    replies: HashMap<ClientKey, (u64, Replies)>,
     visible: watch::Sender<u64>,
     /// True while a prompt runs.
     turns: watch::Sender<bool>,
@@ -180,8 +198,8 @@ impl SessionTask {
                         self.close().await;
                         break;
                     }
-                    Some(SessionCommand::Release { client, done }) => {
-                        self.command(SessionCommand::Left(client));
+                    Some(SessionCommand::Release { client, attachment, done }) => {
+                        self.command(SessionCommand::Left { client, attachment });
                         if self.replies.is_empty() {
                             self.close().await;
                             waits_for_end = Some(done);
@@ -252,7 +270,7 @@ impl SessionTask {
         commands.close();
         while let Ok(command) = commands.try_recv() {
             let SessionCommand::FromClient { client, line } = command else { continue };
-            if let (Some(replies), Some(answer)) = (self.replies.get(&client), ended_response(&line)) {
+            if let (Some((_, replies)), Some(answer)) = (self.replies.get(&client), ended_response(&line)) {
                 let _ = replies.send(answer);
             }
         }
@@ -268,21 +286,25 @@ impl SessionTask {
 
     fn command(&mut self, command: SessionCommand) {
         match command {
-            SessionCommand::Attach { client, abilities, replies, params, attached } => {
-                self.replies.insert(client.clone(), replies);
+            SessionCommand::Attach { client, attachment, abilities, replies, params, attached } => {
+                self.replies.insert(client.clone(), (attachment, replies));
                 // Members that the request leaves out stay, such as the MCP servers.
                 if let (Some(Value::Object(given)), Some(params)) = (params, self.params.as_object_mut()) {
                     params.extend(given);
                 }
-                let _ = attached.send(self.owner.end());
+                let position = self.owner.end();
                 self.input(OwnerInput::Attached { client: &client, abilities, is_host: true });
+                let (end, requests) = (self.owner.end(), self.owner.requests_of(&client));
+                let _ = attached.send(AttachReply { position, end, requests });
             }
             SessionCommand::FromClient { client, line } => {
                 self.input(OwnerInput::FromClient { client: &client, number: 0, line: &line });
             }
-            SessionCommand::Left(client) => {
-                self.replies.remove(&client);
-                self.input(OwnerInput::Left(&client));
+            SessionCommand::Left { client, attachment } => {
+                if self.replies.get(&client).is_some_and(|(last, _)| *last == attachment) {
+                    self.replies.remove(&client);
+                    self.input(OwnerInput::Left(&client));
+                }
             }
             SessionCommand::Release { .. } | SessionCommand::Close(_) => {}
         }
@@ -313,7 +335,7 @@ impl SessionTask {
                     }
                 }
                 OwnerAction::Reply { client, line } => {
-                    if let Some(replies) = self.replies.get(&client) {
+                    if let Some((_, replies)) = self.replies.get(&client) {
                         let _ = replies.send(line);
                     }
                 }
@@ -412,7 +434,7 @@ impl SessionTask {
         tracing::error!(session = %self.id, %error, "the log of a session failed");
         for action in self.owner.fail(&error.to_string()) {
             if let OwnerAction::Reply { client, line } = action
-                && let Some(replies) = self.replies.get(&client)
+                && let Some((_, replies)) = self.replies.get(&client)
             {
                 let _ = replies.send(line);
             }

@@ -492,3 +492,81 @@ async fn a_drain_waits_for_turns_and_refuses_new_ones() {
     })
     .await;
 }
+
+/// Returns the text of an agent's message in an update.
+fn agent_text(message: &Value) -> &str {
+    let update = &message["params"]["update"];
+    let is_text = update["sessionUpdate"] == "agent_message_chunk";
+    update["content"]["text"].as_str().filter(|_| is_text).unwrap_or_default()
+}
+
+/// Another connection continues a client's, in the middle of a turn: it receives the frames that are missing, and the
+/// response to the prompt.
+#[tokio::test]
+async fn a_client_continues_with_its_key() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 5)).unwrap();
+        let mut client = RawClient::new(&hub);
+        let introduced = client.initialize().await;
+        let key = &introduced["result"]["_meta"]["duologue"]["client"];
+        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let id = new["result"]["sessionId"].as_str().unwrap().to_owned();
+        let mut position = new["result"]["_meta"]["duologue"]["position"].clone();
+        let prompt = json!({"sessionId": id, "prompt": [{"type": "text", "text": "hello"}]});
+        let mut expected = String::new();
+        client.send(2, "session/prompt", prompt.clone()).await;
+        loop {
+            let message = client.next().await;
+            if message["id"] == 2 {
+                break;
+            }
+            expected.push_str(agent_text(&message));
+        }
+        let other = client.request(3, "session/resume", json!({"sessionId": id, "cwd": "/tmp"})).await;
+        position.clone_from(&other["result"]["_meta"]["duologue"]["position"]);
+
+        let (mut text, mut frames) = (String::new(), 0);
+        client.send(4, "session/prompt", prompt).await;
+        let mut ended = false;
+        for read in [0, 1, 4, 2] {
+            for _ in 0..read {
+                let message = client.next().await;
+                frames += u32::from(message["params"]["sessionId"] == *id);
+                text.push_str(agent_text(&message));
+            }
+            let mut next = RawClient::new(&hub);
+            let meta = json!({"duologue": {"client": key}});
+            let params = json!({"protocolVersion": 1, "clientCapabilities": {}, "_meta": meta});
+            assert_eq!(
+                &next.request(0, "initialize", params).await["result"]["_meta"]["duologue"]["client"],
+                key
+            );
+            let meta = json!({"duologue": {"after": {"position": position, "frames": frames}}});
+            next.send(1, "session/resume", json!({"sessionId": id, "cwd": "/tmp", "_meta": meta})).await;
+            let resumed = loop {
+                let message = next.next().await;
+                if message["id"] == 1 {
+                    break message;
+                }
+                ended |= message["id"] == 4;
+                text.push_str(agent_text(&message));
+            };
+            let mine = &resumed["result"]["_meta"]["duologue"];
+            assert_eq!(mine["requests"], if ended { json!([]) } else { json!([4]) }, "{resumed}");
+            position.clone_from(&mine["position"]);
+            frames = 0;
+            // The older connection has ended.
+            while let Ok(Some(_)) = client.reader.next_line().await {}
+            client = next;
+        }
+        while !ended {
+            let message = client.next().await;
+            ended = message["id"] == 4;
+            text.push_str(agent_text(&message));
+        }
+        assert_eq!(text, expected);
+        hub.shut_down().await;
+    })
+    .await;
+}
