@@ -17,7 +17,7 @@ mod socket;
 mod wire;
 
 #[cfg(feature = "client")]
-pub use client::{ConnectOptions, Error, LinkState, RemoteLink, connect};
+pub use client::{ConnectOptions, Error, LinkState, RemoteLink, connect, reconnect};
 #[cfg(feature = "server")]
 pub use server::{
     AgentConnection, AgentEndpoint, AgentEndpointOptions, AgentSource, AllowedHosts, CloseReason,

@@ -348,7 +348,7 @@ impl<D: Dialer> LinkRunner<D> {
             }
             self.outage = Some((since, attempts + 1));
             self.state.send_replace(LinkState::Resuming { attempt: attempts + 1 });
-            let pause = self.pause(attempts).min(limit - elapsed);
+            let pause = self.options.pause(attempts).min(limit - elapsed);
             let dialed = tokio::select! {
                 dialed = async {
                     sleep(pause).await;
@@ -366,12 +366,6 @@ impl<D: Dialer> LinkRunner<D> {
                 Err(error) => return Err(error),
             }
         }
-    }
-
-    /// Returns a random pause between nothing and a limit that doubles with each attempt.
-    fn pause(&self, attempts: u32) -> Duration {
-        let limit = self.options.resume_delay.saturating_mul(2u32.saturating_pow(attempts));
-        limit.min(self.options.resume_delay_max).mul_f64(fastrand::f64())
     }
 
     /// Resumes the connection on another socket and serves it.

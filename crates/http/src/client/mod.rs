@@ -10,6 +10,7 @@ pub(crate) mod tungstenite_socket;
 use std::sync::Arc;
 
 use duologue_rpc::Transport;
+use tokio::time::Instant;
 
 pub use driver::{LinkState, RemoteLink};
 pub use error::Error;
@@ -53,4 +54,34 @@ pub async fn connect(url: &str, options: ConnectOptions) -> Result<(Transport, R
     let mut dialer = TcpDialer::new(url, &options)?;
     let first = dialer.dial().await?;
     Ok(driver::start(dialer, first, Arc::new(options)))
+}
+
+/// Connects like [`connect`], and repeats attempts that fail for a temporary reason, with the pauses and limits of resuming.
+///
+/// Use it for a new connection to a server that is being started again.
+///
+/// # Errors
+///
+/// As [`connect`], with the error of the last attempt.
+///
+/// # Panics
+///
+/// Outside a tokio runtime.
+pub async fn reconnect(url: &str, options: ConnectOptions) -> Result<(Transport, RemoteLink), Error> {
+    let mut dialer = TcpDialer::new(url, &options)?;
+    let start = Instant::now();
+    let mut attempts = 0;
+    loop {
+        match dialer.dial().await {
+            Ok(first) => return Ok(driver::start(dialer, first, Arc::new(options))),
+            Err(error) => {
+                let is_last = attempts >= options.resume_attempts || start.elapsed() >= options.resume_time;
+                if is_last || !error.is_temporary() {
+                    return Err(error);
+                }
+            }
+        }
+        tokio::time::sleep(options.pause(attempts)).await;
+        attempts += 1;
+    }
 }

@@ -65,6 +65,14 @@ impl Default for ConnectOptions {
     }
 }
 
+impl ConnectOptions {
+    /// Returns a random pause between nothing and a limit that doubles with each attempt.
+    pub(crate) fn pause(&self, attempts: u32) -> Duration {
+        let limit = self.resume_delay.saturating_mul(2u32.saturating_pow(attempts));
+        limit.min(self.resume_delay_max).mul_f64(fastrand::f64())
+    }
+}
+
 /// Leaves out credentials.
 impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
