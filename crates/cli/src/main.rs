@@ -7,6 +7,7 @@ mod exit;
 mod files;
 mod recording;
 mod relay;
+mod remote_sessions;
 mod run;
 mod runtime;
 mod show;

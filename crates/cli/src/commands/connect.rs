@@ -4,12 +4,12 @@ use std::path::PathBuf;
 
 use duologue_http::{ConnectOptions, connect as open};
 use duologue_proxy::{PathMap, Proxy};
-use duologue_rpc::Stdio;
+use duologue_rpc::{Stdio, Transport};
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::signals::Signals;
-use crate::{runtime, state_folder};
+use crate::{remote_sessions, runtime, state_folder};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -21,7 +21,8 @@ In an editor's configuration of an agent: the command `duologue` with the argume
 /// Connect a client on stdio, such as an editor, to an agent behind `duologue serve`
 ///
 /// It is an agent for the editor. A lost connection is replaced in the background: what was not delivered is sent again in
-/// both directions, and the editor notices a pause only.
+/// both directions, and the editor notices a pause only. After a restart of the server the sessions go on too; a turn that
+/// ran has ended.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ConnectArgs {
@@ -77,18 +78,25 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
     };
     let mut options = ConnectOptions::default();
     options.bearer_token = token;
-    let (server, _link) = open(&args.url, options).await.map_err(|error| Error::Start(error.to_string()))?;
+    let (server, _link) =
+        open(&args.url, options.clone()).await.map_err(|error| Error::Start(error.to_string()))?;
     let mut proxy = Proxy::new();
     if !args.maps.is_empty() {
         let maps = args.maps.iter().fold(PathMap::new(), |maps, (local, remote)| maps.map(local, remote));
         proxy = proxy.stage(maps.strict());
     }
     let stdio = Stdio::take()?;
-    let relayed = tokio::select! {
-        relayed = proxy.run(stdio.transport, server) => relayed,
-        _ = signals.next() => return Ok(Exit::Ok),
+    let (inner, outer) = Transport::memory();
+    // Each ends the other.
+    let relayed = async {
+        let relay = remote_sessions::relay(outer, server, &args.url, &options);
+        let (staged, relayed) = tokio::join!(proxy.run(stdio.transport, inner), relay);
+        relayed.and(staged).map_err(|error| Error::Start(error.to_string()))
     };
-    relayed.map_err(|error| Error::Start(error.to_string()))?;
+    tokio::select! {
+        relayed = relayed => relayed?,
+        _ = signals.next() => {}
+    }
     Ok(Exit::Ok)
 }
 

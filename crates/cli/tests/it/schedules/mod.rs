@@ -28,7 +28,7 @@ const PAUSE: Duration = Duration::from_millis(60);
 
 /// A server with its folder, and the traces of its agent.
 struct World {
-    _folder: tempfile::TempDir,
+    folder: tempfile::TempDir,
     traces: Traces,
     server: Server,
 }
@@ -38,7 +38,13 @@ impl World {
         let folder = tempfile::tempdir().expect("a folder");
         let traces = Traces::new(folder.path());
         let server = start(folder.path(), &traces);
-        World { _folder: folder, traces, server }
+        World { folder, traces, server }
+    }
+
+    /// Kills the server, and starts another one with the same data.
+    fn kill(&mut self) {
+        self.server.kill();
+        self.server = start(self.folder.path(), &self.traces);
     }
 
     /// Stops the server. No process of its agents is left.
@@ -221,4 +227,38 @@ fn lost_connections_lose_nothing() {
     });
     measured(format_args!("{count} schedules, {} faults", faults.into_inner()));
     world.stop();
+}
+
+/// Kills of the server in one schedule.
+const KILLS: u64 = 5;
+
+#[test]
+fn killed_servers_lose_nothing() {
+    let kills = runs(50);
+    let interrupted = AtomicU64::new(0);
+    play_all("-p duologue-cli --test it schedules::killed_servers", kills.div_ceil(KILLS), |random| {
+        let mut world = World::new();
+        let relay = Relay::new(address(&world.server));
+        let mut play = Play::new(&world.server, &relay.url());
+        for turn in 0..KILLS {
+            let name = format!("{:x}-{turn}", random.u64(..));
+            let count = random.u64(1..400);
+            let mut is_first = true;
+            play.turn(&name, count, || {
+                if std::mem::take(&mut is_first) {
+                    return pause(random);
+                }
+                world.kill();
+                relay.set_server(address(&world.server));
+                PATIENCE
+            });
+        }
+        let ended = play.turns.iter().filter(|turn| turn.reason.is_none()).count();
+        interrupted.fetch_add(ended as u64, Ordering::Relaxed);
+        play.check(&world);
+        world.stop();
+    });
+    let interrupted = interrupted.into_inner();
+    assert!(interrupted > 0 || kills < 50, "no kill came in the middle of a turn");
+    measured(format_args!("{kills} kills at most, {interrupted} interrupted turns"));
 }

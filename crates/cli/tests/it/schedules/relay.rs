@@ -75,6 +75,11 @@ impl Relay {
         format!("http://{}/acp", self.address)
     }
 
+    /// Sends later connections to another server.
+    pub(crate) fn set_server(&self, server: SocketAddr) {
+        lock(&self.shared).server = server;
+    }
+
     pub(crate) fn apply(&self, fault: Fault) {
         let mut state = lock(&self.shared);
         match fault {

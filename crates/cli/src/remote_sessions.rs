@@ -1,0 +1,658 @@
+//! The relay of `duologue connect`: a client, and a connection to a server that is replaced when the server has lost it.
+//!
+//! A lost socket is the business of `duologue-http`. This is for what it cannot resume, such as a server that was started
+//! again. The new connection has the key of the old one (`_meta.duologue.client`), and the sessions are resumed behind the
+//! frames that the client has (`_meta.duologue.after`). Answers are repeated if their question comes again. Requests are
+//! never repeated: those that the server does not know are answered with the error `interrupted`.
+
+use std::collections::{HashMap, VecDeque};
+use std::convert::Infallible;
+use std::io;
+use std::sync::Mutex;
+use std::time::Instant;
+
+use duologue_http::{ConnectOptions, reconnect};
+use duologue_rpc::raw_message::{call_line, member_text, response_line};
+use duologue_rpc::{Limits, LineBuffer, Lock as _, ResponseOutcome, RpcMessage, Transport};
+use duologue_schema::{
+    CancelNotification, CancelRequestNotification, CloseSessionRequest, CreateElicitationRequest,
+    DeleteSessionRequest, Error as RpcError, InitializeRequest, Json, LoadSessionRequest, NewSessionRequest,
+    Notification as _, PromptRequest, Request as _, RequestPermissionRequest, ResumeSessionRequest,
+    SessionId, SessionNotification, SessionUpdate,
+};
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::sync::mpsc;
+
+use crate::ui;
+
+/// Limit on the bytes of the client that wait while the connection is replaced.
+const WAITING_BYTES: usize = 1 << 20;
+
+/// Relays until the client or the server ends the connection.
+///
+/// # Errors
+///
+/// The error of the connection, if it cannot be replaced.
+pub(crate) async fn relay(
+    client: Transport,
+    server: Transport,
+    url: &str,
+    options: &ConnectOptions,
+) -> io::Result<()> {
+    let (reader, mut to_client) = client.into_split();
+    let mut client = Lines::new(reader);
+    let mut server = Server::new(server);
+    let book = Mutex::new(Book::default());
+    let (answers, mut repeated) = mpsc::unbounded_channel();
+    loop {
+        let ended = {
+            let up = send_to_server(&mut client, &mut repeated, &mut server.writer, &book);
+            let down = send_to_client(&mut server.lines, &mut to_client, &book, &answers);
+            tokio::select! {
+                ended = down => ended,
+                never = up => match never {},
+            }
+        };
+        let Err(error) = ended else { return Ok(()) };
+        if client.has_ended || !book.lock_unpoisoned().can_continue() || !can_be_replaced(&error) {
+            return Err(error);
+        }
+        log(format_args!("{error}; the sessions are resumed on another connection"));
+        let replaced = tokio::select! {
+            replaced = replace(url, options, &book, &mut to_client, &answers) => Some(replaced),
+            () = client.wait_for_end() => None,
+        };
+        match replaced {
+            Some(replaced) => server = replaced?,
+            None => return Ok(()),
+        }
+    }
+}
+
+/// Sends the client's lines, and answers that are repeated. Ends the output with the client's.
+async fn send_to_server(
+    client: &mut Lines,
+    repeated: &mut mpsc::UnboundedReceiver<Vec<u8>>,
+    server: &mut (impl AsyncWrite + Unpin),
+    book: &Mutex<Book>,
+) -> Infallible {
+    loop {
+        let line = tokio::select! {
+            line = client.next() => line.unwrap_or_default(),
+            Some(answer) = repeated.recv() => Some(answer),
+        };
+        let Some(line) = line else { break };
+        book.lock_unpoisoned().note_client_line(&line);
+        if write(server, line).await.is_err() {
+            // The other direction has the reason.
+            return std::future::pending().await;
+        }
+    }
+    let _ = server.shutdown().await;
+    std::future::pending().await
+}
+
+/// Sends the server's lines until either side ends.
+async fn send_to_client(
+    server: &mut Lines,
+    client: &mut (impl AsyncWrite + Unpin),
+    book: &Mutex<Book>,
+    answers: &mpsc::UnboundedSender<Vec<u8>>,
+) -> io::Result<()> {
+    while let Some(line) = server.next().await? {
+        let line = book.lock_unpoisoned().accept_server_line(line, answers);
+        if let Some(line) = line
+            && write(client, line).await.is_err()
+        {
+            break;
+        }
+    }
+    Ok(())
+}
+
+async fn write(writer: &mut (impl AsyncWrite + Unpin), mut line: Vec<u8>) -> io::Result<()> {
+    line.push(b'\n');
+    writer.write_all(&line).await?;
+    writer.flush().await
+}
+
+/// Writes a line to stderr, the log of an agent.
+fn log(line: std::fmt::Arguments<'_>) {
+    use std::io::Write as _;
+
+    // Nobody may read it.
+    let _ = writeln!(ui::stderr(), "duologue connect: {}", ui::printable(&line.to_string()));
+}
+
+/// Returns true if a server that has the sessions may be reached by another connection.
+fn can_be_replaced(error: &io::Error) -> bool {
+    use duologue_http::Error;
+
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    matches!(
+        error,
+        Some(
+            Error::Lost { .. }
+                | Error::ResumeRefused { .. }
+                | Error::Closed { .. }
+                | Error::FramesLost { .. }
+        )
+    )
+}
+
+/// Opens connections until the sessions continue on one.
+async fn replace(
+    url: &str,
+    options: &ConnectOptions,
+    book: &Mutex<Book>,
+    to_client: &mut (impl AsyncWrite + Unpin),
+    answers: &mpsc::UnboundedSender<Vec<u8>>,
+) -> io::Result<Server> {
+    let start = Instant::now();
+    loop {
+        let (transport, _link) = reconnect(url, options.clone()).await.map_err(io::Error::other)?;
+        let mut server = Server::new(transport);
+        match server.resume_all(book, to_client, answers).await {
+            Ok(()) => return Ok(server),
+            Err(error) if start.elapsed() < options.resume_time => {
+                log(format_args!("{error}; another attempt follows"));
+                tokio::time::sleep(options.resume_delay_max.min(options.resume_time) / 8).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Lines of one direction.
+struct Lines {
+    reader: Box<dyn AsyncRead + Send + Unpin>,
+    buffer: LineBuffer,
+    /// Lines that were read while nobody could receive them.
+    waiting: VecDeque<Vec<u8>>,
+    waiting_bytes: usize,
+    has_ended: bool,
+}
+
+impl Lines {
+    fn new(reader: impl AsyncRead + Send + Unpin + 'static) -> Self {
+        Lines {
+            reader: Box::new(reader),
+            buffer: LineBuffer::new(Limits::default().frame_bytes),
+            waiting: VecDeque::new(),
+            waiting_bytes: 0,
+            has_ended: false,
+        }
+    }
+
+    /// Returns the next line without its line end, `None` at the end.
+    ///
+    /// # Cancel safety
+    ///
+    /// No line is lost if the future is dropped.
+    async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
+        if let Some(line) = self.waiting.pop_front() {
+            self.waiting_bytes -= line.len();
+            return Ok(Some(line));
+        }
+        self.read().await
+    }
+
+    async fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
+        loop {
+            match self.buffer.next_line() {
+                Ok(Some(line)) => return Ok(Some(line.to_vec())),
+                Ok(None) if self.has_ended => return Ok(None),
+                Ok(None) => {}
+                Err(_) => {
+                    self.has_ended = true;
+                    let error = format!("a line is longer than {} bytes", self.buffer.limit());
+                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
+                }
+            }
+            match self.reader.read(self.buffer.space()).await {
+                Ok(count @ 1..) => self.buffer.filled(count),
+                Ok(0) => self.has_ended = true,
+                Err(error) => {
+                    self.has_ended = true;
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    /// Waits for the end. Lines before it are kept, and nothing is read above a limit.
+    async fn wait_for_end(&mut self) {
+        while self.waiting_bytes < WAITING_BYTES {
+            let Ok(Some(line)) = self.read().await else { return };
+            self.waiting_bytes += line.len();
+            self.waiting.push_back(line);
+        }
+        std::future::pending().await
+    }
+}
+
+/// A connection to the server.
+struct Server {
+    lines: Lines,
+    writer: Box<dyn AsyncWrite + Send + Unpin>,
+}
+
+impl Server {
+    fn new(transport: Transport) -> Self {
+        let (reader, writer) = transport.into_split();
+        Server { lines: Lines::new(reader), writer: Box::new(writer) }
+    }
+
+    /// Introduces the client, and resumes its sessions.
+    async fn resume_all(
+        &mut self,
+        book: &Mutex<Book>,
+        client: &mut (impl AsyncWrite + Unpin),
+        answers: &mpsc::UnboundedSender<Vec<u8>>,
+    ) -> io::Result<()> {
+        let (introduction, ids) = book.lock_unpoisoned().begin_replacement();
+        let introduced =
+            self.request(InitializeRequest::METHOD, &introduction, book, client, answers).await?;
+        introduced.map_err(|error| io::Error::other(format!("the server refused `initialize`: {error}")))?;
+        for id in ids {
+            let Some(params) = book.lock_unpoisoned().resume_params(&id) else { continue };
+            let resumed = self.request(ResumeSessionRequest::METHOD, &params, book, client, answers).await?;
+            let settled = book.lock_unpoisoned().resumed(&id, resumed);
+            for line in settled.to_client {
+                write(client, line).await?;
+            }
+            for line in settled.to_server {
+                write(&mut self.writer, line).await?;
+            }
+        }
+        let refused = book.lock_unpoisoned().refuse_others();
+        for line in refused {
+            write(client, line).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request and returns its outcome. Lines before it go to the client.
+    async fn request(
+        &mut self,
+        method: &str,
+        params: &Value,
+        book: &Mutex<Book>,
+        client: &mut (impl AsyncWrite + Unpin),
+        answers: &mpsc::UnboundedSender<Vec<u8>>,
+    ) -> io::Result<Result<Value, RpcError>> {
+        let id = to_raw_value(&format!("connect:{method}"))?;
+        let mut line = call_line(Some(&id), method, params)?;
+        line.pop();
+        write(&mut self.writer, line).await?;
+        while let Some(line) = self.lines.next().await? {
+            if let Some(Ok(RpcMessage::Response { id: of, outcome })) =
+                RpcMessage::read(&line, &Limits::default())
+                && of.get() == id.get()
+            {
+                return Ok(match outcome {
+                    ResponseOutcome::Result(result) => Ok(value(Some(result))),
+                    ResponseOutcome::Error(error) | ResponseOutcome::Missing(error) => Err(error),
+                    _ => Err(RpcError::internal("the response is unreadable")),
+                });
+            }
+            let line = book.lock_unpoisoned().accept_server_line(line, answers);
+            if let Some(line) = line {
+                write(client, line).await?;
+            }
+        }
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+}
+
+/// A request of the client without a response.
+struct PendingRequest {
+    /// The id as the client wrote it.
+    id: Box<RawValue>,
+    method: String,
+    /// The session, unless the request opens one.
+    session: Option<String>,
+    /// The params of a request that opens a session.
+    params: Value,
+    /// The client's cancellation of the prompt.
+    cancellation: Option<Vec<u8>>,
+}
+
+/// A session that the client has open.
+struct OpenSession {
+    /// The params of the request that opened it.
+    params: Value,
+    /// The server's position when it was opened.
+    position: u64,
+    /// The requests and notifications of the session since then.
+    frames: u64,
+}
+
+/// A question of the server's agent.
+struct Question {
+    session: Option<String>,
+    /// The client's answer.
+    answer: Option<Vec<u8>>,
+}
+
+/// Lines that follow from the response to a resume.
+#[derive(Default)]
+struct Settled {
+    to_client: Vec<Vec<u8>>,
+    to_server: Vec<Vec<u8>>,
+}
+
+/// The state of the connection, from the lines that have passed.
+#[derive(Default)]
+struct Book {
+    /// The params of `initialize`.
+    initialize: Value,
+    /// The key of the client, from a server that lets it continue.
+    key: Option<String>,
+    pending: HashMap<String, PendingRequest>,
+    sessions: HashMap<String, OpenSession>,
+    questions: HashMap<String, Question>,
+    was_replaced: bool,
+}
+
+impl Book {
+    fn can_continue(&self) -> bool {
+        self.key.is_some()
+    }
+
+    /// Notes a line of the client.
+    fn note_client_line(&mut self, line: &[u8]) {
+        match RpcMessage::read(line, &Limits::default()) {
+            Some(Ok(RpcMessage::Request { id, method, params })) => {
+                if method == InitializeRequest::METHOD {
+                    self.initialize = value(params);
+                }
+                let opens = opens_session(&method);
+                let session = params.filter(|_| !opens).and_then(session_of);
+                let params = if opens { value(params) } else { Value::Null };
+                let Ok(raw) = RawValue::from_string(id.token().to_owned()) else { return };
+                let method = method.into_owned();
+                let request = PendingRequest { id: raw, method, session, params, cancellation: None };
+                self.pending.insert(key(id.token()), request);
+            }
+            Some(Ok(RpcMessage::Notification { method, params })) if method == CancelNotification::METHOD => {
+                let session = params.and_then(session_of);
+                for request in self.pending.values_mut() {
+                    if request.method == PromptRequest::METHOD && request.session == session {
+                        request.cancellation = Some(line.to_vec());
+                    }
+                }
+            }
+            Some(Ok(RpcMessage::Response { id, .. })) => {
+                if let Some(question) = self.questions.get_mut(&key(id.get())) {
+                    question.answer = Some(line.to_vec());
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Returns the line for the client, unless the client has it already.
+    fn accept_server_line(
+        &mut self,
+        line: Vec<u8>,
+        answers: &mpsc::UnboundedSender<Vec<u8>>,
+    ) -> Option<Vec<u8>> {
+        match RpcMessage::read(&line, &Limits::default()) {
+            Some(Ok(RpcMessage::Response { id, outcome })) => match self.pending.remove(&key(id.get())) {
+                Some(request) => {
+                    let result = match outcome {
+                        ResponseOutcome::Result(result) => Some(result),
+                        _ => None,
+                    };
+                    self.answered(request, result);
+                }
+                // It arrived on the connection before.
+                None if self.was_replaced => return None,
+                None => {}
+            },
+            Some(Ok(RpcMessage::Request { id, method, params })) => {
+                let session = params.and_then(session_of);
+                self.count(session.as_deref());
+                if is_question(&method) {
+                    let id = key(id.token());
+                    if let Some(known) = self.questions.get(&id) {
+                        if let Some(answer) = &known.answer {
+                            let _ = answers.send(answer.clone());
+                        }
+                        return None;
+                    }
+                    self.questions.insert(id, Question { session, answer: None });
+                }
+            }
+            Some(Ok(RpcMessage::Notification { method, params })) => {
+                if method == CancelRequestNotification::METHOD {
+                    self.questions.remove(&value(params)["requestId"].to_string());
+                }
+                self.count(params.and_then(session_of).as_deref());
+            }
+            _ => {}
+        }
+        Some(line)
+    }
+
+    fn count(&mut self, session: Option<&str>) {
+        if let Some(session) = session.and_then(|session| self.sessions.get_mut(session)) {
+            session.frames += 1;
+        }
+    }
+
+    /// Notes the effect of a response.
+    fn answered(&mut self, request: PendingRequest, result: Option<&RawValue>) {
+        let PendingRequest { method, session, params, .. } = request;
+        match (method.as_str(), result) {
+            (InitializeRequest::METHOD, Some(result)) => {
+                let key = &value(Some(result))["_meta"]["duologue"]["client"];
+                self.key = key.as_str().map(str::to_owned);
+            }
+            (method, Some(result)) if opens_session(method) => {
+                let result = value(Some(result));
+                let id = params["sessionId"].as_str().or_else(|| result["sessionId"].as_str());
+                if let (Some(id), Some(position)) = (id, result["_meta"]["duologue"]["position"].as_u64()) {
+                    let id = id.to_owned();
+                    self.sessions.insert(id, OpenSession { params, position, frames: 0 });
+                }
+            }
+            (CloseSessionRequest::METHOD | DeleteSessionRequest::METHOD, Some(_)) => {
+                session.and_then(|session| self.sessions.remove(&session));
+            }
+            (PromptRequest::METHOD, _) => self.questions.retain(|_, question| question.session != session),
+            _ => {}
+        }
+    }
+
+    /// Returns the params of `initialize`, and the sessions.
+    fn begin_replacement(&mut self) -> (Value, Vec<String>) {
+        self.was_replaced = true;
+        let mut params = self.initialize.clone();
+        set_meta(&mut params, "client", json!(self.key));
+        (params, self.sessions.keys().cloned().collect())
+    }
+
+    fn resume_params(&self, id: &str) -> Option<Value> {
+        let OpenSession { params, position, frames } = self.sessions.get(id)?;
+        let mut params = params.clone();
+        params["sessionId"] = json!(id);
+        set_meta(&mut params, "after", json!({"position": position, "frames": frames}));
+        Some(params)
+    }
+
+    /// Notes the response to a resume. The requests that the server does not know are refused.
+    fn resumed(&mut self, id: &str, resumed: Result<Value, RpcError>) -> Settled {
+        let mut settled = Settled::default();
+        let mut running = Vec::new();
+        match resumed {
+            Ok(result) => {
+                let mine = &result["_meta"]["duologue"];
+                running.extend(mine["requests"].as_array().into_iter().flatten().map(Value::to_string));
+                if let Some(session) = self.sessions.get_mut(id) {
+                    (session.position, session.frames) = (mine["position"].as_u64().unwrap_or_default(), 0);
+                }
+                let known = running.iter().filter_map(|request| self.pending.get(request));
+                settled.to_server.extend(known.filter_map(|request| request.cancellation.clone()));
+            }
+            Err(error) => {
+                self.sessions.remove(id);
+                let text =
+                    format!("The server has lost this session ({error}). Its text may be incomplete here.");
+                let notice =
+                    SessionNotification::new(SessionId::from(id), SessionUpdate::agent_message(text));
+                settled
+                    .to_client
+                    .extend(call_line(None, SessionNotification::METHOD, &notice).ok().map(without_end));
+            }
+        }
+        settled.to_client.extend(self.refuse(|key, request| {
+            request.session.as_deref() == Some(id) && !running.iter().any(|running| running == key)
+        }));
+        settled
+    }
+
+    /// Refuses the requests that belong to no open session.
+    fn refuse_others(&mut self) -> Vec<Vec<u8>> {
+        let open: Vec<String> = self.sessions.keys().cloned().collect();
+        self.refuse(|_, request| request.session.as_ref().is_none_or(|session| !open.contains(session)))
+    }
+
+    /// Removes the requests that `is_lost` selects, and returns their responses.
+    fn refuse(&mut self, is_lost: impl Fn(&str, &PendingRequest) -> bool) -> Vec<Vec<u8>> {
+        let lost = self.pending.extract_if(|key, request| is_lost(key, request));
+        let error = RpcError::internal("the connection to the server was lost before it answered; retry");
+        let error = error.data(Json::from(json!({"code": "interrupted", "retryable": true})));
+        lost.filter_map(|(_, request)| response_line(request.id.get(), Err(&error)).ok().map(without_end))
+            .collect()
+    }
+}
+
+fn opens_session(method: &str) -> bool {
+    [NewSessionRequest::METHOD, LoadSessionRequest::METHOD, ResumeSessionRequest::METHOD].contains(&method)
+}
+
+fn is_question(method: &str) -> bool {
+    [RequestPermissionRequest::METHOD, CreateElicitationRequest::METHOD].contains(&method)
+}
+
+/// Returns an id in one form, whichever way its sender writes it.
+fn key(id: &str) -> String {
+    serde_json::from_str::<Value>(id).map_or_else(|_| id.to_owned(), |id| id.to_string())
+}
+
+fn value(raw: Option<&RawValue>) -> Value {
+    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+}
+
+fn session_of(params: &RawValue) -> Option<String> {
+    Some(member_text(params.get().as_bytes(), "sessionId")?.into_owned())
+}
+
+/// Sets a member of `_meta.duologue`.
+fn set_meta(params: &mut Value, name: &str, value: Value) {
+    let mut object = params;
+    for name in ["_meta", "duologue"] {
+        let Some(members) = object.as_object_mut() else { return };
+        object = members.entry(name).or_insert_with(|| json!({}));
+    }
+    if let Some(members) = object.as_object_mut() {
+        members.insert(name.to_owned(), value);
+    }
+}
+
+fn without_end(mut line: Vec<u8>) -> Vec<u8> {
+    line.pop();
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(message: &Value) -> Vec<u8> {
+        message.to_string().into_bytes()
+    }
+
+    fn call(id: &Value, method: &str, params: &Value) -> Value {
+        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+    }
+
+    /// Returns a book with a session, in which a prompt runs.
+    fn book() -> (Book, mpsc::UnboundedSender<Vec<u8>>, mpsc::UnboundedReceiver<Vec<u8>>) {
+        let (answers, repeated) = mpsc::unbounded_channel();
+        let mut book = Book::default();
+        let mine = |name: &str, value: Value| json!({"_meta": {"duologue": {name: value}}, "sessionId": "s"});
+        for (id, method, result) in [
+            (json!(0), "initialize", mine("client", json!("key"))),
+            (json!("one"), "session/new", mine("position", json!(7))),
+        ] {
+            book.note_client_line(&line(&call(&id, method, &json!({"cwd": "/"}))));
+            book.accept_server_line(line(&json!({"jsonrpc": "2.0", "id": id, "result": result})), &answers);
+        }
+        book.note_client_line(&line(&call(&json!(2), "session/prompt", &json!({"sessionId": "s"}))));
+        (book, answers, repeated)
+    }
+
+    #[test]
+    fn sessions_are_resumed_behind_what_the_client_has() {
+        let (mut book, answers, _) = book();
+        assert!(book.can_continue());
+        let update = json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s"}});
+        for _ in 0..3 {
+            assert!(book.accept_server_line(line(&update), &answers).is_some());
+        }
+        let (introduction, sessions) = book.begin_replacement();
+        assert_eq!(introduction, json!({"cwd": "/", "_meta": {"duologue": {"client": "key"}}}));
+        assert_eq!(sessions, ["s"]);
+        let after = json!({"position": 7, "frames": 3});
+        let expected = json!({"cwd": "/", "sessionId": "s", "_meta": {"duologue": {"after": after}}});
+        assert_eq!(book.resume_params("s"), Some(expected));
+    }
+
+    #[test]
+    fn answers_and_cancellations_are_repeated_and_requests_are_not() {
+        let (mut book, answers, mut repeated) = book();
+        let question = line(&call(&json!("s:9"), "session/request_permission", &json!({"sessionId": "s"})));
+        assert!(book.accept_server_line(question.clone(), &answers).is_some());
+        let answer = line(&json!({"jsonrpc": "2.0", "id": "s:9", "result": {}}));
+        book.note_client_line(&answer);
+        let cancel =
+            line(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}));
+        book.note_client_line(&cancel);
+        book.note_client_line(&line(&call(&json!(3), "session/set_mode", &json!({"sessionId": "s"}))));
+        book.note_client_line(&line(&call(&json!(4), "session/list", &json!({}))));
+
+        book.begin_replacement();
+        assert_eq!(book.accept_server_line(question, &answers), None);
+        assert_eq!(repeated.try_recv().ok(), Some(answer));
+        let mine = json!({"position": 20, "requests": [2]});
+        let settled = book.resumed("s", Ok(json!({"_meta": {"duologue": mine}})));
+        assert_eq!(settled.to_server, [cancel]);
+        let refused = |lines: Vec<Vec<u8>>| -> Vec<(Value, Value)> {
+            let lines = lines.iter().map(|line| serde_json::from_slice::<Value>(line).unwrap());
+            lines.map(|line| (line["id"].clone(), line["error"]["data"]["code"].clone())).collect()
+        };
+        assert_eq!(refused(settled.to_client), [(json!(3), json!("interrupted"))]);
+        assert_eq!(refused(book.refuse_others()), [(json!(4), json!("interrupted"))]);
+        // The prompt is answered once.
+        let response = line(&json!({"jsonrpc": "2.0", "id": 2, "result": {}}));
+        assert!(book.accept_server_line(response.clone(), &answers).is_some());
+        assert_eq!(book.accept_server_line(response, &answers), None);
+    }
+
+    #[test]
+    fn a_lost_session_is_reported_to_the_user() {
+        let (mut book, _, _) = book();
+        book.begin_replacement();
+        let settled = book.resumed("s", Err(RpcError::resource_not_found("unknown session")));
+        let text: Vec<String> =
+            settled.to_client.iter().map(|line| String::from_utf8(line.clone()).unwrap()).collect();
+        assert!(text[0].contains("The server has lost this session"), "{text:?}");
+        assert!(text[1].contains("interrupted"), "{text:?}");
+        assert!(settled.to_server.is_empty());
+    }
+}
