@@ -20,9 +20,10 @@ mod wire;
 pub use client::{ConnectOptions, Error, LinkState, RemoteLink, connect, reconnect};
 #[cfg(feature = "server")]
 pub use server::{
-    AgentConnection, AgentEndpoint, AgentEndpointOptions, AgentSource, AllowedHosts, CloseReason,
-    ConnectRequest, Endpoint, FrameSource, HttpRequestHead, OutgoingFrame, Rejection, ResumeRefused,
-    ResumeRequest, Resumed, ServerConnection, ServerOptions, SourceEnd, StreamSelection, router,
+    AccessToken, AgentConnection, AgentEndpoint, AgentEndpointOptions, AgentSource, AllowedHosts,
+    CloseReason, ConnectRequest, Endpoint, FrameSource, HttpRequestHead, OutgoingFrame, Rejection,
+    ResumeRefused, ResumeRequest, Resumed, ServerConnection, ServerOptions, SourceEnd, StreamSelection,
+    router, serve,
 };
 #[cfg(any(feature = "client", feature = "server"))]
 pub use wire::{CONNECTION_ID, RemoteConnectionId, STREAM_ACK, StreamId, StreamPosition, close_code};

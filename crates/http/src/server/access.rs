@@ -1,15 +1,51 @@
-//! Checks where a request comes from: the headers `Host` and `Origin`.
+//! Checks where a request comes from: the headers `Host`, `Origin` and `Authorization`.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 
-use axum::http::HeaderMap;
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
+use axum::http::{HeaderMap, StatusCode};
 
 use crate::server::options::{AllowedHosts, ServerOptions};
 
-/// Returns the reason for which a request is refused.
-pub(crate) fn refusal(headers: &HeaderMap, options: &ServerOptions) -> Option<String> {
+/// The token that clients have to send, `Authorization: Bearer TOKEN`.
+#[derive(Clone)]
+pub struct AccessToken(Arc<str>);
+
+impl AccessToken {
+    /// Creates it from its text.
+    pub fn new(token: impl Into<Arc<str>>) -> Self {
+        AccessToken(token.into())
+    }
+
+    /// Compares without a shortcut, so that the time does not depend on the place of a difference.
+    fn is(&self, other: &[u8]) -> bool {
+        let own = self.0.as_bytes();
+        let differences = own.iter().zip(other).fold(0, |all, (own, other)| all | (own ^ other));
+        own.len() == other.len() && differences == 0
+    }
+}
+
+impl std::fmt::Debug for AccessToken {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("AccessToken")
+    }
+}
+
+/// Returns the status and the reason for which a request is refused.
+pub(crate) fn refusal(headers: &HeaderMap, options: &ServerOptions) -> Option<(StatusCode, String)> {
+    if let Some(reason) = foreign(headers, options) {
+        return Some((StatusCode::FORBIDDEN, reason));
+    }
+    let token = options.token.as_ref()?;
+    let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
+    let reason = "send the token of the server: Authorization: Bearer TOKEN";
+    (!given.is_some_and(|given| token.is(given))).then(|| (StatusCode::UNAUTHORIZED, reason.to_owned()))
+}
+
+/// Returns the reason for which a request is refused because of its `Host` or `Origin`.
+fn foreign(headers: &HeaderMap, options: &ServerOptions) -> Option<String> {
     if !is_host_allowed(headers, &options.hosts) {
         let host = headers.get(HOST).map_or("".into(), |host| String::from_utf8_lossy(host.as_bytes()));
         return Some(format!("host {host:?} is not allowed (`ServerOptions::hosts`)"));
@@ -43,6 +79,26 @@ fn is_host_allowed(headers: &HeaderMap, hosts: &AllowedHosts) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_token_is_compared_whole() {
+        let options = ServerOptions { token: Some(AccessToken::new("a token")), ..Default::default() };
+        for (given, is_right) in [
+            (None, false),
+            (Some("Bearer a token"), true),
+            (Some("Bearer a toker"), false),
+            (Some("Bearer a toke"), false),
+            (Some("Bearer a token "), false),
+            (Some("Bearer "), false),
+            (Some("a token"), false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, "localhost".parse().expect("a value"));
+            headers.extend(given.map(|given| (AUTHORIZATION, given.parse().expect("a value"))));
+            let status = refusal(&headers, &options).map(|(status, _)| status);
+            assert_eq!(status, (!is_right).then_some(StatusCode::UNAUTHORIZED), "{given:?}");
+        }
+    }
 
     fn is_refused(host: &str, origin: Option<&str>, options: &ServerOptions) -> bool {
         let mut headers = HeaderMap::new();

@@ -25,7 +25,7 @@ type ServeAgent = dyn Fn(Transport) -> Pin<Box<dyn Future<Output = ()> + Send>> 
 ///
 /// ```no_run
 /// use duologue_agent::{Agent, Prompt, StopReason, Turn, serve};
-/// use duologue_http::{AgentEndpoint, ServerOptions, router};
+/// use duologue_http::{AgentEndpoint, ServerOptions};
 ///
 /// #[derive(Clone)]
 /// struct Echo;
@@ -42,7 +42,7 @@ type ServeAgent = dyn Fn(Transport) -> Pin<Box<dyn Future<Output = ()> + Send>> 
 ///     let _ = serve(Echo, transport).await;
 /// });
 /// let listener = tokio::net::TcpListener::bind("127.0.0.1:8931").await?;
-/// axum::serve(listener, router(endpoint, ServerOptions::default())).await
+/// duologue_http::serve(listener, endpoint, ServerOptions::default()).await
 /// # }
 /// ```
 #[derive(Clone)]

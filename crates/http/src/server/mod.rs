@@ -13,6 +13,7 @@ pub(crate) mod serve_socket;
 
 use bytes::Bytes;
 
+pub use access::AccessToken;
 pub use agent_connection::{AgentConnection, AgentSource};
 pub use agent_endpoint::AgentEndpoint;
 pub use endpoint::{
@@ -20,7 +21,7 @@ pub use endpoint::{
     ResumeRefused, ResumeRequest, Resumed, ServerConnection, SourceEnd, StreamSelection,
 };
 pub use options::{AgentEndpointOptions, AllowedHosts, ServerOptions};
-pub use router::router;
+pub use router::{router, serve};
 
 /// Writes a JSON-RPC error response. `id` is a JSON text.
 pub(crate) fn error_body(id: &str, code: i64, message: &str) -> Bytes {

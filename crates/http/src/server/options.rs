@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::server::access::AccessToken;
+
 const MIB: usize = 1024 * 1024;
 
 /// The values of the header `Host` that a router accepts.
@@ -30,6 +32,8 @@ pub struct ServerOptions {
     /// The accepted values of the header `Origin`, such as `https://example.com`. A request without the header is
     /// accepted, because programs other than browsers do not send it.
     pub origins: Vec<String>,
+    /// The token that every request except `/health` has to send. Without one every program of this machine can connect.
+    pub token: Option<AccessToken>,
     /// The longest message of a client, in bytes.
     pub frame_bytes: usize,
     /// The most open sockets.
@@ -56,6 +60,7 @@ impl Default for ServerOptions {
             path: "/acp".into(),
             hosts: AllowedHosts::Loopback,
             origins: Vec::new(),
+            token: None,
             frame_bytes: 16 * MIB,
             sockets: 1024,
             handshake_timeout: Duration::from_secs(10),

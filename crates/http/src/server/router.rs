@@ -1,15 +1,18 @@
 //! The router: upgrades, and the answers to everything else.
 
+use std::io;
 use std::sync::Arc;
 
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{ConnectInfo, FromRequestParts as _, Request};
-use axum::http::header::{ALLOW, CONTENT_TYPE};
+use axum::http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::{any, get};
+use axum::serve::ListenerExt as _;
+use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 
 use crate::server::access;
@@ -25,8 +28,8 @@ const WRITE_BUFFER: usize = 16 * 1024;
 
 /// Creates a router with `/acp` (see [`ServerOptions::path`]) and `/health`.
 ///
-/// Disable Nagle's algorithm on the listener, for example with `axum::serve::ListenerExt::tap_io`: without that, small
-/// messages can wait for 40 ms.
+/// It is for a program that serves other paths too; [`serve`] is shorter. Disable Nagle's algorithm on the listener, for
+/// example with `axum::serve::ListenerExt::tap_io`: without that, small messages can wait for 40 ms.
 pub fn router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Router {
     let sockets = Arc::new(Semaphore::new(options.sockets.min(Semaphore::MAX_PERMITS)));
     let path = options.path.clone();
@@ -34,6 +37,31 @@ pub fn router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Router {
     Router::new()
         .route(&path, any(move |request: Request| async move { shared.handle(request).await }))
         .route("/health", get(|| async { "ok" }))
+}
+
+/// Serves an endpoint to the clients of a listener, at `/acp` (see [`ServerOptions::path`]).
+///
+/// # Errors
+///
+/// If the listener fails. [`io::ErrorKind::InvalidInput`] for an address that is not a loopback address without
+/// [`ServerOptions::token`]: everybody who reaches it could use the agent.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes the listener. Open connections go on until the runtime ends.
+pub async fn serve<E: Endpoint>(
+    listener: TcpListener,
+    endpoint: E,
+    options: ServerOptions,
+) -> io::Result<()> {
+    let address = listener.local_addr()?;
+    if options.token.is_none() && !address.ip().is_loopback() {
+        let why = format!("{address} can be reached by others; set `ServerOptions::token`");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    // Small messages must not wait for the acknowledgement of earlier ones.
+    let listener = listener.tap_io(|socket| _ = socket.set_nodelay(true));
+    axum::serve(listener, router(endpoint, options)).await
 }
 
 struct RouterShared<E> {
@@ -45,8 +73,12 @@ struct RouterShared<E> {
 impl<E: Endpoint> RouterShared<E> {
     async fn handle(&self, request: Request) -> Response {
         let (mut parts, _) = request.into_parts();
-        if let Some(reason) = access::refusal(&parts.headers, &self.options) {
-            return error(StatusCode::FORBIDDEN, &reason);
+        if let Some((status, reason)) = access::refusal(&parts.headers, &self.options) {
+            let mut response = error(status, &reason);
+            if status == StatusCode::UNAUTHORIZED {
+                response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+            }
+            return response;
         }
         if parts.method != Method::GET {
             let reason = "this server speaks ACP over WebSocket: send a GET with `Upgrade: websocket`";

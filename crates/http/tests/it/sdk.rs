@@ -2,7 +2,7 @@
 
 use duologue_agent::{Agent, Prompt, StopReason, Turn, serve};
 use duologue_client::Client;
-use duologue_http::{AgentEndpoint, ServerOptions, connect};
+use duologue_http::{AccessToken, AgentEndpoint, ServerOptions, connect};
 use duologue_test_support::in_time;
 
 use crate::setup::{CutRelay, quick, server, url};
@@ -95,4 +95,41 @@ async fn a_connection_ends_with_its_client() {
         }
     })
     .await;
+}
+
+#[tokio::test]
+async fn both_sides_need_one_call_and_the_token() {
+    in_time(async {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+        let address = url(listener.local_addr().expect("an address"));
+        let mut options = ServerOptions::default();
+        options.token = Some(AccessToken::new("secret"));
+        tokio::spawn(duologue_agent::serve_http(listener, options, || duologue_agent::Server::new(Counter)));
+        for (token, is_right) in [(None, false), (Some("wrong"), false), (Some("secret"), true)] {
+            let mut options = quick();
+            options.bearer_token = token.map(str::to_owned);
+            match Client::new(()).connect_url(&address, options).await {
+                Ok(client) => {
+                    assert!(is_right, "{token:?}");
+                    let session = client.new_session("/tmp").await.expect("a session");
+                    let reply = session.prompt("10").await.expect("a turn").finish().await.expect("a reply");
+                    assert_eq!(reply.text, numbers(10));
+                }
+                Err(duologue_client::Error::Remote(error)) => {
+                    assert!(!is_right, "{error}");
+                    assert!(matches!(*error, duologue_http::Error::Refused { status: 401, .. }), "{error}");
+                }
+                Err(error) => panic!("{error}"),
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_address_that_others_can_reach_needs_a_token() {
+    let listener = tokio::net::TcpListener::bind("0.0.0.0:0").await.expect("a listener");
+    let served = duologue_http::serve(listener, counter(), ServerOptions::default()).await;
+    let error = served.expect_err("it has no token").to_string();
+    assert!(error.contains("`ServerOptions::token`"), "{error}");
 }
