@@ -43,6 +43,8 @@ pub use context::Context;
 pub use duologue_exchange as exchange;
 #[cfg(feature = "exchange")]
 pub use duologue_exchange::{Exchange, PeerAgent};
+#[cfg(feature = "http")]
+pub use duologue_http as http;
 pub use duologue_rpc as rpc;
 pub use duologue_rpc::{Extensions, Limits, NotificationContext, Transport};
 pub use duologue_schema as schema;
@@ -50,6 +52,8 @@ pub use duologue_schema::{ContentBlock, PermissionOption, PermissionOptionKind, 
 pub use error::{Error, Result};
 pub use message::{ClearPolicy, MessageWriter};
 pub use request::{AgentRequestBuilder, ElicitationCompleteBuilder};
+#[cfg(feature = "http")]
+pub use serve::serve_http;
 pub use serve::{Server, serve, serve_stdio};
 pub use session::Session;
 pub use settings::SlashCommand;

@@ -92,6 +92,62 @@ pub async fn serve<A: Agent>(agent: A, transport: Transport) -> Result<()> {
     Server::new(agent).serve(transport).await
 }
 
+/// Serves every client of a listener over WebSocket, at `/acp`. `server` creates the agent of a connection; one that is
+/// shared is in an `Arc`, or is cloned.
+///
+/// A client whose socket is lost resumes its connection, and an agent notices only a pause. After
+/// [`AgentEndpointOptions::grace`](duologue_http::AgentEndpointOptions::grace) the connection ends. To serve other paths too,
+/// or to change these limits, mount [`duologue_http::router`].
+///
+/// ```no_run
+/// use duologue_agent::http::{AccessToken, ServerOptions};
+/// use duologue_agent::{Agent, Prompt, Result, Server, StopReason, Turn, serve_http};
+/// use tokio::net::TcpListener;
+///
+/// #[derive(Clone)]
+/// struct Echo;
+///
+/// impl Agent for Echo {
+///     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
+///         turn.message().push(prompt.text()).await?;
+///         Ok(StopReason::EndTurn)
+///     }
+/// }
+///
+/// #[tokio::main]
+/// async fn main() -> std::io::Result<()> {
+///     let mut options = ServerOptions::default();
+///     options.token = Some(AccessToken::new("a secret of the client and the server"));
+///     let listener = TcpListener::bind("127.0.0.1:8931").await?;
+///     serve_http(listener, options, || Server::new(Echo)).await
+/// }
+/// ```
+///
+/// # Errors
+///
+/// If the listener fails. [`InvalidInput`](std::io::ErrorKind::InvalidInput) for an address that is not a loopback address
+/// without a token.
+///
+/// # Cancel safety
+///
+/// Dropping the future closes the listener. Open connections go on until the runtime ends.
+#[cfg(feature = "http")]
+pub async fn serve_http<A: Agent>(
+    listener: tokio::net::TcpListener,
+    options: duologue_http::ServerOptions,
+    server: impl Fn() -> Server<A> + Send + Sync + 'static,
+) -> std::io::Result<()> {
+    let endpoint = duologue_http::AgentEndpoint::new(move |transport| {
+        let serving = server().serve(transport);
+        async {
+            if let Err(error) = serving.await {
+                tracing::warn!(%error, "a connection has failed");
+            }
+        }
+    });
+    duologue_http::serve(listener, endpoint, options).await
+}
+
 /// An agent with its settings.
 ///
 /// ```no_run

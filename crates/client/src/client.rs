@@ -376,6 +376,43 @@ impl<H: Host> Client<H> {
         starting.initialize(request).await
     }
 
+    /// Connects to an agent over WebSocket and initializes it.
+    ///
+    /// A lost socket is resumed in the background if the server allows it; calls only wait. When that fails, the connection
+    /// ends with the reason. `wss` and `https` addresses need the feature `tls` of `duologue-http`.
+    ///
+    /// ```no_run
+    /// use duologue_client::http::ConnectOptions;
+    /// use duologue_client::Client;
+    ///
+    /// # async fn run() -> Result<(), Box<dyn std::error::Error>> {
+    /// let mut options = ConnectOptions::default();
+    /// options.bearer_token = Some(std::env::var("AGENT_TOKEN")?);
+    /// let connection = Client::new(()).connect_url("http://127.0.0.1:8931/acp", options).await?;
+    /// let session = connection.new_session("/srv/project").await?;
+    /// println!("{}", session.prompt("hello").await?.finish().await?.text);
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Remote`] if there is no connection, and as [`connect`](Self::connect).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future ends the connection.
+    ///
+    /// # Panics
+    ///
+    /// Panics outside a tokio runtime with I/O and time enabled.
+    #[cfg(feature = "http")]
+    pub async fn connect_url(self, url: &str, options: duologue_http::ConnectOptions) -> Result<Connection> {
+        let connected = duologue_http::connect(url, options).await;
+        let (transport, _link) = connected.map_err(|error| Error::Remote(std::sync::Arc::new(error)))?;
+        self.connect(transport).await
+    }
+
     fn start(
         self,
         transport: Transport,

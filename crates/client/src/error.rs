@@ -34,6 +34,10 @@ pub enum Error {
         /// The error of the system.
         error: std::sync::Arc<std::io::Error>,
     },
+    /// The server of the agent cannot be reached, or has refused the connection.
+    #[cfg(feature = "http")]
+    #[error("{0}")]
+    Remote(std::sync::Arc<duologue_http::Error>),
     /// The agent did not respond to `initialize` in time and was ended.
     #[error("the agent did not respond to initialize within {after:?}{}", last_output(stderr, noise))]
     StartTimeout {

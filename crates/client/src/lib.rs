@@ -52,6 +52,8 @@ pub use context::{ConnectionId, HostContext};
 pub use duologue_exchange as exchange;
 #[cfg(feature = "exchange")]
 pub use duologue_exchange::{Exchange, PeerAgent};
+#[cfg(feature = "http")]
+pub use duologue_http as http;
 pub use duologue_rpc as rpc;
 pub use duologue_rpc::{Extensions, Limits, NotificationContext, RequestContext, Transport};
 pub use duologue_schema as schema;
