@@ -2,14 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use duologue_rpc::raw_message::response_line;
 use duologue_rpc::{Limits, LineBuffer, Malformed, RpcMessage, Transport};
 use duologue_schema::{
     AuthenticateRequest, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
-    Error as RpcError, InitializeRequest, InitializeResponse, ListSessionsRequest, LoadSessionRequest,
-    LoadSessionResponse, LogoutRequest, NewSessionRequest, Notification as _, PromptRequest, ProtocolVersion,
-    Request as _, RequestId, ResumeSessionRequest, SessionId, SessionNotification,
+    DuologueCapabilities, Error as RpcError, InitializeRequest, InitializeResponse, ListSessionsRequest,
+    LoadSessionRequest, LoadSessionResponse, LogoutRequest, NewSessionRequest, Notification as _,
+    PromptRequest, ProtocolVersion, Request as _, RequestId, ResumeSessionRequest, SessionId,
+    SessionNotification,
 };
 use duologue_store::FileLog;
 use serde::Deserialize as _;
@@ -17,7 +19,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::io::AsyncReadExt as _;
 use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::{AbortHandle, Id, JoinSet};
+use tokio::task::{Id, JoinHandle, JoinSet};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use crate::abilities::Abilities;
@@ -49,8 +52,8 @@ impl SessionUse {
         self.is_open = false;
     }
 
-    /// Closes the session, and ends its process if no other client has it open.
-    async fn release(mut self) {
+    /// Closes the session, and ends its process if no other client has it open. Returns true if it has ended.
+    async fn release(mut self) -> bool {
         let (done, closed) = oneshot::channel();
         let (client, attachment) = (self.client.clone(), self.attachment);
         let command = SessionCommand::Release { client, attachment, done };
@@ -59,6 +62,7 @@ impl SessionUse {
         if sent.is_ok() {
             let _ = closed.await;
         }
+        self.live.commands.is_closed()
     }
 }
 
@@ -78,7 +82,7 @@ impl Drop for SessionUse {
 #[derive(Debug)]
 struct OpenSession {
     session: SessionUse,
-    _reader: LogReaderTask,
+    reader: LogReaderTask,
 }
 
 impl OpenSession {
@@ -86,11 +90,19 @@ impl OpenSession {
     fn into_session(self) -> SessionUse {
         self.session
     }
+
+    /// Closes the session. If it ends with that, the client receives its last frames, such as the response to a prompt.
+    async fn release(self) {
+        let OpenSession { session, mut reader } = self;
+        if session.release().await {
+            let _ = timeout(LAST_FRAMES, &mut reader.0).await;
+        }
+    }
 }
 
 /// The task of a [`LogReader`]. Dropping it ends the task.
 #[derive(Debug)]
-struct LogReaderTask(AbortHandle);
+struct LogReaderTask(JoinHandle<()>);
 
 impl Drop for LogReaderTask {
     fn drop(&mut self) {
@@ -101,6 +113,8 @@ impl Drop for LogReaderTask {
 /// The outcome of a request that was answered in a task of its own.
 type Answered = Result<Answer, Error>;
 
+/// The time in which a client receives the last frames of a session that it has closed.
+const LAST_FRAMES: Duration = Duration::from_secs(10);
 /// Limit on the requests of a client that are answered in tasks at once.
 const ANSWERING: usize = 64;
 /// The number of times that a session is opened again if it ends meanwhile.
@@ -331,7 +345,7 @@ impl ClientConnection {
                 let is_deleted = method == DeleteSessionRequest::METHOD;
                 self.answer(id, Some(session.clone()), async move {
                     if let Some(open) = open {
-                        open.into_session().release().await;
+                        open.release().await;
                     }
                     if is_deleted {
                         hub.delete(&session).await?;
@@ -428,8 +442,8 @@ impl ClientConnection {
             output: self.output.clone(),
             end: self.end.clone(),
         };
-        let reader = LogReaderTask(tokio::spawn(reader.run(position)).abort_handle());
-        self.sessions.insert(session.live.id.clone(), OpenSession { session, _reader: reader });
+        let reader = LogReaderTask(tokio::spawn(reader.run(position)));
+        self.sessions.insert(session.live.id.clone(), OpenSession { session, reader });
     }
 }
 
@@ -579,6 +593,10 @@ fn with_meta<const N: usize>(
 fn introduced(mut introduction: InitializeResponse) -> InitializeResponse {
     introduction.protocol_version = ProtocolVersion::V1;
     let capabilities = &mut introduction.agent_capabilities;
+    // Messages of agents to each other, and clears, are not passed on.
+    for meta in [&mut introduction.meta, &mut capabilities.meta].into_iter().flatten() {
+        meta.remove(DuologueCapabilities::KEY);
+    }
     capabilities.load_session = true;
     let sessions = json!({"list": {}, "resume": {}, "close": {}, "delete": {}});
     if let Ok(sessions) = serde_json::from_value(sessions) {

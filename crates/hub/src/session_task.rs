@@ -199,6 +199,7 @@ impl SessionTask {
                         break;
                     }
                     Some(SessionCommand::Release { client, attachment, done }) => {
+                        self.refuse_requests_of(&client);
                         self.command(SessionCommand::Left { client, attachment });
                         if self.replies.is_empty() {
                             self.close().await;
@@ -307,6 +308,16 @@ impl SessionTask {
                 }
             }
             SessionCommand::Release { .. } | SessionCommand::Close(_) => {}
+        }
+    }
+
+    /// Answers the requests of a client that closes the session while others go on. Those of the last client are in the log.
+    fn refuse_requests_of(&self, client: &ClientKey) {
+        let Some((_, replies)) = self.replies.get(client).filter(|_| self.replies.len() > 1) else { return };
+        let error =
+            interruption("session_closed", "this client closed the session, which goes on for others");
+        for request in self.owner.requests_of(client) {
+            let _ = replies.send(error_response(request.token(), &error));
         }
     }
 

@@ -570,3 +570,45 @@ async fn a_client_continues_with_its_key() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_closed_session_answers_its_prompt_first() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 20)).unwrap();
+        let mut client = RawClient::new(&hub);
+        let introduced = client.initialize().await;
+        let meta = &introduced["result"]["agentCapabilities"]["_meta"]["duologue"];
+        assert!(meta.is_null(), "the hub advertises what it does not pass on: {meta}");
+        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let id = json!({"sessionId": new["result"]["sessionId"]});
+        let mut prompt = id.clone();
+        prompt["prompt"] = json!([{"type": "text", "text": "hello"}]);
+
+        // Another client has it open, so it goes on.
+        let mut other = RawClient::new(&hub);
+        other.initialize().await;
+        let mut resume = id.clone();
+        resume["cwd"] = json!("/tmp");
+        other.request(1, "session/resume", resume).await;
+        other.send(2, "session/prompt", prompt.clone()).await;
+        while agent_text(&other.next().await).is_empty() {}
+        other.send(3, "session/close", id.clone()).await;
+        assert_eq!(other.response(2).await["error"]["data"]["code"], "session_closed");
+        assert!(other.response(3).await["result"].is_object());
+
+        // The last client ends it.
+        client.send(2, "session/close", id).await;
+        assert!(client.response(2).await["result"].is_object());
+        let new = client.request(3, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let id = json!({"sessionId": new["result"]["sessionId"]});
+        prompt["sessionId"] = id["sessionId"].clone();
+        client.send(4, "session/prompt", prompt).await;
+        while agent_text(&client.next().await).is_empty() {}
+        client.send(5, "session/close", id).await;
+        assert_eq!(client.response(4).await["error"]["data"]["code"], "interrupted");
+        assert!(client.response(5).await["result"].is_object());
+        hub.shut_down().await;
+    })
+    .await;
+}
