@@ -157,6 +157,17 @@ fn a_prompt_runs_on_a_server() {
     assert!(allowed.contains("You allowed it."), "{allowed}");
 }
 
+/// The agent of the checks is the mock behind a server.
+#[test]
+fn a_server_passes_the_checks_of_an_agent() {
+    let data = tempfile::tempdir().expect("a folder");
+    let server = Server::start(data.path(), "0");
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["check", "--", DUOLOGUE, "connect", "--token-file", &server.token, &server.url]);
+    let checked = shown(&run(&mut command, ""));
+    assert!(checked.contains(" passed, 0 failed") && checked.ends_with("exit 0"), "{checked}");
+}
+
 #[test]
 fn a_client_without_the_token_is_refused() {
     let data = tempfile::tempdir().expect("a folder");
