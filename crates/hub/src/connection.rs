@@ -1,6 +1,6 @@
 //! The connection of one client: its requests, and the sessions that it has open.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -386,7 +386,7 @@ impl ClientConnection {
         let (hub, client) = (self.hub.clone(), self.client.clone());
         self.answer(id, None, async move {
             let introduction = introduced(hub.introduction().await?);
-            result(&with_meta(&introduction, [("client", json!(client))])?)
+            with_meta(&introduction, [("client", json!(client))]).map(Answer::Result)
         })
         .await;
     }
@@ -482,8 +482,7 @@ fn result(result: &impl serde::Serialize) -> Answered {
 async fn create(hub: &Arc<HubShared>, attach: Attachment, params: Value) -> Result<OpenedSession, Error> {
     let (live, result) = hub.new_session(params).await?;
     let (session, log, reply) = attach.attach(live, None).await?;
-    let result =
-        to_raw_value(&with_meta(&result, [("position", json!(reply.position))])?).map_err(Error::Encode)?;
+    let result = with_meta(&result, [("position", json!(reply.position))])?;
     Ok(OpenedSession { session, log, result, position: reply.position })
 }
 
@@ -568,25 +567,31 @@ async fn open_session(
     let options = conversation.config_options();
     response.config_options = (!options.is_empty()).then(|| options.to_vec());
     let mine = [("position", json!(position)), ("requests", json!(reply.requests))];
-    let result = to_raw_value(&with_meta(&response, mine)?).map_err(Error::Encode)?;
+    let result = with_meta(&response, mine)?;
     Ok(OpenedSession { session: open, log, result, position })
 }
 
-/// Returns a result with members in `_meta.duologue`, with which a client continues after a lost connection.
+/// Returns a result with members in `_meta.duologue`, with which a client continues after a lost connection. The text of the
+/// other members stays as it is.
 fn with_meta<const N: usize>(
     result: &impl serde::Serialize,
     members: [(&str, Value); N],
-) -> Result<Value, Error> {
-    let mut result = serde_json::to_value(result).map_err(Error::Encode)?;
-    let mut object = &mut result;
-    for name in ["_meta", "duologue"] {
-        let Some(members) = object.as_object_mut() else { return Ok(result) };
-        object = members.entry(name).or_insert_with(|| json!({}));
+) -> Result<Box<RawValue>, Error> {
+    type RawMembers = BTreeMap<String, Box<RawValue>>;
+
+    let result = to_raw_value(result).map_err(Error::Encode)?;
+    let Ok(mut outer) = serde_json::from_str::<RawMembers>(result.get()) else { return Ok(result) };
+    let inner = |of: &RawMembers, name: &str| -> RawMembers {
+        of.get(name).and_then(|value| serde_json::from_str(value.get()).ok()).unwrap_or_default()
+    };
+    let mut meta = inner(&outer, "_meta");
+    let mut own = inner(&meta, "duologue");
+    for (name, value) in members {
+        own.insert(name.to_owned(), to_raw_value(&value).map_err(Error::Encode)?);
     }
-    if let Some(object) = object.as_object_mut() {
-        object.extend(members.map(|(name, value)| (name.to_owned(), value)));
-    }
-    Ok(result)
+    meta.insert("duologue".to_owned(), to_raw_value(&own).map_err(Error::Encode)?);
+    outer.insert("_meta".to_owned(), to_raw_value(&meta).map_err(Error::Encode)?);
+    to_raw_value(&outer).map_err(Error::Encode)
 }
 
 /// Returns the introduction of the hub: that of the agent, with the hub's own session methods.
@@ -706,5 +711,25 @@ impl LogReader {
             Ok((frames, last))
         };
         tokio::task::spawn_blocking(read).await.map_err(|_| Error::Closed)?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_keeps_the_text_of_its_other_members() {
+        for (result, expected) in [
+            (
+                r#"{"b":1.50,"_meta":{"a":1e400,"duologue":{"c":{ }}}}"#,
+                r#"{"_meta":{"a":1e400,"duologue":{"c":{ },"p":7}},"b":1.50}"#,
+            ),
+            (r#"{"_meta":null}"#, r#"{"_meta":{"duologue":{"p":7}}}"#),
+            ("null", "null"),
+        ] {
+            let result: Box<RawValue> = serde_json::from_str(result).unwrap();
+            assert_eq!(with_meta(&result, [("p", json!(7))]).unwrap().get(), expected);
+        }
     }
 }

@@ -376,7 +376,7 @@ async fn clients_of_an_agent_that_does_not_answer_fail_together_and_are_served_m
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let mut settings = HubSettings::new(|| Command::new("sleep").args(["1000"]), data.path());
-        settings.agent_timeout = Duration::from_millis(500);
+        settings.agent_timeout = Duration::from_secs(2);
         let hub = Hub::open(settings).unwrap();
         let mut clients = [RawClient::new(&hub), RawClient::new(&hub), RawClient::new(&hub)];
         let start = tokio::time::Instant::now();
@@ -396,7 +396,7 @@ async fn clients_of_an_agent_that_does_not_answer_fail_together_and_are_served_m
                 "{answer}"
             );
         }
-        assert!(start.elapsed() < 3 * Duration::from_millis(500), "each had a process of its own");
+        assert!(start.elapsed() < 3 * Duration::from_secs(2), "each had a process of its own");
         hub.shut_down().await;
     })
     .await;
@@ -473,7 +473,7 @@ async fn a_resume_without_servers_keeps_those_of_the_session() {
 async fn a_drain_waits_for_turns_and_refuses_new_ones() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 20)).unwrap();
+        let hub = Hub::open(settings(data.path(), 50)).unwrap();
         let client = connect(&hub).await;
         let (running, idle) =
             (client.new_session("/tmp").await.unwrap(), client.new_session("/tmp").await.unwrap());
@@ -506,7 +506,7 @@ fn agent_text(message: &Value) -> &str {
 async fn a_client_continues_with_its_key() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 5)).unwrap();
+        let hub = Hub::open(settings(data.path(), 20)).unwrap();
         let mut client = RawClient::new(&hub);
         let introduced = client.initialize().await;
         let key = &introduced["result"]["_meta"]["duologue"]["client"];
@@ -531,7 +531,11 @@ async fn a_client_continues_with_its_key() {
         let mut ended = false;
         for read in [0, 1, 4, 2] {
             for _ in 0..read {
+                if ended {
+                    break;
+                }
                 let message = client.next().await;
+                ended |= message["id"] == 4;
                 frames += u32::from(message["params"]["sessionId"] == *id);
                 text.push_str(agent_text(&message));
             }
@@ -575,7 +579,7 @@ async fn a_client_continues_with_its_key() {
 async fn a_closed_session_answers_its_prompt_first() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 20)).unwrap();
+        let hub = Hub::open(settings(data.path(), 50)).unwrap();
         let mut client = RawClient::new(&hub);
         let introduced = client.initialize().await;
         let meta = &introduced["result"]["agentCapabilities"]["_meta"]["duologue"];
