@@ -30,6 +30,11 @@ pub struct OwnerSettings {
     pub client_requests: usize,
     /// Limit on the requests of the agent that wait for clients. 256 by default.
     pub agent_requests: usize,
+    /// Limit on the number of times that the agent's process is started again within `restart_period`. Beyond it, requests
+    /// fail with the code `restart_limit`. 10 by default.
+    pub restarts: usize,
+    /// The time in which the ends of the process are counted. 60 seconds by default.
+    pub restart_period: Duration,
 }
 
 impl Default for OwnerSettings {
@@ -39,6 +44,8 @@ impl Default for OwnerSettings {
             unattended_turn: None,
             client_requests: 256,
             agent_requests: 256,
+            restarts: 10,
+            restart_period: Duration::from_secs(60),
         }
     }
 }
@@ -80,6 +87,8 @@ pub struct SessionOwner {
     clients: BTreeMap<ClientKey, AttachedClient>,
     host: Option<ClientKey>,
     process: AgentProcess,
+    /// The times at which the process ended or could not be started, at most `restarts + 1` of them.
+    process_ends: VecDeque<Duration>,
     written: u64,
     synced: u64,
     /// Messages to the agent, in order.
@@ -140,6 +149,7 @@ impl SessionOwner {
             clients: BTreeMap::new(),
             host: None,
             process,
+            process_ends: VecDeque::new(),
             to_agent: VecDeque::new(),
             acknowledged_written: VecDeque::new(),
             acknowledged_synced: VecDeque::new(),
@@ -214,7 +224,10 @@ impl SessionOwner {
             OwnerInput::FromAgent(line) => self.receive_from_agent(line),
             OwnerInput::AgentStarted { new_session } => self.agent_started(new_session),
             OwnerInput::ContextLost => self.context_lost(),
-            OwnerInput::AgentEnded(reason) => self.agent_ended("interrupted", reason),
+            OwnerInput::AgentEnded(reason) => {
+                self.count_process_end();
+                self.agent_ended("interrupted", reason);
+            }
             OwnerInput::Written(position) => self.written(position),
             OwnerInput::Synced(position) => {
                 self.written(position);

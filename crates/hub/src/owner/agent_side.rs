@@ -7,6 +7,7 @@ use duologue_transcript::Side;
 use serde_json::value::RawValue;
 
 use super::{AgentProcess, SessionOwner, client_lost, raw, raw_line};
+use crate::projection::interruption;
 use crate::question::SharedQuestionKind;
 use crate::record::HubEvent;
 use crate::state::parse;
@@ -122,6 +123,30 @@ impl SessionOwner {
         let reason =
             "the agent no longer knows the conversation; set `_meta.duologue.fresh` to continue without it";
         self.agent_ended("context_lost", reason);
+    }
+
+    /// Counts an end of the process, which is possibly followed by a restart.
+    pub(super) fn count_process_end(&mut self) {
+        if self.process == AgentProcess::Ended {
+            return;
+        }
+        self.process_ends.push_back(self.now);
+        if self.process_ends.len() > self.settings.restarts.saturating_add(1) {
+            self.process_ends.pop_front();
+        }
+    }
+
+    /// Returns an error if the process has ended too often to be started again now.
+    pub(super) fn check_restart(&self) -> Result<(), RpcError> {
+        let (limit, period) = (self.settings.restarts, self.settings.restart_period);
+        let ends = self.process_ends.iter().filter(|at| self.now.saturating_sub(**at) < period).count();
+        if ends <= limit {
+            return Ok(());
+        }
+        let reason = format!(
+            "restart limit reached (the agent's process was started again {limit} times within {period:?}, and ended); retry later or raise `restarts`"
+        );
+        Err(interruption("restart_limit", &reason))
     }
 
     pub(super) fn agent_ended(&mut self, code: &str, reason: &str) {

@@ -154,6 +154,8 @@ impl SessionOwner {
             Some(RpcError::internal(format!(
                 "request limit reached ({limit} requests wait for the agent); retry later or raise `client_requests`"
             )))
+        } else if self.process == AgentProcess::Ended {
+            self.check_restart().err()
         } else {
             None
         };

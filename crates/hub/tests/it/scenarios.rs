@@ -396,6 +396,30 @@ fn an_ended_process_interrupts_what_was_open_and_is_started_for_the_next_prompt(
 }
 
 #[test]
+fn an_agent_that_ends_again_and_again_is_not_started_until_later() {
+    let mut settings = OwnerSettings::default();
+    (settings.restarts, settings.restart_period) = (2, HOUR);
+    let mut it = Fixture::with(settings);
+    it.attach("a", able(), true);
+    it.input(OwnerInput::AgentEnded("the agent crashed"));
+    it.prompt("a", 1);
+    it.input(OwnerInput::AgentStarted { new_session: None });
+    it.input(OwnerInput::AgentEnded("the agent crashed"));
+    it.prompt("a", 2);
+    // It could not be started.
+    it.input(OwnerInput::AgentEnded("the agent does not answer"));
+    assert_eq!(it.starts.len(), 2);
+    it.prompt("a", 3);
+    assert_eq!((it.starts.len(), it.replies.len()), (2, 1), "the prompt is refused");
+    let error = &it.replies.last().unwrap().1["error"];
+    assert_eq!(error["data"], json!({"code": "restart_limit", "retryable": true}));
+    assert!(error["message"].as_str().unwrap().contains("`restarts`"));
+    it.now += HOUR;
+    it.prompt("a", 4);
+    assert_eq!((it.starts.len(), it.replies.len()), (3, 1), "the ends are forgotten after the period");
+}
+
+#[test]
 fn a_restart_interrupts_the_running_turn() {
     let mut it = Fixture::new();
     it.attach("a", able(), true);
