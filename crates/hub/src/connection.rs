@@ -150,6 +150,12 @@ pub(crate) struct ClientConnection {
     end: Arc<Notify>,
 }
 
+impl Drop for ClientConnection {
+    fn drop(&mut self) {
+        self.hub.unregister(&self.client, &self.end);
+    }
+}
+
 impl ClientConnection {
     /// Serves a client until its input ends.
     pub(crate) async fn serve(hub: Arc<HubShared>, transport: Transport) {
@@ -206,7 +212,6 @@ impl ClientConnection {
                 connection.line(line).await;
             }
         }
-        connection.hub.unregister(&connection.client, &connection.end);
         drop(connection);
         writer.finish().await;
     }
