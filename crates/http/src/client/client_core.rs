@@ -155,7 +155,8 @@ impl ClientCore {
                 return Ok(true);
             }
         }
-        if matches!(self.resumption, Resumption::Offered { .. }) && view.method.as_deref() == Some(ACK) {
+        // An agent that takes long to answer `initialize` is acknowledged before its answer.
+        if view.method.as_deref() == Some(ACK) {
             self.acknowledge(received(&view)?)?;
             return Ok(false);
         }

@@ -229,6 +229,27 @@ async fn a_refused_initialize_is_answered() {
     .await;
 }
 
+/// Acknowledgements belong to the transport, also before the response that offers them.
+#[tokio::test]
+async fn a_client_receives_no_acknowledgements() {
+    in_time(async {
+        let endpoint = AgentEndpoint::new(|transport| async {
+            let mut lines = Lines::new(transport);
+            let request = lines.next().await.expect("initialize");
+            tokio::time::sleep(Duration::from_millis(200)).await;
+            lines.send(&json!({"jsonrpc": "2.0", "id": request["id"], "result": {}})).await;
+            while lines.next().await.is_some() {}
+        });
+        let mut options = ServerOptions::default();
+        options.ack_delay = Duration::from_millis(1);
+        let address = server(endpoint, options).await;
+        let (transport, _) = connect(&url(address), quick()).await.expect("a connection");
+        let (_, before) = Lines::new(transport).request(0, "initialize", json!({})).await;
+        assert_eq!(before, Vec::<Value>::new());
+    })
+    .await;
+}
+
 #[tokio::test]
 async fn a_new_connection_at_the_limit_ends_that_of_an_absent_client() {
     in_time(async {
