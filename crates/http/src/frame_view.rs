@@ -95,12 +95,14 @@ impl<'a> FrameView<'a> {
         view
     }
 
+    /// Returns the session that the params name.
+    pub(crate) fn params_session(&self) -> Option<&str> {
+        self.session.as_deref().filter(|_| self.method.is_some())
+    }
+
     /// Returns the stream of the message.
     pub(crate) fn stream(&self) -> StreamId {
-        match &self.session {
-            Some(session) if self.method.is_some() => StreamId::Session(Arc::from(&**session)),
-            _ => StreamId::Connection,
-        }
+        self.params_session().map_or(StreamId::Connection, |session| StreamId::Session(Arc::from(session)))
     }
 
     pub(crate) fn is_request(&self, method: &str) -> bool {

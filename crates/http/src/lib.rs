@@ -7,6 +7,8 @@ mod client;
 mod frame_view;
 #[cfg(any(feature = "client", feature = "server"))]
 mod lines;
+#[cfg(any(feature = "client", feature = "server"))]
+mod request_sessions;
 #[cfg(feature = "server")]
 mod server;
 #[cfg(all(test, feature = "client", feature = "server"))]
@@ -17,13 +19,16 @@ mod socket;
 mod wire;
 
 #[cfg(feature = "client")]
-pub use client::{ConnectOptions, Error, LinkState, RemoteLink, connect, reconnect};
+pub use client::{ConnectOptions, Error, LinkState, RemoteLink, RemoteTransport, connect, reconnect};
 #[cfg(feature = "server")]
 pub use server::{
     AccessToken, AgentConnection, AgentEndpoint, AgentEndpointOptions, AgentSource, AllowedHosts,
-    CloseReason, ConnectRequest, Endpoint, FrameSource, HttpRequestHead, OutgoingFrame, Rejection,
-    ResumeRefused, ResumeRequest, Resumed, ServerConnection, ServerOptions, SourceEnd, StreamSelection,
-    router, serve,
+    CloseReason, ConnectRequest, ConnectionKind, Endpoint, FrameSource, HttpRequestHead, IncomingFrame,
+    OutgoingFrame, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection, ServerOptions,
+    SourceEnd, StreamRequest, router, serve,
 };
 #[cfg(any(feature = "client", feature = "server"))]
-pub use wire::{CONNECTION_ID, RemoteConnectionId, STREAM_ACK, StreamId, StreamPosition, close_code};
+pub use wire::{
+    CONNECTION_ID, FRAME_NUMBER, RESUME_SECRET, RemoteConnectionId, SESSION_ID, STREAM_ACK, StreamId,
+    StreamPosition, close_code,
+};

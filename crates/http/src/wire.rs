@@ -14,6 +14,14 @@ use crate::frame_view::FrameView;
 pub const CONNECTION_ID: &str = "acp-connection-id";
 /// The header of a client that wants its frames acknowledged from the beginning.
 pub const STREAM_ACK: &str = "acp-stream-ack";
+/// The header with the session of a request over HTTP with SSE.
+pub const SESSION_ID: &str = "acp-session-id";
+/// The header with the number of a client's frame over HTTP with SSE. A frame is accepted once, however often it is sent.
+pub const FRAME_NUMBER: &str = "acp-frame-number";
+/// The header with the secret of a connection, with which a client takes an SSE stream over from an older request.
+pub const RESUME_SECRET: &str = "acp-resume";
+/// The header with the id of the last event that a client has received in a stream.
+pub(crate) const LAST_EVENT_ID: &str = "last-event-id";
 
 /// The close codes of a WebSocket that this crate sends or understands.
 pub mod close_code {
@@ -32,6 +40,10 @@ pub mod close_code {
 }
 
 pub(crate) const INITIALIZE: &str = "initialize";
+/// The methods whose success ends a session.
+pub(crate) const CLOSING: [&str; 2] = ["session/close", "session/delete"];
+/// The method that withdraws a request.
+pub(crate) const CANCEL_REQUEST: &str = "$/cancel_request";
 pub(crate) const RESUME: &str = "stream/resume";
 pub(crate) const RESUMED: &str = "stream/resumed";
 pub(crate) const RESUME_FAILED: &str = "stream/resume_failed";

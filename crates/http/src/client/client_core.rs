@@ -10,6 +10,7 @@ use duologue_rpc::raw_message::member;
 use serde::de::DeserializeOwned;
 
 use crate::client::error::Error;
+use crate::client::link::LinkCore;
 use crate::frame_view::{FrameView, without_line_breaks};
 use crate::lines::FrameQueue;
 use crate::wire::{
@@ -38,7 +39,7 @@ pub(crate) struct ClientCore {
     initialize_id: Option<Bytes>,
     resumption: Resumption,
     positions: BTreeMap<StreamId, Position>,
-    pub(crate) inbox: FrameQueue,
+    inbox: FrameQueue,
 }
 
 /// The position in one stream.
@@ -50,7 +51,7 @@ struct Position {
 
 /// The answer of the server to the question of resumption.
 #[derive(Debug)]
-enum Resumption {
+pub(crate) enum Resumption {
     /// `initialize` was not answered.
     Unknown,
     Refused,
@@ -59,6 +60,16 @@ enum Resumption {
         acknowledges: bool,
         retention: Duration,
     },
+}
+
+impl Resumption {
+    /// Returns the time for which the server keeps the connection of an absent client.
+    pub(crate) fn retention(&self) -> Option<Duration> {
+        match self {
+            Resumption::Offered { retention, .. } if !retention.is_zero() => Some(*retention),
+            _ => None,
+        }
+    }
 }
 
 impl ClientCore {
@@ -77,34 +88,6 @@ impl ClientCore {
             positions: BTreeMap::new(),
             inbox: FrameQueue::default(),
         }
-    }
-
-    /// Returns true if the client may send another frame.
-    pub(crate) fn has_room(&self) -> bool {
-        self.bytes < self.limit
-    }
-
-    /// Takes a frame of the client.
-    pub(crate) fn push(&mut self, frame: Bytes) {
-        if self.last() == 0 {
-            let view = FrameView::read(&frame);
-            if view.is_request(INITIALIZE) {
-                self.initialize_id = view.id.map(Bytes::copy_from_slice);
-            }
-        }
-        self.bytes += frame.len();
-        self.frames.push_back(frame);
-    }
-
-    /// Ends the frames of the client.
-    pub(crate) fn end(&mut self) {
-        self.has_ended = true;
-    }
-
-    /// Returns true if the client has ended and the server has accepted everything, as far as it says so.
-    pub(crate) fn is_finished(&self) -> bool {
-        let waits_for_acks = matches!(self.resumption, Resumption::Offered { acknowledges: true, .. });
-        self.has_ended && self.next > self.last() && (self.frames.is_empty() || !waits_for_acks)
     }
 
     /// Returns true if the client has ended and every frame was written.
@@ -183,10 +166,7 @@ impl ClientCore {
 
     /// Returns the time for which the server keeps the connection of an absent client.
     pub(crate) fn retention(&self) -> Option<Duration> {
-        match self.resumption {
-            Resumption::Offered { retention, .. } if !retention.is_zero() => Some(retention),
-            _ => None,
-        }
+        self.resumption.retention()
     }
 
     /// Returns the message that resumes the connection on a new socket.
@@ -250,6 +230,36 @@ impl ClientCore {
     }
 }
 
+impl LinkCore for ClientCore {
+    fn has_room(&self) -> bool {
+        self.bytes < self.limit
+    }
+
+    fn push(&mut self, frame: Bytes) {
+        if self.last() == 0 {
+            let view = FrameView::read(&frame);
+            if view.is_request(INITIALIZE) {
+                self.initialize_id = view.id.map(Bytes::copy_from_slice);
+            }
+        }
+        self.bytes += frame.len();
+        self.frames.push_back(frame);
+    }
+
+    fn end(&mut self) {
+        self.has_ended = true;
+    }
+
+    fn is_finished(&self) -> bool {
+        let waits_for_acks = matches!(self.resumption, Resumption::Offered { acknowledges: true, .. });
+        self.has_ended && self.next > self.last() && (self.frames.is_empty() || !waits_for_acks)
+    }
+
+    fn inbox(&mut self) -> &mut FrameQueue {
+        &mut self.inbox
+    }
+}
+
 fn received(view: &FrameView<'_>) -> Result<u64, Error> {
     let params: ReceivedParams = wire::params(view)
         .map_err(|error| Error::Protocol(format!("unreadable acknowledgement: {error}")))?;
@@ -261,7 +271,7 @@ fn received(view: &FrameView<'_>) -> Result<u64, Error> {
 }
 
 /// Reads the capability to resume from the result of `initialize`.
-fn offered(result: &[u8]) -> Resumption {
+pub(crate) fn offered(result: &[u8]) -> Resumption {
     // Version 2 has another name for the capabilities of an agent.
     let capability: Option<ResumableCapability> = ["agentCapabilities", "capabilities"]
         .iter()
@@ -276,7 +286,7 @@ fn offered(result: &[u8]) -> Resumption {
 }
 
 /// Reads the value at the end of a path of members.
-fn value<T: DeserializeOwned>(mut object: &[u8], path: &[&str]) -> Option<T> {
+pub(crate) fn value<T: DeserializeOwned>(mut object: &[u8], path: &[&str]) -> Option<T> {
     for name in path {
         object = object.get(member(object, name)?)?;
     }

@@ -1,10 +1,15 @@
-//! Opens sockets: addresses, headers, cookies, TCP, TLS and the upgrade.
+//! Opens sockets and sends requests: addresses, headers, cookies, TCP, TLS and the upgrade.
 
 use std::io;
 use std::pin::Pin;
+use std::sync::Mutex;
 
+use bytes::Bytes;
+use duologue_rpc::Lock as _;
 use http::header::{AUTHORIZATION, COOKIE, HOST, SET_COOKIE};
-use http::{HeaderMap, HeaderName, HeaderValue, Request, Uri};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
+use http_body_util::Full;
+use hyper::client::conn::http1::SendRequest;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
@@ -27,6 +32,11 @@ const COOKIES: usize = 32;
 /// The buffer for writing to the socket. A frame that fills it is written at once.
 const WRITE_BUFFER: usize = 16 * 1024;
 
+/// The body of a request.
+pub(crate) type HttpBody = Full<Bytes>;
+/// The headers of a request beside those of the options.
+pub(crate) type RequestHeaders = Vec<(HeaderName, HeaderValue)>;
+
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
@@ -37,7 +47,7 @@ pub(crate) struct TcpDialer {
     authority: HeaderValue,
     path: String,
     headers: HeaderMap,
-    cookies: Vec<(String, String)>,
+    cookies: Mutex<Vec<(String, String)>>,
     config: WebSocketConfig,
     timeout: std::time::Duration,
     #[cfg(feature = "tls")]
@@ -60,7 +70,7 @@ impl TcpDialer {
             port: target.port,
             authority: target.authority,
             path: target.path,
-            cookies: Vec::new(),
+            cookies: Mutex::default(),
             config,
             timeout: options.connect_timeout,
             #[cfg(feature = "tls")]
@@ -83,16 +93,55 @@ impl TcpDialer {
             .header("sec-websocket-key", generate_key())
             .header(STREAM_ACK, "true");
         if let Some(headers) = request.headers_mut() {
-            headers.extend(self.headers.clone());
-            let cookies: Vec<String> =
-                self.cookies.iter().map(|(name, value)| format!("{name}={value}")).collect();
-            if let Ok(cookies) = HeaderValue::try_from(cookies.join("; "))
-                && !cookies.is_empty()
-            {
-                headers.insert(COOKIE, cookies);
-            }
+            self.common_headers(headers);
         }
         request.body(()).map_err(|error| Error::Protocol(error.to_string()))
+    }
+
+    /// Adds the headers of the options and the cookies.
+    fn common_headers(&self, headers: &mut HeaderMap) {
+        headers.extend(self.headers.clone());
+        let cookies: Vec<String> =
+            self.cookies.lock_unpoisoned().iter().map(|(name, value)| format!("{name}={value}")).collect();
+        if let Ok(cookies) = HeaderValue::try_from(cookies.join("; "))
+            && !cookies.is_empty()
+        {
+            headers.insert(COOKIE, cookies);
+        }
+    }
+
+    /// Creates a request of HTTP with SSE.
+    pub(crate) fn http_request(
+        &self,
+        method: &Method,
+        headers: RequestHeaders,
+        body: Bytes,
+    ) -> Result<Request<HttpBody>, Error> {
+        let request = Request::builder().method(method).uri(&self.path).header(HOST, &self.authority);
+        let mut request =
+            request.body(Full::new(body)).map_err(|error| Error::Protocol(error.to_string()))?;
+        self.common_headers(request.headers_mut());
+        headers.into_iter().for_each(|(name, value)| _ = request.headers_mut().insert(name, value));
+        Ok(request)
+    }
+
+    /// Opens a connection for requests.
+    pub(crate) async fn http(&self) -> Result<SendRequest<HttpBody>, Error> {
+        let (after, address) = (self.timeout, self.address());
+        let opening = async {
+            let stream = hyper_util::rt::TokioIo::new(self.stream().await?);
+            let handshake = hyper::client::conn::http1::handshake(stream).await;
+            let (sender, connection) =
+                handshake.map_err(|error| Error::Lost { reason: error.to_string() })?;
+            // It ends when its sender and the body of its last response are dropped.
+            tokio::spawn(async move {
+                if let Err(error) = connection.await {
+                    tracing::debug!(%error, "an HTTP connection has failed");
+                }
+            });
+            Ok(sender)
+        };
+        timeout(after, opening).await.unwrap_or(Err(Error::Timeout { address, after }))
     }
 
     async fn stream(&self) -> Result<Pin<Box<dyn ByteStream>>, Error> {
@@ -113,13 +162,12 @@ impl TcpDialer {
         Ok(Box::pin(stream))
     }
 
-    async fn upgrade(&mut self) -> Result<Dialed<TungsteniteSocket<Pin<Box<dyn ByteStream>>>>, Error> {
+    async fn upgrade(&self) -> Result<Dialed<TungsteniteSocket<Pin<Box<dyn ByteStream>>>>, Error> {
         let stream = self.stream().await?;
         let upgraded = client_async_with_config(self.request()?, stream, Some(self.config)).await;
         let (socket, response) = upgraded.map_err(|error| match error {
             WebSocketError::Http(response) => {
-                let body = response.body().as_deref().unwrap_or_default();
-                let shown = body.get(..SHOWN.min(body.len())).unwrap_or_default();
+                let shown = read_beginning(response.body().as_deref().unwrap_or_default());
                 let message = String::from_utf8_lossy(shown).into_owned();
                 Error::Refused { status: response.status().as_u16(), message }
             }
@@ -140,13 +188,14 @@ impl TcpDialer {
     }
 
     /// Keeps the cookies with which a load balancer finds the same server again.
-    fn keep_cookies(&mut self, headers: &HeaderMap) {
+    pub(crate) fn keep_cookies(&self, headers: &HeaderMap) {
+        let mut cookies = self.cookies.lock_unpoisoned();
         for cookie in headers.get_all(SET_COOKIE) {
             let pair = cookie.to_str().ok().and_then(|cookie| cookie.split(';').next()?.split_once('='));
             let Some((name, value)) = pair else { continue };
-            self.cookies.retain(|(known, _)| known != name.trim());
-            if self.cookies.len() < COOKIES {
-                self.cookies.push((name.trim().into(), value.trim().into()));
+            cookies.retain(|(known, _)| known != name.trim());
+            if cookies.len() < COOKIES {
+                cookies.push((name.trim().into(), value.trim().into()));
             }
         }
     }
@@ -160,6 +209,11 @@ impl Dialer for TcpDialer {
         let upgraded = timeout(after, self.upgrade()).await;
         upgraded.unwrap_or(Err(Error::Timeout { address, after }))
     }
+}
+
+/// Returns the part of a response that an error shows.
+pub(crate) fn read_beginning(body: &[u8]) -> &[u8] {
+    body.get(..SHOWN.min(body.len())).unwrap_or_default()
 }
 
 /// The parts of an address.
@@ -279,7 +333,7 @@ mod tests {
 
     #[test]
     fn cookies_are_sent_back() {
-        let mut dialer = TcpDialer::new("ws://host", &ConnectOptions::default()).unwrap();
+        let dialer = TcpDialer::new("ws://host", &ConnectOptions::default()).unwrap();
         let mut headers = HeaderMap::new();
         headers.append(SET_COOKIE, "route=a; Path=/; HttpOnly".parse().unwrap());
         headers.append(SET_COOKIE, "other=1".parse().unwrap());

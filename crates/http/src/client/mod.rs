@@ -1,9 +1,13 @@
-//! The client: a transport to a server, which resumes when its socket is lost.
+//! The client: a transport to a server, over a WebSocket or HTTP with SSE, which resumes when its connection is lost.
 
 pub(crate) mod client_core;
 mod dial;
 pub(crate) mod driver;
 mod error;
+mod event_parser;
+mod events;
+mod events_core;
+pub(crate) mod link;
 mod options;
 pub(crate) mod tungstenite_socket;
 
@@ -12,17 +16,17 @@ use std::sync::Arc;
 use duologue_rpc::Transport;
 use tokio::time::Instant;
 
-pub use driver::{LinkState, RemoteLink};
 pub use error::Error;
-pub use options::ConnectOptions;
+pub use link::{LinkState, RemoteLink};
+pub use options::{ConnectOptions, RemoteTransport};
 
 use dial::TcpDialer;
 use driver::Dialer as _;
 
 /// Connects to a server and returns the transport for a client, with a handle to observe the connection.
 ///
-/// `ws`, `wss`, `http` and `https` addresses are WebSockets. An address without a path gets `/acp`. `wss` and `https` need
-/// the feature `tls`.
+/// An address begins with `ws`, `wss`, `http` or `https`, whatever [`ConnectOptions::transport`] is. An address without a path
+/// gets `/acp`. `wss` and `https` need the feature `tls`. The first message of the client has to be `initialize`.
 ///
 /// If the server allows it, a lost socket is replaced in the background: what was not delivered is sent again in both
 /// directions, and the transport only pauses. Otherwise, and when this fails, the reading half of the transport fails
@@ -51,9 +55,37 @@ use driver::Dialer as _;
 ///
 /// Outside a tokio runtime.
 pub async fn connect(url: &str, options: ConnectOptions) -> Result<(Transport, RemoteLink), Error> {
-    let mut dialer = TcpDialer::new(url, &options)?;
-    let first = dialer.dial().await?;
-    Ok(driver::start(dialer, first, Arc::new(options)))
+    let dialer = TcpDialer::new(url, &options)?;
+    open(dialer, Arc::new(options)).await.map_err(|(error, _)| error)
+}
+
+/// Opens the first connection. An error gives the dialer back.
+async fn open(
+    mut dialer: TcpDialer,
+    options: Arc<ConnectOptions>,
+) -> Result<(Transport, RemoteLink), (Error, TcpDialer)> {
+    if options.transport != RemoteTransport::Events {
+        match dialer.dial().await {
+            Ok(first) => return Ok(driver::start(dialer, first, options)),
+            Err(error) if options.transport == RemoteTransport::Auto && has_no_websocket(&error) => {
+                tracing::debug!(%error, "the server has no WebSocket; HTTP with SSE is used");
+            }
+            Err(error) => return Err((error, dialer)),
+        }
+    }
+    match dialer.http().await {
+        Ok(first) => Ok(events::start(dialer, first, options)),
+        Err(error) => Err((error, dialer)),
+    }
+}
+
+/// Returns true for the answers of servers without WebSocket.
+fn has_no_websocket(error: &Error) -> bool {
+    match error {
+        Error::Refused { status, .. } => matches!(status, 200..=299 | 400 | 404..=406 | 415 | 426 | 501),
+        Error::Protocol(_) => true,
+        _ => false,
+    }
 }
 
 /// Connects like [`connect`], and repeats attempts that fail for a temporary reason, with the pauses and limits of resuming.
@@ -68,17 +100,19 @@ pub async fn connect(url: &str, options: ConnectOptions) -> Result<(Transport, R
 ///
 /// Outside a tokio runtime.
 pub async fn reconnect(url: &str, options: ConnectOptions) -> Result<(Transport, RemoteLink), Error> {
+    let options = Arc::new(options);
     let mut dialer = TcpDialer::new(url, &options)?;
     let start = Instant::now();
     let mut attempts = 0;
     loop {
-        match dialer.dial().await {
-            Ok(first) => return Ok(driver::start(dialer, first, Arc::new(options))),
-            Err(error) => {
+        match open(dialer, options.clone()).await {
+            Ok(connected) => return Ok(connected),
+            Err((error, returned)) => {
                 let is_last = attempts >= options.resume_attempts || start.elapsed() >= options.resume_time;
                 if is_last || !error.is_temporary() {
                     return Err(error);
                 }
+                dialer = returned;
             }
         }
         tokio::time::sleep(options.pause(attempts)).await;

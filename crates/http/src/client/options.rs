@@ -5,6 +5,19 @@ use std::time::Duration;
 
 const MIB: usize = 1024 * 1024;
 
+/// The transport between a client and a server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum RemoteTransport {
+    /// A WebSocket, and HTTP with SSE if the server has none.
+    #[default]
+    Auto,
+    /// A WebSocket.
+    WebSocket,
+    /// HTTP with SSE: a POST for each message of the client, and a stream of server-sent events for each session.
+    Events,
+}
+
 /// The settings of [`connect`](crate::connect).
 #[derive(Clone)]
 #[non_exhaustive]
@@ -13,6 +26,8 @@ pub struct ConnectOptions {
     pub bearer_token: Option<String>,
     /// More headers of the request.
     pub headers: Vec<(String, String)>,
+    /// The transport.
+    pub transport: RemoteTransport,
     /// The longest message in either direction, in bytes.
     pub frame_bytes: usize,
     /// The bytes of sent messages that the server has not accepted. The client waits at this value.
@@ -21,9 +36,11 @@ pub struct ConnectOptions {
     pub inbox_bytes: usize,
     /// The time for one attempt to connect, and for the answer to a resume.
     pub connect_timeout: Duration,
-    /// The time between two pings.
+    /// The time for the response to `initialize` over HTTP with SSE.
+    pub initialize_timeout: Duration,
+    /// The time between two pings, and between two comments of a server over HTTP with SSE.
     pub keepalive: Duration,
-    /// The number of missed pings after which a socket is dead.
+    /// The number of missed pings or comments after which a socket or a response is dead.
     pub missed_keepalives: u32,
     /// The most attempts to resume after a socket was lost. Zero never resumes.
     pub resume_attempts: u32,
@@ -47,10 +64,12 @@ impl Default for ConnectOptions {
         ConnectOptions {
             bearer_token: None,
             headers: Vec::new(),
+            transport: RemoteTransport::Auto,
             frame_bytes: 16 * MIB,
             unacknowledged_bytes: 32 * MIB,
             inbox_bytes: MIB,
             connect_timeout: Duration::from_secs(20),
+            initialize_timeout: Duration::from_secs(150),
             keepalive: Duration::from_secs(15),
             missed_keepalives: 5,
             resume_attempts: 20,
@@ -66,6 +85,11 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
+    /// Returns the time without a sign of life after which a socket or a response is dead.
+    pub(crate) fn dead_after(&self) -> Duration {
+        self.keepalive.saturating_mul(self.missed_keepalives.max(1))
+    }
+
     /// Returns a random pause between nothing and a limit that doubles with each attempt.
     pub(crate) fn pause(&self, attempts: u32) -> Duration {
         let limit = self.resume_delay.saturating_mul(2u32.saturating_pow(attempts));
@@ -78,6 +102,7 @@ impl fmt::Debug for ConnectOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("ConnectOptions")
             .field("bearer_token", &self.bearer_token.is_some())
+            .field("transport", &self.transport)
             .field("frame_bytes", &self.frame_bytes)
             .field("resume_attempts", &self.resume_attempts)
             .field("resume_time", &self.resume_time)

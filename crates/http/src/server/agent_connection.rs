@@ -9,19 +9,22 @@ use std::time::Duration;
 use bytes::Bytes;
 use duologue_rpc::{Lock as _, Transport};
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::frame_view::{FrameView, with_member, without_line_breaks};
 use crate::lines::{FrameQueue, LineSink, LineSource, LinesError, read_lines, write_lines};
 use crate::server::agent_endpoint::EndpointShared;
 use crate::server::endpoint::{
-    CloseReason, FrameSource, OutgoingFrame, Rejection, ResumeRefused, Resumed, ServerConnection, SourceEnd,
-    StreamSelection,
+    CloseReason, ConnectionKind, FrameSource, IncomingFrame, OutgoingFrame, Rejection, ResumeRefused,
+    Resumed, ServerConnection, SourceEnd, StreamRequest,
 };
 use crate::server::options::AgentEndpointOptions;
 use crate::server::secret;
 use crate::server::sent_ring::{PositionError, RingLimits, SentRing};
-use crate::wire::{RemoteConnectionId, ResumableCapability, ResumeGrant, StreamPosition, close_code};
+use crate::server::stream_table::{StreamLimits, StreamTable};
+use crate::wire::{
+    RemoteConnectionId, ResumableCapability, ResumeGrant, StreamId, StreamPosition, close_code,
+};
 
 /// The time in which the output of an agent is read after its future has resolved.
 const LAST_OUTPUT: Duration = Duration::from_secs(1);
@@ -34,7 +37,7 @@ pub(crate) struct AgentConnectionShared {
     state: Mutex<ConnectionCore>,
     /// Notified when `input` changes: there is a frame, room, or its end.
     input: Notify,
-    /// Notified when the ring changes: there is a frame, room, or its end.
+    /// Notified when the frames for the client change: there is one, room, or their end.
     output: Notify,
     /// Notified when the client leaves or comes, and when the connection is closed.
     life: Notify,
@@ -43,43 +46,73 @@ pub(crate) struct AgentConnectionShared {
 struct ConnectionCore {
     /// Raised by each resume. Handles of an older generation are refused.
     generation: u64,
-    /// The source that returns frames.
-    source: Option<u64>,
+    /// The number of the newest source.
     sources: u64,
     input: FrameQueue,
     received: u64,
+    /// The number of the last frame that the client has numbered.
+    last_number: u64,
     has_input_ended: bool,
-    ring: SentRing,
+    output: Output,
     /// Set when the agent has ended its output.
     ended: Option<SourceEnd>,
     /// The id of `initialize`, until it is answered.
     initialize_id: Option<Bytes>,
+    /// The response to it, for a client that gets it as the response to its POST.
+    initialize_response: Option<Bytes>,
     absent_since: Option<Instant>,
     is_closed: bool,
+}
+
+/// The frames for the client.
+enum Output {
+    /// Those of a WebSocket, and the number of the source that returns them.
+    Socket {
+        ring: SentRing,
+        source: Option<u64>,
+    },
+    Events(StreamTable),
+}
+
+impl Output {
+    fn has_room(&self) -> bool {
+        match self {
+            Output::Socket { ring, .. } => ring.has_room(),
+            Output::Events(streams) => streams.has_room(),
+        }
+    }
 }
 
 impl AgentConnectionShared {
     pub(crate) fn new(
         id: RemoteConnectionId,
+        kind: ConnectionKind,
         secret: String,
         initialize: &[u8],
         options: AgentEndpointOptions,
     ) -> Self {
-        let limits = RingLimits {
-            bytes: options.ring_bytes,
-            frames: options.ring_frames.max(1),
-            confirmed_bytes: options.retained_bytes,
+        let (bytes, frames) = (options.ring_bytes, options.ring_frames.max(1));
+        let output = match kind {
+            ConnectionKind::WebSocket => {
+                let limits = RingLimits { bytes, frames, confirmed_bytes: options.retained_bytes };
+                Output::Socket { ring: SentRing::new(limits), source: None }
+            }
+            ConnectionKind::Events => {
+                let (streams, streams_setting) = (options.streams.max(1), "AgentEndpointOptions::streams");
+                Output::Events(StreamTable::new(StreamLimits { bytes, frames, streams, streams_setting }))
+            }
         };
         let core = ConnectionCore {
             generation: 1,
-            source: None,
             sources: 0,
             input: FrameQueue::default(),
             received: 0,
+            last_number: 0,
             has_input_ended: false,
-            ring: SentRing::new(limits),
+            output,
             ended: None,
             initialize_id: FrameView::read(initialize).id.map(Bytes::copy_from_slice),
+            initialize_response: None,
             absent_since: Some(Instant::now()),
             is_closed: false,
         };
@@ -187,10 +220,13 @@ impl AgentConnectionShared {
             match absent_since {
                 None => changed.await,
                 Some(since) => {
-                    if timeout(self.options.grace.saturating_sub(since.elapsed()), changed).await.is_err() {
+                    let left = self.options.grace.saturating_sub(since.elapsed());
+                    if left.is_zero() {
                         tracing::info!(id = %self.id, "a client did not come back; its connection ends");
                         return;
                     }
+                    // A request may have come in this time.
+                    let _ = timeout(left, changed).await;
                 }
             }
         }
@@ -199,6 +235,11 @@ impl AgentConnectionShared {
     /// Returns the time at which the client left; `None` if it is there.
     pub(crate) fn absent_since(&self) -> Option<Instant> {
         self.state.lock_unpoisoned().absent_since
+    }
+
+    /// Returns true if the client has SSE streams.
+    pub(crate) fn has_event_streams(&self) -> bool {
+        matches!(self.state.lock_unpoisoned().output, Output::Events(_))
     }
 
     /// Ends the connection.
@@ -215,6 +256,7 @@ impl AgentConnectionShared {
     fn end_output(&self, end: SourceEnd) {
         self.update(&self.output, |state| {
             state.ended.get_or_insert(end);
+            state.wake_streams();
         });
     }
 
@@ -228,7 +270,7 @@ impl AgentConnectionShared {
         }
         let (generation, received) = {
             let mut state = self.state.lock_unpoisoned();
-            if state.is_closed {
+            if state.is_closed || matches!(state.output, Output::Events(_)) {
                 return Err(ResumeRefused::Unknown);
             }
             state.generation += 1;
@@ -272,8 +314,16 @@ impl AgentConnectionShared {
 impl ConnectionCore {
     /// Ends the current source, because its client has left or comes back.
     fn leave(&mut self) {
-        self.source = None;
+        if let Output::Socket { source, .. } = &mut self.output {
+            *source = None;
+        }
         self.absent_since.get_or_insert_with(Instant::now);
+    }
+
+    fn wake_streams(&self) {
+        if let Output::Events(streams) = &self.output {
+            streams.wake_all();
+        }
     }
 }
 
@@ -293,6 +343,7 @@ impl Drop for ConnectionGuard<'_> {
             state.is_closed = true;
             state.has_input_ended = true;
             state.input.clear();
+            state.wake_streams();
         }
         input.notify_waiters();
         output.notify_waiters();
@@ -301,7 +352,17 @@ impl Drop for ConnectionGuard<'_> {
 
 impl LineSink for AgentConnectionShared {
     async fn room(&self) {
-        self.wait(&self.output, |state| (state.is_closed || state.ring.has_room()).then_some(())).await;
+        loop {
+            let room =
+                self.wait(&self.output, |state| (state.is_closed || state.output.has_room()).then_some(()));
+            if timeout(self.options.unread_stream_wait, room).await.is_ok() {
+                return;
+            }
+            if let Output::Events(streams) = &mut self.state.lock_unpoisoned().output {
+                let count = streams.drop_unread();
+                tracing::warn!(id = %self.id, count, "frames of streams that the client does not open are dropped");
+            }
+        }
     }
 
     fn line(&self, line: Bytes) {
@@ -313,15 +374,24 @@ impl LineSink for AgentConnectionShared {
         let line = utf8(line);
         self.update(&self.output, |state| {
             let mut line = line;
+            let mut is_initialize = false;
             if let Some(id) = &state.initialize_id {
                 let view = FrameView::read(&line);
-                if view.is_response_to(id) {
+                is_initialize = view.is_response_to(id);
+                if is_initialize {
                     line = self.with_grant(line.clone(), &view);
                     state.initialize_id = None;
                 }
             }
-            if !state.is_closed {
-                state.ring.push(line);
+            match &mut state.output {
+                _ if state.is_closed => {}
+                Output::Socket { ring, .. } => ring.push(line),
+                Output::Events(_) if is_initialize => {
+                    state.initialize_response = Some(without_line_breaks(line));
+                }
+                Output::Events(streams) => {
+                    streams.push(line, Instant::now() + self.options.session_stream_wait);
+                }
             }
         });
     }
@@ -374,14 +444,19 @@ impl ServerConnection for AgentConnection {
         &self.inner.id
     }
 
-    async fn accept(&self, frame: Bytes) -> Result<(), Rejection> {
+    async fn accept(&self, frame: IncomingFrame) -> Result<(), Rejection> {
         let limit = self.inner.options.input_bytes.max(1);
-        let mut frame = Some(without_line_breaks(frame));
+        let IncomingFrame { text, session, number } = frame;
+        let mut frame = Some(without_line_breaks(text));
         self.inner
             .wait(&self.inner.input, |state| {
                 if state.generation != self.generation {
                     let rejection = Rejection::new("a newer socket has resumed the connection");
                     return Some(Err(rejection.close_code(close_code::SUPERSEDED)));
+                }
+                // This frame was accepted before, and the client did not receive the answer.
+                if number.is_some_and(|number| number <= state.last_number) {
+                    return Some(Ok(()));
                 }
                 if state.has_input_ended {
                     // The agent reads nothing any more. Its last output is still on the way to the client.
@@ -391,8 +466,15 @@ impl ServerConnection for AgentConnection {
                 if state.input.bytes() >= limit {
                     return None;
                 }
-                state.input.push(frame.take()?);
+                let frame = frame.take()?;
+                if let Output::Events(streams) = &mut state.output {
+                    streams.note_client_frame(&frame, session.as_deref());
+                    // A client that sends is not absent, also if it has no stream at the moment.
+                    state.absent_since = state.absent_since.map(|_| Instant::now());
+                }
+                state.input.push(frame);
                 state.received += 1;
+                state.last_number = number.unwrap_or(state.last_number);
                 Some(Ok(()))
             })
             .await?;
@@ -400,31 +482,63 @@ impl ServerConnection for AgentConnection {
         Ok(())
     }
 
-    fn open(
-        &self,
-        selection: StreamSelection,
-        positions: &[StreamPosition],
-    ) -> Result<AgentSource, ResumeRefused> {
-        if selection != StreamSelection::All {
-            return Err(ResumeRefused::Unsupported);
-        }
+    fn open(&self, positions: &[StreamPosition]) -> Result<AgentSource, ResumeRefused> {
         let (id, taken) = {
             let mut state = self.inner.state.lock_unpoisoned();
             if state.generation != self.generation || state.is_closed {
                 return Err(ResumeRefused::Unknown);
             }
-            state.ring.resume(positions).map_err(|error| match error {
+            let state = &mut *state;
+            let Output::Socket { ring, source } = &mut state.output else {
+                return Err(ResumeRefused::Unsupported);
+            };
+            ring.resume(positions).map_err(|error| match error {
                 PositionError::Gone => ResumeRefused::CursorGone,
                 PositionError::Invalid => ResumeRefused::InvalidCursor,
             })?;
             state.sources += 1;
-            state.source = Some(state.sources);
+            *source = Some(state.sources);
             state.absent_since = None;
-            (state.sources, state.ring.taken())
+            (state.sources, ring.taken())
         };
         self.inner.output.notify_waiters();
         self.inner.life.notify_waiters();
-        Ok(AgentSource { inner: self.inner.clone(), id, opened_at: taken })
+        Ok(AgentSource { inner: self.inner.clone(), id, kind: SourceKind::Socket { opened_at: taken } })
+    }
+
+    async fn initialize_response(&self) -> Result<Bytes, SourceEnd> {
+        let response = |state: &mut ConnectionCore| match &state.initialize_response {
+            Some(response) => Some(Ok(response.clone())),
+            None => state.ended.clone().map(Err),
+        };
+        self.inner.wait(&self.inner.output, response).await
+    }
+
+    fn open_stream(&self, request: StreamRequest) -> Result<AgentSource, ResumeRefused> {
+        let StreamRequest { stream, cursor, secret } = request;
+        if secret.as_ref().is_some_and(|secret| !secret::is_equal(secret, &self.inner.secret)) {
+            return Err(ResumeRefused::Unknown);
+        }
+        let (id, changed) = {
+            let mut state = self.inner.state.lock_unpoisoned();
+            if state.is_closed {
+                return Err(ResumeRefused::Unknown);
+            }
+            let state = &mut *state;
+            let Output::Events(streams) = &mut state.output else { return Err(ResumeRefused::Unsupported) };
+            let id = state.sources + 1;
+            let changed = streams.open(&stream, cursor.as_deref(), secret.is_some(), id)?;
+            // The last response had everything, and there will be no more.
+            if state.ended.is_some() && !streams.has_waiting(&stream) {
+                streams.close(&stream, id);
+                return Err(ResumeRefused::Unknown);
+            }
+            state.sources = id;
+            state.absent_since = None;
+            (id, changed)
+        };
+        self.inner.life.notify_waiters();
+        Ok(AgentSource { inner: self.inner.clone(), id, kind: SourceKind::Stream { stream, changed } })
     }
 
     async fn close(&self, _: CloseReason) {
@@ -439,8 +553,17 @@ impl ServerConnection for AgentConnection {
 pub struct AgentSource {
     inner: Arc<AgentConnectionShared>,
     id: u64,
-    /// The position of the last frame before those of this source.
-    opened_at: u64,
+    kind: SourceKind,
+}
+
+enum SourceKind {
+    /// All frames.
+    Socket {
+        /// The position of the last frame before those of this source.
+        opened_at: u64,
+    },
+    /// Those of one stream.
+    Stream { stream: StreamId, changed: Arc<Notify> },
 }
 
 impl std::fmt::Debug for AgentSource {
@@ -449,25 +572,84 @@ impl std::fmt::Debug for AgentSource {
     }
 }
 
+impl AgentSource {
+    /// Returns the next frame of a stream. The responses that wait for a stream of their session are due on that of the
+    /// connection.
+    async fn next_of_stream(&self, stream: &StreamId, changed: &Notify) -> Result<OutgoingFrame, SourceEnd> {
+        let is_connection = *stream == StreamId::Connection;
+        loop {
+            let mut due = None;
+            let next = self.inner.wait(changed, |state| {
+                let Output::Events(streams) = &mut state.output else {
+                    return Some(Some(Err(SourceEnd::Ended)));
+                };
+                if !streams.is_current(stream, self.id) {
+                    return Some(Some(Err(SourceEnd::Superseded)));
+                }
+                if is_connection {
+                    streams.release_due(Instant::now());
+                }
+                if let Some(frame) = streams.take(stream) {
+                    return Some(Some(Ok(frame)));
+                }
+                if let Some(end) = &state.ended {
+                    return Some(Some(Err(end.clone())));
+                }
+                let next_due = streams.next_due().filter(|_| is_connection);
+                // The time has changed: wait again, with the new one.
+                (next_due != due).then(|| {
+                    due = next_due;
+                    None
+                })
+            });
+            let next = next.await;
+            match (next, due) {
+                (Some(next), _) => return next,
+                (None, Some(due)) => {
+                    // It is not an error that nothing happens until then.
+                    let _ = timeout_at(due, changed.notified()).await;
+                }
+                (None, None) => {}
+            }
+        }
+    }
+}
+
 impl FrameSource for AgentSource {
     async fn next(&mut self) -> Result<OutgoingFrame, SourceEnd> {
-        self.inner
-            .wait(&self.inner.output, |state| {
-                if state.source != Some(self.id) {
-                    return Some(Err(SourceEnd::Superseded));
-                }
-                match state.ring.take() {
-                    Some(frame) => Some(Ok(frame)),
-                    None => state.ended.clone().map(Err),
-                }
-            })
-            .await
+        match &self.kind {
+            SourceKind::Socket { .. } => {
+                self.inner
+                    .wait(&self.inner.output, |state| {
+                        let Output::Socket { ring, source } = &mut state.output else {
+                            return Some(Err(SourceEnd::Ended));
+                        };
+                        if *source != Some(self.id) {
+                            return Some(Err(SourceEnd::Superseded));
+                        }
+                        match ring.take() {
+                            Some(frame) => Some(Ok(frame)),
+                            None => state.ended.clone().map(Err),
+                        }
+                    })
+                    .await
+            }
+            SourceKind::Stream { stream, changed } => {
+                let next = self.next_of_stream(stream, changed).await;
+                // A frame that is written makes room for the agent.
+                self.inner.output.notify_waiters();
+                next
+            }
+        }
     }
 
     fn confirm(&mut self, frames: u64) {
+        let SourceKind::Socket { opened_at } = self.kind else { return };
         self.inner.update(&self.inner.output, |state| {
-            if state.source == Some(self.id) {
-                state.ring.confirm(self.opened_at.saturating_add(frames));
+            if let Output::Socket { ring, source } = &mut state.output
+                && *source == Some(self.id)
+            {
+                ring.confirm(opened_at.saturating_add(frames));
             }
         });
     }
@@ -476,7 +658,14 @@ impl FrameSource for AgentSource {
 impl Drop for AgentSource {
     fn drop(&mut self) {
         self.inner.update(&self.inner.life, |state| {
-            if state.source == Some(self.id) {
+            let has_left = match (&mut state.output, &self.kind) {
+                (Output::Socket { source, .. }, _) => *source == Some(self.id),
+                (Output::Events(streams), SourceKind::Stream { stream, .. }) => {
+                    streams.close(stream, self.id)
+                }
+                (Output::Events(_), SourceKind::Socket { .. }) => false,
+            };
+            if has_left {
                 state.leave();
             }
         });

@@ -10,7 +10,8 @@ use duologue_rpc::{Lock as _, Transport};
 
 use crate::server::agent_connection::{AgentConnection, AgentConnectionShared};
 use crate::server::endpoint::{
-    ConnectRequest, Endpoint, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection as _,
+    ConnectRequest, Endpoint, HttpRequestHead, IncomingFrame, Rejection, ResumeRefused, ResumeRequest,
+    Resumed, ServerConnection as _,
 };
 use crate::server::options::AgentEndpointOptions;
 use crate::wire::RemoteConnectionId;
@@ -126,13 +127,15 @@ impl Endpoint for AgentEndpoint {
         let options = self.shared.options.clone();
         let secret = crate::server::secret::random_token()
             .map_err(|error| Rejection::new(format!("no random secret: {error}")))?;
-        let inner = Arc::new(AgentConnectionShared::new(request.id, secret, &request.initialize, options));
+        let ConnectRequest { id, kind, initialize, .. } = request;
+        let inner = Arc::new(AgentConnectionShared::new(id, kind, secret, &initialize, options));
         self.shared.insert(&inner)?;
         let (ours, theirs) = Transport::memory();
         let serving = (self.shared.serve)(theirs);
         tokio::spawn(inner.clone().run(self.shared.clone(), ours, serving));
         let connection = AgentConnection::new(inner);
-        connection.accept(request.initialize).await?;
+        // It has the first number.
+        connection.accept(IncomingFrame { number: Some(1), ..initialize.into() }).await?;
         Ok(connection)
     }
 
@@ -140,5 +143,10 @@ impl Endpoint for AgentEndpoint {
         let found = self.shared.connections.lock_unpoisoned().get(&request.id).cloned();
         let connection = found.ok_or(ResumeRefused::Unknown)?;
         connection.resume(request.secret.as_deref())
+    }
+
+    async fn find(&self, id: &RemoteConnectionId, _: &HttpRequestHead) -> Option<AgentConnection> {
+        let found = self.shared.connections.lock_unpoisoned().get(id).cloned()?;
+        found.has_event_streams().then(|| AgentConnection::new(found))
     }
 }

@@ -25,12 +25,25 @@ pub struct HttpRequestHead {
     pub peer: Option<SocketAddr>,
 }
 
+/// The transport of a connection.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ConnectionKind {
+    /// A WebSocket with all frames in their order.
+    #[default]
+    WebSocket,
+    /// A POST for each frame of the client, and an SSE response for each stream.
+    Events,
+}
+
 /// A new connection: the `initialize` request of a client.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct ConnectRequest {
     /// The id that the client was given for the connection.
     pub id: RemoteConnectionId,
+    /// The transport.
+    pub kind: ConnectionKind,
     /// The head of the HTTP request.
     pub head: HttpRequestHead,
     /// The text of `initialize`.
@@ -49,6 +62,37 @@ pub struct ResumeRequest {
     pub head: HttpRequestHead,
     /// The positions of the client.
     pub positions: Vec<StreamPosition>,
+}
+
+/// An SSE response that a client opens.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct StreamRequest {
+    /// The stream.
+    pub stream: StreamId,
+    /// The id of the last event that the client has received.
+    pub cursor: Option<Arc<str>>,
+    /// The secret of the connection. With it the stream is taken over from an older response, and without a cursor the
+    /// client has received nothing. Without it the stream goes on behind the last frame that was written.
+    pub secret: Option<String>,
+}
+
+/// One frame of a client.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct IncomingFrame {
+    /// The text of the frame.
+    pub text: Bytes,
+    /// The session that the request names in its header. The params may have another place for it, or none.
+    pub session: Option<Arc<str>>,
+    /// The number of the frame, if the client numbers them. A frame is accepted once, however often it is sent.
+    pub number: Option<u64>,
+}
+
+impl From<Bytes> for IncomingFrame {
+    fn from(text: Bytes) -> Self {
+        IncomingFrame { text, session: None, number: None }
+    }
 }
 
 /// A connection that was resumed.
@@ -94,7 +138,7 @@ impl Rejection {
     }
 }
 
-/// The refusal of a resume. The client has to connect again and load its sessions.
+/// The refusal of a resume or of an SSE response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ResumeRefused {
@@ -107,7 +151,18 @@ pub enum ResumeRefused {
     /// The position is none that the server has sent.
     #[error("invalid cursors")]
     InvalidCursor,
-    /// The endpoint has no such stream.
+    /// Another response has the stream.
+    #[error("another request has this stream; end it, or take the stream over with `Acp-Resume`")]
+    InUse,
+    /// The connection has too many streams.
+    #[error("stream limit reached ({limit}); close sessions or raise `{setting}`")]
+    TooManyStreams {
+        /// The limit.
+        limit: usize,
+        /// The setting with the limit.
+        setting: &'static str,
+    },
+    /// The endpoint has no SSE streams.
     #[error("unsupported stream")]
     Unsupported,
 }
@@ -120,19 +175,11 @@ impl ResumeRefused {
             ResumeRefused::Unknown => "unknown_connection",
             ResumeRefused::CursorGone => "cursor_gone",
             ResumeRefused::InvalidCursor => "invalid_cursor",
+            ResumeRefused::InUse => "stream_in_use",
+            ResumeRefused::TooManyStreams { .. } => "too_many_streams",
             ResumeRefused::Unsupported => "unsupported",
         }
     }
-}
-
-/// The streams that a source has.
-#[derive(Clone, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum StreamSelection {
-    /// All frames in their order, for a WebSocket.
-    All,
-    /// One stream, for an SSE response.
-    One(StreamId),
 }
 
 /// A frame from the server.
@@ -140,7 +187,7 @@ pub enum StreamSelection {
 pub struct OutgoingFrame {
     /// The stream that the frame belongs to.
     pub stream: StreamId,
-    /// The cursor in the frame, if it has one.
+    /// The cursor in the frame, if it has one. In an SSE stream each frame has one, and it is the id of the event.
     pub cursor: Option<Arc<str>>,
     /// The text of the frame: one JSON-RPC message without line breaks.
     pub text: Bytes,
@@ -185,6 +232,14 @@ pub trait Endpoint: Send + Sync + 'static {
         &self,
         request: ResumeRequest,
     ) -> impl Future<Output = Result<Resumed<Self::Connection>, ResumeRefused>> + Send;
+
+    /// Returns an open connection of the kind [`ConnectionKind::Events`]. Its id is no credential; an endpoint with several
+    /// users compares the caller in the head of the request.
+    fn find(
+        &self,
+        id: &RemoteConnectionId,
+        head: &HttpRequestHead,
+    ) -> impl Future<Output = Option<Self::Connection>> + Send;
 }
 
 /// The connection of one client.
@@ -200,25 +255,35 @@ pub trait ServerConnection: Clone + Send + Sync + 'static {
     /// # Cancel safety
     ///
     /// If the future is dropped before it resolves, the frame was not accepted.
-    fn accept(&self, frame: Bytes) -> impl Future<Output = Result<(), Rejection>> + Send;
+    fn accept(&self, frame: IncomingFrame) -> impl Future<Output = Result<(), Rejection>> + Send;
 
-    /// Opens the frames for the client behind these positions. A newer source ends the older one.
+    /// Opens all frames for the client of a WebSocket, behind these positions. A newer source ends the older one.
     ///
     /// # Errors
     ///
     /// If the positions cannot be resumed.
-    fn open(
-        &self,
-        selection: StreamSelection,
-        positions: &[StreamPosition],
-    ) -> Result<Self::Source, ResumeRefused>;
+    fn open(&self, positions: &[StreamPosition]) -> Result<Self::Source, ResumeRefused>;
+
+    /// Waits for the response to `initialize` of a connection of the kind [`ConnectionKind::Events`]. No stream has it.
+    ///
+    /// # Cancel safety
+    ///
+    /// The response is not lost if the future is dropped.
+    fn initialize_response(&self) -> impl Future<Output = Result<Bytes, SourceEnd>> + Send;
+
+    /// Opens one stream of a connection of the kind [`ConnectionKind::Events`].
+    ///
+    /// # Errors
+    ///
+    /// If the stream is in use, or cannot be resumed.
+    fn open_stream(&self, request: StreamRequest) -> Result<Self::Source, ResumeRefused>;
 
     /// Ends the connection.
     fn close(&self, reason: CloseReason) -> impl Future<Output = ()> + Send;
 }
 
 /// The frames for one client in their order. Dropping the source means that the client is absent.
-pub trait FrameSource: Send {
+pub trait FrameSource: Send + 'static {
     /// Returns the next frame, and waits for it.
     ///
     /// # Cancel safety

@@ -5,11 +5,14 @@ mod agent_connection;
 mod agent_endpoint;
 mod axum_socket;
 mod endpoint;
+mod event_stream;
+mod http_requests;
 mod options;
 mod router;
 mod secret;
 mod sent_ring;
 pub(crate) mod serve_socket;
+mod stream_table;
 
 use bytes::Bytes;
 
@@ -17,8 +20,9 @@ pub use access::AccessToken;
 pub use agent_connection::{AgentConnection, AgentSource};
 pub use agent_endpoint::AgentEndpoint;
 pub use endpoint::{
-    CloseReason, ConnectRequest, Endpoint, FrameSource, HttpRequestHead, OutgoingFrame, Rejection,
-    ResumeRefused, ResumeRequest, Resumed, ServerConnection, SourceEnd, StreamSelection,
+    CloseReason, ConnectRequest, ConnectionKind, Endpoint, FrameSource, HttpRequestHead, IncomingFrame,
+    OutgoingFrame, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection, SourceEnd,
+    StreamRequest,
 };
 pub use options::{AgentEndpointOptions, AllowedHosts, ServerOptions};
 pub use router::{router, serve};

@@ -36,17 +36,24 @@ pub struct ServerOptions {
     pub token: Option<AccessToken>,
     /// The longest message of a client, in bytes.
     pub frame_bytes: usize,
-    /// The most open sockets.
+    /// The most open sockets and SSE responses.
     pub sockets: usize,
+    /// The most POST requests at a time.
+    pub requests: usize,
+    /// The longest id of a connection or session in a header, in bytes.
+    pub id_bytes: usize,
     /// The time in which a new socket has to send its first message.
     pub handshake_timeout: Duration,
-    /// The time between two pings.
+    /// The time in which the agent has to answer `initialize` over HTTP with SSE.
+    pub initialize_timeout: Duration,
+    /// The time between two pings, and between two comments of an SSE response without events.
     pub keepalive: Duration,
     /// The number of missed pings after which a socket is dead.
     pub missed_keepalives: u32,
     /// The bytes that are sent before the client has confirmed earlier ones. The client confirms by answering pings.
     pub window_bytes: usize,
-    /// The time after which a socket is closed if its client does not read. The connection can be resumed.
+    /// The time after which a socket or an SSE response ends if its client does not read. The connection can be resumed.
+    /// A POST request may take as long, its body and the acceptance of its message each.
     pub stall_timeout: Duration,
     /// The time between the frames of a client and their acknowledgement.
     pub ack_delay: Duration,
@@ -63,7 +70,10 @@ impl Default for ServerOptions {
             token: None,
             frame_bytes: 16 * MIB,
             sockets: 1024,
+            requests: 256,
+            id_bytes: 1024,
             handshake_timeout: Duration::from_secs(10),
+            initialize_timeout: Duration::from_secs(120),
             keepalive: Duration::from_secs(15),
             missed_keepalives: 5,
             window_bytes: 4 * MIB,
@@ -88,7 +98,8 @@ pub struct AgentEndpointOptions {
     /// The longest line of the agent, in bytes.
     pub frame_bytes: usize,
     /// The bytes of frames for the client that it has not confirmed. The agent waits at this value. A client confirms
-    /// each 256 KiB, and fewer bytes after a second, so a smaller value is slow.
+    /// each 256 KiB, and fewer bytes after a second, so a smaller value is slow. Over HTTP with SSE it limits the bytes that
+    /// were not written, and those that were written are kept up to this value for a client that lost them.
     pub ring_bytes: usize,
     /// The number of these frames.
     pub ring_frames: usize,
@@ -96,6 +107,13 @@ pub struct AgentEndpointOptions {
     pub retained_bytes: usize,
     /// The bytes of accepted frames that the agent has not read. The client waits at this value.
     pub input_bytes: usize,
+    /// The most SSE streams of a connection: its own and one for each session.
+    pub streams: usize,
+    /// The time for which a response waits for the SSE stream of its session. Then it is sent on that of the connection.
+    pub session_stream_wait: Duration,
+    /// The time for which the agent waits at `ring_bytes` for an SSE stream that the client does not open, while it reads
+    /// others. Then the frames of that stream are dropped, and the client is refused when it opens it.
+    pub unread_stream_wait: Duration,
 }
 
 impl Default for AgentEndpointOptions {
@@ -109,6 +127,9 @@ impl Default for AgentEndpointOptions {
             ring_frames: 100_000,
             retained_bytes: MIB,
             input_bytes: MIB,
+            streams: 1024,
+            session_stream_wait: Duration::from_secs(10),
+            unread_stream_wait: Duration::from_secs(60),
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The router: upgrades, and the answers to everything else.
+//! The router: checks of access, WebSocket upgrades, and the way to the requests of HTTP with SSE.
 
 use std::io;
 use std::sync::Arc;
@@ -7,17 +7,19 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{ConnectInfo, FromRequestParts as _, Request};
-use axum::http::header::{ALLOW, CONTENT_TYPE, WWW_AUTHENTICATE};
+use axum::http::header::{ALLOW, CONTENT_TYPE, UPGRADE, WWW_AUTHENTICATE};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
 use axum::response::Response;
 use axum::routing::{any, get};
 use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::server::access;
 use crate::server::axum_socket::AxumSocket;
 use crate::server::endpoint::{Endpoint, HttpRequestHead};
+use crate::server::http_requests::{HttpRefusal, INVALID_REQUEST};
 use crate::server::options::ServerOptions;
 use crate::server::secret::random_token;
 use crate::server::serve_socket::{SocketContext, serve_socket};
@@ -32,8 +34,10 @@ const WRITE_BUFFER: usize = 16 * 1024;
 /// example with `axum::serve::ListenerExt::tap_io`: without that, small messages can wait for 40 ms.
 pub fn router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Router {
     let sockets = Arc::new(Semaphore::new(options.sockets.min(Semaphore::MAX_PERMITS)));
+    let requests = Semaphore::new(options.requests.min(Semaphore::MAX_PERMITS));
     let path = options.path.clone();
-    let shared = Arc::new(RouterShared { endpoint: Arc::new(endpoint), options: Arc::new(options), sockets });
+    let (endpoint, options) = (Arc::new(endpoint), Arc::new(options));
+    let shared = Arc::new(RouterShared { endpoint, options, sockets, requests });
     Router::new()
         .route(&path, any(move |request: Request| async move { shared.handle(request).await }))
         .route("/health", get(|| async { "ok" }))
@@ -64,56 +68,63 @@ pub async fn serve<E: Endpoint>(
     axum::serve(listener, router(endpoint, options)).await
 }
 
-struct RouterShared<E> {
-    endpoint: Arc<E>,
-    options: Arc<ServerOptions>,
+/// The state of a router.
+pub(crate) struct RouterShared<E> {
+    pub(crate) endpoint: Arc<E>,
+    pub(crate) options: Arc<ServerOptions>,
     sockets: Arc<Semaphore>,
+    pub(crate) requests: Semaphore,
 }
 
 impl<E: Endpoint> RouterShared<E> {
     async fn handle(&self, request: Request) -> Response {
-        let (mut parts, _) = request.into_parts();
+        let (parts, body) = request.into_parts();
         if let Some((status, reason)) = access::refusal(&parts.headers, &self.options) {
-            let mut response = error(status, &reason);
+            let mut response = error(status, INVALID_REQUEST, &reason);
             if status == StatusCode::UNAUTHORIZED {
                 response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
             }
             return response;
         }
-        if parts.method != Method::GET {
-            let reason = "this server speaks ACP over WebSocket: send a GET with `Upgrade: websocket`";
-            let mut response = error(StatusCode::METHOD_NOT_ALLOWED, reason);
-            response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET"));
-            return response;
-        }
-        let upgrade = match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
-            Ok(upgrade) => upgrade,
-            Err(rejection) => return error(StatusCode::BAD_REQUEST, &rejection.body_text()),
+        let response = match parts.method {
+            Method::GET if is_upgrade(&parts.headers) => self.upgrade(parts).await,
+            Method::GET => self.open_events(parts).await,
+            Method::POST => self.post(parts, body).await,
+            Method::DELETE => self.delete(parts).await,
+            _ => {
+                let reason = "send a GET with `Upgrade: websocket`, or a POST of `initialize`";
+                let mut response = error(StatusCode::METHOD_NOT_ALLOWED, INVALID_REQUEST, reason);
+                response.headers_mut().insert(ALLOW, HeaderValue::from_static("GET, POST, DELETE"));
+                return response;
+            }
         };
-        let Ok(permit) = self.sockets.clone().try_acquire_owned() else {
+        response.unwrap_or_else(HttpRefusal::into_response)
+    }
+
+    /// Takes one of [`ServerOptions::sockets`].
+    pub(crate) fn socket_permit(&self) -> Result<OwnedSemaphorePermit, HttpRefusal> {
+        self.sockets.clone().try_acquire_owned().map_err(|_| {
             let limit = self.options.sockets;
             let reason =
                 format!("socket limit reached ({limit}); retry later or raise `ServerOptions::sockets`");
-            return error(StatusCode::SERVICE_UNAVAILABLE, &reason);
-        };
-        let Ok(id) = random_token() else {
-            return error(StatusCode::INTERNAL_SERVER_ERROR, "no random connection id");
-        };
-        let Ok(header) = HeaderValue::try_from(&id) else {
-            return error(StatusCode::INTERNAL_SERVER_ERROR, "no valid connection id");
-        };
-        let peer = parts.extensions.get::<ConnectInfo<std::net::SocketAddr>>().map(|info| info.0);
+            HttpRefusal::new(StatusCode::SERVICE_UNAVAILABLE, reason)
+        })
+    }
+
+    async fn upgrade(&self, mut parts: Parts) -> Result<Response, HttpRefusal> {
+        let upgrade = WebSocketUpgrade::from_request_parts(&mut parts, &())
+            .await
+            .map_err(|rejection| HttpRefusal::new(StatusCode::BAD_REQUEST, rejection.body_text()))?;
+        let permit = self.socket_permit()?;
+        let internal = |reason| HttpRefusal::new(StatusCode::INTERNAL_SERVER_ERROR, reason);
+        let id = random_token().map_err(|_| internal("no random connection id"))?;
+        let header = HeaderValue::try_from(&id).map_err(|_| internal("no valid connection id"))?;
         let wants_acks = has_true(&parts.headers);
         let context = SocketContext {
             endpoint: self.endpoint.clone(),
             options: self.options.clone(),
             id: RemoteConnectionId::new(id),
-            head: HttpRequestHead {
-                uri: parts.uri,
-                headers: parts.headers,
-                extensions: parts.extensions,
-                peer,
-            },
+            head: request_head(parts),
             wants_acks,
         };
         let mut response = upgrade
@@ -127,8 +138,18 @@ impl<E: Endpoint> RouterShared<E> {
                 drop(permit);
             });
         response.headers_mut().insert(CONNECTION_ID, header);
-        response
+        Ok(response)
     }
+}
+
+/// Returns the head of a request for the endpoint.
+pub(crate) fn request_head(parts: Parts) -> HttpRequestHead {
+    let peer = parts.extensions.get::<ConnectInfo<std::net::SocketAddr>>().map(|info| info.0);
+    HttpRequestHead { uri: parts.uri, headers: parts.headers, extensions: parts.extensions, peer }
+}
+
+fn is_upgrade(headers: &HeaderMap) -> bool {
+    headers.get(UPGRADE).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
 fn has_true(headers: &HeaderMap) -> bool {
@@ -136,8 +157,8 @@ fn has_true(headers: &HeaderMap) -> bool {
 }
 
 /// Creates a response whose body is a JSON-RPC error.
-fn error(status: StatusCode, message: &str) -> Response {
-    let mut response = Response::new(Body::from(crate::server::error_body("null", -32600, message)));
+pub(crate) fn error(status: StatusCode, code: i64, message: &str) -> Response {
+    let mut response = Response::new(Body::from(crate::server::error_body("null", code, message)));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -13,8 +13,8 @@ use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::frame_view::{FrameView, is_blank};
 use crate::server::endpoint::{
-    CloseReason, ConnectRequest, Endpoint, FrameSource, HttpRequestHead, Rejection, ResumeRefused,
-    ResumeRequest, ServerConnection, SourceEnd, StreamSelection,
+    CloseReason, ConnectRequest, ConnectionKind, Endpoint, FrameSource, HttpRequestHead, Rejection,
+    ResumeRefused, ResumeRequest, ServerConnection, SourceEnd,
 };
 use crate::server::options::ServerOptions;
 use crate::socket::{FrameSocket, SocketError, SocketMessage};
@@ -223,11 +223,16 @@ async fn initialize<E: Endpoint>(
     initialize: Bytes,
     view: &FrameView<'_>,
 ) -> Result<Opened<E::Connection>, Option<(u16, String)>> {
-    let request = ConnectRequest { id: context.id.clone(), head: context.head.clone(), initialize };
+    let request = ConnectRequest {
+        id: context.id.clone(),
+        kind: ConnectionKind::WebSocket,
+        head: context.head.clone(),
+        initialize,
+    };
     let connected = context.endpoint.connect(request).await;
     let opened = connected.and_then(|connection| {
         let source = connection
-            .open(StreamSelection::All, &[])
+            .open(&[])
             .map_err(|error| Rejection::new(format!("the connection ended while it was opened: {error}")))?;
         Ok(Opened { connection, source, received: 1, acknowledged: 0, sends_acks: context.wants_acks })
     });
@@ -255,7 +260,7 @@ async fn resume<E: Endpoint>(
     };
     let positions = request.positions.clone();
     let opened = context.endpoint.resume(request).await.and_then(|resumed| {
-        let source = resumed.connection.open(StreamSelection::All, &positions)?;
+        let source = resumed.connection.open(&positions)?;
         Ok((resumed, source))
     });
     let answer = match &opened {
@@ -318,7 +323,7 @@ impl<C: ServerConnection> SocketSession<'_, C> {
                 Ok(SocketMessage::Text(frame)) if is_blank(&frame) => {}
                 Ok(SocketMessage::Text(frame)) => {
                     self.update(|state| state.is_blocked = true);
-                    let accepted = self.connection.accept(frame).await;
+                    let accepted = self.connection.accept(frame.into()).await;
                     self.update(|state| {
                         state.is_blocked = false;
                         state.read_at = Instant::now();

@@ -23,7 +23,8 @@ use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use self::campaign::{Campaign, EventCounts, play};
 use self::wire::{Fault, FaultSwitch, WireEnd, wire};
-use crate::client::driver::{Dialed, Dialer, LinkState, start};
+use crate::client::driver::{Dialed, Dialer, start};
+use crate::client::link::LinkState;
 use crate::client::tungstenite_socket::TungsteniteSocket;
 use crate::server::serve_socket::{SocketContext, serve_socket};
 use crate::{

@@ -10,7 +10,7 @@ use tokio::io::AsyncWriteExt as _;
 use crate::setup::{CutRelay, Lines, echo_endpoint, initialize, quick, server, url};
 
 /// Sends numbered messages to the client, and ends when it has received all of the client's.
-async fn numbering_agent(
+pub(crate) async fn numbering_agent(
     transport: duologue_rpc::Transport,
     count: u64,
     received: tokio::sync::mpsc::Sender<Vec<u64>>,
@@ -36,7 +36,7 @@ async fn numbering_agent(
     while input.next().await.is_some() {}
 }
 
-fn numbered(number: u64) -> Value {
+pub(crate) fn numbered(number: u64) -> Value {
     let session = format!("s{}", number % 3);
     let text = "x".repeat((number % 17 * 100) as usize);
     if number.is_multiple_of(11) {
@@ -46,7 +46,7 @@ fn numbered(number: u64) -> Value {
     json!({"jsonrpc": "2.0", "method": "u", "params": {"sessionId": session, "text": text}, "number": number})
 }
 
-async fn receive(lines: &mut Lines, count: u64) -> Vec<u64> {
+pub(crate) async fn receive(lines: &mut Lines, count: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     while numbers.len() < count as usize {
         let Some(message) = lines.next().await else { break };

@@ -1,0 +1,503 @@
+//! Moves frames between a transport and a server over HTTP with SSE: a POST for each frame of the client, one after the
+//! other, and a GET for each stream of the server.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use duologue_rpc::Transport;
+use http::header::{ACCEPT, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::SendRequest;
+use tokio::sync::Notify;
+use tokio::task::{AbortHandle, JoinSet};
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::client::dial::{HttpBody, RequestHeaders, TcpDialer, read_beginning};
+use crate::client::error::Error;
+use crate::client::event_parser::{EventParser, EventTooLong, ServerEvent};
+use crate::client::events_core::{EventsCore, StreamChange, StreamState, is_initialize};
+use crate::client::link::{LAST_WORDS, LinkShared, LinkStatus, Outage, RemoteLink, start_link};
+use crate::client::options::ConnectOptions;
+use crate::wire::{CONNECTION_ID, FRAME_NUMBER, LAST_EVENT_ID, RESUME_SECRET, SESSION_ID, StreamId};
+
+/// The time for which a connection without a request is used again. Servers close them after 5 s and more.
+const IDLE_CONNECTION: Duration = Duration::from_secs(2);
+
+/// A request for which another attempt may succeed, with the reason.
+struct Lost(String);
+
+/// The outcome of one attempt.
+enum Attempt<T> {
+    Done(T),
+    Lost(Lost),
+}
+
+/// The end of a stream.
+enum StreamEnd {
+    /// There will be no more frames.
+    Ended,
+    /// The server does not know the session yet.
+    Deferred,
+}
+
+/// Starts the task of a connection and returns its transport. `first` is for the first request.
+pub(crate) fn start(
+    dialer: TcpDialer,
+    first: SendRequest<HttpBody>,
+    options: Arc<ConnectOptions>,
+) -> (Transport, RemoteLink) {
+    let shared = Arc::new(LinkShared::new(EventsCore::new(options.unacknowledged_bytes.max(1)), &options));
+    let (status, remote) = LinkStatus::new();
+    let link = Arc::new(EventsLink {
+        dialer,
+        options: options.clone(),
+        shared: shared.clone(),
+        status: status.clone(),
+        streams_changed: Notify::new(),
+        stream_settled: Notify::new(),
+    });
+    (start_link(shared, status, &options, link.run(first)), remote)
+}
+
+/// The task of a connection and those of its streams.
+struct EventsLink {
+    dialer: TcpDialer,
+    options: Arc<ConnectOptions>,
+    shared: Arc<LinkShared<EventsCore>>,
+    status: Arc<LinkStatus>,
+    /// There may be a change of streams.
+    streams_changed: Notify,
+    /// A stream may have been opened.
+    stream_settled: Notify,
+}
+
+/// An open connection for POST requests.
+struct PostConnection {
+    /// Absent after a request without an answer.
+    sender: Option<SendRequest<HttpBody>>,
+    used_at: Instant,
+}
+
+/// The answer to a POST.
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: Bytes,
+}
+
+impl EventsLink {
+    async fn run(self: Arc<Self>, first: SendRequest<HttpBody>) -> Result<(), Error> {
+        let mut streams: JoinSet<(StreamId, Result<StreamEnd, Error>)> = JoinSet::new();
+        let mut handles: HashMap<StreamId, AbortHandle> = HashMap::new();
+        let mut posting =
+            pin!(self.post_frames(PostConnection { sender: Some(first), used_at: Instant::now() }));
+        let mut has_ended = false;
+        loop {
+            while let Some(change) = self.shared.with(EventsCore::next_change) {
+                match change {
+                    StreamChange::Open(stream) => {
+                        let handle = streams.spawn(self.clone().run_stream(stream.clone()));
+                        handles.insert(stream, handle);
+                    }
+                    StreamChange::Close(stream) => {
+                        if let Some(handle) = handles.remove(&stream) {
+                            handle.abort();
+                        }
+                    }
+                }
+            }
+            if has_ended && streams.is_empty() {
+                return Ok(());
+            }
+            tokio::select! {
+                posted = &mut posting => return posted,
+                Some(stream) = streams.join_next() => match stream {
+                    Ok((stream, ended)) => {
+                        handles.remove(&stream);
+                        if let StreamEnd::Ended = ended? {
+                            self.shared.with(|core| core.set_stream(&stream, None));
+                            // The last frames of the sessions are on their way.
+                            has_ended |= stream == StreamId::Connection;
+                        }
+                    }
+                    Err(error) if error.is_cancelled() => {}
+                    Err(error) => return Err(Error::Protocol(error.to_string())),
+                },
+                () = self.streams_changed.notified() => {}
+                () = sleep(self.options.close_timeout), if has_ended => return Ok(()),
+            }
+        }
+    }
+
+    /// Sends the frames of the client in their order until it ends, and then ends the connection.
+    async fn post_frames(&self, mut connection: PostConnection) -> Result<(), Error> {
+        let mut is_connected = false;
+        loop {
+            let Some((number, frame)) = self.shared.with(|core| core.next_frame()) else {
+                if self.shared.with(|core| core.is_sent()) {
+                    if is_connected {
+                        self.delete(&mut connection).await;
+                    }
+                    return Ok(());
+                }
+                self.shared.outgoing.notified().await;
+                continue;
+            };
+            if !is_connected {
+                if !is_initialize(&frame) {
+                    return Err(Error::Protocol("the first message has to be `initialize`".into()));
+                }
+                is_connected = self.initialize(&mut connection, frame).await?;
+            } else {
+                self.post_frame(&mut connection, number, frame).await?;
+            }
+            self.shared.with(|core| core.answered());
+            self.shared.room.notify_one();
+            self.shared.gone.notify_one();
+        }
+    }
+
+    /// Begins the connection. Returns false if the agent has answered with an error.
+    async fn initialize(&self, connection: &mut PostConnection, frame: Bytes) -> Result<bool, Error> {
+        // An agent may take long to start. The server has a limit for that.
+        let answer = match self.post(connection, Vec::new(), frame, self.options.initialize_timeout).await? {
+            Attempt::Done(answer) => answer,
+            Attempt::Lost(Lost(reason)) => return Err(Error::Lost { reason }),
+        };
+        if answer.status != 200 {
+            let message = String::from_utf8_lossy(read_beginning(&answer.body)).into_owned();
+            return Err(Error::Refused { status: answer.status, message });
+        }
+        let id = answer.headers.get(CONNECTION_ID).and_then(|id| id.to_str().ok());
+        let is_success = self.shared.with(|core| core.initialized(answer.body));
+        if is_success {
+            let id = id.ok_or_else(|| Error::Protocol("the server gave no `Acp-Connection-Id`".into()))?;
+            self.status.set_connection_id(id);
+            self.shared.with(|core| core.want_stream(StreamId::Connection));
+            self.streams_changed.notify_one();
+            self.stream_settled(&StreamId::Connection).await;
+        }
+        self.shared.received();
+        Ok(is_success)
+    }
+
+    /// Sends one frame, and again if the server may not have it and takes each number only once.
+    async fn post_frame(
+        &self,
+        connection: &mut PostConnection,
+        number: u64,
+        frame: Bytes,
+    ) -> Result<(), Error> {
+        let session = self.shared.with(|core| core.session_of(&frame));
+        if let Some(session) = &session {
+            self.stream_settled(&StreamId::Session(session.clone())).await;
+        }
+        let is_numbered = self.shared.with(|core| core.grant().1);
+        let mut outage: Option<Outage> = None;
+        loop {
+            let mut headers = self.headers(session.as_deref());
+            if is_numbered {
+                headers.push((HeaderName::from_static(FRAME_NUMBER), number.into()));
+            }
+            let limit = self.options.dead_after();
+            let reason = match self.post(connection, headers, frame.clone(), limit).await? {
+                Attempt::Done(Answer { status: 200..300, .. }) => {
+                    if outage.is_some() {
+                        self.status.resumed();
+                    }
+                    return Ok(());
+                }
+                // The server has not taken it.
+                Attempt::Done(Answer { status: status @ (408 | 425 | 429 | 502..=504), body, .. }) => {
+                    format!("status {status}: {}", String::from_utf8_lossy(read_beginning(&body)))
+                }
+                Attempt::Done(Answer { status: 404, body, .. }) => {
+                    // A stream may know that the connection has ended regularly.
+                    sleep(LAST_WORDS).await;
+                    let reason = String::from_utf8_lossy(read_beginning(&body)).into_owned();
+                    return Err(Error::ResumeRefused { reason });
+                }
+                Attempt::Done(Answer { status: status @ (401 | 403), body, .. }) => {
+                    let message = String::from_utf8_lossy(read_beginning(&body)).into_owned();
+                    return Err(Error::Refused { status, message });
+                }
+                Attempt::Done(Answer { status, body, .. }) => {
+                    self.shared.with(|core| core.refused(&frame, status, &body));
+                    self.shared.received();
+                    return Ok(());
+                }
+                Attempt::Lost(Lost(reason)) if !is_numbered => return Err(Error::Lost { reason }),
+                Attempt::Lost(Lost(reason)) => reason,
+            };
+            let retention = self.shared.with(|core| core.retention());
+            let outage = outage.get_or_insert_with(Outage::begin);
+            let (attempt, pause) = outage.next(&self.options, retention, &reason)?;
+            self.status.resuming(attempt);
+            sleep(pause).await;
+        }
+    }
+
+    async fn delete(&self, connection: &mut PostConnection) {
+        let deleting = async {
+            let mut outage = Outage::begin();
+            loop {
+                let request = self.dialer.http_request(&Method::DELETE, self.headers(None), Bytes::new());
+                let Ok(request) = request else { return };
+                let lost = match self.sender(connection).await {
+                    Ok(mut sender) => match sender.send_request(request).await {
+                        Ok(_) => return,
+                        Err(error) => error.to_string(),
+                    },
+                    Err(error) => error.to_string(),
+                };
+                let Ok((_, pause)) = outage.next(&self.options, None, &lost) else { return };
+                sleep(pause).await;
+            }
+        };
+        let _ = timeout(self.options.close_timeout, deleting).await;
+    }
+
+    /// Returns the headers with the ids of the connection and the session.
+    fn headers(&self, session: Option<&str>) -> RequestHeaders {
+        let id = self.status.connection_id();
+        let ids = [(CONNECTION_ID, Some(id)), (SESSION_ID, session)];
+        let value = |id: &str| HeaderValue::from_bytes(id.as_bytes()).ok();
+        ids.into_iter().filter_map(|(name, id)| Some((HeaderName::from_static(name), value(id?)?))).collect()
+    }
+
+    /// Returns a connection for a request: the last one, or a new one if the server may have closed it.
+    async fn sender(&self, connection: &mut PostConnection) -> Result<SendRequest<HttpBody>, Error> {
+        if let Some(mut sender) = connection.sender.take()
+            && connection.used_at.elapsed() < IDLE_CONNECTION
+            && sender.ready().await.is_ok()
+        {
+            return Ok(sender);
+        }
+        self.dialer.http().await
+    }
+
+    /// Sends one request and reads its answer.
+    async fn post(
+        &self,
+        connection: &mut PostConnection,
+        mut headers: RequestHeaders,
+        body: Bytes,
+        limit: Duration,
+    ) -> Result<Attempt<Answer>, Error> {
+        headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
+        headers.push((ACCEPT, HeaderValue::from_static("application/json, text/event-stream")));
+        let request = self.dialer.http_request(&Method::POST, headers, body)?;
+        let mut sender = match self.sender(connection).await {
+            Ok(sender) => sender,
+            Err(error) if error.is_temporary() => return Ok(Attempt::Lost(Lost(error.to_string()))),
+            Err(error) => return Err(error),
+        };
+        let answering = async {
+            let response = sender.send_request(request).await.map_err(|error| error.to_string())?;
+            let (parts, body) = response.into_parts();
+            let body = http_body_util::Limited::new(body, self.options.frame_bytes);
+            let body = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+            Ok::<_, String>(Answer { status: parts.status.as_u16(), headers: parts.headers, body })
+        };
+        Ok(match timeout(limit, answering).await {
+            Ok(Ok(answer)) => {
+                self.dialer.keep_cookies(&answer.headers);
+                *connection = PostConnection { sender: Some(sender), used_at: Instant::now() };
+                Attempt::Done(answer)
+            }
+            Ok(Err(reason)) => Attempt::Lost(Lost(reason)),
+            Err(_) => Attempt::Lost(Lost(format!("no answer within {limit:?}"))),
+        })
+    }
+
+    /// Waits until a stream is open, or the server has refused it until its session is known.
+    async fn stream_settled(&self, stream: &StreamId) {
+        loop {
+            let mut settled = pin!(self.stream_settled.notified());
+            settled.as_mut().enable();
+            if self.shared.with(|core| core.want_stream(stream.clone())) != StreamState::Opening {
+                return;
+            }
+            self.streams_changed.notify_one();
+            settled.await;
+        }
+    }
+
+    fn settle(&self, stream: &StreamId, state: StreamState) {
+        self.shared.with(|core| core.set_stream(stream, Some(state)));
+        self.stream_settled.notify_waiters();
+    }
+
+    /// Reads a stream to its end, over one response after the other.
+    async fn run_stream(self: Arc<Self>, stream: StreamId) -> (StreamId, Result<StreamEnd, Error>) {
+        let ended = self.read_stream(&stream).await;
+        (stream, ended)
+    }
+
+    async fn read_stream(&self, stream: &StreamId) -> Result<StreamEnd, Error> {
+        let mut cursor: Option<String> = None;
+        let mut outage: Option<Outage> = None;
+        let (mut was_open, mut is_complete) = (false, false);
+        // The complete responses without an event in a row.
+        let mut empty_responses = 0;
+        loop {
+            let reason = match self.open_stream(stream, cursor.as_deref()).await? {
+                Attempt::Done(response) if response.status() == 200 => {
+                    if std::mem::replace(&mut was_open, true) {
+                        self.status.resumed();
+                    }
+                    outage = None;
+                    self.settle(stream, StreamState::Open);
+                    let (count, read) = self.read_events(stream, response, &mut cursor).await?;
+                    is_complete = matches!(read, Attempt::Done(()));
+                    let reason = match read {
+                        Attempt::Done(()) => "the response has ended".to_owned(),
+                        Attempt::Lost(Lost(reason)) => reason,
+                    };
+                    let can_resume = self.shared.with(|core| core.can_resume());
+                    if !can_resume && is_complete {
+                        // The server has ended the stream, so the next use of the session opens it again.
+                        return Ok(StreamEnd::Ended);
+                    }
+                    if !can_resume || self.options.resume_attempts == 0 {
+                        return Err(Error::Lost { reason });
+                    }
+                    empty_responses = if is_complete && count == 0 { empty_responses + 1 } else { 0 };
+                    if empty_responses > self.options.resume_attempts {
+                        return Err(Error::Lost { reason });
+                    }
+                    if is_complete {
+                        // The answer to the next request tells whether the connection has ended.
+                        if empty_responses > 1 {
+                            sleep(self.options.pause(empty_responses)).await;
+                        }
+                        continue;
+                    }
+                    reason
+                }
+                Attempt::Done(response) => {
+                    let status = response.status().as_u16();
+                    if status == 404 && is_complete {
+                        return Ok(StreamEnd::Ended);
+                    }
+                    if status == 404 && !was_open && *stream != StreamId::Connection {
+                        self.settle(stream, StreamState::Deferred);
+                        return Ok(StreamEnd::Deferred);
+                    }
+                    let body = http_body_util::Limited::new(response.into_body(), self.options.frame_bytes);
+                    let body = timeout(self.options.connect_timeout, body.collect()).await;
+                    let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
+                    let message = String::from_utf8_lossy(read_beginning(&body)).into_owned();
+                    let refused = Error::Refused { status, message };
+                    if !refused.is_temporary() {
+                        return Err(match refused {
+                            Error::Refused { status: 400 | 404 | 409, message } if was_open => {
+                                Error::ResumeRefused { reason: message }
+                            }
+                            refused => refused,
+                        });
+                    }
+                    refused.to_string()
+                }
+                Attempt::Lost(Lost(reason)) => reason,
+            };
+            tracing::debug!(?stream, reason, "a stream is lost; it is continued");
+            let retention = self.shared.with(|core| core.retention());
+            let (attempt, pause) =
+                outage.get_or_insert_with(Outage::begin).next(&self.options, retention, &reason)?;
+            self.status.resuming(attempt);
+            sleep(pause).await;
+        }
+    }
+
+    async fn open_stream(
+        &self,
+        stream: &StreamId,
+        cursor: Option<&str>,
+    ) -> Result<Attempt<Response<Incoming>>, Error> {
+        let session = match stream {
+            StreamId::Connection => None,
+            StreamId::Session(session) => Some(&**session),
+        };
+        if session.is_some_and(|session| HeaderValue::from_bytes(session.as_bytes()).is_err()) {
+            return Err(Error::Header { name: SESSION_ID.into() });
+        }
+        let mut headers = self.headers(session);
+        headers.push((ACCEPT, HeaderValue::from_static("text/event-stream")));
+        let secret = self.shared.with(|core| core.grant().0.map(str::to_owned));
+        for (name, value) in [(LAST_EVENT_ID, cursor), (RESUME_SECRET, secret.as_deref())] {
+            let value = value.and_then(|value| HeaderValue::try_from(value).ok());
+            headers.extend(value.map(|mut value| {
+                value.set_sensitive(name == RESUME_SECRET);
+                (HeaderName::from_static(name), value)
+            }));
+        }
+        let request = self.dialer.http_request(&Method::GET, headers, Bytes::new())?;
+        let limit = self.options.connect_timeout;
+        let opening = async {
+            let mut sender = self.dialer.http().await?;
+            let lost = |error: hyper::Error| Error::Lost { reason: error.to_string() };
+            sender.send_request(request).await.map_err(lost)
+        };
+        match timeout(limit, opening).await {
+            Ok(Ok(response)) => {
+                self.dialer.keep_cookies(response.headers());
+                Ok(Attempt::Done(response))
+            }
+            Ok(Err(Error::Lost { reason })) => Ok(Attempt::Lost(Lost(reason))),
+            Ok(Err(error)) if error.is_temporary() => Ok(Attempt::Lost(Lost(error.to_string()))),
+            Ok(Err(error)) => Err(error),
+            Err(_) => Ok(Attempt::Lost(Lost(format!("no answer within {limit:?}")))),
+        }
+    }
+
+    /// Reads the events of one response, and counts them. It is done if the response was complete.
+    async fn read_events(
+        &self,
+        stream: &StreamId,
+        response: Response<Incoming>,
+        cursor: &mut Option<String>,
+    ) -> Result<(u64, Attempt<()>), Error> {
+        let mut parser = EventParser::new(self.options.frame_bytes);
+        let mut body = response.into_body();
+        let mut events: Vec<ServerEvent> = Vec::new();
+        let mut count = 0;
+        // A server of another kind may have no comments.
+        let can_resume = self.shared.with(|core| core.can_resume());
+        let limit = if can_resume { self.options.dead_after() } else { Duration::MAX };
+        loop {
+            let frame = match timeout(limit, body.frame()).await {
+                Ok(Some(Ok(frame))) => frame,
+                Ok(Some(Err(error))) => return Ok((count, Attempt::Lost(Lost(error.to_string())))),
+                Ok(None) => return Ok((count, Attempt::Done(()))),
+                Err(_) => {
+                    let reason = format!("nothing was received for {limit:?}");
+                    return Ok((count, Attempt::Lost(Lost(reason))));
+                }
+            };
+            let Ok(bytes) = frame.into_data() else { continue };
+            parser.push(&bytes, &mut events).map_err(|EventTooLong(bytes)| Error::FrameTooLarge {
+                bytes,
+                limit: self.options.frame_bytes,
+            })?;
+            for ServerEvent { id, data } in events.drain(..) {
+                self.shared.inbox_room().await;
+                count += 1;
+                if data.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
+                    self.shared.with(|core| core.receive(data, stream));
+                    self.shared.received();
+                } else {
+                    tracing::debug!(?stream, "an event without a message is ignored");
+                }
+                // There is no point between a frame and its cursor at which the task can be aborted.
+                *cursor = id.or(cursor.take());
+            }
+            self.streams_changed.notify_one();
+        }
+    }
+}

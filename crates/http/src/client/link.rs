@@ -1,0 +1,368 @@
+//! The common part of the transports of a client: the frames between the halves of a transport and its task, the handle for the
+//! program, and the attempts to get a lost connection back.
+
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use duologue_rpc::{Lock as _, Transport};
+use tokio::io::{AsyncRead, ReadBuf};
+use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
+
+use crate::client::error::Error;
+use crate::client::options::ConnectOptions;
+use crate::lines::{FrameQueue, LineSink, LineSource, LinesError, read_lines, write_lines};
+
+/// The time in which another part of a connection may give a better reason for its end.
+pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
+
+/// The frames of a client in both directions, as plain data.
+pub(crate) trait LinkCore: Send + 'static {
+    /// Returns true if the client may send another frame.
+    fn has_room(&self) -> bool;
+
+    /// Takes a frame of the client.
+    fn push(&mut self, frame: Bytes);
+
+    /// Ends the frames of the client.
+    fn end(&mut self);
+
+    /// Returns true if the client has ended and the server has accepted everything, as far as it says so.
+    fn is_finished(&self) -> bool;
+
+    /// Returns the frames that the client has not read.
+    fn inbox(&mut self) -> &mut FrameQueue;
+}
+
+/// The state of the connection behind a transport.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum LinkState {
+    /// There is a socket.
+    Connected,
+    /// The socket was lost, and another one is being opened.
+    Resuming {
+        /// The number of the attempt, from 1.
+        attempt: u32,
+    },
+    /// The connection has ended. The reading half of the transport has the reason.
+    Ended,
+}
+
+/// A handle to observe the connection behind a transport. Dropping it has no effect.
+#[derive(Clone, Debug)]
+pub struct RemoteLink {
+    status: Arc<LinkStatus>,
+    state: watch::Receiver<LinkState>,
+}
+
+impl RemoteLink {
+    /// Returns the id of the connection, or an empty text if the server gave none. Over HTTP with SSE the server gives it
+    /// with the response to `initialize`.
+    #[must_use]
+    pub fn connection_id(&self) -> &str {
+        self.status.connection_id()
+    }
+
+    /// Returns the current state.
+    #[must_use]
+    pub fn state(&self) -> LinkState {
+        *self.state.borrow()
+    }
+
+    /// Returns how often the connection was resumed.
+    #[must_use]
+    pub fn resumes(&self) -> u64 {
+        self.status.resumes.load(Relaxed)
+    }
+
+    /// Waits for another state and returns it. After the end it returns [`LinkState::Ended`] at once.
+    ///
+    /// # Cancel safety
+    ///
+    /// No change is lost if the future is dropped. States that follow each other quickly can be skipped.
+    pub async fn changed(&mut self) -> LinkState {
+        let _ = self.state.changed().await;
+        *self.state.borrow_and_update()
+    }
+}
+
+/// The state that the halves of a connection share. Each notification has one waiter.
+pub(crate) struct LinkShared<C> {
+    core: Mutex<C>,
+    inbox_bytes: usize,
+    /// There may be something to write to the socket.
+    pub(crate) outgoing: Notify,
+    /// There may be room for frames of the client.
+    pub(crate) room: Notify,
+    /// There may be frames for the client.
+    pub(crate) inbox: Notify,
+    /// There may be room for frames of the server.
+    pub(crate) inbox_room: Notify,
+    /// The client may be gone.
+    pub(crate) gone: Notify,
+    /// True if the client reads no more.
+    is_abandoned: AtomicBool,
+    has_inbox_ended: AtomicBool,
+    /// The error for the reading half of the transport.
+    error: Mutex<Option<Error>>,
+}
+
+impl<C: LinkCore> LinkShared<C> {
+    pub(crate) fn new(core: C, options: &ConnectOptions) -> Self {
+        LinkShared {
+            core: Mutex::new(core),
+            inbox_bytes: options.inbox_bytes.max(1),
+            outgoing: Notify::new(),
+            room: Notify::new(),
+            inbox: Notify::new(),
+            inbox_room: Notify::new(),
+            gone: Notify::new(),
+            is_abandoned: AtomicBool::new(false),
+            has_inbox_ended: AtomicBool::new(false),
+            error: Mutex::new(None),
+        }
+    }
+
+    pub(crate) fn with<T>(&self, action: impl FnOnce(&mut C) -> T) -> T {
+        action(&mut self.core.lock_unpoisoned())
+    }
+
+    fn abandon(&self) {
+        self.is_abandoned.store(true, Relaxed);
+        self.with(|core| core.inbox().clear());
+        self.inbox_room.notify_one();
+        self.gone.notify_one();
+    }
+
+    /// Waits until the server may send another frame.
+    pub(crate) async fn inbox_room(&self) {
+        while !self.is_abandoned() && self.with(|core| core.inbox().bytes()) >= self.inbox_bytes {
+            self.inbox_room.notified().await;
+        }
+        // Another stream may wait too.
+        self.inbox_room.notify_one();
+    }
+
+    /// Reports that there is a frame for the client.
+    pub(crate) fn received(&self) {
+        if self.is_abandoned() {
+            self.with(|core| core.inbox().clear());
+        } else {
+            self.inbox.notify_one();
+        }
+    }
+
+    /// Returns true if the client reads no more.
+    pub(crate) fn is_abandoned(&self) -> bool {
+        self.is_abandoned.load(Relaxed)
+    }
+
+    /// Waits until nobody needs the connection any more.
+    pub(crate) async fn is_gone(&self) {
+        while !(self.is_abandoned() && self.with(|core| core.is_finished())) {
+            self.gone.notified().await;
+        }
+    }
+}
+
+impl<C: LinkCore> LineSink for LinkShared<C> {
+    async fn room(&self) {
+        while !self.with(|core| core.has_room()) {
+            self.room.notified().await;
+        }
+    }
+
+    fn line(&self, line: Bytes) {
+        // Only an invalid message is not UTF-8. The agent answers it.
+        let line = match std::str::from_utf8(&line) {
+            Ok(_) => line,
+            Err(_) => Bytes::from(String::from_utf8_lossy(&line).into_owned()),
+        };
+        self.with(|core| core.push(line));
+        self.outgoing.notify_one();
+    }
+}
+
+impl<C: LinkCore> LineSource for LinkShared<C> {
+    async fn next(&self, lines: &mut Vec<u8>) -> bool {
+        loop {
+            if self.with(|core| core.inbox().pop_lines(lines)) {
+                self.inbox_room.notify_one();
+                return true;
+            }
+            if self.has_inbox_ended.load(Relaxed) {
+                return false;
+            }
+            self.inbox.notified().await;
+        }
+    }
+}
+
+/// The reading half of the client's transport. At the end it fails with the reason, if the end is not a regular one.
+struct LinkReader<C: LinkCore> {
+    reader: Box<dyn AsyncRead + Send + Unpin>,
+    shared: Arc<LinkShared<C>>,
+}
+
+impl<C: LinkCore> AsyncRead for LinkReader<C> {
+    fn poll_read(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let before = buf.filled().len();
+        let read = ready!(Pin::new(&mut self.reader).poll_read(cx, buf));
+        if read.is_ok() && buf.filled().len() == before && buf.remaining() > 0 {
+            let error = self.shared.error.lock_unpoisoned().take();
+            return Poll::Ready(error.map_or(Ok(()), |error| Err(io::Error::other(error))));
+        }
+        Poll::Ready(read)
+    }
+}
+
+impl<C: LinkCore> Drop for LinkReader<C> {
+    fn drop(&mut self) {
+        self.shared.abandon();
+    }
+}
+
+/// The parts of a [`RemoteLink`] that the task of the connection changes.
+#[derive(Debug)]
+pub(crate) struct LinkStatus {
+    connection_id: OnceLock<String>,
+    state: watch::Sender<LinkState>,
+    resumes: AtomicU64,
+}
+
+impl LinkStatus {
+    pub(crate) fn new() -> (Arc<Self>, RemoteLink) {
+        let (state, observed) = watch::channel(LinkState::Connected);
+        let status =
+            Arc::new(LinkStatus { connection_id: OnceLock::new(), state, resumes: AtomicU64::new(0) });
+        (status.clone(), RemoteLink { status, state: observed })
+    }
+
+    /// Returns the id of the connection, or an empty text before there is one.
+    pub(crate) fn connection_id(&self) -> &str {
+        self.connection_id.get().map_or("", String::as_str)
+    }
+
+    /// Sets the id of the connection. It does not change.
+    pub(crate) fn set_connection_id(&self, id: &str) {
+        let _ = self.connection_id.set(id.to_owned());
+    }
+
+    /// Reports an attempt to get the connection back.
+    pub(crate) fn resuming(&self, attempt: u32) {
+        self.state.send_replace(LinkState::Resuming { attempt });
+    }
+
+    /// Reports that the connection is back.
+    pub(crate) fn resumed(&self) {
+        self.resumes.fetch_add(1, Relaxed);
+        self.state.send_replace(LinkState::Connected);
+    }
+}
+
+/// The time without a connection, and the attempts since.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Outage {
+    since: Instant,
+    attempts: u32,
+}
+
+impl Outage {
+    pub(crate) fn begin() -> Self {
+        Outage { since: Instant::now(), attempts: 0 }
+    }
+
+    /// Counts an attempt. Returns its number and the pause before it.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::GaveUp`] after the last attempt. `retention` is the time for which the server keeps the connection.
+    pub(crate) fn next(
+        &mut self,
+        options: &ConnectOptions,
+        retention: Option<Duration>,
+        last: &str,
+    ) -> Result<(u32, Duration), Error> {
+        let limit = retention.map_or(options.resume_time, |time| time.min(options.resume_time));
+        let (attempts, elapsed) = (self.attempts, self.since.elapsed());
+        if attempts >= options.resume_attempts || elapsed >= limit {
+            return Err(Error::GaveUp { attempts, elapsed, last: last.into() });
+        }
+        self.attempts += 1;
+        Ok((self.attempts, options.pause(attempts).min(limit - elapsed)))
+    }
+}
+
+/// Creates the transport of a client, and runs the task of its connection.
+///
+/// `link` moves frames between `shared` and the server until the connection ends.
+pub(crate) fn start_link<C: LinkCore>(
+    shared: Arc<LinkShared<C>>,
+    status: Arc<LinkStatus>,
+    options: &ConnectOptions,
+    link: impl Future<Output = Result<(), Error>> + Send + 'static,
+) -> Transport {
+    let (ours, theirs) = Transport::memory();
+    let (reader, writer) = theirs.into_split();
+    let client = Transport::new(LinkReader { reader, shared: shared.clone() }, writer);
+    tokio::spawn(run_link(shared, status, ours, options.frame_bytes, link));
+    client
+}
+
+async fn run_link<C: LinkCore>(
+    shared: Arc<LinkShared<C>>,
+    status: Arc<LinkStatus>,
+    transport: Transport,
+    frame_bytes: usize,
+    link: impl Future<Output = Result<(), Error>>,
+) {
+    let (reader, writer) = transport.into_split();
+    let sending = async {
+        match read_lines(reader, frame_bytes, &*shared).await {
+            Ok(()) | Err(LinesError::Io(_)) => {
+                shared.with(C::end);
+                shared.outgoing.notify_one();
+                shared.gone.notify_one();
+                std::future::pending().await
+            }
+            Err(LinesError::TooLong { limit }) => Error::FrameTooLarge { bytes: limit + 1, limit },
+        }
+    };
+    let mut receiving = pin!(async {
+        if write_lines(&*shared, writer).await.is_err() {
+            shared.abandon();
+        }
+    });
+    let ended = {
+        let (mut link, mut sending) = (pin!(link), pin!(sending));
+        let mut is_receiving = true;
+        loop {
+            tokio::select! {
+                ended = &mut link => break ended,
+                error = &mut sending => break Err(error),
+                () = &mut receiving, if is_receiving => is_receiving = false,
+            }
+        }
+    };
+    if let Err(error) = ended {
+        tracing::debug!(%error, "a connection ends");
+        *shared.error.lock_unpoisoned() = Some(error);
+    }
+    shared.has_inbox_ended.store(true, Relaxed);
+    shared.inbox.notify_one();
+    status.state.send_replace(LinkState::Ended);
+    if !shared.is_abandoned() {
+        receiving.await;
+    }
+}

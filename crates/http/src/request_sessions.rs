@@ -1,0 +1,53 @@
+//! The sessions of open requests, by which a response finds the session that it belongs to.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// The most open requests that are recorded. A response to another one belongs to no session.
+const MOST_REQUESTS: usize = 4096;
+/// The longest id, and the longest session id, of a request that is recorded.
+const MOST_BYTES: usize = 1024;
+
+/// The sessions of the open requests of one side.
+#[derive(Debug, Default)]
+pub(crate) struct RequestSessions(HashMap<Box<[u8]>, Arc<str>>);
+
+impl RequestSessions {
+    /// Records a request. `id` is the JSON text of its id.
+    pub(crate) fn insert(&mut self, id: &[u8], session: &str) {
+        if self.0.len() < MOST_REQUESTS && id.len() <= MOST_BYTES && session.len() <= MOST_BYTES {
+            self.0.insert(id.into(), session.into());
+        }
+    }
+
+    /// Returns the session of a request.
+    pub(crate) fn get(&self, id: &[u8]) -> Option<&Arc<str>> {
+        self.0.get(id)
+    }
+
+    /// Removes a request that is answered, and returns its session.
+    pub(crate) fn remove(&mut self, id: &[u8]) -> Option<Arc<str>> {
+        self.0.remove(id)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_memory_of_open_requests_is_bounded() {
+        let mut requests = RequestSessions::default();
+        for id in 0..2 * MOST_REQUESTS {
+            requests.insert(id.to_string().as_bytes(), "s");
+        }
+        assert_eq!(requests.0.len(), MOST_REQUESTS);
+        assert_eq!(requests.remove(b"7").as_deref(), Some("s"));
+        assert_eq!(requests.remove(b"7"), None);
+        requests.insert(&[b'1'; MOST_BYTES + 1], "s");
+        requests.insert(b"8000", &"s".repeat(MOST_BYTES + 1));
+        assert_eq!(requests.0.len(), MOST_REQUESTS - 1);
+        requests.insert(b"8000", "t");
+        assert_eq!(requests.get(b"8000").map(|session| &**session), Some("t"));
+    }
+}
