@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use duologue_http::{ConnectOptions, connect as open};
+use duologue_http::{ConnectOptions, RemoteTransport, connect as open};
 use duologue_proxy::{PathMap, Proxy};
 use duologue_rpc::{Stdio, Transport};
 
@@ -33,8 +33,28 @@ pub(crate) struct ConnectArgs {
     /// absolute paths are rejected
     #[arg(long = "map", value_name = "LOCAL=REMOTE", value_parser = map)]
     maps: Vec<(String, String)>,
+    /// The transport: a WebSocket, HTTP with server-sent events, or a WebSocket if the server has one
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = TransportName::Auto)]
+    transport: TransportName,
     /// The address of the server: http, https, ws or wss
     url: String,
+}
+
+#[derive(Clone, Copy, clap::ValueEnum)]
+enum TransportName {
+    Auto,
+    Ws,
+    Sse,
+}
+
+impl From<TransportName> for RemoteTransport {
+    fn from(name: TransportName) -> Self {
+        match name {
+            TransportName::Auto => RemoteTransport::Auto,
+            TransportName::Ws => RemoteTransport::WebSocket,
+            TransportName::Sse => RemoteTransport::Events,
+        }
+    }
 }
 
 fn map(text: &str) -> Result<(String, String), String> {
@@ -78,6 +98,7 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
     };
     let mut options = ConnectOptions::default();
     options.bearer_token = token;
+    options.transport = args.transport.into();
     let (server, _link) =
         open(&args.url, options.clone()).await.map_err(|error| Error::Start(error.to_string()))?;
     let mut proxy = Proxy::new();

@@ -162,10 +162,16 @@ fn a_prompt_runs_on_a_server() {
 fn a_server_passes_the_checks_of_an_agent() {
     let data = tempfile::tempdir().expect("a folder");
     let server = Server::start(data.path(), "0");
-    let mut command = Command::new(DUOLOGUE);
-    command.args(["check", "--", DUOLOGUE, "connect", "--token-file", &server.token, &server.url]);
-    let checked = shown(&run(&mut command, ""));
-    assert!(checked.contains(" passed, 0 failed") && checked.ends_with("exit 0"), "{checked}");
+    for transport in ["ws", "sse"] {
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["check", "--", DUOLOGUE, "connect", "--transport", transport]);
+        command.args(["--token-file", &server.token, &server.url]);
+        let checked = shown(&run(&mut command, ""));
+        assert!(
+            checked.contains(" passed, 0 failed") && checked.ends_with("exit 0"),
+            "{transport}: {checked}"
+        );
+    }
 }
 
 #[test]

@@ -18,9 +18,11 @@ pub(crate) struct Editor {
 }
 
 impl Editor {
-    pub(crate) fn new(token: &str, url: &str) -> Self {
+    /// Starts a client. `transport` is that of `duologue connect`.
+    pub(crate) fn new(token: &str, url: &str, transport: &str) -> Self {
         let mut command = Command::new(DUOLOGUE);
-        command.args(["connect", "--token-file", token, url]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        command.args(["connect", "--transport", transport, "--token-file", token, url]);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let mut process = command.spawn().expect("it starts");
         let (input, output) = (process.stdin.take(), process.stdout.take().expect("a pipe"));
         let (sender, messages) = channel();

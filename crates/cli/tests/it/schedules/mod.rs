@@ -92,8 +92,9 @@ struct Play {
 }
 
 impl Play {
-    fn new(server: &Server, url: &str) -> Self {
-        let mut editor = Editor::new(&server.token, url);
+    fn new(server: &Server, url: &str, random: &mut fastrand::Rng) -> Self {
+        let transport = if random.bool() { "sse" } else { "ws" };
+        let mut editor = Editor::new(&server.token, url, transport);
         let params = json!({"protocolVersion": 1, "clientCapabilities": {}});
         editor.request("initialize", &params);
         let created = editor.request("session/new", &json!({"cwd": "/tmp", "mcpServers": []})).0;
@@ -131,7 +132,7 @@ impl Play {
 
     /// Compares what the client has seen with the log and with what the agent wrote.
     fn check(mut self, world: &World) {
-        let mut other = Editor::new(&world.server.token, &world.server.url);
+        let mut other = Editor::new(&world.server.token, &world.server.url, "auto");
         other.request("initialize", &json!({"protocolVersion": 1, "clientCapabilities": {}}));
         let params = json!({"sessionId": self.session, "cwd": "/tmp", "mcpServers": []});
         let (loaded, replay) = other.request("session/load", &params);
@@ -207,7 +208,7 @@ fn lost_connections_lose_nothing() {
     let faults = AtomicU64::new(0);
     play_all("-p duologue-cli --test it schedules::lost_connections", count, |random| {
         let relay = Relay::new(address(&world.server));
-        let mut play = Play::new(&world.server, &relay.url());
+        let mut play = Play::new(&world.server, &relay.url(), random);
         let mut left = random.u32(1..5);
         for turn in 0..random.u32(1..3) {
             let name = format!("{:x}-{turn}", random.u64(..));
@@ -239,7 +240,7 @@ fn killed_servers_lose_nothing() {
     play_all("-p duologue-cli --test it schedules::killed_servers", kills.div_ceil(KILLS), |random| {
         let mut world = World::new();
         let relay = Relay::new(address(&world.server));
-        let mut play = Play::new(&world.server, &relay.url());
+        let mut play = Play::new(&world.server, &relay.url(), random);
         for turn in 0..KILLS {
             let name = format!("{:x}-{turn}", random.u64(..));
             let count = random.u64(1..400);
