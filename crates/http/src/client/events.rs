@@ -28,6 +28,12 @@ use crate::wire::{CONNECTION_ID, FRAME_NUMBER, LAST_EVENT_ID, RESUME_SECRET, SES
 /// The time for which a connection without a request is used again. Servers close them after 5 s and more.
 const IDLE_CONNECTION: Duration = Duration::from_secs(2);
 
+/// The time without an event after which a session's stream has everything that was sent before a response on that of the
+/// connection.
+const QUIET: Duration = Duration::from_millis(50);
+/// The longest time for which such a response waits.
+const QUIET_LIMIT: Duration = Duration::from_secs(1);
+
 /// A request for which another attempt may succeed, with the reason.
 struct Lost(String);
 
@@ -199,8 +205,9 @@ impl EventsLink {
         }
         let is_numbered = self.shared.with(|core| core.grant().1);
         let mut outage: Option<Outage> = None;
+        let mut names_session = session.is_some();
         loop {
-            let mut headers = self.headers(session.as_deref());
+            let mut headers = self.headers(session.as_deref().filter(|_| names_session));
             if is_numbered {
                 headers.push((HeaderName::from_static(FRAME_NUMBER), number.into()));
             }
@@ -216,7 +223,14 @@ impl EventsLink {
                 Attempt::Done(Answer { status: status @ (408 | 425 | 429 | 502..=504), body, .. }) => {
                     format!("status {status}: {}", String::from_utf8_lossy(read_beginning(&body)))
                 }
-                Attempt::Done(Answer { status: 404, body, .. }) => {
+                // Some servers do not know a session before it was loaded.
+                Attempt::Done(Answer { status: 404, .. }) if names_session => {
+                    names_session = false;
+                    continue;
+                }
+                Attempt::Done(Answer { status: 404, body, .. })
+                    if self.shared.with(|core| core.can_resume()) =>
+                {
                     // A stream may know that the connection has ended regularly.
                     sleep(LAST_WORDS).await;
                     let reason = String::from_utf8_lossy(read_beginning(&body)).into_owned();
@@ -456,6 +470,22 @@ impl EventsLink {
         }
     }
 
+    /// Waits for the frames of a session that were sent before a response for it, if the server sends that response on the
+    /// stream of the connection. Nothing orders the two streams.
+    async fn wait_for_session(&self, stream: &StreamId, frame: &[u8]) {
+        if *stream != StreamId::Connection {
+            return;
+        }
+        let start = Instant::now();
+        while let Some(received_at) = self.shared.with(|core| core.other_stream_of(frame)) {
+            let quiet_for = received_at.max(start).elapsed();
+            if quiet_for >= QUIET || start.elapsed() >= QUIET_LIMIT {
+                return;
+            }
+            sleep(QUIET - quiet_for).await;
+        }
+    }
+
     /// Reads the events of one response, and counts them. It is done if the response was complete.
     async fn read_events(
         &self,
@@ -486,6 +516,7 @@ impl EventsLink {
                 limit: self.options.frame_bytes,
             })?;
             for ServerEvent { id, data } in events.drain(..) {
+                self.wait_for_session(stream, &data).await;
                 self.shared.inbox_room().await;
                 count += 1;
                 if data.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
