@@ -24,7 +24,7 @@ Examples:
 From another machine, through SSH:
   ssh -N -L 8931:127.0.0.1:8931 my-server";
 
-/// Serve an agent over WebSocket and HTTP, with sessions that outlive connections and restarts
+/// Serve an agent over the network, with sessions that outlive connections and restarts
 ///
 /// Each session has a process of the agent and a log in the data folder. A turn goes on when its client is gone; the
 /// client gets what it missed when it is back, and another client can load the session. After a restart of the server

@@ -82,7 +82,7 @@ fn helps() {
       run          Prompt an agent, once or interactively
       record       Record the conversation between a client and an agent
       proxy        Run an agent behind stages that record, redact, decide or change messages
-      serve        Serve an agent over WebSocket, with sessions that outlive connections and restarts
+      serve        Serve an agent over the network, with sessions that outlive connections and restarts
       connect      Connect a client on stdio, such as an editor, to an agent behind `duologue serve`
       show         Show a transcript: as text, as JSON, or as a page for a browser
       replay       Play the agent of a transcript, or its client
