@@ -11,6 +11,7 @@ pub(crate) mod install;
 mod matrix;
 mod real;
 mod recorded;
+mod remote;
 mod schema_compat;
 mod scripted;
 #[path = "../interop/rust/src/surface.rs"]
@@ -72,7 +73,8 @@ struct Report {
 
 /// Runs the pairings `args` ask for: all of ours, with `--peers` those of the foreign SDKs among themselves, with
 /// `--real` those with real agents and clients, with `--recorded` those through the `duologue` command, with
-/// `--exchange` only what agents say to each other, with `--schema` only the published schemas, with `--v2` only version 2, with `--unstable` only the unstable part of version 1.
+/// `--exchange` only what agents say to each other, with `--schema` only the published schemas, with `--v2` only version 2, with `--unstable` only the unstable part of version 1, with
+/// `--remote` only the transports over a network, and then with `--peers` those of the foreign SDKs among themselves.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let paths = InteropPaths::new();
@@ -100,6 +102,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     let surface: Value = serde_json::from_str(&fs::read_to_string(paths.sources.join("surface.json"))?)?;
     install::peers(&paths)?;
+    if args.first().is_some_and(|arg| arg == "--remote") {
+        let is_foreign = args.get(1).is_some_and(|arg| arg == "--peers");
+        println!("measured: {}", remote::run(&paths, &surface, is_foreign)?);
+        return Ok(());
+    }
     let mut pairs = Vec::new();
     for sdk in SDKS {
         match args.first().map(String::as_str) {
@@ -121,10 +128,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     show(&rows, &pairings, &surface, checks)?;
     if args.is_empty() {
         let (unstable, v2) = (unstable::DIALOGUE.run(&paths)?, v2::DIALOGUE.run(&paths)?);
+        let remote = remote::run(&paths, &surface, false)?;
         exchange::run(&paths)?;
         println!(
             "measured: {} pairings, {} methods and variants, {messages} messages valid against the published schema; \
-             in the unstable part of version 1 {unstable}; in version 2 {v2}",
+             in the unstable part of version 1 {unstable}; in version 2 {v2}; over a network {remote}",
             pairs.len(),
             rows.len(),
         );
@@ -135,6 +143,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 /// This program in the part of one of our peers.
 pub(crate) fn part(name: &str, args: &[String]) -> Option<Result<()>> {
     Some(match name {
+        "interop-agent" if args.first().is_some_and(|arg| arg == remote::SERVE) => agent::serve(),
         "interop-agent" => agent::main().map_err(Into::into),
         "interop-client" => client::drive(args),
         "interop-agent-unstable" => unstable::agent::main().map_err(Into::into),
@@ -147,10 +156,15 @@ pub(crate) fn part(name: &str, args: &[String]) -> Option<Result<()>> {
     })
 }
 
+/// Returns the rows that one of two SDKs lacks.
+fn lacks(surface: &Value, sides: [&str; 2]) -> Vec<String> {
+    let known = sides.map(|sdk| surface["lacks"][sdk].as_object());
+    known.into_iter().flatten().flat_map(|map| map.keys().cloned()).collect()
+}
+
 /// Runs one client against one agent and reads both reports.
 fn pair(paths: &InteropPaths, surface: &Value, client: &'static str, agent: &'static str) -> Result<Pairing> {
-    let known = [client, agent].map(|sdk| surface["lacks"][sdk].as_object());
-    let lacks: Vec<_> = known.into_iter().flatten().flat_map(|map| map.keys().cloned()).collect();
+    let lacks = lacks(surface, [client, agent]);
     let (problem, reports) = drive(paths, [client, agent], ["client", "agent"], &lacks)?;
     Ok(Pairing { client, agent, lacks, problem, reports })
 }
@@ -163,26 +177,53 @@ fn drive(
     [client_role, agent_role]: [&str; 2],
     lacks: &[String],
 ) -> Result<(Option<String>, Reports)> {
-    let dir = paths.target.join("runs").join(format!("{client}-{client_role}-drives-{agent}"));
-    let _ = fs::remove_dir_all(&dir);
-    fs::create_dir_all(dir.join("project/more"))?;
-    let dir = dir.canonicalize()?;
-    let reports = [dir.join("client.jsonl"), dir.join("agent.jsonl")];
+    let run = RunFolder::new(paths, &format!("{client}-{client_role}-drives-{agent}"), lacks)?;
     let agent_command = install::program(paths, agent, agent_role)?;
     let mut command = install::program(paths, client, client_role)?;
-    command
-        .arg(agent_command.get_program())
-        .args(agent_command.get_args())
-        .env("INTEROP_SURFACE", paths.sources.join("surface.json").canonicalize()?)
-        .env("INTEROP_LACKS", lacks.join(","))
-        .env("INTEROP_CWD", dir.join("project"))
-        .env("INTEROP_CLIENT_REPORT", &reports[0])
-        .env("INTEROP_AGENT_REPORT", &reports[1])
-        .env(wire::FILE, dir.join("wire.jsonl"))
-        .stderr(File::create(dir.join("stderr.log"))?);
-    let problem = finish(&mut command, LIMIT).err().map(|error| error.to_string());
-    let [client_report, agent_report] = reports.map(|path| read_report(&path));
-    Ok((problem, [client_report?, agent_report?]))
+    command.arg(agent_command.get_program()).args(agent_command.get_args());
+    let problem = finish(run.prepare(&mut command)?, LIMIT).err().map(|error| error.to_string());
+    Ok((problem, run.reports()?))
+}
+
+/// The folder of one run, in which both sides report.
+struct RunFolder<'a> {
+    dir: PathBuf,
+    surface: PathBuf,
+    lacks: &'a [String],
+}
+
+impl<'a> RunFolder<'a> {
+    fn new(paths: &InteropPaths, name: &str, lacks: &'a [String]) -> Result<Self> {
+        let dir = paths.target.join("runs").join(name);
+        let _ = fs::remove_dir_all(&dir);
+        fs::create_dir_all(dir.join("project/more"))?;
+        let surface = paths.sources.join("surface.json").canonicalize()?;
+        Ok(RunFolder { dir: dir.canonicalize()?, surface, lacks })
+    }
+
+    fn report_files(&self) -> [PathBuf; 2] {
+        [self.dir.join("client.jsonl"), self.dir.join("agent.jsonl")]
+    }
+
+    /// Sets what a program of the run needs.
+    fn prepare<'c>(&self, command: &'c mut Command) -> Result<&'c mut Command> {
+        let [client_report, agent_report] = self.report_files();
+        let log = File::options().create(true).append(true).open(self.dir.join("stderr.log"))?;
+        command
+            .env("INTEROP_SURFACE", &self.surface)
+            .env("INTEROP_LACKS", self.lacks.join(","))
+            .env("INTEROP_CWD", self.dir.join("project"))
+            .env("INTEROP_CLIENT_REPORT", client_report)
+            .env("INTEROP_AGENT_REPORT", agent_report)
+            .env(wire::FILE, self.dir.join("wire.jsonl"))
+            .stderr(log);
+        Ok(command)
+    }
+
+    fn reports(&self) -> Result<Reports> {
+        let [client_report, agent_report] = self.report_files().map(|path| read_report(&path));
+        Ok([client_report?, agent_report?])
+    }
 }
 
 /// Runs a command to its end, or kills it when its time is over.

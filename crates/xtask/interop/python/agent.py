@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import sys
 
 import acp
 from acp import schema
@@ -88,4 +89,21 @@ def handler(method, request, response):
 for method, (name, request, response) in AGENT.items():
     setattr(Agent, name, handler(method, request, response))
 
-asyncio.run(acp.run_agent(Agent(), use_unstable_protocol=True))
+
+def serve():
+    """Serves over HTTP and WebSocket, at an address that it prints."""
+    import socket
+
+    import uvicorn
+    from acp.http.asgi import create_asgi_app
+
+    listener = socket.create_server(("127.0.0.1", 0))
+    print("127.0.0.1:%d" % listener.getsockname()[1], flush=True)
+    config = uvicorn.Config(create_asgi_app(lambda _connection: Agent()), log_level="error", lifespan="off")
+    uvicorn.Server(config).run(sockets=[listener])
+
+
+if sys.argv[1:] == ["--serve"]:
+    serve()
+else:
+    asyncio.run(acp.run_agent(Agent(), use_unstable_protocol=True))

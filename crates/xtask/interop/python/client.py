@@ -145,6 +145,21 @@ def check_lacks():
 
 async def main():
     check_lacks()
+    url = sys.argv[1]
+    if "://" in url:
+        if url.startswith("ws"):
+            from acp.ws import create_websocket_stream
+
+            stream = await create_websocket_stream(url)
+        else:
+            from acp.http import create_http_stream
+
+            stream = create_http_stream(url)
+        agent = acp.connect_to_agent(Client(), stream, use_unstable_protocol=True)
+        for entry in known(SURFACE["agent"]):
+            await step(agent, entry)
+        await agent.close()
+        return
     spawned = acp.spawn_agent_process(
         Client(),
         *sys.argv[1:],

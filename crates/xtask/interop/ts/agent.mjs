@@ -1,6 +1,10 @@
 // An agent on the official TypeScript SDK that plays the agent's half of the surface.
+import { createServer } from "node:http";
 import { Readable, Writable } from "node:stream";
 import { RequestError, agent, methods, ndJsonStream } from "@agentclientprotocol/sdk";
+import { createNodeHttpHandler, createNodeWebSocketUpgradeHandler } from "@agentclientprotocol/sdk/experimental/node";
+import { AcpServer } from "@agentclientprotocol/sdk/experimental/server";
+import { WebSocketServer } from "ws";
 import { asIs, difference, failure, fill, known, onRequest, pick, reporter, rowOf, surface, vars } from "./surface.mjs";
 
 vars.SESSION = "session-ts";
@@ -62,4 +66,11 @@ for (const entry of surface.agent.filter((entry) => entry.notify)) {
   app.onNotification(entry.notify, asIs, ({ params }) => report(entry.notify, difference(entry.params, params)));
 }
 app.onNotification(methods.agent.session.cancel, () => cancelled());
-app.connect(ndJsonStream(Writable.toWeb(process.stdout), Readable.toWeb(process.stdin)));
+if (process.argv[2] === "--serve") {
+  const acp = new AcpServer({ agent: app });
+  const server = createServer(createNodeHttpHandler(acp));
+  server.on("upgrade", createNodeWebSocketUpgradeHandler(acp, new WebSocketServer({ noServer: true })));
+  server.listen(0, "127.0.0.1", () => console.log(`127.0.0.1:${server.address().port}`));
+} else {
+  app.connect(ndJsonStream(Writable.toWeb(process.stdout), Readable.toWeb(process.stdin)));
+}

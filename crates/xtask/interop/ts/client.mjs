@@ -1,7 +1,10 @@
-// A client on the official TypeScript SDK that plays the client's half of the surface: client.mjs AGENT [ARG…]
+// A client on the official TypeScript SDK that plays the client's half of the surface: client.mjs AGENT [ARG…], or client.mjs URL
 import { spawn } from "node:child_process";
 import { Readable, Writable } from "node:stream";
 import { client, methods, ndJsonStream } from "@agentclientprotocol/sdk";
+import { createHttpStream } from "@agentclientprotocol/sdk/experimental/http-client";
+import { createWebSocketStream } from "@agentclientprotocol/sdk/experimental/ws-client";
+import { WebSocket } from "ws";
 import { asIs, difference, failure, fill, known, onRequest, pick, reporter, rowOf, surface, vars } from "./surface.mjs";
 
 const report = reporter(process.env.INTEROP_CLIENT_REPORT);
@@ -79,10 +82,15 @@ async function step(agent, entry) {
   else checkUpdates(entry);
 }
 
-const [command, ...args] = process.argv.slice(2);
-const child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
-await app.connectWith(ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout)), async (agent) => {
+let child;
+function stream([command, ...args]) {
+  if (command.startsWith("http")) return createHttpStream(command);
+  if (command.startsWith("ws")) return createWebSocketStream(command, { WebSocket });
+  child = spawn(command, args, { stdio: ["pipe", "pipe", "inherit"] });
+  return ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout));
+}
+await app.connectWith(stream(process.argv.slice(2)), async (agent) => {
   for (const entry of known(surface.agent)) await step(agent, entry);
 });
-child.kill();
+child?.kill();
 process.exit(0);

@@ -3,14 +3,16 @@
 
 use super::extension::{AskRequest, AskResponse, Echo, NoteNotification, TellNotification};
 use super::surface::Surface;
+use duologue_agent::http::ServerOptions;
 use duologue_agent::schema::*;
 use duologue_agent::{
-    Agent, Context, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, Turn,
+    Agent, Context, Error, Extensions, Prompt, Result, Server, Session, SessionSetup, Turn, serve_http,
 };
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
+use tokio::net::TcpListener;
 
 #[derive(Clone)]
 struct Interop {
@@ -19,6 +21,19 @@ struct Interop {
 
 #[tokio::main]
 pub(crate) async fn main() -> Result<()> {
+    server().serve_stdio().await
+}
+
+/// Serves over HTTP and WebSocket, at an address that it prints.
+#[tokio::main]
+#[expect(clippy::print_stdout, reason = "this is the program's output")]
+pub(crate) async fn serve() -> super::Result<()> {
+    let listener = TcpListener::bind("127.0.0.1:0").await?;
+    println!("{}", listener.local_addr()?);
+    Ok(serve_http(listener, ServerOptions::default(), server).await?)
+}
+
+fn server() -> Server<Interop> {
     let agent = Interop { surface: Arc::new(Surface::load("INTEROP_AGENT_REPORT")) };
     let (asked, noted) = (agent.clone(), agent.clone());
     let extensions = Extensions::new()
@@ -31,7 +46,7 @@ pub(crate) async fn main() -> Result<()> {
     if let Some(tap) = super::wire::tap("agent") {
         server = server.tap(tap);
     }
-    server.serve_stdio().await
+    server
 }
 
 impl Interop {

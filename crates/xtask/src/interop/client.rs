@@ -3,6 +3,7 @@
 
 use super::extension::{AskRequest, AskResponse, Echo, NoteNotification, TellNotification};
 use super::surface::{Surface, row_of};
+use duologue_client::http::{ConnectOptions, RemoteTransport};
 use duologue_client::schema::{self, *};
 use duologue_client::{
     Client, Command, Connection, Error, Extensions, Host, HostContext, HostResult, PromptBuilder, Result,
@@ -164,7 +165,7 @@ impl Drop for ReportOnDrop {
     }
 }
 
-/// Drives the agent whose command follows, through everything the surface has a client do.
+/// Drives the agent whose command or URL follows, through everything the surface has a client do.
 #[tokio::main]
 pub(crate) async fn drive(command: &[String]) -> super::Result<()> {
     let surface = Arc::new(Surface::load("INTEROP_CLIENT_REPORT"));
@@ -188,7 +189,14 @@ pub(crate) async fn drive(command: &[String]) -> super::Result<()> {
     if let Some(tap) = super::wire::tap("client") {
         client = client.tap(tap);
     }
-    let agent = client.spawn(Command::new(program).args(args)).await?;
+    let agent = if program.contains("://") {
+        let mut options = ConnectOptions::default();
+        let is_websocket = program.starts_with("ws");
+        options.transport = if is_websocket { RemoteTransport::WebSocket } else { RemoteTransport::Events };
+        client.connect_url(program, options).await?
+    } else {
+        client.spawn(Command::new(program).args(args)).await?
+    };
     let mut run = Run { entries: surface.entries().into_iter(), surface: &surface, agent: &agent, cwd };
     let session = run.begin().await?;
     run.turns(&session).await;

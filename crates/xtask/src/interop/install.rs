@@ -13,7 +13,8 @@ pub(crate) const BUILD: Duration = Duration::from_secs(1800);
 /// Makes the agents and clients on the three SDKs ready to run.
 pub(super) fn peers(paths: &InteropPaths) -> Result<()> {
     std::thread::scope(|scope| {
-        let official = scope.spawn(|| rust(paths).map_err(|error| error.to_string()));
+        let official =
+            scope.spawn(|| rust_network(paths).and(rust(paths)).map_err(|error| error.to_string()));
         ts(paths)?;
         python(&paths.sources.join("python"), &paths.target.join("python"))?;
         official.join().map_err(|_| "building the Rust peers panicked")??;
@@ -28,6 +29,14 @@ pub(crate) fn rust(paths: &InteropPaths) -> Result<PathBuf> {
     cargo.arg(paths.sources.join("rust/Cargo.toml")).arg("--target-dir").arg(paths.target.join("rust"));
     finish(&mut cargo, BUILD)?;
     Ok(rust_programs(paths))
+}
+
+/// Builds the agent and the client of the stable surface on the official Rust SDK.
+fn rust_network(paths: &InteropPaths) -> Result<()> {
+    let mut cargo = crate::target::cargo();
+    cargo.args(["build", "--quiet", "--locked", "--bins", "--manifest-path"]);
+    cargo.arg(paths.sources.join("rust-network/Cargo.toml"));
+    finish(cargo.arg("--target-dir").arg(paths.target.join("rust-network")), BUILD)
 }
 
 fn rust_programs(paths: &InteropPaths) -> PathBuf {
@@ -57,6 +66,9 @@ pub(super) fn program(paths: &InteropPaths, sdk: &str, role: &str) -> Result<Com
             let mut command = Command::new(std::env::current_exe()?);
             command.arg(format!("interop-{role}"));
             command
+        }
+        "rust" if matches!(role, "agent" | "client") => {
+            Command::new(absolute(paths.target.join(format!("rust-network/debug/interop-{role}")))?)
         }
         "rust" => Command::new(absolute(rust_programs(paths).join(format!("interop-{role}")))?),
         "ts" => {
@@ -103,7 +115,10 @@ pub(super) fn python_example(paths: &InteropPaths) -> Result<String> {
         pip.arg("--dest").arg(&examples).arg("-r").arg(dir.join("requirements.txt"));
         finish(&mut pip, LIMIT)?;
         let archive = fs::read_dir(&examples)?.filter_map(|entry| Some(entry.ok()?.path()));
-        let archive = archive.into_iter().find(|path| path.extension().is_some_and(|kind| kind == "gz"));
+        let archive = archive.into_iter().find(|path| {
+            let name = path.file_name().unwrap_or_default().to_string_lossy();
+            name.starts_with("agent_client_protocol") && name.ends_with(".gz")
+        });
         let mut tar = Command::new("tar");
         tar.args(["--extract", "--gzip", "--strip-components=1", "--directory"]).arg(&examples);
         finish(tar.arg("--file").arg(archive.ok_or("pip downloaded no archive")?), LIMIT)

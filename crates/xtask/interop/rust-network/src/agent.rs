@@ -6,8 +6,9 @@ use agent_client_protocol::v1::schema::{
 };
 use agent_client_protocol::v1::{ConnectionTo, Responder};
 use agent_client_protocol::{
-    Agent, Client, Error, JsonRpcMessage as _, JsonRpcResponse as _, Stdio, UntypedMessage,
+    Agent, Client, ConnectTo, Error, JsonRpcMessage as _, JsonRpcResponse as _, Stdio, UntypedMessage,
 };
+use agent_client_protocol_http::AcpHttpServer;
 use interop_peers::{Surface, row_of};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -19,8 +20,19 @@ struct State {
     cancelled: Notify,
 }
 
+/// Serves on stdio, or with the argument `--serve` over HTTP and WebSocket at an address that it prints.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
+    if std::env::args().nth(1).as_deref() != Some("--serve") {
+        return agent().connect_to(Stdio::new()).await;
+    }
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.map_err(Error::into_internal_error)?;
+    println!("{}", listener.local_addr().map_err(Error::into_internal_error)?);
+    let router = AcpHttpServer::new(agent).into_router();
+    axum::serve(listener, router).await.map_err(Error::into_internal_error)
+}
+
+fn agent() -> impl ConnectTo<Client> {
     let surface = Surface::load("INTEROP_AGENT_REPORT");
     surface.set("$SESSION", "session-rust");
     let state = Arc::new(State { surface, cancelled: Notify::new() });
@@ -45,8 +57,6 @@ async fn main() -> Result<(), Error> {
             },
             agent_client_protocol::on_receive_notification!(),
         )
-        .connect_to(Stdio::new())
-        .await
 }
 
 impl State {

@@ -1,10 +1,12 @@
-//! A client on the official Rust crate that plays the client's half of the surface: `interop-client AGENT [ARG…]`
+//! A client on the official Rust crate that plays the client's half of the surface: `interop-client AGENT [ARG…]` or
+//! `interop-client URL`
 
 use agent_client_protocol::v1::schema::{
     AgentNotification, AgentRequest, AgentResponse, ClientNotification, ClientRequest, ClientResponse,
 };
 use agent_client_protocol::v1::{ConnectionTo, Responder};
-use agent_client_protocol::{AcpAgent, Agent, Client, Error, JsonRpcMessage as _, JsonRpcResponse as _};
+use agent_client_protocol::{AcpAgent, Agent, Client, ConnectTo, Error, JsonRpcMessage as _, JsonRpcResponse as _};
+use agent_client_protocol_http::HttpClient;
 use interop_peers::{Surface, row_of};
 use serde_json::{Value, json};
 use std::sync::{Arc, Mutex};
@@ -17,8 +19,18 @@ struct State {
     updated: Notify,
 }
 
+/// Drives the agent whose command or URL follows.
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<(), Error> {
+    match std::env::args().nth(1) {
+        Some(url) if url.contains("://") => {
+            drive(HttpClient::with_endpoint(url).map_err(Error::into_internal_error)?).await
+        }
+        _ => drive(AcpAgent::from_args(std::env::args().skip(1))?).await,
+    }
+}
+
+async fn drive(agent: impl ConnectTo<Client>) -> Result<(), Error> {
     let surface = Surface::load("INTEROP_CLIENT_REPORT");
     let state = Arc::new(State { surface, seen: Mutex::default(), updated: Notify::new() });
     let (asked, told) = (state.clone(), state.clone());
@@ -36,7 +48,7 @@ async fn main() -> Result<(), Error> {
             async move |notification: AgentNotification, _cx| told.notified(notification),
             agent_client_protocol::on_receive_notification!(),
         )
-        .connect_with(AcpAgent::from_args(std::env::args().skip(1))?, async move |cx| {
+        .connect_with(agent, async move |cx| {
             for entry in state.surface.entries() {
                 state.step(entry, &cx).await;
             }
