@@ -20,6 +20,8 @@ mod wire;
 
 #[cfg(feature = "client")]
 pub use client::{ConnectOptions, Error, LinkState, RemoteLink, RemoteTransport, connect, reconnect};
+#[cfg(all(feature = "server", feature = "tls"))]
+pub use server::ServerTls;
 #[cfg(feature = "server")]
 pub use server::{
     AccessToken, AgentConnection, AgentEndpoint, AgentEndpointOptions, AgentSource, AllowedHosts,

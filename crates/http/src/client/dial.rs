@@ -63,7 +63,7 @@ impl TcpDialer {
             .max_message_size(Some(options.frame_bytes))
             .max_frame_size(Some(options.frame_bytes));
         #[cfg(feature = "tls")]
-        let tls = if target.is_secure { Some(connector(options)?) } else { None };
+        let tls = if target.is_secure { Some(crate::client::tls::connector(options)?) } else { None };
         Ok(TcpDialer {
             headers: headers(options)?,
             host: target.host,
@@ -278,29 +278,6 @@ fn headers(options: &ConnectOptions) -> Result<HeaderMap, Error> {
         headers.insert(AUTHORIZATION, value);
     }
     Ok(headers)
-}
-
-#[cfg(feature = "tls")]
-fn connector(options: &ConnectOptions) -> Result<tokio_rustls::TlsConnector, Error> {
-    use std::sync::Arc;
-    use tokio_rustls::rustls::crypto::ring::default_provider;
-    use tokio_rustls::rustls::{ClientConfig, RootCertStore};
-    if let Some(config) = &options.tls {
-        return Ok(config.clone().into());
-    }
-    let mut roots = RootCertStore::empty();
-    let found = rustls_native_certs::load_native_certs();
-    roots.add_parsable_certificates(found.certs);
-    if roots.is_empty() {
-        let reason = found.errors.first().map_or("there are none".into(), ToString::to_string);
-        return Err(Error::Tls(format!("no certificates of this system can be used: {reason}")));
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(|error| Error::Tls(error.to_string()))?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config).into())
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ mod events;
 mod events_core;
 pub(crate) mod link;
 mod options;
+#[cfg(feature = "tls")]
+mod tls;
 pub(crate) mod tungstenite_socket;
 
 use std::sync::Arc;

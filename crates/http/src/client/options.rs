@@ -85,6 +85,17 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
+    /// Trusts the servers whose certificates are in a file, or are signed by one of them, and no others.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tls`](crate::Error::Tls) if the file cannot be read or has no certificate.
+    #[cfg(feature = "tls")]
+    pub fn trust_pem_file(&mut self, path: impl AsRef<std::path::Path>) -> Result<(), crate::Error> {
+        self.tls = Some(crate::client::tls::trusting(path.as_ref())?);
+        Ok(())
+    }
+
     /// Returns the time without a sign of life after which a socket or a response is dead.
     pub(crate) fn dead_after(&self) -> Duration {
         self.keepalive.saturating_mul(self.missed_keepalives.max(1))

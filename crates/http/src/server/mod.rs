@@ -13,6 +13,8 @@ mod secret;
 mod sent_ring;
 pub(crate) mod serve_socket;
 mod stream_table;
+#[cfg(feature = "tls")]
+mod tls_listener;
 
 use bytes::Bytes;
 
@@ -26,6 +28,8 @@ pub use endpoint::{
 };
 pub use options::{AgentEndpointOptions, AllowedHosts, ServerOptions};
 pub use router::{router, serve};
+#[cfg(feature = "tls")]
+pub use tls_listener::ServerTls;
 
 /// Writes a JSON-RPC error response. `id` is a JSON text.
 pub(crate) fn error_body(id: &str, code: i64, message: &str) -> Bytes {

@@ -34,6 +34,9 @@ pub struct ServerOptions {
     pub origins: Vec<String>,
     /// The token that every request except `/health` has to send. Without one every program of this machine can connect.
     pub token: Option<AccessToken>,
+    /// The certificate and the key for [`serve`](crate::serve). Without them the connection is not encrypted.
+    #[cfg(feature = "tls")]
+    pub tls: Option<crate::ServerTls>,
     /// The longest message of a client, in bytes.
     pub frame_bytes: usize,
     /// The most open sockets and SSE responses.
@@ -68,6 +71,8 @@ impl Default for ServerOptions {
             hosts: AllowedHosts::Loopback,
             origins: Vec::new(),
             token: None,
+            #[cfg(feature = "tls")]
+            tls: None,
             frame_bytes: 16 * MIB,
             sockets: 1024,
             requests: 256,

@@ -23,6 +23,8 @@ use crate::server::http_requests::{HttpRefusal, INVALID_REQUEST};
 use crate::server::options::ServerOptions;
 use crate::server::secret::random_token;
 use crate::server::serve_socket::{SocketContext, serve_socket};
+#[cfg(feature = "tls")]
+use crate::server::tls_listener::TlsListener;
 use crate::wire::{CONNECTION_ID, RemoteConnectionId, STREAM_ACK};
 
 /// The buffer for writing to a socket. A frame that fills it is written at once.
@@ -43,7 +45,8 @@ pub fn router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Router {
         .route("/health", get(|| async { "ok" }))
 }
 
-/// Serves an endpoint to the clients of a listener, at `/acp` (see [`ServerOptions::path`]).
+/// Serves an endpoint to the clients of a listener, at `/acp` (see [`ServerOptions::path`]). With the feature `tls` and
+/// `ServerOptions::tls` the connections are encrypted; [`router`] leaves that to the program.
 ///
 /// # Errors
 ///
@@ -62,6 +65,11 @@ pub async fn serve<E: Endpoint>(
     if options.token.is_none() && !address.ip().is_loopback() {
         let why = format!("{address} can be reached by others; set `ServerOptions::token`");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
+    #[cfg(feature = "tls")]
+    if let Some(tls) = &options.tls {
+        let listener = TlsListener::new(listener, tls, &options)?;
+        return axum::serve(listener, router(endpoint, options)).await;
     }
     // Small messages must not wait for the acknowledgement of earlier ones.
     let listener = listener.tap_io(|socket| _ = socket.set_nodelay(true));

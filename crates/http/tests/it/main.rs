@@ -6,3 +6,5 @@ mod http_rules;
 mod sdk;
 mod setup;
 mod socket_rules;
+#[cfg(feature = "tls")]
+mod tls;

@@ -1,0 +1,154 @@
+//! TLS for a listener.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::serve::Listener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+use tokio_rustls::TlsAcceptor;
+use tokio_rustls::rustls::ServerConfig;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::server::TlsStream;
+
+use crate::server::options::ServerOptions;
+
+/// The pause after an error of the system, such as too many open files.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
+
+/// The certificate and the private key of a server, for [`ServerOptions::tls`]. Clients need TLS 1.3.
+///
+/// ```no_run
+/// # fn main() -> std::io::Result<()> {
+/// use duologue_http::{AccessToken, ServerOptions, ServerTls};
+///
+/// let mut options = ServerOptions::default();
+/// options.token = Some(AccessToken::new("secret"));
+/// options.tls = Some(ServerTls::from_pem_files("server.crt", "server.key")?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct ServerTls(Arc<ServerConfig>);
+
+impl ServerTls {
+    /// Reads the certificate, followed by those of its issuers, and the key.
+    ///
+    /// # Errors
+    ///
+    /// If a file cannot be read, has no certificate or no key, or the key is not that of the certificate.
+    pub fn from_pem_files(certificates: impl AsRef<Path>, key: impl AsRef<Path>) -> io::Result<Self> {
+        let (certificates, key) = (certificates.as_ref(), key.as_ref());
+        let invalid = |path: &Path, error: &dyn std::fmt::Display| {
+            io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))
+        };
+        let chain = CertificateDer::pem_file_iter(certificates)
+            .and_then(|found| found.collect::<Result<Vec<_>, _>>())
+            .map_err(|error| invalid(certificates, &error))?;
+        let private = PrivateKeyDer::from_pem_file(key).map_err(|error| invalid(key, &error))?;
+        let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
+            .with_protocol_versions(&[&TLS13])
+            .and_then(|config| config.with_no_client_auth().with_single_cert(chain, private))
+            .map_err(|error| invalid(certificates, &error))?;
+        Ok(ServerTls(Arc::new(config)))
+    }
+}
+
+impl From<Arc<ServerConfig>> for ServerTls {
+    fn from(config: Arc<ServerConfig>) -> Self {
+        ServerTls(config)
+    }
+}
+
+/// Leaves out the key.
+impl std::fmt::Debug for ServerTls {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("ServerTls")
+    }
+}
+
+/// A listener whose sockets have finished the handshake. A slow one does not hold up the others.
+pub(crate) struct TlsListener {
+    address: SocketAddr,
+    accepted: mpsc::Receiver<(TlsStream<TcpStream>, SocketAddr)>,
+    /// Ends with the listener.
+    _accepting: JoinSet<()>,
+}
+
+impl TlsListener {
+    pub(crate) fn new(listener: TcpListener, tls: &ServerTls, options: &ServerOptions) -> io::Result<Self> {
+        let address = listener.local_addr()?;
+        let (sender, accepted) = mpsc::channel(1);
+        let mut accepting = JoinSet::new();
+        let acceptor = TlsAcceptor::from(tls.0.clone());
+        accepting.spawn(accept(
+            listener,
+            acceptor,
+            options.sockets.max(1),
+            options.handshake_timeout,
+            sender,
+        ));
+        Ok(TlsListener { address, accepted, _accepting: accepting })
+    }
+}
+
+/// Accepts sockets, with at most `limit` handshakes at a time.
+async fn accept(
+    listener: TcpListener,
+    acceptor: TlsAcceptor,
+    limit: usize,
+    handshake_timeout: Duration,
+    accepted: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
+) {
+    let mut handshakes = JoinSet::new();
+    loop {
+        while handshakes.try_join_next().is_some() {}
+        if handshakes.len() >= limit {
+            handshakes.join_next().await;
+        }
+        let (socket, address) = match listener.accept().await {
+            Ok(socket) => socket,
+            Err(error) => {
+                tracing::debug!(%error, "a socket was not accepted");
+                sleep(ACCEPT_PAUSE).await;
+                continue;
+            }
+        };
+        let (acceptor, accepted) = (acceptor.clone(), accepted.clone());
+        handshakes.spawn(async move {
+            let _ = socket.set_nodelay(true);
+            match timeout(handshake_timeout, acceptor.accept(socket)).await {
+                Ok(Ok(stream)) => _ = accepted.send((stream, address)).await,
+                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake has failed"),
+                Err(_) => {
+                    tracing::debug!("a TLS handshake took too long (`ServerOptions::handshake_timeout`)")
+                }
+            }
+        });
+    }
+}
+
+impl Listener for TlsListener {
+    type Io = TlsStream<TcpStream>;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (Self::Io, Self::Addr) {
+        match self.accepted.recv().await {
+            Some(accepted) => accepted,
+            // The task that sends them ends with this listener.
+            None => std::future::pending().await,
+        }
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        Ok(self.address)
+    }
+}
