@@ -3,33 +3,37 @@
 use std::future::Future;
 use std::io;
 
-use duologue_http::{AgentEndpoint, ServerOptions, serve};
+use duologue_http::{AgentEndpoint, serve};
 use tokio::net::TcpListener;
 
-pub use duologue_http::AccessToken;
+#[cfg(feature = "tls")]
+pub use duologue_http::ServerTls;
+pub use duologue_http::{AccessToken, AllowedHosts, ServerOptions};
 
 use crate::hub::Hub;
 
 impl Hub {
-    /// Serves clients on a listener until `stop` resolves, then ends all sessions. Every request except `/health` needs
-    /// the token.
+    /// Serves clients on a listener until `stop` resolves, then ends all sessions.
     ///
     /// # Errors
     ///
-    /// If the listener fails.
+    /// If the listener fails. [`io::ErrorKind::InvalidInput`] without [`ServerOptions::token`], because every client can use
+    /// every session.
     pub async fn serve_http(
         &self,
         listener: TcpListener,
-        token: AccessToken,
+        options: ServerOptions,
         stop: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
+        if options.token.is_none() {
+            let why = "a server of sessions needs `ServerOptions::token`";
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
         let hub = self.clone();
         let endpoint = AgentEndpoint::new(move |transport| {
             let hub = hub.clone();
             async move { hub.serve(transport).await }
         });
-        let mut options = ServerOptions::default();
-        options.token = Some(token);
         let served = tokio::select! {
             served = serve(listener, endpoint, options) => served,
             () = stop => Ok(()),

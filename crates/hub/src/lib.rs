@@ -20,8 +20,10 @@ mod state;
 
 pub use abilities::Abilities;
 pub use error::Error;
+#[cfg(feature = "tls")]
+pub use http::ServerTls;
 #[cfg(feature = "http")]
-pub use http::AccessToken;
+pub use http::{AccessToken, AllowedHosts, ServerOptions};
 pub use hub::{AgentCommand, Hub, HubSettings};
 pub use input::{OwnerAction, OwnerInput};
 pub use owner::{OwnerSettings, SessionOwner};
