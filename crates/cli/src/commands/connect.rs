@@ -29,6 +29,10 @@ pub(crate) struct ConnectArgs {
     /// The file with the token, if not that of the server of this user: `~/.local/state/duologue/token`
     #[arg(long, value_name = "FILE")]
     token_file: Option<PathBuf>,
+    /// The file with the certificates to trust for https and wss, instead of those of the system
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "FILE")]
+    ca_file: Option<PathBuf>,
     /// Replace a folder of the client by one of the server in paths and file links, and back. Requests with other
     /// absolute paths are rejected
     #[arg(long = "map", value_name = "LOCAL=REMOTE", value_parser = map)]
@@ -99,6 +103,10 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
     let mut options = ConnectOptions::default();
     options.bearer_token = token;
     options.transport = args.transport.into();
+    #[cfg(feature = "tls")]
+    if let Some(path) = &args.ca_file {
+        options.trust_pem_file(path).map_err(|error| Error::Usage(error.to_string()))?;
+    }
     let (server, _link) =
         open(&args.url, options.clone()).await.map_err(|error| Error::Start(error.to_string()))?;
     let mut proxy = Proxy::new();

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use duologue_client::Command as AgentCommand;
-use duologue_hub::{AccessToken, Hub, HubSettings};
+#[cfg(feature = "tls")]
+use duologue_hub::ServerTls;
+use duologue_hub::{AccessToken, AllowedHosts, Hub, HubSettings, ServerOptions};
 use tokio::net::TcpListener;
 
 use crate::commands::AgentArgs;
@@ -36,9 +38,17 @@ From another machine, through SSH:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// The address; only loopback addresses, because the connection is not encrypted. With port 0 the system chooses
+    /// The address. One that is not a loopback address needs `--cert`. With port 0 the system chooses the port
     #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8931")]
     listen: SocketAddr,
+    /// The file with the certificate of the server, followed by those of its issuers, for encrypted connections (https)
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "FILE", requires = "key")]
+    cert: Option<PathBuf>,
+    /// The file with the private key of the certificate
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "FILE", requires = "cert")]
+    key: Option<PathBuf>,
     /// The folder of the logs and the token, if not that of the user: `~/.local/state/duologue`
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
@@ -61,9 +71,22 @@ pub(crate) fn run(args: ServeArgs) -> Result<Exit> {
 
 async fn serve(args: ServeArgs) -> Result<Exit> {
     args.agent.required()?;
+    let mut options = ServerOptions::default();
+    #[cfg(feature = "tls")]
+    if let (Some(cert), Some(key)) = (&args.cert, &args.key) {
+        options.tls = Some(ServerTls::from_pem_files(cert, key)?);
+    }
+    #[cfg(feature = "tls")]
+    let is_encrypted = options.tls.is_some();
+    #[cfg(not(feature = "tls"))]
+    let is_encrypted = false;
     if !args.listen.ip().is_loopback() {
-        let why = "is not a loopback address: the connection is not encrypted; listen on 127.0.0.1 and forward the port by SSH";
-        return Err(Error::Usage(format!("{} {why}", args.listen)));
+        if !is_encrypted {
+            let why = "is not a loopback address, and the connection is not encrypted: use `--cert` and `--key`, or listen on 127.0.0.1 and forward the port by SSH";
+            return Err(Error::Usage(format!("{} {why}", args.listen)));
+        }
+        // Clients know the server by names of their own, and each request needs the token.
+        options.hosts = AllowedHosts::Any;
     }
     let mut signals = Signals::listen()?;
     let data = args.data.map_or_else(state_folder::of_user, Ok)?;
@@ -76,11 +99,12 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
     );
     settings.client_files = args.client_files;
     let hub = Hub::open(settings)?;
-    let token = AccessToken::new(state_folder::token(&data)?);
+    options.token = Some(AccessToken::new(state_folder::token(&data)?));
     let listener = TcpListener::bind(args.listen).await.map_err(in_file(args.listen))?;
     let address = listener.local_addr()?;
+    let scheme = if is_encrypted { "https" } else { "http" };
     let mut out = ui::stdout();
-    writeln!(out, "serving {} at http://{address}/acp", ui::printable(&words.join(" ")))?;
+    writeln!(out, "serving {} at {scheme}://{address}/acp", ui::printable(&words.join(" ")))?;
     writeln!(out, "{DIM}token: {}{DIM:#}", state_folder::token_path(&data).display())?;
     out.flush()?;
     let stop = async {
@@ -92,7 +116,7 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
         }
     };
     // Dropped signals would end this process before the sessions have ended.
-    hub.serve_http(listener, token, stop).await?;
+    hub.serve_http(listener, options, stop).await?;
     drop(signals);
     Ok(Exit::Ok)
 }

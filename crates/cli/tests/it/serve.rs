@@ -250,6 +250,30 @@ fn a_stopped_server_leaves_no_process_behind() {
 }
 
 #[test]
+#[cfg(feature = "tls")]
+fn an_encrypted_server_can_be_reached_by_others() {
+    let data = tempfile::tempdir().expect("a folder");
+    let (cert, key) = (data.path().join("cert.pem"), data.path().join("key.pem"));
+    let made = rcgen::generate_simple_self_signed(vec!["localhost".into()]).expect("a certificate");
+    std::fs::write(&cert, made.cert.pem()).expect("a file");
+    std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--listen", "0.0.0.0:0", "--cert"]).arg(&cert).arg("--key").arg(&key);
+    let server = Server::of(command.arg("--data").arg(data.path()).args(["--", DUOLOGUE, "mock"]));
+    let url = server.url.replace("0.0.0.0", "localhost");
+    assert!(url.starts_with("https://localhost:"), "{url}");
+    let connect = |ca: &[&str]| {
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["run", "hello", "--", DUOLOGUE, "connect", "--token-file", &server.token]);
+        shown(&run(command.args(ca).arg(&url), ""))
+    };
+    let hello = connect(&["--ca-file", cert.to_str().expect("UTF-8")]);
+    assert!(hello.contains("Hello!") && hello.ends_with("exit 0"), "{hello}");
+    let refused = connect(&[]);
+    assert!(refused.contains("TLS failed"), "{refused}");
+}
+
+#[test]
 fn an_address_that_others_can_reach_is_refused() {
     let mut command = Command::new(DUOLOGUE);
     command.args(["serve", "--listen", "0.0.0.0:0", "--", DUOLOGUE, "mock"]);
