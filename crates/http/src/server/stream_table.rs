@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use duologue_rpc::raw_message::member;
+use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
@@ -13,6 +14,8 @@ use crate::request_sessions::RequestSessions;
 use crate::server::endpoint::{OutgoingFrame, ResumeRefused};
 use crate::wire::{CANCEL_REQUEST, CLOSING, StreamId};
 
+/// The method with which a client continues a session.
+const RESUME_SESSION: &str = "session/resume";
 /// The memory that a frame takes beside its text, so that tiny frames are limited too.
 const OVERHEAD: usize = 64;
 
@@ -150,6 +153,13 @@ struct HeldResponse {
     until: Instant,
 }
 
+/// Returns the ids of the open requests that a client continues: `_meta.duologue.requests` in the params.
+fn continued_requests(params: &[u8]) -> Vec<&RawValue> {
+    let path = ["_meta", "duologue", "requests"];
+    let found = path.iter().try_fold(params, |object, name| object.get(member(object, name)?));
+    found.and_then(|ids| serde_json::from_slice(ids).ok()).unwrap_or_default()
+}
+
 fn cost(text: &Bytes) -> usize {
     text.len() + OVERHEAD
 }
@@ -178,6 +188,12 @@ impl StreamTable {
             self.agent_requests.remove(id);
         } else if let Some(session) = view.params_session().or(session) {
             self.client_requests.insert(id, session);
+            if view.method.as_deref() == Some(RESUME_SESSION) {
+                // Requests that the client has sent on an earlier connection.
+                for id in continued_requests(view.params.unwrap_or_default()) {
+                    self.client_requests.insert(id.get().as_bytes(), session);
+                }
+            }
             if view.method.as_deref().is_some_and(|method| CLOSING.contains(&method)) {
                 self.closing_requests.insert(id, session);
             }
@@ -507,6 +523,23 @@ mod tests {
         }
         assert_eq!(take(&mut table, &session("a")), [1, 2]);
         assert_eq!(take(&mut table, &StreamId::Connection), [1, 2]);
+    }
+
+    #[test]
+    fn a_continued_request_belongs_to_its_session() {
+        let mut table = StreamTable::new(LIMITS);
+        assert_eq!(open(&mut table, &session("a"), None, false), None);
+        let meta = r#"{"duologue":{"after":{},"requests":[6,"x"]}}"#;
+        let resume =
+            format!(r#"{{"id":1,"method":"session/resume","params":{{"sessionId":"a","_meta":{meta}}}}}"#);
+        table.note_client_frame(resume.as_bytes(), None);
+        for id in ["1", "6", "\"x\"", "7"] {
+            push(&mut table, format!(r#"{{"id":{id},"result":{{}}}}"#));
+        }
+        assert_eq!(
+            (take(&mut table, &session("a")).len(), take(&mut table, &StreamId::Connection).len()),
+            (3, 1)
+        );
     }
 
     #[test]

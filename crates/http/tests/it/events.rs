@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use duologue_http::{
-    AgentEndpoint, AgentEndpointOptions, ConnectOptions, RemoteTransport, ServerOptions, connect,
+    AccessToken, AgentEndpoint, AgentEndpointOptions, ConnectOptions, RemoteTransport, ServerOptions, connect,
 };
 use duologue_test_support::{Reproduction, in_time, runs, seed};
 use serde_json::{Value, json};
@@ -181,6 +181,73 @@ async fn requests_that_break_the_rules_are_refused() {
                 assert!(body["id"].is_null() && body["error"]["message"].is_string(), "{body}");
             }
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn every_request_needs_the_token_and_a_known_place() {
+    in_time(async {
+        let mut options = ServerOptions::default();
+        options.token = Some(AccessToken::new("secret"));
+        let address = server(echo_endpoint(), options).await;
+        let json_type = ("Content-Type", "application/json");
+        let right = ("Authorization", "Bearer secret");
+        let initialize = initialize().to_string();
+        let response = RawResponse::of(address, "POST", &[json_type, right], &initialize).await;
+        assert_eq!(response.status, 200);
+        let id = response.header("acp-connection-id").expect("an id").to_owned();
+        let (id, accept) = (("Acp-Connection-Id", id.as_str()), ("Accept", "text/event-stream"));
+        let message = request(1, "echo", json!({})).to_string();
+        for (method, headers, body) in [
+            ("POST", vec![json_type], initialize.as_str()),
+            ("POST", vec![json_type, id], &message),
+            ("GET", vec![accept, id], ""),
+            ("DELETE", vec![id], ""),
+        ] {
+            for (extra, status) in [
+                (vec![], 401),
+                (vec![("Authorization", "Bearer secre")], 401),
+                (vec![("Authorization", "Basic secret")], 401),
+                (vec![right, ("Origin", "https://evil.example")], 403),
+                (vec![right, ("Origin", "null")], 403),
+            ] {
+                let headers = [headers.clone(), extra].concat();
+                let response = RawResponse::of(address, method, &headers, body).await;
+                assert_eq!(response.status, status, "{method} {headers:?}");
+            }
+        }
+        // Two lengths, with which a proxy and the server could disagree on the end of a request.
+        let smuggled = [json_type, right, id, ("Transfer-Encoding", "chunked"), ("Content-Length", "3")];
+        assert_eq!(RawResponse::of(address, "POST", &smuggled, &message).await.status, 400);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_connection_keeps_its_transport() {
+    in_time(async {
+        let address = server(echo_endpoint(), ServerOptions::default()).await;
+        let (transport, link) = connect(&crate::setup::url(address), quick()).await.expect("a connection");
+        let mut lines = Lines::new(transport);
+        lines.request(0, "initialize", json!({})).await;
+        let id = ("Acp-Connection-Id", link.connection_id());
+        for (method, headers) in [
+            ("POST", vec![("Content-Type", "application/json"), id]),
+            ("GET", vec![("Accept", "text/event-stream"), id]),
+            ("DELETE", vec![id]),
+        ] {
+            let message = request(1, "echo", json!({})).to_string();
+            assert_eq!(RawResponse::of(address, method, &headers, &message).await.status, 404, "{method}");
+        }
+        lines.request(1, "echo", json!({})).await;
+        // And the other way round.
+        let client = RawClient::new(address).await;
+        let secret = client.initialized["result"]["_meta"]["duologue"]["resume"]["secret"].clone();
+        let mut socket = crate::setup::RawSocket::open(address).await;
+        let params = json!({"connectionId": client.id, "secret": secret, "cursors": []});
+        socket.send_json(&json!({"jsonrpc": "2.0", "method": "stream/resume", "params": params})).await;
+        assert_eq!(socket.next().await.expect("an answer")["method"], "stream/resume_failed");
     })
     .await;
 }
