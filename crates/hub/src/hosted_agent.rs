@@ -17,6 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::error::Error;
+use crate::hub::{ProcessEvent, ProcessObserver};
 
 /// Limit on the lines of the agent that wait.
 const WAITING_LINES: usize = 64;
@@ -47,13 +48,19 @@ impl HostedAgent {
     pub(crate) fn start(
         command: Command,
         limit: Duration,
+        observer: Option<ProcessObserver>,
         closing: watch::Receiver<bool>,
     ) -> Result<Self, Error> {
         let (process, pipes) = AgentProcess::start(command).map_err(Error::Start)?;
+        let reported = ReportedProcess::new(&process, observer);
         let (to_agent, lines_in) = mpsc::unbounded_channel();
         let (lines_out, from_agent) = mpsc::channel(WAITING_LINES);
         let waiting = Arc::new(AtomicUsize::new(0));
-        let process = tokio::spawn(run(process, pipes, lines_in, waiting.clone(), lines_out, closing));
+        let running = run(process, pipes, lines_in, waiting.clone(), lines_out, closing);
+        let process = tokio::spawn(async move {
+            running.await;
+            drop(reported);
+        });
         let early = VecDeque::new();
         Ok(HostedAgent { to_agent, waiting, from_agent, early, early_bytes: 0, limit, process })
     }
@@ -159,6 +166,27 @@ impl HostedAgent {
         });
         let result = self.request(InitializeRequest::METHOD, &params).await?;
         serde_json::from_str(result.get()).map_err(Error::Decode)
+    }
+}
+
+/// Reports the end of a process when it is dropped.
+struct ReportedProcess(Option<(ProcessObserver, u32)>);
+
+impl ReportedProcess {
+    fn new(process: &AgentProcess, observer: Option<ProcessObserver>) -> Self {
+        let reported = observer.zip(process.id());
+        if let Some((observer, id)) = &reported {
+            observer.report(ProcessEvent::Started(*id));
+        }
+        ReportedProcess(reported)
+    }
+}
+
+impl Drop for ReportedProcess {
+    fn drop(&mut self) {
+        if let Some((observer, id)) = &self.0 {
+            observer.report(ProcessEvent::Ended(*id));
+        }
     }
 }
 

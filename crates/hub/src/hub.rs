@@ -52,6 +52,8 @@ pub struct HubSettings {
     /// The time in which an agent answers `initialize`, and creates or restores a session. 120 seconds by default. The
     /// process of one that does not is ended.
     pub agent_timeout: Duration,
+    /// Learns which processes run, for example to end them if this process is killed.
+    pub processes: Option<ProcessObserver>,
     /// The settings of each session.
     pub owner: OwnerSettings,
     /// The limits of the logs.
@@ -74,6 +76,37 @@ impl std::fmt::Debug for AgentCommand {
     }
 }
 
+/// A change of the processes of a hub.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum ProcessEvent {
+    /// An agent was started. On Unix the id of the process is that of its group too.
+    Started(u32),
+    /// The agent and the rest of its group have ended.
+    Ended(u32),
+}
+
+/// A receiver of [`ProcessEvent`]s. It must not block.
+#[derive(Clone)]
+pub struct ProcessObserver(Arc<dyn Fn(ProcessEvent) + Send + Sync>);
+
+impl ProcessObserver {
+    /// Creates it from a closure.
+    pub fn new(observe: impl Fn(ProcessEvent) + Send + Sync + 'static) -> Self {
+        ProcessObserver(Arc::new(observe))
+    }
+
+    pub(crate) fn report(&self, event: ProcessEvent) {
+        (self.0)(event);
+    }
+}
+
+impl std::fmt::Debug for ProcessObserver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ProcessObserver").finish_non_exhaustive()
+    }
+}
+
 impl HubSettings {
     /// Creates settings for the command of an agent and the folder of the logs.
     pub fn new(agent: impl Fn() -> Command + Send + Sync + 'static, data: impl Into<PathBuf>) -> Self {
@@ -83,6 +116,7 @@ impl HubSettings {
             client_files: false,
             sessions: 1024,
             agent_timeout: Duration::from_secs(120),
+            processes: None,
             owner: OwnerSettings::default(),
             logs: LogSettings::default(),
         }
@@ -230,7 +264,8 @@ impl HubShared {
         if *closing.borrow() {
             return Err(Error::Closed);
         }
-        let mut agent = HostedAgent::start((self.settings.agent.0)(), self.settings.agent_timeout, closing)?;
+        let HubSettings { agent, agent_timeout, processes, .. } = &self.settings;
+        let mut agent = HostedAgent::start((agent.0)(), *agent_timeout, processes.clone(), closing)?;
         let introduction = agent.initialize(self.settings.client_files).await?;
         Ok((agent, introduction))
     }

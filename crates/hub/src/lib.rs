@@ -24,7 +24,7 @@ pub use error::Error;
 pub use http::ServerTls;
 #[cfg(feature = "http")]
 pub use http::{AccessToken, AllowedHosts, ServerOptions};
-pub use hub::{AgentCommand, Hub, HubSettings};
+pub use hub::{AgentCommand, Hub, HubSettings, ProcessEvent, ProcessObserver};
 pub use input::{OwnerAction, OwnerInput};
 pub use owner::{OwnerSettings, SessionOwner};
 pub use projection::{ClientView, project};
