@@ -481,6 +481,11 @@ impl Book {
         let mut params = params.clone();
         params["sessionId"] = json!(id);
         set_meta(&mut params, "after", json!({"position": position, "frames": frames}));
+        let of_session = self.pending.values().filter(|request| request.session.as_deref() == Some(id));
+        let requests: Vec<Value> = of_session.map(|request| value(Some(&request.id))).collect();
+        if !requests.is_empty() {
+            set_meta(&mut params, "requests", json!(requests));
+        }
         Some(params)
     }
 
@@ -609,7 +614,8 @@ mod tests {
         assert_eq!(introduction, json!({"cwd": "/", "_meta": {"duologue": {"client": "key"}}}));
         assert_eq!(sessions, ["s"]);
         let after = json!({"position": 7, "frames": 3});
-        let expected = json!({"cwd": "/", "sessionId": "s", "_meta": {"duologue": {"after": after}}});
+        let mine = json!({"after": after, "requests": [2]});
+        let expected = json!({"cwd": "/", "sessionId": "s", "_meta": {"duologue": mine}});
         assert_eq!(book.resume_params("s"), Some(expected));
     }
 

@@ -23,6 +23,8 @@ mod delegate;
 mod dialogue;
 mod diff;
 mod discover;
+#[cfg(all(unix, feature = "serve"))]
+mod guard;
 mod mock;
 mod notify;
 mod peer;
@@ -83,6 +85,10 @@ Examples:
   duologue peer query \"Who is on call?\" -- my-agent
   duologue peer work order.json --apply . -- my-agent")]
     Peer(peer::PeerArgs),
+    /// End the agents of a server that was killed. `serve` starts it
+    #[cfg(all(unix, feature = "serve"))]
+    #[command(hide = true)]
+    Guard,
     #[command(hide = true)]
     Ping(ping::PingArgs),
     #[command(hide = true)]
@@ -256,6 +262,8 @@ pub(crate) fn run() -> Result<Exit> {
         Command::Proxy(args) => proxy::run(args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(args),
+        #[cfg(all(unix, feature = "serve"))]
+        Command::Guard => guard::run(),
         Command::Connect(args) => connect::run(args),
         Command::Show(args) => show::run(args),
         Command::Replay(args) => replay::run(args),

@@ -12,6 +12,8 @@ use duologue_hub::{AccessToken, AllowedHosts, Hub, HubSettings, ServerOptions};
 use tokio::net::TcpListener;
 
 use crate::commands::AgentArgs;
+#[cfg(unix)]
+use crate::commands::guard;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::files::in_file;
@@ -98,6 +100,10 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
         &data,
     );
     settings.client_files = args.client_files;
+    #[cfg(unix)]
+    {
+        settings.processes = Some(guard::start()?);
+    }
     let hub = Hub::open(settings)?;
     options.token = Some(AccessToken::new(state_folder::token(&data)?));
     let listener = TcpListener::bind(args.listen).await.map_err(in_file(args.listen))?;

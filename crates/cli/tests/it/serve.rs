@@ -281,6 +281,32 @@ fn an_address_that_others_can_reach_is_refused() {
     assert!(refused.contains("not a loopback address") && refused.ends_with("exit 2"), "{refused}");
 }
 
+/// An agent that ignores the end of its input and SIGTERM.
+#[test]
+fn a_killed_server_leaves_no_process_behind() {
+    let data = tempfile::tempdir().expect("a folder");
+    let pid = data.path().join("pid");
+    let script =
+        format!("trap '' TERM; echo $$ > {}; {DUOLOGUE} mock; while :; do sleep 1; done", pid.display());
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+    let mut server = Server::of(command.args(["--", "sh", "-c", &script]));
+    let mut client = RawClient::new(&server);
+    client.session();
+    server.kill();
+    let pid = std::fs::read_to_string(pid).expect("it ran");
+    let is_there = || {
+        let found = Command::new("kill").args(["-0", pid.trim()]).stderr(Stdio::null()).status();
+        found.expect("it starts").success()
+    };
+    assert!(is_there(), "it ignores the end of its input");
+    let start = std::time::Instant::now();
+    while is_there() {
+        assert!(start.elapsed() < std::time::Duration::from_secs(60), "process {pid} is left");
+        std::thread::sleep(std::time::Duration::from_millis(50));
+    }
+}
+
 #[test]
 fn sessions_survive_a_killed_server() {
     let data = tempfile::tempdir().expect("a folder");
