@@ -52,7 +52,15 @@ pub(crate) struct TcpDialer {
     timeout: std::time::Duration,
     #[cfg(feature = "tls")]
     tls: Option<tokio_rustls::TlsConnector>,
+    /// Opens simulated connections instead.
+    #[cfg(test)]
+    pub(crate) simulated: Option<SimulatedOpener>,
 }
+
+#[cfg(test)]
+pub(crate) type SimulatedOpener = Box<
+    dyn Fn() -> Pin<Box<dyn Future<Output = Result<Pin<Box<dyn ByteStream>>, Error>> + Send>> + Send + Sync,
+>;
 
 impl TcpDialer {
     pub(crate) fn new(address: &str, options: &ConnectOptions) -> Result<Self, Error> {
@@ -75,6 +83,8 @@ impl TcpDialer {
             timeout: options.connect_timeout,
             #[cfg(feature = "tls")]
             tls,
+            #[cfg(test)]
+            simulated: None,
         })
     }
 
@@ -145,6 +155,10 @@ impl TcpDialer {
     }
 
     async fn stream(&self) -> Result<Pin<Box<dyn ByteStream>>, Error> {
+        #[cfg(test)]
+        if let Some(open) = &self.simulated {
+            return open().await;
+        }
         let unreachable = |error| Error::Unreachable { address: self.address(), error };
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(unreachable)?;
         // Each message is flushed when it is complete.

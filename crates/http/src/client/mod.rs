@@ -1,11 +1,11 @@
 //! The client: a transport to a server, over a WebSocket or HTTP with SSE, which resumes when its connection is lost.
 
 pub(crate) mod client_core;
-mod dial;
+pub(crate) mod dial;
 pub(crate) mod driver;
 mod error;
 mod event_parser;
-mod events;
+pub(crate) mod events;
 mod events_core;
 pub(crate) mod link;
 mod options;

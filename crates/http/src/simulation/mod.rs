@@ -6,6 +6,7 @@
 #[path = "../../../rpc/src/simulation/campaign.rs"]
 #[allow(dead_code, reason = "shared with the simulation of the peer")]
 mod campaign;
+mod events;
 mod wire;
 
 use std::ops::RangeInclusive;
