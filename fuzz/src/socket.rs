@@ -19,26 +19,35 @@ const LONG: Duration = Duration::from_secs(24 * 60 * 60);
 /// The request for a socket.
 const UPGRADE: &str = "GET /acp HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\nconnection: upgrade\r\n\
     sec-websocket-version: 13\r\nsec-websocket-key: AAAAAAAAAAAAAAAAAAAAAA==\r\nacp-stream-ack: true\r\n\r\n";
+/// The beginning of a message over HTTP with SSE.
+const POST: &str = "POST /acp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n";
 const INITIALIZE: &str = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":1,"clientCapabilities":{}}}"#;
 
-/// One byte that says what follows: a request, frames of an upgraded socket, or lines, of which each becomes a frame.
+/// One byte that says what follows: a request, frames of an upgraded socket, lines, of which each becomes a frame, or the
+/// body of a POST.
 pub fn check(input: &[u8]) {
     let mut input = Input::new(input);
-    let kind = input.below(4);
+    let kind = input.below(5);
     let rest = input.take(usize::MAX);
     let mut bytes = Vec::new();
-    if kind > 0 {
+    let is_upgraded = (1..4).contains(&kind);
+    if is_upgraded {
         bytes.extend(UPGRADE.as_bytes());
     }
-    if kind > 1 {
+    if is_upgraded && kind > 1 {
         frame(&mut bytes, INITIALIZE.as_bytes());
     }
     match kind {
         0 | 1 => bytes.extend(rest),
+        4 => {
+            bytes.extend(POST.as_bytes());
+            bytes.extend(format!("content-length: {}\r\n\r\n", rest.len()).bytes());
+            bytes.extend(rest);
+        }
         _ => rest.split(|byte| *byte == b'\n').for_each(|line| frame(&mut bytes, line)),
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build();
-    runtime.expect("a runtime").block_on(play(&bytes, kind > 0));
+    runtime.expect("a runtime").block_on(play(&bytes, is_upgraded));
 }
 
 /// Appends a masked text frame.
