@@ -237,6 +237,16 @@ impl AgentConnectionShared {
         self.state.lock_unpoisoned().absent_since
     }
 
+    /// Returns true if there are frames that a present client could be sent.
+    pub(crate) fn has_unsent_frames(&self) -> bool {
+        let state = self.state.lock_unpoisoned();
+        state.absent_since.is_none()
+            && match &state.output {
+                Output::Socket { ring, .. } => ring.taken() < ring.last(),
+                Output::Events(streams) => streams.has_unsent_frames(),
+            }
+    }
+
     /// Returns true if the client has SSE streams.
     pub(crate) fn has_event_streams(&self) -> bool {
         matches!(self.state.lock_unpoisoned().output, Output::Events(_))

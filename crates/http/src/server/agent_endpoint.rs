@@ -5,8 +5,10 @@ use std::collections::hash_map::Entry;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use duologue_rpc::{Lock as _, Transport};
+use tokio::time::{sleep, timeout};
 
 use crate::server::agent_connection::{AgentConnection, AgentConnectionShared};
 use crate::server::endpoint::{
@@ -15,6 +17,11 @@ use crate::server::endpoint::{
 };
 use crate::server::options::AgentEndpointOptions;
 use crate::wire::RemoteConnectionId;
+
+/// The time between two looks of [`AgentEndpoint::flush`].
+const FLUSH_PAUSE: Duration = Duration::from_millis(25);
+/// The number of looks in a row that have to find nothing.
+const FLUSH_LOOKS: u32 = 4;
 
 type ServeAgent = dyn Fn(Transport) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 
@@ -75,6 +82,26 @@ impl AgentEndpoint {
     {
         let serve = Box::new(move |transport| Box::pin(serve(transport)) as Pin<Box<_>>);
         AgentEndpoint { shared: Arc::new(EndpointShared { serve, options, connections: Mutex::default() }) }
+    }
+
+    /// Waits until everything that the agents have written is on its way to the clients that are there, but not longer than
+    /// `limit`. It is for a program that is about to end.
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect on the connections.
+    pub async fn flush(&self, limit: Duration) {
+        let flushing = async {
+            // What an agent has written passes through buffers before it is counted here.
+            let mut quiet = 0;
+            while quiet < FLUSH_LOOKS {
+                sleep(FLUSH_PAUSE).await;
+                let connections = self.shared.connections.lock_unpoisoned();
+                let is_quiet = !connections.values().any(|connection| connection.has_unsent_frames());
+                quiet = if is_quiet { quiet + 1 } else { 0 };
+            }
+        };
+        let _ = timeout(limit, flushing).await;
     }
 
     /// Returns the number of connections, those of absent clients included.

@@ -204,7 +204,8 @@ impl SentRing {
         Ok(())
     }
 
-    fn last(&self) -> u64 {
+    /// Returns the position of the last frame.
+    pub(crate) fn last(&self) -> u64 {
         self.first - 1 + self.frames.len() as u64
     }
 

@@ -367,6 +367,11 @@ impl StreamTable {
         self.streams.get(id).is_some_and(|stream| stream.source == Some(source))
     }
 
+    /// Returns true if an open stream has frames that its response has not taken.
+    pub(crate) fn has_unsent_frames(&self) -> bool {
+        self.streams.values().any(|stream| stream.source.is_some() && stream.taken < stream.last())
+    }
+
     /// Returns true if a stream has frames that its response has not taken.
     pub(crate) fn has_waiting(&self, id: &StreamId) -> bool {
         self.streams.get(id).is_some_and(|stream| stream.taken < stream.last())
