@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::time::Duration;
 
 use duologue_http::{AgentEndpoint, serve};
 use tokio::net::TcpListener;
@@ -11,6 +12,9 @@ pub use duologue_http::ServerTls;
 pub use duologue_http::{AccessToken, AllowedHosts, ServerOptions};
 
 use crate::hub::Hub;
+
+/// The time in which clients are sent what the sessions have ended with.
+const FLUSH: Duration = Duration::from_secs(2);
 
 impl Hub {
     /// Serves clients on a listener until `stop` resolves, then ends all sessions.
@@ -35,10 +39,12 @@ impl Hub {
             async move { hub.serve(transport).await }
         });
         let served = tokio::select! {
-            served = serve(listener, endpoint, options) => served,
+            served = serve(listener, endpoint.clone(), options) => served,
             () = stop => Ok(()),
         };
         self.shut_down().await;
+        // The program may end now, and the clients need the responses of the last turns.
+        endpoint.flush(FLUSH).await;
         served
     }
 }
