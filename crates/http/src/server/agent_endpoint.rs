@@ -92,7 +92,7 @@ impl AgentEndpoint {
     /// Dropping the future has no effect on the connections.
     pub async fn flush(&self, limit: Duration) {
         let flushing = async {
-            // What an agent has written passes through buffers before it is counted here.
+            // The output of an agent passes through buffers before it is counted here.
             let mut quiet = 0;
             while quiet < FLUSH_LOOKS {
                 sleep(FLUSH_PAUSE).await;
