@@ -5,7 +5,9 @@ use agent_client_protocol::v1::schema::{
     AgentNotification, AgentRequest, AgentResponse, ClientNotification, ClientRequest, ClientResponse,
 };
 use agent_client_protocol::v1::{ConnectionTo, Responder};
-use agent_client_protocol::{AcpAgent, Agent, Client, ConnectTo, Error, JsonRpcMessage as _, JsonRpcResponse as _};
+use agent_client_protocol::{
+    AcpAgent, Agent, Client, ConnectTo, Error, JsonRpcMessage as _, JsonRpcResponse as _,
+};
 use agent_client_protocol_http::HttpClient;
 use interop_peers::{Surface, row_of};
 use serde_json::{Value, json};
