@@ -5,10 +5,12 @@
 
 pub mod agent_params;
 pub mod client_params;
+pub mod cursors;
 pub mod dialogue;
 pub mod differential;
 pub mod envelope;
 pub mod escapes;
+pub mod events;
 pub mod exchange_params;
 pub mod fold;
 pub mod framer;

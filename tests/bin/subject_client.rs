@@ -82,7 +82,7 @@ async fn with(agent: &Connection, asked: &mut Asked) -> Result<()> {
 }
 
 /// One turn, with a pause behind its first update. That it fails is a result; that the next cannot begin is the error.
-async fn turn(session: &Session, text: &str, pause: Option<Duration>) -> Result<()> {
+async fn turn(session: &Session, text: &str, mut pause: Option<Duration>) -> Result<()> {
     let begun = Instant::now();
     let mut turn = session.prompt(text).await?;
     let seen = Seen::default();
@@ -92,7 +92,7 @@ async fn turn(session: &Session, text: &str, pause: Option<Duration>) -> Result<
             Ok(update) => seen.update(text_of(&update)),
             Err(error) => end = Some(error),
         }
-        if let (1, Some(pause)) = (seen.updates(), pause) {
+        if let Some(pause) = pause.take() {
             tokio::time::sleep(pause).await;
         }
     }

@@ -79,7 +79,7 @@ fn ids() -> Vec<String> {
 }
 
 /// Says what is wrong with a name, if something is.
-fn fault(name: &str, files: &mut HashMap<PathBuf, String>) -> Option<String> {
+pub(crate) fn fault(name: &str, files: &mut HashMap<PathBuf, String>) -> Option<String> {
     let mut read = |path: &str| {
         let path = root().join(path);
         let text =
@@ -124,12 +124,14 @@ fn is_test(text: &str, name: &str) -> bool {
     let attributes: Vec<&&str> = above.filter(|line| line.starts_with("#[")).collect();
     let marked = attributes.iter().any(|line| line.contains("test]") || line.contains("test("));
     let ignored = attributes.iter().any(|line| line.starts_with("#[ignore"));
-    let listed = ["over_every_wire!(", "in_time_tests!("].iter().any(|list| {
-        text.split(list)
-            .skip(1)
-            .filter_map(|rest| rest.split(')').next())
-            .any(|names| names.split(',').any(|listed| listed.trim() == name))
-    });
+    let listed = ["over_every_wire!(", "in_time_tests!(", "on_each_store!(", "on_each_durable_store!("]
+        .iter()
+        .any(|list| {
+            text.split(list)
+                .skip(1)
+                .filter_map(|rest| rest.split(')').next())
+                .any(|names| names.split(',').any(|listed| listed.trim() == name))
+        });
     (marked || listed) && !ignored
 }
 

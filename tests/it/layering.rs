@@ -18,7 +18,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
     ("duologue-http", &["duologue-rpc"]),
     ("duologue-transcript", &["duologue-rpc", "duologue-schema"]),
     ("duologue-proxy", &["duologue-rpc", "duologue-schema", "duologue-transcript"]),
-    ("duologue-store", &["duologue-rpc", "duologue-transcript"]),
+    ("duologue-store", &["duologue-rpc", "duologue-schema", "duologue-transcript"]),
     (
         "duologue-hub",
         &[
@@ -31,7 +31,10 @@ const ALLOWED: [(&str, &[&str]); 14] = [
         ],
     ),
     ("duologue-testkit", &["duologue-agent", "duologue-rpc"]),
-    ("duologue-conformance", &["duologue-client", "duologue-rpc", "duologue-schema", "duologue-transcript"]),
+    (
+        "duologue-conformance",
+        &["duologue-client", "duologue-http", "duologue-rpc", "duologue-schema", "duologue-transcript"],
+    ),
     (
         "duologue-cli",
         &[

@@ -1,6 +1,7 @@
 //! `SECURITY.md`: its table of limits is generated here, and the tests it names exist.
 
 mod effects;
+mod server_effects;
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -9,11 +10,16 @@ use std::path::PathBuf;
 use duologue_agent::Session;
 use duologue_client::exchange::dialogue::{self, Beliefs, DialogueLimits};
 use duologue_client::{Limits, exchange, limits, schema};
+use duologue_hub::gateway::GatewayLimits;
+use duologue_hub::gateway::types::RestSessionView;
+use duologue_hub::{DeliverySettings, OutboundSettings, OwnerSettings};
 use duologue_proxy as proxy;
+use duologue_store::{LogSettings, StoreSettings};
 use duologue_transcript::{RecorderBuilder, Transcript};
 
-use crate::workspace::{compare_tables, root};
+use crate::workspace::{compare_tables, root, rust_files};
 use effects::EFFECTS;
+use server_effects::SERVER_EFFECTS;
 
 fn page() -> String {
     std::fs::read_to_string(root().join("SECURITY.md")).expect("the page")
@@ -106,10 +112,33 @@ fn limits_of_code() -> BTreeMap<String, String> {
     limits
 }
 
+/// Returns the limits of a server, by name. Settings without a number by default are none.
+fn limits_of_server() -> BTreeMap<String, String> {
+    let mut limits = BTreeMap::new();
+    fields("OwnerSettings", OwnerSettings::default(), &mut limits);
+    fields("GatewayLimits", GatewayLimits::default(), &mut limits);
+    fields("LogSettings", LogSettings::default(), &mut limits);
+    fields("StoreSettings", StoreSettings::default(), &mut limits);
+    fields("OutboundSettings", OutboundSettings::default(), &mut limits);
+    fields("DeliverySettings", DeliverySettings::default(), &mut limits);
+    limits.retain(|_, value| value.starts_with(|first: char| first.is_ascii_digit()));
+    let mut constant = |name: &str, value: u64| limits.insert(name.to_owned(), value.to_string());
+    constant("LogSettings::SMALL_TAIL_BYTES", LogSettings::SMALL_TAIL_BYTES as u64);
+    constant("LogSettings::RESERVE_BYTES", LogSettings::RESERVE_BYTES);
+    let gateway = GatewayLimits::default();
+    constant("GatewayLimits::page_logins", gateway.page_logins as u64);
+    constant("GatewayLimits::page_login_seconds", gateway.page_login_seconds);
+    constant("RestSessionView::LOG_BYTES", RestSessionView::LOG_BYTES as u64);
+    constant("RestSessionView::LOG_RECORDS", RestSessionView::LOG_RECORDS as u64);
+    limits
+}
+
 /// Returns `16 MiB`, `10 s` or `65,536` for a value that `Debug` has written.
 fn shown(name: &str, value: &str) -> String {
-    if let Some(seconds) = value.strip_suffix('s') {
-        return format!("{seconds} s");
+    for unit in ["ms", "s"] {
+        if let Some(number) = value.strip_suffix(unit) {
+            return format!("{} {unit}", grouped(number.parse().expect("a whole number")));
+        }
     }
     let number: u64 = value.parse().unwrap_or_else(|_| panic!("{name} = {value} is no number"));
     let is_size = ["BYTES", "TAIL", "OUTPUT"].iter().any(|word| name.to_uppercase().contains(word));
@@ -118,6 +147,10 @@ fn shown(name: &str, value: &str) -> String {
             return format!("{} {unit}", number / size);
         }
     }
+    grouped(number)
+}
+
+fn grouped(number: u64) -> String {
     let digits = number.to_string();
     let groups: Vec<&str> =
         digits.as_bytes().rchunks(3).rev().filter_map(|group| std::str::from_utf8(group).ok()).collect();
@@ -126,15 +159,38 @@ fn shown(name: &str, value: &str) -> String {
 
 #[test]
 fn the_table_has_every_limit_as_it_is() {
-    let mut limits = limits_of_code();
+    let tables = [(limits_of_code(), EFFECTS), (limits_of_server(), SERVER_EFFECTS)];
+    compare_tables("SECURITY.md", &tables.map(|(limits, effects)| table(limits, effects)));
+}
+
+fn table(mut limits: BTreeMap<String, String>, effects: &[(&str, &str)]) -> Vec<String> {
     let mut table =
         vec!["| limit | default | effect at the limit |".to_owned(), "| --- | --- | --- |".to_owned()];
-    for (name, effect) in EFFECTS {
+    for (name, effect) in effects {
         let value = limits.remove(*name).unwrap_or_else(|| panic!("{name} is no limit, or there twice"));
         table.push(format!("| `{name}` | {} | {effect} |", shown(name, &value)));
     }
     assert!(limits.is_empty(), "limits without a row: {limits:?}");
-    compare_tables("SECURITY.md", &[table]);
+    table
+}
+
+/// The settings of a server that are described in another place of the page, because most of them are no limits.
+const WITHOUT_TABLE: [&str; 2] = ["HubSettings", "GatewaySettings"];
+
+#[test]
+fn no_settings_of_a_server_are_forgotten() {
+    let known = limits_of_server();
+    for folder in ["hub", "store"] {
+        for file in rust_files(&root().join(format!("crates/{folder}/src"))) {
+            let source = std::fs::read_to_string(file).expect("a source file");
+            let types = source.lines().filter_map(|line| line.strip_prefix("pub struct "));
+            for name in types.filter_map(|line| line.split_once(" {")).map(|(name, _)| name) {
+                let has_rows = known.keys().any(|limit| limit.starts_with(&format!("{name}::")));
+                let is_known = has_rows || WITHOUT_TABLE.contains(&name);
+                assert!(is_known || !name.ends_with("Settings"), "{name} is not in SECURITY.md");
+            }
+        }
+    }
 }
 
 #[test]

@@ -25,9 +25,6 @@ pub enum ClearPolicy {
     Always,
 }
 
-/// The text between a cleared draft and its successor for a client that cannot clear.
-const SEPARATOR: &str = "\n\n---\n\n";
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ChunkKind {
     Message,
@@ -62,7 +59,7 @@ pub(crate) fn without_clear(update: SessionUpdate) -> SessionUpdate {
         SessionUpdate::AgentThoughtClear(clear) => (ChunkKind::Thought, clear),
         other => return other,
     };
-    let mut chunk = ContentChunk::new(SEPARATOR);
+    let mut chunk = ContentChunk::new(MessageClear::SEPARATOR);
     (chunk.message_id, chunk.meta) = (clear.message_id, clear.meta);
     kind.update(chunk)
 }
@@ -304,7 +301,7 @@ impl MessageWriter {
             ClearMode::Send => self.turn.send(self.kind.clear(&self.id)).await?,
             ClearMode::Hold => self.turn.with_buffer(|buffer| buffer.clear(&self.id))?,
             ClearMode::Separate => {
-                self.turn.send(self.kind.chunk(&self.id, SEPARATOR.into())).await?;
+                self.turn.send(self.kind.chunk(&self.id, MessageClear::SEPARATOR.into())).await?;
                 self.id = Turn::new_message_id();
             }
         }

@@ -2,11 +2,14 @@
 
 use std::path::Path;
 
-use duologue_agent::schema::{AgentCapabilities, PromptCapabilities};
-use duologue_agent::{Agent, ContentBlock, Error, Prompt, Result, StopReason, Turn, serve_stdio};
+use duologue_agent::schema::{AgentCapabilities, PromptCapabilities, SetSessionModeRequest};
+use duologue_agent::{
+    Agent, ContentBlock, Context, Error, Prompt, Result, Session, StopReason, Turn, serve, serve_stdio,
+};
 
 use crate::figures::{Watch, reads, usage};
 use crate::play::{PromptCommand, growth};
+use crate::remote;
 
 /// Returns the number of allocations so far, in a program that counts them.
 pub type Allocations = fn() -> Option<usize>;
@@ -18,6 +21,10 @@ struct Bench {
 impl Agent for Bench {
     fn capabilities(&self) -> AgentCapabilities {
         AgentCapabilities::default().prompt_capabilities(PromptCapabilities::default().image(true))
+    }
+
+    async fn set_mode(&self, _: &Context, _: &Session, _: SetSessionModeRequest) -> Result<()> {
+        Ok(())
     }
 
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
@@ -60,11 +67,23 @@ impl Agent for Bench {
     }
 }
 
-/// Serves one client.
+/// Serves one client on stdio. With [`SERVE`](crate::SERVE) it serves many over a network, and with
+/// [`BRIDGE`](crate::BRIDGE) it starts the agent whose command line follows for each of them.
 ///
 /// # Errors
 ///
-/// As [`serve_stdio`].
-pub async fn main(allocations: Allocations) -> Result<()> {
-    serve_stdio(Bench { allocations }).await
+/// As [`serve_stdio`], or if the network cannot be used.
+pub async fn main(allocations: Allocations) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    let mut args = std::env::args().skip(1).skip_while(|arg| arg == crate::MANY_THREADS);
+    match args.next().as_deref() {
+        Some(crate::SERVE) => {
+            let endpoint = remote::endpoint(move |transport| async move {
+                // The client's end is no error of the server.
+                let _ = serve(Bench { allocations }, transport).await;
+            });
+            Ok(remote::serve(endpoint).await?)
+        }
+        Some(crate::BRIDGE) => Ok(remote::serve(remote::bridge(args.collect())).await?),
+        _ => Ok(serve_stdio(Bench { allocations }).await?),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse};
+use duologue_client::schema::{ReadTextFileRequest, ReadTextFileResponse, SetSessionModeRequest};
 use duologue_client::{
     AgentProcess, Client, Command, Connection, Conversation, PromptBuilder, Session, SessionUpdate,
     StopReason, Transport,
@@ -82,11 +82,15 @@ fn client() -> Client<()> {
     })
 }
 
+/// Starts an agent, or connects to the server whose address is given instead.
 async fn connect(agent: &[String], recorder: Option<Recorder>) -> Result<Connection> {
     let client = match recorder {
         Some(recorder) => client().tap(recorder.tap(Side::Client)),
         None => client(),
     };
+    if let Some(url) = agent.first().filter(|word| word.contains("://")) {
+        return Ok(client.connect(crate::remote::connect(url).await?).await?);
+    }
     Ok(client.spawn(command(agent)?).await?)
 }
 
@@ -137,6 +141,7 @@ impl Opened {
             Play::Idle { sessions } => self.idle(sessions).await?,
             Play::Image { bytes, count } => (self.image(bytes, count).await?, Vec::new()),
             Play::Redraw { rounds, bytes } => (self.redraw(rounds, bytes).await?, Vec::new()),
+            Play::Modes { count } => (self.modes(count).await?, Vec::new()),
         };
         figures.usage = vec![before, self.usage().await?];
         drop(kept);
@@ -164,6 +169,20 @@ impl Opened {
         for _ in 0..count {
             let mut turn = self.session.prompt("end").await?;
             ended(turn.outcome().await?.stop_reason)?;
+            watch.lap();
+            figures.messages += 1;
+        }
+        (figures.wall, figures.latency) = watch.stop();
+        Ok(figures)
+    }
+
+    async fn modes(&self, count: usize) -> Result<Figures> {
+        let mut figures = Figures::default();
+        let mut watch = Watch::start(count);
+        for _ in 0..count {
+            // The session of this agent has no modes, so `Session::set_mode` would send nothing.
+            let request = SetSessionModeRequest::new(self.session.id().clone(), "bench");
+            self.connection.peer().request(&request).await?;
             watch.lap();
             figures.messages += 1;
         }

@@ -3,11 +3,12 @@
 use super::workloads::{WORKLOADS, Workload};
 
 /// The usage line.
-pub const USAGE: &str = "cargo xtask bench [--quick | --rust] [--rounds N] [WORKLOAD..]
+pub const USAGE: &str = "cargo xtask bench [remote] [--quick | --rust] [--rounds N] [WORKLOAD..]
 
 Plays all and writes BENCHMARKS.md and BENCHMARKS.svg; with --quick, --rust or a workload it only prints.
   --quick     small and few times, with the official Rust SDK alone: shows that it plays, not how fast
   --rust      at full size, with the official Rust SDK alone: neither node nor Python is needed
+  remote      plays over a network instead, and writes BENCHMARKS-REMOTE.md unless --quick or --rust is given
   --rounds N  how often each pair plays each workload: 5 times, or 2 with --quick, if it is not said
 
 Workloads:";
@@ -23,6 +24,8 @@ pub struct CommandLine {
     pub rust: bool,
     /// Rounds that each pair plays of each workload.
     pub rounds: Option<usize>,
+    /// To play over a network.
+    pub remote: bool,
     /// Which workloads; none stands for all.
     pub workloads: Vec<&'static Workload>,
 }
@@ -30,7 +33,8 @@ pub struct CommandLine {
 impl CommandLine {
     /// Reads the words of a command line, or says what is wrong with them.
     pub fn read(args: &[String]) -> Result<Self, String> {
-        let (mut options, mut args) = (CommandLine::default(), args.iter());
+        let (mut options, mut args) = (CommandLine::default(), args.iter().peekable());
+        options.remote = args.next_if(|arg| *arg == "remote").is_some();
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--help" | "-h" => options.help = true,
@@ -45,6 +49,9 @@ impl CommandLine {
                     return Err(format!(
                         "there is no option `{option}`; there are --quick, --rust, --rounds N and --help"
                     ));
+                }
+                name if options.remote => {
+                    return Err(format!("`{name}`: over a network there are no workloads"));
                 }
                 name => {
                     let workload = WORKLOADS.iter().find(|workload| workload.name == name);

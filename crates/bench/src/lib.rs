@@ -41,6 +41,13 @@
 //! - **Build time** is in no figure. The first run builds for minutes, and prints its progress on stderr.
 //! - Targets for memory are in MB, a million bytes, with the measured MB beside them. All else is in KiB and MiB.
 //!
+//! # Over a network
+//!
+//! `cargo xtask bench remote` plays [over WebSocket and HTTP with SSE](remote), and writes `BENCHMARKS-REMOTE.md`. A server is an
+//! agent that prints its address, and a client takes the address in place of the agent's command line. [A client on no
+//! SDK](remote::load) opens many plain sockets on the server of any SDK. `runner/remote/programs.rs` has the programs, and
+//! `runner/remote/page.rs` the targets.
+//!
 //! # Your own program
 //!
 //! A client or an agent of your own runs with ours. `cargo build --release -p duologue-bench` puts them into `target/release`.
@@ -101,6 +108,7 @@ pub mod command_line;
 pub mod figures;
 pub mod floor;
 pub mod play;
+pub mod remote;
 pub mod runner;
 pub mod workloads;
 
@@ -111,6 +119,14 @@ use std::process::ExitCode;
 pub const MANY_THREADS: &str = "--many-threads";
 /// The first argument with which our client records the connection to a file, on a runtime of one thread.
 pub const RECORD: &str = "--record";
+
+/// The first argument with which our agent serves many clients over a network, at an address that it prints.
+pub const SERVE: &str = "--serve";
+/// The first argument with which our agent connects each client of a network with a process of its own. The agent's command
+/// line follows.
+pub const BRIDGE: &str = "--bridge";
+/// The environment variable with the token for the server of our client.
+pub const TOKEN: &str = "BENCH_TOKEN";
 
 /// The first argument with which our client has three stages that pass everything, on a runtime of one thread.
 pub const STAGES: &str = "--stages";

@@ -8,7 +8,7 @@ pub const FILE_BYTES: usize = 4096;
 
 /// The plays there are, for who asks for another one.
 const PLAYS: &str = "`stream COUNT BYTES`, `prompts COUNT`, `read COUNT`, `sessions SESSIONS COUNT BYTES`, `start COUNT`, \
-    `idle SESSIONS`, `image BYTES COUNT`, `redraw ROUNDS BYTES`";
+    `idle SESSIONS`, `image BYTES COUNT`, `redraw ROUNDS BYTES`, `modes COUNT`";
 
 /// The play of a client: `PLAY NUMBER.. -- AGENT ARG..`.
 #[allow(missing_docs, reason = "each line shows what the numbers are")]
@@ -31,6 +31,9 @@ pub enum Play {
     /// `redraw ROUNDS BYTES`: one turn in which a message grows to so many bytes in so many rounds; in each its next
     /// piece is pushed, the message is cleared, and pushed again as a whole.
     Redraw { rounds: usize, bytes: usize },
+    /// `modes COUNT`: so many changes of the mode, one after the other. They are requests that end no turn. Only our programs
+    /// play it.
+    Modes { count: usize },
 }
 
 impl Play {
@@ -49,6 +52,7 @@ impl Play {
             ("idle", &[sessions]) => Play::Idle { sessions },
             ("image", &[bytes, count]) => Play::Image { bytes, count },
             ("redraw", &[rounds, bytes]) => Play::Redraw { rounds, bytes },
+            ("modes", &[count]) => Play::Modes { count },
             _ => return Err(format!("`{}` is no play; there are {PLAYS}", words.join(" "))),
         })
     }
@@ -64,6 +68,7 @@ impl Play {
             Play::Idle { sessions } => ("idle", vec![sessions]),
             Play::Image { bytes, count } => ("image", vec![bytes, count]),
             Play::Redraw { rounds, bytes } => ("redraw", vec![rounds, bytes]),
+            Play::Modes { count } => ("modes", vec![count]),
         };
         std::iter::once(name.to_owned()).chain(numbers.iter().map(ToString::to_string)).collect()
     }
@@ -72,7 +77,7 @@ impl Play {
     pub fn promises(&self) -> (usize, usize) {
         match *self {
             Play::Stream { count, bytes } => (count, count * bytes),
-            Play::Prompts { count } | Play::Start { count } => (count, 0),
+            Play::Prompts { count } | Play::Start { count } | Play::Modes { count } => (count, 0),
             Play::Read { count } => (count, count * FILE_BYTES),
             Play::Sessions { sessions, count, bytes } => (sessions * count, sessions * count * bytes),
             Play::Idle { sessions } => (sessions, 0),

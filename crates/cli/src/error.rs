@@ -25,6 +25,13 @@ pub(crate) enum Error {
     #[cfg(feature = "serve")]
     #[error("{0}")]
     Hub(#[from] duologue_hub::Error),
+    /// A hub refused a request or cannot be reached: the reason with the remedy, and the exit code.
+    #[cfg(feature = "serve")]
+    #[error("{0}")]
+    HubRequest(String, Exit),
+    #[cfg(feature = "serve")]
+    #[error(transparent)]
+    HubConfig(#[from] duologue_hub::gateway::ConfigError),
     /// An error of a transcript.
     #[error("{0}")]
     Transcript(#[from] duologue_transcript::Error),
@@ -67,9 +74,15 @@ impl Error {
             Error::NotAdvertised(_) | Error::Dialogue(dialogue::Error::NotSupported) => Exit::NotAdvertised,
             Error::Dialogue(error) => of_dialogue(error),
             #[cfg(feature = "serve")]
-            Error::Hub(duologue_hub::Error::Log(_)) => Exit::File,
+            Error::Hub(duologue_hub::Error::Log(_) | duologue_hub::Error::Folder { .. }) => Exit::File,
+            #[cfg(feature = "serve")]
+            Error::HubConfig(duologue_hub::gateway::ConfigError::File { .. }) => Exit::File,
+            #[cfg(feature = "serve")]
+            Error::HubConfig(_) => Exit::Usage,
             #[cfg(feature = "serve")]
             Error::Hub(_) => Exit::Agent,
+            #[cfg(feature = "serve")]
+            Error::HubRequest(_, exit) => *exit,
             Error::Serve(_) | Error::Start(_) => Exit::Agent,
             Error::Transcript(TranscriptError::Flood { .. }) => Exit::Agent,
             Error::Transcript(_) | Error::Io(_) => Exit::File,

@@ -5,11 +5,16 @@ mod commands;
 mod error;
 mod exit;
 mod files;
+#[cfg(feature = "serve")]
+mod hub_request;
 mod recording;
 mod relay;
 mod remote_sessions;
 mod run;
 mod runtime;
+mod server_args;
+#[cfg(feature = "serve")]
+mod server_log;
 mod show;
 mod signals;
 mod source;

@@ -1,15 +1,16 @@
 //! The relay of `duologue connect`: a client, and a connection to a server that is replaced when the server has lost it.
 //!
-//! A lost socket is the business of `duologue-http`. This is for what it cannot resume, such as a server that was started
+//! `duologue-http` resumes a lost socket. This is for what it cannot resume, such as a server that was started
 //! again. The new connection has the key of the old one (`_meta.duologue.client`), and the sessions are resumed behind the
-//! frames that the client has (`_meta.duologue.after`). Answers are repeated if their question comes again. Requests are
-//! never repeated: those that the server does not know are answered with the error `interrupted`.
+//! frames that the client has (`_meta.duologue.after`). Answers are repeated if their question comes again
+//! on the new connection. Requests are never repeated: those that the server does not know are answered with the error `interrupted`.
 
 use std::collections::{HashMap, VecDeque};
 use std::convert::Infallible;
+use std::hash::BuildHasher as _;
 use std::io;
 use std::sync::Mutex;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use duologue_http::{ConnectOptions, reconnect};
 use duologue_rpc::raw_message::{call_line, member_text, response_line};
@@ -29,6 +30,15 @@ use crate::ui;
 
 /// Limit on the bytes of the client that wait while the connection is replaced.
 const WAITING_BYTES: usize = 1 << 20;
+/// The bytes that are written to the client at once, if as many were read.
+const WRITE_BYTES: usize = 64 << 10;
+
+/// The longest id of a question, a session or a client from the server that is kept.
+const ID_BYTES: usize = 1024;
+/// The most questions that are kept. The oldest one is forgotten beyond it, so that the client may receive it again.
+const QUESTIONS: usize = 256;
+/// The longest answer that is kept. The client may receive a question with a longer one again.
+const ANSWER_BYTES: usize = 64 << 10;
 
 /// Relays until the client or the server ends the connection.
 ///
@@ -59,6 +69,8 @@ pub(crate) async fn relay(
         if client.has_ended || !book.lock_unpoisoned().can_continue() || !can_be_replaced(&error) {
             return Err(error);
         }
+        // Their questions come again on the other connection.
+        while repeated.try_recv().is_ok() {}
         log(format_args!("{error}; the sessions are resumed on another connection"));
         let replaced = tokio::select! {
             replaced = replace(url, options, &book, &mut to_client, &answers) => Some(replaced),
@@ -101,13 +113,20 @@ async fn send_to_client(
     book: &Mutex<Book>,
     answers: &mpsc::UnboundedSender<Vec<u8>>,
 ) -> io::Result<()> {
+    let mut lines = Vec::new();
     while let Some(line) = server.next().await? {
-        let line = book.lock_unpoisoned().accept_server_line(line, answers);
-        if let Some(line) = line
-            && write(client, line).await.is_err()
-        {
+        let mut next = Some(line);
+        while let Some(line) = next {
+            if let Some(line) = book.lock_unpoisoned().accept_server_line(line, answers) {
+                lines.extend_from_slice(&line);
+                lines.push(b'\n');
+            }
+            next = if lines.len() < WRITE_BYTES { server.buffered() } else { None };
+        }
+        if client.write_all(&lines).await.is_err() || client.flush().await.is_err() {
             break;
         }
+        lines.clear();
     }
     Ok(())
 }
@@ -154,15 +173,50 @@ async fn replace(
     loop {
         let (transport, _link) = reconnect(url, options.clone()).await.map_err(io::Error::other)?;
         let mut server = Server::new(transport);
-        match server.resume_all(book, to_client, answers).await {
+        match server.resume_all((options, start), book, to_client, answers).await {
             Ok(()) => return Ok(server),
             Err(error) if start.elapsed() < options.resume_time => {
                 log(format_args!("{error}; another attempt follows"));
-                tokio::time::sleep(options.resume_delay_max.min(options.resume_time) / 8).await;
+                tokio::time::sleep(pause(options)).await;
             }
             Err(error) => return Err(error),
         }
     }
+}
+
+/// Returns the pause between two attempts.
+fn pause(options: &ConnectOptions) -> Duration {
+    options.resume_delay_max.min(options.resume_time) / 8
+}
+
+/// The consequence of an error that answers a resume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailedResume {
+    /// The session is there, and its server cannot open it now.
+    Retry,
+    /// The server does not have the position of the client.
+    Gone,
+    /// The session is lost.
+    Lost,
+}
+
+impl FailedResume {
+    fn of(error: &RpcError) -> Self {
+        let data = error.data.as_ref().map(|data| json!(data)).unwrap_or_default();
+        match (data["code"].as_str(), data["retryable"].as_bool()) {
+            (Some("cursor_gone"), _) => FailedResume::Gone,
+            (_, Some(true)) => FailedResume::Retry,
+            _ => FailedResume::Lost,
+        }
+    }
+}
+
+/// Returns the params of a resume behind the end of the session.
+fn without_position(mut params: Value) -> Value {
+    if let Some(own) = params.pointer_mut("/_meta/duologue").and_then(Value::as_object_mut) {
+        own.remove("after");
+    }
+    params
 }
 
 /// Lines of one direction.
@@ -197,6 +251,12 @@ impl Lines {
             return Ok(Some(line));
         }
         self.read().await
+    }
+
+    /// Returns the next line that was read already.
+    fn buffered(&mut self) -> Option<Vec<u8>> {
+        // The next read has the error of a line that is too long.
+        self.waiting.is_empty().then(|| self.buffer.next_line().ok().flatten().map(<[u8]>::to_vec)).flatten()
     }
 
     async fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
@@ -248,6 +308,7 @@ impl Server {
     /// Introduces the client, and resumes its sessions.
     async fn resume_all(
         &mut self,
+        (options, start): (&ConnectOptions, Instant),
         book: &Mutex<Book>,
         client: &mut (impl AsyncWrite + Unpin),
         answers: &mpsc::UnboundedSender<Vec<u8>>,
@@ -257,9 +318,23 @@ impl Server {
             self.request(InitializeRequest::METHOD, &introduction, book, client, answers).await?;
         introduced.map_err(|error| io::Error::other(format!("the server refused `initialize`: {error}")))?;
         for id in ids {
-            let Some(params) = book.lock_unpoisoned().resume_params(&id) else { continue };
-            let resumed = self.request(ResumeSessionRequest::METHOD, &params, book, client, answers).await?;
-            let settled = book.lock_unpoisoned().resumed(&id, resumed);
+            let Some(mut params) = book.lock_unpoisoned().resume_params(&id) else { continue };
+            let mut has_gap = false;
+            let resumed = loop {
+                let resumed =
+                    self.request(ResumeSessionRequest::METHOD, &params, book, client, answers).await?;
+                match resumed.as_ref().err().map(FailedResume::of) {
+                    Some(FailedResume::Gone) if !has_gap => {
+                        (has_gap, params) = (true, without_position(params));
+                    }
+                    Some(FailedResume::Retry) if start.elapsed() < options.resume_time => {
+                        log(format_args!("a session cannot be resumed now; another attempt follows"));
+                        tokio::time::sleep(pause(options)).await;
+                    }
+                    _ => break resumed,
+                }
+            };
+            let settled = book.lock_unpoisoned().resumed(&id, resumed, has_gap);
             for line in settled.to_client {
                 write(client, line).await?;
             }
@@ -333,8 +408,14 @@ struct OpenSession {
 /// A question of the server's agent.
 struct Question {
     session: Option<String>,
+    /// The hash of its method and params.
+    text: u64,
+    /// Its place in the order of the questions.
+    number: u64,
     /// The client's answer.
     answer: Option<Vec<u8>>,
+    /// True if the connection was replaced since the client received it, so that the server may send it again.
+    may_return: bool,
 }
 
 /// Lines that follow from the response to a resume.
@@ -354,6 +435,8 @@ struct Book {
     pending: HashMap<String, PendingRequest>,
     sessions: HashMap<String, OpenSession>,
     questions: HashMap<String, Question>,
+    /// The number of questions so far.
+    question_count: u64,
     was_replaced: bool,
 }
 
@@ -386,7 +469,10 @@ impl Book {
                 }
             }
             Some(Ok(RpcMessage::Response { id, .. })) => {
-                if let Some(question) = self.questions.get_mut(&key(id.get())) {
+                let id = key(id.get());
+                if line.len() > ANSWER_BYTES {
+                    self.questions.remove(&id);
+                } else if let Some(question) = self.questions.get_mut(&id) {
                     question.answer = Some(line.to_vec());
                 }
             }
@@ -416,15 +502,9 @@ impl Book {
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 let session = params.and_then(session_of);
                 self.count(session.as_deref());
-                if is_question(&method) {
-                    let id = key(id.token());
-                    if let Some(known) = self.questions.get(&id) {
-                        if let Some(answer) = &known.answer {
-                            let _ = answers.send(answer.clone());
-                        }
-                        return None;
-                    }
-                    self.questions.insert(id, Question { session, answer: None });
+                if is_question(&method) && !self.note_question(id.token(), &method, params, session, answers)
+                {
+                    return None;
                 }
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
@@ -436,6 +516,50 @@ impl Book {
             _ => {}
         }
         Some(line)
+    }
+
+    /// Notes a question. Returns false if the client has it from an earlier connection; its answer is sent again.
+    ///
+    /// The same id on the same connection, or with another text, is another question: an id can be used again.
+    fn note_question(
+        &mut self,
+        id: &str,
+        method: &str,
+        params: Option<&RawValue>,
+        session: Option<String>,
+        answers: &mpsc::UnboundedSender<Vec<u8>>,
+    ) -> bool {
+        let id = key(id);
+        // The transport marks frames in `_meta`.
+        let mut params = value(params);
+        if let Some(params) = params.as_object_mut() {
+            params.remove("_meta");
+        }
+        let text = self.questions.hasher().hash_one((method, params.to_string()));
+        if let Some(known) = self.questions.get_mut(&id)
+            && known.text == text
+            && std::mem::take(&mut known.may_return)
+        {
+            if let Some(answer) = &known.answer {
+                // The receiver is there as long as the relay.
+                let _ = answers.send(answer.clone());
+            }
+            return false;
+        }
+        self.questions.remove(&id);
+        if id.len() > ID_BYTES || session.as_ref().is_some_and(|session| session.len() > ID_BYTES) {
+            return true;
+        }
+        if self.questions.len() >= QUESTIONS {
+            let oldest = self.questions.iter().min_by_key(|(_, question)| question.number);
+            if let Some(oldest) = oldest.map(|(id, _)| id.clone()) {
+                self.questions.remove(&oldest);
+            }
+        }
+        self.question_count += 1;
+        let number = self.question_count;
+        self.questions.insert(id, Question { session, text, number, answer: None, may_return: false });
+        true
     }
 
     fn count(&mut self, session: Option<&str>) {
@@ -450,11 +574,12 @@ impl Book {
         match (method.as_str(), result) {
             (InitializeRequest::METHOD, Some(result)) => {
                 let key = &value(Some(result))["_meta"]["duologue"]["client"];
-                self.key = key.as_str().map(str::to_owned);
+                self.key = key.as_str().filter(|key| key.len() <= ID_BYTES).map(str::to_owned);
             }
             (method, Some(result)) if opens_session(method) => {
                 let result = value(Some(result));
                 let id = params["sessionId"].as_str().or_else(|| result["sessionId"].as_str());
+                let id = id.filter(|id| id.len() <= ID_BYTES);
                 if let (Some(id), Some(position)) = (id, result["_meta"]["duologue"]["position"].as_u64()) {
                     let id = id.to_owned();
                     self.sessions.insert(id, OpenSession { params, position, frames: 0 });
@@ -471,6 +596,7 @@ impl Book {
     /// Returns the params of `initialize`, and the sessions.
     fn begin_replacement(&mut self) -> (Value, Vec<String>) {
         self.was_replaced = true;
+        self.questions.values_mut().for_each(|question| question.may_return = true);
         let mut params = self.initialize.clone();
         set_meta(&mut params, "client", json!(self.key));
         (params, self.sessions.keys().cloned().collect())
@@ -489,14 +615,24 @@ impl Book {
         Some(params)
     }
 
-    /// Notes the response to a resume. The requests that the server does not know are refused.
-    fn resumed(&mut self, id: &str, resumed: Result<Value, RpcError>) -> Settled {
+    /// Notes the response to a resume, after which text may be missing if it has a gap. The requests that the server does
+    /// not know are refused.
+    fn resumed(&mut self, id: &str, resumed: Result<Value, RpcError>, has_gap: bool) -> Settled {
         let mut settled = Settled::default();
+        let notice = |text: String| {
+            let update = SessionUpdate::agent_message(text);
+            let notice = SessionNotification::new(SessionId::from(id), update);
+            call_line(None, SessionNotification::METHOD, &notice).ok().map(without_end)
+        };
         let mut running = Vec::new();
         match resumed {
             Ok(result) => {
                 let mine = &result["_meta"]["duologue"];
                 running.extend(mine["requests"].as_array().into_iter().flatten().map(Value::to_string));
+                if has_gap {
+                    let text = "The server has lost a part of this session. Its text may be incomplete here.";
+                    settled.to_client.extend(notice(text.to_owned()));
+                }
                 if let Some(session) = self.sessions.get_mut(id) {
                     (session.position, session.frames) = (mine["position"].as_u64().unwrap_or_default(), 0);
                 }
@@ -507,11 +643,7 @@ impl Book {
                 self.sessions.remove(id);
                 let text =
                     format!("The server has lost this session ({error}). Its text may be incomplete here.");
-                let notice =
-                    SessionNotification::new(SessionId::from(id), SessionUpdate::agent_message(text));
-                settled
-                    .to_client
-                    .extend(call_line(None, SessionNotification::METHOD, &notice).ok().map(without_end));
+                settled.to_client.extend(notice(text));
             }
         }
         settled.to_client.extend(self.refuse(|key, request| {
@@ -575,90 +707,4 @@ fn without_end(mut line: Vec<u8>) -> Vec<u8> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn line(message: &Value) -> Vec<u8> {
-        message.to_string().into_bytes()
-    }
-
-    fn call(id: &Value, method: &str, params: &Value) -> Value {
-        json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
-    }
-
-    /// Returns a book with a session, in which a prompt runs.
-    fn book() -> (Book, mpsc::UnboundedSender<Vec<u8>>, mpsc::UnboundedReceiver<Vec<u8>>) {
-        let (answers, repeated) = mpsc::unbounded_channel();
-        let mut book = Book::default();
-        let mine = |name: &str, value: Value| json!({"_meta": {"duologue": {name: value}}, "sessionId": "s"});
-        for (id, method, result) in [
-            (json!(0), "initialize", mine("client", json!("key"))),
-            (json!("one"), "session/new", mine("position", json!(7))),
-        ] {
-            book.note_client_line(&line(&call(&id, method, &json!({"cwd": "/"}))));
-            book.accept_server_line(line(&json!({"jsonrpc": "2.0", "id": id, "result": result})), &answers);
-        }
-        book.note_client_line(&line(&call(&json!(2), "session/prompt", &json!({"sessionId": "s"}))));
-        (book, answers, repeated)
-    }
-
-    #[test]
-    fn sessions_are_resumed_behind_what_the_client_has() {
-        let (mut book, answers, _) = book();
-        assert!(book.can_continue());
-        let update = json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s"}});
-        for _ in 0..3 {
-            assert!(book.accept_server_line(line(&update), &answers).is_some());
-        }
-        let (introduction, sessions) = book.begin_replacement();
-        assert_eq!(introduction, json!({"cwd": "/", "_meta": {"duologue": {"client": "key"}}}));
-        assert_eq!(sessions, ["s"]);
-        let after = json!({"position": 7, "frames": 3});
-        let mine = json!({"after": after, "requests": [2]});
-        let expected = json!({"cwd": "/", "sessionId": "s", "_meta": {"duologue": mine}});
-        assert_eq!(book.resume_params("s"), Some(expected));
-    }
-
-    #[test]
-    fn answers_and_cancellations_are_repeated_and_requests_are_not() {
-        let (mut book, answers, mut repeated) = book();
-        let question = line(&call(&json!("s:9"), "session/request_permission", &json!({"sessionId": "s"})));
-        assert!(book.accept_server_line(question.clone(), &answers).is_some());
-        let answer = line(&json!({"jsonrpc": "2.0", "id": "s:9", "result": {}}));
-        book.note_client_line(&answer);
-        let cancel =
-            line(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}));
-        book.note_client_line(&cancel);
-        book.note_client_line(&line(&call(&json!(3), "session/set_mode", &json!({"sessionId": "s"}))));
-        book.note_client_line(&line(&call(&json!(4), "session/list", &json!({}))));
-
-        book.begin_replacement();
-        assert_eq!(book.accept_server_line(question, &answers), None);
-        assert_eq!(repeated.try_recv().ok(), Some(answer));
-        let mine = json!({"position": 20, "requests": [2]});
-        let settled = book.resumed("s", Ok(json!({"_meta": {"duologue": mine}})));
-        assert_eq!(settled.to_server, [cancel]);
-        let refused = |lines: Vec<Vec<u8>>| -> Vec<(Value, Value)> {
-            let lines = lines.iter().map(|line| serde_json::from_slice::<Value>(line).unwrap());
-            lines.map(|line| (line["id"].clone(), line["error"]["data"]["code"].clone())).collect()
-        };
-        assert_eq!(refused(settled.to_client), [(json!(3), json!("interrupted"))]);
-        assert_eq!(refused(book.refuse_others()), [(json!(4), json!("interrupted"))]);
-        // The prompt is answered once.
-        let response = line(&json!({"jsonrpc": "2.0", "id": 2, "result": {}}));
-        assert!(book.accept_server_line(response.clone(), &answers).is_some());
-        assert_eq!(book.accept_server_line(response, &answers), None);
-    }
-
-    #[test]
-    fn a_lost_session_is_reported_to_the_user() {
-        let (mut book, _, _) = book();
-        book.begin_replacement();
-        let settled = book.resumed("s", Err(RpcError::resource_not_found("unknown session")));
-        let text: Vec<String> =
-            settled.to_client.iter().map(|line| String::from_utf8(line.clone()).unwrap()).collect();
-        assert!(text[0].contains("The server has lost this session"), "{text:?}");
-        assert!(text[1].contains("interrupted"), "{text:?}");
-        assert!(settled.to_server.is_empty());
-    }
-}
+mod tests;

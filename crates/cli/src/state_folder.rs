@@ -42,24 +42,75 @@ pub(crate) fn read_token(path: &Path) -> Result<String> {
     Ok(token.to_owned())
 }
 
-/// Rejects a token that other users may know or replace.
+/// Creates the data folder of a server for this user alone, and checks one that is there.
+///
+/// # Errors
+///
+/// If another user owns the folder or its logs, or can write to the folder.
 #[cfg(feature = "serve")]
-fn check_private(path: &Path) -> Result<()> {
+pub(crate) fn prepare(folder: &Path) -> Result<()> {
+    let create = || {
+        if let Some(parent) = folder.parent() {
+            std::fs::create_dir_all(parent)?;
+        }
+        let mut builder = std::fs::DirBuilder::new();
+        #[cfg(unix)]
+        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+        match builder.create(folder) {
+            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+            created => created,
+        }
+    };
+    create().map_err(in_file(folder.display()))?;
+    check_private(folder, 0o022, "use `chmod go-w`, or name another folder with --data")?;
+    let logs = folder.join("sessions");
+    if logs.exists() {
+        check_private(&logs, 0o077, "use `chmod go=`")?;
+    }
+    Ok(())
+}
+
+/// Rejects a file or folder that another user owns, or to which others have the rights of `mask`.
+#[cfg(feature = "serve")]
+fn check_private(path: &Path, mask: u32, advice: &str) -> Result<()> {
     #[cfg(unix)]
     {
-        use std::os::unix::fs::PermissionsExt as _;
+        use std::os::unix::fs::MetadataExt as _;
 
-        let mode = std::fs::metadata(path).map_err(in_file(path.display()))?.permissions().mode() & 0o777;
-        if mode & 0o077 != 0 {
-            let path = path.display();
-            return Err(Error::Usage(format!(
-                "other users have access to {path} (mode {mode:o}); remove it, and the server writes a new token"
-            )));
+        let found = std::fs::metadata(path).map_err(in_file(path.display()))?;
+        let user = rustix::process::geteuid().as_raw();
+        if let Some(fault) = fault(found.uid(), user, found.mode() & 0o777, mask) {
+            return Err(Error::Usage(format!("{}: {fault}; {advice}", path.display())));
         }
     }
     #[cfg(not(unix))]
-    let _ = path;
+    let _ = (path, mask, advice);
     Ok(())
+}
+
+/// Returns true if every user of the system can read a file.
+#[cfg(all(feature = "serve", feature = "tls"))]
+pub(crate) fn is_readable_by_all(path: &Path) -> bool {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+
+        std::fs::metadata(path).is_ok_and(|found| found.mode() & 0o004 != 0)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = path;
+        false
+    }
+}
+
+/// Returns the reason for which others can use a file.
+#[cfg(all(unix, feature = "serve"))]
+fn fault(owner: u32, user: u32, mode: u32, mask: u32) -> Option<String> {
+    if owner != user {
+        return Some(format!("it belongs to the user {owner}, and this is the user {user}"));
+    }
+    (mode & mask != 0).then(|| format!("other users have access to it (mode {mode:o})"))
 }
 
 /// Reads the token of a state folder, and creates it for the first server. Only this user can read the file.
@@ -72,7 +123,7 @@ pub(crate) fn token(folder: &Path) -> Result<String> {
     let path = token_path(folder);
     match std::fs::metadata(&path) {
         Ok(found) if found.len() > 0 => {
-            check_private(&path)?;
+            check_private(&path, 0o077, "remove it, and the server writes a new token")?;
             return read_token(&path);
         }
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
@@ -90,4 +141,40 @@ pub(crate) fn token(folder: &Path) -> Result<String> {
     };
     write().map_err(in_file(path.display()))?;
     Ok(token)
+}
+
+#[cfg(all(test, unix, feature = "serve"))]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn files_of_others_are_refused() {
+        assert_eq!(fault(7, 7, 0o600, 0o077), None);
+        assert_eq!(fault(7, 7, 0o755, 0o022), None);
+        assert!(fault(7, 7, 0o775, 0o022).is_some_and(|fault| fault.contains("(mode 775)")));
+        assert!(fault(8, 7, 0o600, 0o077).is_some_and(|fault| fault.contains("the user 8")));
+    }
+
+    #[test]
+    fn the_folder_of_a_server_is_for_its_user() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = base.path().join("a/b");
+        prepare(&folder).unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(&folder), 0o700);
+        prepare(&folder).unwrap();
+        let set = |path: &Path, mode| {
+            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let logs = folder.join("sessions");
+        std::fs::create_dir(&logs).unwrap();
+        set(&logs, 0o777);
+        assert!(prepare(&folder).is_err());
+        set(&logs, 0o700);
+        prepare(&folder).unwrap();
+        set(&folder, 0o777);
+        assert!(prepare(&folder).is_err());
+    }
 }

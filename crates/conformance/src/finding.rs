@@ -11,8 +11,10 @@ use duologue_transcript::Record;
 use serde::Serialize;
 
 use crate::harness::Harness;
+#[cfg(feature = "http")]
+use crate::transport::harness::ServerHarness;
 
-/// A named rule of the protocol, and the function that tests an agent against it.
+/// A named rule of the protocol, and the function that tests an agent or a server against it.
 #[derive(Clone, Copy, Serialize)]
 pub struct Check {
     #[serde(rename = "check")]
@@ -22,7 +24,17 @@ pub struct Check {
     pub(crate) rule: &'static str,
     pub(crate) page: &'static str,
     #[serde(skip)]
-    pub(crate) run: for<'a> fn(&'a mut Harness) -> Running<'a>,
+    pub(crate) run: CheckFunction,
+}
+
+/// The function of a check.
+#[derive(Clone, Copy)]
+pub(crate) enum CheckFunction {
+    /// It tests an agent on stdio.
+    Agent(for<'a> fn(&'a mut Harness) -> Running<'a>),
+    /// It tests a server of the remote transports.
+    #[cfg(feature = "http")]
+    Server(for<'a> fn(&'a mut ServerHarness) -> Running<'a>),
 }
 
 impl Check {
@@ -193,9 +205,16 @@ pub(crate) fn check_of_responses(method: &str) -> Option<&'static str> {
     })
 }
 
-/// Declares the checks of a group: each with its name, function, severity, page and rule.
+/// Declares the checks of a group: each with its name, function, severity, page and rule. `server` before the group declares
+/// checks of a server of the remote transports.
 macro_rules! checks {
-    ($group:literal; $($name:literal => $run:ident, $severity:ident, $page:ident, $rule:literal;)+) => {
+    (server $group:literal; $($checks:tt)+) => {
+        $crate::finding::checks! { @ Server, $group; $($checks)+ }
+    };
+    ($group:literal; $($checks:tt)+) => {
+        $crate::finding::checks! { @ Agent, $group; $($checks)+ }
+    };
+    (@ $kind:ident, $group:literal; $($name:literal => $run:ident, $severity:ident, $page:ident, $rule:literal;)+) => {
         pub(super) const CHECKS: &[$crate::finding::Check] = &[$(
             $crate::finding::Check {
                 name: $name,
@@ -203,7 +222,7 @@ macro_rules! checks {
                 severity: $crate::finding::Severity::$severity,
                 rule: $rule,
                 page: $crate::finding::page::$page,
-                run: |harness| Box::pin($run(harness)),
+                run: $crate::finding::CheckFunction::$kind(|harness| Box::pin($run(harness))),
             },
         )+];
     };
@@ -229,6 +248,13 @@ pub(crate) mod page {
     pub(crate) const ENVELOPES: &str = "RFD 0004 of Duologue (rfds/0004-envelopes.md)";
     pub(crate) const DIALOGUES: &str = "RFD 0005 of Duologue (rfds/0005-dialogue.md)";
     pub(crate) const WORK: &str = "RFD 0006 of Duologue (rfds/0006-work-orders.md)";
+    #[cfg(feature = "http")]
+    pub(crate) const REMOTE: &str =
+        "https://agentclientprotocol.com/rfds/streamable-http-websocket-transport";
+    #[cfg(feature = "http")]
+    pub(crate) const WEBSOCKET: &str = "https://www.rfc-editor.org/rfc/rfc6455";
+    #[cfg(feature = "http")]
+    pub(crate) const RESUMPTION: &str = "RFD 0017 of Duologue (rfds/0017-remote-transport.md)";
     pub(crate) const OVERVIEW: &str = "https://agentclientprotocol.com/protocol/v1/overview";
     pub(crate) const V2_INITIALIZATION: &str = "https://agentclientprotocol.com/protocol/v2/initialization";
     pub(crate) const V2_OVERVIEW: &str = "https://agentclientprotocol.com/protocol/v2/overview";

@@ -8,6 +8,8 @@ mod harness;
 mod raw_process;
 mod report;
 mod suite;
+#[cfg(feature = "http")]
+mod transport;
 
 pub use duologue_client::Command;
 #[doc(no_inline)]
@@ -20,3 +22,5 @@ pub use finding::{Check, Severity, Verdict};
 pub use report::TextReport;
 pub use report::{CheckResult, Report, Summary};
 pub use suite::Suite;
+#[cfg(feature = "http")]
+pub use transport::{ConnectOptions, RemoteTransport, TransportSuite, checks_transport};

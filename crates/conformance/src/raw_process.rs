@@ -340,6 +340,10 @@ impl RawProcess {
         let mut misspelled = self.responses.values().find(is_misspelled).map(|response| response.id.clone());
         let finding = loop {
             if let Some(response) = self.responses.remove(&name) {
+                if name == "null" {
+                    // It was expected, so it answers no other request.
+                    self.anonymous = None;
+                }
                 return Ok(response);
             }
             if let Some(other) = &misspelled {
@@ -615,7 +619,7 @@ fn read_message(line: &RecordedLine) -> FromAgent {
 }
 
 /// Chooses the first option that allows once, or else the first option.
-fn first_permission(params: &Value) -> Value {
+pub(crate) fn first_permission(params: &Value) -> Value {
     let options = params["options"].as_array().map(Vec::as_slice).unwrap_or_default();
     let once = options.iter().find(|option| option["kind"] == "allow_once").or(options.first());
     match once {

@@ -10,7 +10,7 @@ use duologue_schema::Meta;
 
 use crate::checks::{checks, checks_v2, named};
 use crate::error::{Error, Result};
-use crate::finding::{Check, Finding, Running, Severity, Verdict};
+use crate::finding::{Check, CheckFunction, Finding, Running, Severity, Verdict};
 use crate::harness::{Harness, Settings};
 use crate::report::{CheckResult, Report};
 
@@ -258,7 +258,12 @@ fn judge<'a>(harness: &'a mut Harness, check: &'static Check) -> Pin<Box<dyn Fut
             return;
         }
         let marks = harness.marks();
-        let run: Running<'_> = (check.run)(harness);
+        let run: Running<'_> = match check.run {
+            CheckFunction::Agent(run) => run(harness),
+            // This suite selects none of them.
+            #[cfg(feature = "http")]
+            CheckFunction::Server(_) => return,
+        };
         let mut finding = run.await.unwrap_or_else(|finding| finding);
         if let Some(lost) = harness.take_lost_agent() {
             finding = lost;

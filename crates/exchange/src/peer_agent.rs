@@ -34,10 +34,19 @@ pub struct PeerAgent {
     session: Option<SessionId>,
     /// The hops that calls through this handle have at least: it came with a call.
     hops: Hops,
-    /// The trace context of the message that this handle came with.
-    trace: Option<Arc<TraceContext>>,
+    /// Absent if the handle has neither a trace context nor an address.
+    heading: Option<Arc<Heading>>,
     /// Keeps the session registered on our side.
     _session: Option<Arc<dyn Any + Send + Sync>>,
+}
+
+/// The members of the messages of a handle that most handles do not have.
+#[derive(Clone, Default)]
+struct Heading {
+    /// The trace context of the message that the handle came with.
+    trace: Option<TraceContext>,
+    /// The agent behind the other side that messages are addressed to.
+    to: Option<AgentId>,
 }
 
 /// The state that all handles on one connection share.
@@ -80,7 +89,7 @@ impl std::fmt::Debug for PeerAgent {
 
 impl PeerAgent {
     pub(crate) fn new(link: Arc<Link>) -> Self {
-        PeerAgent { link, session: None, hops: Hops::default(), trace: None, _session: None }
+        PeerAgent { link, session: None, hops: Hops::default(), heading: None, _session: None }
     }
 
     /// Returns a handle that sends in a session.
@@ -98,6 +107,32 @@ impl PeerAgent {
         guard: Arc<dyn Any + Send + Sync>,
     ) -> Self {
         PeerAgent { _session: Some(guard), ..self.in_session(session) }
+    }
+
+    /// Returns a handle whose messages are addressed to an agent behind the other side. A hub passes them on to the agent
+    /// with this address, such as `agent://planner`.
+    ///
+    /// ```no_run
+    /// # async fn run(hub: duologue_exchange::PeerAgent) -> duologue_exchange::Result<()> {
+    /// let planner = hub.addressed_to("agent://planner");
+    /// let task = planner.delegate("Plan the trip to Rome").await?;
+    /// println!("{}", task.result().await?.outcome);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn addressed_to(&self, agent: impl Into<AgentId>) -> Self {
+        let heading = Heading { to: Some(agent.into()), ..self.heading() };
+        PeerAgent { heading: Some(Arc::new(heading)), ..self.clone() }
+    }
+
+    /// Returns the agent behind the other side that messages are addressed to.
+    pub(crate) fn address(&self) -> Option<&AgentId> {
+        self.heading.as_ref()?.to.as_ref()
+    }
+
+    fn heading(&self) -> Heading {
+        self.heading.as_deref().cloned().unwrap_or_default()
     }
 
     /// Returns the data that the SDK passed to [`ExchangeConnector::start`](crate::ExchangeConnector::start),
@@ -174,11 +209,11 @@ impl PeerAgent {
         Ok(())
     }
 
-    /// Creates an envelope for the other agent. `to` is empty if the other side has not advertised
-    /// an id; an empty `to` addresses any agent at the other end.
+    /// Creates an envelope for the other agent, or for the one of [`addressed_to`](Self::addressed_to). `to` is empty
+    /// if the other side has not advertised an id; an empty `to` addresses any agent at the other end.
     pub(crate) fn envelope<P: Payload>(&self, payload: P) -> Envelope<P> {
         let id = EnvelopeId::from(uuid::Uuid::new_v4().to_string());
-        let to = self.id().cloned().unwrap_or_else(|| AgentId::from(""));
+        let to = self.address().or(self.id()).cloned().unwrap_or_else(|| AgentId::from(""));
         Envelope::new(id, self.link.own.clone(), to, now_ms(), payload)
     }
 
@@ -189,18 +224,22 @@ impl PeerAgent {
 
     /// Returns a handle whose messages have this trace context.
     pub(crate) fn in_trace(self, trace: Option<TraceContext>) -> Self {
-        PeerAgent { trace: trace.map(Arc::new), ..self }
+        if trace.is_none() && self.heading.is_none() {
+            return self;
+        }
+        let heading = Heading { trace, ..self.heading() };
+        PeerAgent { heading: Some(Arc::new(heading)), ..self }
     }
 
     /// Returns the trace context of the message that this handle came with.
     #[cfg(feature = "dialogue")]
     pub(crate) fn trace_context(&self) -> Option<TraceContext> {
-        self.trace.as_deref().cloned()
+        self.heading.as_ref()?.trace.clone()
     }
 
     /// Writes the trace context of the message that this handle came with, unless `meta` has one.
     pub(crate) fn write_trace(&self, meta: &mut Option<Meta>) {
-        let Some(trace) = &self.trace else { return };
+        let Some(trace) = self.heading.as_ref().and_then(|heading| heading.trace.as_ref()) else { return };
         let has_one =
             meta.as_ref().is_some_and(|meta| meta.keys().any(|key| key == TraceContext::TRACEPARENT));
         if !has_one {

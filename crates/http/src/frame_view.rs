@@ -1,13 +1,14 @@
 //! Reads what the transport needs to know about a message, and sets members of it, without building values.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use duologue_rpc::raw_message::text;
 use duologue_rpc::{JsonScanner, JsonTokenKind};
 
-use crate::wire::{CURSOR, StreamId};
+use crate::wire::{CURSOR, StreamId, TRANSPORT};
 
 /// The parts of a message that the transport reads. They are found in one pass over the text, which is not validated.
 #[derive(Debug, Default)]
@@ -20,6 +21,8 @@ pub(crate) struct FrameView<'a> {
     session: Option<Cow<'a, str>>,
     /// The cursor in the `_meta` of params or result.
     pub(crate) cursor: Option<Cow<'a, str>>,
+    /// The places of all cursors, each with its name.
+    cursors: Vec<Range<usize>>,
 }
 
 /// The members of the outer object that matter.
@@ -37,6 +40,7 @@ impl<'a> FrameView<'a> {
         let mut view = FrameView::default();
         let mut scanner = JsonScanner::new(frame);
         let (mut member, mut second, mut third) = (Member::Other, Second::Other, false);
+        let mut name_at = 0;
         let mut start = None;
         while let Some(token) = scanner.next() {
             let depth = scanner.depth();
@@ -62,15 +66,23 @@ impl<'a> FrameView<'a> {
                             _ => Second::Other,
                         };
                     }
-                    3 => third = second == Second::Meta && string().as_deref() == Some(CURSOR),
+                    3 => {
+                        third = second == Second::Meta && string().as_deref() == Some(CURSOR);
+                        name_at = token.span.start;
+                    }
                     _ => {}
                 }
                 continue;
             }
             if token.kind == JsonTokenKind::String {
                 match depth {
-                    2 if second == Second::Session => view.session = string(),
-                    3 if third => view.cursor = string(),
+                    // The first one counts, as for the hub, which refuses a second one.
+                    2 if second == Second::Session => view.session = view.session.take().or_else(string),
+                    3 if third => {
+                        view.cursor = string();
+                        view.cursors.push(name_at..token.span.end);
+                        third = false;
+                    }
                     _ => {}
                 }
             }
@@ -107,6 +119,25 @@ impl<'a> FrameView<'a> {
 
     pub(crate) fn is_request(&self, method: &str) -> bool {
         self.id.is_some() && self.method.as_deref() == Some(method)
+    }
+
+    /// Returns the frame without its cursors, or `None` if it has none.
+    pub(crate) fn without_cursors(&self, frame: &[u8]) -> Option<Vec<u8>> {
+        self.cursor.as_ref()?;
+        let (mut rest, mut written) = (Vec::with_capacity(frame.len()), 0);
+        for cursor in &self.cursors {
+            rest.extend_from_slice(frame.get(written..cursor.start)?);
+            written = cursor.end;
+            let after = frame.get(written..)?;
+            let space = after.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
+            if after.get(space) == Some(&b',') {
+                written += space + 1;
+            } else if rest.trim_ascii_end().ends_with(b",") {
+                rest.truncate(rest.trim_ascii_end().len() - 1);
+            }
+        }
+        rest.extend_from_slice(frame.get(written..)?);
+        Some(rest)
     }
 
     /// Returns true if this is the response to the request with this id.
@@ -165,6 +196,14 @@ fn nested(names: &[&str], value: &str) -> String {
     names.iter().rev().fold(value.to_owned(), |value, name| format!(r#"{{"{name}":{value}}}"#))
 }
 
+/// Returns true for a message of the transport, which neither an agent nor its client sends.
+#[cfg_attr(not(feature = "server"), allow(dead_code, reason = "only the server needs it"))]
+pub(crate) fn is_of_transport(frame: &[u8]) -> bool {
+    // A name is rarely written with escapes. Most frames are not read twice.
+    let is_possible = [&b"stream"[..], b"\\u"].iter().any(|part| memchr::memmem::find(frame, part).is_some());
+    is_possible && FrameView::read(frame).method.is_some_and(|method| method.starts_with(TRANSPORT))
+}
+
 /// Returns a message as one line: line breaks, which can only be white space between values, become spaces.
 pub(crate) fn without_line_breaks(frame: Bytes) -> Bytes {
     if memchr::memchr2(b'\n', b'\r', &frame).is_none() {
@@ -215,6 +254,7 @@ mod tests {
             ),
             (r#"{"method":"a","params":[{"acp/cursor":"8"}]}"#, StreamId::Connection, None),
             (r#"{"method":"a","params":{"session\u0049d":"\u0073"}}"#, session("s"), None),
+            (r#"{"method":"a","params":{"sessionId":"s","sessionId":"t"}}"#, session("s"), None),
             (r#"{"method":"a","params":{"sessionId":7}}"#, StreamId::Connection, None),
         ];
         for (frame, stream, cursor) in cases {
@@ -255,6 +295,43 @@ mod tests {
         ];
         for (message, expected) in cases {
             assert_eq!(set(message, &["params", "_meta", "c"]).as_deref(), expected, "{message}");
+        }
+    }
+
+    #[test]
+    fn all_cursors_are_removed() {
+        for (frame, expected) in [
+            (r#"{"params":{"_meta":{"acp/cursor":"7"}}}"#, Some(r#"{"params":{"_meta":{}}}"#)),
+            (r#"{"params":{"_meta":{"acp/cursor":"7" , "a":1}}}"#, Some(r#"{"params":{"_meta":{ "a":1}}}"#)),
+            (r#"{"params":{"_meta":{"a":1, "acp/cursor":"7"}}}"#, Some(r#"{"params":{"_meta":{"a":1 }}}"#)),
+            (
+                r#"{"params":{"_meta":{"a":1,"acp\/cursor":"7","\u0061cp/cursor":"8"}},"result":{"_meta":{"acp/cursor":"9"}}}"#,
+                Some(r#"{"params":{"_meta":{"a":1}},"result":{"_meta":{}}}"#),
+            ),
+            (r#"{"params":{"_meta":{"acp/cursor":7}}}"#, None),
+            (r#"{"params":{"a":{"acp/cursor":"7"}}}"#, None),
+        ] {
+            let rest = FrameView::read(frame.as_bytes()).without_cursors(frame.as_bytes());
+            let rest = rest.map(|rest| String::from_utf8(rest).expect("UTF-8"));
+            // The white space between members is free.
+            let compact = |text: &str| text.replace(' ', "");
+            assert_eq!(rest.as_deref().map(compact), expected.map(compact), "{frame}");
+            if let Some(rest) = rest {
+                assert_eq!(FrameView::read(rest.as_bytes()).cursor, None, "{frame}");
+            }
+        }
+    }
+
+    #[test]
+    fn messages_of_the_transport_are_recognized() {
+        for (frame, expected) in [
+            (r#"{"method":"stream/ack","params":{"received":9}}"#, true),
+            (r#"{"method":"\u0073tream\/later"}"#, true),
+            (r#"{"method":"session/update","params":{"text":"stream/ack"}}"#, false),
+            (r#"{"method":"streams","params":{}}"#, false),
+            (r#"{"id":1,"result":{"method":"stream/ack"}}"#, false),
+        ] {
+            assert_eq!(is_of_transport(frame.as_bytes()), expected, "{frame}");
         }
     }
 

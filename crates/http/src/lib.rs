@@ -5,6 +5,9 @@
 mod client;
 #[cfg(any(feature = "client", feature = "server"))]
 mod frame_view;
+#[cfg(all(fuzzing, feature = "client", feature = "server"))]
+#[doc(hidden)]
+pub mod fuzzing;
 #[cfg(any(feature = "client", feature = "server"))]
 mod lines;
 #[cfg(any(feature = "client", feature = "server"))]
@@ -19,15 +22,20 @@ mod socket;
 mod wire;
 
 #[cfg(feature = "client")]
+#[doc(hidden)]
+pub use client::raw;
+#[cfg(all(feature = "client", feature = "tls"))]
+pub use client::system_tls;
+#[cfg(feature = "client")]
 pub use client::{ConnectOptions, Error, LinkState, RemoteLink, RemoteTransport, connect, reconnect};
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use server::ServerTls;
 #[cfg(feature = "server")]
 pub use server::{
     AccessToken, AgentConnection, AgentEndpoint, AgentEndpointOptions, AgentSource, AllowedHosts,
-    CloseReason, ConnectRequest, ConnectionKind, Endpoint, FrameSource, HttpRequestHead, IncomingFrame,
-    OutgoingFrame, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection, ServerOptions,
-    SourceEnd, StreamRequest, router, serve,
+    ClientPresence, CloseReason, ConnectRequest, ConnectionKind, Endpoint, FrameSource, HttpRequestHead,
+    IncomingFrame, OutgoingFrame, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection,
+    ServerOptions, SourceEnd, StreamRequest, bearer_token, endpoint_router, router, serve, serve_router,
 };
 #[cfg(any(feature = "client", feature = "server"))]
 pub use wire::{

@@ -77,6 +77,9 @@ pub(crate) async fn write_lines<S: LineSource>(
     writer.shutdown().await
 }
 
+/// The memory that a frame takes beside its text, so that tiny frames are limited too.
+pub(crate) const FRAME_OVERHEAD: usize = 64;
+
 /// A queue of frames that counts their bytes.
 #[derive(Default)]
 pub(crate) struct FrameQueue {
@@ -85,13 +88,13 @@ pub(crate) struct FrameQueue {
 }
 
 impl FrameQueue {
-    /// Returns the bytes of all frames.
+    /// Returns the bytes of all frames, with what they take in the queue.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
     }
 
     pub(crate) fn push(&mut self, frame: Bytes) {
-        self.bytes += frame.len();
+        self.bytes += frame.len() + FRAME_OVERHEAD;
         self.frames.push_back(frame);
     }
 
@@ -105,7 +108,7 @@ impl FrameQueue {
         while lines.len() < BATCH
             && let Some(frame) = self.frames.pop_front()
         {
-            self.bytes -= frame.len();
+            self.bytes -= frame.len() + FRAME_OVERHEAD;
             lines.extend_from_slice(&frame);
             lines.push(b'\n');
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 /// The most open requests that are recorded. A response to another one belongs to no session.
 const MOST_REQUESTS: usize = 4096;
-/// The longest id, and the longest session id, of a request that is recorded.
-const MOST_BYTES: usize = 1024;
+/// The longest id of a request, a session, a cursor or an event that is kept.
+pub(crate) const ID_BYTES: usize = 1024;
 
 /// The sessions of the open requests of one side.
 #[derive(Debug, Default)]
@@ -15,7 +15,7 @@ pub(crate) struct RequestSessions(HashMap<Box<[u8]>, Arc<str>>);
 impl RequestSessions {
     /// Records a request. `id` is the JSON text of its id.
     pub(crate) fn insert(&mut self, id: &[u8], session: &str) {
-        if self.0.len() < MOST_REQUESTS && id.len() <= MOST_BYTES && session.len() <= MOST_BYTES {
+        if self.0.len() < MOST_REQUESTS && id.len() <= ID_BYTES && session.len() <= ID_BYTES {
             self.0.insert(id.into(), session.into());
         }
     }
@@ -28,6 +28,12 @@ impl RequestSessions {
     /// Removes a request that is answered, and returns its session.
     pub(crate) fn remove(&mut self, id: &[u8]) -> Option<Arc<str>> {
         self.0.remove(id)
+    }
+
+    /// Returns true if no request is open.
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 }
 
@@ -44,8 +50,8 @@ mod tests {
         assert_eq!(requests.0.len(), MOST_REQUESTS);
         assert_eq!(requests.remove(b"7").as_deref(), Some("s"));
         assert_eq!(requests.remove(b"7"), None);
-        requests.insert(&[b'1'; MOST_BYTES + 1], "s");
-        requests.insert(b"8000", &"s".repeat(MOST_BYTES + 1));
+        requests.insert(&[b'1'; ID_BYTES + 1], "s");
+        requests.insert(b"8000", &"s".repeat(ID_BYTES + 1));
         assert_eq!(requests.0.len(), MOST_REQUESTS - 1);
         requests.insert(b"8000", "t");
         assert_eq!(requests.get(b"8000").map(|session| &**session), Some("t"));

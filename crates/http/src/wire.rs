@@ -44,6 +44,8 @@ pub(crate) const INITIALIZE: &str = "initialize";
 pub(crate) const CLOSING: [&str; 2] = ["session/close", "session/delete"];
 /// The method that withdraws a request.
 pub(crate) const CANCEL_REQUEST: &str = "$/cancel_request";
+/// The start of the methods that belong to the transport.
+pub(crate) const TRANSPORT: &str = "stream/";
 pub(crate) const RESUME: &str = "stream/resume";
 pub(crate) const RESUMED: &str = "stream/resumed";
 pub(crate) const RESUME_FAILED: &str = "stream/resume_failed";

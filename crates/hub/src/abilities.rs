@@ -1,14 +1,15 @@
-//! The requests of an agent that a client can answer.
+//! The messages of an agent that a client can handle.
 
 use duologue_schema::{
-    ClientCapabilities, CreateElicitationRequest, CreateTerminalRequest, KillTerminalRequest,
-    ReadTextFileRequest, ReleaseTerminalRequest, Request as _, RequestPermissionRequest,
-    TerminalOutputRequest, WaitForTerminalExitRequest, WriteTextFileRequest,
+    ClientCapabilities, CreateElicitationRequest, CreateTerminalRequest, DuologueCapabilities,
+    KillTerminalRequest, ReadTextFileRequest, ReleaseTerminalRequest, Request as _, RequestPermissionRequest,
+    TerminalOutputRequest, WaitForTerminalExitRequest, WriteTextFileRequest, envelope,
 };
 
+use crate::exchange_state::ExchangeScheme;
 use crate::question::SharedQuestionKind;
 
-/// The requests of an agent that a client can answer, from its capabilities.
+/// The messages of an agent that a client can handle, from its capabilities.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Abilities {
@@ -22,12 +23,21 @@ pub struct Abilities {
     pub writes_files: bool,
     /// Runs programs in terminals.
     pub terminals: bool,
+    /// Clears messages of the agent (RFD 0001).
+    pub clears: bool,
+    /// Handles envelopes (RFD 0004).
+    pub envelopes: bool,
+    /// Handles dialogue messages (RFD 0005).
+    pub dialogues: bool,
+    /// Handles work orders (RFD 0006).
+    pub work: bool,
 }
 
 impl Abilities {
     /// Returns the abilities that a client has advertised.
     #[must_use]
     pub fn of(capabilities: &ClientCapabilities) -> Self {
+        let duologue = DuologueCapabilities::of(capabilities.meta.as_ref());
         let elicitation = capabilities.elicitation.as_ref();
         Abilities {
             forms: elicitation.is_some_and(|elicitation| elicitation.form.is_some()),
@@ -35,6 +45,10 @@ impl Abilities {
             reads_files: capabilities.fs.read_text_file,
             writes_files: capabilities.fs.write_text_file,
             terminals: capabilities.terminal,
+            clears: duologue.message_clear,
+            envelopes: duologue.speaks_envelopes(),
+            dialogues: duologue.dialogue,
+            work: duologue.work,
         }
     }
 
@@ -47,7 +61,22 @@ impl Abilities {
         }
     }
 
-    /// Returns true if the client handles a method that acts on its machine. Extension methods go to every client.
+    /// Returns the schemes of messages between agents that the client handles.
+    pub(crate) fn schemes(self) -> ExchangeSchemes {
+        ExchangeSchemes { envelopes: self.envelopes, dialogues: self.dialogues, work: self.work }
+    }
+
+    /// Returns true if the client handles the messages of a scheme.
+    pub(crate) fn speak(self, scheme: ExchangeScheme) -> bool {
+        match scheme {
+            ExchangeScheme::Envelopes => self.envelopes,
+            ExchangeScheme::Dialogues => self.dialogues,
+            ExchangeScheme::Work => self.work,
+        }
+    }
+
+    /// Returns true if the client handles a method that acts on its machine, or that is a message between agents. Other
+    /// extension methods go to every client.
     pub(crate) fn handle(self, method: &str) -> bool {
         match method {
             ReadTextFileRequest::METHOD => self.reads_files,
@@ -58,7 +87,50 @@ impl Abilities {
             | TerminalOutputRequest::METHOD
             | WaitForTerminalExitRequest::METHOD => self.terminals,
             RequestPermissionRequest::METHOD | CreateElicitationRequest::METHOD => false,
-            method => method.starts_with('_'),
+            method => match ExchangeScheme::of(method) {
+                Some(scheme) => self.speak(scheme),
+                None => method.starts_with('_'),
+            },
         }
     }
+}
+
+/// The schemes of messages between agents that the hub advertises to an agent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct ExchangeSchemes {
+    pub(crate) envelopes: bool,
+    pub(crate) dialogues: bool,
+    pub(crate) work: bool,
+}
+
+impl ExchangeSchemes {
+    pub(crate) const ALL: Self = ExchangeSchemes { envelopes: true, dialogues: true, work: true };
+
+    pub(crate) fn union(self, other: Self) -> Self {
+        ExchangeSchemes {
+            envelopes: self.envelopes || other.envelopes,
+            dialogues: self.dialogues || other.dialogues,
+            work: self.work || other.work,
+        }
+    }
+
+    /// Returns the capabilities of the hub at an agent.
+    pub(crate) fn capabilities(self) -> DuologueCapabilities {
+        let versions = if self.envelopes { vec![envelope::VERSION] } else { Vec::new() };
+        DuologueCapabilities::new()
+            .message_clear(true)
+            .envelope(versions)
+            .dialogue(self.dialogues)
+            .work(self.work)
+    }
+}
+
+/// Returns what the hub passes on of an agent's capabilities.
+pub(crate) fn passed_on(capabilities: DuologueCapabilities) -> DuologueCapabilities {
+    let mut passed = DuologueCapabilities::new()
+        .envelope(capabilities.envelope)
+        .dialogue(capabilities.dialogue)
+        .work(capabilities.work);
+    passed.agent_id = capabilities.agent_id;
+    passed
 }

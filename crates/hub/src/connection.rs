@@ -17,19 +17,22 @@ use duologue_store::FileLog;
 use serde::Deserialize as _;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use tokio::io::AsyncReadExt as _;
-use tokio::sync::{Notify, mpsc, oneshot};
-use tokio::task::{Id, JoinHandle, JoinSet};
-use tokio::time::timeout;
+use tokio::io::{AsyncRead, AsyncReadExt as _};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::task::{Id, JoinSet};
 use uuid::Uuid;
 
-use crate::abilities::Abilities;
+use crate::abilities::{Abilities, passed_on};
 use crate::error::Error;
+use crate::exchange_state::needs_no_session;
 use crate::hub::HubShared;
 use crate::load;
-use crate::output::{ClientOutput, OutputWriter};
-use crate::projection::{ClientView, error_response, interruption, project};
+use crate::log_reader::{LogReader, LogReaderTask, SeenFrames, session_id};
+use crate::output::{ClientOutput, client_output};
+use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
+use crate::routing::check_routing;
+use crate::session_policy::passes;
 use crate::session_task::{AttachReply, LiveSession, Replies, SessionCommand, ended_response};
 
 /// A session that the client has open. Dropping it closes the session for the client; others and the agent go on.
@@ -46,23 +49,41 @@ impl SessionUse {
         SessionCommand::Left { client: self.client.clone(), attachment: self.attachment }
     }
 
+    /// Reports that the client is present or absent.
+    async fn report(&self, is_present: bool) {
+        let (client, attachment) = (self.client.clone(), self.attachment);
+        let _ = self.live.commands.send(SessionCommand::Presence { client, attachment, is_present }).await;
+    }
+
+    /// Reports the client as absent, and closes the session for it unless another connection has continued it in time.
+    async fn hand_over(mut self) {
+        self.report(false).await;
+        self.is_open = false;
+        let (commands, left) = (self.live.commands.clone(), self.left());
+        tokio::spawn(async move {
+            tokio::time::sleep(HANDED_OVER).await;
+            // It has no effect after a newer attachment of the client.
+            let _ = commands.send(left).await;
+        });
+    }
+
     /// Closes the session for the client, and waits until the session knows.
     async fn leave(mut self) {
         let _ = self.live.commands.send(self.left()).await;
         self.is_open = false;
     }
 
-    /// Closes the session, and ends its process if no other client has it open. Returns true if it has ended.
-    async fn release(mut self) -> bool {
+    /// Closes the session, and ends its process if no other client has it open. Returns the position of the last
+    /// record, or `None` if the session has ended.
+    async fn release(mut self) -> Option<u64> {
         let (done, closed) = oneshot::channel();
         let (client, attachment) = (self.client.clone(), self.attachment);
         let command = SessionCommand::Release { client, attachment, done };
         let sent = self.live.commands.send(command).await;
         self.is_open = false;
-        if sent.is_ok() {
-            let _ = closed.await;
-        }
-        self.live.commands.is_closed()
+        sent.ok()?;
+        let position = closed.await.ok()?;
+        (!self.live.commands.is_closed()).then_some(position)
     }
 }
 
@@ -86,37 +107,29 @@ struct OpenSession {
 }
 
 impl OpenSession {
-    /// Ends the reader.
-    fn into_session(self) -> SessionUse {
-        self.session
+    /// Closes the session for the client, and returns the reader, which goes on.
+    async fn leave(self) -> LogReaderTask {
+        self.session.leave().await;
+        self.reader
     }
 
-    /// Closes the session. If it ends with that, the client receives its last frames, such as the response to a prompt.
+    /// Closes the session. The client receives the responses to its requests, and all frames if the session ends.
     async fn release(self) {
-        let OpenSession { session, mut reader } = self;
-        if session.release().await {
-            let _ = timeout(LAST_FRAMES, &mut reader.0).await;
+        let OpenSession { session, reader } = self;
+        match session.release().await {
+            Some(position) => reader.finish(position).await,
+            None => reader.ended().await,
         }
-    }
-}
-
-/// The task of a [`LogReader`]. Dropping it ends the task.
-#[derive(Debug)]
-struct LogReaderTask(JoinHandle<()>);
-
-impl Drop for LogReaderTask {
-    fn drop(&mut self) {
-        self.0.abort();
     }
 }
 
 /// The outcome of a request that was answered in a task of its own.
 type Answered = Result<Answer, Error>;
 
-/// The time in which a client receives the last frames of a session that it has closed.
-const LAST_FRAMES: Duration = Duration::from_secs(10);
 /// Limit on the requests of a client that are answered in tasks at once.
 const ANSWERING: usize = 64;
+/// The time in which a client that continues on another connection opens its sessions there.
+const HANDED_OVER: Duration = Duration::from_secs(60);
 /// The number of times that a session is opened again if it ends meanwhile.
 const ATTEMPTS: usize = 3;
 
@@ -135,36 +148,69 @@ struct OpenedSession {
     position: u64,
 }
 
+/// A request that a task answers.
+struct AnsweringRequest {
+    id: RequestId,
+    /// The session that is opened, closed or deleted.
+    session: Option<SessionId>,
+    /// Notified if the client cancels a request that belongs to no session.
+    cancelled: Arc<Notify>,
+}
+
 /// The connection of a client.
 pub(crate) struct ClientConnection {
     hub: Arc<HubShared>,
+    principal: Arc<str>,
     client: ClientKey,
     abilities: Option<Abilities>,
     output: ClientOutput,
     replies: Replies,
     sessions: HashMap<SessionId, OpenSession>,
     answering: JoinSet<Answered>,
-    /// The requests of the tasks in `answering`, with the session that is opened, closed or deleted.
-    answering_requests: HashMap<Id, (RequestId, Option<SessionId>)>,
+    /// The requests of the tasks in `answering`.
+    answering_requests: HashMap<Id, AnsweringRequest>,
     /// Notified to end the connection: a reader of a log has failed, or another connection continues this one.
     end: Arc<Notify>,
+    /// False while the connection is lost and the client can come back.
+    is_present: bool,
+    /// True for a worker of the server.
+    is_work: bool,
 }
 
 impl Drop for ClientConnection {
     fn drop(&mut self) {
-        self.hub.unregister(&self.client, &self.end);
+        self.hub.unregister(&(self.principal.clone(), self.client.clone()), &self.end);
     }
 }
 
 impl ClientConnection {
     /// Serves a client until its input ends.
-    pub(crate) async fn serve(hub: Arc<HubShared>, transport: Transport) {
-        let (mut reader, writer) = transport.into_split();
-        let (output, writer) = OutputWriter::start(writer);
+    pub(crate) async fn serve(
+        hub: Arc<HubShared>,
+        principal: Arc<str>,
+        transport: Transport,
+        presence: watch::Receiver<bool>,
+        is_work: bool,
+    ) {
+        let (reader, writer) = transport.into_split();
+        let (output, writing) = client_output(writer);
+        tokio::join!(ClientConnection::read(hub, principal, reader, output, presence, is_work), writing);
+    }
+
+    /// Handles the messages of a client until its input ends.
+    async fn read(
+        hub: Arc<HubShared>,
+        principal: Arc<str>,
+        mut reader: impl AsyncRead + Unpin,
+        output: ClientOutput,
+        mut presence: watch::Receiver<bool>,
+        is_work: bool,
+    ) {
         let (replies, mut waiting) = mpsc::unbounded_channel();
         let mut connection = ClientConnection {
             hub,
-            client: ClientKey::new(Uuid::now_v7().to_string()),
+            principal,
+            client: ClientKey::new(crate::unique_id::new_id().to_string()),
             abilities: None,
             output,
             replies,
@@ -172,6 +218,8 @@ impl ClientConnection {
             answering: JoinSet::new(),
             answering_requests: HashMap::new(),
             end: Arc::new(Notify::new()),
+            is_present: true,
+            is_work,
         };
         let mut buffer = LineBuffer::new(Limits::default().frame_bytes);
         loop {
@@ -187,12 +235,19 @@ impl ClientConnection {
                         // It has panicked.
                         Err(error) => (error.id(), Err(Error::Closed)),
                     };
-                    if let Some((request, _)) = connection.answering_requests.remove(&task) {
-                        connection.answered(&request, answered).await;
+                    if let Some(request) = connection.answering_requests.remove(&task) {
+                        connection.answered(&request.id, answered).await;
                     }
                     continue;
                 }
-                () = connection.end.notified() => break,
+                () = connection.end.notified() => {
+                    connection.hand_over().await;
+                    break;
+                }
+                is_present = next_presence(&mut presence) => {
+                    connection.set_present(is_present).await;
+                    continue;
+                }
                 read = reader.read(buffer.space()) => read.unwrap_or(0),
             };
             if count == 0 {
@@ -212,8 +267,6 @@ impl ClientConnection {
                 connection.line(line).await;
             }
         }
-        drop(connection);
-        writer.finish().await;
     }
 
     async fn line(&mut self, line: Vec<u8>) {
@@ -222,17 +275,26 @@ impl ClientConnection {
         match RpcMessage::read(text, &Limits::default()) {
             None => {}
             Some(Ok(RpcMessage::Request { id, method, params })) => {
+                if let Err(error) = check_routing(params) {
+                    return self.refuse(&id, &error).await;
+                }
                 let session = params.and_then(session_id);
                 self.request(id, &method, params, session, text).await;
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
+                if let Err(error) = check_routing(params) {
+                    return tracing::warn!(%error, method = &*method, "dropped a notification of a client");
+                }
                 if method == CancelRequestNotification::METHOD {
+                    self.cancel_passed(params);
                     // It names no session. The owner that knows the request takes it.
                     let live: Vec<_> = self.sessions.values().map(|open| open.session.live.clone()).collect();
                     for live in live {
                         self.forward(&live, text).await;
                     }
-                } else if let Some(open) = params.and_then(session_id).and_then(|id| self.sessions.get(&id)) {
+                } else if passes(&method, params)
+                    && let Some(open) = params.and_then(session_id).and_then(|id| self.sessions.get(&id))
+                {
                     self.forward(&open.session.live.clone(), text).await;
                 }
             }
@@ -247,6 +309,33 @@ impl ClientConnection {
             Some(Err(Malformed::Request(id, error))) => self.refuse(&id, &error).await,
             Some(Err(Malformed::Noise(error))) => self.refuse(&RequestId::null(), &error).await,
             Some(_) => {}
+        }
+    }
+
+    /// Cancels a request that was passed to an agent without a session.
+    fn cancel_passed(&self, params: Option<&RawValue>) {
+        let cancelled = params.and_then(|params| serde_json::from_str(params.get()).ok());
+        let Some(CancelRequestNotification { request_id, .. }) = cancelled else { return };
+        for request in self.answering_requests.values().filter(|request| request.id == request_id) {
+            request.cancelled.notify_one();
+        }
+    }
+
+    /// Reports to the sessions that the client is absent or back.
+    async fn set_present(&mut self, is_present: bool) {
+        self.is_present = is_present;
+        for open in self.sessions.values() {
+            open.session.report(is_present).await;
+        }
+    }
+
+    /// Keeps the places of the client in its sessions, if another connection continues this one.
+    async fn hand_over(&mut self) {
+        if self.hub.is_registered(&(self.principal.clone(), self.client.clone()), &self.end) {
+            return;
+        }
+        for (_, open) in self.sessions.drain() {
+            open.session.hand_over().await;
         }
     }
 
@@ -314,14 +403,16 @@ impl ClientConnection {
                     return self.refuse(&id, &busy()).await;
                 }
                 // A client that loads a session again reads it from the new place on.
-                if let Some(open) = self.sessions.remove(&session) {
-                    open.into_session().leave().await;
-                }
-                let (hub, attach, params) = (self.hub.clone(), self.attachment(abilities), value());
+                let earlier = match self.sessions.remove(&session) {
+                    Some(open) => Some(open.leave().await),
+                    None => None,
+                };
+                let (hub, params) = (self.hub.clone(), value());
+                let attach = Attachment { earlier, ..self.attachment(abilities) };
                 let (output, opening) = (self.output.clone(), Some(session.clone()));
                 let is_load = method == LoadSessionRequest::METHOD;
                 self.answer(id, opening, async move {
-                    open_session(&hub, &attach, session, params, output, is_load).await.map(Answer::Opened)
+                    open_session(&hub, attach, session, params, output, is_load).await.map(Answer::Opened)
                 })
                 .await;
             }
@@ -329,7 +420,7 @@ impl ClientConnection {
                 let request = params.map(|params| serde_json::from_str::<ListSessionsRequest>(params.get()));
                 match request.transpose() {
                     Ok(request) => {
-                        let listed = self.hub.list(request.unwrap_or_default()).await;
+                        let listed = self.hub.list(&self.principal, request.unwrap_or_default()).await;
                         let result = listed.and_then(|listed| to_raw_value(&listed).map_err(Error::Encode));
                         self.respond_with(&id, result).await;
                     }
@@ -346,25 +437,33 @@ impl ClientConnection {
                     return self.refuse(&id, &busy()).await;
                 }
                 let open = self.sessions.remove(&session);
-                let hub = self.hub.clone();
+                let (hub, principal) = (self.hub.clone(), self.principal.clone());
                 let is_deleted = method == DeleteSessionRequest::METHOD;
                 self.answer(id, Some(session.clone()), async move {
                     if let Some(open) = open {
                         open.release().await;
                     }
                     if is_deleted {
-                        hub.delete(&session).await?;
+                        hub.delete(&principal, &session).await?;
                     }
                     result(&json!({}))
                 })
                 .await;
             }
-            PromptRequest::METHOD if self.hub.is_closed() => self.refuse(&id, &Error::Closed.to_wire()).await,
+            PromptRequest::METHOD if self.hub.is_closed(self.is_work) => {
+                self.refuse(&id, &Error::Closed.to_wire()).await
+            }
             _ => match session {
+                Some(_) if !passes(method, params) => {
+                    self.refuse(&id, &RpcError::method_not_found(method)).await
+                }
                 Some(session) => match self.sessions.get(&session) {
                     Some(open) => self.forward(&open.session.live.clone(), line).await,
                     None => self.refuse(&id, &Error::UnknownSession.to_wire()).await,
                 },
+                None if needs_no_session(method) && passes(method, params) => {
+                    self.pass(id, method, params).await
+                }
                 None => self.refuse(&id, &RpcError::method_not_found(method)).await,
             },
         }
@@ -381,27 +480,35 @@ impl ClientConnection {
             let error = RpcError::invalid_request("the connection is initialized already");
             return self.refuse(&id, &error).await;
         }
-        self.abilities = Some(Abilities::of(&request.client_capabilities));
+        let abilities = Abilities::of(&request.client_capabilities);
+        let schemes = abilities.schemes();
+        self.abilities = Some(abilities);
         // A client whose connection was lost for good continues it with its key.
         let continued: Option<ClientMeta> = request.meta.and_then(|meta| meta.get("duologue"));
         if let Some(key) = continued.and_then(|meta| Uuid::try_parse(&meta.client?).ok()) {
             self.client = ClientKey::new(key.to_string());
         }
-        self.hub.register(&self.client, &self.end);
+        self.hub.register((self.principal.clone(), self.client.clone()), &self.end);
         let (hub, client) = (self.hub.clone(), self.client.clone());
         self.answer(id, None, async move {
-            let introduction = introduced(hub.introduction().await?);
+            let introduction = introduced(hub.introduction(schemes).await?);
             with_meta(&introduction, [("client", json!(client))]).map(Answer::Result)
         })
         .await;
     }
 
     /// Passes a request that belongs to no session to an agent.
-    async fn pass(&mut self, id: RequestId, method: &'static str, params: Option<&RawValue>) {
-        let (hub, params) = (self.hub.clone(), params.map(RawValue::to_owned));
-        let passed =
-            async move { hub.request_of_no_session(method, params.as_deref()).await.map(Answer::Result) };
-        self.answer(id, None, passed).await;
+    async fn pass(&mut self, id: RequestId, method: &str, params: Option<&RawValue>) {
+        let (hub, method) = (self.hub.clone(), method.to_owned());
+        let params = params.map(RawValue::to_owned);
+        let schemes = self.abilities.unwrap_or_default().schemes();
+        let cancelled = Arc::<Notify>::default();
+        let is_cancelled = cancelled.clone();
+        let passed = async move {
+            let request = hub.request_of_no_session(&method, params.as_deref(), schemes, &is_cancelled);
+            request.await.map(Answer::Result)
+        };
+        self.answer_cancellable(AnsweringRequest { id, session: None, cancelled }, passed).await;
     }
 
     /// Starts the task that answers a request. Other messages are handled meanwhile.
@@ -411,23 +518,34 @@ impl ClientConnection {
         session: Option<SessionId>,
         answering: impl Future<Output = Answered> + Send + 'static,
     ) {
+        let request = AnsweringRequest { id, session, cancelled: Arc::default() };
+        self.answer_cancellable(request, answering).await;
+    }
+
+    async fn answer_cancellable(
+        &mut self,
+        request: AnsweringRequest,
+        answering: impl Future<Output = Answered> + Send + 'static,
+    ) {
         if self.answering.len() >= ANSWERING {
             let error =
                 format!("{ANSWERING} requests of this client open or close sessions already; retry later");
-            return self.refuse(&id, &interruption("limit_reached", &error)).await;
+            return self.refuse(&request.id, &interruption("limit_reached", &error)).await;
         }
         let task = self.answering.spawn(answering).id();
-        self.answering_requests.insert(task, (id, session));
+        self.answering_requests.insert(task, request);
     }
 
     /// Returns true while a session is opened, closed or deleted for this client.
     fn is_changing(&self, session: &SessionId) -> bool {
-        self.answering_requests.values().any(|(_, changing)| changing.as_ref() == Some(session))
+        self.answering_requests.values().any(|request| request.session.as_ref() == Some(session))
     }
 
     fn attachment(&self, abilities: Abilities) -> Attachment {
         let attachment = self.hub.next_attachment();
-        Attachment { client: self.client.clone(), attachment, abilities, replies: self.replies.clone() }
+        let (client, replies) = (self.client.clone(), self.replies.clone());
+        let (principal, is_work) = (self.principal.clone(), self.is_work);
+        Attachment { principal, client, attachment, abilities, replies, earlier: None, is_work }
     }
 
     /// Sends the response of a request, and the frames behind it if the request opened a session.
@@ -447,17 +565,33 @@ impl ClientConnection {
             output: self.output.clone(),
             end: self.end.clone(),
         };
-        let reader = LogReaderTask(tokio::spawn(reader.run(position)));
+        let reader = LogReaderTask::spawn(reader, position);
+        if !self.is_present {
+            session.report(false).await;
+        }
         self.sessions.insert(session.live.id.clone(), OpenSession { session, reader });
+    }
+}
+
+/// Waits for a change of the presence of a client.
+async fn next_presence(presence: &mut watch::Receiver<bool>) -> bool {
+    match presence.changed().await {
+        Ok(()) => *presence.borrow_and_update(),
+        Err(_) => std::future::pending().await,
     }
 }
 
 /// The members of a client that a session needs.
 struct Attachment {
+    principal: Arc<str>,
     client: ClientKey,
     attachment: u64,
     abilities: Abilities,
     replies: Replies,
+    /// The reader of an earlier attachment. It sends the responses before this one.
+    earlier: Option<LogReaderTask>,
+    /// True for a worker of the server.
+    is_work: bool,
 }
 
 impl Attachment {
@@ -467,15 +601,24 @@ impl Attachment {
         live: LiveSession,
         params: Option<Value>,
     ) -> Result<(SessionUse, Arc<FileLog>, AttachReply), Error> {
-        let (attached, reply) = oneshot::channel();
         let log = live.log.upgrade().ok_or(Error::UnknownSession)?;
-        let (client, abilities, replies) = (self.client.clone(), self.abilities, self.replies.clone());
-        let attachment = self.attachment;
-        let session = SessionUse { live: live.clone(), client: client.clone(), attachment, is_open: true };
-        let command = SessionCommand::Attach { client, attachment, abilities, replies, params, attached };
+        let (command, reply) = self.command(params);
+        let session = self.session_use(live.clone());
         live.commands.send(command).await.map_err(|_| Error::UnknownSession)?;
         let reply = reply.await.map_err(|_| Error::UnknownSession)?;
         Ok((session, log, reply))
+    }
+
+    /// Returns the command that attaches the client, and the receiver of its reply.
+    fn command(&self, params: Option<Value>) -> (SessionCommand, oneshot::Receiver<AttachReply>) {
+        let (attached, reply) = oneshot::channel();
+        let (client, abilities, replies) = (self.client.clone(), self.abilities, self.replies.clone());
+        let attachment = self.attachment;
+        (SessionCommand::Attach { client, attachment, abilities, replies, params, attached }, reply)
+    }
+
+    fn session_use(&self, live: LiveSession) -> SessionUse {
+        SessionUse { live, client: self.client.clone(), attachment: self.attachment, is_open: true }
     }
 }
 
@@ -485,8 +628,12 @@ fn result(result: &impl serde::Serialize) -> Answered {
 }
 
 async fn create(hub: &Arc<HubShared>, attach: Attachment, params: Value) -> Result<OpenedSession, Error> {
-    let (live, result) = hub.new_session(params).await?;
-    let (session, log, reply) = attach.attach(live, None).await?;
+    let (command, reply) = attach.command(None);
+    let schemes = attach.abilities.schemes();
+    let (live, result) = hub.new_session(&attach.principal, params, schemes, command, attach.is_work).await?;
+    let session = attach.session_use(live);
+    let log = session.live.log.upgrade().ok_or(Error::UnknownSession)?;
+    let reply = reply.await.map_err(|_| Error::UnknownSession)?;
     let result = with_meta(&result, [("position", json!(reply.position))])?;
     Ok(OpenedSession { session, log, result, position: reply.position })
 }
@@ -503,19 +650,10 @@ struct ResumeMeta {
     after: Option<SeenFrames>,
 }
 
-/// The frames of a session that a client has: its requests and notifications with the session's id.
-#[derive(Clone, Copy, serde::Deserialize)]
-struct SeenFrames {
-    /// The position in the result that opened the session.
-    position: u64,
-    /// The number of frames after that result.
-    frames: u64,
-}
-
 /// Opens an existing session, and replays its conversation or what the client has missed.
 async fn open_session(
     hub: &Arc<HubShared>,
-    attach: &Attachment,
+    mut attach: Attachment,
     session: SessionId,
     mut params: Value,
     output: ClientOutput,
@@ -531,10 +669,11 @@ async fn open_session(
             params.remove("_meta");
         }
     }
+    let params = hub.checked(params).await?;
     let mut attempts = 1..=ATTEMPTS;
     let (live, (open, log, reply)) = loop {
         attempts.next();
-        let live = hub.session(&session, &params).await?;
+        let live = hub.session(&attach.principal, &session, &params).await?;
         match attach.attach(live.clone(), Some(params.clone())).await {
             Ok(attached) => break (live, attached),
             // Another client has closed it meanwhile.
@@ -542,14 +681,17 @@ async fn open_session(
             Err(error) => return Err(error),
         }
     };
+    if let Some(earlier) = attach.earlier.take() {
+        earlier.finish(reply.position).await;
+    }
     let position = if seen.is_some() { reply.end } else { reply.position };
     // Records become visible in order, so the replay ends where the client reads on.
     live.visible.clone().wait_for(|visible| *visible >= position).await.map_err(|_| Error::UnknownSession)?;
     let (folding, id) = (log.clone(), session.clone());
     let folded = tokio::task::spawn_blocking(move || load::fold(&folding, &id, position)).await;
-    let conversation = folded.map_err(|_| Error::Closed)??;
+    let loaded = folded.map_err(|_| Error::Closed)??;
     if is_load {
-        for update in load::updates(&conversation) {
+        for update in load::updates(&loaded, attach.abilities) {
             let params = SessionNotification::new(session.clone(), update);
             let line = duologue_rpc::raw_message::call_line(None, SessionNotification::METHOD, &params);
             let mut line = line.map_err(Error::Encode)?;
@@ -567,6 +709,7 @@ async fn open_session(
         };
         reader.send_missed(seen, position).await?;
     }
+    let conversation = &loaded.conversation;
     let mut response = LoadSessionResponse::new();
     response.modes.clone_from(&conversation.state().modes);
     let options = conversation.config_options();
@@ -603,10 +746,11 @@ fn with_meta<const N: usize>(
 fn introduced(mut introduction: InitializeResponse) -> InitializeResponse {
     introduction.protocol_version = ProtocolVersion::V1;
     let capabilities = &mut introduction.agent_capabilities;
-    // Messages of agents to each other, and clears, are not passed on.
+    let schemes = passed_on(DuologueCapabilities::of(capabilities.meta.as_ref()));
     for meta in [&mut introduction.meta, &mut capabilities.meta].into_iter().flatten() {
         meta.remove(DuologueCapabilities::KEY);
     }
+    schemes.write_to(&mut capabilities.meta);
     capabilities.load_session = true;
     let sessions = json!({"list": {}, "resume": {}, "close": {}, "delete": {}});
     if let Ok(sessions) = serde_json::from_value(sessions) {
@@ -615,108 +759,8 @@ fn introduced(mut introduction: InitializeResponse) -> InitializeResponse {
     introduction
 }
 
-fn session_id(params: &RawValue) -> Option<SessionId> {
-    let id = duologue_rpc::raw_message::member_text(params.get().as_bytes(), "sessionId")?;
-    Some(SessionId::from(id.into_owned()))
-}
-
-/// Returns true for a frame that [`SeenFrames`] counts.
-fn is_counted(frame: &[u8], session: &SessionId) -> bool {
-    match RpcMessage::read(frame, &Limits::default()) {
-        Some(Ok(RpcMessage::Request { params, .. } | RpcMessage::Notification { params, .. })) => {
-            params.and_then(session_id).as_ref() == Some(session)
-        }
-        _ => false,
-    }
-}
-
 fn busy() -> RpcError {
     interruption("busy", "the session is being opened or closed; retry after the response of that request")
-}
-
-/// Reads the log of a session for a client.
-struct LogReader {
-    client: ClientKey,
-    abilities: Abilities,
-    live: LiveSession,
-    log: Arc<FileLog>,
-    output: ClientOutput,
-    /// Notified if the log cannot be read.
-    end: Arc<Notify>,
-}
-
-impl LogReader {
-    /// Sends the frames up to a position that a client has missed.
-    async fn send_missed(&self, seen: SeenFrames, end: u64) -> Result<(), Error> {
-        if seen.position > end {
-            return Err(Error::CursorGone { position: seen.position, end });
-        }
-        let (mut position, mut seen) = (seen.position, seen.frames);
-        while position < end {
-            let (frames, last) = self.page(position, end).await?;
-            for frame in frames {
-                if seen > 0 && is_counted(&frame, &self.live.id) {
-                    seen -= 1;
-                } else {
-                    self.output.send(frame).await;
-                }
-            }
-            if last == position {
-                break;
-            }
-            position = last;
-        }
-        Ok(())
-    }
-
-    /// Sends the frames behind a position until the session ends.
-    async fn run(mut self, mut position: u64) {
-        loop {
-            let visible = *self.live.visible.borrow_and_update();
-            while position < visible {
-                match self.page(position, visible).await {
-                    Ok((frames, last)) => {
-                        position = last;
-                        for frame in frames {
-                            self.output.send(frame).await;
-                        }
-                    }
-                    Err(error) => {
-                        tracing::error!(session = %self.live.id, %error, "a log cannot be read; its client is disconnected");
-                        return self.end.notify_one();
-                    }
-                }
-            }
-            if self.live.visible.changed().await.is_err() {
-                return;
-            }
-        }
-    }
-
-    /// Reads a page, and returns its frames and its last position.
-    async fn page(&self, after: u64, visible: u64) -> Result<(Vec<Vec<u8>>, u64), Error> {
-        /// The size of a page in bytes.
-        const PAGE: usize = 256 << 10;
-        let (id, log) = (self.live.id.clone(), self.log.clone());
-        let (client, abilities) = (self.client.clone(), self.abilities);
-        let read = move || {
-            use duologue_store::{Log as _, LogPosition};
-
-            let page = log.read(LogPosition::new(after), PAGE)?;
-            let view = ClientView { client: &client, session: &id, abilities };
-            let (mut frames, mut last) = (Vec::new(), after);
-            for record in page.records.iter().take_while(|record| record.position.number() <= visible) {
-                let earlier = |position: u64| {
-                    let page = log.read(LogPosition::new(position.checked_sub(1)?), 1).ok()?;
-                    page.records.first().map(|record| record.line.to_vec())
-                };
-                last = record.position.number();
-                project(&view, last, &record.line, earlier, &mut frames)?;
-            }
-            Ok((frames, last))
-        };
-        tokio::task::spawn_blocking(read).await.map_err(|_| Error::Closed)?
-    }
 }
 
 #[cfg(test)]

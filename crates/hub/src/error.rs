@@ -13,6 +13,12 @@ pub enum Error {
     /// The program of the agent could not be started.
     #[error("{0}")]
     Start(duologue_client::Error),
+    /// The agent is on another machine and cannot be reached.
+    #[error("the agent is offline: {reason}; retry when it is back")]
+    Offline {
+        /// The reason.
+        reason: String,
+    },
     /// The agent ended before it answered.
     #[error("the agent ended before it answered; its stderr is in the log of the server")]
     AgentEnded,
@@ -33,7 +39,7 @@ pub enum Error {
     #[error("the agent answered {method} with an error: {error}")]
     Agent {
         /// The method.
-        method: &'static str,
+        method: String,
         /// The error.
         error: RpcError,
     },
@@ -54,6 +60,36 @@ pub enum Error {
     Sessions {
         /// The limit.
         limit: usize,
+    },
+    /// The logs have reached their limit.
+    #[error(
+        "disk limit reached: the logs of the sessions have {limit} bytes or more (`HubSettings::disk_bytes`, `--disk`, `agents.disk_bytes`); delete sessions, or let the server remove old ones (`--keep`)"
+    )]
+    Disk {
+        /// The limit.
+        limit: u64,
+    },
+    /// Too many requests that belong to no session run.
+    #[error(
+        "request limit reached ({limit} requests without a session run); retry later or raise `HubSettings::requests_without_session`"
+    )]
+    Requests {
+        /// The limit.
+        limit: usize,
+    },
+    /// A folder of the server cannot be used.
+    #[error("{}: {error}", path.display())]
+    Folder {
+        /// The folder.
+        path: std::path::PathBuf,
+        /// The reason.
+        error: Arc<std::io::Error>,
+    },
+    /// The server does not allow what a session would use.
+    #[error("{reason}")]
+    NotAllowed {
+        /// The folder or program, and the reason.
+        reason: String,
     },
     /// The session does not exist, or belongs to somebody else.
     #[error("unknown session: create, load or resume it first")]
@@ -82,9 +118,12 @@ impl Error {
                 return RpcError::invalid_params(self.to_string());
             }
             Error::UnknownSession => return RpcError::resource_not_found(self.to_string()),
-            Error::Start(_) | Error::AgentEnded | Error::AgentTimeout { .. } => "agent_unavailable",
-            Error::Log(_) | Error::Record(_) => "log_failed",
-            Error::Sessions { .. } => "limit_reached",
+            Error::NotAllowed { .. } => return RpcError::invalid_params(self.to_string()),
+            Error::Start(_) | Error::Offline { .. } | Error::AgentEnded | Error::AgentTimeout { .. } => {
+                "agent_unavailable"
+            }
+            Error::Log(_) | Error::Record(_) | Error::Folder { .. } => "log_failed",
+            Error::Sessions { .. } | Error::Requests { .. } | Error::Disk { .. } => "limit_reached",
             Error::CursorGone { .. } => "cursor_gone",
             Error::Closed => "closed",
             Error::Decode(_) | Error::Encode(_) => "internal",

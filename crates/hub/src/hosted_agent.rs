@@ -1,44 +1,71 @@
 //! The process of an agent, as lines in both directions.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::convert::Infallible;
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use duologue_client::{AgentProcess, Command, Pipes};
 use duologue_rpc::raw_message::call_line;
-use duologue_rpc::{Limits, LineBuffer, ResponseOutcome, RpcMessage};
-use duologue_schema::{Error as RpcError, InitializeRequest, InitializeResponse, Request as _};
+use duologue_rpc::{Limits, LineBuffer, Lock as _, ResponseOutcome, RpcMessage};
+use duologue_schema::{
+    CancelRequestNotification, Error as RpcError, InitializeRequest, InitializeResponse, Notification as _,
+    Request as _,
+};
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::sync::{mpsc, watch};
+use tokio::io::{AsyncRead, AsyncWrite as _, ReadBuf};
+use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
+use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::abilities::ExchangeSchemes;
+use crate::announced_id::RenamedAgent;
 use crate::error::Error;
 use crate::hub::{ProcessEvent, ProcessObserver};
+use crate::output::LINE_RESERVE;
 
-/// Limit on the lines of the agent that wait.
-const WAITING_LINES: usize = 64;
 /// Limit on the bytes that wait for the agent. A process that reads no more is ended above it.
 const WAITING_BYTES: usize = 32 << 20;
 /// Limit on the lines that an agent sends before its session is open.
 const EARLY_LINES: usize = 256;
 /// Limit on their bytes.
 const EARLY_BYTES: usize = 16 << 20;
+/// The time in which an agent that reads no more may write.
+const LAST_OUTPUT: Duration = Duration::from_secs(5);
+/// The time in which an agent whose link was dropped may read what was sent before.
+const LAST_INPUT: Duration = Duration::from_secs(2);
+/// The time for the rest of the stderr of an agent that has ended. A process that left its group may keep it open.
+const LAST_STDERR: Duration = Duration::from_secs(1);
 
-/// A running agent. Dropping it ends the process.
+/// A running agent: a process, or a session's lane of a process that all share. Dropping it ends the process or the lane.
+///
+/// The owner of a process reads and writes the pipes itself, because a task between them would cost two changes of tasks for
+/// each round trip. Only what the pipe does not take at once is written by a task.
 #[derive(Debug)]
 pub(crate) struct HostedAgent {
+    /// Absent for a lane.
+    stdin: Option<SharedStdin>,
     to_agent: mpsc::UnboundedSender<Vec<u8>>,
     /// The bytes that wait for the agent.
     waiting: Arc<AtomicUsize>,
-    from_agent: mpsc::Receiver<Vec<u8>>,
+    from_agent: AgentInput,
     early: VecDeque<Vec<u8>>,
     early_bytes: usize,
+    /// The ids in envelopes, if the process has another one than clients have learned.
+    pub(crate) renamed: Option<RenamedAgent>,
+    /// The schemes that were advertised to the agent.
+    pub(crate) schemes: ExchangeSchemes,
     /// The time for the response to a request of the hub.
     limit: Duration,
+    /// Dropped to end a process that does not read. Absent for a lane.
+    link: Option<oneshot::Sender<Infallible>>,
     /// Ends with the process.
     process: JoinHandle<()>,
 }
@@ -53,35 +80,98 @@ impl HostedAgent {
     ) -> Result<Self, Error> {
         let (process, pipes) = AgentProcess::start(command).map_err(Error::Start)?;
         let reported = ReportedProcess::new(&process, observer);
+        let Pipes { stdin, stdout, stderr, .. } = pipes;
         let (to_agent, lines_in) = mpsc::unbounded_channel();
-        let (lines_out, from_agent) = mpsc::channel(WAITING_LINES);
+        let stdin = SharedStdin(Arc::new(Mutex::new(Some(stdin))));
+        let from_agent = AgentInput::Pipe(AgentLines::new(stdout));
         let waiting = Arc::new(AtomicUsize::new(0));
-        let running = run(process, pipes, lines_in, waiting.clone(), lines_out, closing);
+        let (link, dropped) = oneshot::channel();
+        let input = ProcessInput { lines: lines_in, waiting: waiting.clone(), link: dropped };
+        let running = run(process, stdin.clone(), stderr, input, closing);
         let process = tokio::spawn(async move {
             running.await;
             drop(reported);
         });
+        Ok(HostedAgent {
+            stdin: Some(stdin),
+            to_agent,
+            waiting,
+            from_agent,
+            early: VecDeque::new(),
+            early_bytes: 0,
+            renamed: None,
+            schemes: ExchangeSchemes::default(),
+            limit,
+            link: Some(link),
+            process,
+        })
+    }
+
+    /// Creates the end of a lane of a shared process. `pump` ends when `to_agent` is dropped.
+    pub(crate) fn of_lane(
+        to_agent: mpsc::UnboundedSender<Vec<u8>>,
+        waiting: Arc<AtomicUsize>,
+        from_agent: mpsc::Receiver<Vec<u8>>,
+        schemes: ExchangeSchemes,
+        limit: Duration,
+        pump: JoinHandle<()>,
+    ) -> Self {
         let early = VecDeque::new();
-        Ok(HostedAgent { to_agent, waiting, from_agent, early, early_bytes: 0, limit, process })
+        HostedAgent {
+            stdin: None,
+            to_agent,
+            waiting,
+            from_agent: AgentInput::Lane(from_agent),
+            early,
+            early_bytes: 0,
+            renamed: None,
+            schemes,
+            limit,
+            link: None,
+            process: pump,
+        }
     }
 
     /// Sends a line without its line end. Returns false if the agent has ended, or does not read.
-    pub(crate) fn send(&self, line: Vec<u8>) -> bool {
-        let waiting = self.waiting.fetch_add(line.len(), Ordering::Relaxed);
+    pub(crate) fn send(&mut self, line: Vec<u8>) -> bool {
+        let mut line = match &self.renamed {
+            Some(renamed) => renamed.address(line),
+            None => line,
+        };
+        if let Some(stdin) = &self.stdin {
+            line.push(b'\n');
+            // Nothing waits, so nobody else writes until the rest is sent to the task.
+            if self.waiting.load(Ordering::Acquire) == 0 {
+                let mut at_once = Context::from_waker(Waker::noop());
+                if let Poll::Ready(Ok(count)) = stdin.poll_write(&mut at_once, &line) {
+                    line.drain(..count);
+                }
+                if line.is_empty() {
+                    return true;
+                }
+            }
+        }
+        // The task has the error of the pipe too.
+        let waiting = self.waiting.fetch_add(line.len(), Ordering::Release);
         waiting < WAITING_BYTES && self.to_agent.send(line).is_ok()
     }
 
     /// Ends the process, and waits until it has ended.
     pub(crate) async fn end(self) {
-        let HostedAgent { process, to_agent, from_agent, .. } = self;
-        drop((to_agent, from_agent));
+        let HostedAgent { process, to_agent, from_agent, link, .. } = self;
+        drop((to_agent, from_agent, link));
         // It has a limit of its own, after which it kills the process.
         let _ = process.await;
     }
 
     /// Returns true until the process closes its output.
-    pub(crate) fn is_running(&self) -> bool {
-        !self.from_agent.is_closed()
+    pub(crate) fn is_running(&mut self) -> bool {
+        self.from_agent.is_open()
+    }
+
+    /// Returns true if [`next`](Self::next) returns a line at once.
+    pub(crate) fn has_lines(&self) -> bool {
+        !self.early.is_empty() || self.from_agent.has_lines()
     }
 
     /// Returns the next line without its line end, or `None` if the agent has ended.
@@ -95,7 +185,7 @@ impl HostedAgent {
                 self.early_bytes -= line.len();
                 Some(line)
             }
-            None => self.from_agent.recv().await,
+            None => self.from_agent.next().await,
         }
     }
 
@@ -106,15 +196,18 @@ impl HostedAgent {
         params: &P,
     ) -> Result<Box<RawValue>, Error> {
         let limit = self.limit;
-        let answered = tokio::time::timeout(limit, self.request_of_user(method, params)).await;
+        let never = Notify::new();
+        let answered = tokio::time::timeout(limit, self.request_of_user(method, params, &never)).await;
         answered.unwrap_or(Err(Error::AgentTimeout { method, limit }))
     }
 
     /// Sends a request for which a user may take any time, and waits for its response. Other lines are kept for [`next`](Self::next).
+    /// If `cancelled` is notified, the agent learns that the request is cancelled. It responds all the same.
     pub(crate) async fn request_of_user<P: Serialize + ?Sized>(
         &mut self,
-        method: &'static str,
+        method: &str,
         params: &P,
+        cancelled: &Notify,
     ) -> Result<Box<RawValue>, Error> {
         // The requests of sessions have numbers.
         let id = to_raw_value(&format!("hub:{method}")).map_err(Error::Encode)?;
@@ -123,16 +216,24 @@ impl HostedAgent {
         if !self.send(line) {
             return Err(Error::AgentEnded);
         }
-        while let Some(line) = self.from_agent.recv().await {
+        loop {
+            let line = tokio::select! {
+                line = self.from_agent.next() => line,
+                () = cancelled.notified() => {
+                    self.cancel(&id)?;
+                    continue;
+                }
+            };
+            let Some(line) = line else { return Err(Error::AgentEnded) };
             match RpcMessage::read(&line, &Limits::default()) {
                 Some(Ok(RpcMessage::Response { id: of, outcome })) if of.get() == id.get() => {
                     return match outcome {
                         ResponseOutcome::Result(result) => Ok(result.to_owned()),
                         ResponseOutcome::Error(error) | ResponseOutcome::Missing(error) => {
-                            Err(Error::Agent { method, error })
+                            Err(Error::Agent { method: method.to_owned(), error })
                         }
                         _ => Err(Error::Agent {
-                            method,
+                            method: method.to_owned(),
                             error: RpcError::internal("the response is unreadable"),
                         }),
                     };
@@ -144,7 +245,14 @@ impl HostedAgent {
                 _ => tracing::warn!("dropped a line that the agent sent before its session is open"),
             }
         }
-        Err(Error::AgentEnded)
+    }
+
+    /// Sends `$/cancel_request` for a request.
+    fn cancel(&mut self, id: &RawValue) -> Result<(), Error> {
+        let params = json!({ "requestId": id });
+        let mut line = call_line(None, CancelRequestNotification::METHOD, &params).map_err(Error::Encode)?;
+        line.pop();
+        if self.send(line) { Ok(()) } else { Err(Error::AgentEnded) }
     }
 
     /// Drops what the agent has sent, such as the replay of a session that was restored.
@@ -154,13 +262,21 @@ impl HostedAgent {
     }
 
     /// Introduces the hub to the agent.
-    pub(crate) async fn initialize(&mut self, client_files: bool) -> Result<InitializeResponse, Error> {
+    pub(crate) async fn initialize(
+        &mut self,
+        client_files: bool,
+        schemes: ExchangeSchemes,
+    ) -> Result<InitializeResponse, Error> {
+        self.schemes = schemes;
+        let mut meta = None;
+        schemes.capabilities().write_to(&mut meta);
         let params = json!({
             "protocolVersion": 1,
             "clientCapabilities": {
                 "fs": {"readTextFile": client_files, "writeTextFile": client_files},
                 "terminal": client_files,
                 "elicitation": {"form": {}, "url": {}},
+                "_meta": meta,
             },
             "clientInfo": {"name": "duologue-hub", "title": "Duologue", "version": env!("CARGO_PKG_VERSION")},
         });
@@ -190,72 +306,193 @@ impl Drop for ReportedProcess {
     }
 }
 
-/// Runs the pipes of a process until the link is dropped or the process has ended.
-async fn run(
-    process: AgentProcess,
-    pipes: Pipes,
-    mut lines_in: mpsc::UnboundedReceiver<Vec<u8>>,
-    waiting: Arc<AtomicUsize>,
-    lines_out: mpsc::Sender<Vec<u8>>,
-    mut closing: watch::Receiver<bool>,
-) {
-    let Pipes { mut stdin, stdout, stderr, .. } = pipes;
-    let log = tokio::spawn(log_lines(stderr));
-    let write = async {
-        while let Some(mut line) = lines_in.recv().await {
-            waiting.fetch_sub(line.len(), Ordering::Relaxed);
-            line.push(b'\n');
-            if stdin.write_all(&line).await.is_err() {
-                break;
+/// The stdin of a process, until it is closed.
+#[derive(Clone, Debug)]
+struct SharedStdin(Arc<Mutex<Option<ChildStdin>>>);
+
+impl SharedStdin {
+    fn poll_write(&self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        match &mut *self.0.lock_unpoisoned() {
+            Some(stdin) => Pin::new(stdin).poll_write(cx, bytes),
+            None => Poll::Ready(Err(io::ErrorKind::BrokenPipe.into())),
+        }
+    }
+
+    async fn write_all(&self, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let count = poll_fn(|cx| self.poll_write(cx, bytes)).await?;
+            bytes = bytes.get(count..).unwrap_or_default();
+            if count == 0 {
+                return Err(io::ErrorKind::WriteZero.into());
             }
         }
-    };
-    tokio::select! {
-        // The link was dropped, or the agent reads no more and may still write.
-        () = write => {}
-        () = read_lines(stdout, |line| lines_out.send(line)) => {}
-        _ = closing.wait_for(|closing| *closing) => {}
+        Ok(())
     }
-    drop(stdin);
-    drop(lines_out);
-    process.end().await;
-    log.abort();
+
+    fn close(&self) {
+        self.0.lock_unpoisoned().take();
+    }
 }
 
-async fn read_lines<F, E>(mut input: impl AsyncRead + Unpin, mut each: impl FnMut(Vec<u8>) -> F)
-where
-    F: Future<Output = Result<(), E>>,
-{
-    let mut buffer = LineBuffer::new(Limits::default().frame_bytes);
-    loop {
+/// The lines that an agent sends.
+#[derive(Debug)]
+enum AgentInput {
+    Pipe(AgentLines),
+    Lane(mpsc::Receiver<Vec<u8>>),
+}
+
+impl AgentInput {
+    /// Returns the next line, or `None` at the end. No line is lost if the future is dropped.
+    async fn next(&mut self) -> Option<Vec<u8>> {
+        match self {
+            AgentInput::Pipe(lines) => lines.next().await,
+            AgentInput::Lane(lines) => lines.recv().await,
+        }
+    }
+
+    fn has_lines(&self) -> bool {
+        match self {
+            AgentInput::Pipe(lines) => !lines.lines.is_empty(),
+            AgentInput::Lane(lines) => !lines.is_empty(),
+        }
+    }
+
+    /// Returns false if the input has ended.
+    fn is_open(&mut self) -> bool {
+        match self {
+            AgentInput::Pipe(lines) => lines.is_open(),
+            AgentInput::Lane(lines) => !lines.is_closed(),
+        }
+    }
+}
+
+/// The lines of a pipe. Those of one read are split at once, and nothing is read before they are taken.
+#[derive(Debug)]
+pub(crate) struct AgentLines<R = ChildStdout> {
+    /// Absent after the end.
+    input: Option<R>,
+    buffer: LineBuffer,
+    lines: VecDeque<Vec<u8>>,
+}
+
+impl<R: AsyncRead + Unpin> AgentLines<R> {
+    pub(crate) fn new(input: R) -> Self {
+        // A line grows with the ids of the hub.
+        let buffer = LineBuffer::new(Limits::default().frame_bytes - 2 * LINE_RESERVE);
+        AgentLines { input: Some(input), buffer, lines: VecDeque::new() }
+    }
+
+    /// Returns the next line without its line end, or `None` at the end.
+    ///
+    /// # Cancel safety
+    ///
+    /// No line is lost if the future is dropped.
+    pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
         loop {
-            match buffer.next_line() {
+            if let Some(line) = self.lines.pop_front() {
+                return Some(line);
+            }
+            if !poll_fn(|cx| self.poll_read(cx)).await {
+                return None;
+            }
+        }
+    }
+
+    /// Reads once. Returns false at the end.
+    fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let Some(input) = &mut self.input else { return Poll::Ready(false) };
+        let mut space = ReadBuf::new(self.buffer.space());
+        let read = ready!(Pin::new(input).poll_read(cx, &mut space));
+        let count = space.filled().len();
+        self.buffer.filled(count);
+        let mut has_ended = read.is_err() || count == 0;
+        loop {
+            match self.buffer.next_line() {
                 Ok(Some(line)) => {
-                    if each(line.to_vec()).await.is_err() {
-                        return;
-                    }
+                    // Some programs begin their output with a byte order mark.
+                    let line = line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line);
+                    self.lines.push_back(line.to_vec());
                 }
                 Ok(None) => break,
                 Err(_) => {
-                    let limit = buffer.limit();
-                    return tracing::error!(
-                        "a line of the agent exceeds {limit} bytes; its process is ended"
-                    );
+                    let limit = self.buffer.limit();
+                    tracing::error!("a line of the agent exceeds {limit} bytes; its process is ended");
+                    has_ended = true;
+                    break;
                 }
             }
         }
-        match input.read(buffer.space()).await {
-            Ok(0) | Err(_) => return,
-            Ok(count) => buffer.filled(count),
+        if has_ended {
+            self.input = None;
         }
+        Poll::Ready(!has_ended || !self.lines.is_empty())
+    }
+
+    /// Returns false if the input has ended. It reads, unless there are lines.
+    fn is_open(&mut self) -> bool {
+        if self.lines.is_empty() {
+            let _ = self.poll_read(&mut Context::from_waker(Waker::noop()));
+        }
+        self.input.is_some()
     }
 }
 
+/// The part of a [`HostedAgent`] that the task of its process uses.
+struct ProcessInput {
+    lines: mpsc::UnboundedReceiver<Vec<u8>>,
+    waiting: Arc<AtomicUsize>,
+    link: oneshot::Receiver<Infallible>,
+}
+
+/// Writes what the pipe did not take at once, until the link is dropped or the process has to end.
+async fn run(
+    process: AgentProcess,
+    stdin: SharedStdin,
+    stderr: ChildStderr,
+    input: ProcessInput,
+    mut closing: watch::Receiver<bool>,
+) {
+    let ProcessInput { lines: mut lines_in, waiting, link } = input;
+    let mut log = tokio::spawn(log_lines(stderr));
+    let no_input = Notify::new();
+    let send = async {
+        let mut reads = true;
+        while let Some(line) = lines_in.recv().await {
+            if reads && stdin.write_all(&line).await.is_err() {
+                reads = false;
+                no_input.notify_one();
+            }
+            waiting.fetch_sub(line.len(), Ordering::AcqRel);
+        }
+    };
+    // An agent that has ended may have written a response before.
+    let last_output = async {
+        no_input.notified().await;
+        tokio::time::sleep(LAST_OUTPUT).await;
+    };
+    // A full pipe does not take the rest, however long it waits.
+    let unread_rest = async {
+        let _ = link.await;
+        tokio::time::sleep(LAST_INPUT).await;
+    };
+    tokio::select! {
+        // The link was dropped.
+        () = send => {}
+        () = unread_rest => {}
+        () = last_output => {}
+        _ = closing.wait_for(|closing| *closing) => {}
+    }
+    stdin.close();
+    process.end().await;
+    // An error of the agent refers to its last lines.
+    let _ = tokio::time::timeout(LAST_STDERR, &mut log).await;
+    log.abort();
+}
+
 /// Logs the stderr of an agent.
-async fn log_lines(stderr: impl AsyncRead + Unpin) {
-    read_lines(stderr, |line| {
+async fn log_lines(stderr: ChildStderr) {
+    let mut lines = AgentLines::new(stderr);
+    while let Some(line) = lines.next().await {
         tracing::info!(target: "duologue_hub::agent", "{}", String::from_utf8_lossy(&line));
-        std::future::ready(Ok::<(), ()>(()))
-    })
-    .await;
+    }
 }

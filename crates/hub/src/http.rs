@@ -2,19 +2,28 @@
 
 use std::future::Future;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_http::{AgentEndpoint, serve};
+use duologue_http::{AgentEndpoint, AgentEndpointOptions, ClientPresence, serve};
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 #[cfg(feature = "tls")]
 pub use duologue_http::ServerTls;
 pub use duologue_http::{AccessToken, AllowedHosts, ServerOptions};
 
-use crate::hub::Hub;
+use crate::hub::{Hub, LOCAL};
 
 /// The time in which clients are sent what the sessions have ended with.
-const FLUSH: Duration = Duration::from_secs(2);
+pub(crate) const FLUSH: Duration = Duration::from_secs(2);
+
+/// Checks that a server has a token.
+pub(crate) fn require_token(options: &ServerOptions) -> io::Result<()> {
+    let missing =
+        || io::Error::new(io::ErrorKind::InvalidInput, "a server of sessions needs `ServerOptions::token`");
+    options.token.as_ref().map(drop).ok_or_else(missing)
+}
 
 impl Hub {
     /// Serves clients on a listener until `stop` resolves, then ends all sessions.
@@ -29,15 +38,8 @@ impl Hub {
         options: ServerOptions,
         stop: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
-        if options.token.is_none() {
-            let why = "a server of sessions needs `ServerOptions::token`";
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-        }
-        let hub = self.clone();
-        let endpoint = AgentEndpoint::new(move |transport| {
-            let hub = hub.clone();
-            async move { hub.serve(transport).await }
-        });
+        require_token(&options)?;
+        let endpoint = self.endpoint(LOCAL);
         let served = tokio::select! {
             served = serve(listener, endpoint.clone(), options) => served,
             () = stop => Ok(()),
@@ -46,5 +48,26 @@ impl Hub {
         // The program may end now, and the clients need the responses of the last turns.
         endpoint.flush(FLUSH).await;
         served
+    }
+
+    /// Creates an endpoint for the clients of a principal.
+    pub(crate) fn endpoint(&self, principal: &str) -> AgentEndpoint {
+        let (hub, principal) = (self.clone(), Arc::<str>::from(principal));
+        let serve_client = move |transport, mut presence: ClientPresence| {
+            let (hub, principal) = (hub.clone(), principal.clone());
+            async move {
+                let (sender, receiver) = watch::channel(true);
+                let report = async {
+                    loop {
+                        sender.send_replace(presence.changed().await);
+                    }
+                };
+                tokio::select! {
+                    () = hub.serve_watched(principal, transport, receiver) => {}
+                    () = report => {}
+                }
+            }
+        };
+        AgentEndpoint::with_presence(serve_client, AgentEndpointOptions::default())
     }
 }

@@ -1,132 +1,52 @@
 //! The hub: its agents' command, its sessions and their logs.
 
+mod disk;
+mod session_records;
+mod settings;
+
 use std::collections::HashMap;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
-use duologue_client::Command;
-use duologue_rpc::raw_message::{call_line, member, response_line, splice};
 use duologue_rpc::{Lock as _, Transport};
 use duologue_schema::{
-    InitializeRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse, NewSessionRequest,
-    Request as _, SessionId, SessionInfo,
+    InitializeResponse, ListSessionsRequest, ListSessionsResponse, NewSessionRequest, Request as _,
+    SessionId, SessionInfo,
 };
-use duologue_store::{
-    FileLog, IndexQuery, IndexedSession, Log as _, LogLine, LogPosition, LogRoot, LogSettings, SessionIndex,
-};
-use duologue_transcript::{Header, Side};
+use duologue_store::{FileLog, IndexQuery, IndexedSession, Log as _, LogRoot, LogSnapshot, SessionIndex};
+use duologue_transcript::Header;
 use jiff::Timestamp;
-use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
-use tokio::sync::{Notify, oneshot, watch};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::{Notify, Semaphore, oneshot, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
-use uuid::Uuid;
 
+use self::disk::DiskUse;
+use self::session_records::{append, opening_records, restore, with_id};
+pub(crate) use self::session_records::{behind_damage, for_each_record, leave_out, read_behind_damage};
+use self::settings::AgentLaunch;
+#[cfg(feature = "gateway")]
+pub(crate) use self::settings::DISK_BYTES;
+pub use self::settings::{AgentCommand, HubSettings, ProcessEvent, ProcessObserver};
+use crate::abilities::ExchangeSchemes;
+use crate::announced_id::AnnouncedId;
 use crate::connection::ClientConnection;
 use crate::error::Error;
 use crate::hosted_agent::HostedAgent;
-use crate::owner::{OwnerRestore, OwnerSettings, SessionOwner, micros};
-use crate::record::{ClientKey, HubEvent, LogEntry};
-use crate::session_task::{LiveSession, SessionCommand, SessionTask, session_of};
+use crate::owner::{SessionOwner, micros};
+use crate::record::ClientKey;
+use crate::session_task::{CallSender, LiveSession, SessionCommand, SessionStart, SessionTask, session_of};
+use crate::shared_agent::SharedAgent;
 
-/// The owner of all sessions, until there are several principals.
-const OWNER: &str = "local";
-/// The agent of all sessions, until there are several.
-const AGENT: &str = "agent";
-
-/// The settings of a hub.
-#[derive(Debug)]
-#[non_exhaustive]
-pub struct HubSettings {
-    /// Creates the command of an agent. Each session has a process of its own.
-    pub agent: AgentCommand,
-    /// The folder of the sessions' logs.
-    pub data: PathBuf,
-    /// Lets agents request files and terminals from clients. False by default: an agent uses those of its machine.
-    pub client_files: bool,
-    /// Limit on the sessions whose process or client is there. 1,024 by default.
-    pub sessions: usize,
-    /// The time in which an agent answers `initialize`, and creates or restores a session. 120 seconds by default. The
-    /// process of one that does not is ended.
-    pub agent_timeout: Duration,
-    /// Learns which processes run, for example to end them if this process is killed.
-    pub processes: Option<ProcessObserver>,
-    /// The settings of each session.
-    pub owner: OwnerSettings,
-    /// The limits of the logs.
-    pub logs: LogSettings,
-}
-
-/// Creates the command of an agent.
-pub struct AgentCommand(Box<dyn Fn() -> Command + Send + Sync>);
-
-impl AgentCommand {
-    /// Creates it from a closure.
-    pub fn new(command: impl Fn() -> Command + Send + Sync + 'static) -> Self {
-        AgentCommand(Box::new(command))
-    }
-}
-
-impl std::fmt::Debug for AgentCommand {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AgentCommand").finish_non_exhaustive()
-    }
-}
-
-/// A change of the processes of a hub.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum ProcessEvent {
-    /// An agent was started. On Unix the id of the process is that of its group too.
-    Started(u32),
-    /// The agent and the rest of its group have ended.
-    Ended(u32),
-}
-
-/// A receiver of [`ProcessEvent`]s. It must not block.
-#[derive(Clone)]
-pub struct ProcessObserver(Arc<dyn Fn(ProcessEvent) + Send + Sync>);
-
-impl ProcessObserver {
-    /// Creates it from a closure.
-    pub fn new(observe: impl Fn(ProcessEvent) + Send + Sync + 'static) -> Self {
-        ProcessObserver(Arc::new(observe))
-    }
-
-    pub(crate) fn report(&self, event: ProcessEvent) {
-        (self.0)(event);
-    }
-}
-
-impl std::fmt::Debug for ProcessObserver {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ProcessObserver").finish_non_exhaustive()
-    }
-}
-
-impl HubSettings {
-    /// Creates settings for the command of an agent and the folder of the logs.
-    pub fn new(agent: impl Fn() -> Command + Send + Sync + 'static, data: impl Into<PathBuf>) -> Self {
-        HubSettings {
-            agent: AgentCommand::new(agent),
-            data: data.into(),
-            client_files: false,
-            sessions: 1024,
-            agent_timeout: Duration::from_secs(120),
-            processes: None,
-            owner: OwnerSettings::default(),
-            logs: LogSettings::default(),
-        }
-    }
-}
+/// The principal of clients that [`Hub::serve`] serves.
+pub(crate) const LOCAL: &str = "local";
 
 /// A server for an agent, whose sessions outlive connections and restarts of the server.
 #[derive(Clone, Debug)]
 pub struct Hub {
-    shared: Arc<HubShared>,
+    pub(crate) shared: Arc<HubShared>,
 }
 
 #[derive(Debug)]
@@ -136,12 +56,20 @@ pub(crate) struct HubShared {
     index: SessionIndex,
     sessions: Mutex<Sessions>,
     /// Notified to end the connection of a client: another connection continues it.
-    clients: Mutex<HashMap<ClientKey, Arc<Notify>>>,
+    clients: Mutex<HashMap<OwnedClient, Arc<Notify>>>,
     attachments: AtomicU64,
     spare: tokio::sync::Mutex<Spare>,
+    shared_agent: SharedAgent,
+    announced_id: AnnouncedId,
+    /// The places of requests that belong to no session.
+    without_session: Semaphore,
+    disk_use: Mutex<Option<DiskUse>>,
     /// True ends all processes. Each has a receiver until it has ended.
     closing: watch::Sender<bool>,
 }
+
+/// A principal and the key of one of its clients.
+type OwnedClient = (Arc<str>, ClientKey);
 
 /// A process that was started for its introduction, for the first session.
 #[derive(Debug, Default)]
@@ -160,9 +88,21 @@ struct Sessions {
     gates: HashMap<SessionId, Arc<tokio::sync::Mutex<()>>>,
     /// The logs that are open: a reader can outlive its session, and a log is open once.
     logs: HashMap<SessionId, Weak<FileLog>>,
+    /// True from the beginning of a drain on. Work that was taken before it still opens its sessions.
     is_closed: bool,
+    /// True from the beginning of the shutdown on.
+    is_ended: bool,
 }
 
+impl Sessions {
+    /// Returns true if prompts and new sessions of a client are refused. `is_work` is true for a worker of the server.
+    fn refuses(&self, is_work: bool) -> bool {
+        self.is_ended || (self.is_closed && !is_work)
+    }
+}
+
+/// The time in which sessions end at a shutdown, before their processes are ended.
+const SESSIONS_END: Duration = Duration::from_secs(20);
 /// The time in which processes end at a shutdown.
 const PROCESSES_END: Duration = Duration::from_secs(10);
 /// The time in which readers release a log that is deleted.
@@ -180,13 +120,78 @@ impl Hub {
         let (sessions, spare) = (Mutex::default(), tokio::sync::Mutex::default());
         let closing = watch::Sender::new(false);
         let (clients, attachments) = (Mutex::default(), AtomicU64::new(0));
-        let shared = HubShared { settings, logs, index, sessions, clients, attachments, spare, closing };
+        let (shared_agent, announced_id) = (SharedAgent::default(), AnnouncedId::default());
+        let without_session = Semaphore::new(settings.requests_without_session.min(Semaphore::MAX_PERMITS));
+        let shared = HubShared {
+            settings,
+            logs,
+            index,
+            sessions,
+            clients,
+            attachments,
+            spare,
+            shared_agent,
+            announced_id,
+            without_session,
+            disk_use: Mutex::default(),
+            closing,
+        };
         Ok(Hub { shared: Arc::new(shared) })
     }
 
-    /// Serves a client until its connection ends. Its sessions go on.
+    /// Returns all sessions of a principal.
+    #[cfg(feature = "gateway")]
+    pub(crate) async fn sessions_of(&self, principal: &Arc<str>) -> Result<Vec<IndexedSession>, Error> {
+        self.shared.all_of(principal).await
+    }
+
+    /// Connects to the agent, or starts it, if it is not there, and returns its introduction.
+    #[cfg(feature = "gateway")]
+    pub(crate) async fn reach_agent(&self) -> Result<InitializeResponse, Error> {
+        self.shared.introduction(ExchangeSchemes::ALL).await
+    }
+
+    /// Returns the number of sessions that are open, and that of connected clients.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn counts(&self) -> (usize, usize) {
+        let sessions = self.shared.sessions.lock_unpoisoned().live.len();
+        (sessions, self.shared.clients.lock_unpoisoned().len())
+    }
+
+    /// Returns the bytes of all logs. It blocks.
+    #[cfg(feature = "gateway")]
+    pub(crate) fn log_bytes(&self) -> Result<u64, Error> {
+        Ok(self.shared.logs.disk_bytes()?)
+    }
+
+    /// Serves a client until its connection ends. Its sessions go on. They belong to the principal `local`.
     pub async fn serve(&self, transport: Transport) {
-        ClientConnection::serve(self.shared.clone(), transport).await;
+        self.serve_as(LOCAL, transport).await;
+    }
+
+    /// Serves a client of a principal, as [`serve`](Self::serve). The client has no access to the sessions of other
+    /// principals: for it they do not exist.
+    pub async fn serve_as(&self, principal: impl Into<Arc<str>>, transport: Transport) {
+        self.serve_watched(principal, transport, watch::Sender::new(true).subscribe()).await;
+    }
+
+    /// Serves a client of a principal whose connection can be lost for a while. `presence` is false in this time: questions
+    /// that only absent clients could answer wait for
+    /// [`OwnerSettings::question`](crate::OwnerSettings::question) at most.
+    pub async fn serve_watched(
+        &self,
+        principal: impl Into<Arc<str>>,
+        transport: Transport,
+        presence: watch::Receiver<bool>,
+    ) {
+        ClientConnection::serve(self.shared.clone(), principal.into(), transport, presence, false).await;
+    }
+
+    /// Serves a worker of the server, whose work was taken before a drain and goes on during it.
+    #[cfg(feature = "gateway")]
+    pub(crate) async fn serve_work(&self, principal: impl Into<Arc<str>>, transport: Transport) {
+        let presence = watch::Sender::new(true).subscribe();
+        ClientConnection::serve(self.shared.clone(), principal.into(), transport, presence, true).await;
     }
 
     /// Waits until no turn runs, at most for `limit`. From now on prompts and new sessions are refused. Returns the number of
@@ -196,11 +201,7 @@ impl Hub {
     ///
     /// Prompts are refused from the first poll on.
     pub async fn drain(&self, limit: Duration) -> usize {
-        let mut live: Vec<LiveSession> = {
-            let mut sessions = self.shared.sessions.lock_unpoisoned();
-            sessions.is_closed = true;
-            sessions.live.values().cloned().collect()
-        };
+        let mut live = self.begin_drain();
         let idle = async {
             for session in &mut live {
                 // A task that has ended has no turn.
@@ -208,19 +209,36 @@ impl Hub {
             }
         };
         let _ = tokio::time::timeout(limit, idle).await;
-        live.iter().filter(|session| *session.has_turn.borrow() && !session.commands.is_closed()).count()
+        self.turns()
     }
 
-    /// Ends all sessions: their turns are interrupted, their logs are synced, their processes end.
+    /// Refuses prompts and new sessions of clients from now on. Returns the sessions that are open.
+    pub(crate) fn begin_drain(&self) -> Vec<LiveSession> {
+        let mut sessions = self.shared.sessions.lock_unpoisoned();
+        sessions.is_closed = true;
+        sessions.live.values().cloned().collect()
+    }
+
+    /// Returns the number of turns that run.
+    pub(crate) fn turns(&self) -> usize {
+        let sessions = self.shared.sessions.lock_unpoisoned();
+        let live = sessions.live.values();
+        live.filter(|session| *session.has_turn.borrow() && !session.commands.is_closed()).count()
+    }
+
+    /// Ends all sessions: their turns are interrupted, their logs are synced, their processes end. Sessions have 20 seconds for
+    /// it, and processes 10 more.
     pub async fn shut_down(&self) {
         let live: Vec<LiveSession> = {
             let mut sessions = self.shared.sessions.lock_unpoisoned();
-            sessions.is_closed = true;
+            (sessions.is_closed, sessions.is_ended) = (true, true);
             sessions.live.values().cloned().collect()
         };
         let closed: JoinSet<()> =
             live.into_iter().map(|session| async move { session.close().await }).collect();
-        closed.join_all().await;
+        if tokio::time::timeout(SESSIONS_END, closed.join_all()).await.is_err() {
+            tracing::warn!("sessions did not end in time; their processes are ended");
+        }
         // Also ends a process that is being started and does not answer.
         self.shared.closing.send_replace(true);
         if tokio::time::timeout(PROCESSES_END, self.shared.closing.closed()).await.is_err() {
@@ -240,9 +258,9 @@ impl LiveSession {
 }
 
 /// A place for a session that is being opened.
-struct Opening<'a>(&'a HubShared);
+struct Opening(Arc<HubShared>);
 
-impl Drop for Opening<'_> {
+impl Drop for Opening {
     fn drop(&mut self) {
         self.0.sessions.lock_unpoisoned().opening -= 1;
     }
@@ -250,41 +268,76 @@ impl Drop for Opening<'_> {
 
 impl HubShared {
     /// Starts a process and introduces the hub to it.
-    pub(crate) async fn start_agent(&self) -> Result<(HostedAgent, InitializeResponse), Error> {
+    pub(crate) async fn start_agent(
+        &self,
+        schemes: ExchangeSchemes,
+    ) -> Result<(HostedAgent, InitializeResponse), Error> {
+        self.settings.agent.require_reachable()?;
+        let schemes = self.advertised(schemes);
         // The lock is taken while a process is started for another client.
-        let spare = self.spare.try_lock().ok().and_then(|mut spare| spare.agent.take());
-        match spare.filter(|(agent, _)| agent.is_running()) {
-            Some(spare) => Ok(spare),
-            None => self.start_new_agent().await,
-        }
+        let spare = self.spare.try_lock().ok();
+        let mut spare =
+            spare.and_then(|mut spare| spare.agent.take_if(|(agent, _)| agent.schemes == schemes));
+        let (mut agent, introduction) = match spare.take_if(|(agent, _)| agent.is_running()) {
+            Some(spare) => spare,
+            None => self.start_new_agent(schemes).await?,
+        };
+        agent.renamed = self.announced_id.renamed(&introduction);
+        Ok((agent, introduction))
     }
 
-    async fn start_new_agent(&self) -> Result<(HostedAgent, InitializeResponse), Error> {
+    async fn start_new_agent(
+        &self,
+        schemes: ExchangeSchemes,
+    ) -> Result<(HostedAgent, InitializeResponse), Error> {
+        if !self.settings.shared_process && !self.settings.agent.is_shared() {
+            return self.start_process(schemes).await;
+        }
+        let start = self.start_process(ExchangeSchemes::ALL);
+        self.shared_agent.lane(schemes, self.settings.agent_timeout, start).await
+    }
+
+    async fn start_process(
+        &self,
+        schemes: ExchangeSchemes,
+    ) -> Result<(HostedAgent, InitializeResponse), Error> {
         let closing = self.closing.subscribe();
         if *closing.borrow() {
             return Err(Error::Closed);
         }
         let HubSettings { agent, agent_timeout, processes, .. } = &self.settings;
-        let mut agent = HostedAgent::start((agent.0)(), *agent_timeout, processes.clone(), closing)?;
-        let introduction = agent.initialize(self.settings.client_files).await?;
+        let mut agent = match &agent.0 {
+            AgentLaunch::Command(command) => {
+                HostedAgent::start(command(), *agent_timeout, processes.clone(), closing)?
+            }
+            #[cfg(feature = "gateway")]
+            AgentLaunch::Remote(remote) => remote.start(*agent_timeout, closing).await?,
+        };
+        let introduction = agent.initialize(self.settings.client_files, schemes).await?;
         Ok((agent, introduction))
     }
 
-    /// Returns the introduction of an agent. Its process is kept for the next session.
-    pub(crate) async fn introduction(&self) -> Result<InitializeResponse, Error> {
-        let asked = Instant::now();
+    /// Returns the introduction of an agent for a client. Its process is kept for the next session.
+    pub(crate) async fn introduction(&self, schemes: ExchangeSchemes) -> Result<InitializeResponse, Error> {
+        let mut introduction = self.spare_introduction(schemes).await?;
+        self.announced_id.announce(&mut introduction);
+        Ok(introduction)
+    }
+
+    async fn spare_introduction(&self, schemes: ExchangeSchemes) -> Result<InitializeResponse, Error> {
+        let (requested, schemes) = (Instant::now(), self.advertised(schemes));
         let mut spare = self.spare.lock().await;
-        if let Some((agent, introduction)) = &spare.agent
+        if let Some((agent, introduction)) = &mut spare.agent
             && agent.is_running()
         {
             return Ok(introduction.clone());
         }
         if let Some((at, error)) = &spare.failed
-            && *at >= asked
+            && *at >= requested
         {
             return Err(Error::Introduction(error.clone()));
         }
-        match self.start_new_agent().await {
+        match self.start_new_agent(schemes).await {
             Ok((agent, introduction)) => {
                 spare.agent = Some((agent, introduction.clone()));
                 Ok(introduction)
@@ -297,29 +350,45 @@ impl HubShared {
         }
     }
 
-    /// Passes a request that belongs to no session to an agent, such as a login. A user may take any time for it.
+    /// Passes a request that belongs to no session to an agent, such as a login. A user may take any time for it, and
+    /// `cancelled` is notified if the client cancels it.
     pub(crate) async fn request_of_no_session(
         &self,
-        method: &'static str,
+        method: &str,
         params: Option<&RawValue>,
+        schemes: ExchangeSchemes,
+        cancelled: &Notify,
     ) -> Result<Box<RawValue>, Error> {
-        let (mut agent, introduction) = self.start_agent().await?;
-        let result = agent.request_of_user(method, &params).await?;
+        let limit = self.settings.requests_without_session;
+        let _place = self.without_session.try_acquire().map_err(|_| Error::Requests { limit })?;
+        let (mut agent, introduction) = self.start_agent(schemes).await?;
+        let result = agent.request_of_user(method, &params, cancelled).await?;
+        agent.drop_early();
         if let Ok(mut spare) = self.spare.try_lock() {
             spare.agent = Some((agent, introduction));
         }
         Ok(result)
     }
 
-    /// Registers the connection of a client, and ends an older one.
-    pub(crate) fn register(&self, client: &ClientKey, end: &Arc<Notify>) {
-        if let Some(older) = self.clients.lock_unpoisoned().insert(client.clone(), end.clone()) {
+    /// Returns the name of the agent.
+    pub(crate) fn agent_name(&self) -> &str {
+        &self.settings.agent_name
+    }
+
+    /// Registers the connection of a client, and ends an older one of the same principal.
+    pub(crate) fn register(&self, client: OwnedClient, end: &Arc<Notify>) {
+        if let Some(older) = self.clients.lock_unpoisoned().insert(client, end.clone()) {
             older.notify_one();
         }
     }
 
+    /// Returns true if this is the last connection of the client.
+    pub(crate) fn is_registered(&self, client: &OwnedClient, end: &Arc<Notify>) -> bool {
+        self.clients.lock_unpoisoned().get(client).is_some_and(|last| Arc::ptr_eq(last, end))
+    }
+
     /// Removes a connection that has ended, unless another one continues it.
-    pub(crate) fn unregister(&self, client: &ClientKey, end: &Arc<Notify>) {
+    pub(crate) fn unregister(&self, client: &OwnedClient, end: &Arc<Notify>) {
         let mut clients = self.clients.lock_unpoisoned();
         if clients.get(client).is_some_and(|last| Arc::ptr_eq(last, end)) {
             clients.remove(client);
@@ -331,65 +400,131 @@ impl HubShared {
         self.attachments.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Returns true from the beginning of a drain or shutdown on.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.sessions.lock_unpoisoned().is_closed
+    /// Returns the receiver of the calls of agents to other agents.
+    pub(crate) fn calls(&self) -> Option<CallSender> {
+        self.settings.calls.clone()
     }
 
-    fn begin_opening(&self) -> Result<Opening<'_>, Error> {
+    /// Returns the schemes that are advertised to an agent, for clients with these schemes.
+    fn advertised(&self, schemes: ExchangeSchemes) -> ExchangeSchemes {
+        ExchangeSchemes { envelopes: schemes.envelopes || self.settings.owner.routes_calls, ..schemes }
+    }
+
+    /// Returns true if prompts are refused: from the beginning of a drain on, and those of work from the shutdown on.
+    pub(crate) fn is_closed(&self, is_work: bool) -> bool {
+        self.sessions.lock_unpoisoned().refuses(is_work)
+    }
+
+    fn begin_opening(self: &Arc<Self>, is_work: bool) -> Result<Opening, Error> {
         let mut sessions = self.sessions.lock_unpoisoned();
         let limit = self.settings.sessions;
-        if sessions.is_closed {
+        if sessions.refuses(is_work) {
             return Err(Error::Closed);
         }
         if sessions.live.len() + sessions.opening >= limit {
             return Err(Error::Sessions { limit });
         }
         sessions.opening += 1;
-        Ok(Opening(self))
+        drop(sessions);
+        Ok(Opening(self.clone()))
     }
 
-    /// Creates a session. Returns it with the result for the client.
+    /// Creates a session of a principal. Returns it with the result for the client. The task of the session handles `attach`
+    /// before the first message of the agent, so that the client receives all of them.
     pub(crate) async fn new_session(
         self: &Arc<Self>,
+        principal: &Arc<str>,
         params: Value,
+        schemes: ExchangeSchemes,
+        attach: SessionCommand,
+        is_work: bool,
     ) -> Result<(LiveSession, Box<RawValue>), Error> {
-        let _opening = self.begin_opening()?;
-        let (mut agent, introduction) = self.start_agent().await?;
+        let opening = self.begin_opening(is_work)?;
+        self.check_disk().await?;
+        let params = self.checked(params).await?;
+        let (mut agent, introduction) = self.start_agent(schemes).await?;
         let result = agent.request(NewSessionRequest::METHOD, &params).await?;
         let agent_session = session_of(&result).ok_or(Error::UnknownSession)?;
-        let id = SessionId::from(Uuid::now_v7().to_string());
+        let id = SessionId::from(crate::unique_id::new_id().to_string());
         let result = with_id(&result, &id).ok_or(Error::UnknownSession)?;
-        let log = self.open_log(&id).await?;
+        let (hub, principal) = (self.clone(), principal.clone());
+        // It ends also if the client leaves meanwhile, so that a log without an entry in the index is removed.
+        let created = tokio::spawn(async move {
+            let _opening = opening;
+            let created =
+                hub.create_log(&id, &principal, &introduction, &params, &result, &agent_session).await;
+            let (log, end) = match created {
+                Ok(created) => created,
+                Err(error) => {
+                    hub.remove_unused(id).await;
+                    return Err(error);
+                }
+            };
+            let owner = SessionOwner::new(id.clone(), hub.settings.owner.clone(), end);
+            let (log, agent, first) = (Arc::new(log), Some(agent), Some(attach));
+            let start = SessionStart { id, principal, owner, log, agent, agent_session, params, first };
+            Ok((hub.spawn(start)?, result))
+        });
+        created.await.map_err(|_| Error::Closed)?
+    }
+
+    /// Creates the log of a session with its first records, and the entry in the index. Returns the log and its end.
+    async fn create_log(
+        self: &Arc<Self>,
+        id: &SessionId,
+        principal: &Arc<str>,
+        introduction: &InitializeResponse,
+        params: &Value,
+        result: &RawValue,
+        agent_session: &str,
+    ) -> Result<(FileLog, u64), Error> {
+        let log = self.open_log(id).await?;
         let at = micros(log.opened_at());
         let records =
-            opening_records(at, &introduction, &params, &result, &agent_session).map_err(Error::Encode)?;
+            opening_records(at, introduction, params, result, agent_session).map_err(Error::Encode)?;
         let (log, end) = append(log, records).await?;
         let cwd = params["cwd"].as_str().unwrap_or_default().to_owned();
-        let entry = IndexedSession::new(id.as_str(), OWNER, AGENT, cwd, id.as_str());
+        let agent_name = self.settings.agent_name.as_str();
+        let entry = IndexedSession::new(id.as_str(), &**principal, agent_name, cwd, id.as_str());
         self.in_index(move |index| index.put(&entry)).await?;
-        let owner = SessionOwner::new(id.clone(), self.settings.owner.clone(), end);
-        let live = self.spawn(owner, Arc::new(log), Some(agent), agent_session, params, id)?;
-        Ok((live, result))
+        Ok((log, end))
+    }
+
+    /// Removes the log of a session that could not be created.
+    async fn remove_unused(self: &Arc<Self>, id: SessionId) {
+        let hub = self.clone();
+        let removed = tokio::task::spawn_blocking(move || {
+            let removed = hub.index.remove(id.as_str());
+            removed.and(hub.logs.remove(id.as_str()))
+        });
+        if let Ok(Err(error)) = removed.await {
+            tracing::warn!(%error, "the log of a session that could not be created was not removed");
+        }
+    }
+
+    /// Checks the params that open a session, and returns them.
+    pub(crate) async fn checked(&self, params: Value) -> Result<Value, Error> {
+        let policy = self.settings.policy.clone();
+        let checked = move || {
+            policy.check(&params)?;
+            let mut params = params;
+            policy.filter(&mut params);
+            Ok(params)
+        };
+        tokio::task::spawn_blocking(checked).await.map_err(|_| Error::Closed)?
     }
 
     /// Starts the task of a session.
-    fn spawn(
-        self: &Arc<Self>,
-        owner: SessionOwner,
-        log: Arc<FileLog>,
-        agent: Option<HostedAgent>,
-        agent_session: String,
-        params: Value,
-        id: SessionId,
-    ) -> Result<LiveSession, Error> {
+    fn spawn(self: &Arc<Self>, start: SessionStart) -> Result<LiveSession, Error> {
         let mut sessions = self.sessions.lock_unpoisoned();
-        if sessions.is_closed {
+        // A session that was being opened when a drain began is still opened.
+        if sessions.is_ended {
             return Err(Error::Closed);
         }
+        let id = start.id.clone();
         sessions.logs.retain(|_, log| log.strong_count() > 0);
-        sessions.logs.insert(id.clone(), Arc::downgrade(&log));
-        let live = SessionTask::spawn(self, id.clone(), owner, log, agent, agent_session, params);
+        sessions.logs.insert(id.clone(), Arc::downgrade(&start.log));
+        let live = SessionTask::spawn(self, start);
         sessions.live.insert(id, live.clone());
         Ok(live)
     }
@@ -401,27 +536,42 @@ impl HubShared {
         sessions.gates.entry(id.clone()).or_default().clone()
     }
 
-    fn known_log(&self, id: &SessionId) -> Option<Arc<FileLog>> {
+    /// Looks into the index again behind the gate: the session may be deleted, and opening its log would create it.
+    async fn check_exists(self: &Arc<Self>, id: &SessionId) -> Result<(), Error> {
+        let name = id.as_str().to_owned();
+        let found = self.in_index(move |index| index.get(&name)).await?;
+        found.map(drop).ok_or(Error::UnknownSession)
+    }
+
+    /// Returns the log of a session if it is open.
+    pub(crate) fn known_log(&self, id: &SessionId) -> Option<Arc<FileLog>> {
         self.sessions.lock_unpoisoned().logs.get(id).and_then(Weak::upgrade)
     }
 
-    /// Returns a session, and opens its log if it is not open.
+    /// Returns the records of a log that is not open.
+    pub(crate) fn snapshot(&self, id: &SessionId) -> Result<LogSnapshot, duologue_store::Error> {
+        self.logs.snapshot(id.as_str())
+    }
+
+    /// Returns a session of a principal, and opens its log if it is not open.
     pub(crate) async fn session(
         self: &Arc<Self>,
+        principal: &Arc<str>,
         id: &SessionId,
         params: &Value,
     ) -> Result<LiveSession, Error> {
-        if let Some(live) = self.live(id) {
+        if let Some(live) = self.live(principal, id) {
             return Ok(live);
         }
-        let _opening = self.begin_opening()?;
-        let name = id.as_str().to_owned();
-        self.in_index(move |index| index.get(&name)).await?.ok_or(Error::UnknownSession)?;
+        let _opening = self.begin_opening(false)?;
+        self.indexed(principal, id).await?.ok_or(Error::UnknownSession)?;
         let gate = self.gate(id);
         let _alone = gate.lock().await;
-        if let Some(live) = self.live(id) {
+        if let Some(live) = self.live(principal, id) {
             return Ok(live);
         }
+        self.check_exists(id).await?;
+        self.wait_for_end(id).await;
         let log = match self.known_log(id) {
             Some(log) => log,
             None => Arc::new(self.open_released_log(id).await?),
@@ -430,16 +580,30 @@ impl HubShared {
         let owned = id.clone();
         let restored = tokio::task::spawn_blocking(move || restore(&hub, owned, log)).await;
         let (owner, log, agent_session) = restored.map_err(|_| Error::Closed)??;
-        self.spawn(owner, log, None, agent_session, params.clone(), id.clone())
+        let (id, principal, params) = (id.clone(), principal.clone(), params.clone());
+        let (agent, first) = (None, None);
+        self.spawn(SessionStart { id, principal, owner, log, agent, agent_session, params, first })
     }
 
-    /// Lists the sessions, the one that was changed last first.
+    /// Returns the entry of a session if it belongs to the principal.
+    pub(crate) async fn indexed(
+        self: &Arc<Self>,
+        principal: &Arc<str>,
+        id: &SessionId,
+    ) -> Result<Option<IndexedSession>, Error> {
+        let name = id.as_str().to_owned();
+        let found = self.in_index(move |index| index.get(&name)).await?;
+        Ok(found.filter(|session| *session.owner == **principal))
+    }
+
+    /// Lists the sessions of a principal, the one that was changed last first.
     pub(crate) async fn list(
         self: &Arc<Self>,
+        principal: &Arc<str>,
         request: ListSessionsRequest,
     ) -> Result<ListSessionsResponse, Error> {
         let mut query = IndexQuery::default();
-        query.owner = Some(OWNER.to_owned());
+        query.owner = Some(principal.as_ref().to_owned());
         query.cwd = request.cwd.map(|cwd| cwd.to_string_lossy().into_owned());
         query.cursor = request.cursor;
         let page = self.in_index(move |index| index.list(&query)).await?;
@@ -453,6 +617,31 @@ impl HubShared {
         let mut response = ListSessionsResponse::new(listed.collect::<Vec<_>>());
         response.next_cursor = page.next;
         Ok(response)
+    }
+
+    /// Returns all sessions of a principal.
+    #[cfg(feature = "gateway")]
+    pub(crate) async fn all_of(self: &Arc<Self>, principal: &Arc<str>) -> Result<Vec<IndexedSession>, Error> {
+        let mut query = IndexQuery::default();
+        query.owner = Some(principal.as_ref().to_owned());
+        self.every(query).await
+    }
+
+    /// Returns the sessions of all pages of a list.
+    async fn every(self: &Arc<Self>, mut query: IndexQuery) -> Result<Vec<IndexedSession>, Error> {
+        query.limit = usize::MAX;
+        self.in_index(move |index| {
+            let mut sessions = Vec::new();
+            loop {
+                let page = index.list(&query)?;
+                sessions.extend(page.sessions);
+                match page.next {
+                    Some(next) => query.cursor = Some(next),
+                    None => return Ok(sessions),
+                }
+            }
+        })
+        .await
     }
 
     /// Records a change of a session, with its title if that has changed.
@@ -471,7 +660,7 @@ impl HubShared {
         }
     }
 
-    async fn in_index<T: Send + 'static>(
+    pub(crate) async fn in_index<T: Send + 'static>(
         self: &Arc<Self>,
         work: impl FnOnce(&SessionIndex) -> Result<T, duologue_store::Error> + Send + 'static,
     ) -> Result<T, Error> {
@@ -480,18 +669,29 @@ impl HubShared {
         Ok(done.map_err(|_| Error::Closed)??)
     }
 
-    pub(crate) fn live(&self, id: &SessionId) -> Option<LiveSession> {
+    /// Returns a session of a principal whose task runs.
+    pub(crate) fn live(&self, principal: &Arc<str>, id: &SessionId) -> Option<LiveSession> {
         let sessions = self.sessions.lock_unpoisoned();
-        sessions.live.get(id).filter(|live| !live.commands.is_closed()).cloned()
+        let live = sessions.live.get(id).filter(|live| live.principal == *principal);
+        live.filter(|live| !live.commands.is_closed()).cloned()
     }
 
-    /// Removes a session with its log. One that does not exist counts as removed.
-    pub(crate) async fn delete(self: &Arc<Self>, id: &SessionId) -> Result<(), Error> {
+    /// Removes a session of a principal with its log. One that does not exist counts as removed.
+    pub(crate) async fn delete(self: &Arc<Self>, principal: &Arc<str>, id: &SessionId) -> Result<(), Error> {
+        if self.indexed(principal, id).await?.is_none() {
+            return Ok(());
+        }
         let gate = self.gate(id);
         let _alone = gate.lock().await;
-        if let Some(live) = self.live(id) {
+        if let Some(live) = self.live(principal, id) {
             live.close().await;
         }
+        self.remove_closed(id).await
+    }
+
+    /// Removes a session whose task has ended or ends, with its log. The caller has its gate.
+    async fn remove_closed(self: &Arc<Self>, id: &SessionId) -> Result<(), Error> {
+        self.wait_for_end(id).await;
         // The readers of other clients end when they have read the end of the session.
         let released = async {
             while self.known_log(id).is_some() {
@@ -504,10 +704,29 @@ impl HubShared {
             if hub.index.get(id.as_str())?.is_none() {
                 return Ok(());
             }
-            hub.logs.remove(id.as_str())?;
+            // A look at all logs has each of them for a moment.
+            let until = Instant::now() + LOG_RELEASED;
+            while let Err(error) = hub.logs.remove(id.as_str()) {
+                if !matches!(error, duologue_store::Error::InUse { .. }) || Instant::now() >= until {
+                    return Err(error);
+                }
+                std::thread::sleep(Duration::from_millis(5));
+            }
             hub.index.remove(id.as_str())
         });
         Ok(removed.await.map_err(|_| Error::Closed)??)
+    }
+
+    /// Waits until the former task of a session has ended, and its process with it.
+    async fn wait_for_end(&self, id: &SessionId) {
+        let former = {
+            let sessions = self.sessions.lock_unpoisoned();
+            sessions.live.get(id).filter(|live| live.commands.is_closed()).cloned()
+        };
+        if let Some(mut former) = former {
+            // The sender is dropped with the task.
+            while former.visible.changed().await.is_ok() {}
+        }
     }
 
     pub(crate) fn forget(&self, id: &SessionId) {
@@ -538,86 +757,5 @@ impl HubShared {
     }
 }
 
-async fn append(log: FileLog, lines: Vec<Vec<u8>>) -> Result<(FileLog, u64), Error> {
-    let appended = tokio::task::spawn_blocking(move || {
-        let lines: Vec<LogLine> = lines.into_iter().map(LogLine::new).collect::<Result<_, _>>()?;
-        let end = log.append(&lines)?;
-        Ok::<_, duologue_store::Error>((log, end.number()))
-    });
-    Ok(appended.await.map_err(|_| Error::Closed)??)
-}
-
-/// Reads the whole log of a session, and returns its owner with the id of the session at the agent.
-fn restore(
-    hub: &HubShared,
-    id: SessionId,
-    log: Arc<FileLog>,
-) -> Result<(SessionOwner, Arc<FileLog>, String), Error> {
-    let mut restore = OwnerRestore::default();
-    let mut agent_session = String::new();
-    for_each_record(&log, log.end().number(), |entry| {
-        if let Some(HubEvent::AgentSession { id }) = &entry.event {
-            agent_session.clone_from(id);
-        }
-        restore.apply(entry);
-    })?;
-    Ok((restore.finish(id, hub.settings.owner.clone()), log, agent_session))
-}
-
-/// Reads the records of a log up to a position.
-pub(crate) fn for_each_record(
-    log: &FileLog,
-    end: u64,
-    mut each: impl FnMut(&LogEntry<'_>),
-) -> Result<(), Error> {
-    /// The size of a page in bytes.
-    const PAGE: usize = 1 << 20;
-    let mut position = LogPosition::START;
-    while position.number() < end {
-        let page = log.read(position, PAGE)?;
-        let Some(last) = page.last() else { break };
-        for record in page.records.iter().filter(|record| record.position.number() <= end) {
-            each(&LogEntry::read(&record.line)?);
-        }
-        position = last;
-    }
-    Ok(())
-}
-
-/// Returns the records that open a log: the exchange that began the session, under the hub's id.
-fn opening_records(
-    at: u64,
-    introduction: &InitializeResponse,
-    params: &Value,
-    result: &RawValue,
-    agent_session: &str,
-) -> serde_json::Result<Vec<Vec<u8>>> {
-    let initialize = json!({"protocolVersion": 1, "clientCapabilities": {}});
-    let mut params = params.clone();
-    // Credentials are not written.
-    params["mcpServers"] = json!([]);
-    let (first, second) = (to_raw_value(&"hub:initialize")?, to_raw_value(&"hub:session/new")?);
-    let introduction = to_raw_value(introduction)?;
-    let frames = [
-        (Side::Client, call_line(Some(&first), InitializeRequest::METHOD, &initialize)?),
-        (Side::Agent, response_line(first.get(), Ok(&introduction))?),
-        (Side::Client, call_line(Some(&second), NewSessionRequest::METHOD, &params)?),
-        (Side::Agent, response_line(second.get(), Ok(result))?),
-    ];
-    let write = |entry: LogEntry<'_>| entry.write().map_err(|crate::InvalidRecord(error)| error);
-    let mut records = Vec::new();
-    for (side, frame) in &frames {
-        let frame: &RawValue = serde_json::from_slice(frame)?;
-        records.push(write(LogEntry { at, frame: Some((*side, frame)), event: None })?);
-    }
-    let event = HubEvent::AgentSession { id: agent_session.to_owned() };
-    records.push(write(LogEntry { at, frame: None, event: Some(event) })?);
-    Ok(records)
-}
-
-/// Returns a result with another `sessionId`.
-fn with_id(result: &RawValue, id: &SessionId) -> Option<Box<RawValue>> {
-    let bytes = result.get().as_bytes();
-    let replaced = splice(bytes, member(bytes, "sessionId")?, json!(id).to_string().as_bytes())?;
-    RawValue::from_string(String::from_utf8(replaced).ok()?).ok()
-}
+#[cfg(all(test, unix))]
+mod tests;

@@ -33,6 +33,8 @@ pub enum OwnerInput<'a> {
     },
     /// A message of the agent that belongs to the session, without its line end.
     FromAgent(&'a [u8]),
+    /// A message about a request of [`OwnerAction::Route`]: its response, or a notification that refers to it.
+    Routed(&'a [u8]),
     /// The process of the agent runs, after [`OwnerAction::StartAgent`].
     AgentStarted {
         /// The id of a session that began without the conversation so far, only after a start with `fresh`. `None` if
@@ -41,6 +43,11 @@ pub enum OwnerInput<'a> {
     },
     /// The agent cannot restore the conversation, after [`OwnerAction::StartAgent`] without `fresh`.
     ContextLost,
+    /// The last client closes the session. Its turn is cancelled, as with `session/cancel`.
+    Closing,
+    /// The session is closed, and the process of the agent ends. A turn that still runs has ended as cancelled. The text is the
+    /// reason for everything else that was open.
+    Closed(&'a str),
     /// The process of the agent ended or could not be started. The text is the reason for the user.
     AgentEnded(&'a str),
     /// The log contains the records up to this position.
@@ -61,6 +68,8 @@ pub enum OwnerAction {
     Sync,
     /// Sends a line to the agent.
     ToAgent(Vec<u8>),
+    /// Passes a request of the agent to another agent on. Its response is an [`OwnerInput::Routed`].
+    Route(Vec<u8>),
     /// Sends a response to a client that is not in the log.
     Reply {
         /// The client.
@@ -75,9 +84,28 @@ pub enum OwnerAction {
         /// The number of the message.
         number: u64,
     },
+    /// Records the answer of a client to a question, for an audit. The answer is on its way already.
+    Decided {
+        /// The client.
+        client: ClientKey,
+        /// The question, named by its position in the log.
+        question: u64,
+        /// The answer.
+        decision: QuestionDecision,
+    },
     /// Starts the process of the agent, and restores its session if it can.
     StartAgent {
         /// True if the agent begins without the conversation if it cannot restore it.
         fresh: bool,
     },
+}
+
+/// The meaning of an answer to a question.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct QuestionDecision {
+    /// The kind of the chosen option, such as `allow_once`, the action of a form, or `cancelled`.
+    pub option: String,
+    /// True if the answer allows the request of the agent.
+    pub is_allowed: bool,
 }

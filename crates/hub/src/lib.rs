@@ -2,30 +2,69 @@
 #![forbid(unsafe_code)]
 
 mod abilities;
+mod announced_id;
+mod audit;
+mod cleared_messages;
+#[cfg(feature = "client")]
+pub mod client;
+#[cfg(feature = "gateway")]
+mod clock;
 mod connection;
+#[cfg(feature = "gateway")]
+mod deliveries;
 mod error;
+mod exchange_state;
+#[cfg(feature = "gateway")]
+pub mod gateway;
 mod hosted_agent;
 #[cfg(feature = "http")]
 mod http;
 mod hub;
 mod input;
 mod load;
+mod log_reader;
+#[cfg(feature = "gateway")]
+mod outbound;
 mod output;
 mod owner;
 mod projection;
 mod question;
 mod record;
+#[cfg(feature = "gateway")]
+mod remote_agent;
+mod routing;
+mod session_log;
+mod session_policy;
 mod session_task;
+mod shared_agent;
 mod state;
+mod unique_id;
+#[cfg(feature = "gateway")]
+mod webhook;
 
 pub use abilities::Abilities;
+#[cfg(feature = "gateway")]
+pub use clock::HubClock;
+#[cfg(feature = "gateway")]
+pub use deliveries::{Deliveries, DeliverySettings, OutboundPost, PostFuture};
 pub use error::Error;
 #[cfg(feature = "tls")]
 pub use http::ServerTls;
 #[cfg(feature = "http")]
 pub use http::{AccessToken, AllowedHosts, ServerOptions};
 pub use hub::{AgentCommand, Hub, HubSettings, ProcessEvent, ProcessObserver};
-pub use input::{OwnerAction, OwnerInput};
+pub use input::{OwnerAction, OwnerInput, QuestionDecision};
+#[cfg(feature = "gateway")]
+pub use outbound::{
+    OutboundClient, OutboundError, OutboundResponse, OutboundSettings, OutboundUrl, RefusedAddress,
+    ResolveFuture, Resolver,
+};
 pub use owner::{OwnerSettings, SessionOwner};
 pub use projection::{ClientView, project};
 pub use record::{Asker, ClientKey, HubEvent, InvalidRecord, LogEntry};
+pub use session_log::SessionLogPage;
+pub use session_policy::SessionPolicy;
+#[cfg(feature = "gateway")]
+pub use webhook::{
+    DELIVERY_ID, DELIVERY_SIGNATURE, DELIVERY_TIMESTAMP, VerifiedDelivery, WebhookError, WebhookSecret,
+};

@@ -1,28 +1,48 @@
 //! The replay of a session that a client loads: the conversation of its log, one chunk for each block.
 
+use std::collections::HashMap;
+
 use duologue_rpc::RpcMessage;
 use duologue_schema::{
-    AvailableCommandsUpdate, ContentChunk, Conversation, ConversationEntry, MessageKind, Notification as _,
-    PromptRequest, Request as _, SessionId, SessionInfoUpdate, SessionNotification, SessionUpdate,
+    AvailableCommandsUpdate, ContentBlock, ContentChunk, Conversation, ConversationEntry, MessageId,
+    MessageKind, Notification as _, PromptRequest, Request as _, SessionId, SessionInfoUpdate,
+    SessionNotification, SessionUpdate, TextContent,
 };
 use duologue_store::FileLog;
 use duologue_transcript::Side;
 use serde_json::value::RawValue;
 
+use crate::abilities::Abilities;
+use crate::cleared_messages::{StreamKind, StreamUpdate, agents_id};
 use crate::error::Error;
 use crate::hub::for_each_record;
 use crate::record::{HubEvent, LogEntry};
 use crate::state::parse;
 
-/// Folds the records of a log up to a position.
-pub(crate) fn fold(log: &FileLog, session: &SessionId, end: u64) -> Result<Conversation, Error> {
-    let mut conversation = Conversation::default();
-    for_each_record(log, end, |entry| apply(&mut conversation, session, entry))?;
-    Ok(conversation)
+/// The conversation in a log.
+#[derive(Default)]
+pub(crate) struct LoadedConversation {
+    pub(crate) conversation: Conversation,
+    /// The messages that clients that cannot clear see under other ids.
+    renamed: HashMap<(StreamKind, String), String>,
 }
 
-fn apply(conversation: &mut Conversation, session: &SessionId, entry: &LogEntry<'_>) {
+/// Folds the records of a log up to a position.
+pub(crate) fn fold(log: &FileLog, session: &SessionId, end: u64) -> Result<LoadedConversation, Error> {
+    let mut loaded = LoadedConversation::default();
+    for_each_record(log, end, |_, entry| apply(&mut loaded, session, entry))?;
+    Ok(loaded)
+}
+
+fn apply(loaded: &mut LoadedConversation, session: &SessionId, entry: &LogEntry<'_>) {
     let Some((side, frame)) = entry.frame else { return };
+    let LoadedConversation { conversation, renamed } = loaded;
+    if let Some(HubEvent::Renamed { message }) = &entry.event
+        && let Some(update) = StreamUpdate::read(frame.get().as_bytes())
+        && let (Some((kind, _)), Some(id)) = (update.chunk(), agents_id(message))
+    {
+        renamed.insert((kind, id.to_owned()), message.clone());
+    }
     match (&entry.event, side) {
         (Some(HubEvent::Prompt { .. }), _) => {
             if let Some(request) = params::<PromptRequest>(frame, PromptRequest::METHOD) {
@@ -31,7 +51,10 @@ fn apply(conversation: &mut Conversation, session: &SessionId, entry: &LogEntry<
         }
         // The end of other requests does not end a message that goes on.
         (Some(HubEvent::Answer { .. }), _) if is_end_of_turn(frame) => conversation.end_turn(),
-        (None, Side::Agent) => {
+        (
+            None | Some(HubEvent::Cleared { .. } | HubEvent::ClearedNothing | HubEvent::Renamed { .. }),
+            Side::Agent,
+        ) => {
             let update = params::<SessionNotification>(frame, SessionNotification::METHOD);
             if let Some(update) = update.filter(|update| update.session_id == *session) {
                 conversation.apply(&update.update);
@@ -73,19 +96,56 @@ fn opening(frame: &RawValue) -> Option<duologue_schema::NewSessionResponse> {
     (id == "hub:session/new").then(|| serde_json::from_slice(result).ok())?
 }
 
+/// The longest text of a chunk, in bytes. A message that the agent wrote in many chunks can be longer than a line may be.
+const CHUNK_BYTES: usize = 1 << 20;
+
+/// Returns the parts of a block whose texts are not longer than [`CHUNK_BYTES`].
+fn parts(block: &ContentBlock) -> Vec<ContentBlock> {
+    let ContentBlock::Text(whole) = block else { return vec![block.clone()] };
+    let (mut parts, mut rest) = (Vec::new(), whole.text.as_str());
+    while rest.len() > CHUNK_BYTES {
+        let end = (0..=CHUNK_BYTES).rev().find(|end| rest.is_char_boundary(*end)).unwrap_or_default();
+        let (text, after) = rest.split_at(end);
+        parts.push(text);
+        rest = after;
+    }
+    parts.push(rest);
+    let part = |text: &str| {
+        let mut part = TextContent::new(text);
+        part.annotations.clone_from(&whole.annotations);
+        part.meta.clone_from(&whole.meta);
+        ContentBlock::Text(part)
+    };
+    parts.into_iter().map(part).collect()
+}
+
 /// Returns the updates from which a client rebuilds a conversation.
-pub(crate) fn updates(conversation: &Conversation) -> Vec<SessionUpdate> {
+pub(crate) fn updates(loaded: &LoadedConversation, abilities: Abilities) -> Vec<SessionUpdate> {
+    let LoadedConversation { conversation, renamed } = loaded;
+    // Later chunks of a message have the same id.
+    let shown = |kind, id: &Option<MessageId>| {
+        let renamed = renamed.get(&(kind, id.as_ref()?.as_str().to_owned())).filter(|_| !abilities.clears);
+        renamed.map(|id| MessageId::from(id.clone())).or_else(|| id.clone())
+    };
     let mut updates = Vec::new();
     for entry in conversation.entries() {
         match entry {
             ConversationEntry::Message(message) => {
-                for block in &message.content {
-                    let mut chunk = ContentChunk::new(block.clone());
-                    chunk.message_id.clone_from(&message.id);
+                for block in message.content.iter().flat_map(parts) {
+                    let mut chunk = ContentChunk::new(block);
                     match message.kind {
-                        MessageKind::User => updates.push(SessionUpdate::UserMessageChunk(chunk)),
-                        MessageKind::Agent => updates.push(SessionUpdate::AgentMessageChunk(chunk)),
-                        MessageKind::Thought => updates.push(SessionUpdate::AgentThoughtChunk(chunk)),
+                        MessageKind::User => {
+                            chunk.message_id.clone_from(&message.id);
+                            updates.push(SessionUpdate::UserMessageChunk(chunk));
+                        }
+                        MessageKind::Agent => {
+                            chunk.message_id = shown(StreamKind::Message, &message.id);
+                            updates.push(SessionUpdate::AgentMessageChunk(chunk));
+                        }
+                        MessageKind::Thought => {
+                            chunk.message_id = shown(StreamKind::Thought, &message.id);
+                            updates.push(SessionUpdate::AgentThoughtChunk(chunk));
+                        }
                         _ => {}
                     }
                 }
@@ -107,4 +167,26 @@ pub(crate) fn updates(conversation: &Conversation) -> Vec<SessionUpdate> {
         updates.push(SessionUpdate::SessionInfoUpdate(info));
     }
     updates
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_texts_are_split_between_characters() {
+        for text in ["".to_owned(), "short".to_owned(), format!("a{}", "\u{e4}".repeat(CHUNK_BYTES))] {
+            let parts = parts(&ContentBlock::Text(TextContent::new(&*text)));
+            let texts: Vec<&str> = parts
+                .iter()
+                .map(|part| match part {
+                    ContentBlock::Text(part) => part.text.as_str(),
+                    other => panic!("{other:?}"),
+                })
+                .collect();
+            assert_eq!(texts.concat(), text);
+            assert!(texts.iter().all(|text| text.len() <= CHUNK_BYTES));
+            assert_eq!(texts.len(), text.len() / CHUNK_BYTES + 1);
+        }
+    }
 }

@@ -2,14 +2,19 @@
 
 use std::sync::Arc;
 
+use duologue_rpc::Limits;
+use duologue_rpc::raw_message::{call_line, member, member_text};
+use duologue_schema::{Notification as _, SessionId, SessionNotification, SessionUpdate};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio::task::JoinHandle;
 
 /// Limit on the bytes that wait for a client. Its readers wait above it. A longer line waits alone.
 const WAITING_BYTES: u32 = 4 << 20;
 /// The bytes that are written at once, if as many wait.
 const WRITE_BYTES: usize = 64 << 10;
+
+/// The bytes by which a line is shorter than the longest one, for what the transport adds.
+pub(crate) const LINE_RESERVE: usize = 16 << 10;
 
 type Waiting = (Vec<u8>, OwnedSemaphorePermit);
 
@@ -21,12 +26,24 @@ pub(crate) struct ClientOutput {
 }
 
 impl ClientOutput {
-    /// Sends a line without its line end, and waits for space before.
+    /// Sends a line without its line end, and waits for space before. One that is too long for a transport would end the
+    /// connection, so a notice takes its place.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future while it waits sends nothing.
     pub(crate) async fn send(&self, line: Vec<u8>) {
+        let limit = Limits::default().frame_bytes - LINE_RESERVE;
+        let line = match line.len() > limit {
+            false => Some(line),
+            true => shortened(&line, limit),
+        };
+        let Some(line) = line else {
+            return tracing::error!(
+                limit,
+                "dropped a response or a request that is longer than a line may be"
+            );
+        };
         let bytes = u32::try_from(line.len()).unwrap_or(u32::MAX).clamp(1, WAITING_BYTES);
         if let Ok(permit) = self.room.clone().acquire_many_owned(bytes).await {
             let _ = self.lines.send((line, permit));
@@ -34,23 +51,28 @@ impl ClientOutput {
     }
 }
 
-/// The task that writes.
-#[derive(Debug)]
-pub(crate) struct OutputWriter(JoinHandle<()>);
-
-impl OutputWriter {
-    /// Starts the writer.
-    pub(crate) fn start(writer: impl AsyncWrite + Send + Unpin + 'static) -> (ClientOutput, Self) {
-        let (lines, waiting) = mpsc::unbounded_channel();
-        let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
-        let task = tokio::spawn(write(writer, waiting, room.clone()));
-        (ClientOutput { lines, room }, OutputWriter(task))
+/// Returns a notice for a notification of a session that is too long.
+fn shortened(line: &[u8], limit: usize) -> Option<Vec<u8>> {
+    if member(line, "id").is_some() {
+        return None;
     }
+    let session = member_text(line.get(member(line, "params")?)?, "sessionId")?.into_owned();
+    let bytes = line.len();
+    tracing::warn!(session, bytes, limit, "a part of a session is longer than a line may be");
+    let text = format!("[A part of this session is left out: it has {bytes} bytes, the limit is {limit}.]");
+    let notice = SessionNotification::new(SessionId::from(session), SessionUpdate::agent_message(text));
+    let mut line = call_line(None, SessionNotification::METHOD, &notice).ok()?;
+    line.pop();
+    Some(line)
+}
 
-    /// Waits until everything is written. All senders must have been dropped.
-    pub(crate) async fn finish(self) {
-        let _ = self.0.await;
-    }
+/// Creates a sender, and the future that writes until all senders are dropped. The future belongs to the task of the
+/// connection, because a task of its own would be another change of tasks for each message.
+pub(crate) fn client_output(writer: impl AsyncWrite + Unpin) -> (ClientOutput, impl Future<Output = ()>) {
+    let (lines, waiting) = mpsc::unbounded_channel();
+    let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
+    let writing = write(writer, waiting, room.clone());
+    (ClientOutput { lines, room }, writing)
 }
 
 async fn write(
@@ -76,5 +98,27 @@ async fn write(
             room.close();
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_notice_takes_the_place_of_a_line_that_is_too_long() {
+        let (output, writing) = client_output(tokio::io::sink());
+        drop(writing);
+        let (lines, mut sent) = mpsc::unbounded_channel();
+        let output = ClientOutput { lines, ..output };
+        let long = "x".repeat(Limits::default().frame_bytes);
+        let update = format!(r#"{{"method":"session/update","params":{{"sessionId":"s","text":"{long}"}}}}"#);
+        // A response cannot be shortened.
+        for line in [update, format!(r#"{{"id":1,"result":"{long}"}}"#), "{}".to_owned()] {
+            output.send(line.into_bytes()).await;
+        }
+        let notice = String::from_utf8(sent.recv().await.unwrap().0).unwrap();
+        assert!(notice.contains(r#""sessionId":"s""#) && notice.contains("is left out"), "{notice}");
+        assert_eq!(sent.recv().await.unwrap().0, b"{}");
     }
 }

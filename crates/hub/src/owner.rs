@@ -1,9 +1,11 @@
 //! The owner of a session: a state machine without I/O.
 
+mod agent_calls;
 mod agent_side;
 mod client_side;
+mod peer_messages;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use duologue_schema::{Error as RpcError, Json, RequestId, SessionId};
@@ -11,7 +13,8 @@ use duologue_transcript::Side;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use crate::abilities::Abilities;
+use crate::abilities::{Abilities, ExchangeSchemes};
+use crate::cleared_messages::StreamUpdate;
 use crate::input::{OwnerAction, OwnerInput};
 use crate::projection::{error_response, interruption};
 use crate::record::{Asker, ClientKey, HubEvent, InvalidRecord, LogEntry};
@@ -28,6 +31,8 @@ pub struct OwnerSettings {
     /// Limit on the requests of clients that wait for the agent, and on all messages that wait while it is being started.
     /// 256 by default.
     pub client_requests: usize,
+    /// Limit on the id of a client's request in bytes. Each record of its end repeats it. 256 by default.
+    pub request_id_bytes: usize,
     /// Limit on the requests of the agent that wait for clients. 256 by default.
     pub agent_requests: usize,
     /// Limit on the number of times that the agent's process is started again within `restart_period`. Beyond it, requests
@@ -35,6 +40,8 @@ pub struct OwnerSettings {
     pub restarts: usize,
     /// The time in which the ends of the process are counted. 60 seconds by default.
     pub restart_period: Duration,
+    /// Returns the requests of the agent to other agents as [`OwnerAction::Route`]. False by default: clients receive them.
+    pub routes_calls: bool,
 }
 
 impl Default for OwnerSettings {
@@ -43,9 +50,11 @@ impl Default for OwnerSettings {
             question: Duration::from_secs(24 * 60 * 60),
             unattended_turn: None,
             client_requests: 256,
+            request_id_bytes: 256,
             agent_requests: 256,
             restarts: 10,
             restart_period: Duration::from_secs(60),
+            routes_calls: false,
         }
     }
 }
@@ -91,14 +100,18 @@ pub struct SessionOwner {
     process_ends: VecDeque<Duration>,
     written: u64,
     synced: u64,
+    /// The requests of the agent to other agents that have no response yet, by their ids as JSON.
+    calls_of_agent: HashSet<String>,
     /// Messages to the agent, in order.
     to_agent: VecDeque<Waiting>,
-    /// Acknowledgements that need a written record.
+    /// Acknowledgements and routed requests that need a written record.
     acknowledged_written: VecDeque<Waiting>,
     /// Acknowledgements that need a synced record.
     acknowledged_synced: VecDeque<Waiting>,
     /// The records that clients see only after a sync.
     synced_first: VecDeque<u64>,
+    /// The requests whose responses are recorded and not visible yet, with the positions of the records.
+    unseen: VecDeque<(u64, Vec<Asker>)>,
     /// The bytes of the records that are not written.
     unwritten: VecDeque<usize>,
     unwritten_bytes: usize,
@@ -112,7 +125,7 @@ impl SessionOwner {
     /// Creates the owner of a new session, whose process runs. `end` is the position of the last record in the log.
     #[must_use]
     pub fn new(session: SessionId, settings: OwnerSettings, end: u64) -> Self {
-        let state = LoggedState { end, ..LoggedState::default() };
+        let state = LoggedState { end, ..LoggedState::new(session.clone()) };
         SessionOwner::with_state(session, settings, state, AgentProcess::Running)
     }
 
@@ -127,11 +140,13 @@ impl SessionOwner {
         settings: OwnerSettings,
         log: impl IntoIterator<Item = &'a [u8]>,
     ) -> Result<Self, InvalidRecord> {
-        let mut restore = OwnerRestore::default();
+        let mut restore = OwnerRestore::new(session.clone());
+        let mut end = 0;
         for line in log {
-            restore.apply(&LogEntry::read(line)?);
+            end += 1;
+            restore.apply(end, &LogEntry::read(line)?);
         }
-        Ok(restore.finish(session, settings))
+        Ok(restore.finish(session, settings, end))
     }
 
     fn with_state(
@@ -150,10 +165,12 @@ impl SessionOwner {
             host: None,
             process,
             process_ends: VecDeque::new(),
+            calls_of_agent: HashSet::new(),
             to_agent: VecDeque::new(),
             acknowledged_written: VecDeque::new(),
             acknowledged_synced: VecDeque::new(),
             synced_first: VecDeque::new(),
+            unseen: VecDeque::new(),
             unwritten: VecDeque::new(),
             unwritten_bytes: 0,
             unattended: None,
@@ -185,6 +202,18 @@ impl SessionOwner {
     #[must_use]
     pub fn has_turn(&self) -> bool {
         self.state.turn().is_some()
+    }
+
+    /// Returns true while a prompt or a delegation runs.
+    #[must_use]
+    pub fn is_working(&self) -> bool {
+        self.has_turn() || self.state.exchange.delegations().next().is_some()
+    }
+
+    /// Returns the schemes of messages between agents that at least one client handles.
+    pub(crate) fn schemes(&self) -> ExchangeSchemes {
+        let clients = self.clients.values().map(|client| client.abilities.schemes());
+        clients.fold(ExchangeSchemes::default(), ExchangeSchemes::union)
     }
 
     /// Returns the requests of a client that wait for their responses.
@@ -222,10 +251,20 @@ impl SessionOwner {
             OwnerInput::Left(client) => self.leave(client),
             OwnerInput::FromClient { client, number, line } => self.receive_from_client(client, number, line),
             OwnerInput::FromAgent(line) => self.receive_from_agent(line),
+            OwnerInput::Routed(line) => self.receive_routed(line),
             OwnerInput::AgentStarted { new_session } => self.agent_started(new_session),
             OwnerInput::ContextLost => self.context_lost(),
             OwnerInput::AgentEnded(reason) => {
                 self.count_process_end();
+                self.agent_ended("interrupted", reason);
+            }
+            OwnerInput::Closing => {
+                if self.has_turn() {
+                    self.cancel_turn();
+                }
+            }
+            OwnerInput::Closed(reason) => {
+                self.end_as_cancelled();
                 self.agent_ended("interrupted", reason);
             }
             OwnerInput::Written(position) => self.written(position),
@@ -240,14 +279,19 @@ impl SessionOwner {
         }
         self.check_deadlines();
         self.release();
+        let visible = self.visible();
+        while self.unseen.front().is_some_and(|(position, _)| *position <= visible) {
+            self.unseen.pop_front();
+        }
         std::mem::take(&mut self.actions)
     }
 
-    /// Ends the session because its log cannot be written. Returns a response for each request that waits. Nothing is
-    /// recorded: a restart from the log ends what was open.
+    /// Ends the session because its log cannot be written. Returns a response for each request that waits, and for
+    /// each whose response clients cannot see. Nothing is recorded: a restart from the log ends what was open.
     pub fn fail(&mut self, reason: &str) -> Vec<OwnerAction> {
         let error = interruption("log_failed", reason);
-        let askers = self.state.calls.values().flat_map(|call| &call.askers);
+        let unseen = self.unseen.iter().flat_map(|(_, askers)| askers);
+        let askers = self.state.calls.values().flat_map(|call| &call.askers).chain(unseen);
         let reply = |asker: &Asker| OwnerAction::Reply {
             client: asker.client.clone(),
             line: error_response(asker.id.token(), &error),
@@ -278,10 +322,20 @@ impl SessionOwner {
         }
     }
 
-    /// Appends a record and returns its position.
+    /// Appends a record and returns its position. It has no update of the agent.
     fn record(&mut self, frame: Option<(Side, &RawValue)>, event: Option<HubEvent>) -> u64 {
+        self.record_update(frame, event, None)
+    }
+
+    /// Appends a record, with the update in it, and returns its position.
+    fn record_update(
+        &mut self,
+        frame: Option<(Side, &RawValue)>,
+        event: Option<HubEvent>,
+        update: Option<&StreamUpdate<'_>>,
+    ) -> u64 {
         let entry = LogEntry { at: micros(self.now), frame, event };
-        self.state.apply(&entry);
+        self.state.apply_read(&entry, update);
         let line = entry.write().unwrap_or_else(|error| {
             // All members are strings, numbers and JSON that was parsed. The position stays in use.
             tracing::error!(session = %self.session, %error, "a record could not be written");
@@ -290,6 +344,9 @@ impl SessionOwner {
         self.unwritten.push_back(line.len());
         self.unwritten_bytes += line.len();
         self.actions.push(OwnerAction::Append(line));
+        if let Some(HubEvent::Answer { to, .. } | HubEvent::Interrupted { to, .. }) = entry.event {
+            self.unseen.push_back((self.state.end, to));
+        }
         self.state.end
     }
 
@@ -310,17 +367,23 @@ impl SessionOwner {
 }
 
 /// An owner that is being restored, record by record. See [`SessionOwner::restore`].
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct OwnerRestore(LoggedState);
 
 impl OwnerRestore {
-    /// Applies the next record.
-    pub(crate) fn apply(&mut self, entry: &LogEntry<'_>) {
+    pub(crate) fn new(session: SessionId) -> Self {
+        OwnerRestore(LoggedState::new(session))
+    }
+
+    /// Applies the record at a position. Records before it that were left out are damaged.
+    pub(crate) fn apply(&mut self, position: u64, entry: &LogEntry<'_>) {
+        self.0.end = position.saturating_sub(1);
         self.0.apply(entry);
     }
 
-    /// Returns the owner.
-    pub(crate) fn finish(self, session: SessionId, settings: OwnerSettings) -> SessionOwner {
+    /// Returns the owner of a log that ends at a position.
+    pub(crate) fn finish(mut self, session: SessionId, settings: OwnerSettings, end: u64) -> SessionOwner {
+        self.0.end = end;
         SessionOwner::with_state(session, settings, self.0, AgentProcess::Ended)
     }
 }

@@ -12,9 +12,11 @@ use serde_json::json;
 use serde_json::value::RawValue;
 
 use crate::abilities::Abilities;
+use crate::cleared_messages::{separator, with_message_id};
+use crate::exchange_state::ExchangeScheme;
 use crate::question::SharedQuestionKind;
 use crate::record::{ClientKey, HubEvent, InvalidRecord, LogEntry};
-use crate::state::{outcome_members, parse};
+use crate::state::{CONTEXT_LOST, outcome_members, parse};
 
 /// A client that reads the log of a session.
 #[derive(Clone, Copy, Debug)]
@@ -23,7 +25,7 @@ pub struct ClientView<'a> {
     pub client: &'a ClientKey,
     /// The session.
     pub session: &'a SessionId,
-    /// The requests of the agent that the client can answer.
+    /// The messages of the agent that the client can handle.
     pub abilities: Abilities,
 }
 
@@ -47,9 +49,24 @@ pub fn project(
         (None, Some(frame)) => {
             let is_agents = matches!(entry.frame, Some((Side::Agent, _)));
             let parsed = is_agents.then(|| parse(frame.get().as_bytes())).flatten();
-            if matches!(parsed, Some(RpcMessage::Notification { .. })) {
+            if let Some(RpcMessage::Notification { method, .. }) = parsed
+                && ExchangeScheme::of(&method).is_none_or(|scheme| view.abilities.speak(scheme))
+            {
                 frames.push(frame.get().into());
             }
+        }
+        (Some(HubEvent::Addressed { client }), Some(frame)) if client == *view.client => {
+            frames.push(frame.get().into());
+        }
+        (
+            Some(HubEvent::Cleared { .. } | HubEvent::ClearedNothing | HubEvent::Renamed { .. }),
+            Some(frame),
+        ) if view.abilities.clears => frames.push(frame.get().into()),
+        (Some(HubEvent::Cleared { message }), Some(frame)) => {
+            frames.extend(separator(frame.get().as_bytes(), message));
+        }
+        (Some(HubEvent::Renamed { message }), Some(frame)) => {
+            frames.extend(with_message_id(frame.get().as_bytes(), &message));
         }
         (Some(HubEvent::Prompt { asker, .. }), Some(frame)) if asker.client != *view.client => {
             user_message(view.session, frame, frames);
@@ -69,8 +86,8 @@ pub fn project(
         }
         (Some(HubEvent::AskedAgain { question, client }), _) if client == *view.client => {
             let Some(line) = read(question) else { return Ok(()) };
-            let asked = LogEntry::read(&line)?.frame;
-            frames.extend(asked.and_then(|(_, frame)| request(view.session, question, frame)));
+            let question_frame = LogEntry::read(&line)?.frame;
+            frames.extend(question_frame.and_then(|(_, frame)| request(view.session, question, frame)));
         }
         (Some(HubEvent::Answered { question, by }), _) if by.as_ref() != Some(view.client) => {
             frames.extend(withdrawal(view.session, question));
@@ -99,7 +116,8 @@ pub(crate) fn position_of(session: &SessionId, id: &RawValue) -> Option<u64> {
 
 /// Returns the error of a request that has no response of the agent.
 pub(crate) fn interruption(code: &str, reason: &str) -> RpcError {
-    let data = Json::from(json!({ "code": code, "retryable": true }));
+    // The same prompt finds no context the next time either.
+    let data = Json::from(json!({ "code": code, "retryable": code != CONTEXT_LOST }));
     RpcError::internal(reason.to_owned()).data(data)
 }
 

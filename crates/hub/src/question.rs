@@ -1,21 +1,23 @@
 //! Questions of the agent to the user, and requests for actions on the machine of a client.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use duologue_schema::{
-    CreateElicitationRequest, CreateElicitationResponse, ElicitationMode, Error as RpcError, Request as _,
-    RequestId, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
+    CreateElicitationRequest, CreateElicitationResponse, ElicitationAction, ElicitationMode,
+    Error as RpcError, PermissionOptionKind, Request as _, RequestId, RequestPermissionOutcome,
+    RequestPermissionRequest, RequestPermissionResponse,
 };
 use serde_json::value::{RawValue, to_raw_value};
 
+use crate::input::QuestionDecision;
 use crate::record::ClientKey;
 
 /// The kind of a question.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SharedQuestionKind {
-    /// A permission request, with the options that occur once.
-    Permission { options: BTreeSet<String> },
+    /// A permission request, with the kinds of the options that occur once.
+    Permission { options: BTreeMap<String, PermissionOptionKind> },
     /// A form.
     Form,
     /// A link.
@@ -31,11 +33,11 @@ impl SharedQuestionKind {
             RequestPermissionRequest::METHOD => {
                 let request = serde_json::from_str::<RequestPermissionRequest>(params).map_err(invalid);
                 Some(request.map(|request| {
-                    let options = request.options.iter().map(|option| &option.option_id);
-                    let unique = options.filter(|id| request.option(id).is_some());
-                    SharedQuestionKind::Permission {
-                        options: unique.map(|id| id.as_str().to_owned()).collect(),
-                    }
+                    let options = request.options.iter();
+                    let unique = options.filter(|option| request.option(&option.option_id).is_some());
+                    let kinds =
+                        unique.map(|option| (option.option_id.as_str().to_owned(), option.kind.clone()));
+                    SharedQuestionKind::Permission { options: kinds.collect() }
                 }))
             }
             CreateElicitationRequest::METHOD => {
@@ -58,7 +60,7 @@ impl SharedQuestionKind {
                     Ok(response) => match response.outcome {
                         RequestPermissionOutcome::Cancelled => true,
                         RequestPermissionOutcome::Selected(selected) => {
-                            options.contains(selected.option_id.as_str())
+                            options.contains_key(selected.option_id.as_str())
                         }
                         _ => false,
                     },
@@ -67,6 +69,31 @@ impl SharedQuestionKind {
             }
             SharedQuestionKind::Form | SharedQuestionKind::Link => {
                 serde_json::from_str::<CreateElicitationResponse>(result.get()).is_ok()
+            }
+        }
+    }
+
+    /// Returns the meaning of a result that is an answer to the question.
+    pub(crate) fn decision(&self, result: &RawValue) -> QuestionDecision {
+        match self {
+            SharedQuestionKind::Permission { options } => {
+                let response = serde_json::from_str::<RequestPermissionResponse>(result.get());
+                let chosen = match response.map(|response| response.outcome) {
+                    Ok(RequestPermissionOutcome::Selected(selected)) => {
+                        options.get(selected.option_id.as_str())
+                    }
+                    _ => None,
+                };
+                permission_decision(chosen)
+            }
+            SharedQuestionKind::Form | SharedQuestionKind::Link => {
+                let response = serde_json::from_str::<CreateElicitationResponse>(result.get());
+                let option = match response.map(|response| response.action) {
+                    Ok(ElicitationAction::Accept(_)) => "accept",
+                    Ok(ElicitationAction::Decline) => "decline",
+                    _ => "cancelled",
+                };
+                QuestionDecision { option: option.to_owned(), is_allowed: option == "accept" }
             }
         }
     }
@@ -92,6 +119,14 @@ impl SharedQuestionKind {
             }
         }
     }
+}
+
+/// Returns the meaning of a chosen option. Without one the question was cancelled.
+pub(crate) fn permission_decision(chosen: Option<&PermissionOptionKind>) -> QuestionDecision {
+    let is_allowed =
+        matches!(chosen, Some(PermissionOptionKind::AllowOnce | PermissionOptionKind::AllowAlways));
+    let option = chosen.map_or("cancelled", PermissionOptionKind::as_str).to_owned();
+    QuestionDecision { option, is_allowed }
 }
 
 /// A question without an answer.

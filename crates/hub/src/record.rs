@@ -116,7 +116,25 @@ pub enum HubEvent {
         /// The id of the session at the agent.
         id: String,
     },
-    /// The agent requests an action on the machine of a client. Its frame is the request.
+    /// The agent cleared a message. Its frame is the clear, and clients that cannot clear see a rule behind the message.
+    Cleared {
+        /// The message, under its id for these clients.
+        message: Option<String>,
+    },
+    /// The agent cleared a message that is empty or unknown. Its frame is the clear.
+    ClearedNothing,
+    /// The agent continued a message that it has cleared. Its frame is the chunk.
+    Renamed {
+        /// The id of the message for clients that cannot clear.
+        message: String,
+    },
+    /// A notification of the agent for one client. Its frame is the notification.
+    Addressed {
+        /// The client.
+        client: ClientKey,
+    },
+    /// The agent requests an action on the machine of a client, or sends it a message between agents. Its frame is the
+    /// request.
     HostRequest {
         /// The client.
         client: ClientKey,
@@ -181,6 +199,10 @@ impl HubEvent {
             },
             HubEvent::Question => of("question"),
             HubEvent::AgentSession { id } => EventFields { id: Some(id), ..of("agent_session") },
+            HubEvent::Addressed { client } => EventFields { client: Some(client), ..of("addressed") },
+            HubEvent::Cleared { message } => EventFields { id: message, ..of("cleared") },
+            HubEvent::ClearedNothing => of("cleared_nothing"),
+            HubEvent::Renamed { message } => EventFields { id: Some(message), ..of("renamed") },
             HubEvent::AskedAgain { question, client } => {
                 EventFields { question: Some(question), client: Some(client), ..of("asked_again") }
             }
@@ -212,6 +234,10 @@ impl HubEvent {
             },
             "question" => HubEvent::Question,
             "agent_session" => HubEvent::AgentSession { id: fields.id? },
+            "addressed" => HubEvent::Addressed { client: fields.client? },
+            "cleared" => HubEvent::Cleared { message: fields.id },
+            "cleared_nothing" => HubEvent::ClearedNothing,
+            "renamed" => HubEvent::Renamed { message: fields.id? },
             "asked_again" => HubEvent::AskedAgain { question: fields.question?, client: fields.client? },
             "answered" => HubEvent::Answered { question: fields.question?, by: fields.client },
             "host_request" => HubEvent::HostRequest { client: fields.client? },
@@ -271,12 +297,17 @@ impl<'a> LogEntry<'a> {
     ///
     /// [`InvalidRecord`] never for an entry that was read or whose frame is JSON.
     pub fn write(&self) -> Result<Vec<u8>, InvalidRecord> {
-        Ok(serde_json::to_vec(&EntryFields {
+        /// The bytes of the other members of most records.
+        const MEMBERS: usize = 128;
+        let mut line = Vec::with_capacity(self.frame.map_or(0, |(_, frame)| frame.get().len()) + MEMBERS);
+        let fields = EntryFields {
             at: self.at,
             from: self.frame.map(|(from, _)| from),
             frame: self.frame.map(|(_, frame)| frame),
             hub: self.event.as_ref().map(HubEvent::fields),
-        })?)
+        };
+        serde_json::to_writer(&mut line, &fields)?;
+        Ok(line)
     }
 }
 
@@ -298,6 +329,11 @@ mod tests {
             HubEvent::Interrupted { call: 2, to: vec![], code: "c".into(), reason: "r".into() },
             HubEvent::Question,
             HubEvent::AgentSession { id: "a".into() },
+            HubEvent::Cleared { message: Some("m".into()) },
+            HubEvent::Cleared { message: None },
+            HubEvent::ClearedNothing,
+            HubEvent::Addressed { client: client() },
+            HubEvent::Renamed { message: "m~7".into() },
             HubEvent::AskedAgain { question: 4, client: client() },
             HubEvent::Answered { question: 4, by: Some(client()) },
             HubEvent::Answered { question: 4, by: None },

@@ -1,10 +1,12 @@
 //! The task of a session: executes the actions of its owner.
 
+mod agent_calls;
+
 use std::collections::HashMap;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, LazyLock, Weak};
 use std::time::{Duration, Instant};
 
-use duologue_rpc::raw_message::{member, member_text, splice};
+use duologue_rpc::raw_message::{member, member_text, splice, text};
 use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::{
     InitializeResponse, LoadSessionRequest, NewSessionRequest, Patch, Request as _, RequestId,
@@ -16,19 +18,30 @@ use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+#[cfg(feature = "gateway")]
+pub(crate) use self::agent_calls::AgentCall;
+pub(crate) use self::agent_calls::CallSender;
+use self::agent_calls::ProcessCalls;
 use crate::abilities::Abilities;
+use crate::audit::{self, AuditedQuestion};
 use crate::error::Error;
 use crate::hosted_agent::HostedAgent;
 use crate::hub::HubShared;
-use crate::input::{OwnerAction, OwnerInput};
+use crate::input::{OwnerAction, OwnerInput, QuestionDecision};
 use crate::owner::SessionOwner;
 use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
 
 /// The agent is not read above this number of bytes that wait for the log.
 const UNWRITTEN_BYTES: usize = 4 << 20;
+/// The bytes of records that are written without a thread of their own.
+const SMALL_BATCH: usize = 16 * 1024;
 /// Limit on the messages of clients that wait for the session.
 const COMMANDS: usize = 64;
+/// The time in which the agent ends the turn of a session that its client closes.
+const CANCEL_GRACE: Duration = Duration::from_secs(2);
+/// The reason for the end of what was open in a session that is closed.
+const CLOSED: &str = "the session was closed";
 /// The time after which a session without a client and a turn ends its process.
 const IDLE: Duration = Duration::from_secs(10 * 60);
 
@@ -52,6 +65,12 @@ pub(crate) enum SessionCommand {
         client: ClientKey,
         line: Vec<u8>,
     },
+    /// The connection of a client is lost for a while, or back.
+    Presence {
+        client: ClientKey,
+        attachment: u64,
+        is_present: bool,
+    },
     /// An older attachment than the last one has no effect.
     Left {
         client: ClientKey,
@@ -61,10 +80,11 @@ pub(crate) enum SessionCommand {
     Release {
         client: ClientKey,
         attachment: u64,
-        done: oneshot::Sender<()>,
+        /// Receives the position of the last record.
+        done: oneshot::Sender<u64>,
     },
     /// Ends the process of the agent and the task.
-    Close(oneshot::Sender<()>),
+    Close(oneshot::Sender<u64>),
 }
 
 /// The place of a client that has opened a session.
@@ -82,6 +102,8 @@ pub(crate) struct AttachReply {
 #[derive(Clone, Debug)]
 pub(crate) struct LiveSession {
     pub(crate) id: SessionId,
+    /// The principal that the session belongs to.
+    pub(crate) principal: Arc<str>,
     pub(crate) commands: mpsc::Sender<SessionCommand>,
     /// The position up to which clients may read.
     pub(crate) visible: watch::Receiver<u64>,
@@ -91,8 +113,8 @@ pub(crate) struct LiveSession {
     pub(crate) log: Weak<FileLog>,
 }
 
-/// The outcome of a write: the position of the last record, and whether it was synced.
-type Written = Result<(u64, bool), duologue_store::Error>;
+/// The outcome of a write or a sync: the position of the last record that it covers.
+type Written = Result<u64, duologue_store::Error>;
 /// The process, the id of the session at the agent, and true if the agent knows the conversation.
 type Started = Result<(HostedAgent, String, bool), StartFailure>;
 
@@ -103,13 +125,26 @@ enum StartFailure {
     Error(Error),
 }
 
+/// An event of a session that no client causes.
+enum SessionEvent {
+    /// A line of the agent, or `None` at its end.
+    FromAgent(Option<Vec<u8>>),
+    Written(Written),
+    Synced(Written),
+    Indexed,
+    Started(Box<Started>),
+    /// A message about a call of the agent to another agent.
+    Routed(Vec<u8>),
+}
+
 pub(crate) struct SessionTask {
     id: SessionId,
+    principal: Arc<str>,
     owner: SessionOwner,
     hub: Weak<HubShared>,
     log: Arc<FileLog>,
-    began: Instant,
     agent: Option<HostedAgent>,
+    calls: ProcessCalls,
     /// The id of the session at the agent.
     agent_session: String,
     /// The params of `session/new`, with which the session is restored.
@@ -121,32 +156,50 @@ pub(crate) struct SessionTask {
     turns: watch::Sender<bool>,
     batch: Vec<LogLine>,
     wants_sync: bool,
+    /// The next records end what was open, and may use the reserve of a full log.
+    is_ending: bool,
+    /// A record could not be made.
+    invalid: Option<duologue_store::Error>,
     writing: Option<JoinHandle<Written>>,
+    /// The sync that runs. Records are written meanwhile.
+    syncing: Option<JoinHandle<Written>>,
     starting: Option<JoinHandle<Started>>,
     /// The update of the index that runs, and the one that follows it: with the title if that has changed.
     indexing: Option<JoinHandle<()>>,
     to_index: Option<Option<Option<String>>>,
     /// The agent reads no more.
     agent_failed: bool,
+    /// The end of the former process. The next one is started behind it.
+    ending: Option<JoinHandle<()>>,
+}
+
+/// A session that was created or restored, for its task.
+pub(crate) struct SessionStart {
+    pub(crate) id: SessionId,
+    pub(crate) principal: Arc<str>,
+    pub(crate) owner: SessionOwner,
+    pub(crate) log: Arc<FileLog>,
+    /// The process, if it runs already.
+    pub(crate) agent: Option<HostedAgent>,
+    /// The id of the session at the agent.
+    pub(crate) agent_session: String,
+    /// The params of `session/new`.
+    pub(crate) params: Value,
+    /// Handled before anything else.
+    pub(crate) first: Option<SessionCommand>,
 }
 
 impl SessionTask {
     /// Starts the task.
-    pub(crate) fn spawn(
-        hub: &Arc<HubShared>,
-        id: SessionId,
-        owner: SessionOwner,
-        log: Arc<FileLog>,
-        agent: Option<HostedAgent>,
-        agent_session: String,
-        params: Value,
-    ) -> LiveSession {
+    pub(crate) fn spawn(hub: &Arc<HubShared>, start: SessionStart) -> LiveSession {
+        let SessionStart { id, principal, owner, log, agent, agent_session, params, first } = start;
         let (sender, commands) = mpsc::channel(COMMANDS);
         let (visible, readers) = watch::channel(owner.visible());
         let log_of_readers = Arc::downgrade(&log);
         let turns = watch::Sender::new(owner.has_turn());
         let live = LiveSession {
             id: id.clone(),
+            principal: principal.clone(),
             commands: sender,
             visible: readers,
             has_turn: turns.subscribe(),
@@ -154,11 +207,12 @@ impl SessionTask {
         };
         let task = SessionTask {
             id,
+            principal,
             owner,
             hub: Arc::downgrade(hub),
             log,
-            began: Instant::now(),
             agent,
+            calls: ProcessCalls::new(hub.calls()),
             agent_session,
             params,
             replies: HashMap::new(),
@@ -166,24 +220,35 @@ impl SessionTask {
             turns,
             batch: Vec::new(),
             wants_sync: false,
+            is_ending: false,
+            invalid: None,
             writing: None,
+            syncing: None,
             starting: None,
             indexing: None,
             to_index: None,
             agent_failed: false,
+            ending: None,
         };
-        tokio::spawn(task.run(commands));
+        tokio::spawn(task.run(first, commands));
         live
     }
 
-    async fn run(mut self, mut commands: mpsc::Receiver<SessionCommand>) {
+    async fn run(mut self, first: Option<SessionCommand>, mut commands: mpsc::Receiver<SessionCommand>) {
         let mut waits_for_end = None;
         self.input(OwnerInput::Time);
+        self.is_ending = !self.batch.is_empty();
+        if let Some(command) = first {
+            self.command(command);
+        }
         let mut idle_since = Instant::now();
         loop {
-            self.write();
+            if let Err(error) = self.write() {
+                self.fail(&error);
+                break;
+            }
             let now = self.now();
-            let is_used = !self.replies.is_empty() || self.owner.has_turn();
+            let is_used = !self.replies.is_empty() || self.owner.is_working() || self.calls.are_open();
             if is_used {
                 idle_since = Instant::now();
             }
@@ -195,85 +260,142 @@ impl SessionTask {
             tokio::select! {
                 command = commands.recv(), if reads => match command {
                     None => {
-                        self.close().await;
+                        self.close(OwnerInput::AgentEnded(CLOSED)).await;
                         break;
                     }
                     Some(SessionCommand::Release { client, attachment, done }) => {
                         self.refuse_requests_of(&client);
                         self.command(SessionCommand::Left { client, attachment });
                         if self.replies.is_empty() {
-                            self.close().await;
+                            match self.end_turn().await {
+                                Ok(()) => self.close(OwnerInput::Closed(CLOSED)).await,
+                                Err(error) => self.fail(&error),
+                            }
                             waits_for_end = Some(done);
                             break;
                         }
-                        let _ = done.send(());
+                        let _ = done.send(self.owner.end());
                     }
                     Some(SessionCommand::Close(done)) => {
-                        self.close().await;
+                        self.close(OwnerInput::AgentEnded(CLOSED)).await;
                         waits_for_end = Some(done);
                         break;
                     }
                     Some(command) => self.command(command),
                 },
-                line = next_line(&mut self.agent), if reads => match line {
-                    Some(line) => {
-                        let line = with_session(line, &self.agent_session, self.id.as_str());
-                        let had_turn = self.owner.has_turn();
-                        self.input(OwnerInput::FromAgent(&line));
-                        let title = new_title(&line);
-                        if title.is_some() || (had_turn && !self.owner.has_turn()) {
-                            self.to_index = Some(title.or_else(|| self.to_index.take().flatten()));
-                            self.index();
-                        }
-                    }
-                    None => {
-                        self.agent = None;
-                        self.input(OwnerInput::AgentEnded("the agent's process ended"));
-                    }
-                },
-                written = join(&mut self.writing) => {
-                    self.writing = None;
-                    match written {
-                        Ok((end, false)) => self.input(OwnerInput::Written(end)),
-                        Ok((end, true)) => self.input(OwnerInput::Synced(end)),
-                        Err(error) => {
-                            self.fail(&Error::Log(error));
-                            break;
-                        }
-                    }
-                },
-                () = join(&mut self.indexing) => {
-                    self.indexing = None;
-                    self.index();
-                }
-                started = join(&mut self.starting) => {
-                    self.starting = None;
-                    self.started(started);
+                event = self.next_event() => if let Err(error) = self.handle_event(event) {
+                    self.fail(&error);
+                    break;
                 },
                 () = tokio::time::sleep(sleep) => {
                     if idle_since.elapsed() >= IDLE {
-                        self.close().await;
+                        self.close(OwnerInput::AgentEnded(CLOSED)).await;
                         break;
                     }
                     self.input(OwnerInput::Time);
                 }
             }
         }
-        self.end(commands);
+        let position = self.owner.end();
+        self.end(commands).await;
         if let Some(done) = waits_for_end {
-            let _ = done.send(());
+            let _ = done.send(position);
         }
+    }
+
+    /// Waits for the agent, the log, or another part of the session.
+    ///
+    /// # Cancel safety
+    ///
+    /// No event is lost if the future is dropped.
+    async fn next_event(&mut self) -> SessionEvent {
+        // Above the limit nobody is read until the log has caught up.
+        let reads = self.owner.unwritten_bytes() < UNWRITTEN_BYTES;
+        tokio::select! {
+            line = next_line(&mut self.agent), if reads => SessionEvent::FromAgent(line),
+            written = join(&mut self.writing) => SessionEvent::Written(written),
+            synced = join(&mut self.syncing) => SessionEvent::Synced(synced),
+            () = join(&mut self.indexing) => SessionEvent::Indexed,
+            started = join(&mut self.starting) => SessionEvent::Started(Box::new(started)),
+            line = self.calls.next(), if reads => SessionEvent::Routed(line),
+        }
+    }
+
+    /// # Errors
+    ///
+    /// [`Error::Log`] if nothing can be written any more.
+    fn handle_event(&mut self, event: SessionEvent) -> Result<(), Error> {
+        match event {
+            SessionEvent::FromAgent(Some(line)) => {
+                let line = with_session(line, &self.agent_session, self.id.as_str());
+                let had_turn = self.owner.has_turn();
+                self.input(OwnerInput::FromAgent(&line));
+                let title = new_title(&line);
+                if title.is_some() || (had_turn && !self.owner.has_turn()) {
+                    self.to_index = Some(title.or_else(|| self.to_index.take().flatten()));
+                    self.index();
+                }
+            }
+            SessionEvent::FromAgent(None) => {
+                self.end_agent();
+                self.input(OwnerInput::AgentEnded("the agent's process ended"));
+            }
+            SessionEvent::Written(written) => {
+                self.writing = None;
+                self.input(OwnerInput::Written(written?));
+            }
+            SessionEvent::Synced(synced) => {
+                self.syncing = None;
+                self.input(OwnerInput::Synced(synced?));
+            }
+            SessionEvent::Indexed => {
+                self.indexing = None;
+                self.index();
+            }
+            SessionEvent::Started(started) => {
+                self.starting = None;
+                self.started(*started);
+            }
+            SessionEvent::Routed(line) => self.input(OwnerInput::Routed(&line)),
+        }
+        Ok(())
+    }
+
+    /// Cancels the turn of a session that is being closed, and gives the agent some time to end it.
+    ///
+    /// # Errors
+    ///
+    /// As [`handle_event`](Self::handle_event).
+    async fn end_turn(&mut self) -> Result<(), Error> {
+        self.input(OwnerInput::Closing);
+        let ending = async {
+            while self.owner.has_turn() {
+                self.write()?;
+                let event = self.next_event().await;
+                self.handle_event(event)?;
+            }
+            Ok(())
+        };
+        tokio::time::timeout(CANCEL_GRACE, ending).await.unwrap_or(Ok(()))
     }
 
     /// Removes the session from the hub, and answers the requests that wait for it. A task that opens it again waits
     /// until its commands are closed.
-    fn end(self, mut commands: mpsc::Receiver<SessionCommand>) {
+    async fn end(self, mut commands: mpsc::Receiver<SessionCommand>) {
         commands.close();
-        while let Ok(command) = commands.try_recv() {
+        // A sender that has its place already is waited for.
+        while let Some(command) = commands.recv().await {
             let SessionCommand::FromClient { client, line } = command else { continue };
             if let (Some((_, replies)), Some(answer)) = (self.replies.get(&client), ended_response(&line)) {
                 let _ = replies.send(answer);
             }
+        }
+        // A process that is started for this session later must not find this one in its folders.
+        if let Some(agent) = self.agent {
+            agent.end().await;
+        }
+        if let Some(ending) = self.ending {
+            let _ = ending.await;
         }
         if let Some(hub) = self.hub.upgrade() {
             hub.forget(&self.id);
@@ -282,12 +404,16 @@ impl SessionTask {
 
     /// Returns the time since the log began.
     fn now(&self) -> Duration {
-        self.log.opened_at() + self.began.elapsed()
+        self.log.time()
     }
 
     fn command(&mut self, command: SessionCommand) {
         match command {
             SessionCommand::Attach { client, attachment, abilities, replies, params, attached } => {
+                if self.replies.get(&client).is_some_and(|(last, _)| *last > attachment) {
+                    // The client has continued on another connection, and this one is answered with an error.
+                    return;
+                }
                 self.replies.insert(client.clone(), (attachment, replies));
                 // Members that the request leaves out stay, such as the MCP servers.
                 if let (Some(Value::Object(given)), Some(params)) = (params, self.params.as_object_mut()) {
@@ -296,10 +422,21 @@ impl SessionTask {
                 let position = self.owner.end();
                 self.input(OwnerInput::Attached { client: &client, abilities, is_host: true });
                 let (end, requests) = (self.owner.end(), self.owner.requests_of(&client));
-                let _ = attached.send(AttachReply { position, end, requests });
+                if attached.send(AttachReply { position, end, requests }).is_err() {
+                    // The client has left meanwhile.
+                    self.command(SessionCommand::Left { client, attachment });
+                }
             }
             SessionCommand::FromClient { client, line } => {
                 self.input(OwnerInput::FromClient { client: &client, number: 0, line: &line });
+            }
+            SessionCommand::Presence { client, attachment, is_present } => {
+                if self.replies.get(&client).is_some_and(|(last, _)| *last == attachment) {
+                    self.input(match is_present {
+                        true => OwnerInput::Returned(&client),
+                        false => OwnerInput::Absent(&client),
+                    });
+                }
             }
             SessionCommand::Left { client, attachment } => {
                 if self.replies.get(&client).is_some_and(|(last, _)| *last == attachment) {
@@ -325,7 +462,7 @@ impl SessionTask {
     fn input(&mut self, input: OwnerInput<'_>) {
         self.handle(input);
         if std::mem::take(&mut self.agent_failed) {
-            self.agent = None;
+            self.end_agent();
             self.handle(OwnerInput::AgentEnded("the agent's process reads no more"));
         }
     }
@@ -335,12 +472,13 @@ impl SessionTask {
             match action {
                 OwnerAction::Append(line) => match LogLine::new(line) {
                     Ok(line) => self.batch.push(line),
-                    Err(error) => tracing::error!(session = %self.id, %error, "a record is invalid"),
+                    // The positions of later records would be wrong.
+                    Err(error) => self.invalid = Some(error),
                 },
                 OwnerAction::Sync => self.wants_sync = true,
                 OwnerAction::ToAgent(line) => {
                     let line = with_session(line, self.id.as_str(), &self.agent_session);
-                    if self.agent.as_ref().is_some_and(|agent| !agent.send(line)) {
+                    if self.agent.as_mut().is_some_and(|agent| !agent.send(line)) {
                         // The end is an input of its own, after these actions.
                         self.agent_failed = true;
                     }
@@ -350,7 +488,13 @@ impl SessionTask {
                         let _ = replies.send(line);
                     }
                 }
+                OwnerAction::Route(line) => {
+                    let hub = self.hub.upgrade();
+                    let agent = hub.as_ref().map_or("", |hub| hub.agent_name());
+                    self.calls.route(agent, &self.principal, &self.id, line);
+                }
                 OwnerAction::Acknowledge { .. } => {}
+                OwnerAction::Decided { question, decision, .. } => self.audit(question, &decision),
                 OwnerAction::StartAgent { fresh } => self.start_agent(fresh),
             }
         }
@@ -358,20 +502,59 @@ impl SessionTask {
         publish(&self.turns, self.owner.has_turn());
     }
 
+    fn audit(&self, question: u64, decision: &QuestionDecision) {
+        let hub = self.hub.upgrade();
+        let place = AuditedQuestion {
+            agent: hub.as_ref().map_or("", |hub| hub.agent_name()),
+            session: Some(self.id.as_str()),
+            task: None,
+            question: &question.to_string(),
+        };
+        audit::answered(&self.principal, &place, decision);
+    }
+
     /// Writes the records that wait, unless a write is under way.
-    fn write(&mut self) {
-        if self.writing.is_some() || (self.batch.is_empty() && !self.wants_sync) {
-            return;
+    ///
+    /// A few bytes are written here, because a thread for them costs more than the write. More bytes are written beside the
+    /// work of the session, and so is a sync, during which records are written. Records are collected as long as the agent
+    /// has more lines.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Log`] if nothing can be written any more.
+    fn write(&mut self) -> Result<(), Error> {
+        if let Some(error) = self.invalid.take() {
+            return Err(error.into());
         }
-        let (lines, syncs) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.wants_sync));
-        let log = self.log.clone();
-        self.writing = Some(tokio::task::spawn_blocking(move || {
-            let end = log.append(&lines)?;
-            if syncs {
-                log.sync()?;
+        while self.writing.is_none() {
+            let log = self.log.clone();
+            if self.batch.is_empty() {
+                // One after the other: a sync covers the records before it.
+                if self.syncing.is_none() && std::mem::take(&mut self.wants_sync) {
+                    let sync = move || Ok(log.sync()?.number());
+                    self.syncing = Some(tokio::task::spawn_blocking(sync));
+                }
+                return Ok(());
             }
-            Ok((end.number(), syncs))
-        }));
+            let bytes: usize = self.batch.iter().map(|line| line.bytes().len()).sum();
+            let is_small = bytes <= SMALL_BATCH;
+            let has_more = self.agent.as_ref().is_some_and(HostedAgent::has_lines);
+            if is_small && has_more && (!self.wants_sync || self.syncing.is_some()) {
+                return Ok(());
+            }
+            let (lines, is_ending) = (std::mem::take(&mut self.batch), std::mem::take(&mut self.is_ending));
+            let append = move || match is_ending {
+                true => log.append_reserved(&lines),
+                false => log.append(&lines),
+            };
+            if is_small {
+                self.input(OwnerInput::Written(append()?.number()));
+            } else {
+                let append = move || Ok(append()?.number());
+                self.writing = Some(tokio::task::spawn_blocking(append));
+            }
+        }
+        Ok(())
     }
 
     /// Updates the index, beside the work of the session and one update at a time.
@@ -382,11 +565,30 @@ impl SessionTask {
         self.indexing = Some(tokio::spawn(async move { hub.changed(&id, title).await }));
     }
 
+    /// Ends the process beside the work of the session.
+    fn end_agent(&mut self) {
+        self.calls.end();
+        let Some(agent) = self.agent.take() else { return };
+        let former = self.ending.take();
+        self.ending = Some(tokio::spawn(async move {
+            agent.end().await;
+            if let Some(former) = former {
+                let _ = former.await;
+            }
+        }));
+    }
+
     fn start_agent(&mut self, fresh: bool) {
         let Some(hub) = self.hub.upgrade() else { return };
+        let ending = self.ending.take();
         let (agent_session, params) = (self.agent_session.clone(), self.params.clone());
+        let schemes = self.owner.schemes();
         self.starting = Some(tokio::spawn(async move {
-            let (mut agent, introduction) = hub.start_agent().await.map_err(StartFailure::Error)?;
+            // Two processes of one session would change the same files.
+            if let Some(ending) = ending {
+                let _ = ending.await;
+            }
+            let (mut agent, introduction) = hub.start_agent(schemes).await.map_err(StartFailure::Error)?;
             let (agent_session, has_context) =
                 restore(&mut agent, &introduction, agent_session, params, fresh).await?;
             Ok((agent, agent_session, has_context))
@@ -406,19 +608,31 @@ impl SessionTask {
         }
     }
 
-    /// Ends the process and writes the end of what was open.
-    async fn close(&mut self) {
+    /// Ends the process and writes the end of what was open. `end` is the input that ends it.
+    async fn close(&mut self, end: OwnerInput<'_>) {
         let agent = self.agent.take();
         if let Some(starting) = self.starting.take() {
             starting.abort();
         }
-        self.input(OwnerInput::AgentEnded("the session was closed"));
+        self.input(end);
+        self.is_ending = true;
+        self.close_log().await;
+        self.agent = agent;
+    }
+
+    /// Writes what waits for the log, and updates the index.
+    async fn close_log(&mut self) {
         while self.writing.is_some() || !self.batch.is_empty() {
-            self.write();
+            if let Err(error) = self.write() {
+                return self.fail(&error);
+            }
+            if self.writing.is_none() {
+                continue;
+            }
             let written = join(&mut self.writing).await;
             self.writing = None;
             match written {
-                Ok((end, _)) => self.input(OwnerInput::Written(end)),
+                Ok(end) => self.input(OwnerInput::Written(end)),
                 Err(error) => return self.fail(&Error::Log(error)),
             }
         }
@@ -429,14 +643,17 @@ impl SessionTask {
         if let Some(indexing) = self.indexing.take() {
             let _ = indexing.await;
         }
+        if let Some(syncing) = self.syncing.take() {
+            // The next one has its error too.
+            let _ = syncing.await;
+        }
         let log = self.log.clone();
         let synced = tokio::task::spawn_blocking(move || log.sync()).await;
-        if let Ok(Ok(end)) = synced {
-            self.input(OwnerInput::Synced(end.number()));
-        }
-        // A process that is started for this session later must not find this one in its folders.
-        if let Some(agent) = agent {
-            agent.end().await;
+        match synced {
+            Ok(Ok(end)) => self.input(OwnerInput::Synced(end.number())),
+            Ok(Err(error)) => self.fail(&Error::Log(error)),
+            // The runtime shuts down.
+            Err(_) => {}
         }
     }
 
@@ -526,18 +743,21 @@ fn with_session(line: Vec<u8>, from: &str, to: &str) -> Vec<u8> {
         let params = member(&line, "params")?;
         let start = params.start;
         let params = line.get(params)?;
-        if member_text(params, "sessionId")? != from {
+        let id = member(params, "sessionId")?;
+        if text(params.get(id.clone())?)? != from {
             return None;
         }
-        let id = member(params, "sessionId")?;
-        splice(&line, start + id.start..start + id.end, json!(to).to_string().as_bytes())
+        splice(&line, start + id.start..start + id.end, &serde_json::to_vec(to).ok()?)
     };
     replaced().unwrap_or(line)
 }
 
 /// Returns the title in an update of the session, `Some(None)` if the update removes it.
 fn new_title(line: &[u8]) -> Option<Option<String>> {
-    memchr::memmem::find(line, b"session_info_update")?;
+    /// Made once, because each line is searched.
+    static UPDATE: LazyLock<memchr::memmem::Finder<'static>> =
+        LazyLock::new(|| memchr::memmem::Finder::new(b"session_info_update"));
+    UPDATE.find(line)?;
     let params = line.get(member(line, "params")?)?;
     let update: SessionNotification = serde_json::from_slice(params).ok()?;
     match update.update {

@@ -1,12 +1,17 @@
 //! The part of an owner that its log determines. Applying the records of a log restores it.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Duration;
 
 use duologue_rpc::{Limits, RpcMessage};
-use duologue_schema::RequestId;
+use duologue_schema::{RequestId, SessionId};
+use duologue_transcript::Side;
 use serde_json::value::RawValue;
+use serde_json::{Map, Value};
 
+use crate::cleared_messages::{ClearedMessages, StreamUpdate};
+use crate::exchange_state::{ExchangeScheme, ExchangeState};
 use crate::question::{OpenHostRequest, SharedQuestion, SharedQuestionKind};
 use crate::record::{Asker, HubEvent, LogEntry};
 
@@ -15,8 +20,13 @@ use crate::record::{Asker, HubEvent, LogEntry};
 pub(crate) struct OpenCall {
     pub(crate) askers: Vec<Asker>,
     pub(crate) is_prompt: bool,
+    /// True for a message between agents.
+    pub(crate) is_peers: bool,
     pub(crate) operation: Option<String>,
 }
+
+/// The code of a prompt that the agent did not receive, because it has lost the conversation.
+pub(crate) const CONTEXT_LOST: &str = "context_lost";
 
 /// The prompt of an operation.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,9 +34,10 @@ pub(crate) enum Operation {
     Running {
         call: u64,
     },
-    /// The members `result` or `error` of the response, as text.
+    /// The members `result` or `error` of the response, as text, and the position of its record.
     Ended {
         outcome: String,
+        position: u64,
     },
 }
 
@@ -40,7 +51,7 @@ pub(crate) struct Operations {
 impl Operations {
     /// A client repeats an operation after a lost connection, so the newest are enough.
     const KEPT: usize = 64;
-    /// Limit on the outcome in bytes. A longer one has a large `_meta`, and is not kept.
+    /// Limit on the outcome in bytes. A longer one is kept without what a client can do without.
     const OUTCOME_BYTES: usize = 4 << 10;
 
     pub(crate) fn get(&self, operation: &str) -> Option<&Operation> {
@@ -51,12 +62,16 @@ impl Operations {
         self.known.insert(operation.to_owned(), Operation::Running { call });
     }
 
-    fn end(&mut self, operation: String, outcome: &str) {
-        if outcome.len() > Self::OUTCOME_BYTES {
-            self.known.remove(&operation);
-            return;
-        }
-        self.known.insert(operation.clone(), Operation::Ended { outcome: outcome.to_owned() });
+    fn forget(&mut self, operation: &str) {
+        self.known.remove(operation);
+    }
+
+    fn end(&mut self, operation: String, outcome: &str, position: u64) {
+        let outcome = match outcome.len() > Self::OUTCOME_BYTES {
+            true => short_outcome(outcome, Self::OUTCOME_BYTES),
+            false => outcome.to_owned(),
+        };
+        self.known.insert(operation.clone(), Operation::Ended { outcome, position });
         self.ended.push_back(operation);
         if self.ended.len() > Self::KEPT
             && let Some(oldest) = self.ended.pop_front()
@@ -67,8 +82,9 @@ impl Operations {
 }
 
 /// The state of a session that its log determines.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(crate) struct LoggedState {
+    pub(crate) session: SessionId,
     /// The position of the last record.
     pub(crate) end: u64,
     /// The number of the last request to the agent.
@@ -77,9 +93,25 @@ pub(crate) struct LoggedState {
     pub(crate) questions: BTreeMap<u64, SharedQuestion>,
     pub(crate) host_requests: BTreeMap<u64, OpenHostRequest>,
     pub(crate) operations: Operations,
+    pub(crate) cleared: ClearedMessages,
+    pub(crate) exchange: ExchangeState,
 }
 
 impl LoggedState {
+    pub(crate) fn new(session: SessionId) -> Self {
+        LoggedState {
+            session,
+            end: 0,
+            last_call: 0,
+            calls: BTreeMap::new(),
+            questions: BTreeMap::new(),
+            host_requests: BTreeMap::new(),
+            operations: Operations::default(),
+            cleared: ClearedMessages::default(),
+            exchange: ExchangeState::default(),
+        }
+    }
+
     /// Returns the call of the running turn.
     pub(crate) fn turn(&self) -> Option<u64> {
         self.calls.iter().find(|(_, call)| call.is_prompt).map(|(number, _)| *number)
@@ -87,33 +119,65 @@ impl LoggedState {
 
     /// Applies the next record.
     pub(crate) fn apply(&mut self, entry: &LogEntry<'_>) {
+        let has_update = matches!(
+            entry.event,
+            None | Some(HubEvent::Cleared { .. } | HubEvent::ClearedNothing | HubEvent::Renamed { .. })
+        );
+        let frame = entry.frame.filter(|(side, _)| has_update && *side == Side::Agent);
+        let update = frame.and_then(|(_, frame)| StreamUpdate::read(frame.get().as_bytes()));
+        self.apply_read(entry, update.as_ref());
+    }
+
+    /// Applies the next record, with the update in it, if it has one that concerns messages.
+    pub(crate) fn apply_read(&mut self, entry: &LogEntry<'_>, update: Option<&StreamUpdate<'_>>) {
         self.end += 1;
-        let Some(event) = &entry.event else { return };
         let frame = entry.frame.map(|(_, frame)| frame);
+        if let Some(update) = update {
+            self.cleared.apply(&self.session, update, self.end);
+        }
+        let Some(event) = &entry.event else { return };
         match event {
             HubEvent::Prompt { call, asker, operation } => {
                 if let Some(operation) = operation {
                     self.operations.begin(operation, *call);
                 }
+                self.cleared.end_turn();
                 self.open(*call, asker, true, operation.clone());
             }
-            HubEvent::Call { call, asker } => self.open(*call, asker, false, None),
+            HubEvent::Call { call, asker } => {
+                self.open(*call, asker, false, None);
+                if let Some((method, params)) = frame.and_then(peer_message) {
+                    self.exchange.requested(&method, params, &asker.client, *call);
+                    if let Some(open) = self.calls.get_mut(call) {
+                        open.is_peers = true;
+                    }
+                }
+            }
+            HubEvent::Addressed { .. } => {
+                if let Some((method, params)) = frame.and_then(peer_message) {
+                    self.exchange.notified(&method, params);
+                }
+            }
             HubEvent::Joined { call, asker } => {
                 if let Some(open) = self.calls.get_mut(call) {
                     open.askers.push(asker.clone());
                 }
             }
             HubEvent::Answer { call, .. } => {
-                let operation = self.calls.remove(call).and_then(|open| open.operation);
+                let operation = self.close(*call, frame);
                 if let (Some(operation), Some(frame)) = (operation, frame) {
-                    self.operations.end(operation, &outcome_members(frame));
+                    self.operations.end(operation, &outcome_members(frame), self.end);
                 }
             }
             HubEvent::Interrupted { call, code, reason, .. } => {
-                if let Some(operation) = self.calls.remove(call).and_then(|open| open.operation) {
+                let operation = self.close(*call, None);
+                // The agent has not received the prompt, and the same operation may run without the conversation.
+                if let Some(operation) = operation.as_deref().filter(|_| code == CONTEXT_LOST) {
+                    self.operations.forget(operation);
+                } else if let Some(operation) = operation {
                     let error = crate::projection::interruption(code, reason);
                     let error = serde_json::to_string(&error).unwrap_or_default();
-                    self.operations.end(operation, &format!("\"error\":{error}"));
+                    self.operations.end(operation, &format!("\"error\":{error}"), self.end);
                 }
             }
             HubEvent::Question => {
@@ -126,19 +190,37 @@ impl LoggedState {
             HubEvent::Answered { question, .. } => _ = self.questions.remove(question),
             HubEvent::HostRequest { client } => {
                 if let Some(id) = frame.and_then(request_id) {
+                    if let Some((method, params)) = frame.and_then(peer_message) {
+                        self.exchange.sent(&method, params, client);
+                    }
                     let client = client.clone();
                     self.host_requests.insert(self.end, OpenHostRequest { id, client });
                 }
             }
             HubEvent::HostAnswer { request, .. } => _ = self.host_requests.remove(request),
-            HubEvent::Opened { .. } | HubEvent::AgentSession { .. } | HubEvent::AskedAgain { .. } => {}
+            HubEvent::Opened { .. }
+            | HubEvent::AgentSession { .. }
+            | HubEvent::AskedAgain { .. }
+            | HubEvent::Cleared { .. }
+            | HubEvent::ClearedNothing
+            | HubEvent::Renamed { .. } => {}
         }
     }
 
     fn open(&mut self, call: u64, asker: &Asker, is_prompt: bool, operation: Option<String>) {
         self.last_call = self.last_call.max(call);
-        let open = OpenCall { askers: vec![asker.clone()], is_prompt, operation };
+        let open = OpenCall { askers: vec![asker.clone()], is_prompt, is_peers: false, operation };
         self.calls.insert(call, open);
+    }
+
+    /// Ends a call, and returns its operation.
+    fn close(&mut self, call: u64, response: Option<&RawValue>) -> Option<String> {
+        self.exchange.answered(call, response.map(|response| response.get().as_bytes()));
+        let open = self.calls.remove(&call)?;
+        if open.is_prompt {
+            self.cleared.end_turn();
+        }
+        open.operation
     }
 
     /// Returns the number of requests of the agent without a response.
@@ -157,6 +239,36 @@ impl LoggedState {
     }
 }
 
+/// Returns an outcome without its `_meta` and `data`, and without the members that exceed the limit. The reason for which a
+/// turn ended, and the beginning of an error message are kept.
+fn short_outcome(outcome: &str, limit: usize) -> String {
+    /// The members to keep, the most important first. Of a text, this many characters.
+    const FIRST: [&str; 3] = ["stopReason", "code", "message"];
+    const MESSAGE: usize = 512;
+
+    let whole: Map<String, Value> = serde_json::from_str(&format!("{{{outcome}}}")).unwrap_or_default();
+    let (name, value) = match whole.into_iter().next() {
+        Some((name, Value::Object(value))) => (name, value),
+        _ => return "\"result\":null".to_owned(),
+    };
+    let (first, others): (Vec<_>, Vec<_>) =
+        value.into_iter().partition(|(name, _)| FIRST.contains(&name.as_str()));
+    let mut kept = Map::new();
+    let mut bytes = 0;
+    for (name, value) in first.into_iter().chain(others) {
+        let value = match value {
+            Value::String(text) => Value::String(text.chars().take(MESSAGE).collect()),
+            value => value,
+        };
+        let length = name.len() + value.to_string().len();
+        if name != "_meta" && name != "data" && bytes + length <= limit / 2 {
+            bytes += length;
+            kept.insert(name, value);
+        }
+    }
+    format!("{}:{}", Value::from(name), Value::Object(kept))
+}
+
 /// Parses a frame of the log. Its connection had limits of its own.
 pub(crate) fn parse(frame: &[u8]) -> Option<RpcMessage<'_>> {
     RpcMessage::read(frame, &Limits::default())?.ok()
@@ -165,6 +277,18 @@ pub(crate) fn parse(frame: &[u8]) -> Option<RpcMessage<'_>> {
 fn request_id(frame: &RawValue) -> Option<RequestId> {
     match parse(frame.get().as_bytes())? {
         RpcMessage::Request { id, .. } => Some(id),
+        _ => None,
+    }
+}
+
+/// Returns the method and the params of a message between agents.
+fn peer_message(frame: &RawValue) -> Option<(Cow<'_, str>, &[u8])> {
+    match parse(frame.get().as_bytes())? {
+        RpcMessage::Request { method, params: Some(params), .. }
+        | RpcMessage::Notification { method, params: Some(params) } => {
+            ExchangeScheme::of(&method)?;
+            Some((method, params.get().as_bytes()))
+        }
         _ => None,
     }
 }
@@ -185,4 +309,38 @@ pub(crate) fn outcome_members(response: &RawValue) -> String {
         Some(format!("\"{name}\":{value}"))
     };
     text("error").or_else(|| text("result")).unwrap_or_else(|| "\"result\":null".to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_long_outcome_is_kept_in_short() {
+        let long = "x".repeat(Operations::OUTCOME_BYTES);
+        let result =
+            json!({"_meta": {"a": long}, "stopReason": "end_turn", "usage": {"n": 1}, "more": [long]});
+        let error = json!({"code": -32603, "data": {"a": long}, "message": long});
+        let huge = json!({"stopReason": long});
+        for (outcome, expected) in [
+            (
+                format!("\"result\":{result}"),
+                json!({"result": {"stopReason": "end_turn", "usage": {"n": 1}}}),
+            ),
+            (format!("\"error\":{error}"), json!({"error": {"code": -32603, "message": long.get(..512)}})),
+            (format!("\"result\":{huge}"), json!({"result": {"stopReason": long.get(..512)}})),
+            (format!("\"result\":\"{long}\""), json!({"result": null})),
+        ] {
+            let mut operations = Operations::default();
+            operations.begin("o", 1);
+            operations.end("o".to_owned(), &outcome, 7);
+            let Some(Operation::Ended { outcome, position: 7 }) = operations.get("o") else {
+                panic!("the operation is forgotten")
+            };
+            assert!(outcome.len() <= Operations::OUTCOME_BYTES);
+            assert_eq!(serde_json::from_str::<Value>(&format!("{{{outcome}}}")).unwrap(), expected);
+        }
+    }
 }

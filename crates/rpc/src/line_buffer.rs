@@ -8,8 +8,8 @@ pub struct LineTooLong;
 
 /// A buffer that splits a stream of bytes into lines.
 ///
-/// A line ends with `\n` and with nothing else. Each byte is examined once. The buffer grows for a long line and
-/// shrinks after it.
+/// A line ends with `\n` and with nothing else. Each byte is examined once. The buffer begins with 1 KiB, so that an idle
+/// stream costs little. It has 64 KiB once a read filled it, grows further for a longer line, and shrinks afterwards.
 ///
 /// A reader reads into [`space`](Self::space), reports the count with [`filled`](Self::filled), and takes lines with
 /// [`next_line`](Self::next_line) until there are none. [`feed`](Self::feed) does the same for bytes that are in memory.
@@ -33,27 +33,40 @@ pub struct LineBuffer {
     /// The end of the bytes that were searched for a line end.
     scanned: usize,
     end: usize,
+    /// The number of reads in a row that would have fitted into [`IDLE`] bytes.
+    small_reads: u8,
     limit: usize,
 }
 
-/// The size of an empty buffer. It is small in the fuzz target, so that inputs often exceed it.
+/// The size of a new buffer. It is small in the fuzz target, so that inputs often exceed it.
+const IDLE: usize = CHUNK / 64;
+
+/// The size of an empty buffer after a read that needed more than [`IDLE`] bytes.
 const CHUNK: usize = if cfg!(fuzzing) { 64 } else { 64 * 1024 };
+
+/// The reads of at most [`IDLE`] bytes after which a buffer shrinks to that size.
+const SMALL_READS: u8 = 64;
 
 impl LineBuffer {
     /// Creates a buffer for lines of at most `limit` bytes, without their line end.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        LineBuffer { bytes: vec![0; CHUNK], start: 0, scanned: 0, end: 0, limit }
+        LineBuffer { bytes: vec![0; IDLE], start: 0, scanned: 0, end: 0, small_reads: 0, limit }
     }
 
     /// Returns space to read into. It is never empty.
     pub fn space(&mut self) -> &mut [u8] {
-        if self.start == self.end {
-            (self.start, self.scanned, self.end) = (0, 0, 0);
+        if self.bytes.len() < CHUNK && self.end == self.bytes.len() {
+            self.resize(CHUNK);
+        } else if self.start == self.end {
+            self.small_reads = if self.end <= IDLE { self.small_reads.saturating_add(1) } else { 0 };
             if self.bytes.len() > CHUNK {
-                self.bytes = vec![0; CHUNK];
+                self.resize(CHUNK);
+            } else if self.small_reads >= SMALL_READS {
+                self.resize(IDLE);
             }
-        } else if self.start > 0 && self.bytes.len() - self.end < CHUNK / 2 {
+            (self.start, self.scanned, self.end) = (0, 0, 0);
+        } else if self.start > 0 && self.bytes.len() - self.end < self.bytes.len().min(CHUNK) / 2 {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.scanned, self.end) = (self.scanned - self.start, self.end - self.start);
             self.start = 0;
@@ -70,6 +83,21 @@ impl LineBuffer {
             self.bytes.resize(grown, 0);
         }
         self.bytes.get_mut(self.end..).unwrap_or_default()
+    }
+
+    /// Moves the bytes that were not returned into a buffer of `size` bytes, which holds them.
+    fn resize(&mut self, size: usize) {
+        if size == self.bytes.len() {
+            return;
+        }
+        let mut bytes = vec![0; size];
+        let kept = self.bytes.get(self.start..self.end).unwrap_or_default();
+        if let Some(space) = bytes.get_mut(..kept.len()) {
+            space.copy_from_slice(kept);
+        }
+        (self.scanned, self.end) = (self.scanned - self.start, self.end - self.start);
+        (self.start, self.bytes) = (0, bytes);
+        self.small_reads = 0;
     }
 
     /// Adds the first `count` bytes of [`space`](Self::space) to the buffer.
@@ -243,7 +271,7 @@ mod tests {
         // No more than the space can be filled.
         let mut buffer = LineBuffer::new(1 << 20);
         buffer.filled(CHUNK + 1);
-        assert_eq!(buffer.rest().len(), CHUNK);
+        assert_eq!(buffer.rest().len(), IDLE);
     }
 
     /// Reads that end within a line leave its beginning in the buffer, which does not grow for that.
@@ -262,9 +290,14 @@ mod tests {
                 assert_eq!(line, b"a short line");
                 lines += 1;
             }
-            assert_eq!(buffer.bytes.capacity(), CHUNK);
+            assert!(buffer.bytes.capacity() <= CHUNK);
         }
-        assert_eq!(lines, 200_000);
+        assert_eq!((lines, buffer.bytes.len()), (200_000, CHUNK));
+        // It is small again after many short reads.
+        for _ in 0..=SMALL_READS {
+            buffer.feed(b"a short line\n", |_| {}).unwrap();
+        }
+        assert_eq!(buffer.bytes.capacity(), IDLE);
     }
 
     #[test]

@@ -51,6 +51,27 @@ pub fn member(object: &[u8], name: &str) -> Option<Range<usize>> {
     None
 }
 
+/// Returns true if an object has a member more than once. Readers of JSON do not agree on the one that counts.
+#[must_use]
+pub fn is_doubled(object: &[u8], name: &str) -> bool {
+    // Only an escape `\u` can write a name in another way. A search is faster than a scan.
+    let plain = memchr::memmem::find_iter(object, name.as_bytes()).take(2).count();
+    if plain < 2 && memchr::memmem::find(object, b"\\u").is_none() {
+        return false;
+    }
+    let mut scanner = JsonScanner::new(object);
+    let mut count = 0;
+    while let Some(token) = scanner.next() {
+        if token.kind == JsonTokenKind::Key
+            && scanner.depth() == 1
+            && object.get(token.span).and_then(text).as_deref() == Some(name)
+        {
+            count += 1;
+        }
+    }
+    count > 1
+}
+
 /// Returns the text of a member that is a string.
 #[must_use]
 pub fn member_text<'a>(object: &'a [u8], name: &str) -> Option<Cow<'a, str>> {
@@ -134,6 +155,21 @@ pub fn response_line(id: &str, outcome: Result<&RawValue, &RpcError>) -> serde_j
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn doubled_members_are_found() {
+        for (object, expected) in [
+            (r#"{"id":1,"id":2}"#, true),
+            (r#"{"id":1,"\u0069d":2}"#, true),
+            (r#"{"\u0069\u0064":1,"\u0069d":2}"#, true),
+            (r#"{"id":"id","a":{"id":1}}"#, false),
+            (r#"{"id":"\u0069d"}"#, false),
+            (r#"[{"id":1,"id":2}]"#, false),
+            ("{}", false),
+        ] {
+            assert_eq!(is_doubled(object.as_bytes(), "id"), expected, "{object}");
+        }
+    }
 
     #[test]
     fn members_of_the_outer_object_are_found() {

@@ -1,4 +1,4 @@
-//! Errors of logs.
+//! Errors of logs and stores.
 
 use std::fmt;
 use std::io;
@@ -10,7 +10,7 @@ use crate::position::LogPosition;
 /// The result of functions of this crate.
 pub type Result<T> = std::result::Result<T, Error>;
 
-/// An error of a log or of the index.
+/// An error of a log, of the index or of a store.
 #[derive(Clone, Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum Error {
@@ -120,6 +120,109 @@ pub enum Error {
         path: PathBuf,
         /// The error of the database.
         error: Arc<rusqlite::Error>,
+    },
+    /// The database of a store cannot be read or written.
+    #[cfg(feature = "store")]
+    #[error("{}: {error}", path.display())]
+    Database {
+        /// The path of the database.
+        path: PathBuf,
+        /// The error of the database.
+        error: Arc<rusqlite::Error>,
+    },
+    /// The database of a store is damaged. It is never replaced, since nothing else has its contents.
+    #[cfg(feature = "store")]
+    #[error("{}: the database is damaged ({reason}); restore a backup, or move it away to begin without data", path.display())]
+    StoreDamaged {
+        /// The path of the database.
+        path: PathBuf,
+        /// The reason.
+        reason: String,
+    },
+    /// A later version of this program has written the database of a store.
+    #[cfg(feature = "store")]
+    #[error("{}: it has version {found} and this program knows up to {known}; use a later program", path.display())]
+    NewerVersion {
+        /// The path of the database.
+        path: PathBuf,
+        /// The version of the database.
+        found: i64,
+        /// The last version that this program knows.
+        known: i64,
+    },
+    /// The text is not JSON of the expected form.
+    #[cfg(feature = "store")]
+    #[error("not the expected JSON: {reason}")]
+    InvalidJson {
+        /// The reason.
+        reason: String,
+    },
+    /// An id or a text is too long, or an id is empty. Nothing of the batch was applied.
+    #[cfg(feature = "store")]
+    #[error("{field} has a size of {size}, and 1 to {limit} are allowed; see `{setting}`")]
+    TooLong {
+        /// The name of the field.
+        field: &'static str,
+        /// The size: characters of an id, bytes of a text, or the number of names or changes.
+        size: u64,
+        /// The limit.
+        limit: u64,
+        /// The name of the setting.
+        setting: &'static str,
+    },
+    /// A list of the store is full. Nothing of the batch was applied.
+    #[cfg(feature = "store")]
+    #[error(
+        "{list} has {limit} entries, which is its limit; retry when there are fewer, or raise `{setting}`"
+    )]
+    LimitReached {
+        /// The list, such as the inbox of an agent.
+        list: String,
+        /// The limit.
+        limit: u64,
+        /// The name of the setting.
+        setting: &'static str,
+    },
+    /// A task has changed since the caller has read it. Nothing of the batch was applied.
+    #[cfg(feature = "store")]
+    #[error("{record} has version {found}, and the update expects {expected}; read it again")]
+    VersionLost {
+        /// The task.
+        record: String,
+        /// The version in the update.
+        expected: u64,
+        /// The version in the store.
+        found: u64,
+    },
+    /// The lease has ended or was never given. Another worker may have the entry. Nothing of the batch was applied.
+    #[cfg(feature = "store")]
+    #[error("{record} is not valid any more; another worker may have the entry")]
+    LeaseLost {
+        /// The lease.
+        record: String,
+    },
+    /// There is another record with this key. Nothing of the batch was applied.
+    #[cfg(feature = "store")]
+    #[error("{record} exists with another content or owner; use another id")]
+    RecordConflict {
+        /// The record.
+        record: String,
+    },
+    /// There is no such record. Nothing of the batch was applied.
+    #[cfg(feature = "store")]
+    #[error("{record} does not exist")]
+    NoRecord {
+        /// The record.
+        record: String,
+    },
+    /// The state of the record does not allow the change. Nothing of the batch was applied.
+    #[cfg(feature = "store")]
+    #[error("{record} is {state}, which does not allow this change")]
+    WrongState {
+        /// The record.
+        record: String,
+        /// Its state.
+        state: String,
     },
     /// The text is not a cursor of a page of the index.
     #[cfg(feature = "index")]

@@ -20,6 +20,9 @@ use crate::root::LogRoot;
 /// The version of the tables. An index with another one is made again.
 const VERSION: i64 = 1;
 
+/// The memory for pages of the database in KiB.
+const CACHE_KIB: i64 = 512;
+
 const TABLES: &str = "
     DROP TABLE IF EXISTS sessions;
     CREATE TABLE sessions (
@@ -342,6 +345,7 @@ fn connect(path: &Path) -> Result<Connection> {
         let database = Connection::open(path)?;
         database.pragma_update(None, "journal_mode", "wal")?;
         database.pragma_update(None, "synchronous", "full")?;
+        database.pragma_update(None, "cache_size", -CACHE_KIB)?;
         let version: i64 = database.query_row("PRAGMA user_version", [], |row| row.get(0))?;
         if version != VERSION {
             database.execute_batch(&format!("BEGIN; {TABLES} COMMIT;"))?;

@@ -13,7 +13,7 @@ use duologue_transcript::Header;
 use duologue_transcript::private_file::{locked, no_links, private};
 
 use crate::error::{Error, Result};
-use crate::file::{FileLog, FileLogInner, sync_folder};
+use crate::file::{FileLog, FileLogInner, LogSnapshot, sync_folder};
 use crate::settings::LogSettings;
 
 /// A folder with a subfolder for each log. Folders have mode 0700, files 0600.
@@ -65,7 +65,9 @@ impl LogRoot {
     pub fn new(folder: impl Into<PathBuf>, settings: LogSettings) -> Result<Self> {
         let folder = folder.into();
         let failed = |error| Error::file(&folder, error);
-        private_folder(&folder, true).map_err(failed)?;
+        for changed in create_folders(&folder).map_err(failed)? {
+            sync_if_allowed(&changed).map_err(failed)?;
+        }
         let path = folder.join("lock");
         let lock = no_links(private().create(true).truncate(false).write(true)).open(&path);
         let lock = lock.and_then(|file| locked(file, &path)).map_err(failed)?;
@@ -98,10 +100,22 @@ impl LogRoot {
     pub fn open(&self, name: &str, header: &Header) -> Result<FileLog> {
         let folder = self.log_folder(name)?;
         let guard = self.reserve(name)?;
-        if private_folder(&folder, false).map_err(|error| Error::file(&folder, error))? {
-            sync_folder(&self.shared.folder).map_err(|error| Error::file(&folder, error))?;
-        }
+        let create = || {
+            create_private(&folder)?;
+            // A folder without a segment may have been created without a sync before a crash.
+            if is_empty(&folder)? { sync_folder(&self.shared.folder) } else { Ok(()) }
+        };
+        create().map_err(|error| Error::file(&folder, error))?;
         FileLog::open(self.shared.clone(), guard, folder, header)
+    }
+
+    /// Reads a log as it is now, without opening it. It can be open at the same time.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`], [`Error::File`] also for a log that does not exist.
+    pub fn snapshot(&self, name: &str) -> Result<LogSnapshot> {
+        LogSnapshot::of(self.log_folder(name)?)
     }
 
     /// Returns the names of the logs, in no order.
@@ -134,7 +148,10 @@ impl LogRoot {
     pub fn remove(&self, name: &str) -> Result<()> {
         let folder = self.log_folder(name)?;
         let _guard = self.reserve(name)?;
-        let removed = self.shared.folder.join(format!("{REMOVED}{name}"));
+        // The rest of an earlier attempt that failed stays until the next start.
+        let mut names =
+            (0..=u32::MAX).map(|number| self.shared.folder.join(format!("{REMOVED}{number}-{name}")));
+        let removed = names.find(|path| !path.exists()).unwrap_or_default();
         let remove = || {
             match fs::rename(&folder, &removed) {
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(()),
@@ -165,6 +182,22 @@ impl LogRoot {
     #[must_use]
     pub fn open_files(&self) -> usize {
         self.shared.files.load(Ordering::Relaxed)
+    }
+
+    /// Returns the bytes of all logs on the disk. It reads the sizes of all files.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::File`].
+    pub fn disk_bytes(&self) -> Result<u64> {
+        let mut bytes = 0;
+        for name in self.names()? {
+            // A log can be removed meanwhile.
+            let Ok(files) = fs::read_dir(self.shared.folder.join(name)) else { continue };
+            let sizes = files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.len());
+            bytes += sizes.sum::<u64>();
+        }
+        Ok(bytes)
     }
 
     /// Returns the folder.
@@ -252,16 +285,93 @@ fn is_name(name: &str) -> bool {
     (1..=128).contains(&name.len()) && name.bytes().all(is_allowed)
 }
 
-/// Creates a folder for its owner only. Returns false if it exists.
-fn private_folder(path: &Path, with_parents: bool) -> io::Result<bool> {
+/// Creates a folder for its owner only, and its parents. Returns the folders to sync, so that their new entries survive a
+/// power cut. The parent of the folder is one of them each time, because an earlier start may have crashed before its sync.
+fn create_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut changed = Vec::new();
+    for folder in path.ancestors() {
+        let parent = folder.parent().map(|parent| match parent.as_os_str().is_empty() {
+            true => Path::new("."),
+            false => parent,
+        });
+        let Some(parent) = parent else { break };
+        changed.push(parent.to_owned());
+        if parent.exists() {
+            break;
+        }
+    }
+    if let Some(parent) = path.parent() {
+        fs::create_dir_all(parent)?;
+    }
+    create_private(path)?;
+    Ok(changed)
+}
+
+/// Creates a folder for its owner only, unless it exists.
+fn create_private(path: &Path) -> io::Result<()> {
     let mut builder = DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    if with_parents && let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
     match builder.create(path) {
-        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(false),
-        created => created.map(|()| true),
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        created => created,
+    }
+}
+
+/// Syncs a folder, unless this account may not read it. Such a folder is another account's, and is not new.
+fn sync_if_allowed(folder: &Path) -> io::Result<()> {
+    match sync_folder(folder) {
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Ok(()),
+        synced => synced,
+    }
+}
+
+fn is_empty(folder: &Path) -> io::Result<bool> {
+    Ok(fs::read_dir(folder)?.next().is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_parents_of_new_folders_are_synced() {
+        let base = tempfile::tempdir().expect("a folder");
+        let base = base.path();
+        let folder = base.join("a/b/sessions");
+        let changed = create_folders(&folder).expect("created");
+        assert_eq!(changed, [base.join("a/b"), base.join("a"), base.to_owned()]);
+        assert!(folder.is_dir());
+        // The next start does not know if the first one came so far.
+        assert_eq!(create_folders(&folder).expect("there"), [base.join("a/b")]);
+        let relative = create_folders(Path::new(".")).expect("there");
+        assert!(relative.len() <= 1, "{relative:?}");
+    }
+
+    #[test]
+    fn a_log_is_removed_beside_the_rest_of_an_earlier_one() {
+        let base = tempfile::tempdir().expect("a folder");
+        let root = LogRoot::new(base.path().join("sessions"), LogSettings::default()).expect("a root");
+        let rest = root.folder().join(format!("{REMOVED}0-s"));
+        fs::create_dir(&rest).expect("a folder");
+        fs::write(rest.join("file"), "").expect("a file");
+        drop(root.open("s", &Header::new("test")).expect("a log"));
+        root.remove("s").expect("removed");
+        assert!(rest.exists() && root.names().expect("names").is_empty());
+        let folder = root.folder().to_owned();
+        drop(root);
+        LogRoot::new(&folder, LogSettings::default()).expect("a root");
+        assert!(!rest.exists());
+    }
+
+    #[test]
+    fn a_log_without_a_segment_may_lack_its_entry() {
+        let base = tempfile::tempdir().expect("a folder");
+        let root = LogRoot::new(base.path().join("sessions"), LogSettings::default()).expect("a root");
+        let folder = root.log_folder("s").expect("a name");
+        create_private(&folder).expect("created");
+        assert!(is_empty(&folder).expect("a folder"));
+        drop(root.open("s", &Header::new("test")).expect("a log"));
+        assert!(!is_empty(&folder).expect("a folder"));
     }
 }

@@ -28,7 +28,7 @@ impl LogSettings {
     /// The bytes in memory of a log when `all_tails_bytes` is exceeded.
     pub const SMALL_TAIL_BYTES: usize = 16 * 1024;
     /// The bytes beyond `log_bytes` for [`Log::append_reserved`](crate::Log::append_reserved).
-    pub const RESERVE_BYTES: u64 = 64 * 1024;
+    pub const RESERVE_BYTES: u64 = MIB;
 }
 
 impl Default for LogSettings {

@@ -26,6 +26,8 @@ mod replay;
 mod steps;
 mod terminal_text;
 mod transcript;
+#[doc(hidden)]
+pub mod view;
 
 #[doc(hidden)]
 pub use classify::id_key;

@@ -1,6 +1,7 @@
 //! `cargo xtask bench [--quick | --rust] [--rounds N] [WORKLOAD..]`: builds the programs of `crates/bench`, installs those
 //! on the official SDKs, and runs the benchmark. Without options it writes `BENCHMARKS.md`. `--quick` runs small workloads,
-//! `--quick` and `--rust` use the official Rust crate alone; with an option or a workload it writes nothing.
+//! `--quick` and `--rust` use the official Rust crate alone; with an option or a workload it writes nothing. `cargo xtask bench
+//! remote` does the same over a network, and writes `BENCHMARKS-REMOTE.md`.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -8,7 +9,7 @@ use std::time::Duration;
 
 use duologue_bench::command_line::{self, CommandLine};
 
-use crate::interop::install::{BUILD, npm, once, python, rust, ts};
+use crate::interop::install::{BUILD, npm, once, python, rust, rust_network_bench, ts};
 use crate::interop::{InteropPaths, Result, finish};
 
 /// The time limit of a run with all programs and workloads.
@@ -25,6 +26,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let peers = InteropPaths::new();
+    if options.remote {
+        return remote(&options, args, &peers, &root);
+    }
     step("building the programs of crates/bench");
     finish(&mut crate::target::release("duologue-bench"), BUILD)?;
 
@@ -36,6 +40,36 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         runner.arg("--ts").args(typescript(&peers)?);
         step("installing those on the official Python SDK");
         runner.arg("--python").args(uvloop(&peers)?);
+    }
+    if options.whole() {
+        runner.arg("--page").arg(root);
+    }
+    step("playing");
+    finish(runner.arg("--").args(args), PLAY)
+}
+
+/// Runs the benchmark over a network. A small one is built without optimization, because it shows no speed.
+fn remote(options: &CommandLine, args: &[String], peers: &InteropPaths, root: &Path) -> Result<()> {
+    step("building the programs of crates/bench and the command");
+    let packages = ["duologue-bench", "duologue-cli"];
+    let profile = if options.quick {
+        // One by one, because the tests have built the command like this.
+        for package in packages {
+            let mut cargo = crate::target::cargo();
+            finish(cargo.args(["build", "--quiet", "--locked", "--bins", "-p", package]), BUILD)?;
+        }
+        "debug"
+    } else {
+        finish(crate::target::release(packages[0]).args(["-p", packages[1]]), BUILD)?;
+        "release"
+    };
+    let mut runner = Command::new(crate::target::folder().join(profile).join("duologue-bench"));
+    step("building those on the official Rust SDK");
+    runner.arg("--rust").arg(rust_network_bench(peers, profile)?);
+    if !options.rust_alone() {
+        step("installing those on the official TypeScript SDK");
+        ts(peers)?;
+        runner.arg("--ts").arg(peers.target.join("ts")).arg("node");
     }
     if options.whole() {
         runner.arg("--page").arg(root);

@@ -1,14 +1,16 @@
-//! `cargo xtask browser`: the pages of `duologue show --html` in a real browser. `browser/pages.mjs` clicks and types with
-//! puppeteer-core.
+//! `cargo xtask browser`: the pages of `duologue show --html` and the page of a hub in a real browser. `browser/pages.mjs` and
+//! `browser/hub.mjs` click and type with puppeteer-core.
+
+mod served_hub;
 
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
-use serde_json::Value;
-
+use crate::browser::served_hub::ServedHub;
 use crate::interop::{InteropPaths, Result, finish, install};
+use crate::target::{cargo, executable};
 
 /// Events of a large page.
 const MANY: usize = 100_000;
@@ -21,8 +23,11 @@ pub(crate) fn run() -> Result<()> {
     let pages = std::path::absolute(InteropPaths::new().target.join("browser"))?;
     let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("browser");
     install::npm(&sources, &pages)?;
-    std::fs::copy(sources.join("pages.mjs"), pages.join("pages.mjs"))?;
-    let duologue = build(&root)?;
+    for script in ["pages.mjs", "hub.mjs", "many_agent.mjs"] {
+        std::fs::copy(sources.join(script), pages.join(script))?;
+    }
+    let mut build = cargo();
+    let duologue = executable(build.args(["build", "--quiet", "-p", "duologue-cli"]).current_dir(&root))?;
     let page = |transcript: &Path, name: &str| -> Result<String> {
         let out = pages.join(name);
         let mut show = Command::new(&duologue);
@@ -36,11 +41,17 @@ pub(crate) fn run() -> Result<()> {
     std::fs::write(&many, long())?;
     let many = page(&many, "many.html")?;
 
+    let browser = chromium()?;
     let profile = pages.join("profile");
-    let _ = std::fs::remove_dir_all(&profile);
-    let mut node = Command::new("node");
-    node.arg(pages.join("pages.mjs")).arg(chromium()?).arg(profile).args([tour, hostile, many]);
-    finish(node.arg(MANY.to_string()).current_dir(&pages), LIMIT)
+    let script = |name: &str| {
+        let _ = std::fs::remove_dir_all(&profile);
+        let mut node = Command::new("node");
+        node.arg(pages.join(name)).arg(&browser).arg(&profile).current_dir(&pages);
+        node
+    };
+    finish(script("pages.mjs").args([tour, hostile, many]).arg(MANY.to_string()), LIMIT)?;
+    let hub = ServedHub::start(&duologue, &pages, MANY)?;
+    finish(script("hub.mjs").args([&hub.address, &hub.token]).arg(MANY.to_string()), LIMIT)
 }
 
 /// Returns the path of an installed browser.
@@ -52,21 +63,6 @@ fn chromium() -> Result<String> {
         }
     }
     Err("there is no chromium; on Debian: apt-get install -y chromium".into())
-}
-
-fn build(root: &Path) -> Result<PathBuf> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .args(["build", "--quiet", "-p", "duologue-cli", "--message-format=json-render-diagnostics"])
-        .current_dir(root)
-        .stderr(std::process::Stdio::inherit())
-        .output()?;
-    let messages = String::from_utf8(output.stdout)?;
-    let program = messages.lines().rev().find_map(|line| {
-        let message: Value = serde_json::from_str(line).ok()?;
-        Some(PathBuf::from(message.get("executable")?.as_str()?))
-    });
-    program.ok_or_else(|| "duologue-cli does not build".into())
 }
 
 /// A transcript of many events, no two chunks of one message.

@@ -4,6 +4,7 @@
 //! that one of its own steps repeats. With the names of steps it runs those alone.
 
 mod examples;
+mod repeats;
 mod skips;
 mod steps;
 mod tools;

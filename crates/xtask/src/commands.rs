@@ -1,11 +1,13 @@
 //! The commands by their names.
 
-use crate::{bench, browser, ci, fuzz, instructions, interop, loom, prose, reliability, schema, test};
+use crate::{
+    bench, browser, ci, fuzz, instructions, interop, loom, mutants, prose, reliability, rest, schema, test,
+};
 
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange | --schema | --unstable | --v2] | browser | ci fast | full [STEP..] \
-    | bench [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
-    | instructions [--write | PATH..] | loom [loom | shuttle | miri] [--runs N] \
-    | prose [--counts] [PATH..] | reliability [--quick] [--ours] [--keep] [REQUIREMENT..] | soak --quick | --minutes M [--seed N] \
+    | bench [remote] [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
+    | instructions [--write | PATH..] | loom [loom | shuttle | miri] [--runs N] | mutants [NUMBER..] \
+    | prose [--counts] [PATH..] | reliability [--quick] [--ours] [--keep] [REQUIREMENT..] | rest [--seconds N] [--seed N] | soak --quick | --minutes M [--seed N] [--remote] \
     | test CRATE [FILTER]";
 
 /// Runs the command of this name.
@@ -23,8 +25,10 @@ pub(crate) fn run(name: &str, args: &[String]) -> interop::Result<()> {
         "instructions" => instructions::run(args),
         "interop" => interop::run(args),
         "loom" => loom::run(args),
+        "mutants" => mutants::run(args),
         "prose" => prose::run(args),
         "reliability" => reliability::run(args),
+        "rest" => rest::run(args),
         "schema" => schema::run(args),
         "soak" => reliability::soak(args),
         "test" => test::run(args),

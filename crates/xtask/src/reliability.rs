@@ -72,22 +72,29 @@ fn measure(requirement: &Requirement, full: bool, official: Option<&Path>) -> Re
     Ok(RequirementRow::new(requirement, ours, theirs))
 }
 
-/// `cargo xtask soak --quick | --minutes M [--seed N]`: the test of the soak, with the length and the seed of the run.
+/// `cargo xtask soak --quick | --minutes M [--seed N] [--remote]`: the test of the soak, with the length and the seed of the
+/// run. With `--remote` it is that of `duologue serve` and `duologue connect`.
 pub(crate) fn soak(args: &[String]) -> Result<()> {
     let option = |name: &str| {
         let at = args.iter().position(|arg| arg == name)?;
         args.get(at + 1)
     };
-    let mut cargo = ScenarioTest::cargo();
+    let is_remote = args.iter().any(|arg| arg == "--remote");
+    let mut cargo = if is_remote { crate::target::cargo() } else { ScenarioTest::cargo() };
     match (option("--minutes"), args.iter().any(|arg| arg == "--quick")) {
         (Some(minutes), false) => {
             cargo.env("DUOLOGUE_MINUTES", minutes);
         }
         (None, true) => {}
-        _ => return Err("cargo xtask soak --quick | --minutes M [--seed N]".into()),
+        _ => return Err("cargo xtask soak --quick | --minutes M [--seed N] [--remote]".into()),
     }
     if let Some(seed) = option("--seed") {
         cargo.env("DUOLOGUE_SEED", seed);
+    }
+    if is_remote {
+        cargo.args(["test", "--release", "--quiet", "--locked", "-p", "duologue-cli", "--test", "it"]);
+        let test = "remote_soak::connections_that_are_cut_leave_nothing_behind";
+        return crate::ci::passes(cargo.args([test, "--", "--exact", "--nocapture"]));
     }
     crate::ci::passes(cargo.args(["soak::r30_soak", "--", "--exact", "--nocapture"]))
 }

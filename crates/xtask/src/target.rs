@@ -1,7 +1,11 @@
 //! The target folder, and the cargo that builds into it.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::interop::Result;
 
 /// The folder that cargo builds into, wherever a program is started.
 pub(crate) fn folder() -> PathBuf {
@@ -22,4 +26,15 @@ pub(crate) fn release(package: &str) -> Command {
     let mut cargo = cargo();
     cargo.args(["build", "--release", "--quiet", "--locked", "--bins", "-p", package]);
     cargo
+}
+
+/// Runs a command of cargo that builds one program, and returns its path.
+pub(crate) fn executable(cargo: &mut Command) -> Result<PathBuf> {
+    let output = cargo.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit()).output()?;
+    let messages = String::from_utf8(output.stdout)?;
+    let program = messages.lines().rev().find_map(|line| {
+        let message: Value = serde_json::from_str(line).ok()?;
+        Some(PathBuf::from(message.get("executable")?.as_str()?))
+    });
+    program.ok_or_else(|| format!("{cargo:?} built no program: {}", output.status).into())
 }

@@ -16,7 +16,7 @@ const LINE: u64 = 16 * MIB_IN_KIB;
 /// The memory that queues may take over an idle client.
 const ROOM: u64 = 64 * MIB_IN_KIB;
 
-const SHORT: Duration = Duration::from_secs(8);
+const SHORT: Duration = Duration::from_secs(20);
 const LONG: Duration = Duration::from_secs(120);
 
 #[test]

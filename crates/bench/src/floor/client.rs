@@ -83,7 +83,9 @@ impl Player {
     fn play(mut self, play: Play) -> Result<Figures> {
         let before = self.usage()?;
         let mut figures = match play {
-            Play::Start { .. } => return Err("it has no connection of its own".into()),
+            Play::Start { .. } | Play::Modes { .. } => {
+                return Err("it is not for one connection of this client".into());
+            }
             Play::Stream { count, bytes } => {
                 let begun = Instant::now();
                 self.prompt(&self.session.clone(), &format!("stream {count} {bytes}"), "")?;

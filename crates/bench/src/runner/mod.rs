@@ -4,6 +4,7 @@ mod machine;
 pub mod pairs;
 pub mod play;
 pub mod plot;
+pub mod remote;
 pub mod stats;
 pub mod table;
 pub mod targets;
@@ -28,7 +29,7 @@ const QUICK_ROUNDS: usize = 2;
 const MIXED_ROUNDS: usize = 3;
 
 /// The arguments from `cargo xtask bench`: `[--rust FOLDER] [--ts FOLDER NODE] [--python FOLDER PYTHON] [--page FOLDER]
-/// -- ARG..`, the last of which are the user's.
+/// -- ARG..`, the last of which are the user's. Over a network the folder of Rust programs is another one.
 #[derive(Debug, Default)]
 struct RunnerArgs {
     peers: Peers,
@@ -74,6 +75,9 @@ pub fn main() -> Result<()> {
     let bin = bin.parent().ok_or("this program is nowhere")?;
     let head = machine::lines(&args.peers, &args.args).join("\n");
     println!("{head}\n");
+    if options.remote {
+        return remote::main(bin, &args.peers, &options, &head, args.page.as_deref());
+    }
     let subjects = pairs::subjects(bin, &args.peers);
     let mut workloads = options.workloads.clone();
     if workloads.is_empty() {

@@ -1,6 +1,7 @@
 //! One run of one pair: start the client, read its line, and let nothing count that lost data.
 
 use std::io::Read;
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -10,6 +11,7 @@ use serde::Deserialize;
 use super::Result;
 use super::pairs::Pair;
 use crate::play::Play;
+use crate::remote::load::Load;
 
 /// No run takes longer.
 const LIMIT: Duration = Duration::from_secs(300);
@@ -62,20 +64,41 @@ pub struct Usage {
 ///
 /// When a program fails, is not done in five minutes, or messages or bytes are missing.
 pub fn play(pair: &Pair, play: &Play, pinned: bool) -> Result<BenchRun> {
-    let name = format!("{}: {}", pair.name, play.words().join(" "));
-    let said = output(pair, play, pinned).map_err(|error| format!("{name}: {error}"))?;
+    run(&pair.name, client(pair, play.words())?, play.promises(), pinned)
+}
+
+/// Puts a load on a server once. `program` is the client with its arguments, `url` the address of the server.
+///
+/// # Errors
+///
+/// As [`play`].
+pub fn load(program: &Path, load: Load, url: &str) -> Result<BenchRun> {
+    let mut command = Command::new(program);
+    command.args(load.words()).args(["--", url]);
+    run(url, command, load.promises(), false)
+}
+
+fn client(pair: &Pair, words: Vec<String>) -> Result<Command> {
+    let (program, args) = pair.client.split_first().ok_or("no program")?;
+    let mut command = Command::new(program);
+    command.args(args).args(words).arg("--").args(&pair.agent);
+    Ok(command)
+}
+
+/// Runs a client, and compares the messages and bytes that arrived with the promised ones.
+fn run(name: &str, command: Command, promised: (usize, usize), pinned: bool) -> Result<BenchRun> {
+    let words: Vec<_> = command.get_args().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let name = format!("{name}: {}", words.join(" "));
+    let said = output(command, pinned).map_err(|error| format!("{name}: {error}"))?;
     let run: BenchRun = serde_json::from_str(&said).map_err(|error| format!("{name}: {error}: {said}"))?;
-    let (seen, promised) = ((run.messages, run.bytes), play.promises());
+    let seen = (run.messages, run.bytes);
     if seen != promised {
         return Err(format!("{name}: {seen:?} messages and bytes arrived, {promised:?} were sent").into());
     }
     Ok(run)
 }
 
-fn output(pair: &Pair, play: &Play, pinned: bool) -> Result<String> {
-    let (program, args) = pair.client.split_first().ok_or("no program")?;
-    let mut command = Command::new(program);
-    command.args(args).args(play.words()).arg("--").args(&pair.agent);
+fn output(mut command: Command, pinned: bool) -> Result<String> {
     command.env("PYTHONDONTWRITEBYTECODE", "1").stdin(Stdio::null()).stdout(Stdio::piped());
     // The child inherits where its parent's thread may run.
     let all = sched_getaffinity(None)?;

@@ -15,6 +15,7 @@ fn errors_name_the_wrong_word() {
         ("--rounds 0", "at least 1"),
         ("--rounds x", "at least 1"),
         ("--rounds", "at least 1"),
+        ("remote a40", "`a40`: over a network there are no workloads"),
     ] {
         let error = read(line).expect_err(line);
         assert!(error.contains(wrong), "{error}");
@@ -30,9 +31,15 @@ fn repeated_workloads_play_once() {
 
 #[test]
 fn only_a_whole_run_writes() {
-    for (line, whole) in
-        [("", true), ("--rounds 3", true), ("--quick", false), ("--rust", false), ("a40", false)]
-    {
+    for (line, whole) in [
+        ("", true),
+        ("remote", true),
+        ("remote --quick", false),
+        ("--rounds 3", true),
+        ("--quick", false),
+        ("--rust", false),
+        ("a40", false),
+    ] {
         assert_eq!(read(line).expect("right").whole(), whole, "{line}");
     }
 }

@@ -1,8 +1,13 @@
 //! Each of our programs plays every workload with the others, small; what is lost fails the run.
 
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
 use duologue_bench::play::Play;
+use duologue_bench::remote::load::Load;
 use duologue_bench::runner::pairs::Pair;
-use duologue_bench::runner::play::play;
+use duologue_bench::runner::play::{load, play};
 
 const OURS: [&[&str]; 2] = [&[env!("CARGO_BIN_EXE_bench-client")], &[env!("CARGO_BIN_EXE_bench-agent")]];
 const MANY: [&[&str]; 2] = [
@@ -53,6 +58,52 @@ fn any_client_plays_with_any_agent() {
         for each in &COMMON {
             play(&pair(client, agent), each, false).expect("nothing is lost");
         }
+    }
+}
+
+/// A server of our agent.
+struct Server(Child);
+
+impl Server {
+    /// Starts it, and returns its host and port.
+    fn start(args: &[&str]) -> (Self, String) {
+        let mut command = Command::new(OURS[1][0]);
+        let mut process =
+            command.args(args).stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("a process");
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().expect("its output")).read_line(&mut line).expect("a line");
+        (Server(process), line.trim().to_owned())
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn our_programs_play_over_a_network() {
+    let bridge = ["--bridge", OURS[1][0]];
+    for args in [&["--serve"][..], &["--many-threads", "--serve"], &bridge] {
+        let (_server, address) = Server::start(args);
+        for scheme in ["ws", "http"] {
+            let url = format!("{scheme}://{address}/acp");
+            for each in [&COMMON[0], &COMMON[1], &Play::Modes { count: 5 }] {
+                play(&pair(OURS[0], &[&url]), each, false).expect("nothing is lost");
+            }
+        }
+    }
+}
+
+#[test]
+fn slow_readers_lose_nothing() {
+    let (_server, address) = Server::start(&["--serve"]);
+    let program = Path::new(env!("CARGO_BIN_EXE_bench-load"));
+    let readers = Load::Readers { sessions: 10, slow: 2, count: 300, bytes: 1024 };
+    for each in [Load::Idle { connections: 20 }, readers] {
+        load(program, each, &format!("ws://{address}/acp")).expect("nothing is lost");
     }
 }
 

@@ -1,15 +1,16 @@
 //! `duologue connect`.
 
-use std::path::PathBuf;
+use std::time::Duration;
 
-use duologue_http::{ConnectOptions, RemoteTransport, connect as open};
+use duologue_http::connect as open;
 use duologue_proxy::{PathMap, Proxy};
 use duologue_rpc::{Stdio, Transport};
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::server_args::{ServerArgs, TransportName};
 use crate::signals::Signals;
-use crate::{remote_sessions, runtime, state_folder};
+use crate::{remote_sessions, runtime};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -26,13 +27,8 @@ In an editor's configuration of an agent: the command `duologue` with the argume
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ConnectArgs {
-    /// The file with the token, if not that of the server of this user: `~/.local/state/duologue/token`
-    #[arg(long, value_name = "FILE")]
-    token_file: Option<PathBuf>,
-    /// The file with the certificates to trust for https and wss, instead of those of the system
-    #[cfg(feature = "tls")]
-    #[arg(long, value_name = "FILE")]
-    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    server: ServerArgs,
     /// Replace a folder of the client by one of the server in paths and file links, and back. Requests with other
     /// absolute paths are rejected
     #[arg(long = "map", value_name = "LOCAL=REMOTE", value_parser = map)]
@@ -44,23 +40,6 @@ pub(crate) struct ConnectArgs {
     url: String,
 }
 
-#[derive(Clone, Copy, clap::ValueEnum)]
-enum TransportName {
-    Auto,
-    Ws,
-    Sse,
-}
-
-impl From<TransportName> for RemoteTransport {
-    fn from(name: TransportName) -> Self {
-        match name {
-            TransportName::Auto => RemoteTransport::Auto,
-            TransportName::Ws => RemoteTransport::WebSocket,
-            TransportName::Sse => RemoteTransport::Events,
-        }
-    }
-}
-
 fn map(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((local, remote)) if local.starts_with('/') && remote.starts_with('/') => {
@@ -68,18 +47,6 @@ fn map(text: &str) -> Result<(String, String), String> {
         }
         _ => Err(format!("{text} are not two absolute folders: LOCAL=REMOTE")),
     }
-}
-
-/// Returns true if the host of an address is this machine.
-fn is_loopback(url: &str) -> bool {
-    let authority = url.split_once("://").map_or("", |(_, rest)| rest);
-    let authority = authority.split(['/', '?', '#']).next().unwrap_or_default();
-    let host = match authority.strip_prefix('[') {
-        Some(rest) => rest.split_once(']').map_or("", |(host, _)| host),
-        None => authority.split(':').next().unwrap_or_default(),
-    };
-    let is_address = host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback());
-    !authority.contains('@') && (is_address || host.eq_ignore_ascii_case("localhost"))
 }
 
 pub(crate) fn run(args: ConnectArgs) -> Result<Exit> {
@@ -90,65 +57,43 @@ pub(crate) fn run(args: ConnectArgs) -> Result<Exit> {
     exit
 }
 
+/// Returns the text of an error, with the option that may help.
+fn explained(error: &duologue_http::Error) -> String {
+    match error {
+        duologue_http::Error::Refused { status: 401, .. } => {
+            format!(
+                "{error}; the token is not that of this server: name the file of its token with `--token-file`"
+            )
+        }
+        _ => error.to_string(),
+    }
+}
+
 async fn connect(args: ConnectArgs) -> Result<Exit> {
     let mut signals = Signals::listen()?;
-    let token = match &args.token_file {
-        Some(path) => Some(state_folder::read_token(path)?),
-        // The server of this user listens on loopback addresses. Others must not receive its token.
-        None if !is_loopback(&args.url) => None,
-        None => state_folder::of_user()
-            .and_then(|folder| state_folder::read_token(&state_folder::token_path(&folder)))
-            .ok(),
-    };
-    let mut options = ConnectOptions::default();
-    options.bearer_token = token;
-    options.transport = args.transport.into();
-    #[cfg(feature = "tls")]
-    if let Some(path) = &args.ca_file {
-        options.trust_pem_file(path).map_err(|error| Error::Usage(error.to_string()))?;
-    }
+    let mut options = args.server.options(&args.url, args.transport)?;
+    // As long as a server keeps a connection. The pauses between the attempts are at most 15 seconds.
+    (options.resume_attempts, options.resume_time) = (100, Duration::from_secs(600));
     let (server, _link) =
-        open(&args.url, options.clone()).await.map_err(|error| Error::Start(error.to_string()))?;
-    let mut proxy = Proxy::new();
-    if !args.maps.is_empty() {
-        let maps = args.maps.iter().fold(PathMap::new(), |maps, (local, remote)| maps.map(local, remote));
-        proxy = proxy.stage(maps.strict());
-    }
+        open(&args.url, options.clone()).await.map_err(|error| Error::Start(explained(&error)))?;
     let stdio = Stdio::take()?;
-    let (inner, outer) = Transport::memory();
-    // Each ends the other.
     let relayed = async {
-        let relay = remote_sessions::relay(outer, server, &args.url, &options);
-        let (staged, relayed) = tokio::join!(proxy.run(stdio.transport, inner), relay);
-        relayed.and(staged).map_err(|error| Error::Start(error.to_string()))
+        let relay = |client| remote_sessions::relay(client, server, &args.url, &options);
+        let relayed = if args.maps.is_empty() {
+            relay(stdio.transport).await
+        } else {
+            let maps = args.maps.iter().fold(PathMap::new(), |maps, (local, remote)| maps.map(local, remote));
+            let (inner, outer) = Transport::memory();
+            // Each ends the other.
+            let proxy = Proxy::new().stage(maps.strict());
+            let (staged, relayed) = tokio::join!(proxy.run(stdio.transport, inner), relay(outer));
+            relayed.and(staged)
+        };
+        relayed.map_err(|error| Error::Start(error.to_string()))
     };
     tokio::select! {
         relayed = relayed => relayed?,
         _ = signals.next() => {}
     }
     Ok(Exit::Ok)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_loopback;
-
-    #[test]
-    fn only_servers_of_this_machine_receive_the_token_of_the_user() {
-        for url in ["http://127.0.0.1:8931/acp", "ws://localhost", "wss://[::1]:1/acp", "http://127.1.2.3?x"]
-        {
-            assert!(is_loopback(url), "{url}");
-        }
-        for url in [
-            "http://example.com/acp",
-            "http://127.0.0.1.example.com/",
-            "http://127.0.0.1@example.com/",
-            "http://localhost:x@example.com/",
-            "https://example.com/?127.0.0.1",
-            "wss://[2001:db8::1]/",
-            "127.0.0.1",
-        ] {
-            assert!(!is_loopback(url), "{url}");
-        }
-    }
 }

@@ -49,7 +49,7 @@ pub(crate) fn run() -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Starts the program. The observer tells it of processes.
+/// Starts the program. The observer reports processes to it.
 pub(crate) fn start() -> Result<ProcessObserver> {
     let mut command = Command::new(std::env::current_exe()?);
     command.arg("guard").stdin(Stdio::piped()).stdout(Stdio::null());

@@ -15,16 +15,24 @@ use crate::exit::{self, Exit};
 use crate::runtime;
 use crate::ui::{self, DIM};
 
+#[cfg(feature = "serve")]
+mod agents;
+#[cfg(feature = "serve")]
+mod attach;
 mod cancel;
 mod check;
 mod completions;
 mod connect;
+#[cfg(feature = "serve")]
+mod dead_letters;
 mod delegate;
 mod dialogue;
 mod diff;
 mod discover;
 #[cfg(all(unix, feature = "serve"))]
 mod guard;
+#[cfg(feature = "serve")]
+mod inbox;
 mod mock;
 mod notify;
 mod peer;
@@ -40,6 +48,8 @@ mod serve;
 mod show;
 mod status;
 mod subscribe;
+#[cfg(feature = "serve")]
+mod tasks;
 mod validate;
 mod work;
 
@@ -59,7 +69,17 @@ enum Command {
     Proxy(proxy::ProxyArgs),
     #[cfg(feature = "serve")]
     Serve(serve::ServeArgs),
+    #[cfg(feature = "serve")]
+    Attach(attach::AttachArgs),
     Connect(connect::ConnectArgs),
+    #[cfg(feature = "serve")]
+    Agents(agents::AgentsArgs),
+    #[cfg(feature = "serve")]
+    Tasks(tasks::TasksArgs),
+    #[cfg(feature = "serve")]
+    Inbox(inbox::InboxArgs),
+    #[cfg(feature = "serve")]
+    DeadLetters(dead_letters::DeadLettersArgs),
     #[command(after_help = "\
 Examples:
   duologue show hello.jsonl
@@ -262,9 +282,19 @@ pub(crate) fn run() -> Result<Exit> {
         Command::Proxy(args) => proxy::run(args),
         #[cfg(feature = "serve")]
         Command::Serve(args) => serve::run(args),
+        #[cfg(feature = "serve")]
+        Command::Attach(args) => attach::run(args),
         #[cfg(all(unix, feature = "serve"))]
         Command::Guard => guard::run(),
         Command::Connect(args) => connect::run(args),
+        #[cfg(feature = "serve")]
+        Command::Agents(args) => agents::run(args),
+        #[cfg(feature = "serve")]
+        Command::Tasks(args) => tasks::run(args),
+        #[cfg(feature = "serve")]
+        Command::Inbox(args) => inbox::run(args),
+        #[cfg(feature = "serve")]
+        Command::DeadLetters(args) => dead_letters::run(args),
         Command::Show(args) => show::run(args),
         Command::Replay(args) => replay::run(args),
         Command::Diff(args) => diff::run(args),

@@ -1,13 +1,15 @@
 //! `duologue serve`.
 
+use std::convert::Infallible;
 use std::io::Write as _;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
 use duologue_client::Command as AgentCommand;
 #[cfg(feature = "tls")]
 use duologue_hub::ServerTls;
+use duologue_hub::gateway::{Gateway, GatewayConfig, GatewaySettings};
 use duologue_hub::{AccessToken, AllowedHosts, Hub, HubSettings, ServerOptions};
 use tokio::net::TcpListener;
 
@@ -17,6 +19,7 @@ use crate::commands::guard;
 use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::files::in_file;
+use crate::server_log::{self, LogLevel};
 use crate::signals::Signals;
 use crate::ui::{self, DIM};
 use crate::{runtime, state_folder};
@@ -24,25 +27,32 @@ use crate::{runtime, state_folder};
 const EXAMPLES: &str = "\
 Examples:
   duologue serve -- my-agent --acp
+  duologue serve --config hub.toml
   duologue run \"hello\" -- duologue connect http://127.0.0.1:8931/acp
 From another machine, through SSH:
   ssh -N -L 8931:127.0.0.1:8931 my-server";
 
 /// Serve an agent over the network, with sessions that outlive connections and restarts
 ///
-/// Each session has a process of the agent and a log in the data folder. A turn goes on when its client is gone; the
+/// Each session has a process of the agent, unless `--shared`, and a log in the data folder. A turn goes on when its client is gone; the
 /// client gets what it missed when it is back, and another client can load the session. After a restart of the server
 /// sessions can be loaded; a turn that ran has ended as interrupted.
 ///
 /// Clients need the token that the server writes to the data folder. `duologue connect` of the same user finds it.
+/// With `--config` it is a hub of several agents, with a registry, messages, tasks and a REST interface.
+///
 /// SIGINT and SIGTERM end the server when no turn runs any more, at most `--drain` seconds later. A second one ends it at
 /// once.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct ServeArgs {
-    /// The address. One that is not a loopback address needs `--cert`. With port 0 the system chooses the port
-    #[arg(long, value_name = "ADDR", default_value = "127.0.0.1:8931")]
-    listen: SocketAddr,
+    /// The file of a hub, `hub.toml`, in the place of an agent
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["agent", "client_files", "shared"])]
+    config: Option<PathBuf>,
+    /// The address, if not 127.0.0.1:8931 or that of the file. One that is not a loopback address needs `--cert`. With
+    /// port 0 the system chooses the port
+    #[arg(long, value_name = "ADDR")]
+    listen: Option<SocketAddr>,
     /// The file with the certificate of the server, followed by those of its issuers, for encrypted connections (https)
     #[cfg(feature = "tls")]
     #[arg(long, value_name = "FILE", requires = "key")]
@@ -57,72 +67,158 @@ pub(crate) struct ServeArgs {
     /// Let the agent request files and terminals from the client, for an agent that shares no files with it
     #[arg(long)]
     client_files: bool,
+    /// Use one process of the agent for all sessions. If it ends, the turns of all sessions are interrupted
+    #[arg(long)]
+    shared: bool,
     /// The seconds that running turns have to end after SIGINT or SIGTERM. Others are interrupted
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     drain: u64,
+    /// Remove sessions, with their logs, that were not changed for so many days. Without it all are kept
+    #[arg(long, value_name = "DAYS", value_parser = clap::value_parser!(u32).range(1..))]
+    keep: Option<u32>,
+    /// The GiB of all logs at which new sessions are refused, if not 100. In a hub it is `disk_bytes` of each agent
+    #[arg(long, value_name = "GIB", conflicts_with = "config", value_parser = clap::value_parser!(u64).range(1..1 << 20))]
+    disk: Option<u64>,
+    /// The lowest level of the log on stderr. `warn` has the stderr of the agents too, and every level but `off` refused
+    /// access and answers to questions
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t = LogLevel::Warn)]
+    log: LogLevel,
     #[command(flatten)]
     agent: AgentArgs,
 }
 
 pub(crate) fn run(args: ServeArgs) -> Result<Exit> {
+    server_log::start(args.log);
     let runtime = runtime::multi_thread(2)?;
     let exit = runtime.block_on(serve(args));
     runtime.shutdown_background();
     exit
 }
 
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// The address without `--listen`.
+const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8931);
+
+/// The time between two removals of old sessions.
+const REMOVAL_INTERVAL: Duration = Duration::from_secs(3600);
+
+/// The server, whose data folder is open.
+enum Server {
+    Hub(Hub),
+    Gateway(Gateway),
+}
+
+impl Server {
+    async fn drain(&self, limit: Duration) {
+        match self {
+            Server::Hub(hub) => _ = hub.drain(limit).await,
+            Server::Gateway(gateway) => _ = gateway.drain(limit).await,
+        }
+    }
+
+    /// Removes old sessions, now and every hour.
+    async fn remove_old(&self, age: Duration) -> Infallible {
+        loop {
+            let removed = match self {
+                Server::Hub(hub) => hub.remove_old(age).await,
+                Server::Gateway(gateway) => gateway.remove_old(age).await,
+            };
+            if let Err(error) = removed {
+                // If stderr is closed, nobody reads it.
+                _ = writeln!(ui::stderr(), "warning: old sessions were not removed: {error}");
+            }
+            tokio::time::sleep(REMOVAL_INTERVAL).await;
+        }
+    }
+}
+
 async fn serve(args: ServeArgs) -> Result<Exit> {
-    args.agent.required()?;
+    let config = args.config.as_deref().map(GatewayConfig::read).transpose()?;
+    if config.is_none() {
+        args.agent.required()?;
+    }
+    let listen = args.listen.or_else(|| config.as_ref().map(|config| config.listen)).unwrap_or(LISTEN);
     let mut options = ServerOptions::default();
     #[cfg(feature = "tls")]
     if let (Some(cert), Some(key)) = (&args.cert, &args.key) {
         options.tls = Some(ServerTls::from_pem_files(cert, key)?);
+        if state_folder::is_readable_by_all(key) {
+            writeln!(ui::stderr(), "warning: all users can read {}; use `chmod o=`", key.display())?;
+        }
     }
     #[cfg(feature = "tls")]
     let is_encrypted = options.tls.is_some();
     #[cfg(not(feature = "tls"))]
     let is_encrypted = false;
-    if !args.listen.ip().is_loopback() {
+    if !listen.ip().is_loopback() {
         if !is_encrypted {
             let why = "is not a loopback address, and the connection is not encrypted: use `--cert` and `--key`, or listen on 127.0.0.1 and forward the port by SSH";
-            return Err(Error::Usage(format!("{} {why}", args.listen)));
+            return Err(Error::Usage(format!("{listen} {why}")));
         }
         // Clients know the server by names of their own, and each request needs the token.
         options.hosts = AllowedHosts::Any;
     }
     let mut signals = Signals::listen()?;
-    let data = args.data.map_or_else(state_folder::of_user, Ok)?;
-    let words = args.agent.words();
-    let agent = args.agent;
-    let mut settings = HubSettings::new(
-        // It is there, see above.
-        move || agent.given().unwrap_or_else(|| AgentCommand::new("false")),
-        &data,
-    );
-    settings.client_files = args.client_files;
+    let configured = config.as_ref().and_then(|config| config.data.clone());
+    let data = args.data.or(configured).map_or_else(state_folder::of_user, Ok)?;
+    state_folder::prepare(&data)?;
     #[cfg(unix)]
-    {
-        settings.processes = Some(guard::start()?);
-    }
-    let hub = Hub::open(settings)?;
+    let processes = Some(guard::start()?);
+    #[cfg(not(unix))]
+    let processes = None;
+    let (server, subject) = match config {
+        Some(config) => {
+            let subject = format!("{} agents", config.agents.len());
+            let mut settings = GatewaySettings::new(&data);
+            settings.processes = processes;
+            (Server::Gateway(Gateway::open(config, settings)?), subject)
+        }
+        None => {
+            let words = ui::printable(&args.agent.words().join(" ")).into_owned();
+            let agent = args.agent;
+            // It is there, see above.
+            let command = move || agent.given().unwrap_or_else(|| AgentCommand::new("false"));
+            let mut settings = HubSettings::new(command, &data);
+            settings.client_files = args.client_files;
+            settings.shared_process = args.shared;
+            settings.processes = processes;
+            if let Some(gib) = args.disk {
+                settings.disk_bytes = gib << 30;
+            }
+            (Server::Hub(Hub::open(settings)?), words)
+        }
+    };
     options.token = Some(AccessToken::new(state_folder::token(&data)?));
-    let listener = TcpListener::bind(args.listen).await.map_err(in_file(args.listen))?;
+    let listener = TcpListener::bind(listen).await.map_err(in_file(listen))?;
     let address = listener.local_addr()?;
     let scheme = if is_encrypted { "https" } else { "http" };
     let mut out = ui::stdout();
-    writeln!(out, "serving {} at {scheme}://{address}/acp", ui::printable(&words.join(" ")))?;
+    writeln!(out, "serving {subject} at {scheme}://{address}/acp")?;
     writeln!(out, "{DIM}token: {}{DIM:#}", state_folder::token_path(&data).display())?;
     out.flush()?;
     let stop = async {
         signals.next().await;
         // New prompts are refused from now on. Another signal does not wait for the running ones.
         tokio::select! {
-            _ = hub.drain(Duration::from_secs(args.drain)) => {}
+            () = server.drain(Duration::from_secs(args.drain)) => {}
             _ = signals.next() => {}
         }
     };
     // Dropped signals would end this process before the sessions have ended.
-    hub.serve_http(listener, options, stop).await?;
+    let served = async {
+        match &server {
+            Server::Hub(hub) => hub.serve_http(listener, options, stop).await,
+            Server::Gateway(gateway) => gateway.serve_http(listener, options, stop).await,
+        }
+    };
+    match args.keep {
+        Some(days) => tokio::select! {
+            served = served => served?,
+            never = server.remove_old(DAY * days) => match never {},
+        },
+        None => served.await?,
+    }
     drop(signals);
     Ok(Exit::Ok)
 }

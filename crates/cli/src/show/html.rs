@@ -4,35 +4,51 @@ use std::io::{self, Write};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use duologue_transcript::view::{PrintableText, TranscriptView, VIEW_SCRIPT, VIEW_STYLE, duration};
 use duologue_transcript::{Redacted, Transcript};
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
-use super::data::PrintableText;
-use super::page::{build, duration};
 use crate::ui::{plural, printable_json};
 
 const PAGE: &str = include_str!("page.html");
+/// The style around the items.
 const STYLE: &str = include_str!("page.css");
+/// The script around the items.
 const SCRIPT: &str = include_str!("page.js");
+
+/// The data of a page.
+#[derive(Serialize)]
+struct PageData {
+    /// The agent's command, or a default.
+    title: PrintableText,
+    /// Facts about the recording, as names and values.
+    about: Vec<(&'static str, PrintableText)>,
+    /// The missing or damaged parts of the file.
+    faults: Vec<PrintableText>,
+    #[serde(flatten)]
+    view: TranscriptView,
+}
 
 /// Writes the page of a transcript. `faults` lists the unreadable parts of the file.
 pub(crate) fn page(transcript: &Transcript, faults: &[String], out: &mut impl Write) -> io::Result<()> {
-    let mut page = build(transcript);
+    let view = TranscriptView::of(transcript);
     let header = transcript.header();
-    page.title = match header.program.as_slice() {
+    let title = match header.program.as_slice() {
         [] => "Transcript".into(),
         words => words.join(" ").into(),
     };
     let length = transcript.records().last().map(|record| record.at).unwrap_or_default();
-    if page.timed {
-        page.about = vec![
+    let mut about = Vec::new();
+    if view.timed {
+        about = vec![
             ("recorded", humantime::format_rfc3339_seconds(header.started).to_string().into()),
             ("length", duration(length).into()),
         ];
     }
-    page.about.push(("lines", plural(page.frames.len(), "frame").into()));
-    page.about.push(("by", header.recorder.as_str().into()));
-    page.about.push((
+    about.push(("lines", plural(view.frames.len(), "frame").into()));
+    about.push(("by", header.recorder.as_str().into()));
+    about.push((
         "redacted",
         match header.redacted {
             Redacted::Nothing => "nothing; it may hold secrets".into(),
@@ -40,19 +56,21 @@ pub(crate) fn page(transcript: &Transcript, faults: &[String], out: &mut impl Wr
             _ => PrintableText::from("secrets, ids and paths"),
         },
     ));
-    page.faults = faults.iter().map(PrintableText::from).collect();
+    let faults = faults.iter().map(PrintableText::from).collect();
+    let page = PageData { title, about, faults, view };
 
     let title = escape(page.title.as_str());
     let data = serde_json::to_string(&page)?;
+    let (style, script) = ([VIEW_STYLE, STYLE].concat(), [VIEW_SCRIPT, SCRIPT].concat());
     let policy = format!(
         "default-src 'none'; script-src '{}'; style-src '{}'; base-uri 'none'; form-action 'none'",
-        digest(SCRIPT),
-        digest(STYLE)
+        digest(&script),
+        digest(&style)
     );
     // The template is split before anything is inserted, so that inserted text is never taken for a
     // mark.
-    let parts = [("{policy}", policy), ("{title}", title), ("{style}", STYLE.into())];
-    let parts = parts.into_iter().chain([("{data}", embed(&data)), ("{script}", SCRIPT.into())]);
+    let parts = [("{policy}", policy), ("{title}", title), ("{style}", style)];
+    let parts = parts.into_iter().chain([("{data}", embed(&data)), ("{script}", script)]);
     let mut rest = PAGE;
     for (mark, part) in parts {
         let (before, after) = rest.split_once(mark).unwrap_or((rest, ""));

@@ -1,11 +1,15 @@
 //! Tests of the `duologue` command, as a process.
 
+mod attach;
 mod check;
 mod colleague;
 mod consent;
 mod diff;
 mod errand;
 mod faults;
+mod gateway;
+mod gateway_kills;
+mod hub_requests;
 mod limits;
 mod mock;
 mod peer;
@@ -13,6 +17,7 @@ mod process;
 mod proxy;
 mod readme;
 mod record;
+mod remote_soak;
 mod replay;
 mod run;
 mod schedules;

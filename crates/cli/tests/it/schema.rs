@@ -79,21 +79,26 @@ fn helps() {
     Usage: duologue <COMMAND>
 
     Commands:
-      run          Prompt an agent, once or interactively
-      record       Record the conversation between a client and an agent
-      proxy        Run an agent behind stages that record, redact, decide or change messages
-      serve        Serve an agent over the network, with sessions that outlive connections and restarts
-      connect      Connect a client on stdio, such as an editor, to an agent behind `duologue serve`
-      show         Show a transcript: as text, as JSON, or as a page for a browser
-      replay       Play the agent of a transcript, or its client
-      diff         Compare two transcripts, ignoring ids, times, paths and chunk boundaries
-      validate     Check every frame of a transcript or log against the protocol
-      check        Check whether an agent keeps to the protocol
-      peer         Send messages to an agent, as another agent would
-      mock         Run a deterministic agent that shows every feature of the protocol
-      schema       Print the JSON Schema of the protocol, or of the messages between agents
-      completions  Print completions for a shell
-      help         Print this message or the help of the given subcommand(s)
+      run           Prompt an agent, once or interactively
+      record        Record the conversation between a client and an agent
+      proxy         Run an agent behind stages that record, redact, decide or change messages
+      serve         Serve an agent over the network, with sessions that outlive connections and restarts
+      attach        Serve an agent to a hub that it dials, from behind a firewall
+      connect       Connect a client on stdio, such as an editor, to an agent behind `duologue serve`
+      agents        Find the agents of a hub
+      tasks         Give the agents of a hub tasks: create, follow, answer and cancel them
+      inbox         Send messages to the agents of a hub, and take them as an agent
+      dead-letters  Show the messages that a hub could not deliver, and send them again
+      show          Show a transcript: as text, as JSON, or as a page for a browser
+      replay        Play the agent of a transcript, or its client
+      diff          Compare two transcripts, ignoring ids, times, paths and chunk boundaries
+      validate      Check every frame of a transcript or log against the protocol
+      check         Check whether an agent, or a server of agents, keeps to the protocol
+      peer          Send messages to an agent, as another agent would
+      mock          Run a deterministic agent that shows every feature of the protocol
+      schema        Print the JSON Schema of the protocol, or of the messages between agents
+      completions   Print completions for a shell
+      help          Print this message or the help of the given subcommand(s)
 
     Options:
       -h, --help     Print help (see more with '--help')

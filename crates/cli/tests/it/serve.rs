@@ -34,6 +34,12 @@ impl Server {
         Server { process, url, token }
     }
 
+    /// Returns the id of the process.
+    #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "only the soak uses it"))]
+    pub(crate) fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     fn connect(&self) -> Command {
         let mut command = Command::new(DUOLOGUE);
         command.args(["connect", "--token-file", &self.token, &self.url]);
@@ -41,18 +47,13 @@ impl Server {
     }
 
     fn prompt(&self, text: &str) -> String {
+        self.with_agent(&["run", "--yes", text])
+    }
+
+    /// Runs a command of `duologue` whose agent is the server, and returns its output.
+    fn with_agent(&self, args: &[&str]) -> String {
         let mut command = Command::new(DUOLOGUE);
-        command.args([
-            "run",
-            "--yes",
-            text,
-            "--",
-            DUOLOGUE,
-            "connect",
-            "--token-file",
-            &self.token,
-            &self.url,
-        ]);
+        command.args(args).args(["--", DUOLOGUE, "connect", "--token-file", &self.token, &self.url]);
         shown(&run(&mut command, ""))
     }
 
@@ -86,11 +87,16 @@ struct RawClient {
 
 impl RawClient {
     fn new(server: &Server) -> Self {
+        RawClient::with(server, &json!({}))
+    }
+
+    /// Connects a client with capabilities.
+    fn with(server: &Server, capabilities: &Value) -> Self {
         let mut command = server.connect();
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let (input, output) = (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
         let mut client = RawClient { process, input, output: BufReader::new(output), requests: 0 };
-        client.request("initialize", &json!({"protocolVersion": 1, "clientCapabilities": {}}));
+        client.request("initialize", &json!({"protocolVersion": 1, "clientCapabilities": capabilities}));
         client
     }
 
@@ -137,12 +143,12 @@ impl Drop for RawClient {
     }
 }
 
-fn prompt(session: &str, text: &str) -> Value {
+pub(crate) fn prompt(session: &str, text: &str) -> Value {
     json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]})
 }
 
 /// Returns the texts of the updates, joined.
-fn text(messages: &[Value]) -> String {
+pub(crate) fn text(messages: &[Value]) -> String {
     let texts = messages.iter().filter_map(|message| message["params"]["update"]["content"]["text"].as_str());
     texts.collect()
 }
@@ -171,7 +177,36 @@ fn a_server_passes_the_checks_of_an_agent() {
             checked.contains(" passed, 0 failed") && checked.ends_with("exit 0"),
             "{transport}: {checked}"
         );
+        // It ends the turn as cancelled.
+        assert!(checked.contains("✓ close-ends"), "{transport}: {checked}");
     }
+}
+
+#[test]
+fn a_server_passes_the_checks_of_its_transports() {
+    let data = tempfile::tempdir().expect("a folder");
+    let server = Server::start(data.path(), "0");
+    let check = |more: &[&str]| {
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["check", "--prompt", "permission", "--url", &server.url]).args(more);
+        shown(&run(command.env("XDG_STATE_HOME", data.path().join("state")), ""))
+    };
+    let checked = check(&["--token-file", &server.token]);
+    assert!(checked.ends_with(" passed, 0 failed, 0 with a warning, 0 skipped\nexit 0"), "{checked}");
+    let checked =
+        check(&["--token-file", &server.token, "--transport", "ws", "--only", "websocket", "--json"]);
+    let last = r#"{"summary":{"pass":8,"fail":0,"warn":0,"skipped":0}}"#;
+    assert!(checked.ends_with(&format!("{last}\nexit 0")), "{checked}");
+    let refused = check(&[]);
+    assert!(refused.contains("--token-file") && refused.ends_with("exit 3"), "{refused}");
+    let checked = check(&["--transport", "sse", "--only", "ws-turn"]);
+    assert!(checked.contains("ws-turn") && checked.ends_with("exit 2"), "{checked}");
+    // The token of the user is found.
+    let state = data.path().join("state/duologue");
+    std::fs::create_dir_all(&state).expect("a folder");
+    std::fs::copy(&server.token, state.join("token")).expect("a file");
+    let checked = check(&["--only", "access"]);
+    assert!(checked.contains("✓ token-required") && checked.ends_with("exit 0"), "{checked}");
 }
 
 #[test]
@@ -183,7 +218,8 @@ fn a_client_without_the_token_is_refused() {
     let mut command = Command::new(DUOLOGUE);
     command.args(["connect", "--token-file"]).arg(wrong).arg(&server.url);
     let refused = shown(&run(&mut command, ""));
-    assert!(refused.contains("status 401") && refused.ends_with("exit 3"), "{refused}");
+    assert!(refused.contains("status 401") && refused.contains("`--token-file`"), "{refused}");
+    assert!(refused.ends_with("exit 3"), "{refused}");
 }
 
 #[test]
@@ -339,7 +375,8 @@ fn sessions_survive_a_killed_server() {
 fn nothing_that_a_client_has_read_is_lost_when_the_server_is_killed() {
     for read in [0, 1, 5, 9] {
         let data = tempfile::tempdir().expect("a folder");
-        let mut server = Server::start(data.path(), "5");
+        // The mock clears its draft later than the server is killed.
+        let mut server = Server::start(data.path(), "20");
         let mut client = RawClient::new(&server);
         let session = client.session();
         client.send("session/prompt", &prompt(&session, "hello"));
@@ -371,5 +408,107 @@ fn nothing_that_a_client_has_read_is_lost_when_the_server_is_killed() {
         let records: String = files.iter().map(|file| std::fs::read_to_string(file).unwrap()).collect();
         let prompts = records.matches(r#""event":"prompt""#).count();
         assert_eq!(records.matches(r#""event":"interrupted""#).count(), prompts, "{records}");
+    }
+}
+
+/// The mock clears its draft. A client that cannot clear sees a rule and a new message, and loads only the final text.
+#[test]
+fn a_cleared_draft_is_replaced_in_every_client() {
+    const RULE: &str = "\n\n---\n\n";
+    let data = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(data.path(), "0");
+    let clears = json!({"_meta": {"duologue": {"messageClear": true}}});
+    let mut clearing = RawClient::with(&server, &clears);
+    let session = clearing.session();
+    let load = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
+    let (_, updates) = clearing.request_with("session/prompt", &prompt(&session, "hello"));
+    let kinds = |updates: &[Value]| -> Vec<String> {
+        let kind = |update: &Value| update["params"]["update"]["sessionUpdate"].as_str().map(str::to_owned);
+        updates.iter().filter_map(kind).collect()
+    };
+    assert!(kinds(&updates).iter().any(|kind| kind == "agent_message_clear"));
+    let mut other = RawClient::new(&server);
+    let (_, seen) = other.request_with("session/load", &load);
+    assert!(!text(&seen).contains(RULE), "{seen:?}");
+    let (_, updates) = other.request_with("session/prompt", &prompt(&session, "hello"));
+    assert!(!kinds(&updates).iter().any(|kind| kind == "agent_message_clear"));
+    let all = text(&updates);
+    let (draft, last) = all.split_once(RULE).expect("a rule");
+    assert!(draft.contains("This is a draft.") && last.starts_with("Hello!"), "{all}");
+
+    // After a restart too.
+    let (_, before) = other.request_with("session/load", &load);
+    server.kill();
+    let server = Server::start(data.path(), "0");
+    let (_, after) = RawClient::new(&server).request_with("session/load", &load);
+    let messages = |replay: &[Value]| -> Vec<Value> {
+        replay.iter().map(|update| update["params"]["update"].clone()).collect()
+    };
+    assert_eq!(messages(&before), messages(&after));
+}
+
+#[test]
+fn agents_exchange_messages_through_a_server() {
+    let data = tempfile::tempdir().expect("a folder");
+    let server = Server::start(data.path(), "0");
+    let order = data.path().join("order.json");
+    let input = json!({
+        "context": {"feature_id": "login", "workflow": "feature", "iteration": 1}, "paths": {"feature_root": "f"},
+        "task": {"action": "specify", "params": {}},
+    });
+    std::fs::write(&order, input.to_string()).expect("a file");
+    let order = order.to_str().expect("UTF-8");
+    for (args, expected) in [
+        (&["ping"][..], "idle"),
+        (&["discover"], "duologue-mock"),
+        (&["query", "who"], "You asked: who"),
+        (&["delegate", "colleague"], "Your name is \"duologue\"."),
+        (&["work", order], "Wrote a specification."),
+    ] {
+        let answer = server.with_agent(&[&["peer"], args].concat());
+        assert!(answer.contains(expected) && answer.ends_with("exit 0"), "{args:?}: {answer}");
+    }
+}
+
+#[test]
+fn sessions_share_a_process() {
+    let data = tempfile::tempdir().expect("a folder");
+    let processes = data.path().join("processes");
+    let script = format!("echo $$ >> {}; exec {DUOLOGUE} mock --pace 0", processes.display());
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--shared", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+    let server = Server::of(command.args(["--", "sh", "-c", &script]));
+    for prompt in ["hello", "permission"] {
+        let answer = server.prompt(prompt);
+        assert!(answer.ends_with("exit 0"), "{answer}");
+    }
+    assert_eq!(std::fs::read_to_string(processes).expect("it ran").lines().count(), 1);
+}
+
+#[test]
+fn a_byte_order_mark_is_no_obstacle() {
+    let data = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+    let server = Server::of(command.args(["--", DUOLOGUE, "mock", "--pace", "0", "--faults", "bom"]));
+    let hello = server.prompt("hello");
+    assert!(hello.contains("Hello!") && hello.ends_with("exit 0"), "{hello}");
+}
+
+#[test]
+fn the_log_has_the_stderr_of_the_agent() {
+    let data = tempfile::tempdir().expect("a folder");
+    for (level, is_logged) in [("warn", true), ("off", false)] {
+        let path = data.path().join(level);
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["serve", "--log", level, "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+        command.args(["--", "sh", "-c", "printf 'no model \\033[2J\\n' >&2"]);
+        let mut server = Server::of(command.stderr(std::fs::File::create(&path).expect("a file")));
+        let failed = server.prompt("hello");
+        assert!(!failed.ends_with("exit 0"), "{failed}");
+        server.stop();
+        let log = std::fs::read_to_string(&path).expect("a log");
+        assert_eq!(log.contains("no model"), is_logged, "{log}");
+        assert!(!log.contains('\u{1b}'), "{log:?}");
     }
 }

@@ -26,7 +26,8 @@ pub(crate) struct DiscoveryCache {
 impl PeerAgent {
     /// Returns the other agent's capabilities. All handles on the connection share one cache: a
     /// response is kept for a minute ([`DISCOVER_LIFETIME`]) or until the connection ends.
-    /// Concurrent calls share one request and its error.
+    /// Concurrent calls share one request and its error. A handle of [`addressed_to`](Self::addressed_to) sends a request
+    /// each time.
     ///
     /// # Errors
     ///
@@ -37,6 +38,10 @@ impl PeerAgent {
     /// Dropping the future withdraws the request if this call sent it; the next call sends a new
     /// one.
     pub async fn discover(&self) -> Result<Capabilities> {
+        if self.address().is_some() {
+            let message = self.prepare(Discover::new(), MessageOptions::here())?;
+            return self.ask(message, SHORT).await.map(|answer| answer.envelope.payload);
+        }
         let DiscoveryCache { last, failures } = &self.link.discovered;
         let before = failures.load(Relaxed);
         let mut last = last.lock().await;

@@ -9,17 +9,20 @@ use bytes::Bytes;
 use duologue_rpc::raw_message::member;
 use serde::de::DeserializeOwned;
 
+use crate::client::dial::read_beginning;
 use crate::client::error::Error;
 use crate::client::link::LinkCore;
 use crate::frame_view::{FrameView, without_line_breaks};
 use crate::lines::FrameQueue;
+use crate::request_sessions::{ID_BYTES, RequestSessions};
 use crate::wire::{
-    self, ACK, INITIALIZE, RESUME, ReceivedParams, ResumableCapability, ResumeFailedParams, ResumeGrant,
-    ResumeParams, StreamId, StreamPosition,
+    self, ACK, CLOSING, INITIALIZE, RESUME, ReceivedParams, ResumableCapability, ResumeFailedParams,
+    ResumeGrant, ResumeParams, StreamId, StreamPosition,
 };
 
-/// The most streams whose positions are kept. A client beyond it cannot resume.
-const MOST_STREAMS: usize = 16 * 1024;
+/// The most streams whose positions are kept. A client beyond it cannot resume, nor one with an id or a cursor of over
+/// [`ID_BYTES`].
+pub(crate) const MOST_STREAMS: usize = 16 * 1024;
 
 /// The state of one client.
 pub(crate) struct ClientCore {
@@ -39,6 +42,8 @@ pub(crate) struct ClientCore {
     initialize_id: Option<Bytes>,
     resumption: Resumption,
     positions: BTreeMap<StreamId, Position>,
+    /// The requests whose success ends a session.
+    closing_requests: RequestSessions,
     inbox: FrameQueue,
 }
 
@@ -86,6 +91,7 @@ impl ClientCore {
             initialize_id: None,
             resumption: Resumption::Unknown,
             positions: BTreeMap::new(),
+            closing_requests: RequestSessions::default(),
             inbox: FrameQueue::default(),
         }
     }
@@ -143,20 +149,41 @@ impl ClientCore {
             self.acknowledge(received(&view)?)?;
             return Ok(false);
         }
+        if view.params_session().into_iter().chain(view.cursor.as_deref()).any(|id| id.len() > ID_BYTES) {
+            self.stop_resuming(format_args!("an id or a cursor has over {ID_BYTES} bytes"));
+            self.inbox.push(frame);
+            return Ok(true);
+        }
         let position = self.positions.entry(view.stream()).or_default();
         match &view.cursor {
             Some(cursor) => *position = Position { cursor: Some(Arc::from(&**cursor)), frames: 0 },
             None => position.frames += 1,
         }
-        if self.positions.len() > MOST_STREAMS {
-            tracing::warn!(
-                "the server uses over {MOST_STREAMS} sessions; the connection cannot be resumed any more"
-            );
-            self.resumption = Resumption::Refused;
-            self.positions.clear();
+        if let (None, Some(id)) = (&view.method, view.id)
+            && let Some(session) = self.closing_requests.remove(id)
+            && view.result.is_some()
+            && matches!(self.resumption, Resumption::Offered { acknowledges: true, .. })
+        {
+            // Our server knows from the position of the connection that this client has all frames of the session.
+            self.positions.remove(&StreamId::Session(session));
         }
-        self.inbox.push(frame);
+        if self.positions.len() > MOST_STREAMS {
+            self.stop_resuming(format_args!("the server uses over {MOST_STREAMS} sessions"));
+        }
+        // It means nothing to others, and would be wrong on another connection.
+        let cleaned = view.without_cursors(&frame).map(Bytes::from);
+        self.inbox.push(cleaned.unwrap_or_else(|| frame.clone()));
         Ok(true)
+    }
+
+    fn stop_resuming(&mut self, reason: std::fmt::Arguments<'_>) {
+        tracing::warn!("{reason}; the connection cannot be resumed any more");
+        self.resumption = Resumption::Refused;
+        self.positions.clear();
+        // Nothing drops what was written before any more.
+        while self.first < self.next {
+            self.drop_first();
+        }
     }
 
     /// Returns true if the server lets this client resume.
@@ -236,11 +263,14 @@ impl LinkCore for ClientCore {
     }
 
     fn push(&mut self, frame: Bytes) {
-        if self.last() == 0 {
-            let view = FrameView::read(&frame);
-            if view.is_request(INITIALIZE) {
-                self.initialize_id = view.id.map(Bytes::copy_from_slice);
-            }
+        let view = FrameView::read(&frame);
+        if self.last() == 0 && view.is_request(INITIALIZE) {
+            self.initialize_id = view.id.map(Bytes::copy_from_slice);
+        }
+        if view.method.as_deref().is_some_and(|method| CLOSING.contains(&method))
+            && let (Some(id), Some(session)) = (view.id, view.params_session())
+        {
+            self.closing_requests.insert(id, session);
         }
         self.bytes += frame.len();
         self.frames.push_back(frame);
@@ -296,10 +326,17 @@ pub(crate) fn value<T: DeserializeOwned>(mut object: &[u8], path: &[&str]) -> Op
 /// Returns the reason in a refusal to resume.
 pub(crate) fn refusal(view: &FrameView<'_>) -> String {
     match wire::params::<ResumeFailedParams>(view) {
-        Ok(params) if params.message.is_empty() => params.reason,
-        Ok(ResumeFailedParams { reason, message }) => format!("{reason} ({message})"),
+        Ok(ResumeFailedParams { reason, message }) if message.is_empty() => beginning(&reason),
+        Ok(ResumeFailedParams { reason, message }) => {
+            format!("{} ({})", beginning(&reason), beginning(&message))
+        }
         Err(_) => "no reason given".into(),
     }
+}
+
+/// Returns the part of a text of the server that an error shows.
+fn beginning(text: &str) -> String {
+    String::from_utf8_lossy(read_beginning(text.as_bytes())).into_owned()
 }
 
 #[cfg(test)]
@@ -359,6 +396,9 @@ mod tests {
         ] {
             assert!(core.receive(text.into()).expect("valid"));
         }
+        let mut lines = Vec::new();
+        while core.inbox.pop_lines(&mut lines) {}
+        assert!(!String::from_utf8_lossy(&lines).contains("cursor"), "a cursor belongs to the transport");
         let message: serde_json::Value = serde_json::from_slice(&core.resume_message()).expect("JSON");
         assert_eq!(
             message["params"],
@@ -368,6 +408,45 @@ mod tests {
                 {"sessionId": "t", "cursor": "b", "frames": 1},
             ]})
         );
+    }
+
+    #[test]
+    fn a_closed_session_has_no_position() {
+        for (acknowledges, answer, left) in
+            [(true, r#""result":{}"#, 1), (true, r#""error":{}"#, 2), (false, r#""result":{}"#, 2)]
+        {
+            let mut core = core(&resumable(acknowledges), 1000);
+            core.push(r#"{"id":1,"method":"session/close","params":{"sessionId":"s"}}"#.into());
+            let update = r#"{"method":"m","params":{"sessionId":"s"}}"#;
+            assert!(core.receive(update.into()).expect("valid"));
+            assert!(core.receive(format!(r#"{{"id":1,{answer}}}"#).into()).expect("valid"));
+            assert_eq!(core.positions.len(), left, "{answer} {acknowledges}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_cut() {
+        let frame =
+            format!(r#"{{"method":"m","params":{{"reason":"r","message":"{}"}}}}"#, "x".repeat(10_000));
+        let shown = refusal(&FrameView::read(frame.as_bytes()));
+        assert!(shown.starts_with("r (xxx") && shown.len() < 1000, "{}", shown.len());
+    }
+
+    #[test]
+    fn long_ids_and_cursors_are_not_kept() {
+        let long = "x".repeat(ID_BYTES + 1);
+        for params in [
+            format!(r#"{{"sessionId":"{long}"}}"#),
+            format!(r#"{{"sessionId":"s","_meta":{{"acp/cursor":"{long}"}}}}"#),
+        ] {
+            let mut core = core(&resumable(true), 1000);
+            let update = format!(r#"{{"method":"m","params":{params}}}"#);
+            assert!(core.receive(update.into()).expect("passed on"));
+            assert!(!core.can_resume() && core.positions.is_empty());
+            // Sent frames are not kept for a resume either.
+            core.push(frame(2000));
+            assert!(core.next_frame().is_some() && core.has_room());
+        }
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::sync::Mutex;
 
 use bytes::Bytes;
 use duologue_rpc::Lock as _;
-use http::header::{AUTHORIZATION, COOKIE, HOST, SET_COOKIE};
+use http::header::{AUTHORIZATION, COOKIE, HOST, LOCATION, SET_COOKIE};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use hyper::client::conn::http1::SendRequest;
@@ -23,6 +23,7 @@ use crate::client::driver::{Dialed, Dialer};
 use crate::client::error::Error;
 use crate::client::options::ConnectOptions;
 use crate::client::tungstenite_socket::TungsteniteSocket;
+use crate::socket::PingLimit;
 use crate::wire::{CONNECTION_ID, STREAM_ACK};
 
 /// The bytes of a refusal that its error shows.
@@ -32,6 +33,8 @@ const COOKIES: usize = 32;
 /// The buffer for writing to the socket. A frame that fills it is written at once.
 const WRITE_BUFFER: usize = 16 * 1024;
 
+/// A socket over TCP.
+pub(crate) type ClientSocket = PingLimit<TungsteniteSocket<Pin<Box<dyn ByteStream>>>>;
 /// The body of a request.
 pub(crate) type HttpBody = Full<Bytes>;
 /// The headers of a request beside those of the options.
@@ -45,11 +48,12 @@ pub(crate) struct TcpDialer {
     host: String,
     port: u16,
     authority: HeaderValue,
-    path: String,
+    pub(crate) path: String,
     headers: HeaderMap,
     cookies: Mutex<Vec<(String, String)>>,
-    config: WebSocketConfig,
-    timeout: std::time::Duration,
+    pub(crate) config: WebSocketConfig,
+    pub(crate) timeout: std::time::Duration,
+    waiting_pings: usize,
     #[cfg(feature = "tls")]
     tls: Option<tokio_rustls::TlsConnector>,
     /// Opens simulated connections instead.
@@ -81,6 +85,7 @@ impl TcpDialer {
             cookies: Mutex::default(),
             config,
             timeout: options.connect_timeout,
+            waiting_pings: options.waiting_pings,
             #[cfg(feature = "tls")]
             tls,
             #[cfg(test)]
@@ -88,13 +93,15 @@ impl TcpDialer {
         })
     }
 
-    fn address(&self) -> String {
+    /// Returns the host and the port.
+    pub(crate) fn address(&self) -> String {
         format!("{}:{}", self.host, self.port)
     }
 
-    fn request(&self) -> Result<Request<()>, Error> {
+    /// Creates the request of an upgrade to a WebSocket.
+    pub(crate) fn upgrade_request(&self) -> Result<Request<()>, Error> {
         let mut request = Request::builder()
-            // Only the path is written. The rest tells tungstenite that this is a WebSocket.
+            // Only the path is written. The rest marks it as a WebSocket for tungstenite.
             .uri(format!("ws://{}{}", self.authority.to_str().unwrap_or_default(), self.path))
             .header(HOST, &self.authority)
             .header("connection", "Upgrade")
@@ -154,7 +161,8 @@ impl TcpDialer {
         timeout(after, opening).await.unwrap_or(Err(Error::Timeout { address, after }))
     }
 
-    async fn stream(&self) -> Result<Pin<Box<dyn ByteStream>>, Error> {
+    /// Opens a TCP connection, with TLS if the address says so.
+    pub(crate) async fn stream(&self) -> Result<Pin<Box<dyn ByteStream>>, Error> {
         #[cfg(test)]
         if let Some(open) = &self.simulated {
             return open().await;
@@ -176,13 +184,33 @@ impl TcpDialer {
         Ok(Box::pin(stream))
     }
 
-    async fn upgrade(&self) -> Result<Dialed<TungsteniteSocket<Pin<Box<dyn ByteStream>>>>, Error> {
+    async fn upgrade(&self) -> Result<Dialed<ClientSocket>, Error> {
         let stream = self.stream().await?;
-        let upgraded = client_async_with_config(self.request()?, stream, Some(self.config)).await;
-        let (socket, response) = upgraded.map_err(|error| match error {
+        let upgraded = client_async_with_config(self.upgrade_request()?, stream, Some(self.config)).await;
+        let (socket, response) = upgraded.map_err(|error| self.upgrade_error(error))?;
+        self.keep_cookies(response.headers());
+        let connection_id = response.headers().get(CONNECTION_ID).and_then(|id| id.to_str().ok());
+        Ok(Dialed {
+            socket: PingLimit::new(
+                TungsteniteSocket(socket),
+                self.waiting_pings,
+                "ConnectOptions::waiting_pings",
+            ),
+            connection_id: connection_id.unwrap_or_default().to_owned(),
+        })
+    }
+
+    /// Returns the error of an upgrade that failed.
+    pub(crate) fn upgrade_error(&self, error: WebSocketError) -> Error {
+        match error {
             WebSocketError::Http(response) => {
                 let shown = read_beginning(response.body().as_deref().unwrap_or_default());
-                let message = String::from_utf8_lossy(shown).into_owned();
+                let mut message = String::from_utf8_lossy(shown).into_owned();
+                if response.status().is_redirection() {
+                    let to = response.headers().get(LOCATION).map(HeaderValue::as_bytes).unwrap_or_default();
+                    let to = String::from_utf8_lossy(read_beginning(to));
+                    message = format!("it redirects to {to:?}, and redirects are not followed");
+                }
                 Error::Refused { status: response.status().as_u16(), message }
             }
             WebSocketError::Io(error) => Error::Unreachable { address: self.address(), error },
@@ -192,13 +220,7 @@ impl TcpDialer {
                 error: io::Error::new(io::ErrorKind::UnexpectedEof, error),
             },
             error => Error::Protocol(error.to_string()),
-        })?;
-        self.keep_cookies(response.headers());
-        let connection_id = response.headers().get(CONNECTION_ID).and_then(|id| id.to_str().ok());
-        Ok(Dialed {
-            socket: TungsteniteSocket(socket),
-            connection_id: connection_id.unwrap_or_default().to_owned(),
-        })
+        }
     }
 
     /// Keeps the cookies with which a load balancer finds the same server again.
@@ -216,7 +238,7 @@ impl TcpDialer {
 }
 
 impl Dialer for TcpDialer {
-    type Socket = TungsteniteSocket<Pin<Box<dyn ByteStream>>>;
+    type Socket = ClientSocket;
 
     async fn dial(&mut self) -> Result<Dialed<Self::Socket>, Error> {
         let (after, address) = (self.timeout, self.address());
@@ -332,6 +354,6 @@ mod tests {
         headers.clear();
         headers.append(SET_COOKIE, "route=b".parse().unwrap());
         dialer.keep_cookies(&headers);
-        assert_eq!(dialer.request().unwrap().headers()[COOKIE], "other=1; route=b");
+        assert_eq!(dialer.upgrade_request().unwrap().headers()[COOKIE], "other=1; route=b");
     }
 }

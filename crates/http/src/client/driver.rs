@@ -270,7 +270,7 @@ impl<D: Dialer> LinkRunner<D> {
         }
     }
 
-    /// Judges the close of the server.
+    /// Returns the effect of the server's close.
     fn closed(&self, close: Option<(u16, String)>) -> LinkEnd {
         match close {
             Some((close_code::NORMAL, _)) => LinkEnd::Finished,

@@ -51,7 +51,7 @@ pub enum Error {
     /// The certificates of this system cannot be used, or those of the server are not valid.
     #[error("TLS failed: {0}")]
     Tls(String),
-    /// The socket was lost, and the server does not allow to resume.
+    /// The socket was lost, and the connection cannot be resumed: the server does not offer it, or `resume_attempts` is 0.
     #[error("the socket was lost ({reason}), and the server does not resume connections")]
     Lost {
         /// The reason for which the socket was lost.

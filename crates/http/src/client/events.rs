@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -19,10 +20,11 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::dial::{HttpBody, RequestHeaders, TcpDialer, read_beginning};
 use crate::client::error::Error;
-use crate::client::event_parser::{EventParser, EventTooLong, ServerEvent};
+use crate::client::event_parser::{EventParser, ServerEvent};
 use crate::client::events_core::{EventsCore, StreamChange, StreamState, is_initialize};
 use crate::client::link::{LAST_WORDS, LinkShared, LinkStatus, Outage, RemoteLink, start_link};
 use crate::client::options::ConnectOptions;
+use crate::frame_view::FrameView;
 use crate::wire::{CONNECTION_ID, FRAME_NUMBER, LAST_EVENT_ID, RESUME_SECRET, SESSION_ID, StreamId};
 
 /// The time for which a connection without a request is used again. Servers close them after 5 s and more.
@@ -36,6 +38,16 @@ const QUIET_LIMIT: Duration = Duration::from_secs(1);
 
 /// A request for which another attempt may succeed, with the reason.
 struct Lost(String);
+
+/// Returns an error for a response that has no events, such as the page of another server.
+fn check_is_stream(headers: &HeaderMap) -> Result<(), Error> {
+    let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
+    let name = kind.split(';').next().unwrap_or_default().trim();
+    if name.eq_ignore_ascii_case("text/event-stream") {
+        return Ok(());
+    }
+    Err(Error::Protocol(format!("a stream has the content type {kind:?}, not text/event-stream")))
+}
 
 /// The outcome of one attempt.
 enum Attempt<T> {
@@ -66,6 +78,7 @@ pub(crate) fn start(
         status: status.clone(),
         streams_changed: Notify::new(),
         stream_settled: Notify::new(),
+        is_deleting: AtomicBool::new(false),
     });
     (start_link(shared, status, &options, link.run(first)), remote)
 }
@@ -80,6 +93,8 @@ struct EventsLink {
     streams_changed: Notify,
     /// A stream may have been opened.
     stream_settled: Notify,
+    /// The client has ended the connection, so the server may not know it any more.
+    is_deleting: AtomicBool,
 }
 
 /// An open connection for POST requests.
@@ -179,6 +194,10 @@ impl EventsLink {
             let message = String::from_utf8_lossy(read_beginning(&answer.body)).into_owned();
             return Err(Error::Refused { status: answer.status, message });
         }
+        if FrameView::read(&answer.body).id.is_none() {
+            let shown = String::from_utf8_lossy(read_beginning(&answer.body)).into_owned();
+            return Err(Error::Protocol(format!("the response to `initialize` is no message: {shown}")));
+        }
         let id = answer.headers.get(CONNECTION_ID).and_then(|id| id.to_str().ok());
         let is_success = self.shared.with(|core| core.initialized(answer.body));
         if is_success {
@@ -257,6 +276,7 @@ impl EventsLink {
     }
 
     async fn delete(&self, connection: &mut PostConnection) {
+        self.is_deleting.store(true, Relaxed);
         let deleting = async {
             let mut outage = Outage::begin();
             loop {
@@ -354,7 +374,7 @@ impl EventsLink {
     }
 
     async fn read_stream(&self, stream: &StreamId) -> Result<StreamEnd, Error> {
-        let mut cursor: Option<String> = None;
+        let mut cursor: Option<Arc<str>> = None;
         let mut outage: Option<Outage> = None;
         let (mut was_open, mut is_complete) = (false, false);
         // The complete responses without an event in a row.
@@ -362,6 +382,7 @@ impl EventsLink {
         loop {
             let reason = match self.open_stream(stream, cursor.as_deref()).await? {
                 Attempt::Done(response) if response.status() == 200 => {
+                    check_is_stream(response.headers())?;
                     if std::mem::replace(&mut was_open, true) {
                         self.status.resumed();
                     }
@@ -386,7 +407,7 @@ impl EventsLink {
                         return Err(Error::Lost { reason });
                     }
                     if is_complete {
-                        // The answer to the next request tells whether the connection has ended.
+                        // The answer to the next request shows if the connection has ended.
                         if empty_responses > 1 {
                             sleep(self.options.pause(empty_responses)).await;
                         }
@@ -396,10 +417,11 @@ impl EventsLink {
                 }
                 Attempt::Done(response) => {
                     let status = response.status().as_u16();
-                    if status == 404 && is_complete {
+                    if status == 404 && (is_complete || self.is_deleting.load(Relaxed)) {
                         return Ok(StreamEnd::Ended);
                     }
-                    if status == 404 && !was_open && *stream != StreamId::Connection {
+                    // Some servers answer 403 for a session that no client has loaded yet.
+                    if matches!(status, 403 | 404) && !was_open && *stream != StreamId::Connection {
                         self.settle(stream, StreamState::Deferred);
                         return Ok(StreamEnd::Deferred);
                     }
@@ -491,7 +513,7 @@ impl EventsLink {
         &self,
         stream: &StreamId,
         response: Response<Incoming>,
-        cursor: &mut Option<String>,
+        cursor: &mut Option<Arc<str>>,
     ) -> Result<(u64, Attempt<()>), Error> {
         let mut parser = EventParser::new(self.options.frame_bytes);
         let mut body = response.into_body();
@@ -511,11 +533,8 @@ impl EventsLink {
                 }
             };
             let Ok(bytes) = frame.into_data() else { continue };
-            parser.push(&bytes, &mut events).map_err(|EventTooLong(bytes)| Error::FrameTooLarge {
-                bytes,
-                limit: self.options.frame_bytes,
-            })?;
-            for ServerEvent { id, data } in events.drain(..) {
+            parser.push(&bytes, &mut events)?;
+            for ServerEvent { id, data, .. } in events.drain(..) {
                 self.wait_for_session(stream, &data).await;
                 self.shared.inbox_room().await;
                 count += 1;
@@ -529,6 +548,25 @@ impl EventsLink {
                 *cursor = id.or(cursor.take());
             }
             self.streams_changed.notify_one();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_no_stream() {
+        for (kind, is_stream) in [
+            (Some("text/event-stream"), true),
+            (Some("Text/Event-Stream; charset=utf-8"), true),
+            (Some("text/html"), false),
+            (None, false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.extend(kind.map(|kind| (CONTENT_TYPE, HeaderValue::from_static(kind))));
+            assert_eq!(check_is_stream(&headers).is_ok(), is_stream, "{kind:?}");
         }
     }
 }

@@ -9,11 +9,11 @@ use bytes::Bytes;
 use duologue_rpc::raw_message::member;
 use tokio::time::Instant;
 
-use crate::client::client_core::{Resumption, offered, value};
+use crate::client::client_core::{MOST_STREAMS, Resumption, offered, value};
 use crate::client::link::LinkCore;
 use crate::frame_view::{FrameView, without_line_breaks};
 use crate::lines::FrameQueue;
-use crate::request_sessions::RequestSessions;
+use crate::request_sessions::{ID_BYTES, RequestSessions};
 use crate::wire::{CANCEL_REQUEST, CLOSING, INITIALIZE, StreamId};
 
 /// The state of one client.
@@ -154,7 +154,10 @@ impl EventsCore {
                 if let Some(result) = view.result {
                     if let Some(session) = closed {
                         self.close_stream(StreamId::Session(session));
-                    } else if let Some(session) = value::<String>(result, &["sessionId"]) {
+                    } else if let Some(session) = value::<String>(result, &["sessionId"])
+                        && session.len() <= ID_BYTES
+                        && self.streams.len() < MOST_STREAMS
+                    {
                         self.want_stream(StreamId::Session(session.into()));
                     }
                     if let Some(session) = own.map(StreamId::Session)
@@ -328,6 +331,18 @@ mod tests {
         core.session_of(br#"{"id":3,"method":"session/close","params":{"sessionId":"a"}}"#);
         core.receive(Bytes::from_static(br#"{"id":3,"result":{}}"#), &session("a"));
         assert_eq!(core.next_change(), Some(StreamChange::Close(session("a"))));
+    }
+
+    #[test]
+    fn a_server_cannot_open_streams_without_end() {
+        let mut core = EventsCore::new(100);
+        let opened = |id: &str| Bytes::from(format!(r#"{{"id":1,"result":{{"sessionId":"{id}"}}}}"#));
+        core.receive(opened(&"x".repeat(ID_BYTES + 1)), &StreamId::Connection);
+        assert_eq!(core.next_change(), None);
+        for id in 0..MOST_STREAMS + 5 {
+            core.receive(opened(&id.to_string()), &StreamId::Connection);
+        }
+        assert_eq!(core.streams.len(), MOST_STREAMS);
     }
 
     #[test]

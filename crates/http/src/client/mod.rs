@@ -4,11 +4,12 @@ pub(crate) mod client_core;
 pub(crate) mod dial;
 pub(crate) mod driver;
 mod error;
-mod event_parser;
+pub(crate) mod event_parser;
 pub(crate) mod events;
 mod events_core;
 pub(crate) mod link;
 mod options;
+pub mod raw;
 #[cfg(feature = "tls")]
 mod tls;
 pub(crate) mod tungstenite_socket;
@@ -21,6 +22,8 @@ use tokio::time::Instant;
 pub use error::Error;
 pub use link::{LinkState, RemoteLink};
 pub use options::{ConnectOptions, RemoteTransport};
+#[cfg(feature = "tls")]
+pub use tls::system_tls;
 
 use dial::TcpDialer;
 use driver::Dialer as _;

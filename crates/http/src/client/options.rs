@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use crate::socket::WAITING_PINGS;
+
 const MIB: usize = 1024 * 1024;
 
 /// The transport between a client and a server.
@@ -42,6 +44,8 @@ pub struct ConnectOptions {
     pub keepalive: Duration,
     /// The number of missed pings or comments after which a socket or a response is dead.
     pub missed_keepalives: u32,
+    /// The most pings of the server that wait because it does not read their pongs. The connection fails beyond it.
+    pub waiting_pings: usize,
     /// The most attempts to resume after a socket was lost. Zero never resumes.
     pub resume_attempts: u32,
     /// The longest time for these attempts. The time that the server keeps the connection limits it too.
@@ -72,6 +76,7 @@ impl Default for ConnectOptions {
             initialize_timeout: Duration::from_secs(150),
             keepalive: Duration::from_secs(15),
             missed_keepalives: 5,
+            waiting_pings: WAITING_PINGS,
             resume_attempts: 20,
             resume_time: Duration::from_secs(300),
             resume_delay: Duration::from_millis(250),

@@ -17,6 +17,15 @@ pub(crate) fn connector(options: &ConnectOptions) -> Result<TlsConnector, Error>
     if let Some(config) = &options.tls {
         return Ok(config.clone().into());
     }
+    Ok(system_tls()?.into())
+}
+
+/// Returns a configuration that trusts the certificates of the system. Reading them takes some milliseconds.
+///
+/// # Errors
+///
+/// [`Error::Tls`] if there are none.
+pub fn system_tls() -> Result<Arc<ClientConfig>, Error> {
     let mut roots = RootCertStore::empty();
     let found = rustls_native_certs::load_native_certs();
     roots.add_parsable_certificates(found.certs);
@@ -24,7 +33,7 @@ pub(crate) fn connector(options: &ConnectOptions) -> Result<TlsConnector, Error>
         let reason = found.errors.first().map_or("there are none".into(), ToString::to_string);
         return Err(Error::Tls(format!("no certificates of this system can be used: {reason}")));
     }
-    Ok(config(roots)?.into())
+    config(roots)
 }
 
 /// Returns a configuration that trusts the certificates in a file.

@@ -19,8 +19,10 @@ impl AccessToken {
         AccessToken(token.into())
     }
 
-    /// Compares without a shortcut, so that the time does not depend on the place of a difference.
-    fn is(&self, other: &[u8]) -> bool {
+    /// Returns true for the same token. It compares without a shortcut, so that the time does not depend on the place of a
+    /// difference.
+    #[must_use]
+    pub fn is(&self, other: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let differences = own.iter().zip(other).fold(0, |all, (own, other)| all | (own ^ other));
         own.len() == other.len() && differences == 0
@@ -39,9 +41,29 @@ pub(crate) fn refusal(headers: &HeaderMap, options: &ServerOptions) -> Option<(S
         return Some((StatusCode::FORBIDDEN, reason));
     }
     let token = options.token.as_ref()?;
-    let given = headers.get(AUTHORIZATION).and_then(|value| value.as_bytes().strip_prefix(b"Bearer "));
-    let reason = "send the token of the server: Authorization: Bearer TOKEN";
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let given = match (given.next(), given.next()) {
+        (Some(value), None) => bearer_token(value.as_bytes()),
+        _ => None,
+    };
+    let reason = "send the token of the server once: Authorization: Bearer TOKEN";
     (!given.is_some_and(|given| token.is(given))).then(|| (StatusCode::UNAUTHORIZED, reason.to_owned()))
+}
+
+/// Returns the token of a header `Authorization`. The name of the scheme has no case.
+#[must_use]
+pub fn bearer_token(header: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = header.split_at_checked("Bearer ".len())?;
+    scheme.eq_ignore_ascii_case(b"Bearer ").then_some(token)
+}
+
+impl ServerOptions {
+    /// Returns the reason for which a request is refused because of its headers `Host` or `Origin`. It is for a program
+    /// that serves other paths beside an endpoint.
+    #[must_use]
+    pub fn foreign_request(&self, headers: &HeaderMap) -> Option<String> {
+        foreign(headers, self)
+    }
 }
 
 /// Returns the reason for which a request is refused because of its `Host` or `Origin`.
@@ -86,6 +108,9 @@ mod tests {
         for (given, is_right) in [
             (None, false),
             (Some("Bearer a token"), true),
+            (Some("bearer a token"), true),
+            (Some("BEARER a token"), true),
+            (Some("Bearer A token"), false),
             (Some("Bearer a toker"), false),
             (Some("Bearer a toke"), false),
             (Some("Bearer a token "), false),
@@ -97,6 +122,17 @@ mod tests {
             headers.extend(given.map(|given| (AUTHORIZATION, given.parse().expect("a value"))));
             let status = refusal(&headers, &options).map(|(status, _)| status);
             assert_eq!(status, (!is_right).then_some(StatusCode::UNAUTHORIZED), "{given:?}");
+        }
+    }
+
+    #[test]
+    fn two_headers_with_a_token_are_refused() {
+        let options = ServerOptions { token: Some(AccessToken::new("a token")), ..Default::default() };
+        let mut headers = HeaderMap::new();
+        headers.insert(HOST, "localhost".parse().expect("a value"));
+        for refused in [false, true] {
+            headers.append(AUTHORIZATION, "Bearer a token".parse().expect("a value"));
+            assert_eq!(refusal(&headers, &options).is_some(), refused);
         }
     }
 

@@ -9,9 +9,9 @@ use std::time::Duration;
 use bytes::Bytes;
 use duologue_rpc::{Lock as _, Transport};
 use tokio::sync::Notify;
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::frame_view::{FrameView, with_member, without_line_breaks};
+use crate::frame_view::{FrameView, is_of_transport, with_member, without_line_breaks};
 use crate::lines::{FrameQueue, LineSink, LineSource, LinesError, read_lines, write_lines};
 use crate::server::agent_endpoint::EndpointShared;
 use crate::server::endpoint::{
@@ -26,8 +26,8 @@ use crate::wire::{
     RemoteConnectionId, ResumableCapability, ResumeGrant, StreamId, StreamPosition, close_code,
 };
 
-/// The time in which the output of an agent is read after its future has resolved.
-const LAST_OUTPUT: Duration = Duration::from_secs(1);
+/// The time without a line after which the output of an agent whose future has resolved counts as kept open by a task.
+const NO_OUTPUT: Duration = Duration::from_secs(1);
 
 /// The state of a connection, shared by its socket and the task of its agent.
 pub(crate) struct AgentConnectionShared {
@@ -54,6 +54,8 @@ struct ConnectionCore {
     last_number: u64,
     has_input_ended: bool,
     output: Output,
+    /// The number of lines that the agent has written.
+    lines: u64,
     /// Set when the agent has ended its output.
     ended: Option<SourceEnd>,
     /// The id of `initialize`, until it is answered.
@@ -99,7 +101,9 @@ impl AgentConnectionShared {
             }
             ConnectionKind::Events => {
                 let (streams, streams_setting) = (options.streams.max(1), "AgentEndpointOptions::streams");
-                Output::Events(StreamTable::new(StreamLimits { bytes, frames, streams, streams_setting }))
+                let (closed_bytes, kept_for) = (options.retained_bytes, options.grace);
+                let limits = StreamLimits { bytes, frames, closed_bytes, kept_for, streams, streams_setting };
+                Output::Events(StreamTable::new(limits))
             }
         };
         let core = ConnectionCore {
@@ -110,6 +114,7 @@ impl AgentConnectionShared {
             last_number: 0,
             has_input_ended: false,
             output,
+            lines: 0,
             ended: None,
             initialize_id: FrameView::read(initialize).id.map(Bytes::copy_from_slice),
             initialize_response: None,
@@ -157,16 +162,20 @@ impl AgentConnectionShared {
         let _guard = ConnectionGuard { connection: &self, endpoint: &endpoint };
         let (reader, writer) = transport.into_split();
         let writing = pin!(async {
-            // The agent reads no more, or the input has ended: both are the agent's business.
+            // The agent reads no more, or the input has ended. Neither ends the connection.
             let _ = write_lines(&*self, writer).await;
             std::future::pending::<()>().await;
         });
         let agent = async {
             let mut reading = pin!(self.read_output(reader));
             tokio::select! {
-                () = &mut serving => {
-                    let _ = timeout(LAST_OUTPUT, reading).await;
-                }
+                () = &mut serving => tokio::select! {
+                    () = reading => {}
+                    () = self.is_quiet() => {
+                        let reason = "the agent ended, and its output was kept open";
+                        self.end_output(SourceEnd::Failed(reason.into()));
+                    }
+                },
                 () = &mut reading => {
                     let _ = timeout(self.options.end_grace, &mut serving).await;
                 }
@@ -193,6 +202,18 @@ impl AgentConnectionShared {
             life.as_mut().poll(cx)
         })
         .await;
+    }
+
+    /// Resolves when the agent has written nothing for a second in which its lines had room.
+    async fn is_quiet(&self) {
+        loop {
+            let lines = |state: &mut ConnectionCore| state.output.has_room().then_some(state.lines);
+            let before = self.wait(&self.output, lines).await;
+            sleep(NO_OUTPUT).await;
+            if self.wait(&self.output, |state| Some(lines(state))).await == Some(before) {
+                return;
+            }
+        }
     }
 
     async fn read_output(&self, reader: impl tokio::io::AsyncRead + Unpin) {
@@ -235,6 +256,12 @@ impl AgentConnectionShared {
     /// Returns the time at which the client left; `None` if it is there.
     pub(crate) fn absent_since(&self) -> Option<Instant> {
         self.state.lock_unpoisoned().absent_since
+    }
+
+    /// Waits until the presence of the client is not `last`, and returns it.
+    pub(crate) async fn other_presence(&self, last: bool) -> bool {
+        let other = |state: &mut ConnectionCore| (state.absent_since.is_none() != last).then_some(!last);
+        self.wait(&self.life, other).await
     }
 
     /// Returns true if there are frames that a present client could be sent.
@@ -382,12 +409,18 @@ impl LineSink for AgentConnectionShared {
             return;
         }
         let line = utf8(line);
+        if is_of_transport(&line) {
+            tracing::warn!(id = %self.id, "the agent wrote a message of the transport (`stream/…`); it is dropped");
+            return;
+        }
         self.update(&self.output, |state| {
+            state.lines += 1;
             let mut line = line;
             let mut is_initialize = false;
             if let Some(id) = &state.initialize_id {
                 let view = FrameView::read(&line);
-                is_initialize = view.is_response_to(id);
+                // An agent answers a request with an invalid id with `null`. Nothing else was sent to it.
+                is_initialize = view.is_response_to(id) || view.is_response_to(b"null");
                 if is_initialize {
                     line = self.with_grant(line.clone(), &view);
                     state.initialize_id = None;
@@ -457,6 +490,8 @@ impl ServerConnection for AgentConnection {
     async fn accept(&self, frame: IncomingFrame) -> Result<(), Rejection> {
         let limit = self.inner.options.input_bytes.max(1);
         let IncomingFrame { text, session, number } = frame;
+        // The messages of the transport end here. They count as accepted.
+        let is_dropped = is_of_transport(&text);
         let mut frame = Some(without_line_breaks(text));
         self.inner
             .wait(&self.inner.input, |state| {
@@ -477,10 +512,18 @@ impl ServerConnection for AgentConnection {
                     return None;
                 }
                 let frame = frame.take()?;
-                if let Output::Events(streams) = &mut state.output {
-                    streams.note_client_frame(&frame, session.as_deref());
-                    // A client that sends is not absent, also if it has no stream at the moment.
-                    state.absent_since = state.absent_since.map(|_| Instant::now());
+                if is_dropped {
+                    state.received += 1;
+                    state.last_number = number.unwrap_or(state.last_number);
+                    return Some(Ok(()));
+                }
+                match &mut state.output {
+                    Output::Socket { ring, .. } => ring.note_client_frame(&frame),
+                    Output::Events(streams) => {
+                        streams.note_client_frame(&frame, session.as_deref());
+                        // A client that sends is not absent, also if it has no stream at the moment.
+                        state.absent_since = state.absent_since.map(|_| Instant::now());
+                    }
                 }
                 state.input.push(frame);
                 state.received += 1;
@@ -589,6 +632,9 @@ impl AgentSource {
         let is_connection = *stream == StreamId::Connection;
         loop {
             let mut due = None;
+            // A change between the check and the wait for the time counts.
+            let mut notified = pin!(changed.notified());
+            notified.as_mut().enable();
             let next = self.inner.wait(changed, |state| {
                 let Output::Events(streams) = &mut state.output else {
                     return Some(Some(Err(SourceEnd::Ended)));
@@ -617,7 +663,7 @@ impl AgentSource {
                 (Some(next), _) => return next,
                 (None, Some(due)) => {
                     // It is not an error that nothing happens until then.
-                    let _ = timeout_at(due, changed.notified()).await;
+                    let _ = timeout_at(due, notified).await;
                 }
                 (None, None) => {}
             }

@@ -16,6 +16,7 @@ use crate::server::endpoint::{
     Resumed, ServerConnection as _,
 };
 use crate::server::options::AgentEndpointOptions;
+use crate::server::presence::ClientPresence;
 use crate::wire::RemoteConnectionId;
 
 /// The time between two looks of [`AgentEndpoint::flush`].
@@ -23,13 +24,16 @@ const FLUSH_PAUSE: Duration = Duration::from_millis(25);
 /// The number of looks in a row that have to find nothing.
 const FLUSH_LOOKS: u32 = 4;
 
-type ServeAgent = dyn Fn(Transport) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
+type ServeAgent = dyn Fn(Transport, ClientPresence) -> Pin<Box<dyn Future<Output = ()> + Send>> + Send + Sync;
 
 /// An [`Endpoint`] that gives each connection a [`Transport`] and passes it to a closure.
 ///
 /// The closure serves an agent on the transport, or copies it to the pipes of a process. The connection ends when the
 /// future of the closure resolves. What the agent sends while its client is absent is kept within limits; then the
 /// agent waits.
+///
+/// All clients are one principal: each that passes [`ServerOptions::token`](crate::ServerOptions::token) and knows the id
+/// of a connection may use it. An endpoint that separates users has to check [`HttpRequestHead`] itself.
 ///
 /// ```no_run
 /// use duologue_agent::{Agent, Prompt, StopReason, Turn, serve};
@@ -80,7 +84,16 @@ impl AgentEndpoint {
         F: Fn(Transport) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        let serve = Box::new(move |transport| Box::pin(serve(transport)) as Pin<Box<_>>);
+        AgentEndpoint::with_presence(move |transport, _| serve(transport), options)
+    }
+
+    /// Creates an endpoint whose closure also learns if its client is present.
+    pub fn with_presence<F, Fut>(serve: F, options: AgentEndpointOptions) -> Self
+    where
+        F: Fn(Transport, ClientPresence) -> Fut + Send + Sync + 'static,
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        let serve = Box::new(move |transport, presence| Box::pin(serve(transport, presence)) as Pin<Box<_>>);
         AgentEndpoint { shared: Arc::new(EndpointShared { serve, options, connections: Mutex::default() }) }
     }
 
@@ -158,7 +171,7 @@ impl Endpoint for AgentEndpoint {
         let inner = Arc::new(AgentConnectionShared::new(id, kind, secret, &initialize, options));
         self.shared.insert(&inner)?;
         let (ours, theirs) = Transport::memory();
-        let serving = (self.shared.serve)(theirs);
+        let serving = (self.shared.serve)(theirs, ClientPresence::new(inner.clone()));
         tokio::spawn(inner.clone().run(self.shared.clone(), ours, serving));
         let connection = AgentConnection::new(inner);
         // It has the first number.

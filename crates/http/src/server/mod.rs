@@ -1,5 +1,6 @@
 //! The server: an axum router in front of an [`Endpoint`].
 
+mod accept;
 mod access;
 mod agent_connection;
 mod agent_endpoint;
@@ -8,9 +9,10 @@ mod endpoint;
 mod event_stream;
 mod http_requests;
 mod options;
+mod presence;
 mod router;
 mod secret;
-mod sent_ring;
+pub(crate) mod sent_ring;
 pub(crate) mod serve_socket;
 mod stream_table;
 #[cfg(feature = "tls")]
@@ -18,7 +20,7 @@ mod tls_listener;
 
 use bytes::Bytes;
 
-pub use access::AccessToken;
+pub use access::{AccessToken, bearer_token};
 pub use agent_connection::{AgentConnection, AgentSource};
 pub use agent_endpoint::AgentEndpoint;
 pub use endpoint::{
@@ -27,7 +29,8 @@ pub use endpoint::{
     StreamRequest,
 };
 pub use options::{AgentEndpointOptions, AllowedHosts, ServerOptions};
-pub use router::{router, serve};
+pub use presence::ClientPresence;
+pub use router::{endpoint_router, router, serve, serve_router};
 #[cfg(feature = "tls")]
 pub use tls_listener::ServerTls;
 

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::server::access::AccessToken;
+use crate::socket::WAITING_PINGS;
 
 const MIB: usize = 1024 * 1024;
 
@@ -39,13 +40,14 @@ pub struct ServerOptions {
     pub tls: Option<crate::ServerTls>,
     /// The longest message of a client, in bytes.
     pub frame_bytes: usize,
-    /// The most open sockets and SSE responses.
+    /// The most open sockets and SSE responses. [`serve`](crate::serve) accepts at most as many connections as this and
+    /// `requests` together.
     pub sockets: usize,
     /// The most POST requests at a time.
     pub requests: usize,
     /// The longest id of a connection or session in a header, in bytes.
     pub id_bytes: usize,
-    /// The time in which a new socket has to send its first message.
+    /// The time in which a new socket has to send its first message, and a connection the head of its next request.
     pub handshake_timeout: Duration,
     /// The time in which the agent has to answer `initialize` over HTTP with SSE.
     pub initialize_timeout: Duration,
@@ -53,6 +55,8 @@ pub struct ServerOptions {
     pub keepalive: Duration,
     /// The number of missed pings after which a socket is dead.
     pub missed_keepalives: u32,
+    /// The most pings of a client that wait because it does not read their pongs. The socket ends beyond it.
+    pub waiting_pings: usize,
     /// The bytes that are sent before the client has confirmed earlier ones. The client confirms by answering pings.
     pub window_bytes: usize,
     /// The time after which a socket or an SSE response ends if its client does not read. The connection can be resumed.
@@ -81,10 +85,11 @@ impl Default for ServerOptions {
             initialize_timeout: Duration::from_secs(120),
             keepalive: Duration::from_secs(15),
             missed_keepalives: 5,
+            waiting_pings: WAITING_PINGS,
             window_bytes: 4 * MIB,
             stall_timeout: Duration::from_secs(60),
             ack_delay: Duration::from_millis(100),
-            read_buffer: 8 * 1024,
+            read_buffer: 4 * 1024,
         }
     }
 }
@@ -104,11 +109,13 @@ pub struct AgentEndpointOptions {
     pub frame_bytes: usize,
     /// The bytes of frames for the client that it has not confirmed. The agent waits at this value. A client confirms
     /// each 256 KiB, and fewer bytes after a second, so a smaller value is slow. Over HTTP with SSE it limits the bytes that
-    /// were not written, and those that were written are kept up to this value for a client that lost them.
+    /// were not written, and those that were written are kept up to this value, and for [`grace`](Self::grace), for a client
+    /// that lost them.
     pub ring_bytes: usize,
     /// The number of these frames.
     pub ring_frames: usize,
-    /// The bytes of confirmed frames that are kept for a client that lost them.
+    /// The bytes of confirmed frames that are kept for a client that lost them. Over HTTP with SSE those of closed sessions,
+    /// which a client may have lost with the response to its `session/close`.
     pub retained_bytes: usize,
     /// The bytes of accepted frames that the agent has not read. The client waits at this value.
     pub input_bytes: usize,

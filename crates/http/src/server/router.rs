@@ -16,6 +16,7 @@ use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::server::accept::serve_connections;
 use crate::server::access;
 use crate::server::axum_socket::AxumSocket;
 use crate::server::endpoint::{Endpoint, HttpRequestHead};
@@ -25,6 +26,7 @@ use crate::server::secret::random_token;
 use crate::server::serve_socket::{SocketContext, serve_socket};
 #[cfg(feature = "tls")]
 use crate::server::tls_listener::TlsListener;
+use crate::socket::PingLimit;
 use crate::wire::{CONNECTION_ID, RemoteConnectionId, STREAM_ACK};
 
 /// The buffer for writing to a socket. A frame that fills it is written at once.
@@ -35,14 +37,24 @@ const WRITE_BUFFER: usize = 16 * 1024;
 /// It is for a program that serves other paths too; [`serve`] is shorter. Disable Nagle's algorithm on the listener, for
 /// example with `axum::serve::ListenerExt::tap_io`: without that, small messages can wait for 40 ms.
 pub fn router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Router {
+    let checked = options.clone();
+    let health = move |headers: HeaderMap| async move {
+        match checked.foreign_request(&headers) {
+            Some(reason) => error(StatusCode::FORBIDDEN, INVALID_REQUEST, &reason),
+            None => Response::new(Body::from("ok")),
+        }
+    };
+    endpoint_router(endpoint, options).route("/health", get(health))
+}
+
+/// Creates a router with the path of an endpoint alone, for a program that merges several.
+pub fn endpoint_router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Router {
     let sockets = Arc::new(Semaphore::new(options.sockets.min(Semaphore::MAX_PERMITS)));
     let requests = Semaphore::new(options.requests.min(Semaphore::MAX_PERMITS));
     let path = options.path.clone();
     let (endpoint, options) = (Arc::new(endpoint), Arc::new(options));
     let shared = Arc::new(RouterShared { endpoint, options, sockets, requests });
-    Router::new()
-        .route(&path, any(move |request: Request| async move { shared.handle(request).await }))
-        .route("/health", get(|| async { "ok" }))
+    Router::new().route(&path, any(move |request: Request| async move { shared.handle(request).await }))
 }
 
 /// Serves an endpoint to the clients of a listener, at `/acp` (see [`ServerOptions::path`]). With the feature `tls` and
@@ -66,14 +78,27 @@ pub async fn serve<E: Endpoint>(
         let why = format!("{address} can be reached by others; set `ServerOptions::token`");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
+    serve_router(listener, router(endpoint, options.clone()), &options).await
+}
+
+/// Serves a router, with TLS if the options have it. The program has checked who may use it.
+///
+/// # Errors
+///
+/// If the listener fails.
+///
+/// # Cancel safety
+///
+/// As [`serve`].
+pub async fn serve_router(listener: TcpListener, router: Router, options: &ServerOptions) -> io::Result<()> {
     #[cfg(feature = "tls")]
     if let Some(tls) = &options.tls {
-        let listener = TlsListener::new(listener, tls, &options)?;
-        return axum::serve(listener, router(endpoint, options)).await;
+        let listener = TlsListener::new(listener, tls, options)?;
+        match serve_connections(listener, router, options).await {}
     }
     // Small messages must not wait for the acknowledgement of earlier ones.
     let listener = listener.tap_io(|socket| _ = socket.set_nodelay(true));
-    axum::serve(listener, router(endpoint, options)).await
+    match serve_connections(listener, router, options).await {}
 }
 
 /// The state of a router.
@@ -142,7 +167,9 @@ impl<E: Endpoint> RouterShared<E> {
             .max_frame_size(self.options.frame_bytes)
             .on_failed_upgrade(|error| tracing::debug!(%error, "a socket was not upgraded"))
             .on_upgrade(move |socket| async move {
-                serve_socket(AxumSocket(socket), context).await;
+                let limit = context.options.waiting_pings;
+                let socket = PingLimit::new(AxumSocket(socket), limit, "ServerOptions::waiting_pings");
+                serve_socket(socket, context).await;
                 drop(permit);
             });
         response.headers_mut().insert(CONNECTION_ID, header);

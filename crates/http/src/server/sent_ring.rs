@@ -5,15 +5,15 @@ use std::collections::{HashMap, VecDeque};
 use bytes::Bytes;
 
 use crate::frame_view::{FrameView, with_member};
+use crate::lines::FRAME_OVERHEAD;
+use crate::request_sessions::RequestSessions;
 use crate::server::endpoint::OutgoingFrame;
-use crate::wire::{CURSOR, StreamId, StreamPosition};
+use crate::wire::{CLOSING, CURSOR, StreamId, StreamPosition};
 
 /// The frames after which a stream gets another cursor.
 const CURSOR_FRAMES: u64 = 64;
 /// The bytes after which a stream gets another cursor.
 const CURSOR_BYTES: usize = 64 * 1024;
-/// The memory that a frame takes beside its text, so that tiny frames are limited too.
-const OVERHEAD: usize = 64;
 /// The most streams of one connection. A client beyond it cannot resume.
 const MOST_STREAMS: usize = 16 * 1024;
 
@@ -51,6 +51,12 @@ pub(crate) struct SentRing {
     bytes: usize,
     confirmed_bytes: usize,
     streams: HashMap<StreamId, SentStream>,
+    /// The requests of the client whose success ends a session.
+    closing_requests: RequestSessions,
+    /// The ends of sessions in their order, until no client can come back to a position before them.
+    ends: VecDeque<(SessionEnd, StreamId)>,
+    /// The numbers of a new stream begin behind this one. Clients may have a position up to it in a stream that was removed.
+    removed: u64,
     has_too_many_streams: bool,
     limits: RingLimits,
 }
@@ -65,7 +71,7 @@ struct SentFrame {
 
 impl SentFrame {
     fn cost(&self) -> usize {
-        self.text.len() + OVERHEAD
+        self.text.len() + FRAME_OVERHEAD
     }
 }
 
@@ -79,6 +85,33 @@ struct SentStream {
     bytes_since_cursor: usize,
     /// The number of its last frame that was evicted.
     evicted: u64,
+    /// The ends of its session.
+    ends: Vec<SessionEnd>,
+    /// True from the last end until the next frame.
+    is_closed: bool,
+}
+
+/// The end of a session. A client that has received the response has all frames up to the last one.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct SessionEnd {
+    /// The number of the response in the stream of the connection.
+    response: u64,
+    /// The number of the last frame in the stream of the session.
+    last: u64,
+}
+
+impl SentStream {
+    /// Creates a stream whose numbers begin behind `removed`.
+    fn behind(removed: u64) -> Self {
+        let ends = vec![SessionEnd { response: 0, last: removed }];
+        SentStream { last: removed, evicted: removed, ends, ..SentStream::default() }
+    }
+
+    /// Returns the number of the frame up to which a client has everything, by its position in the stream of the connection.
+    fn received_at(&self, connection: u64) -> u64 {
+        let end = self.ends.iter().rfind(|end| end.response <= connection);
+        end.map_or(0, |end| end.last)
+    }
 }
 
 impl SentRing {
@@ -91,27 +124,47 @@ impl SentRing {
             bytes: 0,
             confirmed_bytes: 0,
             streams: HashMap::new(),
+            closing_requests: RequestSessions::default(),
+            ends: VecDeque::new(),
+            removed: 0,
             has_too_many_streams: false,
             limits,
         }
     }
 
-    /// Appends a frame. It gets a cursor if one is due in its stream and the message can carry it.
+    /// Records a request of the client that ends a session.
+    pub(crate) fn note_client_frame(&mut self, frame: &[u8]) {
+        let view = FrameView::read(frame);
+        let closes = view.method.as_deref().is_some_and(|method| CLOSING.contains(&method));
+        if let (true, Some(id), Some(session)) = (closes, view.id, view.params_session()) {
+            self.closing_requests.insert(id, session);
+        }
+    }
+
+    /// Appends a frame. It gets a cursor if one is due in its stream and the message can carry it. A cursor that the agent
+    /// has passed on belongs to another connection, and is removed.
     pub(crate) fn push(&mut self, frame: Bytes) {
         let view = FrameView::read(&frame);
+        let cleaned = view.without_cursors(&frame);
         let id = view.stream();
         let part = if view.method.is_some() { "params" } else { "result" };
         if self.streams.len() >= MOST_STREAMS && !self.streams.contains_key(&id) {
             self.has_too_many_streams = true;
             self.streams.clear();
         }
-        let stream = self.streams.entry(id.clone()).or_default();
+        let answered = view.id.filter(|_| view.method.is_none());
+        let closed =
+            answered.and_then(|id| self.closing_requests.remove(id)).filter(|_| view.result.is_some());
+        let removed = if id == StreamId::Connection { 0 } else { self.removed };
+        let stream = self.streams.entry(id.clone()).or_insert_with(|| SentStream::behind(removed));
         stream.last += 1;
+        stream.is_closed = false;
         stream.bytes_since_cursor = stream.bytes_since_cursor.saturating_add(frame.len());
         let is_due = stream.cursor == 0
             || stream.last - stream.cursor >= CURSOR_FRAMES
             || stream.bytes_since_cursor >= CURSOR_BYTES;
         let number = stream.last;
+        let frame = cleaned.map_or_else(|| frame.clone(), Bytes::from);
         let marked = if is_due && !self.has_too_many_streams {
             with_member(&frame, &[part, "_meta", CURSOR], &format!("\"{number}\""))
         } else {
@@ -124,7 +177,36 @@ impl SentRing {
         let frame = SentFrame { stream: id, number, has_cursor, text: marked.map_or(frame, Bytes::from) };
         self.bytes += frame.cost();
         self.frames.push_back(frame);
+        if let Some(session) = closed {
+            self.end_session(StreamId::Session(session), number);
+        }
         self.evict();
+    }
+
+    /// Records the end of a session, with the number of the response.
+    fn end_session(&mut self, id: StreamId, response: u64) {
+        let Some(stream) = self.streams.get_mut(&id) else { return };
+        let end = SessionEnd { response, last: stream.last };
+        stream.ends.push(end);
+        stream.is_closed = true;
+        // A client that has received the response has no position any more.
+        stream.cursor = 0;
+        self.ends.push_back((end, id));
+    }
+
+    /// Removes what is known of sessions whose ends every client has received.
+    fn forget_ends(&mut self, response: u64) {
+        while self.ends.front().is_some_and(|(end, _)| end.response <= response)
+            && let Some((end, id)) = self.ends.pop_front()
+        {
+            let Some(stream) = self.streams.get_mut(&id) else { continue };
+            if stream.is_closed && stream.ends.last() == Some(&end) {
+                self.removed = self.removed.max(stream.last);
+                self.streams.remove(&id);
+            } else {
+                stream.ends.retain(|other| other.response >= end.response);
+            }
+        }
     }
 
     /// Returns true if the agent may send another frame.
@@ -181,9 +263,17 @@ impl SentRing {
             received.insert(position.stream(), number);
         }
         for (id, number) in &received {
-            let last = self.streams.get(id).map_or(0, |stream| stream.last);
+            let last = self.streams.get(id).map_or(self.removed, |stream| stream.last);
             if *number > last {
                 return Err(PositionError::Invalid);
+            }
+        }
+        let connection = received.get(&StreamId::Connection).copied().unwrap_or(0);
+        for (id, stream) in &self.streams {
+            let number = stream.received_at(connection);
+            if number > 0 {
+                let received = received.entry(id.clone()).or_default();
+                *received = number.max(*received);
             }
         }
         for (id, stream) in &self.streams {
@@ -224,6 +314,9 @@ impl SentRing {
             self.confirmed_bytes -= frame.cost();
             if let Some(stream) = self.streams.get_mut(&frame.stream) {
                 stream.evicted = stream.evicted.max(frame.number);
+            }
+            if frame.stream == StreamId::Connection {
+                self.forget_ends(frame.number);
             }
         }
     }
@@ -270,6 +363,24 @@ mod tests {
     }
 
     #[test]
+    fn a_cursor_of_another_connection_is_removed() {
+        let mut ring = SentRing::new(LIMITS);
+        let foreign = |cursor: u32| -> Bytes {
+            format!(r#"{{"method":"u","params":{{"_meta":{{"acp/cursor":"{cursor}"}},"sessionId":"s"}}}}"#)
+                .into()
+        };
+        (0..3).for_each(|number| ring.push(foreign(129 + number)));
+        let frames: Vec<_> = std::iter::from_fn(|| ring.take()).collect();
+        let of_frame =
+            |frame: &OutgoingFrame| FrameView::read(&frame.text).cursor.map(|cursor| cursor.to_string());
+        assert_eq!(frames.iter().map(of_frame).collect::<Vec<_>>(), [Some("1".to_owned()), None, None]);
+        // A client with too many streams has no position that it could state.
+        ring.has_too_many_streams = true;
+        ring.push(foreign(7));
+        assert_eq!(ring.take().as_ref().map(of_frame), Some(None));
+    }
+
+    #[test]
     fn a_client_resumes_at_the_first_frame_it_does_not_have() {
         let mut ring = SentRing::new(LIMITS);
         for frame in [error(), update("a"), update("b"), update("a"), error(), update("b")] {
@@ -308,6 +419,60 @@ mod tests {
         let at = |frames| [position(Some("s"), Some("1"), frames - 1)];
         assert_eq!(ring.resume(&at(count as u64 - kept)), Ok(()));
         assert_eq!(ring.resume(&at(count as u64 - kept - 1)), Err(PositionError::Gone));
+    }
+
+    fn close(ring: &mut SentRing, session: &str) {
+        let request = format!(r#"{{"id":1,"method":"session/close","params":{{"sessionId":"{session}"}}}}"#);
+        ring.note_client_frame(request.as_bytes());
+        ring.push(Bytes::from_static(br#"{"jsonrpc":"2.0","id":1,"result":{}}"#));
+    }
+
+    #[test]
+    fn a_closed_session_is_removed_with_its_last_frame() {
+        let mut ring = SentRing::new(LIMITS);
+        for number in 0..1000 {
+            let session = number.to_string();
+            (0..3).for_each(|_| ring.push(update(&session)));
+            close(&mut ring, &session);
+            let taken = take_all(&mut ring);
+            assert_eq!(taken[0].1.as_deref(), Some((ring.removed + 1).to_string().as_str()));
+            ring.confirm(u64::MAX);
+            assert!(ring.streams.len() < 10 && ring.ends.len() < 10, "{}", ring.streams.len());
+        }
+        assert!(ring.removed > 0 && ring.removed <= 3 * 1000);
+        // Positions in streams that were removed are those of a client that keeps them.
+        let connection = position(None, Some("1"), 999);
+        assert_eq!(ring.resume(&[connection.clone(), position(Some("0"), Some("1"), 2)]), Ok(()));
+        assert_eq!(take_all(&mut ring), []);
+        let other = position(Some("0"), Some("1"), ring.removed);
+        assert_eq!(ring.resume(&[connection, other]), Err(PositionError::Invalid));
+    }
+
+    #[test]
+    fn a_client_that_knows_the_end_of_a_session_has_its_frames() {
+        let mut ring = SentRing::new(LIMITS);
+        for _ in 0..2 {
+            (0..2).for_each(|_| ring.push(update("s")));
+            close(&mut ring, "s");
+        }
+        ring.push(update("s"));
+        let streams = |frames: Vec<(StreamId, Option<String>)>| -> Vec<Option<String>> {
+            frames.into_iter().map(|(_, cursor)| cursor).collect()
+        };
+        let cursor = |cursor: &str| Some(cursor.to_owned());
+        let all = [cursor("1"), None, cursor("1"), cursor("3"), None, None, cursor("5")];
+        assert_eq!(streams(take_all(&mut ring)), all);
+        // It has the first response, and nothing or one frame of the session since then.
+        for (positions, left) in [
+            (vec![position(None, Some("1"), 0)], 4),
+            (vec![position(None, Some("1"), 0), position(Some("s"), Some("3"), 0)], 3),
+            (vec![position(None, Some("1"), 1)], 1),
+            (vec![position(None, Some("1"), 1), position(Some("s"), Some("5"), 0)], 0),
+            (vec![position(Some("s"), Some("1"), 0)], 6),
+        ] {
+            assert_eq!(ring.resume(&positions), Ok(()));
+            assert_eq!(take_all(&mut ring).len(), left, "{positions:?}");
+        }
     }
 
     #[test]

@@ -80,9 +80,12 @@ pub(crate) async fn serve_socket<E: Endpoint>(mut socket: impl FrameSocket, cont
         Err(None) => return,
     };
     let Opened { connection, source, received, acknowledged, sends_acks } = opened;
+    let options = context.options.clone();
+    // The headers of the request refer to the buffer of 16 KiB into which it was read.
+    drop(context);
     let session = SocketSession {
         connection: &connection,
-        options: &context.options,
+        options: &options,
         sends_acks,
         state: Mutex::new(SocketState { confirmed: 0, received, is_blocked: false, read_at: Instant::now() }),
         changed: Notify::new(),
@@ -133,6 +136,9 @@ pub(crate) async fn serve_socket<E: Endpoint>(mut socket: impl FrameSocket, cont
         }
         SocketEnd::Rejected(rejection) => {
             close(&mut socket, rejection.close_code, &rejection.message).await;
+        }
+        SocketEnd::Lost(SocketError::Protocol(reason)) => {
+            close(&mut socket, close_code::PROTOCOL, &reason).await;
         }
         SocketEnd::Lost(_) | SocketEnd::Dead => {}
     }

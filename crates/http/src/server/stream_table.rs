@@ -2,6 +2,7 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use duologue_rpc::raw_message::member;
@@ -10,15 +11,13 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::frame_view::{FrameView, without_line_breaks};
+use crate::lines::FRAME_OVERHEAD;
 use crate::request_sessions::RequestSessions;
 use crate::server::endpoint::{OutgoingFrame, ResumeRefused};
 use crate::wire::{CANCEL_REQUEST, CLOSING, StreamId};
 
 /// The method with which a client continues a session.
 const RESUME_SESSION: &str = "session/resume";
-/// The memory that a frame takes beside its text, so that tiny frames are limited too.
-const OVERHEAD: usize = 64;
-
 /// The limits of a [`StreamTable`].
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct StreamLimits {
@@ -26,6 +25,10 @@ pub(crate) struct StreamLimits {
     pub(crate) bytes: usize,
     /// The number of these frames.
     pub(crate) frames: usize,
+    /// The bytes of taken frames that are kept of closed sessions. Those of the last one are kept in any case.
+    pub(crate) closed_bytes: usize,
+    /// The time for which taken frames are kept.
+    pub(crate) kept_for: Duration,
     /// The most streams.
     pub(crate) streams: usize,
     /// The setting that has `streams`.
@@ -38,8 +41,11 @@ pub(crate) struct StreamLimits {
 /// so taken frames are kept until the memory is needed. The id of an event is the number of its frame in the stream.
 pub(crate) struct StreamTable {
     streams: HashMap<StreamId, StreamFrames>,
-    /// One entry for each taken frame, oldest first. An entry allows to evict the first frame of its stream.
-    evictable: VecDeque<StreamId>,
+    /// One entry for each taken frame with its time, oldest first. An entry allows to evict the first frame of its stream.
+    evictable: VecDeque<(Instant, StreamId)>,
+    /// The streams of closed sessions whose frames were all taken, in the order of their ends, and the bytes of these frames.
+    over: VecDeque<StreamId>,
+    over_bytes: usize,
     taken: FrameTotal,
     waiting: FrameTotal,
     held: Vec<HeldResponse>,
@@ -85,6 +91,10 @@ struct StreamFrames {
     base: u64,
     /// True after the session was closed.
     is_closed: bool,
+    /// True while the stream is in `over`.
+    is_over: bool,
+    /// The cost of the frames.
+    bytes: usize,
     /// The entries of this stream in `evictable`.
     entries: u64,
     source: Option<u64>,
@@ -104,6 +114,8 @@ impl Default for StreamFrames {
             sent: 0,
             base: 0,
             is_closed: false,
+            is_over: false,
+            bytes: 0,
             entries: 0,
             source: None,
             was_opened: false,
@@ -161,7 +173,7 @@ fn continued_requests(params: &[u8]) -> Vec<&RawValue> {
 }
 
 fn cost(text: &Bytes) -> usize {
-    text.len() + OVERHEAD
+    text.len() + FRAME_OVERHEAD
 }
 
 impl StreamTable {
@@ -169,6 +181,8 @@ impl StreamTable {
         StreamTable {
             streams: HashMap::from([(StreamId::Connection, StreamFrames::default())]),
             evictable: VecDeque::new(),
+            over: VecDeque::new(),
+            over_bytes: 0,
             taken: FrameTotal::default(),
             waiting: FrameTotal::default(),
             held: Vec::new(),
@@ -255,8 +269,10 @@ impl StreamTable {
             );
             id = StreamId::Connection;
         }
+        self.leave_over(&id);
         self.waiting.add(&text);
         let stream = self.streams.entry(id).or_default();
+        stream.bytes += cost(&text);
         stream.frames.push_back(text);
         stream.changed.notify_waiters();
     }
@@ -270,9 +286,37 @@ impl StreamTable {
             stream.is_closed && stream.source.is_none() && stream.taken == stream.last()
         };
         let Some(over) = self.streams.iter().find(is_over).map(|(id, _)| id.clone()) else { return false };
-        let stream = self.streams.remove(&over).unwrap_or_default();
-        stream.frames.iter().for_each(|text| self.taken.remove(text));
+        self.forget_over(&over);
         true
+    }
+
+    /// Counts a stream as one with a client that may come back.
+    fn leave_over(&mut self, id: &StreamId) {
+        let Some(stream) = self.streams.get_mut(id).filter(|stream| stream.is_over) else { return };
+        stream.is_over = false;
+        self.over_bytes -= stream.bytes;
+        self.over.retain(|other| other != id);
+    }
+
+    /// Drops the frames of a closed session, and its stream unless a response to it is open.
+    fn forget_over(&mut self, id: &StreamId) {
+        self.leave_over(id);
+        let Some(stream) = self.streams.get_mut(id) else { return };
+        stream.frames.iter().for_each(|text| self.taken.remove(text));
+        stream.first = stream.last() + 1;
+        (stream.frames, stream.bytes, stream.entries) = (VecDeque::new(), 0, 0);
+        self.evictable.retain(|(_, other)| other != id);
+        self.remove_empty(id);
+    }
+
+    /// Removes the stream of a closed session that has neither frames nor a response.
+    fn remove_empty(&mut self, id: &StreamId) {
+        let is_empty =
+            |stream: &StreamFrames| stream.is_closed && stream.frames.is_empty() && stream.source.is_none();
+        if self.streams.get(id).is_some_and(is_empty) {
+            self.leave_over(id);
+            self.streams.remove(id);
+        }
     }
 
     /// Returns true if the agent may send another frame.
@@ -319,6 +363,7 @@ impl StreamTable {
         } else {
             StreamFrames::default().position(cursor, takes_over)?;
         }
+        self.leave_over(id);
         let stream = self.streams.entry(id.clone()).or_default();
         let position = stream.position(cursor, takes_over)?;
         // Frames behind the position wait again, and those before it do not.
@@ -335,9 +380,19 @@ impl StreamTable {
             }
         }
         stream.taken = position;
+        // The frames that wait again get new entries when they are taken.
+        let mut kept = stream.taken_frames();
+        if stream.entries > kept {
+            stream.entries = kept;
+            self.evictable.retain(|(_, other)| {
+                let is_kept = other != id || kept > 0;
+                kept -= u64::from(other == id && is_kept);
+                is_kept
+            });
+        }
         while stream.entries < stream.taken_frames() {
             stream.entries += 1;
-            self.evictable.push_back(id.clone());
+            self.evictable.push_back((Instant::now(), id.clone()));
         }
         stream.source = Some(source);
         stream.was_opened = true;
@@ -356,6 +411,7 @@ impl StreamTable {
         match self.streams.get_mut(id) {
             Some(stream) if stream.source == Some(source) => {
                 stream.source = None;
+                self.remove_empty(id);
                 !self.is_open()
             }
             _ => false,
@@ -379,6 +435,7 @@ impl StreamTable {
 
     /// Returns the next frame of a stream that its response has not taken.
     pub(crate) fn take(&mut self, id: &StreamId) -> Option<OutgoingFrame> {
+        let now = Instant::now();
         let stream = self.streams.get_mut(id)?;
         let number = stream.taken + 1;
         let text = stream.frame(number)?.clone();
@@ -388,9 +445,14 @@ impl StreamTable {
         self.taken.add(&text);
         if stream.entries < stream.taken_frames() {
             stream.entries += 1;
-            self.evictable.push_back(id.clone());
+            self.evictable.push_back((now, id.clone()));
         }
-        self.evict();
+        if stream.is_closed && number == stream.last() {
+            stream.is_over = true;
+            self.over_bytes += stream.bytes;
+            self.over.push_back(id.clone());
+        }
+        self.evict(now);
         Some(OutgoingFrame { stream: id.clone(), cursor: Some(number.to_string().into()), text })
     }
 
@@ -431,7 +493,7 @@ impl StreamTable {
                 total.remove(text);
             }
             let last = stream.last();
-            stream.frames = VecDeque::new();
+            (stream.frames, stream.bytes) = (VecDeque::new(), 0);
             (stream.first, stream.taken, stream.sent, stream.has_gap) = (last + 1, last, last, true);
             count += 1;
         }
@@ -450,9 +512,19 @@ impl StreamTable {
     }
 
     /// Drops the oldest taken frames beyond the limits.
-    fn evict(&mut self) {
-        while self.taken.bytes > self.limits.bytes || self.taken.frames > self.limits.frames {
-            let Some(id) = self.evictable.pop_front() else { return };
+    fn evict(&mut self, now: Instant) {
+        while self.over_bytes > self.limits.closed_bytes && self.over.len() > 1 {
+            let Some(oldest) = self.over.front().cloned() else { break };
+            self.forget_over(&oldest);
+        }
+        let StreamLimits { bytes, frames, kept_for, .. } = self.limits;
+        loop {
+            let is_old = |(at, _): &(Instant, StreamId)| now.saturating_duration_since(*at) > kept_for;
+            let is_full = self.taken.bytes > bytes || self.taken.frames > frames;
+            if !is_full && !self.evictable.front().is_some_and(is_old) {
+                return;
+            }
+            let Some((_, id)) = self.evictable.pop_front() else { return };
             let Some(stream) = self.streams.get_mut(&id) else { continue };
             // A stream of the same name may be a new one.
             stream.entries = stream.entries.saturating_sub(1);
@@ -461,249 +533,14 @@ impl StreamTable {
                 && let Some(text) = stream.frames.pop_front()
             {
                 stream.first += 1;
+                stream.bytes -= cost(&text);
+                self.over_bytes -= if stream.is_over { cost(&text) } else { 0 };
                 self.taken.remove(&text);
+                self.remove_empty(&id);
             }
         }
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use std::time::Duration;
-
-    use super::*;
-
-    const LIMITS: StreamLimits =
-        StreamLimits { bytes: 10_000, frames: 100, streams: 4, streams_setting: "Options::streams" };
-
-    fn session(id: &str) -> StreamId {
-        StreamId::Session(id.into())
-    }
-
-    fn update(session: &str) -> Bytes {
-        format!(r#"{{"jsonrpc":"2.0","method":"u","params":{{"sessionId":"{session}"}}}}"#).into()
-    }
-
-    fn push(table: &mut StreamTable, frame: impl Into<Bytes>) {
-        table.push(frame.into(), Instant::now() + Duration::from_secs(10));
-    }
-
-    /// Takes all frames of a stream and returns their cursors.
-    fn take(table: &mut StreamTable, id: &StreamId) -> Vec<u64> {
-        std::iter::from_fn(|| table.take(id))
-            .map(|frame| frame.cursor.expect("a cursor").parse().expect("a number"))
-            .collect()
-    }
-
-    fn open(
-        table: &mut StreamTable,
-        id: &StreamId,
-        cursor: Option<&str>,
-        takes_over: bool,
-    ) -> Option<ResumeRefused> {
-        table.open(id, cursor, takes_over, 1).err()
-    }
-
-    #[test]
-    fn each_stream_has_numbers_of_its_own() {
-        let mut table = StreamTable::new(LIMITS);
-        for frame in [update("a"), update("b"), update("a"), Bytes::from_static(b"{\"method\":\"n\"}")] {
-            push(&mut table, frame);
-        }
-        assert_eq!(take(&mut table, &session("a")), [1, 2]);
-        assert_eq!(take(&mut table, &session("b")), [1]);
-        assert_eq!(take(&mut table, &StreamId::Connection), [1]);
-        assert_eq!((table.waiting, table.held_total), Default::default());
-    }
-
-    #[test]
-    fn a_response_belongs_to_the_session_of_its_request() {
-        let mut table = StreamTable::new(LIMITS);
-        assert_eq!(open(&mut table, &session("a"), None, false), None);
-        table.note_client_frame(br#"{"id":1,"method":"session/prompt","params":{"sessionId":"a"}}"#, None);
-        table.note_client_frame(br#"{"id":2,"method":"session/new","params":{}}"#, None);
-        table.note_client_frame(br#"{"id":3,"method":"x"}"#, Some("a"));
-        for id in [1, 2, 3, 3] {
-            push(&mut table, format!(r#"{{"id":{id},"result":{{}}}}"#));
-        }
-        assert_eq!(take(&mut table, &session("a")), [1, 2]);
-        assert_eq!(take(&mut table, &StreamId::Connection), [1, 2]);
-    }
-
-    #[test]
-    fn a_continued_request_belongs_to_its_session() {
-        let mut table = StreamTable::new(LIMITS);
-        assert_eq!(open(&mut table, &session("a"), None, false), None);
-        let meta = r#"{"duologue":{"after":{},"requests":[6,"x"]}}"#;
-        let resume =
-            format!(r#"{{"id":1,"method":"session/resume","params":{{"sessionId":"a","_meta":{meta}}}}}"#);
-        table.note_client_frame(resume.as_bytes(), None);
-        for id in ["1", "6", "\"x\"", "7"] {
-            push(&mut table, format!(r#"{{"id":{id},"result":{{}}}}"#));
-        }
-        assert_eq!(
-            (take(&mut table, &session("a")).len(), take(&mut table, &StreamId::Connection).len()),
-            (3, 1)
-        );
-    }
-
-    #[test]
-    fn a_withdrawal_follows_its_request() {
-        let mut table = StreamTable::new(LIMITS);
-        let cancel = r#"{"method":"$/cancel_request","params":{"requestId":"q"}}"#;
-        push(&mut table, r#"{"id":"q","method":"session/request_permission","params":{"sessionId":"a"}}"#);
-        push(&mut table, cancel);
-        assert_eq!(take(&mut table, &session("a")), [1, 2]);
-        table.note_client_frame(br#"{"id":"q","result":{}}"#, None);
-        push(&mut table, cancel);
-        assert_eq!(take(&mut table, &StreamId::Connection), [1]);
-    }
-
-    #[test]
-    fn a_response_waits_for_the_stream_of_its_session() {
-        let mut table = StreamTable::new(LIMITS);
-        let load = br#"{"id":1,"method":"session/load","params":{"sessionId":"a"}}"#;
-        let response = r#"{"id":1,"result":{}}"#;
-        table.note_client_frame(load, None);
-        push(&mut table, update("a"));
-        push(&mut table, response);
-        let due = table.next_due().expect("a held response");
-        assert_eq!(open(&mut table, &session("a"), None, false), None);
-        assert_eq!(take(&mut table, &session("a")), [1, 2], "behind the replay");
-        assert_eq!(table.next_due(), None);
-        // Without a stream it gets onto that of the connection.
-        table.note_client_frame(br#"{"id":1,"method":"session/load","params":{"sessionId":"b"}}"#, None);
-        push(&mut table, response);
-        table.release_due(due);
-        assert_eq!(take(&mut table, &StreamId::Connection), Vec::<u64>::new());
-        table.release_due(due + Duration::from_secs(60));
-        assert_eq!(take(&mut table, &StreamId::Connection), [1]);
-        assert_eq!((table.waiting, table.held_total), Default::default());
-    }
-
-    #[test]
-    fn a_client_resumes_behind_its_cursor() {
-        let mut table = StreamTable::new(LIMITS);
-        let a = session("a");
-        (0..5).for_each(|_| push(&mut table, update("a")));
-        assert_eq!(open(&mut table, &a, Some("1"), false), Some(ResumeRefused::InvalidCursor), "never sent");
-        assert_eq!(open(&mut table, &a, None, false), None);
-        assert_eq!(take(&mut table, &a), [1, 2, 3, 4, 5]);
-        assert_eq!(open(&mut table, &a, Some("2"), false), Some(ResumeRefused::InUse));
-        assert_eq!(open(&mut table, &a, Some("2"), true), None);
-        assert_eq!(table.waiting.frames, 3);
-        // A later position is valid too, because the client may have received more than it has first stated.
-        assert_eq!(open(&mut table, &a, Some("4"), true), None);
-        assert_eq!(table.waiting.frames, 1);
-        assert_eq!(take(&mut table, &a), [5]);
-        // A client that takes over without a cursor has received nothing.
-        assert_eq!(open(&mut table, &a, None, true), None);
-        assert_eq!(take(&mut table, &a), [1, 2, 3, 4, 5]);
-        assert!(table.close(&a, 1) && !table.close(&a, 1));
-        // A client of the published protocol goes on with new frames.
-        push(&mut table, update("a"));
-        assert_eq!(open(&mut table, &a, None, false), None);
-        assert_eq!(take(&mut table, &a), [6]);
-        for invalid in ["7", "x", "-1", "99999999999999999999"] {
-            assert_eq!(open(&mut table, &a, Some(invalid), true), Some(ResumeRefused::InvalidCursor));
-        }
-        assert_eq!((table.waiting, table.held_total), Default::default());
-    }
-
-    #[test]
-    fn taken_frames_are_evicted_and_waiting_ones_are_not() {
-        let mut table = StreamTable::new(LIMITS);
-        let a = session("a");
-        assert_eq!(open(&mut table, &a, None, false), None);
-        let mut last = 0;
-        for _ in 0..2 {
-            let before = last;
-            while table.has_room() {
-                push(&mut table, update("a"));
-                last += 1;
-            }
-            assert_eq!(take(&mut table, &a), (before + 1..=last).collect::<Vec<_>>());
-        }
-        (0..50).for_each(|_| push(&mut table, update("b")));
-        assert!(table.taken.bytes <= LIMITS.bytes && table.taken.frames <= LIMITS.frames);
-        assert_eq!(open(&mut table, &a, Some("1"), true), Some(ResumeRefused::CursorGone));
-        assert_eq!(open(&mut table, &a, None, true), Some(ResumeRefused::CursorGone));
-        assert_eq!(open(&mut table, &a, Some(&(last - 3).to_string()), true), None);
-        assert_eq!(take(&mut table, &a), [last - 2, last - 1, last]);
-        assert_eq!(take(&mut table, &session("b")).len(), 50);
-    }
-
-    #[test]
-    fn resumes_do_not_make_the_table_grow() {
-        let mut table = StreamTable::new(LIMITS);
-        let a = session("a");
-        (0..20).for_each(|_| push(&mut table, update("a")));
-        for _ in 0..100 {
-            assert_eq!(open(&mut table, &a, None, true), None);
-            assert_eq!(take(&mut table, &a).len(), 20);
-        }
-        assert_eq!(table.evictable.len(), 20);
-    }
-
-    #[test]
-    fn an_unread_stream_stops_the_others_for_a_time_only() {
-        let mut table = StreamTable::new(LIMITS);
-        let (a, b) = (session("a"), session("b"));
-        assert_eq!(open(&mut table, &a, None, false), None);
-        while table.has_room() {
-            push(&mut table, update("b"));
-        }
-        assert_eq!(table.drop_unread(), 1);
-        assert!(table.has_room());
-        assert_eq!((table.taken, table.waiting), Default::default());
-        // The client is refused once.
-        assert_eq!(open(&mut table, &b, None, false), Some(ResumeRefused::CursorGone));
-        assert_eq!(open(&mut table, &b, None, false), None);
-        push(&mut table, update("b"));
-        assert_eq!(take(&mut table, &b).len(), 1);
-        // Nothing is dropped for a client that is absent.
-        table.close(&a, 1);
-        table.close(&b, 1);
-        push(&mut table, update("b"));
-        assert_eq!(table.drop_unread(), 0);
-    }
-
-    #[test]
-    fn a_closed_session_begins_anew() {
-        let mut table = StreamTable::new(LIMITS);
-        let a = session("a");
-        let closing = |table: &mut StreamTable| {
-            table.note_client_frame(br#"{"id":1,"method":"session/close","params":{"sessionId":"a"}}"#, None);
-            push(table, r#"{"id":1,"result":{}}"#);
-        };
-        assert_eq!(open(&mut table, &a, None, true), None);
-        push(&mut table, update("a"));
-        closing(&mut table);
-        assert_eq!(take(&mut table, &a), [1, 2]);
-        push(&mut table, update("a"));
-        // The server may not know yet that the client has left the response.
-        assert_eq!(table.open(&a, None, true, 2).err(), None);
-        assert_eq!(take(&mut table, &a), [3]);
-        closing(&mut table);
-        assert_eq!(take(&mut table, &a), [4]);
-        table.close(&a, 2);
-        // Streams of closed sessions make room.
-        for id in ["b", "c", "d"] {
-            assert_eq!(open(&mut table, &session(id), None, false), None, "{id}");
-        }
-        assert_eq!((table.streams.len(), table.taken), (LIMITS.streams, FrameTotal::default()));
-        assert!(open(&mut table, &a, None, true).is_some());
-    }
-
-    #[test]
-    fn the_number_of_streams_is_limited() {
-        let mut table = StreamTable::new(LIMITS);
-        for id in ["a", "b", "c", "d", "e"] {
-            push(&mut table, update(id));
-        }
-        assert_eq!(table.streams.len(), LIMITS.streams);
-        assert_eq!(take(&mut table, &StreamId::Connection), [1, 2]);
-        let refused = open(&mut table, &session("d"), None, false).expect("a refusal");
-        assert!(refused.to_string().contains("4") && refused.to_string().contains("Options::streams"));
-    }
-}
+mod tests;

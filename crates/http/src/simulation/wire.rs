@@ -2,6 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
@@ -11,6 +12,8 @@ use fastrand::Rng;
 use tokio::io::{AsyncRead, AsyncWrite, DuplexStream, ReadBuf};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use super::campaign::EventCounts;
+
 /// The fault of a connection, after a number of bytes in one direction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fault {
@@ -18,21 +21,26 @@ pub(super) enum Fault {
     Cut,
     /// One direction ends.
     HalfClose,
+    /// Both directions end regularly, in the middle of a head or a frame. Bytes on their way arrive.
+    Truncation,
     /// The bytes of one direction disappear.
     BlackHole,
     /// The bytes of both directions disappear.
     DeafAndMute,
     /// The client loses its end, and the server does not notice.
     Abandoned,
+    /// The server's process dies, and another one takes its place.
+    ServerDeath,
 }
 
 impl Fault {
     pub(super) fn random(rng: &mut Rng) -> Self {
-        match rng.u8(0..10) {
+        match rng.u8(0..12) {
             0 => Fault::HalfClose,
             1 => Fault::BlackHole,
             2 => Fault::DeafAndMute,
             3 | 4 => Fault::Abandoned,
+            5 | 6 => Fault::Truncation,
             _ => Fault::Cut,
         }
     }
@@ -41,15 +49,23 @@ impl Fault {
         match self {
             Fault::Cut => "cuts",
             Fault::HalfClose => "half-closes",
+            Fault::Truncation => "truncations",
             Fault::BlackHole => "black holes",
             Fault::DeafAndMute => "dead links",
             Fault::Abandoned => "abandoned links",
+            Fault::ServerDeath => "server deaths",
         }
     }
 }
 
 /// The most delays of one end, so that a schedule ends.
 const MOST_DELAYS: usize = 300;
+
+/// The most small pieces that one end reads or writes, so that a schedule is fast. They are enough for a split at every
+/// byte of the first heads and frames.
+const MOST_PIECES: usize = 400;
+/// The size of the pieces behind them.
+const PIECE: usize = 4096;
 
 /// The state of a connection that its two ends share.
 #[derive(Debug, Default)]
@@ -68,8 +84,26 @@ struct LinkFault {
 /// The switch that arms the faults of all connections, and their count.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FaultSwitch {
-    pub(super) is_armed: Arc<std::sync::atomic::AtomicBool>,
+    pub(super) is_armed: Arc<AtomicBool>,
     pub(super) happened: Arc<Mutex<Vec<Fault>>>,
+    delays: Arc<AtomicU64>,
+}
+
+impl FaultSwitch {
+    /// Returns true if the server has died.
+    pub(super) fn has_died(&self) -> bool {
+        self.happened.lock_unpoisoned().contains(&Fault::ServerDeath)
+    }
+
+    /// Returns the counts of the faults and delays that happened.
+    pub(super) fn counts(&self) -> EventCounts {
+        let mut counts = EventCounts::default();
+        for fault in self.happened.lock_unpoisoned().iter() {
+            counts.add(fault.name(), 1);
+        }
+        counts.add("delays", self.delays.load(Relaxed));
+        counts
+    }
 }
 
 /// One end of a connection.
@@ -83,6 +117,7 @@ pub(super) struct WireEnd {
     faults: FaultSwitch,
     rng: Rng,
     piece: usize,
+    pieces: usize,
     slowness: u8,
     delays: usize,
     delay: Option<Pin<Box<Sleep>>>,
@@ -95,7 +130,7 @@ pub(super) fn wire(rng: &mut Rng, fault: Option<Fault>, faults: &FaultSwitch) ->
     let shared = Arc::<Mutex<LinkFault>>::default();
     // The client notices the loss of its end when it writes or reads.
     let faulty = if fault == Some(Fault::Abandoned) { 0 } else { rng.usize(0..2) };
-    let after = rng.usize(0..*rng.clone().choice(&[200, 3000, 20_000]).unwrap_or(&3000));
+    let after = rng.usize(0..*rng.clone().choice(&[100, 1000, 8000]).unwrap_or(&1000));
     let slowness = rng.u8(0..4);
     let end = |inner, side, rng: &mut Rng| WireEnd {
         inner: Some(inner),
@@ -103,7 +138,8 @@ pub(super) fn wire(rng: &mut Rng, fault: Option<Fault>, faults: &FaultSwitch) ->
         shared: shared.clone(),
         fault: fault.filter(|_| side == faulty).map(|fault| (fault, after)),
         faults: faults.clone(),
-        piece: *rng.choice(&[1, 7, 100, 4096]).unwrap_or(&100),
+        piece: *rng.choice(&[1, 7, 100, PIECE]).unwrap_or(&PIECE),
+        pieces: 0,
         slowness,
         delays: 0,
         rng: rng.fork(),
@@ -120,8 +156,9 @@ impl WireEnd {
             return;
         }
         match fault {
-            Fault::Cut => shared.is_cut = true,
+            Fault::Cut | Fault::ServerDeath => shared.is_cut = true,
             Fault::HalfClose => shared.is_ended[self.side] = true,
+            Fault::Truncation => shared.is_ended = [true; 2],
             Fault::BlackHole => shared.is_swallowed[self.side] = true,
             Fault::DeafAndMute => shared.is_swallowed = [true; 2],
             Fault::Abandoned => shared.is_abandoned = true,
@@ -143,8 +180,17 @@ impl WireEnd {
         shared.is_cut
     }
 
+    /// Returns the most bytes of the next read or write.
+    fn next_piece(&mut self) -> usize {
+        self.pieces += 1;
+        if self.pieces > MOST_PIECES {
+            return PIECE;
+        }
+        self.rng.usize(1..=self.piece)
+    }
+
     fn poll_delay(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        let is_armed = self.faults.is_armed.load(std::sync::atomic::Ordering::Relaxed);
+        let is_armed = self.faults.is_armed.load(Relaxed);
         if is_armed
             && self.delay.is_none()
             && self.delays < MOST_DELAYS
@@ -156,6 +202,7 @@ impl WireEnd {
                 _ => self.rng.u64(0..20),
             };
             self.delays += 1;
+            self.faults.delays.fetch_add(1, Relaxed);
             self.delay = Some(Box::pin(sleep_until(Instant::now() + Duration::from_millis(millis))));
         }
         if let Some(delay) = &mut self.delay {
@@ -181,7 +228,7 @@ impl AsyncRead for WireEnd {
         if this.loses_end() {
             return reset();
         }
-        let most = this.rng.usize(1..=this.piece).min(buf.remaining());
+        let most = this.next_piece().min(buf.remaining());
         let Some(inner) = &mut this.inner else { return reset() };
         let mut piece = vec![0; most];
         let mut piece = ReadBuf::new(&mut piece);
@@ -194,8 +241,8 @@ impl AsyncRead for WireEnd {
 impl AsyncWrite for WireEnd {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let this = &mut *self;
-        let is_armed = this.faults.is_armed.load(std::sync::atomic::Ordering::Relaxed);
-        let mut most = this.rng.usize(1..=this.piece.max(64)).min(bytes.len());
+        let is_armed = this.faults.is_armed.load(Relaxed);
+        let mut most = this.next_piece().max(64).min(bytes.len());
         if is_armed && let Some((fault, left)) = this.fault {
             if left == 0 {
                 this.fault = None;

@@ -1,8 +1,10 @@
 //! Cuts of real sockets: every message arrives once and in order, in both directions.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
-use duologue_http::{AgentEndpoint, ServerOptions, connect};
+use duologue_http::{AgentEndpoint, ConnectOptions, ServerOptions, connect};
+use duologue_rpc::Transport;
 use duologue_test_support::{Reproduction, in_time, runs, seed};
 use serde_json::{Value, json};
 use tokio::io::AsyncWriteExt as _;
@@ -10,33 +12,18 @@ use tokio::io::AsyncWriteExt as _;
 use crate::setup::{CutRelay, Lines, echo_endpoint, initialize, quick, server, url};
 
 /// Sends numbered messages to the client, and ends when it has received all of the client's.
-pub(crate) async fn numbering_agent(
-    transport: duologue_rpc::Transport,
-    count: u64,
-    received: tokio::sync::mpsc::Sender<Vec<u64>>,
-) {
-    let (reader, writer) = transport.into_split();
-    let mut input = Lines::new(duologue_rpc::Transport::new(reader, tokio::io::sink()));
-    let mut output = Lines::new(duologue_rpc::Transport::new(tokio::io::empty(), writer));
+async fn numbering_agent(transport: Transport, count: u64, received: tokio::sync::mpsc::Sender<Vec<u64>>) {
+    let (mut input, mut output) = halves(transport);
     let request = input.next().await.expect("initialize");
     let result = json!({"protocolVersion": 1, "agentCapabilities": {}});
     output.send(&json!({"jsonrpc": "2.0", "id": request["id"], "result": result})).await;
-    let sending = async {
-        for number in 1..=count {
-            output.send(&numbered(number)).await;
-            if number % 40 == 0 {
-                tokio::time::sleep(Duration::from_millis(1)).await;
-            }
-        }
-    };
-    let receiving = receive(&mut input, count);
-    let ((), numbers) = tokio::join!(sending, receiving);
+    let ((), numbers) = tokio::join!(send(&mut output, count), receive(&mut input, count));
     let _ = received.send(numbers).await;
     // The client ends the connection.
     while input.next().await.is_some() {}
 }
 
-pub(crate) fn numbered(number: u64) -> Value {
+fn numbered(number: u64) -> Value {
     let session = format!("s{}", number % 3);
     let text = "x".repeat((number % 17 * 100) as usize);
     if number.is_multiple_of(11) {
@@ -46,7 +33,7 @@ pub(crate) fn numbered(number: u64) -> Value {
     json!({"jsonrpc": "2.0", "method": "u", "params": {"sessionId": session, "text": text}, "number": number})
 }
 
-pub(crate) async fn receive(lines: &mut Lines, count: u64) -> Vec<u64> {
+async fn receive(lines: &mut Lines, count: u64) -> Vec<u64> {
     let mut numbers = Vec::new();
     while numbers.len() < count as usize {
         let Some(message) = lines.next().await else { break };
@@ -55,46 +42,71 @@ pub(crate) async fn receive(lines: &mut Lines, count: u64) -> Vec<u64> {
     numbers
 }
 
+/// The numbers that both sides have received, each in the order of its messages.
+pub(crate) struct ReceivedNumbers {
+    pub(crate) sent: Vec<u64>,
+    pub(crate) at_client: Vec<u64>,
+    pub(crate) at_agent: Vec<u64>,
+    pub(crate) resumes: u64,
+}
+
+/// Sends numbered messages in both directions, while the connection is cut `cuts` times.
+pub(crate) async fn exchange_with_cuts(
+    cuts: u64,
+    mut rng: fastrand::Rng,
+    url: fn(SocketAddr) -> String,
+    options: ConnectOptions,
+) -> ReceivedNumbers {
+    let count = cuts * 100;
+    let (numbers, mut at_agent) = tokio::sync::mpsc::channel(1);
+    let endpoint = AgentEndpoint::new(move |transport| numbering_agent(transport, count, numbers.clone()));
+    let relay = CutRelay::new(server(endpoint, ServerOptions::default()).await).await;
+    let (transport, link) = connect(&url(relay.address), options).await.expect("a connection");
+    let (mut input, mut output) = halves(transport);
+    output.send(&initialize()).await;
+    input.next().await.expect("the response");
+    let cutting = async {
+        for _ in 0..cuts {
+            let before = link.resumes();
+            tokio::time::sleep(Duration::from_micros(rng.u64(0..5000))).await;
+            relay.cut();
+            while link.resumes() == before && link.state() != duologue_http::LinkState::Ended {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        }
+    };
+    let ((), (), at_client) = tokio::join!(cutting, send(&mut output, count), receive(&mut input, count));
+    let at_agent = at_agent.recv().await.expect("the agent's numbers");
+    ReceivedNumbers { sent: (1..=count).collect(), at_client, at_agent, resumes: link.resumes() }
+}
+
+/// Returns the two directions of a transport.
+fn halves(transport: Transport) -> (Lines, Lines) {
+    let (reader, writer) = transport.into_split();
+    let input = Lines::new(Transport::new(reader, tokio::io::sink()));
+    (input, Lines::new(Transport::new(tokio::io::empty(), writer)))
+}
+
+/// Sends numbered messages with pauses.
+async fn send(lines: &mut Lines, count: u64) {
+    for number in 1..=count {
+        lines.send(&numbered(number)).await;
+        if number % 40 == 0 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_cuts_lose_and_repeat_nothing() {
     in_time(async {
         let (cuts, seed) = (runs(50), seed());
         let _reproduction = Reproduction::of("-p duologue-http --test it fifty_cuts", seed, cuts);
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let count = cuts * 100;
-        let (numbers, mut at_agent) = tokio::sync::mpsc::channel(1);
-        let endpoint =
-            AgentEndpoint::new(move |transport| numbering_agent(transport, count, numbers.clone()));
-        let relay = CutRelay::new(server(endpoint, ServerOptions::default()).await).await;
-        let (transport, link) = connect(&url(relay.address), quick()).await.expect("a connection");
-        let (reader, writer) = transport.into_split();
-        let mut input = Lines::new(duologue_rpc::Transport::new(reader, tokio::io::sink()));
-        let mut output = Lines::new(duologue_rpc::Transport::new(tokio::io::empty(), writer));
-        output.send(&initialize()).await;
-        input.next().await.expect("the response");
-        let cutting = async {
-            for _ in 0..cuts {
-                let before = link.resumes();
-                tokio::time::sleep(Duration::from_micros(rng.u64(0..5000))).await;
-                relay.cut();
-                while link.resumes() == before && link.state() != duologue_http::LinkState::Ended {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            }
-        };
-        let sending = async {
-            for number in 1..=count {
-                output.send(&numbered(number)).await;
-                if number % 40 == 0 {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            }
-        };
-        let ((), (), received) = tokio::join!(cutting, sending, receive(&mut input, count));
-        let expected: Vec<u64> = (1..=count).collect();
-        assert_eq!(received, expected);
-        assert_eq!(at_agent.recv().await.expect("the agent's numbers"), expected);
-        assert!(link.resumes() >= cuts);
+        let rng = fastrand::Rng::with_seed(seed);
+        let received = exchange_with_cuts(cuts, rng, url, quick()).await;
+        assert_eq!(received.at_client, received.sent);
+        assert_eq!(received.at_agent, received.sent);
+        assert!(received.resumes >= cuts);
     })
     .await;
 }

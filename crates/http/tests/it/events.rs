@@ -1,18 +1,25 @@
 //! HTTP with SSE: the rules of the protocol, by requests that a test writes itself, and our client.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use axum::extract::Request;
+use axum::http::Method;
+use axum::middleware::{Next, from_fn};
 use duologue_http::{
-    AccessToken, AgentEndpoint, AgentEndpointOptions, ConnectOptions, RemoteTransport, ServerOptions, connect,
+    AccessToken, AgentEndpoint, AgentEndpointOptions, ConnectOptions, RemoteTransport, ServerOptions,
+    connect, router,
 };
 use duologue_test_support::{Reproduction, in_time, runs, seed};
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpStream;
+use tokio::sync::Notify;
 
-use crate::cuts::{numbered, numbering_agent, receive};
-use crate::setup::{CutRelay, Lines, echo_agent, echo_endpoint, initialize, quick, server};
+use crate::cuts::exchange_with_cuts;
+use crate::setup::{CutRelay, Lines, echo_agent, echo_endpoint, initialize, quick, serve_router, server};
 
 /// A response whose body is not read.
 struct RawResponse {
@@ -417,52 +424,91 @@ async fn the_client_talks_over_events_and_ends_its_connection() {
     .await;
 }
 
+/// The server takes the DELETE of a client, and every connection is lost before its answer. When the client comes back, its
+/// streams find no connection, and the second DELETE is answered after that.
+#[tokio::test]
+async fn a_client_that_loses_the_answer_to_its_delete_ends_regularly() {
+    in_time(async {
+        let endpoint = echo_endpoint();
+        let (relay, deleted) = (Arc::<OnceLock<CutRelay>>::default(), Arc::new(AtomicBool::new(false)));
+        let (served, cut, refusals) = (endpoint.clone(), relay.clone(), Arc::new(Notify::new()));
+        let loses_answer = move |request: Request, next: Next| {
+            let (served, cut, refusals) = (served.clone(), cut.clone(), refusals.clone());
+            let deleted = deleted.clone();
+            async move {
+                let is_delete = request.method() == Method::DELETE;
+                if is_delete && !deleted.swap(true, Relaxed) {
+                    cut.get().expect("the relay").cut();
+                    // The end of its connection would cancel it.
+                    tokio::spawn(next.run(request));
+                    return std::future::pending().await;
+                }
+                if !deleted.load(Relaxed) {
+                    return next.run(request).await;
+                }
+                if is_delete {
+                    refusals.notified().await;
+                }
+                while served.connection_count() > 0 {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                let response = next.run(request).await;
+                assert_eq!(response.status(), 404);
+                refusals.notify_one();
+                response
+            }
+        };
+        let router = router(endpoint, ServerOptions::default()).layer(from_fn(loses_answer));
+        let address = serve_router(router, ServerOptions::default()).await;
+        let relayed = CutRelay::new(address).await;
+        let url = http_url(relayed.address);
+        assert!(relay.set(relayed).is_ok());
+        let (transport, _) = connect(&url, events_options()).await.expect("a connection");
+        let mut lines = Lines::new(transport);
+        lines.request(0, "initialize", json!({})).await;
+        lines.request(1, "count", json!({"sessionId": "s", "count": 2})).await;
+        lines.end_output().await;
+        assert!(lines.next().await.is_none());
+        assert!(lines.end.is_none(), "{:?}", lines.end);
+    })
+    .await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn fifty_cuts_of_events_lose_and_repeat_nothing() {
     in_time(async {
         let (cuts, seed) = (runs(50), seed());
         let _reproduction = Reproduction::of("-p duologue-http --test it fifty_cuts_of_events", seed, cuts);
-        let mut rng = fastrand::Rng::with_seed(seed);
-        let count = cuts * 100;
-        let (numbers, mut at_agent) = tokio::sync::mpsc::channel(1);
-        let endpoint =
-            AgentEndpoint::new(move |transport| numbering_agent(transport, count, numbers.clone()));
-        let relay = CutRelay::new(server(endpoint, ServerOptions::default()).await).await;
-        let (transport, link) =
-            connect(&http_url(relay.address), events_options()).await.expect("a connection");
-        let (reader, writer) = transport.into_split();
-        let mut input = Lines::new(duologue_rpc::Transport::new(reader, tokio::io::sink()));
-        let mut output = Lines::new(duologue_rpc::Transport::new(tokio::io::empty(), writer));
-        output.send(&initialize()).await;
-        input.next().await.expect("the response");
-        let cutting = async {
-            for _ in 0..cuts {
-                let before = link.resumes();
-                tokio::time::sleep(Duration::from_micros(rng.u64(0..5000))).await;
-                relay.cut();
-                while link.resumes() == before && link.state() != duologue_http::LinkState::Ended {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            }
-        };
-        let sending = async {
-            for number in 1..=count {
-                output.send(&numbered(number)).await;
-                if number % 40 == 0 {
-                    tokio::time::sleep(Duration::from_millis(1)).await;
-                }
-            }
-        };
-        let ((), (), received) = tokio::join!(cutting, sending, receive(&mut input, count));
+        let rng = fastrand::Rng::with_seed(seed);
+        let received = exchange_with_cuts(cuts, rng, http_url, events_options()).await;
         // Each stream has an order of its own.
         let stream = |number: &u64| if number.is_multiple_of(11) { 3 } else { number % 3 };
         for id in 0..4 {
-            let of_stream: Vec<u64> =
-                received.iter().copied().filter(|number| stream(number) == id).collect();
-            let expected: Vec<u64> = (1..=count).filter(|number| stream(number) == id).collect();
-            assert_eq!(of_stream, expected, "stream {id}");
+            let of_stream = |numbers: &[u64]| -> Vec<u64> {
+                numbers.iter().copied().filter(|number| stream(number) == id).collect()
+            };
+            assert_eq!(of_stream(&received.at_client), of_stream(&received.sent), "stream {id}");
         }
-        assert_eq!(at_agent.recv().await.expect("the agent's numbers"), (1..=count).collect::<Vec<u64>>());
+        assert_eq!(received.at_agent, received.sent);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_initialize_with_an_invalid_id_is_answered() {
+    in_time(async {
+        let endpoint = AgentEndpoint::new(|transport| async {
+            let mut lines = Lines::new(transport);
+            while lines.next().await.is_some() {
+                let error = json!({"code": -32600, "message": "the id is invalid"});
+                lines.send(&json!({"jsonrpc": "2.0", "id": null, "error": error})).await;
+            }
+        });
+        let address = server(endpoint, ServerOptions::default()).await;
+        let headers = [("Content-Type", "application/json")];
+        let request = r#"{"jsonrpc":"2.0","id":1.5,"method":"initialize","params":{}}"#;
+        let body = RawResponse::of(address, "POST", &headers, request).await.body().await;
+        assert!(body.contains("the id is invalid"), "{body}");
     })
     .await;
 }

@@ -41,6 +41,7 @@ async fn a_request_from_a_foreign_place_is_refused() {
         let address = server(echo_endpoint(), options).await;
         let host = format!("Host: {address}\r\n");
         assert_eq!(request(address, "GET", "/health", &host).await.2, "ok");
+        assert_eq!(request(address, "GET", "/health", "Host: rebound.example\r\n").await.0, 403);
         for (method, headers, status) in [
             ("PUT", host.clone(), 405),
             ("GET", format!("{host}Connection: Upgrade\r\nUpgrade: websocket\r\n"), 400),
@@ -117,6 +118,52 @@ async fn the_token_is_a_header_and_a_refusal_is_an_error() {
         let head = serving.await.expect("a request");
         assert!(head.starts_with("GET /acp?agent=a HTTP/1.1\r\n"), "{head}");
         assert!(head.contains("authorization: Bearer secret\r\n") && head.contains("x-one: 1\r\n"), "{head}");
+    })
+    .await;
+}
+
+/// Waits until the server closes a connection, and returns what it sent before.
+async fn until_closed(stream: &mut TcpStream) -> String {
+    let mut bytes = Vec::new();
+    // A reset is an end too.
+    let _ = stream.read_to_end(&mut bytes).await;
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[tokio::test]
+async fn a_connection_that_sends_no_head_is_closed() {
+    in_time(async {
+        let mut options = ServerOptions::default();
+        options.handshake_timeout = std::time::Duration::from_millis(50);
+        let address = server(echo_endpoint(), options).await;
+        for sent in ["", "GET /acp HTTP/1.1\r\nHost: localhost\r\nX-"] {
+            let mut stream = TcpStream::connect(address).await.expect("a connection");
+            stream.write_all(sent.as_bytes()).await.expect("sent");
+            until_closed(&mut stream).await;
+        }
+        // Between two requests too.
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        stream.write_all(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("sent");
+        let sent = until_closed(&mut stream).await;
+        assert!(sent.starts_with("HTTP/1.1 200"), "{sent}");
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn connections_without_a_request_are_limited() {
+    in_time(async {
+        let mut options = ServerOptions::default();
+        (options.sockets, options.requests) = (1, 1);
+        let address = server(echo_endpoint(), options).await;
+        let idle = [TcpStream::connect(address).await, TcpStream::connect(address).await];
+        let mut above = TcpStream::connect(address).await.expect("a connection");
+        assert_eq!(until_closed(&mut above).await, "");
+        drop(idle);
+        // The server learns of it a moment later.
+        while connect(&url(address), ConnectOptions::default()).await.is_err() {
+            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        }
     })
     .await;
 }

@@ -4,7 +4,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::serve::ListenerExt as _;
 use duologue_http::{AgentEndpoint, ConnectOptions, Endpoint, ServerOptions, router};
 use duologue_rpc::Transport;
 use futures_util::{SinkExt as _, StreamExt as _};
@@ -17,11 +16,14 @@ use tokio_tungstenite::{MaybeTlsStream, WebSocketStream};
 
 /// Starts a server and returns its address.
 pub(crate) async fn server(endpoint: impl Endpoint, options: ServerOptions) -> SocketAddr {
+    serve_router(router(endpoint, options.clone()), options).await
+}
+
+/// Starts a server for a router and returns its address.
+pub(crate) async fn serve_router(router: axum::Router, options: ServerOptions) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
     let address = listener.local_addr().expect("an address");
-    let listener = listener.tap_io(|stream| stream.set_nodelay(true).expect("a TCP stream"));
-    let serving = axum::serve(listener, router(endpoint, options));
-    tokio::spawn(async move { serving.await });
+    tokio::spawn(async move { duologue_http::serve_router(listener, router, &options).await });
     address
 }
 
@@ -86,6 +88,11 @@ impl Lines {
 
     pub(crate) async fn send_text(&mut self, text: &str) {
         let _ = self.writer.write_all(format!("{text}\n").as_bytes()).await;
+    }
+
+    /// Ends the connection. What the server still sends can be read.
+    pub(crate) async fn end_output(&mut self) {
+        self.writer.shutdown().await.expect("an open transport");
     }
 
     pub(crate) async fn next(&mut self) -> Option<Value> {

@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use duologue_http::{AgentEndpoint, AgentEndpointOptions, Error, ServerOptions, close_code, connect};
+use duologue_http::{
+    AgentEndpoint, AgentEndpointOptions, ClientPresence, Error, ServerOptions, close_code, connect,
+};
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
@@ -303,6 +305,34 @@ async fn the_connection_ends_with_its_agent() {
 }
 
 #[tokio::test]
+async fn an_agent_learns_if_its_client_is_present() {
+    in_time(async {
+        let (sender, mut changes) = tokio::sync::mpsc::unbounded_channel();
+        let serve = move |transport, mut presence: ClientPresence| {
+            let sender = sender.clone();
+            let report = async move { while sender.send(presence.changed().await).is_ok() {} };
+            async move {
+                tokio::select! {
+                    () = echo_agent(transport) => {}
+                    () = report => {}
+                }
+            }
+        };
+        let endpoint = AgentEndpoint::with_presence(serve, AgentEndpointOptions::default());
+        let address = server(endpoint, ServerOptions::default()).await;
+        let (socket, params, _) = opened(address).await;
+        assert_eq!(changes.recv().await, Some(true));
+        drop(socket);
+        assert_eq!(changes.recv().await, Some(false));
+        let mut back = RawSocket::open(address).await;
+        back.send_json(&resume(&params, json!([{"cursor": "1"}]))).await;
+        assert_eq!(back.next().await.expect("an answer")["method"], "stream/resumed");
+        assert_eq!(changes.recv().await, Some(true));
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_absent_client_is_dropped_after_the_grace_period() {
     in_time(async {
         let mut options = AgentEndpointOptions::default();
@@ -316,6 +346,41 @@ async fn an_absent_client_is_dropped_after_the_grace_period() {
         while endpoint.connection_count() > 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_broken_frame_is_answered_with_a_close() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    in_time(async {
+        let address = server(echo_endpoint(), ServerOptions::default()).await;
+        let (mut socket, _, _) = opened(address).await;
+        let tokio_tungstenite::MaybeTlsStream::Plain(stream) = socket.0.get_mut() else { return };
+        // A text without a mask.
+        stream.write_all(b"\x81\x02{}").await.expect("sent");
+        let mut sent = Vec::new();
+        // A reset is an end too.
+        let _ = stream.read_to_end(&mut sent).await;
+        let [first, _, high, low, ..] = *sent else { panic!("{sent:?}") };
+        assert_eq!((first, u16::from_be_bytes([high, low])), (0x88, close_code::PROTOCOL));
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_client_that_does_not_read_pongs_is_ended() {
+    use futures_util::SinkExt as _;
+
+    in_time(async {
+        let mut options = ServerOptions::default();
+        options.waiting_pings = 16;
+        let address = server(echo_endpoint(), options).await;
+        let (mut socket, _, _) = opened(address).await;
+        let ping = Message::Ping(vec![b'p'; 125].into());
+        // It goes on until the server has closed the connection.
+        while socket.0.feed(ping.clone()).await.is_ok() {}
     })
     .await;
 }

@@ -2,15 +2,19 @@
 
 use duologue_rpc::RpcMessage;
 use duologue_rpc::raw_message::response_line;
-use duologue_schema::{CancelRequestNotification, Error as RpcError, Notification as _, RequestId};
+use duologue_schema::{
+    CancelRequestNotification, Error as RpcError, Notification as _, PromptResponse, RequestId, StopReason,
+};
 use duologue_transcript::Side;
-use serde_json::value::RawValue;
+use serde_json::value::{RawValue, to_raw_value};
 
-use super::{AgentProcess, SessionOwner, client_lost, raw, raw_line};
+use super::{AgentProcess, SessionOwner, client_lost, raw_line};
+use crate::cleared_messages::StreamUpdate;
 use crate::projection::interruption;
 use crate::question::SharedQuestionKind;
 use crate::record::HubEvent;
-use crate::state::parse;
+use crate::routing::check_routing;
+use crate::state::{CONTEXT_LOST, parse};
 
 impl SessionOwner {
     pub(super) fn receive_from_agent(&mut self, line: &[u8]) {
@@ -20,21 +24,34 @@ impl SessionOwner {
         }
         let repaired = RpcMessage::repair(line);
         let line = repaired.as_deref().unwrap_or(line);
-        let Some(frame) = std::str::from_utf8(line).ok().and_then(|line| raw(line.trim())) else {
+        let Ok(frame) = serde_json::from_slice::<&RawValue>(line.trim_ascii()) else {
             return tracing::debug!(session = %self.session, "dropped a line of the agent that is not JSON");
         };
         match parse(line) {
             Some(RpcMessage::Notification { method, params }) => {
+                if let Err(error) = check_routing(params) {
+                    return tracing::warn!(session = %self.session, %error, "dropped a notification of the agent");
+                }
                 if method == CancelRequestNotification::METHOD {
                     self.agent_cancels(params);
                 } else {
-                    self.record(Some((Side::Agent, &frame)), None);
+                    let params = params.map_or("{}", RawValue::get);
+                    if self.is_call(&method, params) {
+                        return tracing::debug!(session = %self.session, method = &*method, "dropped a notification to another agent; only requests are routed");
+                    }
+                    let update = StreamUpdate::of(&method, params.as_bytes());
+                    let event = match &update {
+                        Some(update) => self.state.cleared.event(&self.session, update),
+                        None => self.notification_event(&method, params),
+                    };
+                    self.record_update(Some((Side::Agent, frame)), event, update.as_ref());
                 }
             }
-            Some(RpcMessage::Request { id, method, params }) => {
-                self.agent_request(&frame, &id, &method, params.map_or("{}", RawValue::get));
-            }
-            Some(RpcMessage::Response { id, .. }) => self.agent_response(&frame, id.get()),
+            Some(RpcMessage::Request { id, method, params }) => match check_routing(params) {
+                Ok(()) => self.agent_request(frame, &id, &method, params.map_or("{}", RawValue::get)),
+                Err(error) => self.refuse_agent(frame, &id, &error),
+            },
+            Some(RpcMessage::Response { id, .. }) => self.agent_response(frame, id.get()),
             _ => tracing::debug!(session = %self.session, "dropped a line of the agent that is no message"),
         }
     }
@@ -53,12 +70,15 @@ impl SessionOwner {
     }
 
     pub(super) fn agent_request(&mut self, frame: &RawValue, id: &RequestId, method: &str, params: &str) {
-        if self.state.agent_requests() >= self.settings.agent_requests {
+        if self.state.agent_requests() + self.calls_of_agent.len() >= self.settings.agent_requests {
             let limit = self.settings.agent_requests;
             let error = RpcError::internal(format!(
                 "request limit reached ({limit} requests wait for clients); retry later or raise `agent_requests`"
             ));
             return self.refuse_agent(frame, id, &error);
+        }
+        if self.is_call(method, params) {
+            return self.route_call(frame, id);
         }
         match SharedQuestionKind::read(method, params) {
             Some(Err(error)) => self.refuse_agent(frame, id, &error),
@@ -68,14 +88,14 @@ impl SessionOwner {
                 self.watch();
             }
             None => {
-                let host = self.host.as_ref().and_then(|host| Some((host, self.clients.get(host)?)));
-                match host {
+                let client = self.recipient(method, params);
+                match client.and_then(|key| self.clients.get(&key).copied().map(|client| (key, client))) {
                     None => self.refuse_agent(frame, id, &client_lost()),
                     Some((_, client)) if !client.abilities.handle(method) => {
                         self.refuse_agent(frame, id, &RpcError::method_not_found(method));
                     }
-                    Some((host, _)) => {
-                        let event = HubEvent::HostRequest { client: host.clone() };
+                    Some((client, _)) => {
+                        let event = HubEvent::HostRequest { client };
                         self.record(Some((Side::Agent, frame)), Some(event));
                     }
                 }
@@ -120,9 +140,8 @@ impl SessionOwner {
     }
 
     pub(super) fn context_lost(&mut self) {
-        let reason =
-            "the agent no longer knows the conversation; set `_meta.duologue.fresh` to continue without it";
-        self.agent_ended("context_lost", reason);
+        let reason = "the agent no longer knows the conversation; begin a new session, or set `_meta.duologue.fresh` in the prompt to continue without it";
+        self.agent_ended(CONTEXT_LOST, reason);
     }
 
     /// Counts an end of the process, which is possibly followed by a restart.
@@ -152,7 +171,17 @@ impl SessionOwner {
     pub(super) fn agent_ended(&mut self, code: &str, reason: &str) {
         self.process = AgentProcess::Ended;
         self.to_agent.clear();
+        self.forget_calls();
         self.interrupt_all(code, reason);
+    }
+
+    /// Ends the turn of a session that is closed, for an agent that has not ended it.
+    pub(super) fn end_as_cancelled(&mut self) {
+        let Some(call) = self.state.turn().map(|call| call.to_string()) else { return };
+        let Ok(result) = to_raw_value(&PromptResponse::new(StopReason::Cancelled)) else { return };
+        if let Some(frame) = raw_line(response_line(&call, Ok(&result))) {
+            self.agent_response(&frame, &call);
+        }
     }
 
     /// Ends everything that waits for the agent, or for which it waits.
@@ -172,6 +201,7 @@ impl SessionOwner {
         for (request, client) in requests {
             self.record(None, Some(HubEvent::HostAnswer { request, client: Some(client) }));
         }
+        self.fail_delegations(reason);
     }
 
     /// Records and sends a response to the agent. Returns the position of its record.

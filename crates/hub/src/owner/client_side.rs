@@ -103,6 +103,14 @@ impl SessionOwner {
                 false
             }
             Some(Ok(_)) if !self.clients.contains_key(client) => false,
+            Some(Ok(RpcMessage::Request { id, .. })) if id.token().len() > self.settings.request_id_bytes => {
+                let (bytes, limit) = (id.token().len(), self.settings.request_id_bytes);
+                let error = RpcError::invalid_request(format!(
+                    "the id of the request has {bytes} bytes, and the limit is {limit}; use a shorter id or raise `OwnerSettings::request_id_bytes`"
+                ));
+                self.reply(client, error_response(id.token(), &error));
+                false
+            }
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 self.client_request(Asker { client: client.clone(), id }, &method, params)
             }
@@ -139,9 +147,17 @@ impl SessionOwner {
         let operation = meta.operation.filter(|name| name.len() <= OPERATION_BYTES);
         if let Some(known) = operation.as_deref().and_then(|name| self.state.operations.get(name)) {
             match known.clone() {
-                Operation::Running { call } => _ = self.record(None, Some(HubEvent::Joined { call, asker })),
-                Operation::Ended { outcome } => {
-                    self.reply(&asker.client, response(asker.id.token(), &outcome))
+                Operation::Running { call } => return self.join_call(call, asker),
+                Operation::Ended { outcome, position } => {
+                    let line = response(asker.id.token(), &outcome);
+                    let output = OwnerAction::Reply { client: asker.client, line };
+                    if position <= self.synced {
+                        self.actions.push(output);
+                    } else {
+                        // A power cut could still replace the outcome by an interruption.
+                        self.actions.push(OwnerAction::Sync);
+                        self.acknowledged_synced.push_back(Waiting { position: self.state.end, output });
+                    }
                 }
             }
             return true;
@@ -149,11 +165,8 @@ impl SessionOwner {
         let refusal = if is_prompt && self.has_turn() {
             let error = RpcError::invalid_request("a prompt is already running in this session");
             Some(error.data(Json::from(json!({ "code": "busy", "retryable": true }))))
-        } else if self.state.calls.len() >= self.settings.client_requests {
-            let limit = self.settings.client_requests;
-            Some(RpcError::internal(format!(
-                "request limit reached ({limit} requests wait for the agent); retry later or raise `client_requests`"
-            )))
+        } else if let Err(error) = self.check_requests() {
+            Some(error)
         } else if self.process == AgentProcess::Ended {
             self.check_restart().err()
         } else {
@@ -178,6 +191,30 @@ impl SessionOwner {
             self.actions.push(OwnerAction::StartAgent { fresh: meta.fresh });
         }
         is_prompt
+    }
+
+    /// Adds a repetition of a running prompt to its call. Returns true if its record has to survive a power cut.
+    fn join_call(&mut self, call: u64, asker: Asker) -> bool {
+        if self.state.calls.get(&call).is_some_and(|open| open.askers.contains(&asker)) {
+            return false;
+        }
+        if let Err(error) = self.check_requests() {
+            self.reply(&asker.client, error_response(asker.id.token(), &error));
+            return false;
+        }
+        self.record(None, Some(HubEvent::Joined { call, asker }));
+        true
+    }
+
+    fn check_requests(&self) -> Result<(), RpcError> {
+        let limit = self.settings.client_requests;
+        let waiting: usize = self.state.calls.values().map(|call| call.askers.len()).sum();
+        if waiting < limit {
+            return Ok(());
+        }
+        Err(RpcError::internal(format!(
+            "request limit reached ({limit} requests wait for the agent); retry later or raise `client_requests`"
+        )))
     }
 
     pub(super) fn client_notification(
@@ -249,10 +286,13 @@ impl SessionOwner {
         let id = question.id.clone();
         match readable(outcome) {
             Ok(result) if question.kind.accepts(&result) => {
+                let decision = question.kind.decision(&result);
                 let event = HubEvent::Answered { question: position, by: Some(client.clone()) };
                 if let Some(position) = self.answer_agent(&id, Ok(&result), event) {
                     self.sync_first(position);
                 }
+                let client = client.clone();
+                self.actions.push(OwnerAction::Decided { client, question: position, decision });
                 true
             }
             Ok(_) => {

@@ -13,13 +13,16 @@ use duologue_testkit::MockAgent;
 use serde_json::{Value, json};
 
 /// The variable that makes this program the agent of a hub.
-const AGENT: &str = "DUOLOGUE_HUB_TEST_AGENT";
+pub(crate) const AGENT: &str = "DUOLOGUE_HUB_TEST_AGENT";
 
 /// The agent of the other tests, with the milliseconds between two words.
 #[test]
 fn agent_process() {
     let Ok(pace) = std::env::var(AGENT) else { return };
     let pace = Duration::from_millis(pace.parse().unwrap());
+    if let Some(delay) = std::env::var(DELAY).ok().and_then(|delay| delay.parse().ok()) {
+        std::thread::sleep(Duration::from_millis(delay));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut server = MockAgent::new().pace(pace).server().unwrap();
     if let Some(folder) = std::env::var_os(TRACES) {
@@ -29,6 +32,9 @@ fn agent_process() {
     }
     runtime.block_on(async { server.serve_stdio().await }).unwrap();
 }
+
+/// The variable with the milliseconds for which an agent does not read its first message.
+pub(crate) const DELAY: &str = "DUOLOGUE_HUB_TEST_DELAY";
 
 /// The variable with the folder of an agent's [`Traces`].
 const TRACES: &str = "DUOLOGUE_HUB_TEST_TRACES";
@@ -53,11 +59,25 @@ impl Tap for Traces {
     }
 }
 
-fn settings(data: &Path, pace: u64) -> HubSettings {
+pub(crate) fn settings(data: &Path, pace: u64) -> HubSettings {
     HubSettings::new(move || agent(pace), data)
 }
 
-fn agent(pace: u64) -> Command {
+pub(crate) fn hub_in(data: &Path) -> Hub {
+    Hub::open(settings(data, 0)).unwrap()
+}
+
+/// Opens a folder whose last hub was shut down. It is free when the last connection has ended.
+pub(crate) async fn open_when_free(settings: impl Fn() -> HubSettings) -> Hub {
+    loop {
+        match Hub::open(settings()) {
+            Ok(hub) => return hub,
+            Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
+        }
+    }
+}
+
+pub(crate) fn agent(pace: u64) -> Command {
     let program = std::env::current_exe().unwrap();
     let args = ["--exact", "hub::agent_process", "--nocapture"];
     Command::new(program).args(args).env(AGENT, pace.to_string())
@@ -102,16 +122,16 @@ async fn connect_over_a_cable(hub: &Hub) -> (Connection, tokio::task::AbortHandl
     (client, copy.abort_handle())
 }
 
-async fn connect(hub: &Hub) -> Connection {
+pub(crate) async fn connect(hub: &Hub) -> Connection {
     connect_with(hub, Duration::ZERO).await
 }
 
-async fn prompt(session: &Session, text: &str) -> String {
+pub(crate) async fn prompt(session: &Session, text: &str) -> String {
     session.prompt(text).await.expect("a turn").finish().await.expect("its end").text
 }
 
 /// Loads a session, and returns it with the text of its messages.
-async fn load(client: &Connection, id: &SessionId) -> (Session, Vec<String>) {
+pub(crate) async fn load(client: &Connection, id: &SessionId) -> (Session, Vec<String>) {
     let mut replay = client.load_session(id.clone(), "/tmp").expect("a replay");
     let mut conversation = duologue_schema::Conversation::default();
     while let Some(update) = replay.next().await {
@@ -196,13 +216,7 @@ async fn sessions_are_listed_and_deleted() {
         client.close().await;
         drop(hub);
 
-        // The folder is free when the last connection has ended.
-        let hub = loop {
-            match Hub::open(settings(data.path(), 0)) {
-                Ok(hub) => break hub,
-                Err(_) => tokio::time::sleep(Duration::from_millis(10)).await,
-            }
-        };
+        let hub = open_when_free(|| settings(data.path(), 0)).await;
         let client = connect(&hub).await;
         assert_eq!(list(&client, None).await.len(), 2);
         client.delete_session(first.id().clone()).await.unwrap();
@@ -274,52 +288,83 @@ async fn a_session_that_another_client_deletes_answers_its_prompts() {
 }
 
 /// A client that writes lines and reads them.
-struct RawClient {
+pub(crate) struct RawClient {
     reader: tokio::io::Lines<tokio::io::BufReader<Box<dyn tokio::io::AsyncRead + Send + Unpin>>>,
     writer: Box<dyn tokio::io::AsyncWrite + Send + Unpin>,
+    /// The responses that came before the one that was waited for.
+    early: Vec<Value>,
 }
 
 impl RawClient {
-    fn new(hub: &Hub) -> Self {
+    pub(crate) fn new(hub: &Hub) -> Self {
+        RawClient::of(|theirs| {
+            let hub = hub.clone();
+            tokio::spawn(async move { hub.serve(theirs).await });
+        })
+    }
+
+    /// Creates a client at the other end of the transport that `serve` gets.
+    pub(crate) fn of(serve: impl FnOnce(Transport)) -> Self {
         use tokio::io::AsyncBufReadExt as _;
 
         let (ours, theirs) = tokio::io::duplex(4096);
         let (reader, writer) = tokio::io::split(theirs);
-        let (hub, theirs) = (hub.clone(), Transport::new(reader, writer));
-        tokio::spawn(async move { hub.serve(theirs).await });
+        serve(Transport::new(reader, writer));
         let (reader, writer) = tokio::io::split(ours);
         let reader: Box<dyn tokio::io::AsyncRead + Send + Unpin> = Box::new(reader);
-        RawClient { reader: tokio::io::BufReader::new(reader).lines(), writer: Box::new(writer) }
+        let reader = tokio::io::BufReader::new(reader).lines();
+        RawClient { reader, writer: Box::new(writer), early: Vec::new() }
     }
 
-    async fn send(&mut self, id: u32, method: &str, params: Value) {
+    pub(crate) async fn send(&mut self, id: u32, method: &str, params: Value) {
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.send_line(&line.to_string()).await;
+    }
+
+    pub(crate) async fn send_line(&mut self, line: &str) {
         use tokio::io::AsyncWriteExt as _;
 
-        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         self.writer.write_all(format!("{line}\n").as_bytes()).await.unwrap();
     }
 
-    async fn next(&mut self) -> Value {
+    pub(crate) async fn next(&mut self) -> Value {
         let line = self.reader.next_line().await.unwrap().expect("a line");
         serde_json::from_str(&line).unwrap()
     }
 
-    async fn response(&mut self, id: u32) -> Value {
+    pub(crate) async fn wait_for_end(&mut self) {
+        while let Ok(Some(_)) = self.reader.next_line().await {}
+    }
+
+    /// Waits for the response to a request. Requests can be answered in any order.
+    pub(crate) async fn response(&mut self, id: u32) -> Value {
+        if let Some(early) = self.early.iter().position(|response| response["id"] == id) {
+            return self.early.remove(early);
+        }
         loop {
             let message = self.next().await;
-            if message["id"] == id && message["method"].is_null() {
-                return message;
+            match message["method"].is_null() {
+                true if message["id"] == id => return message,
+                true => self.early.push(message),
+                false => {}
             }
         }
     }
 
-    async fn request(&mut self, id: u32, method: &str, params: Value) -> Value {
+    pub(crate) async fn request(&mut self, id: u32, method: &str, params: Value) -> Value {
         self.send(id, method, params).await;
         self.response(id).await
     }
 
-    async fn initialize(&mut self) -> Value {
-        self.request(0, "initialize", json!({"protocolVersion": 1, "clientCapabilities": {}})).await
+    pub(crate) async fn initialize(&mut self) -> Value {
+        self.initialize_with(json!({})).await
+    }
+
+    /// Initializes the connection with the client's capabilities in `_meta.duologue`.
+    pub(crate) async fn initialize_with(&mut self, duologue: Value) -> Value {
+        let capabilities = json!({"_meta": {"duologue": duologue}});
+        let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
+        self.request(0, "initialize", params).await
     }
 }
 
@@ -403,7 +448,7 @@ async fn clients_of_an_agent_that_does_not_answer_fail_together_and_are_served_m
 }
 
 /// Returns settings whose agents write their process ids and their input into files of `data`.
-fn traced(data: &Path) -> HubSettings {
+pub(crate) fn traced(data: &Path) -> HubSettings {
     let folder = data.to_owned();
     HubSettings::new(move || agent(0).env(TRACES, &folder), data)
 }
@@ -494,7 +539,7 @@ async fn a_drain_waits_for_turns_and_refuses_new_ones() {
 }
 
 /// Returns the text of an agent's message in an update.
-fn agent_text(message: &Value) -> &str {
+pub(crate) fn agent_text(message: &Value) -> &str {
     let update = &message["params"]["update"];
     let is_text = update["sessionUpdate"] == "agent_message_chunk";
     update["content"]["text"].as_str().filter(|_| is_text).unwrap_or_default()
@@ -561,7 +606,7 @@ async fn a_client_continues_with_its_key() {
             position.clone_from(&mine["position"]);
             frames = 0;
             // The older connection has ended.
-            while let Ok(Some(_)) = client.reader.next_line().await {}
+            client.wait_for_end().await;
             client = next;
         }
         while !ended {
@@ -581,9 +626,7 @@ async fn a_closed_session_answers_its_prompt_first() {
         let data = tempfile::tempdir().unwrap();
         let hub = Hub::open(settings(data.path(), 50)).unwrap();
         let mut client = RawClient::new(&hub);
-        let introduced = client.initialize().await;
-        let meta = &introduced["result"]["agentCapabilities"]["_meta"]["duologue"];
-        assert!(meta.is_null(), "the hub advertises what it does not pass on: {meta}");
+        client.initialize().await;
         let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
         let id = json!({"sessionId": new["result"]["sessionId"]});
         let mut prompt = id.clone();
@@ -610,8 +653,106 @@ async fn a_closed_session_answers_its_prompt_first() {
         client.send(4, "session/prompt", prompt).await;
         while agent_text(&client.next().await).is_empty() {}
         client.send(5, "session/close", id).await;
-        assert_eq!(client.response(4).await["error"]["data"]["code"], "interrupted");
+        assert_eq!(client.response(4).await["result"]["stopReason"], "cancelled");
         assert!(client.response(5).await["result"].is_object());
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_full_log_is_loaded_and_refuses_prompts() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = settings(data.path(), 0);
+        settings.logs.log_bytes = 16 << 10;
+        let hub = Hub::open(settings).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let id = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
+        let mut prompt = id.clone();
+        prompt["prompt"] = json!([{"type": "text", "text": "hello ".repeat(80)}]);
+        prompt["_meta"] = json!({"duologue": {"fresh": true}});
+        let mut number = 2;
+        for _ in 0..3 {
+            let code = loop {
+                number += 1;
+                assert!(number < 100, "the log is never full");
+                client.send(number, "session/prompt", prompt.clone()).await;
+                let answer = client.response(number).await;
+                if answer["error"].is_object() {
+                    break answer["error"]["data"]["code"].clone();
+                }
+            };
+            assert_eq!(code, "log_failed");
+            number += 1;
+            client.send(number, "session/load", id.clone()).await;
+            let loaded = client.response(number).await;
+            assert!(loaded["result"].is_object(), "{loaded}");
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_last_output_of_an_agent_that_reads_no_more_counts() {
+    const AGENT: &str = r#"
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}'
+        read -r line; exec 0<&-
+        echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"bye"}}}}'
+        sleep 0.5; echo '{"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}'
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let settings = HubSettings::new(|| Command::new("sh").args(["-c", AGENT]), data.path());
+        let hub = Hub::open(settings).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let id = new["result"]["sessionId"].clone();
+        let prompt = json!({"sessionId": id, "prompt": [{"type": "text", "text": "hello"}]});
+        client.send(2, "session/prompt", prompt).await;
+        while agent_text(&client.next().await) != "bye" {}
+        client.send(3, "session/set_mode", json!({"sessionId": id, "modeId": "m"})).await;
+        assert_eq!(client.response(2).await["result"]["stopReason"], "end_turn");
+        assert_eq!(client.response(3).await["error"]["data"]["code"], "interrupted");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_slow_client_that_loads_again_or_closes_receives_its_responses() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let mut slow = RawClient::new(&hub);
+        slow.initialize().await;
+        let new = slow.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let id = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
+        let mut other = RawClient::new(&hub);
+        other.initialize().await;
+        other.request(1, "session/resume", id.clone()).await;
+        let mut prompt = id.clone();
+        prompt["prompt"] =
+            json!([{"type": "text", "text": format!("{}end", "x".repeat(50_000) + " ").repeat(180)}]);
+        for (number, method) in [(2, "session/load"), (4, "session/close")] {
+            slow.send(number, "session/prompt", prompt.clone()).await;
+            let mut bytes = 0;
+            while bytes < 180 * 50_000 {
+                bytes += agent_text(&other.next().await).len();
+            }
+            // The end of the turn is recorded, and the client has read nothing of it.
+            tokio::time::sleep(Duration::from_millis(300)).await;
+            slow.send(number + 1, method, id.clone()).await;
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            assert_eq!(slow.response(number).await["result"]["stopReason"], "end_turn");
+            assert!(slow.response(number + 1).await["result"].is_object());
+        }
         hub.shut_down().await;
     })
     .await;

@@ -12,24 +12,25 @@ use serde_json::{Value, json};
 const HOUR: Duration = Duration::from_secs(60 * 60);
 
 /// An owner whose log is written and synced at once, unless a test stops it.
-struct Fixture {
-    owner: SessionOwner,
-    now: Duration,
-    log: Vec<Vec<u8>>,
-    is_writing: bool,
-    agent: Vec<Value>,
+pub(crate) struct Fixture {
+    pub(crate) owner: SessionOwner,
+    pub(crate) now: Duration,
+    pub(crate) log: Vec<Vec<u8>>,
+    pub(crate) is_writing: bool,
+    pub(crate) agent: Vec<Value>,
     replies: Vec<(String, Value)>,
     acknowledged: Vec<u64>,
     starts: Vec<bool>,
+    pub(crate) routed: Vec<Value>,
     number: u64,
 }
 
-fn key(client: &str) -> ClientKey {
+pub(crate) fn key(client: &str) -> ClientKey {
     ClientKey::new(client)
 }
 
 /// A client that can do everything.
-fn able() -> Abilities {
+pub(crate) fn able() -> Abilities {
     let capabilities: ClientCapabilities = serde_json::from_value(json!({
         "fs": {"readTextFile": true, "writeTextFile": true}, "terminal": true,
         "elicitation": {"form": {}, "url": {}},
@@ -39,15 +40,15 @@ fn able() -> Abilities {
 }
 
 impl Fixture {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Fixture::with(OwnerSettings::default())
     }
 
-    fn with(settings: OwnerSettings) -> Self {
+    pub(crate) fn with(settings: OwnerSettings) -> Self {
         Fixture::of(SessionOwner::new("s".into(), settings, 0), Vec::new())
     }
 
-    fn of(owner: SessionOwner, log: Vec<Vec<u8>>) -> Self {
+    pub(crate) fn of(owner: SessionOwner, log: Vec<Vec<u8>>) -> Self {
         Fixture {
             owner,
             now: Duration::ZERO,
@@ -57,17 +58,18 @@ impl Fixture {
             replies: Vec::new(),
             acknowledged: Vec::new(),
             starts: Vec::new(),
+            routed: Vec::new(),
             number: 0,
         }
     }
 
-    fn restarted(&self) -> Self {
+    pub(crate) fn restarted(&self) -> Self {
         let lines = self.log.iter().map(Vec::as_slice);
         let owner = SessionOwner::restore("s".into(), OwnerSettings::default(), lines).unwrap();
         Fixture::of(owner, self.log.clone())
     }
 
-    fn input(&mut self, input: OwnerInput<'_>) {
+    pub(crate) fn input(&mut self, input: OwnerInput<'_>) {
         let actions = self.owner.handle(self.now, input);
         self.execute(actions);
         if self.is_writing {
@@ -87,16 +89,17 @@ impl Fixture {
                 }
                 OwnerAction::Acknowledge { number, .. } => self.acknowledged.push(number),
                 OwnerAction::StartAgent { fresh } => self.starts.push(fresh),
+                OwnerAction::Route(line) => self.routed.push(serde_json::from_slice(&line).unwrap()),
                 _ => {}
             }
         }
     }
 
-    fn attach(&mut self, client: &str, abilities: Abilities, is_host: bool) {
+    pub(crate) fn attach(&mut self, client: &str, abilities: Abilities, is_host: bool) {
         self.input(OwnerInput::Attached { client: &key(client), abilities, is_host });
     }
 
-    fn client(&mut self, client: &str, message: &Value) {
+    pub(crate) fn client(&mut self, client: &str, message: &Value) {
         self.number += 1;
         let line = message.to_string();
         self.input(OwnerInput::FromClient {
@@ -106,11 +109,11 @@ impl Fixture {
         });
     }
 
-    fn prompt(&mut self, client: &str, id: u64) {
+    pub(crate) fn prompt(&mut self, client: &str, id: u64) {
         self.prompt_with(client, id, &json!({}));
     }
 
-    fn prompt_with(&mut self, client: &str, id: u64, meta: &Value) {
+    pub(crate) fn prompt_with(&mut self, client: &str, id: u64, meta: &Value) {
         let prompt = json!([{"type": "text", "text": "hello"}]);
         let params = json!({"sessionId": "s", "prompt": prompt, "_meta": {"duologue": meta}});
         self.client(
@@ -119,7 +122,7 @@ impl Fixture {
         );
     }
 
-    fn agent(&mut self, message: &Value) {
+    pub(crate) fn agent(&mut self, message: &Value) {
         self.input(OwnerInput::FromAgent(message.to_string().as_bytes()));
     }
 
@@ -130,17 +133,17 @@ impl Fixture {
         self.agent(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
     }
 
-    fn requests(&mut self, id: u64, method: &str, params: &Value) {
+    pub(crate) fn requests(&mut self, id: u64, method: &str, params: &Value) {
         self.agent(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
     }
 
-    fn ends_turn(&mut self) {
+    pub(crate) fn ends_turn(&mut self) {
         let call = self.agent.iter().rfind(|line| line["method"] == "session/prompt").unwrap()["id"].clone();
         self.agent(&json!({"jsonrpc": "2.0", "id": call, "result": {"stopReason": "end_turn"}}));
     }
 
     /// Returns all frames that a client can read.
-    fn frames(&self, client: &str, abilities: Abilities) -> Vec<Value> {
+    pub(crate) fn frames(&self, client: &str, abilities: Abilities) -> Vec<Value> {
         let (client, session) = (key(client), SessionId::from("s"));
         let view = ClientView { client: &client, session: &session, abilities };
         let line = |position: u64| self.log.get(position as usize - 1).cloned();
@@ -151,7 +154,7 @@ impl Fixture {
         frames.iter().map(|frame| serde_json::from_slice(frame).unwrap()).collect()
     }
 
-    fn last_to_agent(&self) -> &Value {
+    pub(crate) fn last_to_agent(&self) -> &Value {
         self.agent.last().unwrap()
     }
 }
@@ -395,6 +398,31 @@ fn an_ended_process_interrupts_what_was_open_and_is_started_for_the_next_prompt(
     assert_eq!(it.agent.len(), 2);
 }
 
+/// An agent that does not end the turn of a closed session is answered for.
+#[test]
+fn the_turn_of_a_closed_session_is_cancelled() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.asks(50);
+    let end = it.owner.end();
+    it.input(OwnerInput::Closing);
+    assert!(it.agent.iter().any(|line| line["method"] == "session/cancel"), "{:?}", it.agent);
+    assert_eq!(it.last_to_agent()["result"]["outcome"]["outcome"], "cancelled");
+    assert!(it.owner.has_turn() && it.owner.end() > end);
+    it.input(OwnerInput::Closed("the session was closed"));
+    let frames = it.frames("a", able());
+    let answer = frames.iter().find(|frame| frame["id"] == 1).unwrap();
+    assert_eq!(answer["result"]["stopReason"], "cancelled");
+    let mut again = it.restarted();
+    again.input(OwnerInput::Time);
+    assert_eq!(again.owner.end(), it.owner.end(), "nothing is open after a restart");
+    // Without a turn there is nothing to cancel.
+    again.input(OwnerInput::Closing);
+    again.input(OwnerInput::Closed("the session was closed"));
+    assert_eq!(again.owner.end(), it.owner.end());
+}
+
 #[test]
 fn an_agent_that_ends_again_and_again_is_not_started_until_later() {
     let mut settings = OwnerSettings::default();
@@ -535,4 +563,98 @@ fn what_waits_for_a_starting_agent_is_limited() {
     fixture.input(OwnerInput::AgentStarted { new_session: None });
     assert_eq!(fixture.agent.iter().filter(|line| line["method"] == "session/cancel").count(), 1);
     assert_eq!(fixture.owner.waiting_for_agent(), 0);
+}
+
+#[test]
+fn a_log_failure_answers_what_clients_cannot_see() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.is_writing = false;
+    it.ends_turn();
+    let written = OwnerInput::Written(it.log.len() as u64);
+    it.input(written);
+    assert!(it.frames("a", able()).is_empty(), "the end of a turn is visible before it is synced");
+    let actions = it.owner.fail("the disk is full");
+    it.execute(actions);
+    let (client, answer) = &it.replies[0];
+    assert_eq!((client.as_str(), &answer["id"]), ("a", &json!(1)));
+    assert_eq!(answer["error"]["data"]["code"], "log_failed");
+    assert_eq!(it.replies.len(), 1);
+
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.ends_turn();
+    assert_eq!(it.owner.fail("the disk is full"), [], "this response is in the log");
+}
+
+#[test]
+fn repetitions_of_a_prompt_are_limited_and_answered_once() {
+    let mut settings = OwnerSettings::default();
+    settings.client_requests = 2;
+    let mut it = Fixture::with(settings);
+    it.attach("a", able(), true);
+    let operation = json!({"operation": "o"});
+    for id in [1, 1, 2, 2, 3] {
+        it.prompt_with("a", id, &operation);
+    }
+    assert_eq!(it.acknowledged, [1, 2, 3, 4, 5]);
+    let (_, refusal) = &it.replies[0];
+    assert_eq!(refusal["id"], 3);
+    assert!(refusal["error"]["message"].as_str().unwrap().contains("`client_requests`"));
+    it.ends_turn();
+    let frames = it.frames("a", able());
+    let answered: Vec<_> = frames.iter().filter_map(|frame| frame["id"].as_u64()).collect();
+    assert_eq!((answered, it.replies.len()), (vec![1, 2], 1));
+}
+
+#[test]
+fn an_outcome_is_repeated_when_it_survives_a_power_cut() {
+    let mut it = Fixture::new();
+    let operation = json!({"operation": "o"});
+    it.attach("a", able(), true);
+    it.prompt_with("a", 1, &operation);
+    it.is_writing = false;
+    it.ends_turn();
+    let end = it.log.len() as u64;
+    it.input(OwnerInput::Written(end));
+    it.prompt_with("a", 2, &operation);
+    assert_eq!(it.replies, []);
+    it.input(OwnerInput::Synced(end));
+    let (_, answer) = &it.replies[0];
+    assert_eq!((&answer["id"], &answer["result"]["stopReason"]), (&json!(2), &json!("end_turn")));
+}
+
+#[test]
+fn an_operation_without_its_context_may_begin_again() {
+    let mut it = Fixture::new().restarted();
+    it.attach("a", able(), true);
+    it.prompt_with("a", 1, &json!({"operation": "o"}));
+    it.input(OwnerInput::ContextLost);
+    it.prompt_with("a", 2, &json!({"operation": "o", "fresh": true}));
+    assert_eq!((it.starts.as_slice(), it.replies.len()), ([false, true].as_slice(), 0));
+}
+
+#[test]
+fn the_records_that_end_a_full_session_fit_into_the_reserve() {
+    let client = uuid::Uuid::nil().to_string();
+    let mut it = Fixture::new();
+    it.attach(&client, able(), true);
+    let id = |number: usize, bytes: usize| format!("{number:0>bytes$}");
+    let limit = OwnerSettings::default().request_id_bytes - 2;
+    let request = |id: String| json!({"jsonrpc": "2.0", "id": id, "method": "session/set_mode", "params": {"sessionId": "s"}});
+    it.client(&client, &request(id(0, limit + 1)));
+    let (_, refused) = it.replies.pop().expect("a longer id is refused");
+    assert!(refused["error"]["message"].to_string().contains("OwnerSettings::request_id_bytes"), "{refused}");
+    let file = json!({"sessionId": "s", "path": "/f"});
+    for number in 0..OwnerSettings::default().client_requests {
+        it.client(&client, &request(id(number, limit)));
+        it.requests(number as u64, "fs/read_text_file", &file);
+    }
+    let before = it.log.len();
+    it.input(OwnerInput::AgentEnded("the agent's process ended"));
+    let ends: usize = it.log[before..].iter().map(|line| line.len() + 1).sum();
+    assert!(it.log.len() - before >= 512);
+    assert!(ends as u64 <= duologue_store::LogSettings::RESERVE_BYTES, "{ends} bytes");
 }

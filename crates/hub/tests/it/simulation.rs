@@ -1,19 +1,40 @@
 //! Seeded schedules of clients, an agent, a log and crashes.
 
-use duologue_test_support::{Reproduction, runs, seed};
+#[path = "../../../rpc/src/simulation/campaign.rs"]
+#[allow(dead_code, reason = "shared with the simulation of the peer")]
+mod campaign;
+
+use campaign::{Campaign, EventCounts};
 
 use crate::world::World;
+
+/// At most half of the usual counts in a hundred schedules.
+const CAMPAIGN: Campaign = Campaign {
+    test: "duologue-hub --test it nothing_is_lost_or_doubled_in_any_schedule",
+    schedules: 3500,
+    minimum: &[
+        ("crashes of the agent", 15),
+        ("kills", 15),
+        ("power cuts", 15),
+        ("losses of a client", 100),
+        ("repeated prompts", 50),
+        ("prompts", 500),
+        ("questions", 200),
+        ("questions that nobody answers", 3),
+    ],
+    shown: "",
+};
 
 /// After each schedule: every prompt has one response and reached the agent at most once, every question one answer,
 /// no file is written twice, the log has the agent's texts without a gap, and reads the same again.
 #[test]
 fn nothing_is_lost_or_doubled_in_any_schedule() {
-    let first = seed();
-    for run in 0..runs(3000) {
-        let seed = first.wrapping_add(run);
-        let test = "-p duologue-hub --test it nothing_is_lost_or_doubled_in_any_schedule";
-        let _reproduction = Reproduction::of(test, seed, 1);
-        let steps = fastrand::Rng::with_seed(seed).usize(10..400);
-        World::new(seed).run(steps);
-    }
+    CAMPAIGN.play(schedule);
+}
+
+fn schedule(seed: u64, steps: usize) -> Result<EventCounts, String> {
+    let steps = fastrand::Rng::with_seed(seed).usize(10..400).min(steps);
+    let mut counts = EventCounts::default();
+    World::new(seed).run(steps).into_iter().for_each(|event| counts.add(event, 1));
+    Ok(counts)
 }

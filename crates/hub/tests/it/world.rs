@@ -24,6 +24,8 @@ struct SimulatedAgent {
     is_cancelled: bool,
     /// The id of the request that the turn waits for.
     waits: Option<u64>,
+    /// True if that is a question.
+    asks: bool,
     requests: u64,
     texts: usize,
     output: VecDeque<Value>,
@@ -44,7 +46,18 @@ impl SimulatedAgent {
         self.output
             .push_back(json!({"jsonrpc": "2.0", "id": self.requests, "method": method, "params": params}));
         self.waits = Some(self.requests);
+        self.asks = method == "session/request_permission";
         self.answers.insert(self.requests, 0);
+    }
+
+    /// Returns the id of one of its messages.
+    fn message(&self, rng: &mut Rng) -> String {
+        format!("m{}.{}", self.process, rng.u8(..2))
+    }
+
+    fn update(&mut self, update: &Value) {
+        let params = json!({"sessionId": SESSION, "update": update});
+        self.output.push_back(json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
     }
 
     /// Continues the turn by a step. Returns false if it waits.
@@ -70,15 +83,18 @@ impl SimulatedAgent {
                 self.request("session/request_permission", json!({"toolCall": call, "options": options}));
             }
             2 => self.request("fs/write_text_file", json!({"path": "/a", "content": "a"})),
+            3 => {
+                let update = json!({"sessionUpdate": "agent_message_clear", "messageId": self.message(rng)});
+                self.update(&update);
+            }
             _ => {
                 self.texts += 1;
                 let text = format!("{}.{}", self.process, self.texts);
                 let update = json!({
-                    "sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": text},
+                    "sessionUpdate": "agent_message_chunk", "messageId": self.message(rng),
+                    "content": {"type": "text", "text": text},
                 });
-                let params = json!({"sessionId": SESSION, "update": update});
-                self.output
-                    .push_back(json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
+                self.update(&update);
             }
         }
         true
@@ -156,6 +172,10 @@ pub(crate) struct World {
     /// The prompts by client and number of message.
     sent: HashMap<(ClientKey, u64), String>,
     faults: bool,
+    /// The events that a campaign counts.
+    events: Vec<&'static str>,
+    /// Compares the messages of clients that clear with those of others, which costs as much as the schedule.
+    compares_clears: bool,
 }
 
 impl World {
@@ -180,11 +200,13 @@ impl World {
             acknowledged: HashSet::new(),
             sent: HashMap::new(),
             faults: true,
+            events: Vec::new(),
+            compares_clears: seed.is_multiple_of(4),
         }
     }
 
-    /// Runs random steps with faults, then ends all work without faults.
-    pub(crate) fn run(&mut self, steps: usize) {
+    /// Runs random steps with faults, then ends all work without faults. Returns what happened.
+    pub(crate) fn run(mut self, steps: usize) -> Vec<&'static str> {
         self.attach(true);
         for _ in 0..steps {
             self.step();
@@ -192,12 +214,17 @@ impl World {
         self.faults = false;
         self.settle();
         self.check();
+        self.events
     }
 
     fn settle(&mut self) {
         for client in 0..self.clients.len() {
             self.present(client, true);
         }
+        self.work_until_idle();
+    }
+
+    fn work_until_idle(&mut self) {
         for _ in 0..100_000 {
             if !self.work() {
                 return;
@@ -234,15 +261,20 @@ impl World {
                 let client = self.any_client();
                 let left = self.clients.remove(client);
                 self.input(OwnerInput::Left(&left.key));
+                if self.rng.bool() {
+                    self.attach_again(left, false);
+                }
             }
             6 if self.chance(10) && self.agent.is_running => {
                 // The end of the output precedes the end of the process.
                 while self.agent_writes() {}
                 self.agent.is_running = false;
+                self.events.push("crashes of the agent");
                 self.input(OwnerInput::AgentEnded("the agent crashed"));
             }
             7 if self.chance(8) => self.crash(),
             8 => self.input(OwnerInput::Time),
+            9 if self.chance(10) => self.nobody_answers(),
             _ => _ = self.work(),
         }
     }
@@ -263,6 +295,20 @@ impl World {
             6 => (0..self.clients.len()).any(|client| self.receive(client)),
             _ => self.start_agent(),
         })
+    }
+
+    /// No client is there for as long as a question may wait. Then the agent has a response.
+    fn nobody_answers(&mut self) {
+        (0..self.clients.len()).for_each(|client| self.present(client, false));
+        self.work_until_idle();
+        let question = self.agent.waits.filter(|_| self.agent.is_running && self.agent.asks);
+        self.now += OwnerSettings::default().question;
+        self.input(OwnerInput::Time);
+        self.work_until_idle();
+        if let Some(question) = question {
+            self.events.push("questions that nobody answers");
+            assert_eq!(self.agent.answers.get(&question), Some(&1), "question {question} waits");
+        }
     }
 
     fn any_client(&mut self) -> usize {
@@ -286,7 +332,17 @@ impl World {
             questions: BTreeMap::new(),
             written: HashSet::new(),
         });
-        self.input(OwnerInput::Attached { client: &key, abilities: abilities(), is_host });
+        self.input(OwnerInput::Attached { client: &key, abilities: abilities(false), is_host });
+    }
+
+    /// Attaches a client with a new connection. It repeats the prompts without a response.
+    fn attach_again(&mut self, client: SimulatedClient, is_host: bool) {
+        self.events.push("new connections");
+        self.attach(is_host);
+        let index = self.clients.len() - 1;
+        for name in client.prompts.into_values() {
+            self.prompt(index, Some(name));
+        }
     }
 
     fn present(&mut self, client: usize, is_present: bool) {
@@ -295,6 +351,7 @@ impl World {
             return;
         }
         client.is_present = is_present;
+        self.events.push(if is_present { "returns" } else { "losses of a client" });
         let key = client.key.clone();
         self.input(if is_present { OwnerInput::Returned(&key) } else { OwnerInput::Absent(&key) });
     }
@@ -309,6 +366,7 @@ impl World {
 
     /// Sends a prompt, or repeats the one with this name.
     fn prompt(&mut self, client: usize, repeated: Option<String>) {
+        self.events.push(if repeated.is_some() { "repeated prompts" } else { "prompts" });
         let name = repeated.unwrap_or_else(|| {
             self.next_prompt += 1;
             format!("p{}", self.next_prompt)
@@ -346,6 +404,7 @@ impl World {
                         self.acknowledged.insert(name.clone());
                     }
                 }
+                OwnerAction::Decided { .. } => {}
                 OwnerAction::StartAgent { fresh } => self.starting = Some(fresh),
                 _ => panic!("an unknown action"),
             }
@@ -437,8 +496,13 @@ impl World {
     }
 
     fn frames(&self, client: &ClientKey, position: u64) -> Vec<Vec<u8>> {
+        self.frames_for(client, position, false)
+    }
+
+    /// Returns the frames of a record for a client that clears messages, or that cannot.
+    fn frames_for(&self, client: &ClientKey, position: u64, clears: bool) -> Vec<Vec<u8>> {
         let session = SessionId::from(SESSION);
-        let view = ClientView { client, session: &session, abilities: abilities() };
+        let view = ClientView { client, session: &session, abilities: abilities(clears) };
         let line = |position: u64| self.log.get(usize::try_from(position).unwrap() - 1).cloned();
         let mut frames = Vec::new();
         project(&view, position, &line(position).unwrap(), line, &mut frames).unwrap();
@@ -452,6 +516,7 @@ impl World {
             Some("session/request_permission") => {
                 let before = self.clients[client].questions.insert(id.clone(), Shown::Open);
                 assert_eq!(before, None, "a question is shown twice");
+                self.events.push("questions");
                 self.answer(client, &id);
             }
             Some("fs/write_text_file") => {
@@ -469,7 +534,9 @@ impl World {
             None => {
                 let id = message["id"].as_u64().unwrap();
                 let prompt = self.clients[client].prompts.remove(&id);
-                assert!(prompt.is_some(), "a second response: {message}");
+                let name = prompt.unwrap_or_else(|| panic!("a second response: {message}"));
+                let is_busy = message["error"]["data"]["code"] == "busy";
+                assert!(!is_busy || !self.prompted.contains_key(&name), "{name} runs already: {message}");
             }
         }
     }
@@ -494,7 +561,9 @@ impl World {
     /// The process of the hub ends, by a kill or a power cut, and starts again.
     fn crash(&mut self) {
         self.pending.clear();
-        if self.rng.bool() {
+        let is_power_cut = self.rng.bool();
+        self.events.push(if is_power_cut { "power cuts" } else { "kills" });
+        if is_power_cut {
             let kept = self.rng.usize(self.synced..=self.log.len());
             self.log.truncate(kept);
         }
@@ -514,13 +583,8 @@ impl World {
             let is_in_log = self.log.iter().any(|line| names_prompt(line, name));
             assert!(is_in_log, "the acknowledged prompt {name} is lost");
         }
-        // Clients attach again with a new connection, and repeat the prompts without a response.
         for client in std::mem::take(&mut self.clients) {
-            self.attach(self.clients.is_empty());
-            let index = self.clients.len() - 1;
-            for name in client.prompts.into_values() {
-                self.prompt(index, Some(name));
-            }
+            self.attach_again(client, self.clients.is_empty());
         }
     }
 
@@ -537,6 +601,13 @@ impl World {
                 .flat_map(|position| self.frames(&client.key, position))
                 .collect();
             assert_eq!(client.received, again, "the log reads differently later");
+            if !self.compares_clears {
+                continue;
+            }
+            let clearing: Vec<_> = (client.attached_at + 1..=client.read)
+                .flat_map(|position| self.frames_for(&client.key, position, true))
+                .collect();
+            assert_eq!(final_texts(&client.received), final_texts(&clearing));
         }
         if self.agent.is_running {
             assert!(self.agent.turn.is_none());
@@ -566,13 +637,31 @@ impl World {
     }
 }
 
+/// Returns the texts of the agent's messages that a client has in the end.
+fn final_texts(frames: &[Vec<u8>]) -> BTreeMap<String, String> {
+    let mut texts: BTreeMap<String, String> = BTreeMap::new();
+    for frame in frames {
+        let message: Value = serde_json::from_slice(frame).unwrap();
+        let update = &message["params"]["update"];
+        let Some(id) = update["messageId"].as_str() else { continue };
+        // A message continues under another id.
+        let text = texts.entry(id.split('~').next().unwrap().to_owned()).or_default();
+        match update["content"]["text"].as_str() {
+            None | Some("\n\n---\n\n") => text.clear(),
+            Some(more) => text.push_str(more),
+        }
+    }
+    texts.retain(|_, text| !text.is_empty());
+    texts
+}
+
 fn names_prompt(line: &[u8], name: &str) -> bool {
     let record: Value = serde_json::from_slice(line).unwrap();
     record["hub"]["operation"] == name
 }
 
-fn abilities() -> Abilities {
+fn abilities(clears: bool) -> Abilities {
     let mut abilities = Abilities::default();
-    abilities.writes_files = true;
+    (abilities.writes_files, abilities.clears) = (true, clears);
     abilities
 }

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::AddAssign;
 use std::panic::AssertUnwindSafe;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::thread;
 use std::time::Duration;
 
 /// Returns the number in an environment variable such as `DUOLOGUE_RUNS`.
@@ -61,9 +63,9 @@ pub(super) struct Campaign {
 const COMPARED: u64 = 200;
 
 impl Campaign {
-    /// Plays the schedules and adds up their tallies. `play` is given the seed and the number of steps it may
-    /// take. The panic about one that fails has the command that plays it again.
-    pub(super) fn play(&self, play: impl Fn(u64, usize) -> Result<EventCounts, String>) {
+    /// Plays the schedules on all processors and adds up their tallies. `play` is given the seed and the number of
+    /// steps it may take. The panic about one that fails has the command that plays it again.
+    pub(super) fn play(&self, play: impl Fn(u64, usize) -> Result<EventCounts, String> + Sync) {
         let default = if number("DUOLOGUE_SEED").is_some() { 1 } else { self.schedules };
         let runs = number("DUOLOGUE_RUNS").unwrap_or(default);
         let steps = number("DUOLOGUE_STEPS").map_or(usize::MAX, |steps| steps as usize);
@@ -80,30 +82,62 @@ impl Campaign {
         first: u64,
         runs: u64,
         steps: usize,
-        play: impl Fn(u64, usize) -> Result<EventCounts, String>,
+        play: impl Fn(u64, usize) -> Result<EventCounts, String> + Sync,
     ) -> EventCounts {
-        let attempt = |seed, steps| attempt(|| play(seed, steps));
-        let mut total = EventCounts::default();
-        for run in 0..runs {
-            let seed = first.wrapping_add(run);
-            match attempt(seed, steps) {
-                Ok(tally) => total += tally,
-                Err(why) => {
-                    // The shortest beginning of the schedule that fails too.
-                    let shortest = (0..64).map(|steps| (steps, attempt(seed, steps)));
-                    let (steps, why) = shortest
-                        .filter_map(|(steps, played)| Some((steps, played.err()?)))
-                        .next()
-                        .unwrap_or((steps.min(1 << 20), why));
-                    panic!(
-                        "{why}\n  schedule {run} of this campaign; play it again with\n  \
-                         DUOLOGUE_SEED={seed} DUOLOGUE_STEPS={steps} cargo test -p {}",
-                        self.test
-                    );
+        let attempt = |run, steps| attempt(|| play(first.wrapping_add(run), steps));
+        let (next, has_failed) = (AtomicU64::new(0), AtomicBool::new(false));
+        // Plays schedules until one fails on any thread.
+        let worker = || {
+            let mut total = EventCounts::default();
+            while !has_failed.load(Relaxed) {
+                let run = next.fetch_add(1, Relaxed);
+                if run >= runs {
+                    break;
+                }
+                match attempt(run, steps) {
+                    Ok(tally) => total += tally,
+                    Err(why) => {
+                        has_failed.store(true, Relaxed);
+                        return (total, Some((run, why)));
+                    }
                 }
             }
+            (total, None)
+        };
+        let played: Vec<_> = thread::scope(|scope| {
+            let threads = thread::available_parallelism().map_or(1, usize::from);
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(worker)).collect();
+            workers.into_iter().map(|worker| worker.join().expect("a failure is caught")).collect()
+        });
+        let mut total = EventCounts::default();
+        let mut failed: Option<(u64, String)> = None;
+        for (tally, failure) in played {
+            total += tally;
+            failed = failed.into_iter().chain(failure).min();
+        }
+        if let Some((run, why)) = failed {
+            self.fail(first, run, steps, why, attempt);
         }
         total
+    }
+
+    /// Panics with the command that plays a schedule again, in its shortest beginning that fails too.
+    fn fail(
+        &self,
+        first: u64,
+        run: u64,
+        steps: usize,
+        why: String,
+        attempt: impl Fn(u64, usize) -> Result<EventCounts, String>,
+    ) -> ! {
+        let shortest = (0..64).find_map(|steps| Some((steps, attempt(run, steps).err()?)));
+        let (steps, why) = shortest.unwrap_or((steps.min(1 << 20), why));
+        panic!(
+            "{why}\n  schedule {run} of this campaign; play it again with\n  \
+             DUOLOGUE_SEED={} DUOLOGUE_STEPS={steps} cargo test -p {}",
+            first.wrapping_add(run),
+            self.test
+        );
     }
 
     /// Fails with the events that happened less often than they have to.
@@ -121,7 +155,11 @@ impl Campaign {
 
     /// Plays a hundred schedules against a peer that refuses everything and holds that the campaign would fail
     /// for each of the `missing` events.
-    pub(super) fn misses(&self, missing: &[&str], play: impl Fn(u64, usize) -> Result<EventCounts, String>) {
+    pub(super) fn misses(
+        &self,
+        missing: &[&str],
+        play: impl Fn(u64, usize) -> Result<EventCounts, String> + Sync,
+    ) {
         const RUNS: u64 = 100;
         let total = self.total(0, RUNS, usize::MAX, play);
         let why = self.compare(&total, RUNS).expect_err("a campaign in which everything is refused");

@@ -222,6 +222,11 @@ pub struct MessageClear {
     pub message_id: Option<MessageId>,
 }
 
+impl MessageClear {
+    /// The text between a cleared draft and its successor for a client that cannot clear.
+    pub const SEPARATOR: &'static str = "\n\n---\n\n";
+}
+
 /// A change of the title or date of a session.
 #[wire]
 pub struct SessionInfoUpdate {

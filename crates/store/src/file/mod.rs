@@ -8,7 +8,7 @@ use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use duologue_rpc::Lock as _;
 use duologue_transcript::Header;
@@ -41,6 +41,7 @@ pub(crate) struct FileLogInner {
     header: Header,
     life: u32,
     opened_at: Duration,
+    opened: Instant,
     recovery: LogRecovery,
     /// The time of the last use, in milliseconds since the folder was opened.
     used: AtomicU64,
@@ -111,6 +112,7 @@ impl FileLog {
             header,
             life,
             opened_at,
+            opened: Instant::now(),
             recovery: report,
             has_file: AtomicBool::new(false),
             writer: Mutex::default(),
@@ -119,6 +121,19 @@ impl FileLog {
         inner.root.register(&inner.name, &inner);
         inner.writer.lock_unpoisoned().file = Some(inner.opened(file));
         Ok(FileLog(inner))
+    }
+
+    /// Reads records behind a position as [`read`](Log::read), if the first of them is in memory. It does not block.
+    #[must_use]
+    pub fn read_tail(&self, after: LogPosition, max_bytes: usize) -> Option<LogPage> {
+        self.0.read_tail(after, max_bytes)
+    }
+
+    /// Returns the time of a record that is written now, since the start in the header. It continues
+    /// [`opened_at`](Log::opened_at) by a monotonic clock.
+    #[must_use]
+    pub fn time(&self) -> Duration {
+        self.0.opened_at + self.0.opened.elapsed()
     }
 
     /// Returns the report of the repair when the log was opened.
@@ -327,40 +342,23 @@ impl FileLogInner {
         Ok(state.synced)
     }
 
+    fn read_tail(&self, after: LogPosition, max_bytes: usize) -> Option<LogPage> {
+        let (page, end) = {
+            let state = self.state.lock_unpoisoned();
+            if state.gone(after).is_err() || after == state.end {
+                return None;
+            }
+            match state.source(&self.folder, after, max_bytes) {
+                PageSource::Tail(page) => (page, state.end),
+                PageSource::File(_) | PageSource::Unknown { .. } => return None,
+            }
+        };
+        Some(LogPage { records: page.records(max_bytes), end })
+    }
+
     fn read(&self, after: LogPosition, max_bytes: usize) -> Result<LogPage> {
         self.touch();
-        loop {
-            let (source, end) = {
-                let state = self.state.lock_unpoisoned();
-                state.gone(after)?;
-                if after == state.end {
-                    return Ok(LogPage { records: Vec::new(), end: after });
-                }
-                (state.source(&self.folder, after, max_bytes), state.end)
-            };
-            let read = match source {
-                PageSource::Tail(page) => Ok(page.records(max_bytes)),
-                PageSource::File(place) => place.read(max_bytes),
-                PageSource::Unknown { path, first, expected } => match index_segment(&path, expected) {
-                    Ok(index) => {
-                        let mut state = self.state.lock_unpoisoned();
-                        if let Some(segment) =
-                            state.segments.iter_mut().find(|it| it.path(&self.folder) == path)
-                        {
-                            debug_assert_eq!(segment.first, first);
-                            segment.index = Some(Arc::new(index));
-                        }
-                        continue;
-                    }
-                    Err(error) => Err(error),
-                },
-            };
-            return match read {
-                Ok(records) => Ok(LogPage { records, end }),
-                // The segment may have been removed in the meantime.
-                Err(error) => self.state.lock_unpoisoned().gone(after).and(Err(error)),
-            };
-        }
+        read_page(&self.folder, &self.state, after, max_bytes)
     }
 
     fn remove_before(&self, keep: LogPosition) -> Result<LogPosition> {
@@ -383,6 +381,78 @@ impl FileLogInner {
             segment::remove_if_there(&path).map_err(|error| Error::file(path, error))?;
         }
         Ok(first)
+    }
+}
+
+/// Reads a page without a lock during the work with files.
+fn read_page(
+    folder: &Path,
+    shared: &Mutex<FileLogState>,
+    after: LogPosition,
+    max_bytes: usize,
+) -> Result<LogPage> {
+    loop {
+        let (source, end) = {
+            let state = shared.lock_unpoisoned();
+            state.gone(after)?;
+            if after == state.end {
+                return Ok(LogPage { records: Vec::new(), end: after });
+            }
+            (state.source(folder, after, max_bytes), state.end)
+        };
+        let read = match source {
+            PageSource::Tail(page) => Ok(page.records(max_bytes)),
+            PageSource::File(place) => place.read(max_bytes),
+            PageSource::Unknown { path, first, expected } => match index_segment(&path, expected) {
+                Ok(index) => {
+                    let mut state = shared.lock_unpoisoned();
+                    if let Some(segment) = state.segments.iter_mut().find(|it| it.path(folder) == path) {
+                        debug_assert_eq!(segment.first, first);
+                        segment.index = Some(Arc::new(index));
+                    }
+                    continue;
+                }
+                Err(error) => Err(error),
+            },
+        };
+        return match read {
+            Ok(records) => Ok(LogPage { records, end }),
+            // The segment may have been removed in the meantime.
+            Err(error) => shared.lock_unpoisoned().gone(after).and(Err(error)),
+        };
+    }
+}
+
+/// The records of a log at one time, for reading. It begins no life of the log, repairs nothing and writes nothing.
+///
+/// Another process or task can have the log open at the same time. Records that it appends later are not seen.
+#[derive(Debug)]
+pub struct LogSnapshot {
+    folder: PathBuf,
+    state: Mutex<FileLogState>,
+}
+
+impl LogSnapshot {
+    pub(crate) fn of(folder: PathBuf) -> Result<Self> {
+        let (segments, end) = recover::readable_segments(&folder)?;
+        let bytes = segments.iter().map(|segment| segment.bytes).sum();
+        let state = FileLogState { segments, bytes, end, synced: end, tail: Tail::default() };
+        Ok(LogSnapshot { folder, state: Mutex::new(state) })
+    }
+
+    /// Reads records behind a position, as [`Log::read`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Log::read`], and [`Error::File`] if the log was removed in the meantime.
+    pub fn read(&self, after: LogPosition, max_bytes: usize) -> Result<LogPage> {
+        read_page(&self.folder, &self.state, after, max_bytes)
+    }
+
+    /// Returns the position of the last record.
+    #[must_use]
+    pub fn end(&self) -> LogPosition {
+        self.state.lock_unpoisoned().end
     }
 }
 

@@ -68,6 +68,23 @@ impl EarlierLives {
     }
 }
 
+/// Returns the segments that have a header, with the index of the newest, and the position of the last whole record.
+pub(super) fn readable_segments(folder: &Path) -> Result<(Vec<Segment>, LogPosition)> {
+    let mut segments = segments(folder).map_err(|error| Error::file(folder, error))?;
+    while let Some(newest) = segments.last_mut() {
+        let path = newest.path(folder);
+        let scan = open_to_read(&path).and_then(SegmentScan::read);
+        if let Some(index) = scan.map_err(|error| Error::file(&path, error))?.index {
+            let end = LogPosition::new(newest.first.number() - 1 + index.records);
+            newest.bytes = index.bytes;
+            newest.index = Some(Arc::new(index));
+            return Ok((segments, end));
+        }
+        segments.pop();
+    }
+    Ok((segments, LogPosition::START))
+}
+
 /// Lists the segments in their order.
 fn segments(folder: &Path) -> io::Result<Vec<Segment>> {
     let mut segments = Vec::new();
@@ -75,7 +92,11 @@ fn segments(folder: &Path) -> io::Result<Vec<Segment>> {
         let entry = entry?;
         let name = entry.file_name();
         let Some(name) = name.to_str().filter(|name| Segment::of_name(name, 0).is_some()) else { continue };
-        segments.extend(Segment::of_name(name, entry.metadata()?.len()));
+        let found = entry.metadata()?;
+        // A pipe or a socket would block its reader. A link is refused when it is opened.
+        if found.is_file() || found.is_symlink() {
+            segments.extend(Segment::of_name(name, found.len()));
+        }
     }
     segments.sort_by_key(|segment| (segment.first, segment.life));
     Ok(segments)
@@ -97,7 +118,9 @@ fn repair(folder: &Path, segment: &mut Segment, report: &mut LogRecovery) -> Res
         report.removed_lines += lines;
         if lines > 0 {
             let lost = lost_path(&path);
-            save(&mut file, whole, &lost).map_err(|error| Error::file(&lost, error))?;
+            save(&mut file, whole, &lost)
+                .and_then(|()| sync_folder(folder))
+                .map_err(|error| Error::file(&lost, error))?;
             report.saved_to = Some(lost);
         }
     }

@@ -34,10 +34,13 @@ pub(super) struct Segment {
     pub(super) index: Option<Arc<SegmentIndex>>,
 }
 
+/// The digits of the number in the name of a segment. Longer ones would not sort by position.
+const NUMBER_DIGITS: usize = 16;
+
 impl Segment {
     /// Returns the name of the file. The names of a log sort by position.
     pub(super) fn name(&self) -> String {
-        format!("{:016}-{}.jsonl", self.first.number(), self.life)
+        format!("{:0NUMBER_DIGITS$}-{}.jsonl", self.first.number(), self.life)
     }
 
     pub(super) fn path(&self, folder: &Path) -> PathBuf {
@@ -53,7 +56,9 @@ impl Segment {
             bytes,
             index: None,
         };
-        (segment.name() == name && segment.first > LogPosition::START).then_some(segment)
+        // A longer number was not written by a log.
+        let is_written = first.len() == NUMBER_DIGITS && segment.name() == name;
+        (is_written && segment.first > LogPosition::START).then_some(segment)
     }
 }
 
@@ -265,7 +270,11 @@ pub(super) fn create_segment(
         // The name appears when the content is on the disk, so no segment lacks its header.
         file.sync_all()?;
         std::fs::rename(&new, &path)?;
-        sync_folder(folder)?;
+        if let Err(error) = sync_folder(folder) {
+            // Records that go into the segment before this one would be hidden by its name.
+            remove_if_there(&path)?;
+            return Err(error);
+        }
         Ok(file)
     };
     let file = written().map_err(|error| {
@@ -311,9 +320,14 @@ mod tests {
     fn the_name_of_a_segment_has_its_first_record_and_its_life() {
         let segment = Segment::of_name("0000000000000812-3.jsonl", 0).expect("a segment");
         assert_eq!((segment.first.number(), segment.life), (812, 3));
-        for other in
-            ["812-3.jsonl", "0000000000000000-1.jsonl", "0000000000000812-3.jsonl.lost", ".new", "lock"]
-        {
+        for other in [
+            "18446744073709551615-9.jsonl",
+            "812-3.jsonl",
+            "0000000000000000-1.jsonl",
+            "0000000000000812-3.jsonl.lost",
+            ".new",
+            "lock",
+        ] {
             assert!(Segment::of_name(other, 0).is_none(), "{other}");
         }
     }

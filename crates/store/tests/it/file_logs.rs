@@ -1,7 +1,9 @@
 //! Logs in files: segments, lives, limits and open files.
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use duologue_store::{CursorGoneReason, Error, Log, LogCursor, LogPosition, LogSettings};
@@ -76,6 +78,49 @@ fn the_header_and_the_times_go_on_in_the_next_life() {
     let log = logs.open(NAME, &header()).expect("a log");
     assert_eq!(log.header().program, ["agent"]);
     assert!(log.opened_at() >= Duration::from_secs(90_000), "times do not decrease");
+}
+
+/// A snapshot has the whole records of all lives, and leaves the files as they are, also one that was cut in a line.
+#[test]
+fn a_snapshot_writes_nothing() {
+    let folder = folder();
+    for life in 0..2 {
+        open(folder.path(), small()).append(&lines(life * 50..life * 50 + 50)).expect("appended");
+    }
+    let logs = root(folder.path(), small());
+    let newest = segments(folder.path()).pop().expect("a segment");
+    let mut cut = fs::read(&newest).expect("a segment");
+    cut.extend_from_slice(br#"{"at":1,"std"#);
+    fs::write(&newest, &cut).expect("written");
+    // A crash can leave a segment without a header.
+    let empty = newest.with_file_name("0000000000000103-3.jsonl");
+    fs::write(&empty, "").expect("written");
+    let files = || {
+        let read = |path: &PathBuf| (path.clone(), fs::read(path).expect("a file"));
+        fs::read_dir(folder.path().join(NAME))
+            .expect("a folder")
+            .map(|it| read(&it.expect("it").path()))
+            .collect()
+    };
+    let before: BTreeMap<PathBuf, Vec<u8>> = files();
+    let snapshot = logs.snapshot(NAME).expect("a snapshot");
+    assert_eq!(snapshot.end(), at(102));
+    let (mut after, mut records) = (LogPosition::START, Vec::new());
+    while after < snapshot.end() {
+        let page = snapshot.read(after, 300).expect("a page");
+        after = page.last().expect("a record");
+        records.extend(page.records);
+    }
+    assert!(snapshot.read(after, 300).expect("a page").records.is_empty());
+    assert_eq!(files(), before);
+    assert!(logs.snapshot("absent").is_err());
+    // The log can be opened meanwhile. The snapshot does not change.
+    let log = logs.open(NAME, &header()).expect("a log");
+    assert_eq!(log.life(), 4, "that of the empty segment counts");
+    log.append(&lines([100])).expect("appended");
+    assert_eq!(snapshot.end(), at(102));
+    let opened = read_from(&log, LogPosition::START, 1000);
+    assert!(opened[..102].iter().eq(records.iter().map(|record| &record.line)));
 }
 
 /// Nothing behind the end of an older life is valid.
@@ -187,6 +232,21 @@ fn the_tails_of_all_logs_are_bounded() {
     for log in &open {
         assert!(numbers(log).into_iter().eq(0..200));
     }
+}
+
+#[test]
+fn the_tail_is_read_without_a_file() {
+    let folder = folder();
+    let log = open(folder.path(), LogSettings::default());
+    log.append(&lines([1, 2, 3])).expect("appended");
+    for segment in segments(folder.path()) {
+        fs::remove_file(segment).expect("removed");
+    }
+    let page = log.read_tail(at(2), 1000).expect("a tail");
+    assert_eq!((page.records.len(), page.end), (2, at(4)));
+    assert!(log.read_tail(at(4), 1000).is_none(), "there is no next record");
+    assert!(log.read_tail(at(5), 1000).is_none(), "behind the end");
+    assert!(log.time() >= log.opened_at());
 }
 
 #[test]

@@ -1,4 +1,4 @@
-//! Tests of logs and of the index through the public interface.
+//! Tests of logs, of the index and of the store through the public interface.
 
 mod contract;
 mod damage;
@@ -9,4 +9,10 @@ mod index;
 mod kills;
 mod model;
 mod power_cut;
+mod store_contract;
+#[cfg(unix)]
+mod store_file;
+mod store_full_disk;
+mod store_kills;
+mod store_model;
 mod support;

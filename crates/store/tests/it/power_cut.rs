@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
 use duologue_store::{CursorGoneReason, Error, Log, LogCursor};
 use tempfile::tempdir;
 
-use crate::support::{NAME, at, lines, numbers, open, segments, small, whole_transcript};
+use crate::support::{NAME, at, header, lines, numbers, open, root, segments, small, whole_transcript};
 
 /// The records that were synced, and those that were accepted behind them.
 const SYNCED: u64 = 5;
@@ -52,6 +53,8 @@ fn after_power_cut(name: &str, text: &[u8]) {
             Err(error) => panic!("{error}"),
         }
     }
+    let behind = at(log.end().number() + 1);
+    assert!(matches!(log.read(behind, 1000), Err(Error::CursorGone { .. })), "{behind:?} is not there");
     let expected: Vec<u64> = (1..=kept).chain(100..=100 + ACCEPTED).collect();
     assert_eq!(numbers(&log), expected);
     assert_eq!(whole_transcript(folder.path()), expected);
@@ -135,4 +138,19 @@ fn older_segments_are_whole_when_the_newest_is_lost() {
 fn open_again(folder: &Path, log: duologue_store::FileLog) -> duologue_store::FileLog {
     drop(log);
     open(folder, small())
+}
+
+/// The next append opens a closed file again.
+#[test]
+fn a_log_whose_file_is_closed_goes_on() {
+    let folder = tempdir().expect("a folder");
+    let logs = root(folder.path(), small());
+    let log = logs.open(NAME, &header()).expect("a log");
+    for number in 1..=ACCEPTED {
+        log.append(&lines([number])).expect("appended");
+        logs.close_idle(Duration::ZERO);
+        assert_eq!(logs.open_files(), 0);
+    }
+    drop((log, logs));
+    assert!(numbers(&open(folder.path(), small())).into_iter().eq(1..=ACCEPTED));
 }

@@ -1,4 +1,5 @@
 // The agent of the benchmark on the official TypeScript SDK. crates/bench/src/play.rs has the language of its prompts.
+import { createServer } from "node:http";
 import { Readable, Writable } from "node:stream";
 import { RequestError, agent, methods, ndJsonStream } from "@agentclientprotocol/sdk";
 import { Watch, usage } from "./bench.mjs";
@@ -54,7 +55,7 @@ async function turn(client, sessionId, prompt) {
   }
 }
 
-agent({ name: "bench" })
+const app = agent({ name: "bench" })
   .onRequest(methods.agent.initialize, () => ({
     protocolVersion: 1,
     agentCapabilities: { promptCapabilities: { image: true } },
@@ -64,5 +65,15 @@ agent({ name: "bench" })
   .onRequest(methods.agent.session.prompt, async ({ params, client }) => {
     await turn(client, params.sessionId, params.prompt);
     return { stopReason: "end_turn" };
-  })
-  .connect(ndJsonStream(Writable.toWeb(process.stdout), Readable.toWeb(process.stdin)));
+  });
+if (process.argv[2] === "--serve") {
+  const { AcpServer } = await import("@agentclientprotocol/sdk/experimental/server");
+  const { createNodeHttpHandler, createNodeWebSocketUpgradeHandler } = await import("@agentclientprotocol/sdk/experimental/node");
+  const { WebSocketServer } = await import("ws");
+  const acp = new AcpServer({ agent: app });
+  const server = createServer(createNodeHttpHandler(acp));
+  server.on("upgrade", createNodeWebSocketUpgradeHandler(acp, new WebSocketServer({ noServer: true })));
+  server.listen(0, "127.0.0.1", () => console.log(`127.0.0.1:${server.address().port}`));
+} else {
+  app.connect(ndJsonStream(Writable.toWeb(process.stdout), Readable.toWeb(process.stdin)));
+}

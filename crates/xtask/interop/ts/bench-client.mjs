@@ -1,4 +1,4 @@
-// The client of the benchmark on the official TypeScript SDK: bench-client.mjs PLAY NUMBER.. -- AGENT ARG..
+// The client of the benchmark on the official TypeScript SDK: bench-client.mjs PLAY NUMBER.. -- AGENT ARG.., or -- URL
 // crates/bench/src/play.rs says what a play is.
 import { spawn } from "node:child_process";
 import { Readable, Writable } from "node:stream";
@@ -27,20 +27,34 @@ const app = client({ name: "bench" })
     if (session.messages === session.expected) session.arrived();
   });
 
+/** Returns the stream to a server, with nothing to wait for at its end. */
+async function connectedToServer() {
+  if (command.startsWith("http")) {
+    const { createHttpStream } = await import("@agentclientprotocol/sdk/experimental/http-client");
+    return createHttpStream(command);
+  }
+  const { createWebSocketStream } = await import("@agentclientprotocol/sdk/experimental/ws-client");
+  const { WebSocket } = await import("ws");
+  return createWebSocketStream(command, { WebSocket });
+}
+
 async function connected(work) {
+  if (command.includes("://")) return app.connectWith(await connectedToServer(), (agent) => introduced(agent, work));
   const child = spawn(command, commandArgs, { stdio: ["pipe", "pipe", "inherit"] });
   const exited = new Promise((resolve) => child.once("exit", resolve));
   const stream = ndJsonStream(Writable.toWeb(child.stdin), Readable.toWeb(child.stdout));
-  const result = await app.connectWith(stream, async (agent) => {
-    await agent.request(methods.agent.initialize, {
-      protocolVersion: 1,
-      clientCapabilities: { fs: { readTextFile: true } },
-    });
-    return work(agent);
-  });
+  const result = await app.connectWith(stream, (agent) => introduced(agent, work));
   child.kill();
   await exited;
   return result;
+}
+
+async function introduced(agent, work) {
+  await agent.request(methods.agent.initialize, {
+    protocolVersion: 1,
+    clientCapabilities: { fs: { readTextFile: true } },
+  });
+  return work(agent);
 }
 
 async function newSession(agent) {

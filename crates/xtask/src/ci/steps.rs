@@ -23,6 +23,8 @@ pub(super) struct Step {
 enum Work {
     /// Arguments of cargo, separated by spaces, one text for each run.
     Cargo(&'static [&'static str]),
+    /// The tests of the workspace.
+    Tests,
     /// Arguments of this program.
     Xtask(&'static str),
     Function(fn() -> Result<()>),
@@ -102,7 +104,14 @@ pub(super) const STEPS: &[Step] = &[
         }),
     },
     // With the reliability scenarios and the soak, which are tests like all others.
-    Step { name: "tests", tiers: FULL, tools: &[], env: &[], work: Work::Cargo(&["test --workspace"]) },
+    Step { name: "tests", tiers: FULL, tools: &[], env: &[], work: Work::Tests },
+    Step {
+        name: "all features",
+        tiers: FULL,
+        tools: &[],
+        env: &[],
+        work: Work::Cargo(&["test --quiet -p duologue-schema --all-features --test it"]),
+    },
     Step {
         name: "outside crate",
         tiers: FULL,
@@ -154,6 +163,13 @@ pub(super) const STEPS: &[Step] = &[
         env: &[],
         work: Work::Xtask("interop"),
     },
+    Step {
+        name: "rest",
+        tiers: FULL,
+        tools: &[Tool::NPM, Tool::PYTHON],
+        env: &[],
+        work: Work::Xtask("rest"),
+    },
     Step { name: "loom", tiers: FULL, tools: &[], env: EXERCISED, work: Work::Xtask("loom loom") },
     Step {
         name: "shuttle",
@@ -181,17 +197,28 @@ impl Step {
             Work::Cargo(runs) => {
                 runs.iter().try_for_each(|args| self.finish(crate::target::cargo().args(args.split(' '))))
             }
+            Work::Tests => super::repeats::run(|| {
+                let mut cargo = crate::target::cargo();
+                self.prepare(&mut cargo);
+                cargo
+            }),
             Work::Xtask(args) => self.finish(Command::new(std::env::current_exe()?).args(args.split(' '))),
             Work::Function(function) => function(),
         }
     }
 
     fn finish(&self, command: &mut Command) -> Result<()> {
+        self.prepare(command);
+        passes(command)
+    }
+
+    /// Sets the environment and the folder of a command.
+    fn prepare(&self, command: &mut Command) {
         for (name, value) in self.env.iter().chain(SEEDS).filter(|(name, _)| std::env::var_os(name).is_none())
         {
             command.env(name, value);
         }
-        passes(command.current_dir(root()))
+        command.current_dir(root());
     }
 }
 

@@ -50,6 +50,8 @@ pub(super) fn write(paths: &Paths, target: &str, folder: &Path, longest: usize) 
             values(&rows, &documents?)?
         }
         "socket" => sockets(paths, longest)?,
+        "events" => headed(events(lines()?), &[255, 7, 3, 64, 1]),
+        "cursors" => cursors(lines()?),
         "transcript" => transcripts(paths, longest)?,
         "escapes" => [transcripts(paths, longest)?, lines()?].concat(),
         // Every byte means something to these.
@@ -145,6 +147,27 @@ fn sockets(paths: &Paths, longest: usize) -> Result<Vec<Vec<u8>>> {
     }
     seeds.push(b"\x01\x81\x82\0\0\0\0{}\x88\x80\0\0\0\0".to_vec());
     Ok(seeds)
+}
+
+/// Responses with an event for each line, one of which has each kind of field and line end.
+fn events(lines: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut seeds =
+        vec![b"\xef\xbb\xbf: c\n\nid: 7\r\ndata:{\rdata: }\r\r\nevent: e\nretry: 5\nid\ndata\n\n".to_vec()];
+    seeds.extend(lines.chunks(3).map(|lines| {
+        let events = lines.iter().enumerate();
+        events
+            .flat_map(|(id, line)| [format!("id: {id}\ndata: ").as_bytes(), line, b"\n\n"].concat())
+            .collect::<Vec<u8>>()
+    }));
+    seeds
+}
+
+/// The text of a cursor, a line end, and messages.
+fn cursors(lines: Vec<Vec<u8>>) -> Vec<Vec<u8>> {
+    let mut seeds = vec![b"3-812\n".to_vec(), b"+1\n{}".to_vec(), b"18446744073709551615\n{}".to_vec()];
+    let update = br#"{"method":"session/update","params":{"sessionId":"s","_meta":{"acp/cursor":"9"}}}"#;
+    seeds.extend(lines.into_iter().map(|line| [b"1\n", line.as_slice(), b"\n", update].concat()));
+    seeds
 }
 
 /// All lines of the tables.

@@ -33,10 +33,26 @@ pub(crate) fn rust(paths: &InteropPaths) -> Result<PathBuf> {
 
 /// Builds the agent and the client of the stable surface on the official Rust SDK.
 fn rust_network(paths: &InteropPaths) -> Result<()> {
+    finish(network_package(paths).args(["--bin", "interop-agent", "--bin", "interop-client"]), BUILD)
+}
+
+/// Builds the agent and the client of the benchmark over a network on the official Rust SDK, in the profile `debug` or
+/// `release`. Returns their folder.
+pub(crate) fn rust_network_bench(paths: &InteropPaths, profile: &str) -> Result<PathBuf> {
+    let mut cargo = network_package(paths);
+    if profile == "release" {
+        cargo.arg("--release");
+    }
+    finish(cargo.args(["--bin", "bench-agent", "--bin", "bench-client"]), BUILD)?;
+    Ok(paths.target.join("rust-network").join(profile))
+}
+
+fn network_package(paths: &InteropPaths) -> Command {
     let mut cargo = crate::target::cargo();
-    cargo.args(["build", "--quiet", "--locked", "--bins", "--manifest-path"]);
+    cargo.args(["build", "--quiet", "--locked", "--manifest-path"]);
     cargo.arg(paths.sources.join("rust-network/Cargo.toml"));
-    finish(cargo.arg("--target-dir").arg(paths.target.join("rust-network")), BUILD)
+    cargo.arg("--target-dir").arg(paths.target.join("rust-network"));
+    cargo
 }
 
 fn rust_programs(paths: &InteropPaths) -> PathBuf {

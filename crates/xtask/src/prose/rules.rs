@@ -92,6 +92,8 @@ pub(super) fn page(text: &str, rfd: bool) -> Vec<Violation> {
 fn paragraph(paragraph: &Paragraph) -> Vec<Violation> {
     let text: Vec<&str> = paragraph.lines.iter().map(|line| &*line.text).collect();
     let plain = without_quotations(&without_code(&text.join("\n"))).to_lowercase();
+    // The term of the field for a message that cannot be delivered.
+    let plain = plain.replace("dead letters", "dead messages");
     let mut findings = Vec::new();
     for (at, line) in paragraph.lines.iter().enumerate() {
         if !paragraph.table {
@@ -209,6 +211,8 @@ mod tests {
         }
         assert_eq!(found("a.md", "It is the\nother one.\n"), [(1, Rule::Word)]);
         assert_eq!(found("a.md", "A newsletter of outdoors.\n"), []);
+        assert_eq!(found("a.md", "Dead letters. Other letters.\n"), [(1, Rule::Word)]);
+        assert_eq!(found("a.md", "Dead letters and a list of dead letters.\n"), []);
         assert_eq!(found("a.md", "\"A quotation\nthat was said\" is exempt.\n"), []);
     }
 

@@ -1,5 +1,10 @@
-//! Code shared by both programs of the benchmark: their configuration, and the files of `crates/bench`.
+//! Code shared by the programs of the benchmark, on stdio and over a network: the agent, the client, their configuration, and
+//! the files of `crates/bench`.
 
+#[allow(dead_code, reason = "each program uses its half")]
+pub mod agent;
+#[allow(dead_code, reason = "each program uses its half")]
+pub mod client;
 #[path = "../../../../../bench/src/figures.rs"]
 #[allow(dead_code, reason = "each program uses its half")]
 pub mod figures;
@@ -19,7 +24,8 @@ use futures::{AsyncBufReadExt as _, sink};
 pub enum Kind {
     /// `stock`: as the documentation has it, `#[tokio::main]` with `Stdio` and `AcpAgent`.
     Stock,
-    /// `sync`: as fast as a few lines make it: one thread, and a pipe that is written where the message is made.
+    /// `sync`: as fast as a few lines make it: one thread, and a pipe that is written where the message is made. Over a
+    /// network it is one thread alone.
     Sync,
 }
 
@@ -44,6 +50,7 @@ impl Kind {
     }
 }
 
+#[allow(dead_code, reason = "not over a network")]
 /// A transport that writes at once, in the thread that has the message; it reads as `Stdio` does.
 pub fn synchronous<R: Role>(
     input: impl Read + Send + 'static,

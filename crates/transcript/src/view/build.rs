@@ -1,34 +1,35 @@
-//! Builds the data of a page from a transcript: one item for each message, tool call, request and
-//! process event.
+//! Builds the view of a transcript: one item for each message, tool call, request and process event.
 
 use std::collections::HashMap;
 use std::time::Duration;
 
 use duologue_rpc::ResponseOutcome;
 use duologue_schema::{
-    ContentBlock, ConversationEntry, MessageKind, PermissionOption, PromptRequest, PromptResponse,
+    ContentBlock, ConversationEntry, MessageKind, Patch, PermissionOption, PromptRequest, PromptResponse,
     Request as _, RequestPermissionOutcome, RequestPermissionResponse, SessionId, SessionUpdate,
-};
-use duologue_transcript::describe::{self, DescribedPart, Description, Stage};
-use duologue_transcript::{
-    ConversationEvent, ParsedLine, ProcessExit, Record, RecordEvent, Transcript, TranscriptEntry,
-    TranscriptFold,
 };
 use serde_json::value::RawValue;
 use similar::{ChangeTag, TextDiff};
 
-use super::data::{ClearedText, ItemKind, ItemPart, Page, PageFrame, PageItem, PageSession, PrintableText};
+use super::data::{
+    ClearedText, ItemKind, ItemPart, PrintableText, TranscriptView, ViewFrame, ViewItem, ViewSession,
+};
+use crate::classify::{ParsedLine, TranscriptEntry};
+use crate::format::{ProcessExit, Record, RecordEvent};
+use crate::render::describe::{self, DescribedPart, Description, Stage};
+use crate::render::{ConversationEvent, TranscriptFold};
+use crate::transcript::Transcript;
 
 /// Limit on a summary of JSON, in characters.
 const SUMMARY: usize = 240;
 /// Unchanged lines around a change.
 const CONTEXT: usize = 3;
 
-/// Returns the items, frames and sessions of a transcript.
-pub(super) fn build(transcript: &Transcript) -> Page {
+/// Returns the items, sessions and, if wanted, frames of a transcript.
+pub(super) fn build(transcript: &Transcript, with_frames: bool) -> TranscriptView {
     let entries = transcript.entries();
-    let mut builder = PageBuilder::default();
-    builder.page.timed = transcript.records().iter().any(|record| !record.at.is_zero());
+    let mut builder = ViewBuilder { with_frames, ..ViewBuilder::default() };
+    builder.view.timed = transcript.records().iter().any(|record| !record.at.is_zero());
     let mut next = entries.iter().peekable();
     for (index, record) in transcript.records().iter().enumerate() {
         match next.next_if(|entry| entry.record == index) {
@@ -39,12 +40,15 @@ pub(super) fn build(transcript: &Transcript) -> Page {
     for session in 0..builder.sessions.len() {
         builder.finish_items(session);
     }
-    builder.page
+    builder.view
 }
 
 #[derive(Default)]
-struct PageBuilder {
-    page: Page,
+struct ViewBuilder {
+    view: TranscriptView,
+    with_frames: bool,
+    /// The number of lines so far.
+    lines: usize,
     fold: TranscriptFold,
     /// For each session, the items of its conversation's entries.
     sessions: Vec<HashMap<usize, usize>>,
@@ -54,24 +58,27 @@ struct PageBuilder {
     options: HashMap<usize, Vec<PermissionOption>>,
 }
 
-impl PageBuilder {
+impl ViewBuilder {
     fn entry(&mut self, entry: &TranscriptEntry<'_>, entries: &[TranscriptEntry<'_>]) {
-        let frame = self.page.frames.len();
+        let frame = self.lines;
+        self.lines += 1;
         let text = match entry.line.text() {
             Some(text) => PrintableText::from(text),
             None => PrintableText::from(entry.line.bytes().escape_ascii().to_string()),
         };
         let at = micros(entry.at);
-        self.page.frames.push(PageFrame { at, from: entry.from(), text: text.clone() });
+        if self.with_frames {
+            self.view.frames.push(ViewFrame { at, from: entry.from(), text: text.clone() });
+        }
         let session = entry.session.as_ref().map(|id| self.session(id));
-        let item = PageItem {
+        let item = ViewItem {
             at,
             until: at,
             from: Some(entry.from()),
             session,
             frames: vec![frame],
             name: entry.method().unwrap_or_default().into(),
-            ..PageItem::default()
+            ..ViewItem::default()
         };
         let event = ConversationEvent::of(entry, entries);
         if let (Some(session), Some(ConversationEvent::Restart)) = (session, &event) {
@@ -81,7 +88,7 @@ impl PageBuilder {
             session.zip(event.as_ref()).and_then(|(session, event)| self.fold.apply(session, event));
         match &entry.parsed {
             ParsedLine::Blank => {}
-            ParsedLine::Noise(malformed) => self.page.items.push(PageItem {
+            ParsedLine::Noise(malformed) => self.view.items.push(ViewItem {
                 kind: ItemKind::Process,
                 name: "noise".into(),
                 outcome: Some(malformed.to_string().into()),
@@ -89,28 +96,27 @@ impl PageBuilder {
                 ..item
             }),
             ParsedLine::Request { params, .. } => {
-                self.requests.insert(frame, self.page.items.len());
+                self.requests.insert(frame, self.view.items.len());
                 self.request(item, *params, event, changed);
             }
             ParsedLine::Notification { params, .. } => match event {
                 Some(ConversationEvent::Update(update)) => {
                     let name = update.tag().into();
-                    self.update(PageItem { name, ..item }, &update, changed);
+                    self.update(ViewItem { name, ..item }, &update, changed);
                 }
                 _ => {
                     let (kind, text) = (ItemKind::Update, summary(*params));
-                    self.page.items.push(PageItem { kind, text, ..item });
+                    self.view.items.push(ViewItem { kind, text, ..item });
                 }
             },
             ParsedLine::Response { request, outcome, .. } => self.response(item, *request, outcome),
-            _ => {}
         }
     }
 
     fn session(&mut self, id: &SessionId) -> usize {
         let session = self.fold.session(id);
         if session == self.sessions.len() {
-            self.page.sessions.push(PageSession { id: id.as_str().into(), title: None });
+            self.view.sessions.push(ViewSession { id: id.as_str().into(), title: None });
             self.sessions.push(HashMap::new());
         }
         session
@@ -118,7 +124,7 @@ impl PageBuilder {
 
     fn request(
         &mut self,
-        mut item: PageItem,
+        mut item: ViewItem,
         params: Option<&RawValue>,
         event: Option<ConversationEvent>,
         changed: Option<usize>,
@@ -127,32 +133,32 @@ impl PageBuilder {
             Some(ConversationEvent::Prompt(prompt)) => {
                 item.kind = ItemKind::User;
                 item.text = content(&prompt.prompt);
-                self.page.items.push(item);
+                self.view.items.push(item);
             }
             Some(ConversationEvent::Permission(request)) => {
                 item.kind = ItemKind::Permission;
                 item.text = request.tool_call.title.clone().unwrap_or_default().into();
                 let option = |name: &str| ItemPart::Option { name: name.into(), chosen: false };
                 item.parts = request.options.iter().map(|offered| option(&offered.name)).collect();
-                self.options.insert(self.page.items.len(), request.options);
-                self.page.items.push(item.split());
+                self.options.insert(self.view.items.len(), request.options);
+                self.view.items.push(item.split());
                 self.update(item, &request.tool_call.into(), changed);
             }
             _ => {
                 item.text = summary(params);
-                self.page.items.push(item);
+                self.view.items.push(item);
             }
         }
     }
 
-    fn response(&mut self, mut item: PageItem, request: Option<usize>, outcome: &ResponseOutcome<'_>) {
+    fn response(&mut self, mut item: ViewItem, request: Option<usize>, outcome: &ResponseOutcome<'_>) {
         let request = request.and_then(|request| self.requests.get(&request)).copied();
         let options = request.and_then(|index| self.options.get(&index));
-        let request = request.and_then(|index| self.page.items.get_mut(index));
+        let request = request.and_then(|index| self.view.items.get_mut(index));
         let took = request.as_ref().map(|request| Duration::from_micros(item.at.saturating_sub(request.at)));
         item.kind = ItemKind::Answer;
         item.outcome =
-            took.filter(|_| self.page.timed).map(|took| format!("after {}", duration(took)).into());
+            took.filter(|_| self.view.timed).map(|took| format!("after {}", duration(took)).into());
         match outcome {
             ResponseOutcome::Result(result) if item.name.as_str() == PromptRequest::METHOD => {
                 let answer = serde_json::from_str::<PromptResponse>(result.get());
@@ -176,19 +182,19 @@ impl PageBuilder {
             request.frames.append(&mut item.frames);
             return;
         }
-        self.page.items.push(item);
+        self.view.items.push(item);
     }
 
     /// Shows an update in the item of the entry that it changed. A new entry gets a new item.
-    fn update(&mut self, mut item: PageItem, update: &SessionUpdate, changed: Option<usize>) {
+    fn update(&mut self, mut item: ViewItem, update: &SessionUpdate, changed: Option<usize>) {
         let Some(session) = item.session else { return };
         let Some(index) = changed else {
             item.kind = ItemKind::Update;
             self.session_update(&mut item, update);
-            self.page.items.push(item);
+            self.view.items.push(item);
             return;
         };
-        let new = self.page.items.len();
+        let new = self.view.items.len();
         let Some(items) = self.sessions.get_mut(session) else { return };
         let known = *items.entry(index).or_insert(new);
         let conversation = self.fold.conversation(session);
@@ -198,9 +204,9 @@ impl PageBuilder {
         if known == new {
             item.name = PrintableText::default();
             item.parts.clear();
-            self.page.items.push(item.split());
+            self.view.items.push(item.split());
         }
-        let Some(shown) = self.page.items.get_mut(known) else { return };
+        let Some(shown) = self.view.items.get_mut(known) else { return };
         shown.until = item.at;
         if known != new {
             shown.frames.append(&mut item.frames);
@@ -225,7 +231,7 @@ impl PageBuilder {
         let items = self.sessions.get_mut(session).map(std::mem::take).unwrap_or_default();
         let Some(conversation) = self.fold.conversation(session) else { return };
         for (index, item) in items {
-            let Some(item) = self.page.items.get_mut(item) else { continue };
+            let Some(item) = self.view.items.get_mut(item) else { continue };
             match conversation.entries().get(index) {
                 Some(ConversationEntry::ToolCall(call)) => item.describe(describe::tool_call(call)),
                 Some(ConversationEntry::SessionMessage(message)) => {
@@ -243,7 +249,7 @@ impl PageBuilder {
     }
 
     /// Shows an update of the session as a whole.
-    fn session_update(&mut self, item: &mut PageItem, update: &SessionUpdate) {
+    fn session_update(&mut self, item: &mut ViewItem, update: &SessionUpdate) {
         let name = item.name.clone();
         if let Some(description) = describe::update(update) {
             item.describe(description);
@@ -253,7 +259,7 @@ impl PageBuilder {
             SessionUpdate::Plan(_) | SessionUpdate::PlanUpdate(_) => item.kind = ItemKind::Plan,
             SessionUpdate::SessionInfoUpdate(info) => {
                 if let (Some(title), Some(session)) =
-                    (info.title.value(), item.session.and_then(|index| self.page.sessions.get_mut(index)))
+                    (info.title.value(), item.session.and_then(|index| self.view.sessions.get_mut(index)))
                 {
                     session.title = Some(title.into());
                 }
@@ -287,7 +293,7 @@ impl PageBuilder {
         };
         let at = micros(record.at);
         // Adjacent lines of stderr are one item.
-        if let (Some(last), "stderr") = (self.page.items.last_mut(), name)
+        if let (Some(last), "stderr") = (self.view.items.last_mut(), name)
             && last.name.as_str() == "stderr"
         {
             last.text.push("\n");
@@ -295,22 +301,22 @@ impl PageBuilder {
             last.until = at;
             return;
         }
-        self.page.items.push(PageItem {
+        self.view.items.push(ViewItem {
             kind: ItemKind::Process,
             at,
             until: at,
             name: name.into(),
             text: text.into(),
             failed,
-            ..PageItem::default()
+            ..ViewItem::default()
         });
     }
 }
 
-impl PageItem {
+impl ViewItem {
     /// Moves the text and parts into a new item of the same frame, session and time.
-    fn split(&mut self) -> PageItem {
-        PageItem {
+    fn split(&mut self) -> ViewItem {
+        ViewItem {
             frames: self.frames.clone(),
             name: self.name.clone(),
             parts: std::mem::take(&mut self.parts),
@@ -320,7 +326,7 @@ impl PageItem {
             until: self.until,
             from: self.from,
             session: self.session,
-            ..PageItem::default()
+            ..ViewItem::default()
         }
     }
 
@@ -335,6 +341,11 @@ impl PageItem {
             | SessionUpdate::UserMessageChunk(chunk) => {
                 self.text.push(&describe::content(&chunk.content));
             }
+            // The text stays. Looking at it would cost its length for each such update.
+            SessionUpdate::UserMessage(update)
+            | SessionUpdate::AgentMessage(update)
+            | SessionUpdate::AgentThought(update)
+                if update.content == Patch::Keep => {}
             // A whole message, which replaces the text.
             _ => {
                 let whole = whole();
@@ -377,7 +388,6 @@ impl PageItem {
                 DescribedPart::Step { text, status, .. } => {
                     ItemPart::Step { text: text.into(), status: status.word.into() }
                 }
-                _ => continue,
             });
         }
         let all = (!locations.is_empty())
@@ -483,7 +493,8 @@ fn micros(time: Duration) -> u64 {
 }
 
 /// Formats a duration for a reader.
-pub(super) fn duration(time: Duration) -> String {
+#[must_use]
+pub fn duration(time: Duration) -> String {
     match time.as_secs_f64() {
         seconds if seconds < 1e-3 => format!("{} µs", time.as_micros()),
         seconds if seconds < 1.0 => format!("{:.0} ms", seconds * 1e3),
@@ -494,9 +505,8 @@ pub(super) fn duration(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use duologue_transcript::{Header, RecordedLine, Side};
-
     use super::*;
+    use crate::format::{Header, RecordedLine, Side};
 
     thread_local! {
         /// The lines of diffs that were computed.
@@ -526,8 +536,8 @@ mod tests {
     }
 
     fn texts(transcript: &Transcript) -> Vec<String> {
-        let page = build(transcript);
-        let messages = page.items.iter().filter(|item| item.kind == ItemKind::Agent);
+        let view = build(transcript, true);
+        let messages = view.items.iter().filter(|item| item.kind == ItemKind::Agent);
         messages.map(|item| item.text.as_str().to_owned()).collect()
     }
 
@@ -566,8 +576,8 @@ mod tests {
             let running = r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","status":"in_progress"}"#;
             let records = [update_line(&begun)].into_iter();
             let records = records.chain((0..updates).map(|_| update_line(running))).collect();
-            let page = build(&Transcript::new(Header::new("a test"), records));
-            assert_eq!(page.items.len(), 1);
+            let view = build(&Transcript::new(Header::new("a test"), records), false);
+            assert_eq!((view.items.len(), view.frames.len()), (1, 0));
             DIFFED_LINES.replace(0)
         };
         assert_eq!((lines(100), lines(200)), (100, 200));

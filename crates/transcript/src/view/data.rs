@@ -1,92 +1,107 @@
-//! The data of a page.
+//! The data of a view.
 //!
-//! Every text that comes from the transcript is [`PrintableText`], which makes it printable. The page
-//! inserts it as text, never as HTML.
+//! Every text that comes from the transcript is [`PrintableText`], which makes it printable. A page inserts it as text,
+//! never as HTML.
 
-use duologue_transcript::{Side, printable};
+use duologue_schema::printable;
 use serde::Serialize;
 
-/// The data of a page.
+use crate::format::Side;
+
+/// The items, frames and sessions of a transcript for a reader.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct Page {
-    /// The agent's command, or a default.
-    pub(super) title: PrintableText,
+#[non_exhaustive]
+pub struct TranscriptView {
     /// True if the records have times.
-    pub(super) timed: bool,
-    /// Facts about the recording, as names and values.
-    pub(super) about: Vec<(&'static str, PrintableText)>,
-    /// The missing or damaged parts of the file.
-    pub(super) faults: Vec<PrintableText>,
-    pub(super) sessions: Vec<PageSession>,
+    pub timed: bool,
+    /// The sessions, in the order in which they began.
+    pub sessions: Vec<ViewSession>,
     /// The items, in the order in which they began.
-    pub(super) items: Vec<PageItem>,
-    /// The recorded lines.
-    pub(super) frames: Vec<PageFrame>,
+    pub items: Vec<ViewItem>,
+    /// The recorded lines, unless they were left out.
+    pub frames: Vec<ViewFrame>,
 }
 
+/// A session of a transcript.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct PageSession {
-    pub(super) id: PrintableText,
-    pub(super) title: Option<PrintableText>,
+#[non_exhaustive]
+pub struct ViewSession {
+    /// The id.
+    pub id: PrintableText,
+    /// The title, if the agent has given one.
+    pub title: Option<PrintableText>,
 }
 
 /// A recorded line.
 #[derive(Debug, Serialize)]
-pub(super) struct PageFrame {
+#[non_exhaustive]
+pub struct ViewFrame {
     /// The time in microseconds since the start.
-    pub(super) at: u64,
-    pub(super) from: Side,
-    pub(super) text: PrintableText,
+    pub at: u64,
+    /// The side that wrote it.
+    pub from: Side,
+    /// The line.
+    pub text: PrintableText,
 }
 
 /// A message with all its chunks, a tool call with all its updates, a request, or a process event.
 #[derive(Debug, Default, Serialize)]
-pub(super) struct PageItem {
-    pub(super) kind: ItemKind,
-    /// The times of its begin and its last change, in microseconds since the start.
-    pub(super) at: u64,
-    pub(super) until: u64,
+#[non_exhaustive]
+pub struct ViewItem {
+    /// The kind.
+    pub kind: ItemKind,
+    /// The time of its begin, in microseconds since the start.
+    pub at: u64,
+    /// The time of its last change, in microseconds since the start.
+    pub until: u64,
+    /// The side that wrote its first line.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) from: Option<Side>,
+    pub from: Option<Side>,
     /// The index of its session.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) session: Option<usize>,
+    pub session: Option<usize>,
     /// The method, the kind of the update, or the kind of the tool.
-    pub(super) name: PrintableText,
+    pub name: PrintableText,
     /// The final text.
-    pub(super) text: PrintableText,
+    pub text: PrintableText,
     /// The texts that were cleared.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) drafts: Vec<ClearedText>,
+    pub drafts: Vec<ClearedText>,
     /// The outcome in a word: a status, a stop reason, the chosen option.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) outcome: Option<PrintableText>,
+    pub outcome: Option<PrintableText>,
     /// True if it failed.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
-    pub(super) failed: bool,
+    pub failed: bool,
     /// The details: diffs, output, options, steps.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) parts: Vec<ItemPart>,
-    /// The indexes of its lines.
+    pub parts: Vec<ItemPart>,
+    /// The indexes of its lines among all lines of the transcript.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) frames: Vec<usize>,
+    pub frames: Vec<usize>,
 }
 
-/// The kind of an item. The page can filter by it.
+/// The kind of an item. A page can filter by it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum ItemKind {
+#[non_exhaustive]
+pub enum ItemKind {
     /// A message of the user.
     User,
     /// A message of the agent.
     Agent,
     /// A thought of the agent.
     Thought,
+    /// A tool call.
     Tool,
+    /// A question of the agent.
     Permission,
+    /// A plan.
     Plan,
+    /// Another request.
     #[default]
     Request,
+    /// A response.
     Answer,
     /// An update of modes, commands or usage, or another notification.
     Update,
@@ -94,42 +109,56 @@ pub(super) enum ItemKind {
     Process,
 }
 
+/// A text that the agent has cleared.
 #[derive(Debug, Serialize)]
-pub(super) struct ClearedText {
+#[non_exhaustive]
+pub struct ClearedText {
     /// The time of the clear.
-    pub(super) at: u64,
-    pub(super) text: PrintableText,
+    pub at: u64,
+    /// The text.
+    pub text: PrintableText,
 }
 
+/// A detail of an item.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum ItemPart {
+#[non_exhaustive]
+pub enum ItemPart {
+    /// Text.
     Text(PrintableText),
     /// A file and its lines, each with `+`, `-` or a space. `@` stands for left-out lines.
     Diff {
+        /// The file.
         path: PrintableText,
+        /// The lines with their marks.
         lines: Vec<(char, PrintableText)>,
     },
     /// An option, and true if it was chosen.
     Option {
+        /// The name.
         name: PrintableText,
+        /// True if it was chosen.
         chosen: bool,
     },
     /// A step of a plan and its status.
     Step {
+        /// The text.
         text: PrintableText,
+        /// The status.
         status: PrintableText,
     },
     /// A name and a value.
     Field {
+        /// The name.
         name: PrintableText,
+        /// The value.
         text: PrintableText,
     },
 }
 
 /// Text without control characters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-pub(super) struct PrintableText(String);
+pub struct PrintableText(String);
 
 impl<T: AsRef<str>> From<T> for PrintableText {
     fn from(text: T) -> Self {
@@ -138,15 +167,18 @@ impl<T: AsRef<str>> From<T> for PrintableText {
 }
 
 impl PrintableText {
-    pub(super) fn push(&mut self, more: &str) {
+    /// Appends text.
+    pub(crate) fn push(&mut self, more: &str) {
         self.0.push_str(&printable(more));
     }
 
-    pub(super) fn as_str(&self) -> &str {
+    /// Returns the text.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
         &self.0
     }
 
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }

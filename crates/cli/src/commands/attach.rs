@@ -1,0 +1,124 @@
+//! `duologue attach`.
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use duologue_client::Command as AgentCommand;
+use duologue_hub::gateway::{AgentAttachment, AttachmentEvent};
+use duologue_hub::{Hub, HubSettings, SessionPolicy};
+
+use crate::commands::AgentArgs;
+#[cfg(unix)]
+use crate::commands::guard;
+use crate::error::{Error, Result};
+use crate::exit::Exit;
+use crate::server_args::{ServerArgs, TransportName};
+use crate::signals::Signals;
+use crate::ui::{self, DIM};
+use crate::{runtime, state_folder};
+
+const EXAMPLES: &str = "\
+Examples:
+  duologue attach --hub https://hub.example --token-file planner.key -- my-agent --acp
+  duologue attach --hub http://127.0.0.1:8931 --id planner --capability plan -- my-agent";
+
+/// Serve an agent to a hub that it dials, from behind a firewall
+///
+/// The hub (`duologue serve --config`) shows the agent in its registry and gives it sessions, messages and tasks. A lost
+/// connection is replaced in the background. The sessions have a process each, unless `--shared`, and logs in the data folder.
+/// They use folders inside the current one, or inside those of `--root`.
+#[derive(clap::Args)]
+#[command(after_help = EXAMPLES)]
+pub(crate) struct AttachArgs {
+    /// The address of the hub: http, https, ws or wss
+    #[arg(long = "hub", value_name = "URL", id = "url")]
+    url: String,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// The id of the agent, if not that of the key's principal
+    #[arg(long, value_name = "ID")]
+    id: Option<String>,
+    /// A capability for the registry. Can be repeated
+    #[arg(long = "capability", value_name = "NAME")]
+    capabilities: Vec<String>,
+    /// A domain of its knowledge for the registry. Can be repeated
+    #[arg(long = "domain", value_name = "NAME")]
+    domains: Vec<String>,
+    /// The tasks that run at a time
+    #[arg(long, value_name = "COUNT", default_value_t = 4)]
+    max_tasks: usize,
+    /// A folder that sessions may use, in the place of the current one. Can be repeated; tasks run in the first
+    #[arg(long = "root", value_name = "DIR")]
+    roots: Vec<PathBuf>,
+    /// Use one process of the agent for all sessions
+    #[arg(long)]
+    shared: bool,
+    /// The folder of the logs, if not one of the agent in the state folder of the user
+    #[arg(long, value_name = "DIR")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    agent: AgentArgs,
+}
+
+pub(crate) fn run(args: AttachArgs) -> Result<Exit> {
+    let runtime = runtime::multi_thread(2)?;
+    let exit = runtime.block_on(attach(args));
+    runtime.shutdown_background();
+    exit
+}
+
+async fn attach(args: AttachArgs) -> Result<Exit> {
+    args.agent.required()?;
+    let mut signals = Signals::listen()?;
+    let mut options = args.server.options(&args.url, TransportName::Ws)?;
+    // As long as a hub keeps a connection. The pauses between the attempts are at most 15 seconds.
+    (options.resume_attempts, options.resume_time) = (100, Duration::from_secs(600));
+    let roots = match args.roots.as_slice() {
+        [] => vec![std::env::current_dir()?],
+        roots => roots.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?,
+    };
+    let data = match args.data {
+        Some(data) => data,
+        None => state_folder::of_user()?.join("attached").join(args.id.as_deref().unwrap_or("agent")),
+    };
+    let mut attachment = AgentAttachment::new(&args.url, options);
+    attachment.agent = args.id;
+    attachment.card.capabilities = args.capabilities;
+    attachment.card.domains = args.domains;
+    attachment.card.max_tasks = Some(args.max_tasks);
+    attachment.card.cwd = roots.first().cloned();
+    let agent = args.agent;
+    // It is there, see above.
+    let command = move || agent.given().unwrap_or_else(|| AgentCommand::new("false"));
+    let mut settings = HubSettings::new(command, data);
+    settings.shared_process = args.shared;
+    let mut policy = SessionPolicy::default();
+    policy.roots = Some(roots);
+    settings.policy = policy;
+    #[cfg(unix)]
+    {
+        settings.processes = Some(guard::start()?);
+    }
+    let hub = Hub::open(settings)?;
+    let ended = tokio::select! {
+        refused = hub.attach(&attachment, report) => refused.map_err(|error| Error::Start(error.to_string())),
+        _ = signals.next() => Ok(()),
+    };
+    hub.shut_down().await;
+    drop(signals);
+    ended.map(|()| Exit::Ok)
+}
+
+fn report(event: AttachmentEvent) {
+    let mut out = ui::stdout();
+    let _ = match event {
+        AttachmentEvent::Attached(agent) => writeln!(out, "attached as {}", ui::printable(&agent)),
+        AttachmentEvent::Lost { reason, pause } => {
+            let (reason, pause) = (ui::printable(&reason), pause.as_secs_f32());
+            writeln!(out, "{DIM}not attached: {reason}; next attempt in {pause:.1} s{DIM:#}")
+        }
+        _ => Ok(()),
+    };
+    let _ = out.flush();
+}

@@ -1,0 +1,191 @@
+//! Tests of the relay.
+
+use super::*;
+
+fn line(message: &Value) -> Vec<u8> {
+    message.to_string().into_bytes()
+}
+
+fn call(id: &Value, method: &str, params: &Value) -> Value {
+    json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
+}
+
+/// Returns a book with a session, in which a prompt runs.
+fn book() -> (Book, mpsc::UnboundedSender<Vec<u8>>, mpsc::UnboundedReceiver<Vec<u8>>) {
+    let (answers, repeated) = mpsc::unbounded_channel();
+    let mut book = Book::default();
+    let mine = |name: &str, value: Value| json!({"_meta": {"duologue": {name: value}}, "sessionId": "s"});
+    for (id, method, result) in [
+        (json!(0), "initialize", mine("client", json!("key"))),
+        (json!("one"), "session/new", mine("position", json!(7))),
+    ] {
+        book.note_client_line(&line(&call(&id, method, &json!({"cwd": "/"}))));
+        book.accept_server_line(line(&json!({"jsonrpc": "2.0", "id": id, "result": result})), &answers);
+    }
+    book.note_client_line(&line(&call(&json!(2), "session/prompt", &json!({"sessionId": "s"}))));
+    (book, answers, repeated)
+}
+
+#[test]
+fn sessions_are_resumed_behind_what_the_client_has() {
+    let (mut book, answers, _) = book();
+    assert!(book.can_continue());
+    let update = json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s"}});
+    for _ in 0..3 {
+        assert!(book.accept_server_line(line(&update), &answers).is_some());
+    }
+    let (introduction, sessions) = book.begin_replacement();
+    assert_eq!(introduction, json!({"cwd": "/", "_meta": {"duologue": {"client": "key"}}}));
+    assert_eq!(sessions, ["s"]);
+    let after = json!({"position": 7, "frames": 3});
+    let mine = json!({"after": after, "requests": [2]});
+    let expected = json!({"cwd": "/", "sessionId": "s", "_meta": {"duologue": mine}});
+    assert_eq!(book.resume_params("s"), Some(expected));
+}
+
+#[test]
+fn answers_and_cancellations_are_repeated_and_requests_are_not() {
+    let (mut book, answers, mut repeated) = book();
+    let question = line(&call(&json!("s:9"), "session/request_permission", &json!({"sessionId": "s"})));
+    assert!(book.accept_server_line(question.clone(), &answers).is_some());
+    let answer = line(&json!({"jsonrpc": "2.0", "id": "s:9", "result": {}}));
+    book.note_client_line(&answer);
+    let cancel = line(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}));
+    book.note_client_line(&cancel);
+    book.note_client_line(&line(&call(&json!(3), "session/set_mode", &json!({"sessionId": "s"}))));
+    book.note_client_line(&line(&call(&json!(4), "session/list", &json!({}))));
+
+    book.begin_replacement();
+    assert_eq!(book.accept_server_line(question.clone(), &answers), None);
+    assert_eq!(repeated.try_recv().ok(), Some(answer));
+    // Once for each connection.
+    assert!(book.accept_server_line(question, &answers).is_some());
+    assert!(repeated.try_recv().is_err());
+    let mine = json!({"position": 20, "requests": [2]});
+    let settled = book.resumed("s", Ok(json!({"_meta": {"duologue": mine}})), false);
+    assert_eq!(settled.to_server, [cancel]);
+    let refused = |lines: Vec<Vec<u8>>| -> Vec<(Value, Value)> {
+        let lines = lines.iter().map(|line| serde_json::from_slice::<Value>(line).unwrap());
+        lines.map(|line| (line["id"].clone(), line["error"]["data"]["code"].clone())).collect()
+    };
+    assert_eq!(refused(settled.to_client), [(json!(3), json!("interrupted"))]);
+    assert_eq!(refused(book.refuse_others()), [(json!(4), json!("interrupted"))]);
+    // The prompt is answered once.
+    let response = line(&json!({"jsonrpc": "2.0", "id": 2, "result": {}}));
+    assert!(book.accept_server_line(response.clone(), &answers).is_some());
+    assert_eq!(book.accept_server_line(response, &answers), None);
+}
+
+fn question(id: &Value, text: &str) -> Vec<u8> {
+    let params = json!({"sessionId": "s", "toolCall": {"title": text}});
+    line(&call(id, "session/request_permission", &params))
+}
+
+#[test]
+fn an_id_can_be_used_for_another_question() {
+    let (mut book, answers, mut repeated) = book();
+    let (first, second) = (question(&json!(7), "read README.md"), question(&json!(7), "rm -rf"));
+    for text in [&first, &second, &second] {
+        assert!(book.accept_server_line(text.clone(), &answers).is_some());
+        book.note_client_line(&line(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
+    }
+    book.begin_replacement();
+    // The server has lost the second question.
+    assert!(book.accept_server_line(first, &answers).is_some());
+    assert!(repeated.try_recv().is_err());
+}
+
+#[test]
+fn a_server_cannot_fill_the_memory_with_questions() {
+    let (mut book, answers, _) = book();
+    for id in 0..QUESTIONS + 5 {
+        assert!(book.accept_server_line(question(&json!(id), "a"), &answers).is_some());
+    }
+    assert!(book.questions.len() == QUESTIONS && !book.questions.contains_key("4"));
+    let long = "x".repeat(ID_BYTES + 1);
+    for (id, session) in [(&*long, "s"), ("a", &*long)] {
+        let params = json!({"sessionId": session});
+        let text = line(&call(&json!(id), "session/request_permission", &params));
+        assert!(book.accept_server_line(text, &answers).is_some());
+    }
+    let answer = json!({"jsonrpc": "2.0", "id": 9, "result": "x".repeat(ANSWER_BYTES)});
+    book.note_client_line(&line(&answer));
+    assert_eq!(book.questions.len(), QUESTIONS - 1);
+}
+
+#[test]
+fn a_lost_session_is_reported_to_the_user() {
+    let (mut book, _, _) = book();
+    book.begin_replacement();
+    let settled = book.resumed("s", Err(RpcError::resource_not_found("unknown session")), false);
+    let text: Vec<String> =
+        settled.to_client.iter().map(|line| String::from_utf8(line.clone()).unwrap()).collect();
+    assert!(text[0].contains("The server has lost this session"), "{text:?}");
+    assert!(text[1].contains("interrupted"), "{text:?}");
+    assert!(settled.to_server.is_empty());
+}
+
+fn failed(code: &str) -> RpcError {
+    RpcError::internal("no").data(Json::from(json!({"code": code, "retryable": true})))
+}
+
+/// Resumes a session at a server with these answers, one after the other. Returns the requests, the lines for the client,
+/// and true if the book still has the session.
+async fn resumed_with(answers: Vec<Value>) -> (Vec<Value>, Vec<String>, bool) {
+    let (mut book, repeated, _) = book();
+    book.sessions.get_mut("s").unwrap().frames = 3;
+    let book = Mutex::new(book);
+    let (ours, theirs) = Transport::memory();
+    let server = tokio::spawn(async move {
+        let (reader, mut writer) = theirs.into_split();
+        let mut lines = Lines::new(reader);
+        let mut requests = Vec::new();
+        let introduced = json!({"result": {}});
+        for answer in std::iter::once(introduced).chain(answers) {
+            let request: Value = serde_json::from_slice(&lines.next().await.unwrap().unwrap()).unwrap();
+            let mut answer = answer;
+            answer["id"] = request["id"].clone();
+            answer["jsonrpc"] = json!("2.0");
+            write(&mut writer, line(&answer)).await.unwrap();
+            requests.push(request);
+        }
+        // The connection stays open.
+        let _ = lines.next().await;
+        requests
+    });
+    let (mut output, client) = tokio::io::duplex(1 << 16);
+    let mut options = ConnectOptions::default();
+    options.resume_delay_max = Duration::from_millis(8);
+    let mut connection = Server::new(ours);
+    let at = (&options, Instant::now());
+    connection.resume_all(at, &book, &mut output, &repeated).await.unwrap();
+    drop((output, connection));
+    let mut client = Lines::new(client);
+    let mut received = Vec::new();
+    while let Ok(Some(line)) = client.next().await {
+        received.push(String::from_utf8(line).unwrap());
+    }
+    let has_session = book.lock_unpoisoned().sessions.contains_key("s");
+    (server.await.unwrap().split_off(1), received, has_session)
+}
+
+#[tokio::test]
+async fn a_session_that_cannot_be_opened_now_is_resumed_later() {
+    let result = json!({"result": {"_meta": {"duologue": {"position": 9, "requests": [2]}}}});
+    let failures = ["log_failed", "limit_reached", "closed"].map(|code| json!({"error": failed(code)}));
+    let answers = failures.into_iter().chain([result]).collect();
+    let (requests, received, has_session) = resumed_with(answers).await;
+    assert!(has_session && received.is_empty(), "{received:?}");
+    assert_eq!(requests.len(), 4);
+}
+
+#[tokio::test]
+async fn a_session_without_the_position_of_the_client_is_resumed_at_its_end() {
+    let result = json!({"result": {"_meta": {"duologue": {"position": 9, "requests": [2]}}}});
+    let (requests, received, has_session) =
+        resumed_with(vec![json!({"error": failed("cursor_gone")}), result]).await;
+    assert!(has_session);
+    assert_eq!(requests[0]["params"]["_meta"]["duologue"]["after"]["frames"], 3);
+    assert_eq!(requests[1]["params"]["_meta"]["duologue"], json!({"requests": [2]}));
+    assert!(received[0].contains("incomplete"), "{received:?}");
+}

@@ -1,0 +1,80 @@
+//! The chain of agents that wait for each other.
+
+use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode};
+use duologue_store::JsonText;
+use serde_json::{Value, json};
+
+/// The agents of a chain of calls: the first one works for the user, and each waits for the next one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct CallChain(Vec<String>);
+
+impl CallChain {
+    /// Returns the chain of an agent from the metadata of the task that it works on, if it works on one.
+    pub(super) fn of(metadata: Option<&JsonText>, agent: &str) -> Self {
+        let metadata: Value = metadata.and_then(|metadata| metadata.parse().ok()).unwrap_or_default();
+        let callers = metadata["duologue"]["callers"].as_array().map(Vec::as_slice).unwrap_or_default();
+        let callers = callers.iter().filter_map(Value::as_str).map(str::to_owned);
+        CallChain(callers.chain([agent.to_owned()]).collect())
+    }
+
+    /// Returns the metadata of a task that the last agent delegates.
+    pub(super) fn metadata(&self) -> Value {
+        json!({"duologue": {"callers": self.0}})
+    }
+
+    /// Returns true if an agent stands in the chain.
+    pub(super) fn contains(&self, agent: &str) -> bool {
+        self.0.iter().any(|caller| caller == agent)
+    }
+
+    /// Refuses a call that would make the chain a circle, or too long.
+    pub(super) fn check(&self, agent: &str, limit: usize) -> Result<(), EnvelopeError> {
+        let chain = self.0.join(" > ");
+        if self.contains(agent) {
+            return Err(EnvelopeError::of(
+                EnvelopeErrorCode::TooManyHops,
+                format!(
+                    "the agent {agent:?} waits in this chain of calls already ({chain}); call another agent"
+                ),
+            ));
+        }
+        let calls = self.0.len();
+        if calls > limit {
+            return Err(EnvelopeError::of(
+                EnvelopeErrorCode::TooManyHops,
+                format!(
+                    "call depth reached ({chain} > {agent}: call {calls}, the limit is {limit}); call fewer agents behind each other, or raise `limits.call_depth`"
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chain_ends_at_its_limit_and_has_no_circle() {
+        let first = CallChain::of(None, "a");
+        assert_eq!(first.check("b", 1), Ok(()));
+        let metadata = JsonText::of(&first.metadata()).unwrap();
+        let second = CallChain::of(Some(&metadata), "b");
+        assert_eq!(second, CallChain(vec!["a".to_owned(), "b".to_owned()]));
+        assert_eq!(second.check("c", 2), Ok(()));
+        let deep = second.check("c", 1).unwrap_err();
+        assert_eq!(
+            deep.message,
+            "call depth reached (a > b > c: call 2, the limit is 1); call fewer agents behind each other, or raise `limits.call_depth`"
+        );
+        for agent in ["a", "b"] {
+            let circle = second.check(agent, 9).unwrap_err();
+            assert_eq!(circle.code, EnvelopeErrorCode::TooManyHops);
+            assert!(circle.message.contains("a > b") && !circle.retryable, "{circle}");
+        }
+        // Metadata of another form is that of no chain.
+        let other = JsonText::of(&json!({"duologue": 1})).unwrap();
+        assert_eq!(CallChain::of(Some(&other), "a"), first);
+    }
+}

@@ -1,0 +1,370 @@
+//! Agents that call agents: answers the envelopes that the agent of a session addresses to other agents (RFD 0004).
+//!
+//! A delegation becomes a task of the owner of the session, so a call needs the permissions of that principal, and its
+//! end survives a restart. The counterpart of the agent has no other state: each request is answered from the store.
+
+mod chain;
+mod directory;
+mod followed_task;
+mod reply;
+mod waiting;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+
+use duologue_rpc::{Limits, Lock as _, RpcMessage};
+use duologue_schema::envelope::{
+    Ack, Cancel, Delegate, Discover, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind,
+    EnvelopeParams, Payload, Query, QueryResponse, RequestPayload, TaskStatus, VERSION,
+};
+use duologue_schema::{Json, Meta, RequestId, SessionId, params_fault};
+use duologue_store::{
+    JsonText, NewTask, Store, StoreBatch, StoreChange, StoredTask, StoredTaskKey, TaskQuery,
+};
+use serde_json::value::RawValue;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use self::chain::CallChain;
+use self::followed_task::FollowedTask;
+use self::reply::CallReplies;
+use self::waiting::{WaitingTask, WaitingTasks};
+use crate::exchange_state::AGENT_SCHEME;
+use crate::gateway::access::{Action, Principal};
+use crate::gateway::rest::tasks::{SAMPLES, cancel};
+use crate::gateway::routing::{self, AgentPattern, RoutedWork};
+use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
+use crate::session_task::AgentCall;
+
+/// The type of a task that an agent has delegated.
+pub(crate) const DELEGATED: &str = "delegate";
+
+/// Answers the calls of all agents until the gateway closes. Tasks that agents wait for go on after the next start.
+pub(crate) async fn serve(gateway: Arc<GatewayShared>, mut calls: mpsc::UnboundedReceiver<AgentCall>) {
+    let mut closing = gateway.closing.subscribe();
+    let (counts, waiting) = (OpenCalls::default(), WaitingTasks::default());
+    let mut running = JoinSet::new();
+    loop {
+        tokio::select! {
+            _ = closing.wait_for(|closing| *closing) => return,
+            Some(_) = running.join_next(), if !running.is_empty() => {}
+            Some(call) = calls.recv() => {
+                running.spawn(answer(gateway.clone(), call, counts.clone(), waiting.clone()));
+            }
+        }
+    }
+}
+
+/// The delegations that have not ended, by the session of their sender.
+#[derive(Clone, Default)]
+struct OpenCalls(Arc<Mutex<HashMap<SessionId, usize>>>);
+
+impl OpenCalls {
+    /// Returns the place of a delegation.
+    fn open(&self, session: &SessionId, limit: usize) -> Result<OpenCall, EnvelopeError> {
+        let mut counts = self.0.lock_unpoisoned();
+        let count = counts.entry(session.clone()).or_default();
+        if *count >= limit {
+            return Err(EnvelopeError::overloaded(format!(
+                "call limit reached (the session has {count} tasks of other agents); retry when one has ended, or raise `limits.open_calls`"
+            )));
+        }
+        *count += 1;
+        Ok(OpenCall { calls: self.clone(), session: session.clone() })
+    }
+}
+
+/// The place of a delegation that has not ended.
+struct OpenCall {
+    calls: OpenCalls,
+    session: SessionId,
+}
+
+impl Drop for OpenCall {
+    fn drop(&mut self) {
+        let mut counts = self.calls.0.lock_unpoisoned();
+        if let Some(count) = counts.get_mut(&self.session) {
+            *count -= 1;
+            if *count == 0 {
+                counts.remove(&self.session);
+            }
+        }
+    }
+}
+
+/// A task of a delegation.
+struct Created {
+    key: StoredTaskKey,
+    /// The estimated duration in milliseconds.
+    estimated_ms: Option<u64>,
+    _waiting: Option<WaitingTask>,
+}
+
+/// A request of an agent.
+struct Caller {
+    gateway: Arc<GatewayShared>,
+    agent: String,
+    principal: Principal,
+    session: SessionId,
+    replies: CallReplies,
+    waiting: WaitingTasks,
+}
+
+async fn answer(gateway: Arc<GatewayShared>, call: AgentCall, counts: OpenCalls, waiting: WaitingTasks) {
+    let AgentCall { agent, principal, session, line, replies } = call;
+    let Some(Ok(RpcMessage::Request { id, method, params })) = RpcMessage::read(&line, &Limits::default())
+    else {
+        return;
+    };
+    let replies = CallReplies::new(session.clone(), replies);
+    let envelope = match read(&method, params) {
+        Ok(params) => params,
+        Err(fault) => return replies.refuse(&id, None, fault),
+    };
+    let Some(principal) = gateway.principal(&principal) else {
+        let why = "the owner of this session has no valid key in the configuration of the server, so its agents call no others";
+        let refusal = Refusal::new(RefusalCode::NotAuthorized, why);
+        return replies.refuse(&id, Some(&envelope.envelope), refusal.into());
+    };
+    let caller = Caller { gateway, agent, principal, session, replies, waiting };
+    let EnvelopeParams { envelope, meta, .. } = envelope;
+    match EnvelopeKind::of_method(&method) {
+        Some(EnvelopeKind::Discover) => {
+            caller.respond::<Discover>(&id, &envelope, caller.discover(&envelope).await)
+        }
+        Some(EnvelopeKind::Query) => caller.respond::<Query>(&id, &envelope, caller.query(&envelope).await),
+        Some(EnvelopeKind::Cancel) => {
+            caller.respond::<Cancel>(&id, &envelope, caller.cancel(&envelope).await)
+        }
+        Some(EnvelopeKind::Delegate) => caller.delegate(&id, envelope, meta, &counts).await,
+        _ => {
+            let why = format!("a server passes no `{method}` on to its agents; delegate a task to the agent");
+            let fault = EnvelopeError::of(EnvelopeErrorCode::UnknownKind, why);
+            caller.replies.refuse(&id, Some(&envelope), fault);
+        }
+    }
+}
+
+/// Reads the params of a request.
+fn read(method: &str, params: Option<&RawValue>) -> Result<EnvelopeParams, EnvelopeError> {
+    let params: EnvelopeParams =
+        serde_json::from_str(params.map_or("{}", RawValue::get)).map_err(|error| {
+            EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, params_fault(method, &error))
+        })?;
+    if params.envelope.v != VERSION {
+        let why = format!("version {} of envelopes is not supported, only {VERSION}", params.envelope.v);
+        return Err(EnvelopeError::of(EnvelopeErrorCode::UnsupportedVersion, why));
+    }
+    Ok(params)
+}
+
+impl From<Refusal> for EnvelopeError {
+    fn from(refusal: Refusal) -> Self {
+        let code = EnvelopeErrorCode::from(refusal.code.as_str());
+        EnvelopeError::of(code, refusal.message).retryable(refusal.code.is_retryable())
+    }
+}
+
+impl Caller {
+    fn respond<P: RequestPayload>(
+        &self,
+        id: &RequestId,
+        request: &Envelope,
+        outcome: Result<P::Response, EnvelopeError>,
+    ) {
+        match outcome {
+            Ok(payload) => self.replies.respond(id, request, payload),
+            Err(fault) => self.replies.refuse(id, Some(request), fault),
+        }
+    }
+
+    /// Answers a query about the state of a task. Other queries are refused: the sessions in which messages are answered
+    /// have no place in a chain of calls.
+    async fn query(&self, request: &Envelope) -> Result<QueryResponse, EnvelopeError> {
+        let query: Query = open(request)?;
+        if query.domain.as_deref() != Some(TaskStatus::DOMAIN) {
+            let why = format!(
+                "a server passes queries of the domain `{}` on to its agents, and no others; delegate the question as a task",
+                TaskStatus::DOMAIN
+            );
+            return Err(EnvelopeError::of(EnvelopeErrorCode::UnknownDomain, why));
+        }
+        let task = self.own_task(request).await?;
+        let id = request.reference.clone().unwrap_or_else(|| task.key.task.as_str().into());
+        let mut status = TaskStatus::new(id, task.state.clone()).updated_ms(task.updated);
+        status.error = task.error.as_ref().map(reply::fault);
+        let data = Json::new(&status).map_err(|error| EnvelopeError::internal(error.to_string()))?;
+        Ok(QueryResponse::new(task.state.as_str()).data(data))
+    }
+
+    /// Cancels a task that this agent has delegated.
+    async fn cancel(&self, request: &Envelope) -> Result<Ack, EnvelopeError> {
+        let _: Cancel = open(request)?;
+        let cancelled = match self.own_task(request).await {
+            Ok(task) => {
+                let (time, key) = (self.gateway.time(), task.key.clone());
+                let cancelled = self.gateway.in_store(move |store| cancel(store, time, &key)).await;
+                cancelled.and_then(|cancelled| cancelled).map_err(EnvelopeError::from)
+            }
+            Err(fault) => Err(fault),
+        };
+        match cancelled {
+            Ok((task, false)) if task.state.is_final() => {
+                let why = format!("the task has ended already: {}", task.state.as_str());
+                let code = RefusalCode::AlreadyFinished;
+                Ok(Ack::new(false).reason(code.as_str()).error(Refusal::new(code, why)))
+            }
+            Ok((task, is_new)) => {
+                if is_new {
+                    report_cancelled(&self.principal.id, &task);
+                }
+                Ok(Ack::new(true))
+            }
+            Err(fault) => Ok(Ack::new(false).reason(fault.code.as_str()).error(fault)),
+        }
+    }
+
+    /// Returns the task that a message refers to, if this agent has delegated it.
+    async fn own_task(&self, request: &Envelope) -> Result<StoredTask, EnvelopeError> {
+        let not_found = || {
+            let why = "there is no delegation of yours with this id";
+            EnvelopeError::of(EnvelopeErrorCode::NotFound, why)
+        };
+        let reference = request.reference.as_ref().ok_or_else(not_found)?;
+        let mut query = TaskQuery::default();
+        (query.owner, query.id) = (Some(self.principal.id.to_string()), Some(reference.as_str().to_owned()));
+        (query.newest_first, query.limit) = (true, u64::MAX);
+        let agent = AgentPattern::read(request.to.as_str()).map_err(EnvelopeError::from)?;
+        let found = self.gateway.in_store(move |store| store.tasks(&query)).await?;
+        let is_own = |task: &StoredTask| {
+            let is_sent_to = agent.exact().is_none_or(|agent| agent == task.key.agent);
+            task.from.name == self.agent && task.kind == DELEGATED && is_sent_to
+        };
+        found.items.into_iter().find(is_own).ok_or_else(not_found)
+    }
+
+    /// Creates the task of a delegation, answers with its `ack`, and sends its end when it has ended, if the agent wants it.
+    async fn delegate(&self, id: &RequestId, request: Envelope, meta: Option<Meta>, counts: &OpenCalls) {
+        let limit = self.gateway.config.limits.open_calls;
+        let opened = open::<Delegate>(&request).and_then(|delegate| {
+            // One without a report takes a place too: it is work of this session.
+            counts.open(&self.session, limit).map(|place| (delegate, place))
+        });
+        let (wants_report, created, _place) = match opened {
+            Ok((delegate, place)) => {
+                (delegate.wants_report(), self.create(&request, delegate, meta).await, Some(place))
+            }
+            Err(fault) => (false, Err(fault), None),
+        };
+        let Created { key, estimated_ms, _waiting } = match created {
+            Ok(created) => created,
+            Err(fault) => return self.replies.refuse(id, Some(&request), fault),
+        };
+        let mut ack = Ack::new(true);
+        ack.estimated_ms = estimated_ms;
+        self.replies.respond(id, &request, ack);
+        let (gateway, replies) = (&self.gateway, &self.replies);
+        FollowedTask { gateway, key, request: &request, replies, wants_report }.follow().await;
+    }
+
+    /// Creates a task.
+    async fn create(
+        &self,
+        request: &Envelope,
+        delegate: Delegate,
+        meta: Option<Meta>,
+    ) -> Result<Created, EnvelopeError> {
+        if self.gateway.is_draining() {
+            let why = "the server is being stopped; retry later";
+            return Err(EnvelopeError::of(EnvelopeErrorCode::Unreachable, why));
+        }
+        let pattern = AgentPattern::read(request.to.as_str())?;
+        let (chain, is_task) = self.chain().await?;
+        let waits = is_task && delegate.wants_report();
+        let (waiting, session) = (self.waiting.clone(), self.session.clone());
+        let (gateway, principal, agent) = (self.gateway.clone(), self.principal.clone(), self.agent.clone());
+        let (time, limit) = (gateway.time(), gateway.config.limits.call_depth);
+        let (id, trace) = (request.id.clone(), meta.as_ref().and_then(Meta::trace_context));
+        let parameters = parameters(&delegate).map_err(|error| EnvelopeError::internal(error.to_string()))?;
+        let create = move |store: &dyn Store| -> duologue_store::Result<Result<_, EnvelopeError>> {
+            let is_allowed = |agent: &str| gateway.may(&principal, Action::Task, agent);
+            let chosen = match pattern.exact() {
+                Some(agent) if is_allowed(agent) && store.agent(agent)?.is_some() => Ok(agent.to_owned()),
+                Some(_) => Err(Refusal::not_found("agent")),
+                None => {
+                    let work = RoutedWork::Task { principal: &principal.id, id: Some(id.as_str()) };
+                    let fits = |agent: &str| is_allowed(agent) && !chain.contains(agent);
+                    routing::choose(store, &pattern, None, work, fits)?
+                }
+            };
+            let target = match chosen {
+                Ok(target) => target,
+                Err(refusal) => return Ok(Err(refusal.into())),
+            };
+            if let Err(fault) = chain.check(&target, limit) {
+                return Ok(Err(fault));
+            }
+            // The places of an agent that takes its work over REST are not known.
+            let places = gateway.hosted(&target).filter(|_| waits).map(|entry| entry.config.max_tasks);
+            let waiting = places.map(|places| waiting.begin(&agent, &session, &target, places)).transpose();
+            let waiting = match waiting {
+                Ok(waiting) => waiting,
+                Err(fault) => return Ok(Err(fault)),
+            };
+            let key = StoredTaskKey::new(&*principal.id, &target, id.as_str());
+            let mut task = NewTask::new(key.clone(), agent, DELEGATED, JsonText::of(&parameters)?);
+            task.priority = delegate.priority.level();
+            task.timeout_ms = delegate.deadline_ms;
+            task.metadata = JsonText::of(&chain.metadata())?;
+            task.trace = trace.map(|trace| trace.traceparent().to_owned());
+            let duration = store.median_duration(&target, DELEGATED, SAMPLES)?;
+            store.apply(StoreBatch::new(time).with(StoreChange::CreateTask(task)))?;
+            let estimated_ms = duration.and_then(|duration| u64::try_from(duration.as_millis()).ok());
+            Ok(Ok(Created { key, estimated_ms, _waiting: waiting }))
+        };
+        let created = self.gateway.in_store(create).await??;
+        events::task_created(&self.principal.id, &created.key.agent, &created.key.task);
+        Ok(created)
+    }
+
+    /// Returns the chain of calls that this agent stands in, and true if its session is that of a task.
+    async fn chain(&self) -> Result<(CallChain, bool), EnvelopeError> {
+        let mut query = TaskQuery::default();
+        query.owner = Some(self.principal.id.to_string());
+        (query.session, query.ended) = (Some(self.session.as_str().to_owned()), Some(false));
+        let found = self.gateway.in_store(move |store| store.tasks(&query)).await?;
+        let metadata = found.items.first().map(|task| &task.metadata);
+        Ok((CallChain::of(metadata, &self.agent), metadata.is_some()))
+    }
+}
+
+/// Reads the payload of an envelope.
+fn open<P: Payload>(envelope: &Envelope) -> Result<P, EnvelopeError> {
+    envelope.clone().open().map(|envelope| envelope.payload)
+}
+
+/// Returns the parameters of a task for a delegation.
+fn parameters(delegate: &Delegate) -> serde_json::Result<Value> {
+    let mut parameters = json!({"prompt": delegate.task});
+    if !delegate.context.is_empty() {
+        parameters["context"] = serde_json::to_value(&delegate.context)?;
+    }
+    if !delegate.attachments.is_empty() {
+        parameters["attachments"] = serde_json::to_value(&delegate.attachments)?;
+    }
+    Ok(parameters)
+}
+
+/// Reports that a task was cancelled, and its end if that is the end.
+fn report_cancelled(principal: &str, task: &StoredTask) {
+    events::task_cancelled(principal, &task.key);
+    if task.state.is_final() {
+        events::task_completed(&task.key, task.state.as_str());
+    }
+}
+
+/// Returns the address of an agent.
+fn address(agent: &str) -> String {
+    format!("{AGENT_SCHEME}{agent}")
+}

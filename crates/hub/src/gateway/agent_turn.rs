@@ -1,0 +1,221 @@
+//! A prompt turn in a session of its own, for a task or a message.
+
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use duologue_client::{Client, Connection, Exchange, PromptBuilder, Session};
+use duologue_rpc::Transport;
+use duologue_schema::{
+    Attachment, BlobResourceContents, Conversation, EmbeddedResource, EmbeddedResourceResource,
+    PlanEntryStatus, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
+    SessionUpdate, TraceContext, serialized_len,
+};
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::gateway::agent_calls::DELEGATED;
+use crate::gateway::hosted::HostedEntry;
+
+/// Limit on the updates of a turn in bytes. The work fails beyond it.
+const TURN_BYTES: usize = 64 << 20;
+/// The code of the error of a turn whose agent has ended.
+const INTERRUPTED: &str = "interrupted";
+/// The time in which the agent closes a session.
+const CLOSE: Duration = Duration::from_secs(5);
+
+/// A question of the agent and the place for its answer.
+pub(crate) type WorkQuestion = (RequestPermissionRequest, oneshot::Sender<RequestPermissionOutcome>);
+
+/// A session that was opened for one piece of work.
+pub(crate) struct WorkSession {
+    pub(crate) session: Session,
+    pub(crate) questions: mpsc::Receiver<WorkQuestion>,
+    connection: Connection,
+    /// True if the agent runs on another machine.
+    pub(crate) is_remote: bool,
+}
+
+impl WorkSession {
+    /// Opens a session of a principal, with the trace context of the work.
+    pub(crate) async fn open(
+        agent: &HostedEntry,
+        principal: &str,
+        trace: Option<&TraceContext>,
+    ) -> duologue_client::Result<Self> {
+        let (ours, theirs) = Transport::memory();
+        let (hub, owner) = (agent.hub.clone(), principal.to_owned());
+        tokio::spawn(async move { hub.serve_work(owner, theirs).await });
+        let (sender, questions) = mpsc::channel(16);
+        let client = Client::new(()).on_with(
+            sender,
+            async |sender: mpsc::Sender<WorkQuestion>, _, request: RequestPermissionRequest| {
+                let (answer, answered) = oneshot::channel();
+                let _ = sender.send((request, answer)).await;
+                // Without an answer the agent may not do it.
+                let outcome = answered.await.unwrap_or(RequestPermissionOutcome::Cancelled);
+                Ok(RequestPermissionResponse::from(outcome))
+            },
+        );
+        let client = if agent.config.envelopes { client.exchange(Exchange::new()) } else { client };
+        let connection = client.connect(ours).await?;
+        let mut session = connection.session_in(&agent.cwd);
+        if let Some(trace) = trace {
+            session = session.meta(trace.clone());
+        }
+        let session = session.create().await?;
+        Ok(WorkSession { session, questions, connection, is_remote: agent.remote.is_some() })
+    }
+
+    /// Closes the session, which ends its process. Its log stays.
+    pub(crate) async fn close(self) {
+        let _ = tokio::time::timeout(CLOSE, async { self.session.close().await }).await;
+        self.connection.close().await;
+    }
+}
+
+/// Returns true for the error of a turn whose connection to an agent on another machine was lost.
+pub(crate) fn is_worker_lost(is_remote: bool, error: &duologue_client::Error) -> bool {
+    let duologue_client::Error::Response(error) = error else { return false };
+    let error = serde_json::to_value(error).unwrap_or_default();
+    is_remote && error["data"]["code"] == INTERRUPTED
+}
+
+/// The output of a turn so far.
+#[derive(Default)]
+pub(crate) struct TurnOutput {
+    conversation: Conversation,
+    bytes: usize,
+    /// The percent of the steps of the plan that are done.
+    pub(crate) progress: Option<u8>,
+}
+
+impl TurnOutput {
+    /// Adds an update. Returns false if the updates exceed the limit.
+    pub(crate) fn add(&mut self, update: &SessionUpdate) -> bool {
+        let Some(length) = serialized_len(update, TURN_BYTES - self.bytes) else { return false };
+        self.bytes += length;
+        if let SessionUpdate::Plan(plan) = update {
+            let done = plan.entries.iter().filter(|entry| entry.status == PlanEntryStatus::Completed).count();
+            self.progress =
+                (100 * done).checked_div(plan.entries.len()).and_then(|percent| u8::try_from(percent).ok());
+        }
+        self.conversation.apply(update);
+        true
+    }
+
+    /// Returns the text of the agent's messages without cleared drafts, cut behind `limit` bytes, and true if it was cut.
+    pub(crate) fn text(&self, limit: usize) -> (String, bool) {
+        cut_text(self.conversation.all_agent_text(), limit)
+    }
+}
+
+/// Cuts a text behind `limit` bytes. Returns true if it was cut.
+pub(crate) fn cut_text(mut text: String, limit: usize) -> (String, bool) {
+    let is_cut = text.len() > limit;
+    if is_cut {
+        let end = (0..=limit).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
+        text.truncate(end);
+    }
+    (text, is_cut)
+}
+
+/// The content of a message, as the REST interface stores it.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct MessageContent {
+    #[serde(default, rename = "type")]
+    pub(crate) kind: String,
+    #[serde(default)]
+    pub(crate) content: Value,
+    #[serde(default)]
+    pub(crate) mime_type: Option<String>,
+    #[serde(default)]
+    pub(crate) metadata: Value,
+}
+
+/// Creates the prompt for a message. Content that is no text is base64 in JSON.
+pub(crate) fn prompt_of_message(message: &MessageContent, trace: Option<&TraceContext>) -> PromptBuilder {
+    with_trace(message_blocks(message), trace)
+}
+
+fn with_trace(prompt: PromptBuilder, trace: Option<&TraceContext>) -> PromptBuilder {
+    match trace {
+        Some(trace) => prompt.meta(trace.clone()),
+        None => prompt,
+    }
+}
+
+fn message_blocks(message: &MessageContent) -> PromptBuilder {
+    let mime_type = message.mime_type.as_deref().unwrap_or("text/plain");
+    let main = mime_type.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    match &message.content {
+        Value::String(text) if !is_text(&main) && BASE64_STANDARD.decode(text).is_ok() => {
+            with_data(PromptBuilder::default(), text, main)
+        }
+        Value::String(text) => PromptBuilder::new(text),
+        other => PromptBuilder::new(other.to_string()),
+    }
+}
+
+/// Creates the prompt for a task: its prompt or text alone, or its type with all parameters.
+pub(crate) fn prompt_of_task(kind: &str, parameters: &Value, trace: Option<&TraceContext>) -> PromptBuilder {
+    with_trace(task_text(kind, parameters), trace)
+}
+
+fn task_text(kind: &str, parameters: &Value) -> PromptBuilder {
+    if let Value::String(text) = parameters {
+        return PromptBuilder::new(text);
+    }
+    if let Some(prompt) = delegated_prompt(kind, parameters) {
+        return prompt;
+    }
+    let alone = parameters.as_object().filter(|members| members.len() == 1);
+    let text = alone.and_then(|members| members.get("prompt").or_else(|| members.get("text")));
+    match text.and_then(Value::as_str) {
+        Some(text) => PromptBuilder::new(text),
+        None => PromptBuilder::new(format!("Task: {kind}\nParameters: {parameters}")),
+    }
+}
+
+/// Creates the prompt for a task that an agent has delegated, with its context and its attachments.
+fn delegated_prompt(kind: &str, parameters: &Value) -> Option<PromptBuilder> {
+    let text = parameters["prompt"].as_str().filter(|_| kind == DELEGATED)?;
+    let prompt = match &parameters["context"] {
+        Value::Null => PromptBuilder::new(text),
+        context => PromptBuilder::new(format!("{text}\n\nContext: {context}")),
+    };
+    let attachments: Vec<Attachment> =
+        serde_json::from_value(parameters["attachments"].clone()).unwrap_or_default();
+    Some(attachments.into_iter().fold(prompt, |prompt, attachment| {
+        let main = attachment.mime_type.to_ascii_lowercase();
+        match (attachment.data, attachment.text) {
+            (Some(data), _) => with_data(prompt, &data, main),
+            (None, Some(text)) => prompt.text(text),
+            (None, None) => prompt,
+        }
+    }))
+}
+
+/// Adds base64 to a prompt.
+fn with_data(prompt: PromptBuilder, data: &str, main: String) -> PromptBuilder {
+    if main.starts_with("image/") {
+        prompt.image(data, main)
+    } else if main.starts_with("audio/") {
+        prompt.audio(data, main)
+    } else {
+        let mut blob = BlobResourceContents::new(data, "message:content");
+        blob.mime_type = Some(main);
+        let contents = EmbeddedResourceResource::BlobResourceContents(blob);
+        prompt.resource(EmbeddedResource::new(contents))
+    }
+}
+
+/// Returns true if the content of a MIME type is text. The type is in lower case and has no parameters.
+pub(crate) fn is_text(mime_type: &str) -> bool {
+    mime_type.starts_with("text/")
+        || mime_type.ends_with("+json")
+        || mime_type.ends_with("+xml")
+        || matches!(mime_type, "application/json" | "application/xml" | "application/jose")
+}

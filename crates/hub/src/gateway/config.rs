@@ -1,0 +1,487 @@
+//! The configuration file of a gateway, `hub.toml`.
+
+use std::collections::{BTreeMap, HashSet};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+
+use duologue_http::RemoteTransport;
+use serde::Deserialize;
+
+use crate::gateway::access::{ALL_AGENTS, AccessRule, Action};
+use crate::gateway::keys::key_expiry;
+use crate::hub::DISK_BYTES;
+
+/// The configuration of a gateway.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct GatewayConfig {
+    /// The address of the listener. `127.0.0.1:8931` by default.
+    #[serde(default = "default_listen")]
+    pub listen: SocketAddr,
+    /// The folder of the logs, the store and the token. Relative to the file.
+    #[serde(default)]
+    pub data: Option<PathBuf>,
+    /// The agents that the gateway starts.
+    #[serde(default)]
+    pub agents: Vec<AgentConfig>,
+    /// The principals beside the local user, who has the token of the data folder.
+    #[serde(default)]
+    pub principals: Vec<PrincipalConfig>,
+    /// The providers whose JSON Web Tokens are accepted. Needs the feature `tokens`.
+    #[serde(default)]
+    pub token_providers: Vec<TokenProvider>,
+    /// The permissions of the roles. Without a rule for a role it has none. The role `admin` has all permissions.
+    #[serde(default)]
+    pub rules: Vec<AccessRule>,
+    /// Allows callbacks to loopback addresses. False by default.
+    #[serde(default)]
+    pub loopback_callbacks: bool,
+    /// The limits of the gateway.
+    #[serde(default)]
+    pub limits: GatewayLimits,
+}
+
+/// An agent that the gateway starts.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct AgentConfig {
+    /// The id in addresses: 1 to 64 of `a` to `z`, `A` to `Z`, `0` to `9`, `.`, `_` and `-`.
+    pub id: String,
+    /// The program and its arguments. A relative path with a `/` is relative to the file.
+    #[serde(default)]
+    pub command: Vec<String>,
+    /// The ACP address of an agent that runs elsewhere, in the place of a command: `ws`, `wss`, `http` or `https`.
+    #[serde(default)]
+    pub url: Option<String>,
+    /// The file with the token for `url`. Relative to the file.
+    #[serde(default)]
+    pub token_file: Option<PathBuf>,
+    /// The transport to `url`. A WebSocket if the server has one, by default.
+    #[serde(default)]
+    pub transport: AgentTransport,
+    /// Variables of its environment. It inherits `PATH`, `LANG` and `TZ` only.
+    #[serde(default)]
+    pub env: BTreeMap<String, String>,
+    /// The folder of tasks and messages. By default a folder of the agent in the data folder.
+    #[serde(default)]
+    pub cwd: Option<PathBuf>,
+    /// The folders that sessions may use, with what is in them. `cwd` is always one.
+    #[serde(default)]
+    pub roots: Vec<PathBuf>,
+    /// Allows clients to name programs as MCP servers, which the agent starts. False by default.
+    #[serde(default)]
+    pub mcp_programs: bool,
+    /// The keys of `_meta` that reach the agent when a client opens a session. None but those of a trace by default, because
+    /// some agents read settings from them, such as programs to run.
+    #[serde(default)]
+    pub meta: Vec<String>,
+    /// Lets the agent request files and terminals from clients. False by default.
+    #[serde(default)]
+    pub client_files: bool,
+    /// One process for all sessions, in the place of one for each. False by default.
+    #[serde(default)]
+    pub shared_process: bool,
+    /// Gives it tasks as delegations, and messages of the types `query` and `notify` as envelopes. False by default: all of
+    /// them are prompts.
+    #[serde(default)]
+    pub envelopes: bool,
+    /// `shared`: all principals trust each other with the files and the account of this agent.
+    #[serde(default)]
+    pub trust: Option<Trust>,
+    /// The names of its capabilities.
+    #[serde(default)]
+    pub capabilities: Vec<String>,
+    /// The domains of its knowledge.
+    #[serde(default)]
+    pub domains: Vec<String>,
+    /// Other words by which it is found.
+    #[serde(default)]
+    pub tags: Vec<String>,
+    /// The provider.
+    #[serde(default)]
+    pub provider: String,
+    /// The version.
+    #[serde(default)]
+    pub version: String,
+    /// The MIME types that it accepts. `text/plain` by default.
+    #[serde(default = "text_only")]
+    pub mime_types: Vec<String>,
+    /// The tasks that run at a time. 4 by default.
+    #[serde(default = "default_tasks")]
+    pub max_tasks: usize,
+    /// The messages that are answered at a time. 4 by default.
+    #[serde(default = "default_tasks")]
+    pub max_messages: usize,
+    /// The bytes of the logs of its sessions at which new sessions are refused. 100 GiB by default.
+    #[serde(default = "default_disk")]
+    pub disk_bytes: u64,
+}
+
+/// The transport to an agent that runs elsewhere.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AgentTransport {
+    /// A WebSocket, and HTTP with SSE if the server has none.
+    #[default]
+    Auto,
+    /// A WebSocket.
+    Ws,
+    /// HTTP with SSE.
+    Sse,
+}
+
+impl From<AgentTransport> for RemoteTransport {
+    fn from(transport: AgentTransport) -> Self {
+        match transport {
+            AgentTransport::Auto => RemoteTransport::Auto,
+            AgentTransport::Ws => RemoteTransport::WebSocket,
+            AgentTransport::Sse => RemoteTransport::Events,
+        }
+    }
+}
+
+/// The relation of the principals that use an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum Trust {
+    /// They trust each other with the files and the account of the agent.
+    Shared,
+}
+
+/// A user or a program with an API key.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct PrincipalConfig {
+    /// The id, which is the owner of sessions, tasks and messages.
+    pub id: String,
+    /// The SHA-256 of its key in hexadecimal digits.
+    pub key_sha256: String,
+    /// The time at which the key expires, such as `2027-01-31T00:00:00Z`. Without one it does not.
+    #[serde(default)]
+    pub key_expires: Option<String>,
+    /// Its roles.
+    #[serde(default)]
+    pub roles: Vec<String>,
+    /// The agent that this principal is. It takes the messages of that agent and sends in its name.
+    #[serde(default)]
+    pub agent: Option<String>,
+    /// The secret that signs callbacks to this principal, at least 32 characters.
+    #[serde(default)]
+    pub webhook_secret: Option<String>,
+}
+
+/// A provider of JSON Web Tokens, such as the login server of a company.
+///
+/// A token is a bearer credential with the claims `iss`, `sub`, `aud` and `exp`, signed with `RS256`, `ES256` or `EdDSA`. It counts
+/// until `exp`. Its principal is `NAME/SUBJECT`.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct TokenProvider {
+    /// The name of the provider in the ids of its principals: 1 to 64 of `a` to `z`, `A` to `Z`, `0` to `9`, `.`, `_` and `-`.
+    pub name: String,
+    /// The claim `iss` of its tokens.
+    pub issuer: String,
+    /// The value that the claim `aud` has, or one of its values.
+    pub audience: String,
+    /// The address of its keys, a JSON Web Key Set: `https`, or `http` on a loopback address.
+    pub keys_url: String,
+    /// The roles of all its principals.
+    #[serde(default)]
+    pub roles: Vec<String>,
+    /// The claim with more roles: an array of names, or names with spaces between them. The role `admin` in it does not count.
+    #[serde(default)]
+    pub roles_claim: Option<String>,
+}
+
+/// The limits of a gateway.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+#[non_exhaustive]
+pub struct GatewayLimits {
+    /// The longest body of a request, in bytes. 1 MiB by default.
+    pub body_bytes: usize,
+    /// The seconds in which a body has to arrive. 30 by default.
+    pub body_seconds: u64,
+    /// The seconds that a `sync` message waits at most. 30 by default.
+    pub sync_seconds: u64,
+    /// The seconds after which a task without a timeout of its own ends. 86,400 by default.
+    pub task_seconds: u64,
+    /// The seconds for which a question of a task waits for its answer. 86,400 by default.
+    pub question_seconds: u64,
+    /// The requests of a principal in a minute. 6,000 by default.
+    pub requests_per_minute: u32,
+    /// The requests that wait or stream at a time, of all principals. 1,024 by default.
+    pub open_requests: usize,
+    /// The seconds for which an agent that takes its messages over REST has them at most. 300 by default.
+    pub lease_seconds: u64,
+    /// The seconds for which the key of a request that runs once is remembered. 86,400 by default.
+    pub idempotency_seconds: u64,
+    /// The bytes of an answer that are kept as the result of a task or message. 1 MiB by default.
+    pub result_bytes: usize,
+    /// The seconds for which an attached agent can continue a connection that was lost. Then its running work counts as
+    /// lost. 300 by default.
+    pub attachment_seconds: u64,
+    /// The calls of a chain of agents that call each other: with 1 an agent that was called calls no other. 4 by default.
+    pub call_depth: usize,
+    /// The tasks of other agents that the agent of a session waits for at a time. 16 by default.
+    pub open_calls: usize,
+    /// The logins of the page at a time, of all principals. 256 by default.
+    pub page_logins: usize,
+    /// The seconds after which a login of the page ends. 43,200 by default.
+    pub page_login_seconds: u64,
+}
+
+impl Default for GatewayLimits {
+    fn default() -> Self {
+        GatewayLimits {
+            body_bytes: 1 << 20,
+            body_seconds: 30,
+            sync_seconds: 30,
+            task_seconds: 86_400,
+            question_seconds: 86_400,
+            requests_per_minute: 6_000,
+            open_requests: 1_024,
+            lease_seconds: 300,
+            idempotency_seconds: 86_400,
+            result_bytes: 1 << 20,
+            attachment_seconds: 300,
+            call_depth: 4,
+            open_calls: 16,
+            page_logins: 256,
+            page_login_seconds: 43_200,
+        }
+    }
+}
+
+/// A configuration that cannot be used.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{path}: {error}")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The reason.
+        error: std::io::Error,
+    },
+    /// The file is not TOML of this form.
+    #[error("{path}: {error}")]
+    Form {
+        /// The file.
+        path: PathBuf,
+        /// The reason, with the line.
+        error: toml::de::Error,
+    },
+    /// A value does not fit.
+    #[error("{path}: {reason}")]
+    Value {
+        /// The file.
+        path: PathBuf,
+        /// The place, the value and the remedy.
+        reason: String,
+    },
+}
+
+impl GatewayConfig {
+    /// Reads a file. Relative paths in it are relative to its folder.
+    ///
+    /// # Errors
+    ///
+    /// All of [`ConfigError`].
+    pub fn read(path: &Path) -> Result<Self, ConfigError> {
+        let failed = |error| ConfigError::File { path: path.into(), error };
+        let text = std::fs::read_to_string(path).map_err(failed)?;
+        let folder = std::path::absolute(path).map_err(failed)?;
+        let mut config: GatewayConfig =
+            toml::from_str(&text).map_err(|error| ConfigError::Form { path: path.into(), error })?;
+        config.resolve(folder.parent().unwrap_or(Path::new("/")));
+        config.check().map_err(|reason| ConfigError::Value { path: path.into(), reason })?;
+        Ok(config)
+    }
+
+    fn resolve(&mut self, folder: &Path) {
+        self.data = self.data.take().map(|data| folder.join(data));
+        for agent in &mut self.agents {
+            agent.token_file = agent.token_file.take().map(|file| folder.join(file));
+            if agent.url.is_some() {
+                // Its folders are those of another machine.
+                continue;
+            }
+            agent.cwd = agent.cwd.take().map(|cwd| folder.join(cwd));
+            for root in &mut agent.roots {
+                *root = folder.join(&*root);
+            }
+            // A name without a `/` is looked up in `PATH`.
+            if let Some(program) = agent.command.first_mut()
+                && program.contains('/')
+            {
+                *program = folder.join(&*program).to_string_lossy().into_owned();
+            }
+        }
+    }
+
+    /// Returns the reason for which the values do not fit together.
+    fn check(&self) -> Result<(), String> {
+        let mut ids = HashSet::new();
+        for agent in &self.agents {
+            let id = &agent.id;
+            if !is_agent_id(id) {
+                return Err(format!("agents.id is {id:?}; use 1 to 64 letters, digits, `.`, `_` and `-`"));
+            }
+            if !ids.insert(id) {
+                return Err(format!("two agents have the id {id:?}"));
+            }
+            agent.check_address()?;
+            if agent.max_tasks == 0 || agent.max_messages == 0 {
+                return Err(format!("max_tasks and max_messages of the agent {id:?} are at least 1"));
+            }
+            // The token's owner is one principal more.
+            if self.has_principals() && agent.trust.is_none() {
+                return Err(format!(
+                    "the agent {id:?} would run for several principals with the same files and account; set trust = \"shared\" if they trust each other, or serve it elsewhere"
+                ));
+            }
+        }
+        let mut providers = HashSet::new();
+        for provider in &self.token_providers {
+            provider.check()?;
+            if !providers.insert(&provider.name) {
+                return Err(format!("two token_providers have the name {:?}", provider.name));
+            }
+        }
+        let mut issuers = HashSet::new();
+        if let Some(twice) = self.token_providers.iter().find(|provider| !issuers.insert(&provider.issuer)) {
+            return Err(format!("two token_providers have the issuer {:?}", twice.issuer));
+        }
+        let mut names = HashSet::from([LOCAL_PRINCIPAL]);
+        let mut keys = HashSet::new();
+        for principal in &self.principals {
+            let id = &principal.id;
+            if id.is_empty() || id.len() > 128 || id.chars().any(char::is_control) {
+                return Err(format!("principals.id is {id:?}; use 1 to 128 characters"));
+            }
+            if id.split_once('/').is_some_and(|(name, _)| providers.iter().any(|provider| *provider == name))
+            {
+                return Err(format!("principals.id is {id:?}, which is a principal of a token provider"));
+            }
+            if !names.insert(id) {
+                return Err(format!(
+                    "two principals have the id {id:?} (`{LOCAL_PRINCIPAL}` is the local user)"
+                ));
+            }
+            let key = &principal.key_sha256;
+            if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                return Err(format!("key_sha256 of {id:?} is not a SHA-256: use 64 hexadecimal digits"));
+            }
+            if !keys.insert(key.to_ascii_lowercase()) {
+                return Err(format!("{id:?} has the key of another principal"));
+            }
+            if let Some(expires) = principal.key_expires.as_ref().filter(|text| key_expiry(text).is_none()) {
+                return Err(format!(
+                    "key_expires of {id:?} is {expires:?}; use a time with its offset, such as \"2027-01-31T00:00:00Z\""
+                ));
+            }
+            if principal.webhook_secret.as_ref().is_some_and(|secret| secret.len() < 32) {
+                return Err(format!("webhook_secret of {id:?} is shorter than 32 characters"));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl GatewayConfig {
+    /// Returns true if there are principals beside the local user.
+    fn has_principals(&self) -> bool {
+        !self.principals.is_empty() || !self.token_providers.is_empty()
+    }
+}
+
+impl TokenProvider {
+    /// Returns the reason for which the provider cannot be used.
+    fn check(&self) -> Result<(), String> {
+        let name = &self.name;
+        if !cfg!(feature = "tokens") {
+            return Err(format!(
+                "the token provider {name:?} needs a program that was built with the feature `tokens`"
+            ));
+        }
+        if !is_agent_id(name) {
+            return Err(format!(
+                "token_providers.name is {name:?}; use 1 to 64 letters, digits, `.`, `_` and `-`"
+            ));
+        }
+        if self.issuer.is_empty() || self.audience.is_empty() {
+            return Err(format!("issuer and audience of the token provider {name:?} are not empty"));
+        }
+        let url = &self.keys_url;
+        let is_local = url.starts_with("http://") && duologue_http::raw::is_loopback(url);
+        if !url.starts_with("https://") && !is_local {
+            return Err(format!(
+                "keys_url of the token provider {name:?} is {url:?}; use https, or http with a loopback address"
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl AgentConfig {
+    /// Returns the reason for which the agent cannot be reached.
+    fn check_address(&self) -> Result<(), String> {
+        let id = &self.id;
+        let has_command = self.command.first().is_some_and(|program| !program.is_empty());
+        match &self.url {
+            None if !has_command => Err(format!("the agent {id:?} has no command and no url")),
+            None => Ok(()),
+            Some(_) if !self.command.is_empty() => {
+                Err(format!("the agent {id:?} has a command and a url; use one of them"))
+            }
+            Some(_) if !self.cwd.as_ref().is_some_and(|cwd| cwd.is_absolute()) => {
+                Err(format!("the agent {id:?} has a url and needs `cwd`, an absolute folder of its machine"))
+            }
+            Some(_) if !self.env.is_empty() || !self.roots.is_empty() || self.shared_process => Err(format!(
+                "env, roots and shared_process of the agent {id:?} are for commands; set them on its own server"
+            )),
+            Some(_) => Ok(()),
+        }
+    }
+}
+
+/// The principal of the token in the data folder. It has all permissions.
+pub const LOCAL_PRINCIPAL: &str = "local";
+
+/// Returns true for a text that can be the id of an agent.
+pub(crate) fn is_agent_id(id: &str) -> bool {
+    let fits = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
+    (1..=64).contains(&id.len()) && id.bytes().all(fits) && id != "." && id != ".."
+}
+
+impl AccessRule {
+    /// Returns true if the rule gives a role an action on an agent.
+    pub(crate) fn allows(&self, role: &str, action: Action, agent: &str) -> bool {
+        let is_agent = self.agents.iter().any(|pattern| pattern == ALL_AGENTS || pattern == agent);
+        self.role == role && is_agent && self.actions.contains(&action)
+    }
+}
+
+fn default_listen() -> SocketAddr {
+    SocketAddr::from((Ipv4Addr::LOCALHOST, 8931))
+}
+
+fn default_disk() -> u64 {
+    DISK_BYTES
+}
+
+fn default_tasks() -> usize {
+    4
+}
+
+fn text_only() -> Vec<String> {
+    vec!["text/plain".to_owned()]
+}

@@ -1,0 +1,227 @@
+//! The agents whose sessions the gateway owns: programs that it starts, servers that it dials, and programs that have dialled it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use duologue_client::Command;
+use duologue_rpc::Lock as _;
+use duologue_store::{
+    AgentQuery, JsonText, RegisteredAgent, RegistrySource, RegistryStatus, StoreBatch, StoreChange,
+};
+use serde_json::json;
+use tokio::sync::watch;
+
+use crate::error::Error;
+use crate::gateway::GatewayShared;
+use crate::gateway::config::{AgentConfig, LOCAL_PRINCIPAL};
+use crate::hub::{AgentCommand, Hub, HubSettings, ProcessObserver};
+use crate::remote_agent::{AgentAddress, RemoteAgent};
+use crate::session_policy::SessionPolicy;
+use crate::session_task::CallSender;
+
+/// The variables that agents inherit. Others can have secrets of the server.
+const INHERITED: [&str; 3] = ["PATH", "LANG", "TZ"];
+
+/// An agent whose sessions the gateway owns.
+pub(crate) struct HostedEntry {
+    pub(crate) config: AgentConfig,
+    pub(crate) hub: Hub,
+    /// The folder of tasks and messages.
+    pub(crate) cwd: PathBuf,
+    /// The connection to an agent on another machine.
+    pub(crate) remote: Option<Arc<RemoteAgent>>,
+    /// True while the agent can take work. A program that the gateway starts always can.
+    pub(crate) online: Arc<watch::Sender<bool>>,
+}
+
+impl HostedEntry {
+    /// Opens the folder of an agent of the configuration. It blocks.
+    pub(crate) fn configured(
+        config: &AgentConfig,
+        data: &Path,
+        processes: Option<ProcessObserver>,
+        calls: CallSender,
+    ) -> Result<Self, Error> {
+        let home = data.join("agents").join(&config.id);
+        if let Some(url) = &config.url {
+            let (url, token_file) = (url.clone(), config.token_file.clone());
+            let address = AgentAddress { url, token_file, transport: config.transport.into() };
+            return HostedEntry::remote(config.clone(), home, Some(address), calls);
+        }
+        let cwd = folder(&config.cwd.clone().unwrap_or_else(|| home.join("work")))?;
+        let own = folder(&home.join("home"))?;
+        let mut settings = HubSettings::new(command(config, own), home);
+        let mut roots = config.roots.clone();
+        roots.push(cwd.clone());
+        settings.shared_process = config.shared_process;
+        settings.policy = policy(Some(roots), config);
+        settings.processes = processes;
+        let hub = open(settings, config, calls)?;
+        let online = Arc::new(watch::Sender::new(true));
+        Ok(HostedEntry { config: config.clone(), hub, cwd, remote: None, online })
+    }
+
+    /// Opens the folder of a program that dials the gateway. It blocks.
+    pub(crate) fn attached(config: AgentConfig, data: &Path, calls: CallSender) -> Result<Self, Error> {
+        let home = data.join("attached").join(&config.id);
+        HostedEntry::remote(config, home, None, calls)
+    }
+
+    fn remote(
+        config: AgentConfig,
+        home: PathBuf,
+        address: Option<AgentAddress>,
+        calls: CallSender,
+    ) -> Result<Self, Error> {
+        let remote = RemoteAgent::new(address);
+        let mut settings = HubSettings::new(|| Command::new("false"), home);
+        settings.agent = AgentCommand::remote(remote.clone());
+        // The folders are those of another machine, which checks them.
+        settings.policy = policy(None, &config);
+        let hub = open(settings, &config, calls)?;
+        let cwd = config.cwd.clone().unwrap_or_else(|| PathBuf::from("/"));
+        let online = Arc::new(watch::Sender::new(false));
+        Ok(HostedEntry { config, hub, cwd, remote: Some(remote), online })
+    }
+
+    /// Returns the entry with a new card, for a program that has dialled again.
+    pub(crate) fn with_config(&self, config: AgentConfig) -> Self {
+        let cwd = config.cwd.clone().unwrap_or_else(|| self.cwd.clone());
+        let (hub, remote, online) = (self.hub.clone(), self.remote.clone(), self.online.clone());
+        HostedEntry { config, hub, cwd, remote, online }
+    }
+
+    /// Returns the entry of the registry.
+    pub(crate) fn card(
+        &self,
+        owner: &str,
+        source: RegistrySource,
+    ) -> duologue_store::Result<RegisteredAgent> {
+        let agent = &self.config;
+        let mut entry = RegisteredAgent::new(&agent.id, owner, source, format!("/acp/{}", agent.id));
+        entry.capabilities.clone_from(&agent.capabilities);
+        entry.domains.clone_from(&agent.domains);
+        entry.tags.clone_from(&agent.tags);
+        entry.provider = Some(agent.provider.clone()).filter(|provider| !provider.is_empty());
+        entry.card = JsonText::of(&json!({
+            "version": agent.version,
+            "provider": agent.provider,
+            "supportedMimeTypes": agent.mime_types,
+            "maxConcurrentTasks": agent.max_tasks,
+        }))?;
+        Ok(entry)
+    }
+}
+
+/// Creates a folder, and returns its absolute path without links and `..`, which sessions refuse.
+pub(crate) fn folder(path: &Path) -> Result<PathBuf, Error> {
+    std::fs::create_dir_all(path)
+        .and_then(|()| path.canonicalize())
+        .map_err(|error| Error::Folder { path: path.to_owned(), error: error.into() })
+}
+
+fn policy(roots: Option<Vec<PathBuf>>, agent: &AgentConfig) -> SessionPolicy {
+    SessionPolicy { roots, refuses_mcp_programs: !agent.mcp_programs, meta: Some(agent.meta.clone()) }
+}
+
+fn open(mut settings: HubSettings, agent: &AgentConfig, calls: CallSender) -> Result<Hub, Error> {
+    (settings.calls, settings.owner.routes_calls) = (Some(calls), true);
+    settings.agent_name.clone_from(&agent.id);
+    settings.client_files = agent.client_files;
+    settings.disk_bytes = agent.disk_bytes;
+    Hub::open(settings)
+}
+
+/// Returns the command of an agent with a clean environment.
+fn command(agent: &AgentConfig, home: PathBuf) -> impl Fn() -> Command + Send + Sync + 'static {
+    let (words, env) = (agent.command.clone(), agent.env.clone());
+    move || {
+        let mut words = words.iter();
+        let program = words.next().map_or("false", String::as_str);
+        let mut command = Command::new(program).args(words).clean_env().env("HOME", &home);
+        for name in INHERITED {
+            if let Some(value) = std::env::var_os(name) {
+                command = command.env(name, value);
+            }
+        }
+        env.iter().fold(command, |command, (name, value)| command.env(name, value))
+    }
+}
+
+impl GatewayShared {
+    /// Returns an agent of the configuration, or one that was attached.
+    pub(crate) fn hosted(&self, id: &str) -> Option<Arc<HostedEntry>> {
+        self.agents.get(id).cloned().or_else(|| self.attached.lock_unpoisoned().get(id).cloned())
+    }
+
+    /// Returns all agents whose sessions the gateway owns.
+    pub(crate) fn all_hosted(&self) -> BTreeMap<String, Arc<HostedEntry>> {
+        let mut all = self.attached.lock_unpoisoned().clone();
+        all.extend(self.agents.iter().map(|(id, entry)| (id.clone(), entry.clone())));
+        all
+    }
+
+    /// Puts the agents of the configuration into the registry, and removes those that it has no more. Agents on other
+    /// machines are offline until they are reached.
+    pub(crate) fn register_agents(&self, batch: &mut StoreBatch) -> duologue_store::Result<()> {
+        let now = self.time().wall;
+        for (id, agent) in &self.agents {
+            let mut entry = agent.card(LOCAL_PRINCIPAL, RegistrySource::Config)?;
+            if agent.remote.is_some() {
+                entry.last_seen = self.store.agent(id)?.and_then(|known| known.last_seen);
+            } else {
+                (entry.status, entry.last_seen) = (RegistryStatus::Online, Some(now));
+            }
+            batch.push(StoreChange::PutAgent(entry));
+        }
+        for agent in self.registered(RegistrySource::Config)? {
+            if !self.agents.contains_key(&agent.id) {
+                batch.push(StoreChange::RemoveAgent { agent: agent.id });
+            }
+        }
+        Ok(())
+    }
+
+    /// Opens the agents that were attached to an earlier server. They are offline until they dial again.
+    pub(crate) fn restore_attached(&self, batch: &mut StoreBatch) -> Result<(), Error> {
+        for mut agent in self.registered(RegistrySource::Attached)? {
+            if self.agents.contains_key(&agent.id) {
+                continue;
+            }
+            let Some(config) = AgentConfig::of_card(&agent) else { continue };
+            let entry = HostedEntry::attached(config, &self.data, self.calls.clone())?;
+            self.attached.lock_unpoisoned().insert(agent.id.clone(), Arc::new(entry));
+            _ = self.arrivals.send(agent.id.clone());
+            agent.status = RegistryStatus::Offline;
+            batch.push(StoreChange::PutAgent(agent));
+        }
+        Ok(())
+    }
+
+    /// Returns the entries of an origin.
+    fn registered(&self, source: RegistrySource) -> duologue_store::Result<Vec<RegisteredAgent>> {
+        let mut query = AgentQuery::default();
+        query.source = Some(source);
+        let mut all = Vec::new();
+        loop {
+            let page = self.store.agents(&query)?;
+            let count = page.items.len() as u64;
+            all.extend(page.items);
+            query.offset += count;
+            if count == 0 || query.offset >= page.total {
+                return Ok(all);
+            }
+        }
+    }
+}
+
+impl AgentConfig {
+    /// Creates the configuration of an attached agent from its entry in the registry.
+    fn of_card(agent: &RegisteredAgent) -> Option<Self> {
+        let card: serde_json::Value = agent.card.parse().ok()?;
+        let mut config = AgentConfig::named(&agent.id);
+        config.max_tasks = usize::try_from(card["maxConcurrentTasks"].as_u64()?).ok()?;
+        Some(config)
+    }
+}

@@ -1,0 +1,122 @@
+//! The API keys of principals.
+
+use jiff::Timestamp;
+use sha2::{Digest as _, Sha256};
+
+use crate::gateway::access::{Authenticated, Principal};
+use crate::gateway::config::PrincipalConfig;
+
+/// A key by its SHA-256, and its principal.
+struct PrincipalKey {
+    digest: [u8; 32],
+    /// The time after which it is not valid any more, in milliseconds since 1970.
+    expires: Option<u64>,
+    principal: Principal,
+}
+
+impl PrincipalKey {
+    fn is_valid(&self, now: u64) -> bool {
+        self.expires.is_none_or(|expires| now < expires)
+    }
+}
+
+/// The keys of the configuration.
+pub(crate) struct PrincipalKeys {
+    all: Vec<PrincipalKey>,
+}
+
+impl PrincipalKeys {
+    /// Reads the keys of principals. A principal whose values cannot be read has none.
+    pub(crate) fn new(principals: &[PrincipalConfig]) -> Self {
+        let keys = principals.iter().filter_map(|config| {
+            let digest = key_digest(&config.key_sha256)?;
+            let expires = match &config.key_expires {
+                Some(text) => Some(key_expiry(text)?),
+                None => None,
+            };
+            let (id, roles) = (config.id.as_str().into(), config.roles.clone());
+            let principal = Principal { id, roles, agent: config.agent.clone() };
+            Some(PrincipalKey { digest, expires, principal })
+        });
+        PrincipalKeys { all: keys.collect() }
+    }
+
+    /// Returns the principal with an id, if its key is valid at a time.
+    pub(crate) fn of(&self, id: &str, now: u64) -> Option<&Principal> {
+        let valid = self.all.iter().filter(|key| key.is_valid(now));
+        valid.map(|key| &key.principal).find(|principal| *principal.id == *id)
+    }
+
+    /// Returns the principal of a key at a time, in milliseconds since 1970.
+    ///
+    /// It compares all keys without a shortcut, so its duration does not depend on the key that was given. An expired key
+    /// is not found.
+    pub(crate) fn find(&self, given: &[u8], now: u64) -> Option<Authenticated> {
+        let digest: [u8; 32] = Sha256::digest(given).into();
+        let mut found = None;
+        for key in &self.all {
+            let differences = key.digest.iter().zip(&digest).fold(0, |all, (own, other)| all | (own ^ other));
+            if (differences == 0) & key.is_valid(now) {
+                found = Some(key);
+            }
+        }
+        found.map(|key| Authenticated { principal: key.principal.clone(), expires: key.expires })
+    }
+}
+
+/// Parses the SHA-256 of a key.
+pub(crate) fn key_digest(digits: &str) -> Option<[u8; 32]> {
+    let mut bytes = [0; 32];
+    for (index, byte) in bytes.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(digits.get(2 * index..2 * index + 2)?, 16).ok()?;
+    }
+    Some(bytes)
+}
+
+/// Parses the time at which a key expires, and returns it in milliseconds since 1970.
+pub(crate) fn key_expiry(text: &str) -> Option<u64> {
+    u64::try_from(text.parse::<Timestamp>().ok()?.as_millisecond()).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn principal(id: &str, key: &str, expires: Option<&str>) -> PrincipalConfig {
+        let digest = Sha256::digest(key).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
+        PrincipalConfig {
+            id: id.to_owned(),
+            key_sha256: digest,
+            key_expires: expires.map(str::to_owned),
+            roles: Vec::new(),
+            agent: None,
+            webhook_secret: None,
+        }
+    }
+
+    #[test]
+    fn a_key_is_found_until_it_expires() {
+        let keys = PrincipalKeys::new(&[
+            principal("a", "key-a", None),
+            principal("b", "key-b", Some("1970-01-01T00:00:01Z")),
+            principal("c", "key-c", Some("soon")),
+        ]);
+        let find =
+            |key: &str, now| keys.find(key.as_bytes(), now).map(|found| found.principal.id.to_string());
+        assert_eq!(find("key-a", u64::MAX).as_deref(), Some("a"));
+        assert_eq!(find("key-b", 999).as_deref(), Some("b"));
+        assert_eq!(find("key-b", 1_000), None);
+        assert_eq!(find("key-c", 0), None);
+        for unknown in ["", "key", "key-a ", "KEY-A"] {
+            assert_eq!(find(unknown, 0), None);
+        }
+    }
+
+    #[test]
+    fn a_time_of_expiry_has_an_offset() {
+        assert_eq!(key_expiry("2027-01-01T02:00:00+02:00"), key_expiry("2027-01-01T00:00:00Z"));
+        for text in ["", "2027-01-01", "2027-01-01T00:00:00", "tomorrow", "1969-12-31T00:00:00Z"] {
+            assert_eq!(key_expiry(text), None, "{text}");
+        }
+    }
+}

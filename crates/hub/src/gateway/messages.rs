@@ -1,0 +1,194 @@
+//! Answers the messages of an inbox with prompt turns, or with the envelopes of an agent.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_client::{PromptBuilder, exchange};
+use duologue_schema::{Json, RequestPermissionOutcome, StopReason, TraceContext};
+use duologue_store::{JsonText, LeaseToken, Leased, StoreBatch, StoreChange, StoredMessage};
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::gateway::agent_turn::{
+    MessageContent, TurnOutput, WorkSession, cut_text, is_worker_lost, prompt_of_message,
+};
+use crate::gateway::runner::{LEASE, RENEWAL};
+use crate::gateway::work::WorkPlace;
+use crate::gateway::work_turn::is_delegation_lost;
+use crate::gateway::{GatewayShared, events};
+
+/// The pause before a change of the store is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+
+/// The reason for which a message has no answer.
+enum AnswerFailure {
+    /// The connection to the agent was lost. The message is treated as after the loss of a server.
+    Lost,
+    /// The agent or the message failed.
+    Failed(String),
+}
+
+impl From<String> for AnswerFailure {
+    fn from(reason: String) -> Self {
+        AnswerFailure::Failed(reason)
+    }
+}
+
+/// Answers one message.
+pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredMessage>, mut place: WorkPlace) {
+    let Leased { entry: message, lease } = leased;
+    let answering = answer(&gateway, &message, &mut place);
+    let mut answering = std::pin::pin!(answering);
+    let outcome = loop {
+        tokio::select! {
+            outcome = &mut answering => break outcome,
+            () = sleep(RENEWAL) => {
+                let batch = StoreBatch::new(gateway.time()).accepted();
+                let renewal = batch.with(StoreChange::RenewLease { lease, lasts: LEASE });
+                let _ = gateway.in_store(move |store| store.apply(renewal)).await;
+            }
+        }
+    };
+    let change = match outcome {
+        Ok(response) => StoreChange::AckMessage { lease, response },
+        // Its agent may have acted already, so no other attempt follows.
+        Err(AnswerFailure::Failed(error)) => StoreChange::RejectMessage { lease, error },
+        Err(AnswerFailure::Lost) => StoreChange::RenewLease { lease, lasts: Duration::ZERO },
+    };
+    finish(&gateway, lease, change).await;
+}
+
+/// Changes the store until that succeeds or the lease is lost.
+async fn finish(gateway: &GatewayShared, lease: LeaseToken, change: StoreChange) {
+    let until = Instant::now() + LEASE;
+    loop {
+        let batch = StoreBatch::new(gateway.time()).with(change.clone());
+        match gateway.in_store(move |store| store.apply(batch)).await {
+            Ok(_) => return,
+            Err(refusal) if refusal.code.is_retryable() && Instant::now() < until => sleep(RETRY).await,
+            Err(refusal) => return tracing::error!(?lease, %refusal, "the answer to a message was lost"),
+        }
+    }
+}
+
+async fn answer(
+    gateway: &GatewayShared,
+    message: &StoredMessage,
+    place: &mut WorkPlace,
+) -> Result<Option<JsonText>, AnswerFailure> {
+    let content: MessageContent = message.content.parse().map_err(|error| error.to_string())?;
+    let gone = || "the agent is not in the configuration any more".to_owned();
+    let is_safe = content.metadata["retry"] == "safe";
+    if message.attempts > 1 && !is_safe {
+        let why =
+            "worker_lost: the server or its agent was lost while the agent had the message; send it again";
+        return Err(AnswerFailure::Failed(why.to_owned()));
+    }
+    let agent = gateway.hosted(&message.agent).ok_or_else(gone)?;
+    let limit = Instant::now() + Duration::from_secs(gateway.config.limits.task_seconds);
+    let trace = message.trace.as_deref().and_then(TraceContext::new);
+    let opened = WorkSession::open(&agent, &message.from.principal, trace.as_ref()).await;
+    let mut work = opened.map_err(|error| error.to_string())?;
+    events::message_sent(message);
+    let limit_bytes = gateway.config.limits.result_bytes;
+    let answered = async {
+        match content.kind.as_str() {
+            "query" | "notify" if agent.config.envelopes => {
+                place.begin();
+                send_envelope(&work, &message.id, &content, trace, limit, limit_bytes).await
+            }
+            _ => {
+                let prompt = prompt_of_message(&content, trace.as_ref());
+                follow(&mut work, prompt, limit_bytes, place).await
+            }
+        }
+    };
+    let too_long = |_| "timeout: the agent took too long (`limits.task_seconds`)".to_owned();
+    let outcome = timeout_at(limit, answered).await.map_err(too_long);
+    // Without this a turn that took too long would go on.
+    work.close().await;
+    outcome?
+}
+
+/// Sends a message as an envelope. A notification has no response.
+async fn send_envelope(
+    work: &WorkSession,
+    id: &str,
+    content: &MessageContent,
+    trace: Option<TraceContext>,
+    until: Instant,
+    limit: usize,
+) -> Result<Option<JsonText>, AnswerFailure> {
+    let peer = work.session.peer_agent();
+    let failed = |error: exchange::Error| match is_delegation_lost(work.is_remote, &error) {
+        true => AnswerFailure::Lost,
+        false => AnswerFailure::Failed(format!("{}: {}", error.code(), error.fault().message)),
+    };
+    let named = |name: &str| content.metadata[name].as_str();
+    if content.kind == "notify" {
+        let topic = named("topic").unwrap_or("message");
+        let notify = peer.notify(topic, Json::from(content.content.clone())).id(id).trace_context(trace);
+        notify.await.map_err(failed)?;
+        // The agent has read the notification when it answers, and its process can end.
+        peer.ping().await.map_err(failed)?;
+        return Ok(None);
+    }
+    let query = peer.query(content.content.clone()).id(id).trace_context(trace);
+    let query = query.deadline(until.saturating_duration_since(Instant::now()));
+    let query = match named("domain") {
+        Some(domain) => query.domain(domain),
+        None => query,
+    };
+    let answer = query.await.map_err(failed)?;
+    let (text, is_cut) = cut_text(answer.summary, limit);
+    let mut response = json!({"type": "response", "content": text, "mimeType": "text/plain"});
+    if is_cut || answer.truncated {
+        response["metadata"]["truncated"] = json!(true);
+    }
+    let data =
+        answer.data.filter(|data| data.get().len() <= limit).and_then(|data| data.parse::<Value>().ok());
+    if let Some(data) = data {
+        response["metadata"]["data"] = data;
+    }
+    JsonText::of(&response).map(Some).map_err(|error| error.to_string().into())
+}
+
+async fn follow(
+    work: &mut WorkSession,
+    prompt: PromptBuilder,
+    limit: usize,
+    place: &mut WorkPlace,
+) -> Result<Option<JsonText>, AnswerFailure> {
+    let is_remote = work.is_remote;
+    let failed = |error: duologue_client::Error| match is_worker_lost(is_remote, &error) {
+        true => AnswerFailure::Lost,
+        false => AnswerFailure::Failed(error.to_string()),
+    };
+    let mut turn = work.session.prompt(prompt).await.map_err(failed)?;
+    place.begin();
+    let mut output = TurnOutput::default();
+    loop {
+        tokio::select! {
+            update = turn.next() => match update {
+                Some(Ok(update)) if output.add(&update) => {}
+                Some(Ok(_)) => return Err("too_large: the updates of the agent exceed 64 MiB".to_owned().into()),
+                Some(Err(error)) => return Err(failed(error)),
+                None => break,
+            },
+            // A message has nobody who answers questions. A task can have them.
+            Some((_, answer)) = work.questions.recv() => {
+                let _ = answer.send(RequestPermissionOutcome::Cancelled);
+            }
+        }
+    }
+    let response = turn.outcome().await.map_err(failed)?;
+    if response.stop_reason == StopReason::Cancelled {
+        return Err("cancelled: the turn was cancelled".to_owned().into());
+    }
+    let (text, is_cut) = output.text(limit);
+    let mut response = json!({"type": "response", "content": text, "mimeType": "text/plain"});
+    if is_cut {
+        response["metadata"] = json!({"truncated": true});
+    }
+    JsonText::of(&response).map(Some).map_err(|error| error.to_string().into())
+}

@@ -1,0 +1,132 @@
+//! The errors that clients of a gateway receive.
+
+use std::borrow::Cow;
+
+use duologue_store::Error as StoreError;
+
+/// The kind of a [`Refusal`]. Programs switch on its text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum RefusalCode {
+    /// A part of the request is missing or has a wrong form.
+    InvalidParameter,
+    /// The version of the interface is not supported.
+    UnsupportedVersion,
+    /// The request has no valid key or token.
+    Unauthenticated,
+    /// The principal may not do this.
+    NotAuthorized,
+    /// It does not exist, or the principal may not know of it.
+    NotFound,
+    /// The path has no such method.
+    MethodNotAllowed,
+    /// The same id was used with another content, or the record has changed in between.
+    Conflict,
+    /// It has ended already in another way.
+    AlreadyFinished,
+    /// The message is not delivered any more, or the records are not there any more.
+    Expired,
+    /// The body is too large.
+    TooLarge,
+    /// The body has a type that the route does not accept.
+    UnsupportedMediaType,
+    /// A limit is reached.
+    Overloaded,
+    /// Nobody is there to take it now.
+    Unreachable,
+    /// It took too long.
+    Timeout,
+    /// The server has failed.
+    Internal,
+}
+
+impl RefusalCode {
+    /// Returns the text of the code.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        self.row().0
+    }
+
+    /// Returns the status of the HTTP response.
+    #[must_use]
+    pub const fn status(self) -> u16 {
+        self.row().1
+    }
+
+    /// Returns true if the same request can succeed later.
+    #[must_use]
+    pub const fn is_retryable(self) -> bool {
+        self.row().2
+    }
+
+    const fn row(self) -> (&'static str, u16, bool) {
+        match self {
+            RefusalCode::InvalidParameter => ("invalid_parameter", 400, false),
+            RefusalCode::UnsupportedVersion => ("unsupported_version", 400, false),
+            RefusalCode::Unauthenticated => ("unauthenticated", 401, false),
+            RefusalCode::NotAuthorized => ("not_authorized", 403, false),
+            RefusalCode::NotFound => ("not_found", 404, false),
+            RefusalCode::MethodNotAllowed => ("method_not_allowed", 405, false),
+            RefusalCode::Conflict => ("conflict", 409, false),
+            RefusalCode::AlreadyFinished => ("already_finished", 409, false),
+            RefusalCode::Expired => ("expired", 410, false),
+            RefusalCode::TooLarge => ("too_large", 413, false),
+            RefusalCode::UnsupportedMediaType => ("unsupported_media_type", 415, false),
+            RefusalCode::Overloaded => ("overloaded", 429, true),
+            RefusalCode::Unreachable => ("unreachable", 503, true),
+            RefusalCode::Timeout => ("timeout", 504, true),
+            RefusalCode::Internal => ("internal", 500, true),
+        }
+    }
+}
+
+/// The refusal of a request to a gateway.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+#[non_exhaustive]
+pub struct Refusal {
+    /// The kind.
+    pub code: RefusalCode,
+    /// The failure, the value, the limit and the remedy.
+    pub message: Cow<'static, str>,
+}
+
+impl Refusal {
+    /// Creates a refusal.
+    pub fn new(code: RefusalCode, message: impl Into<Cow<'static, str>>) -> Self {
+        Refusal { code, message: message.into() }
+    }
+
+    /// Creates the refusal of something that does not exist or belongs to somebody else.
+    pub(crate) fn not_found(kind: &'static str) -> Self {
+        Refusal::new(RefusalCode::NotFound, format!("no such {kind}, or it is not yours"))
+    }
+
+    /// Creates the refusal of a part of a request.
+    pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
+        Refusal::new(RefusalCode::InvalidParameter, message)
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        let code = match &error {
+            StoreError::TooLong { .. } | StoreError::InvalidJson { .. } => RefusalCode::InvalidParameter,
+            StoreError::LimitReached { .. } => RefusalCode::Overloaded,
+            StoreError::VersionLost { .. }
+            | StoreError::LeaseLost { .. }
+            | StoreError::RecordConflict { .. }
+            | StoreError::WrongState { .. } => RefusalCode::Conflict,
+            StoreError::NoRecord { .. } => RefusalCode::NotFound,
+            _ => {
+                // Paths and the texts of the database are for the operator alone.
+                tracing::error!(%error, "the store failed");
+                return Refusal::new(
+                    RefusalCode::Internal,
+                    "the store of the server failed; its log has the reason",
+                );
+            }
+        };
+        Refusal::new(code, error.to_string())
+    }
+}

@@ -1,0 +1,476 @@
+//! Sending messages, and waiting for their answers.
+
+use std::time::Duration;
+
+use axum::body::Bytes;
+use axum::http::StatusCode;
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use duologue_schema::dialogue::MessageType;
+use duologue_store::{
+    ChangeOutcome, InboxKey, JsonText, MessageSender, MessageState, NewInboxMessage, RegistryStatus, Store,
+    StoreBatch, StoreChange, StoreTopic, StoredMessage,
+};
+use serde::{Deserialize, Serialize};
+use tokio::time::{Instant, timeout_at};
+use utoipa::{IntoParams, ToSchema};
+
+use crate::gateway::access::Action;
+use crate::gateway::agent_turn::is_text;
+use crate::gateway::rest::RestShared;
+use crate::gateway::rest::request::{
+    AnyBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, is_json, parse_json,
+};
+use crate::gateway::rest::values::{
+    AgentTarget, RestFailure, RestId, RestMetadata, RestNumber, RestPriority, unless_null,
+};
+use crate::gateway::routing::OPERATOR;
+use crate::gateway::{Refusal, RefusalCode, events};
+
+/// The id that no message has: its path is that of `claim_messages`.
+const CLAIM: &str = "claim";
+
+/// The content of a message.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Content)]
+#[non_exhaustive]
+pub struct RestContent {
+    /// The type, such as `query`, `notify` or `inform`.
+    #[serde(rename = "type")]
+    pub kind: RestId,
+    /// The content. A text of a type that is no text is base64.
+    #[serde(default)]
+    #[schema(value_type = Value)]
+    pub content: JsonText,
+    /// The MIME type of the content. `text/plain` by default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(max_length = 255)]
+    pub mime_type: Option<String>,
+    /// Other members. `retry` with the value `safe` lets the server repeat a message whose agent was lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<RestMetadata>,
+}
+
+/// A message in the store: its content with the metadata of the request.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct KeptContent {
+    #[serde(rename = "type")]
+    kind: RestId,
+    #[serde(default)]
+    content: JsonText,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    mime_type: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    metadata: Option<RestMetadata>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request_metadata: Option<RestMetadata>,
+}
+
+/// Splits a stored content into that of the message and the metadata of its request.
+pub(crate) fn kept_content(text: &JsonText) -> duologue_store::Result<(RestContent, Option<RestMetadata>)> {
+    let KeptContent { kind, content, mime_type, metadata, request_metadata } = text.parse()?;
+    Ok((RestContent { kind, content, mime_type, metadata }, request_metadata))
+}
+
+/// The way in which a message is answered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = SendMode)]
+pub enum RestSendMode {
+    /// The response has the answer of the agent, if it comes in time. It fails at once if the agent is offline.
+    Sync,
+    /// The message waits in the inbox. The default.
+    #[default]
+    Async,
+}
+
+/// A message to an agent.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = NewMessage)]
+#[non_exhaustive]
+pub struct RestNewMessage {
+    /// The sender: the caller or the agent that it is. That is also the default.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<RestId>,
+    /// The id. A message that is sent again with the same id and content is not delivered twice.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message_id: Option<RestId>,
+    /// The id that answers repeat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub correlation_id: Option<RestId>,
+    /// The content.
+    pub message: RestContent,
+    /// The way in which it is answered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<RestSendMode>,
+    /// The priority.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub priority: Option<RestPriority>,
+    /// The agent that gets the message if no other one can, or `operator`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fallback: Option<RestId>,
+    /// The time in milliseconds after which it is not delivered any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ttl: Option<RestNumber>,
+    /// The group: one message of a group is out at a time, in order of arrival. By default the `session_id` of a
+    /// dialogue message.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<RestId>,
+    /// Other members.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<RestMetadata>,
+}
+
+impl RestNewMessage {
+    /// Creates a message of a type, such as `query`, from its content.
+    #[must_use]
+    pub fn new(kind: impl Into<RestId>, content: JsonText) -> Self {
+        let message = RestContent { kind: kind.into(), content, mime_type: None, metadata: None };
+        RestNewMessage {
+            from: None,
+            message_id: None,
+            correlation_id: None,
+            message,
+            mode: None,
+            priority: None,
+            fallback: None,
+            ttl: None,
+            group: None,
+            metadata: None,
+        }
+    }
+}
+
+/// The state of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = MessageStatus)]
+pub enum RestMessageStatus {
+    /// It waits for the agent.
+    Received,
+    /// The agent has it.
+    Processing,
+    /// The agent has answered or acknowledged it.
+    Completed,
+    /// It cannot be delivered.
+    Error,
+}
+
+impl RestMessageStatus {
+    /// Returns the text of the state.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            RestMessageStatus::Received => "received",
+            RestMessageStatus::Processing => "processing",
+            RestMessageStatus::Completed => "completed",
+            RestMessageStatus::Error => "error",
+        }
+    }
+}
+
+impl From<MessageState> for RestMessageStatus {
+    fn from(state: MessageState) -> Self {
+        match state {
+            MessageState::Ready => RestMessageStatus::Received,
+            MessageState::Done => RestMessageStatus::Completed,
+            MessageState::Dead => RestMessageStatus::Error,
+            _ => RestMessageStatus::Processing,
+        }
+    }
+}
+
+/// The answer to a message.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = SentMessage)]
+#[non_exhaustive]
+pub struct RestSentMessage {
+    /// The id of the message.
+    pub message_id: String,
+    /// The agent that has it.
+    pub agent_id: String,
+    /// The state.
+    pub status: RestMessageStatus,
+    /// The content of the answer.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<Value>)]
+    pub response: Option<JsonText>,
+    /// The reason for which it cannot be delivered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<RestFailure>,
+}
+
+impl From<&StoredMessage> for RestSentMessage {
+    fn from(message: &StoredMessage) -> Self {
+        RestSentMessage {
+            message_id: message.id.clone(),
+            agent_id: message.agent.clone(),
+            status: message.state.into(),
+            response: message.response.as_ref().and_then(unless_null),
+            error: message_error(message),
+        }
+    }
+}
+
+/// Returns the reason for which a message cannot be delivered.
+pub(crate) fn message_error(message: &StoredMessage) -> Option<RestFailure> {
+    let text = message.error.as_deref().filter(|_| message.state == MessageState::Dead)?;
+    // Workers write `code: message`, and the store a code alone.
+    let (code, message) = text.split_once(": ").unwrap_or((text, text));
+    let is_code = !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+    let (code, message) = if is_code { (code, message) } else { ("undeliverable", text) };
+    Some(RestFailure { code: code.to_owned(), message: message.to_owned(), retryable: code == "worker_lost" })
+}
+
+/// Members of a message that its body does not have. They are for bodies of other types than JSON.
+#[derive(Debug, Default, Deserialize, IntoParams)]
+#[serde(default, rename_all = "camelCase", deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub(crate) struct MessageMembers {
+    /// The sender.
+    #[param(inline)]
+    from: Option<RestId>,
+    /// The id.
+    #[param(inline)]
+    message_id: Option<RestId>,
+    /// The id that answers repeat.
+    #[param(inline)]
+    correlation_id: Option<RestId>,
+    /// The type of the content. `query` by default.
+    #[serde(rename = "type")]
+    #[param(inline)]
+    kind: Option<RestId>,
+    /// The way in which it is answered.
+    #[param(inline)]
+    mode: Option<RestSendMode>,
+    /// The priority.
+    #[param(inline)]
+    priority: Option<RestPriority>,
+}
+
+impl RestNewMessage {
+    /// Creates a message from a body of any type.
+    fn of_body(body: &AnyBody) -> Result<Self, Refusal> {
+        let media_type = body.media_type();
+        let text = std::str::from_utf8(&body.bytes).ok().filter(|_| is_text(&media_type));
+        let content = match text {
+            Some(text) => JsonText::of(text)?,
+            None => JsonText::of(&BASE64_STANDARD.encode(&body.bytes))?,
+        };
+        let mut message = RestNewMessage::new("query", content);
+        message.message.mime_type = Some(body.content_type.clone());
+        Ok(message)
+    }
+
+    /// Returns the group, which is that of its dialogue if it names none.
+    fn group(&self) -> Option<String> {
+        #[derive(Deserialize)]
+        struct Dialogue {
+            session_id: String,
+        }
+        if let Some(group) = &self.group {
+            return Some(group.0.clone());
+        }
+        let is_dialogue = !matches!(MessageType::from(&*self.message.kind.0), MessageType::Unknown(_));
+        let dialogue: Option<Dialogue> = if is_dialogue { self.message.content.parse().ok() } else { None };
+        dialogue.map(|dialogue| dialogue.session_id)
+    }
+}
+
+/// Sends a message to an agent. The body is JSON, or the content itself in any other type.
+#[utoipa::path(
+    post, path = "/agents/{agentId}/messages", tag = "messages",
+    params(
+        AgentTarget, MessageMembers,
+        ("Prefer" = Option<String>, Header, description = "`wait=n`: the most seconds of a `sync` message."),
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, pattern = "^[!-~]+$", description = "A repeated request with this key has the first response."),
+    ),
+    request_body(
+        content((RestNewMessage = "application/json"), (String = "text/plain"), (Vec<u8> = "application/octet-stream")),
+        description = "The message. A body of any other type is its content.",
+    ),
+    responses(
+        (status = 200, body = RestSentMessage, description = "The agent has answered a `sync` message, or the message was sent before."),
+        (status = 202, body = RestSentMessage, description = "The message is in the inbox."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "Another message has the id, or another request the key."),
+        (status = 503, body = crate::gateway::rest::RefusalBody, description = "The agent is offline and the message `sync`, or the server is stopped."),
+    ),
+)]
+pub(crate) async fn send_message(
+    caller: RestCaller,
+    PathOf(AgentTarget { agent_id }): PathOf<AgentTarget>,
+    QueryOf(members): QueryOf<MessageMembers>,
+    body: AnyBody,
+) -> Result<RestReply, Refusal> {
+    let is_document = is_json(&body.media_type());
+    let mut sent = if is_document { parse_json(&body.bytes)? } else { RestNewMessage::of_body(&body)? };
+    if let (Some(kind), false) = (members.kind, is_document) {
+        sent.message.kind = kind;
+    }
+    sent.from = sent.from.or(members.from);
+    sent.message_id = sent.message_id.or(members.message_id);
+    sent.correlation_id = sent.correlation_id.or(members.correlation_id);
+    sent.priority = sent.priority.or(members.priority);
+    let mode = sent.mode.or(members.mode).unwrap_or_default();
+    let (fallback, chosen) = (sent.fallback.as_ref(), sent.message_id.as_ref());
+    let (agent, is_allowed) = caller.route(agent_id, fallback, Action::Message, chosen).await?;
+    let sending = Sending { is_allowed, agent, mode };
+    sending.send(&caller, sent, &body.bytes).await
+}
+
+struct Sending {
+    is_allowed: bool,
+    agent: String,
+    mode: RestSendMode,
+}
+
+impl Sending {
+    async fn send(
+        self,
+        caller: &RestCaller,
+        sent: RestNewMessage,
+        bytes: &Bytes,
+    ) -> Result<RestReply, Refusal> {
+        let rest = &caller.rest;
+        let time = rest.gateway.time();
+        let group = sent.group();
+        let RestNewMessage { from, message_id, correlation_id, message, priority, ttl, metadata, .. } = sent;
+        if message_id.as_ref().is_some_and(|id| id.0 == CLAIM) {
+            let why = "messageId: `claim` is the name of a route; use another id";
+            return Err(Refusal::invalid(why));
+        }
+        // An agent that the caller cannot find is absent, whatever the sender is.
+        let from = if self.is_allowed { Some(caller.sender(from.map(|from| from.0))?) } else { None };
+        let id = message_id.map_or_else(|| crate::unique_id::new_id().to_string(), |id| id.0);
+        let RestContent { kind, content, mime_type, metadata: inner } = message;
+        let kept = KeptContent { kind, content, mime_type, metadata: inner, request_metadata: metadata };
+        let sender = MessageSender::new(caller.id(), from.unwrap_or_default());
+        let mut new = NewInboxMessage::new(&self.agent, &id, sender, JsonText::of(&kept)?);
+        new.correlation_id = correlation_id.map(|id| id.0);
+        new.group = group;
+        new.priority = priority.unwrap_or_default().number();
+        new.trace = caller.trace();
+        new.expires = ttl.map(|ttl| time.wall.saturating_add(ttl.0));
+        let received = RestSentMessage {
+            message_id: id,
+            agent_id: self.agent.clone(),
+            status: RestMessageStatus::Received,
+            response: None,
+            error: None,
+        };
+        let reply = RestReply::new(StatusCode::ACCEPTED, &received)?;
+        let seen = caller.once("send_message", bytes)?;
+        let batch = OnceBatch::new(StoreBatch::new(time).with(StoreChange::Enqueue(new.clone())), seen);
+        // The wait begins before the message is there, so that no change is lost.
+        let permit = if self.mode == RestSendMode::Sync { Some(rest.open_request()?) } else { None };
+        let mut changes = rest.gateway.store.watch(&StoreTopic::Inbox(self.agent.clone()));
+        let (is_allowed, mode, agent) = (self.is_allowed, self.mode, self.agent.clone());
+        let is_draining = rest.gateway.is_draining();
+        let accepted = reply.clone();
+        let enqueue = move |store: &dyn Store| {
+            let found = store.agent(&agent)?;
+            // The operator needs no entry in the registry.
+            if !is_allowed || (found.is_none() && agent != OPERATOR) {
+                return Ok(Err(Refusal::not_found("agent")));
+            }
+            if is_draining {
+                return Ok(Err(stopping()));
+            }
+            let is_offline = found.is_some_and(|found| found.status == RegistryStatus::Offline);
+            if mode == RestSendMode::Sync && is_offline {
+                let why = "the agent is offline; send the message with `mode: async`";
+                return Ok(Err(Refusal::new(RefusalCode::Unreachable, why)));
+            }
+            let outcome = batch.apply(store, &accepted)?;
+            let key = new.key();
+            let stored = match &outcome {
+                OnceOutcome::Applied(outcomes) if outcomes.first() == Some(&ChangeOutcome::Duplicate) => {
+                    store.message(&key)?
+                }
+                _ => None,
+            };
+            Ok(Ok((outcome, key, stored)))
+        };
+        let (outcome, mut key, stored) = rest.gateway.in_store(enqueue).await??;
+        if let OnceOutcome::Applied(_) = &outcome
+            && stored.is_none()
+        {
+            events::message_received(caller.id(), &self.agent, &key.message);
+        }
+        let reply = match (outcome, stored) {
+            (OnceOutcome::Repeated(repeated), _) => repeated,
+            (_, Some(stored)) => RestReply::ok(&RestSentMessage::from(&stored))?,
+            _ => reply,
+        };
+        if self.mode == RestSendMode::Async {
+            return Ok(reply);
+        }
+        // A repeated request waits for the message of the first one.
+        #[derive(Deserialize)]
+        #[serde(rename_all = "camelCase")]
+        struct Known {
+            message_id: String,
+            agent_id: String,
+        }
+        let known = reply.body().parse::<Known>()?;
+        (key.message, key.agent) = (known.message_id, known.agent_id);
+        let limit = rest.gateway.config.limits.sync_seconds;
+        let until = Instant::now() + Duration::from_secs(caller.preferred_wait().unwrap_or(limit).min(limit));
+        let end = until_ended(rest, &key, &mut changes, until).await;
+        drop(permit);
+        match end? {
+            Some(message) => RestReply::ok(&RestSentMessage::from(&message)),
+            None => {
+                let processing = RestSentMessage {
+                    message_id: key.message,
+                    agent_id: key.agent,
+                    status: RestMessageStatus::Processing,
+                    response: None,
+                    error: None,
+                };
+                RestReply::new(StatusCode::ACCEPTED, &processing)
+            }
+        }
+    }
+}
+
+/// Creates the refusal of new work by a server that is stopped.
+pub(crate) fn stopping() -> Refusal {
+    Refusal::new(RefusalCode::Unreachable, "the server is stopped; retry later")
+}
+
+/// Waits until a message has ended. It is `None` if that takes too long.
+async fn until_ended(
+    rest: &RestShared,
+    key: &InboxKey,
+    changes: &mut duologue_store::StoreWatch,
+    until: Instant,
+) -> Result<Option<StoredMessage>, Refusal> {
+    let mut closing = rest.gateway.closing.subscribe();
+    loop {
+        let wanted = key.clone();
+        let found = rest.gateway.in_store(move |store| store.message(&wanted)).await?;
+        match found {
+            // Its sender was erased meanwhile.
+            None => return Err(Refusal::not_found("message")),
+            Some(message) if matches!(message.state, MessageState::Done | MessageState::Dead) => {
+                return Ok(Some(message));
+            }
+            Some(_) => {}
+        }
+        let changed = async {
+            tokio::select! {
+                () = changes.changed() => false,
+                _ = closing.wait_for(|closing| *closing) => true,
+            }
+        };
+        match timeout_at(until, changed).await {
+            Ok(false) => {}
+            Ok(true) | Err(_) => return Ok(None),
+        }
+    }
+}

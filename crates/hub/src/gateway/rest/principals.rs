@@ -1,0 +1,214 @@
+//! The data of a principal: its export and its removal.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::http::HeaderValue;
+use axum::http::header::CONTENT_TYPE;
+use axum::response::{IntoResponse as _, Response};
+use duologue_store::{ChangeOutcome, LogRecord, Store, StoreBatch, StoreChange};
+use duologue_transcript::{RecordedLine, Redaction, Redactor, Side};
+use futures_util::stream::unfold;
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::error::Error;
+use crate::gateway::config::LOCAL_PRINCIPAL;
+use crate::gateway::rest::request::{PathOf, RestCaller, RestReply};
+use crate::gateway::rest::session_log::{LogFollower, RestLogRecord, log_refusal};
+use crate::gateway::rest::sessions::RestSession;
+use crate::gateway::{GatewayShared, Refusal, events};
+
+/// The records of an export that wait for a slow client.
+const WAITING: usize = 64;
+
+/// The principal of a path.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase")]
+#[into_params(parameter_in = Path)]
+pub(crate) struct PrincipalTarget {
+    /// The id of the principal.
+    principal_id: String,
+}
+
+/// The result of a removal.
+#[derive(Debug, Serialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = ErasedData)]
+pub(crate) struct RestErased {
+    /// The principal.
+    principal_id: String,
+    /// The number of records that were removed.
+    removed: u64,
+}
+
+/// Checks that the caller may see the data of a principal: its own, or as an administrator that of all.
+async fn require_data(caller: &RestCaller, principal: &str) -> Result<(), Refusal> {
+    let wanted = principal.to_owned();
+    let found = caller.gateway().in_store(move |store| store.principal(&wanted)).await?;
+    let is_allowed = caller.id() == principal || caller.principal.is_admin();
+    let exists = found.is_some() || caller.id() == principal || principal == LOCAL_PRINCIPAL;
+    if is_allowed && exists { Ok(()) } else { Err(Refusal::not_found("principal")) }
+}
+
+/// Returns the records of a principal: one object of JSON in each line, with one member that names its kind.
+///
+/// A `session` is followed by the records of its log. For an administrator secrets in the logs of others are replaced.
+#[utoipa::path(
+    get, path = "/principals/{principalId}/data", tag = "principals", params(PrincipalTarget),
+    responses((status = 200, content_type = "application/x-ndjson", body = String, description = "The records.")),
+)]
+pub(crate) async fn export_data(
+    caller: RestCaller,
+    PathOf(PrincipalTarget { principal_id }): PathOf<PrincipalTarget>,
+) -> Result<Response, Refusal> {
+    require_data(&caller, &principal_id).await?;
+    let permit = caller.rest.open_request()?;
+    let (sender, receiver) = mpsc::channel(WAITING);
+    let gateway = caller.gateway().clone();
+    let redactor = (caller.id() != principal_id).then(|| Redaction::secrets_only().start());
+    tokio::spawn(async move {
+        let _permit = permit;
+        // The client is gone, or a failure ends the body early.
+        let Some(sender) = send_store(gateway.store.clone(), principal_id.clone(), sender).await else {
+            return;
+        };
+        let export = SessionExport { sender, redactor };
+        if let Err(error) = export.send(&gateway, &principal_id).await {
+            tracing::error!(%error, "an export has ended early");
+        }
+    });
+    let lines = unfold(receiver, |mut receiver| async move { Some((receiver.recv().await?, receiver)) });
+    let mut response = Body::from_stream(lines).into_response();
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    Ok(response)
+}
+
+type Line = Result<Bytes, Error>;
+
+/// Sends the records of the store, and returns the sender if the export goes on.
+async fn send_store(
+    store: Arc<dyn Store>,
+    principal: String,
+    sender: mpsc::Sender<Line>,
+) -> Option<mpsc::Sender<Line>> {
+    let send = move || {
+        for line in lines(&*store, &principal) {
+            let is_end = line.is_err();
+            if sender.blocking_send(line).is_err() || is_end {
+                return None;
+            }
+        }
+        Some(sender)
+    };
+    tokio::task::spawn_blocking(send).await.ok().flatten()
+}
+
+/// A record of the log of a session.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct ExportedRecord<'a> {
+    session_id: &'a str,
+    #[serde(flatten)]
+    record: RestLogRecord,
+}
+
+/// The export of the sessions of a principal.
+struct SessionExport {
+    sender: mpsc::Sender<Line>,
+    /// Replaces secrets for a reader who is no party of the sessions.
+    redactor: Option<Redactor>,
+}
+
+impl SessionExport {
+    async fn send(mut self, gateway: &GatewayShared, principal: &str) -> Result<(), Error> {
+        for agent in gateway.all_hosted().values() {
+            for session in agent.hub.sessions_of(&principal.into()).await? {
+                let mut follower = LogFollower {
+                    hub: agent.hub.clone(),
+                    owner: session.owner.clone(),
+                    session: session.id.clone(),
+                    position: 0,
+                };
+                self.line("session", &RestSession::of(&agent.hub, session)).await;
+                while let Some(records) = self.next(&mut follower).await? {
+                    for record in records {
+                        let Some(record) = RestLogRecord::read(&self.redacted(record)) else { continue };
+                        let session_id = &follower.session;
+                        self.line("sessionRecord", &ExportedRecord { session_id, record }).await;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the next records of a log, and `None` at its end now.
+    async fn next(&self, follower: &mut LogFollower) -> Result<Option<Vec<LogRecord>>, Error> {
+        if self.sender.is_closed() {
+            return Ok(None);
+        }
+        match follower.next(Duration::ZERO).await {
+            Ok(records) => Ok(records.filter(|records| !records.is_empty())),
+            // It was erased meanwhile.
+            Err(Error::UnknownSession) => Ok(None),
+            Err(error) => {
+                let _ = self.sender.send(Err(Error::Closed)).await;
+                Err(error)
+            }
+        }
+    }
+
+    fn redacted(&mut self, mut record: LogRecord) -> LogRecord {
+        if let Some(redactor) = &mut self.redactor {
+            let line = RecordedLine::new(Side::Agent, record.line.to_vec());
+            record.line = Bytes::copy_from_slice(redactor.line(&line).bytes());
+        }
+        record
+    }
+
+    /// Sends an object with one member.
+    async fn line(&self, kind: &str, value: &impl Serialize) {
+        let Ok(text) = serde_json::to_string(value) else { return };
+        let _ = self.sender.send(Ok(Bytes::from(format!("{{\"{kind}\":{text}}}\n")))).await;
+    }
+}
+
+fn lines<'a>(store: &'a dyn Store, principal: &str) -> Box<dyn Iterator<Item = Line> + 'a> {
+    match store.export(principal) {
+        Ok(records) => Box::new(records.map(|record| Ok(Bytes::from(format!("{}\n", record?))))),
+        Err(error) => Box::new(std::iter::once(Err(error.into()))),
+    }
+}
+
+/// Removes the records of a principal: its agents with their inboxes, its messages, its tasks and its sessions.
+#[utoipa::path(
+    delete, path = "/principals/{principalId}/data", tag = "principals", params(PrincipalTarget),
+    responses((status = 200, body = RestErased, description = "The records were removed.")),
+)]
+pub(crate) async fn erase_data(
+    caller: RestCaller,
+    PathOf(PrincipalTarget { principal_id }): PathOf<PrincipalTarget>,
+) -> Result<RestReply, Refusal> {
+    require_data(&caller, &principal_id).await?;
+    let batch = StoreBatch::new(caller.gateway().time());
+    let batch = batch.with(StoreChange::ErasePrincipal { principal: principal_id.clone() });
+    let outcome = caller.gateway().in_store(move |store| store.apply(batch)).await?;
+    let mut removed = match outcome.of(0) {
+        Some(ChangeOutcome::Count(count)) => *count,
+        _ => 0,
+    };
+    // After the tasks, so that no more sessions begin.
+    for agent in caller.gateway().all_hosted().values() {
+        let sessions = agent.hub.sessions_of(&principal_id.as_str().into()).await.map_err(log_refusal)?;
+        for session in sessions {
+            agent.hub.erase_session(&session.owner, &session.id).await.map_err(log_refusal)?;
+            removed += 1;
+        }
+    }
+    caller.rest.views.forget(&principal_id, None);
+    events::principal_erased(caller.id(), &principal_id, removed);
+    RestReply::ok(&RestErased { principal_id, removed })
+}

@@ -1,0 +1,245 @@
+//! The questions of a task, and their answers.
+
+use duologue_schema::PermissionOptionKind;
+use duologue_store::{
+    JsonText, QuestionQuery, QuestionState, Store, StoreBatch, StoreChange, StoredQuestion, StoredTaskKey,
+};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use utoipa::ToSchema;
+
+use crate::audit::{self, AuditedQuestion};
+use crate::gateway::Refusal;
+use crate::gateway::rest::request::{
+    JsonBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply,
+};
+use crate::gateway::rest::tasks::{require_owner, visible_task};
+use crate::gateway::rest::values::{OwnerQuery, RestId, TaskTarget, conflict};
+use crate::input::QuestionDecision;
+use crate::question::permission_decision;
+
+/// The state of a question.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = QuestionState)]
+pub enum RestQuestionState {
+    /// It waits for an answer.
+    Open,
+    /// It has an answer.
+    Answered,
+    /// It needs no answer any more.
+    Withdrawn,
+}
+
+/// A question of a task.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = Question)]
+#[non_exhaustive]
+pub struct RestQuestion {
+    /// The id.
+    pub question_id: String,
+    /// The question. Of the type `permission` it has `toolCall` and `options`.
+    #[schema(value_type = Value)]
+    pub question: JsonText,
+    /// The state.
+    pub state: RestQuestionState,
+    /// The time of the question, in milliseconds since 1970.
+    pub created_at: u64,
+}
+
+impl From<StoredQuestion> for RestQuestion {
+    fn from(question: StoredQuestion) -> Self {
+        let state = match question.state {
+            QuestionState::Open => RestQuestionState::Open,
+            QuestionState::Answered => RestQuestionState::Answered,
+            _ => RestQuestionState::Withdrawn,
+        };
+        RestQuestion {
+            question_id: question.id,
+            question: question.body,
+            state,
+            created_at: question.created,
+        }
+    }
+}
+
+/// The open questions of a task.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = TaskInput)]
+#[non_exhaustive]
+pub struct RestTaskInput {
+    /// The id of the task.
+    pub task_id: String,
+    /// The questions, the oldest first.
+    pub questions: Vec<RestQuestion>,
+}
+
+/// The answer to a question.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = NewAnswer)]
+#[non_exhaustive]
+pub struct RestAnswer {
+    /// The id of the question. It may be left out if there is one alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question_id: Option<RestId>,
+    /// The answer. That of a permission is `{"optionId": "…"}`; any other cancels the tool call.
+    #[schema(value_type = Value)]
+    pub answer: JsonText,
+}
+
+impl RestAnswer {
+    /// Creates the answer to a question, or to the only one that is open.
+    #[must_use]
+    pub fn new(question_id: Option<RestId>, answer: JsonText) -> Self {
+        RestAnswer { question_id, answer }
+    }
+
+    /// Creates the answer to a permission request: the id of an option.
+    #[must_use]
+    pub fn option(option_id: &str) -> Self {
+        RestAnswer::new(None, JsonText::of(&json!({"optionId": option_id})).unwrap_or_default())
+    }
+}
+
+/// The end of a question.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "camelCase")]
+#[schema(as = AnsweredQuestion)]
+#[non_exhaustive]
+pub struct RestAnswered {
+    /// The id of the task.
+    pub task_id: String,
+    /// The id of the question.
+    pub question_id: String,
+    /// The state.
+    pub status: RestQuestionState,
+}
+
+/// Returns the open questions of a task.
+#[utoipa::path(
+    get, path = "/agents/{agentId}/tasks/{taskId}/input", tag = "tasks", params(TaskTarget, OwnerQuery),
+    responses((status = 200, body = RestTaskInput, description = "The questions. There may be none.")),
+)]
+pub(crate) async fn get_input(
+    caller: RestCaller,
+    PathOf(target): PathOf<TaskTarget>,
+    QueryOf(query): QueryOf<OwnerQuery>,
+) -> Result<RestReply, Refusal> {
+    let task = visible_task(&caller, target, query.owner).await?;
+    let key = task.key;
+    let task_id = key.task.clone();
+    let open = caller.gateway().in_store(move |store| open_questions(store, key)).await?;
+    RestReply::ok(&RestTaskInput { task_id, questions: open.into_iter().map(RestQuestion::from).collect() })
+}
+
+fn open_questions(store: &dyn Store, key: StoredTaskKey) -> duologue_store::Result<Vec<StoredQuestion>> {
+    let mut query = QuestionQuery::default();
+    (query.task, query.state) = (Some(key), Some(QuestionState::Open));
+    Ok(store.questions(&query)?.items)
+}
+
+/// Answers a question of a task. The first answer counts.
+#[utoipa::path(
+    post, path = "/agents/{agentId}/tasks/{taskId}/input", tag = "tasks",
+    params(
+        TaskTarget, OwnerQuery,
+        ("Idempotency-Key" = Option<String>, Header, min_length = 1, max_length = 128, pattern = "^[!-~]+$", description = "A repeated request with this key has the first response."),
+    ),
+    request_body = RestAnswer,
+    responses(
+        (status = 200, body = RestAnswered, description = "The question is answered."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "No such question is open, or several are and the answer names none."),
+    ),
+)]
+pub(crate) async fn answer_input(
+    caller: RestCaller,
+    PathOf(target): PathOf<TaskTarget>,
+    QueryOf(query): QueryOf<OwnerQuery>,
+    body: JsonBody<RestAnswer>,
+) -> Result<RestReply, Refusal> {
+    let task = visible_task(&caller, target, query.owner).await?;
+    require_owner(&caller, &task)?;
+    let gateway = caller.gateway();
+    let time = gateway.time();
+    let seen = caller.once("answer_input", &body.bytes)?;
+    let RestAnswer { question_id, answer } = body.value;
+    let (key, answered_by) = (task.key, caller.id().to_owned());
+    let (agent, task_id, session) = (key.agent.clone(), key.task.clone(), task.session);
+    let chosen = answer.clone();
+    let give = move |store: &dyn Store| {
+        let question = match question_id {
+            Some(question) => question.0,
+            // A repeated answer finds no question any more, but its key has the response.
+            None => match repeated(store, seen.as_ref(), time)? {
+                Some(reply) => return Ok(Ok((reply, None))),
+                None => match &open_questions(store, key.clone())?[..] {
+                    [question] => question.id.clone(),
+                    [] => return Ok(Err(conflict("the task has no open question"))),
+                    _ => {
+                        return Ok(Err(conflict(
+                            "the task has several open questions; name one as `questionId`",
+                        )));
+                    }
+                },
+            },
+        };
+        let answered = RestAnswered {
+            task_id: key.task.clone(),
+            question_id: question.clone(),
+            status: RestQuestionState::Answered,
+        };
+        let reply = match RestReply::ok(&answered) {
+            Ok(reply) => reply,
+            Err(refusal) => return Ok(Err(refusal)),
+        };
+        let asked = key.clone();
+        let change =
+            StoreChange::AnswerQuestion { task: key, question: question.clone(), answer, answered_by };
+        match OnceBatch::new(StoreBatch::new(time).with(change), seen).apply(store, &reply) {
+            Ok(OnceOutcome::Repeated(repeated)) => Ok(Ok((repeated, None))),
+            Ok(OnceOutcome::Applied(_)) => {
+                let decision = decision(store.question(&asked, &question)?, &chosen);
+                Ok(Ok((reply, Some((question, decision)))))
+            }
+            Err(duologue_store::Error::NoRecord { .. } | duologue_store::Error::WrongState { .. }) => {
+                Ok(Err(conflict("the task has no such open question")))
+            }
+            Err(error) => Err(error),
+        }
+    };
+    let (reply, answered) = gateway.in_store(give).await??;
+    if let Some((question, decision)) = answered {
+        let place = AuditedQuestion {
+            agent: &agent,
+            session: session.as_deref(),
+            task: Some(&task_id),
+            question: &question,
+        };
+        audit::answered(caller.id(), &place, &decision);
+    }
+    Ok(reply)
+}
+
+/// Returns the meaning of an answer to a question.
+fn decision(question: Option<StoredQuestion>, answer: &JsonText) -> QuestionDecision {
+    let question: Value = question.and_then(|question| question.body.parse().ok()).unwrap_or_default();
+    let answer: Value = answer.parse().unwrap_or_default();
+    let options = question["options"].as_array().into_iter().flatten();
+    let mut chosen = options.filter(|option| !answer.is_null() && option["optionId"] == answer["optionId"]);
+    let kind = chosen.next().and_then(|option| option["kind"].as_str());
+    permission_decision(kind.map(PermissionOptionKind::from).as_ref())
+}
+
+/// Returns the reply to the first request with a key, if there was one with the same content.
+fn repeated(
+    store: &dyn Store,
+    seen: Option<&duologue_store::SeenId>,
+    time: duologue_store::StoreTime,
+) -> duologue_store::Result<Option<RestReply>> {
+    let Some(seen) = seen else { return Ok(None) };
+    let known = store.remembered(&seen.key, time)?.filter(|known| known.digest == seen.digest);
+    known.and_then(|known| known.response).map(|response| response.parse()).transpose()
+}

@@ -1,0 +1,378 @@
+//! The values that several routes share.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use axum::http::Uri;
+use duologue_store::{JsonText, StorePage, TaskFailure};
+use serde::de::{Error as _, Unexpected, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+use serde_json::Value;
+use utoipa::{IntoParams, ToSchema};
+
+use crate::gateway::{Refusal, RefusalCode};
+
+/// The largest number that all readers of JSON represent exactly.
+pub(crate) const MAX_NUMBER: u64 = (1 << 53) - 1;
+/// The most characters of an address.
+const URL_CHARS: usize = 2_048;
+/// The most entries of a page. Zero in a query of the store is its default.
+const PAGE: u64 = 1_000;
+
+/// An error: the body of every refused request. Programs switch on `code`.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+#[schema(as = Refusal)]
+#[non_exhaustive]
+pub struct RefusalBody {
+    /// The code.
+    #[schema(example = "not_found")]
+    pub code: String,
+    /// The failure, the value, the limit and the remedy.
+    pub message: String,
+    /// True if the same request can succeed later.
+    pub retryable: bool,
+}
+
+impl From<&Refusal> for RefusalBody {
+    fn from(refusal: &Refusal) -> Self {
+        let code = refusal.code;
+        let message = refusal.message.clone().into_owned();
+        RefusalBody { code: code.as_str().to_owned(), message, retryable: code.is_retryable() }
+    }
+}
+
+/// The error of a message or a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Failure)]
+#[non_exhaustive]
+pub struct RestFailure {
+    /// The code, such as `timeout`.
+    pub code: String,
+    /// The message.
+    pub message: String,
+    /// True if the same work can succeed later.
+    pub retryable: bool,
+}
+
+impl From<TaskFailure> for RestFailure {
+    fn from(failure: TaskFailure) -> Self {
+        RestFailure { code: failure.code, message: failure.message, retryable: failure.retryable }
+    }
+}
+
+/// An id that the sender of a request chooses.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Id, value_type = String, min_length = 1, max_length = 128, pattern = r"^[^\u0000-\u001f\u007f-\u009f]+$")]
+pub struct RestId(pub String);
+
+impl<T: Into<String>> From<T> for RestId {
+    fn from(id: T) -> Self {
+        RestId(id.into())
+    }
+}
+
+/// Returns true for 1 to 128 characters, none of which is a control character.
+pub(crate) fn is_id(text: &str) -> bool {
+    let count = text.chars().take(129).count();
+    (1..=128).contains(&count) && !text.chars().any(char::is_control)
+}
+
+impl<'de> Deserialize<'de> for RestId {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if !is_id(&text) {
+            return Err(D::Error::custom("use 1 to 128 characters, and no control characters"));
+        }
+        Ok(RestId(text))
+    }
+}
+
+/// A whole number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(as = Number, value_type = u64, maximum = 9_007_199_254_740_991_u64)]
+pub struct RestNumber(pub u64);
+
+impl From<u64> for RestNumber {
+    fn from(number: u64) -> Self {
+        RestNumber(number)
+    }
+}
+
+impl<'de> Deserialize<'de> for RestNumber {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        // Some programs write all numbers with a fraction.
+        match deserializer.deserialize_u64(WholeNumber)? {
+            number @ 0..=MAX_NUMBER => Ok(RestNumber(number)),
+            _ => Err(D::Error::custom(format!("use a whole number, at most {MAX_NUMBER}"))),
+        }
+    }
+}
+
+/// Parses a number of the id of an event: 1 to 15 digits.
+pub(crate) fn event_number(text: &str) -> Option<u64> {
+    let is_number = text.len() <= 15 && text.bytes().all(|byte| byte.is_ascii_digit());
+    if is_number { text.parse().ok() } else { None }
+}
+
+struct WholeNumber;
+
+impl Visitor<'_> for WholeNumber {
+    type Value = u64;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "a whole number from 0 to {MAX_NUMBER}")
+    }
+
+    fn visit_u64<E>(self, number: u64) -> Result<u64, E> {
+        Ok(number)
+    }
+
+    fn visit_f64<E: serde::de::Error>(self, number: f64) -> Result<u64, E> {
+        let is_whole = number.fract() == 0.0 && (0.0..=MAX_NUMBER as f64).contains(&number);
+        if is_whole { Ok(number as u64) } else { Err(E::invalid_value(Unexpected::Float(number), &self)) }
+    }
+}
+
+/// The address of a program that receives posts: `http` or `https`, without a user.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(
+    as = Url, value_type = String, max_length = 2048,
+    pattern = r"^https?://([A-Za-z0-9.-]+|\[(([0-9a-f]{1,4}:){7}[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,7}:|([0-9a-f]{1,4}:){1,6}:[0-9a-f]{1,4}|([0-9a-f]{1,4}:){1,5}(:[0-9a-f]{1,4}){1,2}|([0-9a-f]{1,4}:){1,4}(:[0-9a-f]{1,4}){1,3}|([0-9a-f]{1,4}:){1,3}(:[0-9a-f]{1,4}){1,4}|([0-9a-f]{1,4}:){1,2}(:[0-9a-f]{1,4}){1,5}|[0-9a-f]{1,4}:(:[0-9a-f]{1,4}){1,6}|:((:[0-9a-f]{1,4}){1,7}|:))\])(:[1-9][0-9]{0,3})?(/[A-Za-z0-9._~!$&'()*+,;=:@/?-]*)?$"
+)]
+pub struct RestUrl(pub String);
+
+impl<'de> Deserialize<'de> for RestUrl {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text = String::deserialize(deserializer)?;
+        if !is_web_address(&text) {
+            let why = format!(
+                "use an address of `http` or `https` without a user and a fragment, at most {URL_CHARS} characters"
+            );
+            return Err(D::Error::custom(why));
+        }
+        Ok(RestUrl(text))
+    }
+}
+
+fn is_web_address(text: &str) -> bool {
+    let Ok(url) = text.parse::<Uri>() else { return false };
+    let Some(authority) = url.authority() else { return false };
+    // `Uri` accepts other characters in paths.
+    text.bytes().all(|byte| byte.is_ascii_graphic())
+        && matches!(url.scheme_str(), Some("http" | "https"))
+        && is_host(authority.host())
+        && !authority.as_str().contains('@')
+        // `port` is also absent for one that is no number.
+        && match authority.as_str().strip_prefix(authority.host()) {
+            Some("") => true,
+            Some(port) => port.strip_prefix(':').is_some_and(|port| port.parse::<u16>().is_ok_and(|port| port > 0)),
+            None => false,
+        }
+        // `Uri` drops a fragment.
+        && !text.contains('#')
+        && text.len() <= URL_CHARS
+}
+
+/// Returns true for a name, and for an address of version 6 in brackets.
+fn is_host(host: &str) -> bool {
+    match host.strip_prefix('[').and_then(|host| host.strip_suffix(']')) {
+        Some(address) => address.parse::<Ipv6Addr>().is_ok(),
+        None => !host.is_empty(),
+    }
+}
+
+/// Members that the interface does not interpret, except those that a description names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(transparent)]
+#[schema(as = Members, value_type = BTreeMap<String, Value>)]
+pub struct RestMetadata(pub BTreeMap<String, Value>);
+
+/// A level of urgency.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = Priority)]
+pub enum RestPriority {
+    /// 1 of 9.
+    Low,
+    /// 4 of 9. The default.
+    #[default]
+    Medium,
+    /// 6 of 9.
+    High,
+    /// 9 of 9.
+    Critical,
+}
+
+impl RestPriority {
+    pub(crate) fn number(self) -> u8 {
+        match self {
+            RestPriority::Low => 1,
+            RestPriority::Medium => 4,
+            RestPriority::High => 6,
+            RestPriority::Critical => 9,
+        }
+    }
+
+    /// Returns the level whose band has a number.
+    pub(crate) fn of(number: u8) -> Self {
+        match number {
+            0..=2 => RestPriority::Low,
+            3..=5 => RestPriority::Medium,
+            6 | 7 => RestPriority::High,
+            _ => RestPriority::Critical,
+        }
+    }
+}
+
+/// The number of entries in front of a page, as a parameter.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(value_type = u64, maximum = 9_007_199_254_740_991_u64)]
+pub struct PageOffset(pub u64);
+
+impl<'de> Deserialize<'de> for PageOffset {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        RestNumber::deserialize(deserializer).map(|number| PageOffset(number.0))
+    }
+}
+
+/// The most entries of a page, as a parameter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[schema(value_type = u64, minimum = 1, maximum = 1000, default = 100)]
+pub struct PageLimit(pub u64);
+
+impl Default for PageLimit {
+    fn default() -> Self {
+        PageLimit(duologue_store::StoreSettings::DEFAULT_PAGE)
+    }
+}
+
+impl<'de> Deserialize<'de> for PageLimit {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        match u64::deserialize(deserializer)? {
+            limit @ 1..=PAGE => Ok(PageLimit(limit)),
+            _ => Err(D::Error::custom(format!("use a number from 1 to {PAGE}"))),
+        }
+    }
+}
+
+/// The place of a page in its list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[schema(as = Pagination)]
+#[non_exhaustive]
+pub struct Pagination {
+    /// The number of entries in front of the page.
+    pub offset: u64,
+    /// The most entries of the page.
+    pub limit: u64,
+    /// The number of all entries.
+    pub total: u64,
+}
+
+impl<T> From<&StorePage<T>> for Pagination {
+    fn from(page: &StorePage<T>) -> Self {
+        Pagination { offset: page.offset, limit: page.limit, total: page.total }
+    }
+}
+
+/// The agent of a path.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase")]
+#[into_params(parameter_in = Path)]
+pub(crate) struct AgentTarget {
+    /// The id of the agent.
+    pub(crate) agent_id: String,
+}
+
+/// The message of a path.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase")]
+#[into_params(parameter_in = Path)]
+pub(crate) struct MessageTarget {
+    /// The id of the agent that receives it.
+    pub(crate) agent_id: String,
+    /// The id of the message.
+    pub(crate) message_id: String,
+}
+
+/// The task of a path.
+#[derive(Debug, Deserialize, IntoParams)]
+#[serde(rename_all = "camelCase")]
+#[into_params(parameter_in = Path)]
+pub(crate) struct TaskTarget {
+    /// The id of the agent that runs it.
+    pub(crate) agent_id: String,
+    /// The id of the task.
+    pub(crate) task_id: String,
+}
+
+/// The sender of a message, if several have used its id.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+#[non_exhaustive]
+pub struct SenderQuery {
+    /// The principal that has sent it. By default the caller, then any that the caller may see.
+    pub sender: Option<String>,
+}
+
+/// The owner of a task, if several have used its id.
+#[derive(Clone, Debug, Default, Serialize, Deserialize, IntoParams)]
+#[serde(default, deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+#[non_exhaustive]
+pub struct OwnerQuery {
+    /// The principal that has created it. By default the caller, then any that the caller may see.
+    pub owner: Option<String>,
+}
+
+/// Creates the refusal of a change that the state of a record does not allow.
+pub(crate) fn conflict(message: &'static str) -> Refusal {
+    Refusal::new(RefusalCode::Conflict, message)
+}
+
+/// Returns the text, unless it is `null`.
+pub(crate) fn unless_null(text: &JsonText) -> Option<JsonText> {
+    Some(text.clone()).filter(|text| text.as_str() != "null")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_name_a_host_and_no_user() {
+        for text in ["http://a", "https://a.b:8443/c?d=e", "http://[::1]:80/", "http://10.0.0.1/a"] {
+            assert!(is_web_address(text), "{text}");
+        }
+        let long = format!("http://a/{}", "b".repeat(URL_CHARS));
+        for text in [
+            "",
+            "a",
+            "/a",
+            "http://",
+            "ftp://a",
+            "file:///etc/passwd",
+            "http://u:p@a",
+            "http://a/#b",
+            "http://a:0",
+            "http://a:99999",
+            "javascript:alert(1)",
+            "http://a b",
+            "http://a/\u{7f}",
+            "http://a/ü",
+            "http://[1b5]/",
+            "http://[::1%25eth0]/",
+            "http://[1:2:3:4:5:6:7:8:9]/",
+            &long,
+        ] {
+            assert!(!is_web_address(text), "{text}");
+        }
+    }
+
+    #[test]
+    fn ids_are_short_and_visible() {
+        assert!(is_id("a/ü") && is_id(&"ü".repeat(128)));
+        assert!(!is_id("") && !is_id("a\n") && !is_id(&"a".repeat(129)));
+    }
+}

@@ -1,0 +1,183 @@
+//! The workers of the agents that the gateway starts: they take messages and tasks from the store.
+
+use std::future::Future;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_schema::envelope::TaskState;
+use duologue_store::{
+    Claim, Claimed, JsonText, Leased, NewDelivery, OutboxKind, Store, StoreBatch, StoreChange, StoreTopic,
+    StoredTask, TaskQuery, TaskUpdate,
+};
+use serde_json::json;
+use tokio::task::JoinSet;
+use tokio::time::sleep;
+
+use crate::gateway::config::AgentConfig;
+use crate::gateway::work::WorkPlace;
+use crate::gateway::{GatewayShared, events, messages, remote, states, task_run};
+
+/// The time after which the work of a worker that does not renew its lease counts as lost.
+pub(crate) const LEASE: Duration = Duration::from_secs(60);
+/// The time between two renewals.
+pub(crate) const RENEWAL: Duration = Duration::from_secs(15);
+/// The pause after a failure of the store.
+const AFTER_FAILURE: Duration = Duration::from_secs(1);
+/// The time between two sweeps of the store.
+const SWEEP: Duration = Duration::from_secs(1);
+/// The time after which an agent without a heartbeat is offline.
+const STALE: Duration = Duration::from_secs(60);
+/// The age at which what has ended is removed from the store.
+const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
+
+/// Starts the workers of an agent.
+pub(crate) fn spawn(workers: &mut JoinSet<()>, gateway: &Arc<GatewayShared>, agent: &str) {
+    let Some(entry) = gateway.hosted(agent) else { return };
+    workers.spawn(remote::keep_connected(gateway.clone(), entry));
+    let (shared, name) = (gateway.clone(), agent.to_owned());
+    workers.spawn(async move {
+        let topic = StoreTopic::AgentTasks(name.clone());
+        let claim = |store: &dyn Store, agent: &str, claim: &Claim| store.claim_tasks(agent, claim);
+        serve_queue(&shared, &name, |agent| agent.max_tasks, &topic, claim, task_run::run).await;
+    });
+    let (shared, name) = (gateway.clone(), agent.to_owned());
+    workers.spawn(async move {
+        let topic = StoreTopic::Inbox(name.clone());
+        let claim = |store: &dyn Store, agent: &str, claim: &Claim| store.claim_messages(agent, claim);
+        serve_queue(&shared, &name, |agent| agent.max_messages, &topic, claim, messages::run).await;
+    });
+}
+
+/// Takes entries from a queue while there are free places, and works on them.
+async fn serve_queue<T, C, F>(
+    gateway: &Arc<GatewayShared>,
+    agent: &str,
+    places: impl Fn(&AgentConfig) -> usize,
+    topic: &StoreTopic,
+    claim_entries: C,
+    run: impl Fn(Arc<GatewayShared>, Leased<T>, WorkPlace) -> F,
+) where
+    T: Send + 'static,
+    C: Fn(&dyn Store, &str, &Claim) -> duologue_store::Result<Claimed<T>> + Copy + Send + 'static,
+    F: Future<Output = ()> + Send + 'static,
+{
+    let Some(entry) = gateway.hosted(agent) else { return };
+    let mut online = entry.online.subscribe();
+    let mut closing = gateway.closing.subscribe();
+    let mut running = JoinSet::new();
+    let mut changes = gateway.store.watch(topic);
+    while !*closing.borrow_and_update() {
+        // An agent that attaches again can have another number.
+        let places = gateway.hosted(agent).map_or(0, |entry| places(&entry.config));
+        let free = places.saturating_sub(running.len());
+        let mut pause = None;
+        // A drain that begins from here on waits for what is claimed.
+        let claiming = WorkPlace::claiming(gateway);
+        // The work of an agent that is away waits.
+        if free > 0 && *online.borrow_and_update() && !gateway.is_draining() {
+            let claim = Claim::new(gateway.time(), LEASE, "hub").max(free);
+            let name = agent.to_owned();
+            match gateway.in_store(move |store| claim_entries(store, &name, &claim)).await {
+                Ok(claimed) => {
+                    let count = claimed.entries.len();
+                    for leased in claimed.entries {
+                        running.spawn(run(gateway.clone(), leased, WorkPlace::new(gateway)));
+                    }
+                    if count == free {
+                        continue;
+                    }
+                    let now = gateway.time().now;
+                    pause = claimed.next_due.map(|due| due.saturating_sub(now));
+                }
+                // The log of the server has the reason.
+                Err(_) => pause = Some(AFTER_FAILURE),
+            }
+        }
+        drop(claiming);
+        let waits = pause.is_some();
+        let due = pin!(sleep(pause.unwrap_or_default()));
+        tokio::select! {
+            Some(_) = running.join_next(), if !running.is_empty() => {}
+            () = changes.changed() => {}
+            Ok(()) = online.changed() => {}
+            () = due, if waits => {}
+            changed = closing.changed() => if changed.is_err() { break },
+        }
+    }
+    // The work ends with the sessions of the agents.
+    while running.join_next().await.is_some() {}
+}
+
+/// Ends leases, expires what is too old, and queues the callbacks of tasks that have ended without a worker.
+pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {
+    let mut closing = gateway.closing.subscribe();
+    loop {
+        let time = gateway.time();
+        // A failure is in the log of the server, and the next sweep tries again.
+        let _ = gateway
+            .in_store(move |store| {
+                let swept = store.sweep(time)?;
+                for key in &swept.tasks_ended {
+                    let state = store.task(key)?.map(|task| task.state);
+                    events::task_completed(key, state.as_ref().map_or("removed", TaskState::as_str));
+                }
+                let seen_before = time.wall.saturating_sub(millis(STALE));
+                let ended_before = time.wall.saturating_sub(millis(RETENTION));
+                let batch = StoreBatch::new(time).accepted();
+                let batch = batch.with(StoreChange::MarkStale { seen_before });
+                store.apply(batch.with(StoreChange::Purge { ended_before }))?;
+                queue_callbacks(store, time)
+            })
+            .await;
+        tokio::select! {
+            () = sleep(SWEEP) => {}
+            _ = closing.wait_for(|closing| *closing) => return,
+        }
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Queues the callbacks of tasks that have ended without a worker: lost, expired or cancelled before their start.
+fn queue_callbacks(store: &dyn Store, time: duologue_store::StoreTime) -> duologue_store::Result<()> {
+    let mut query = TaskQuery::default();
+    query.callback_due = true;
+    for task in store.tasks(&query)?.items {
+        let mut batch = StoreBatch::new(time);
+        let mut update = TaskUpdate::new(task.key.clone(), task.version);
+        update.callback_queued = true;
+        batch.push(StoreChange::UpdateTask(update));
+        batch.changes.extend(callback(&task)?);
+        match store.apply(batch) {
+            // Another change of the task was first, and the next sweep finds it.
+            Ok(_) | Err(duologue_store::Error::VersionLost { .. }) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}
+
+/// Returns the post for the callback of a task that has ended.
+pub(crate) fn callback(task: &StoredTask) -> duologue_store::Result<Option<StoreChange>> {
+    let Some(url) = &task.callback else { return Ok(None) };
+    let mut body = json!({"taskId": task.key.task, "status": states::task_status(&task.state)});
+    match (&task.result, &task.error) {
+        (_, Some(error)) => body["error"] = serde_json::to_value(error).unwrap_or_default(),
+        (Some(result), None) => body["result"] = result.parse()?,
+        (None, None) => {}
+    }
+    let stream = stream_key("callback", task);
+    let body = JsonText::of(&body)?;
+    let mut post = NewDelivery::new(OutboxKind::Callback, &task.key.owner, stream, 0, url, body);
+    post.trace.clone_from(&task.trace);
+    Ok(Some(StoreChange::PushDelivery(post)))
+}
+
+/// Returns the name of a stream of posts of a task. A task that is sent or started again begins a new one.
+pub(crate) fn stream_key(kind: &str, task: &StoredTask) -> String {
+    // The number of the task is unique. The ids of its key are too long for a name.
+    format!("{kind}:{}.{}", task.seq, task.attempts)
+}

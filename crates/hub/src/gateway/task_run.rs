@@ -1,0 +1,511 @@
+//! Runs a task as a prompt turn, or as a delegation.
+
+use std::collections::HashMap;
+use std::pin::pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use duologue_schema::envelope::TaskState;
+use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, TraceContext};
+use duologue_store::{
+    Error as StoreError, JsonText, LeaseToken, Leased, NewDelivery, NewQuestion, OutboxKind, QuestionQuery,
+    QuestionState, Store, StoreBatch, StoreChange, StoreTopic, StoreWatch, StoredTask, StoredTaskKey,
+    TaskFailure, TaskUpdate,
+};
+use serde_json::{Value, json};
+use tokio::sync::oneshot;
+use tokio::time::{Instant, sleep_until};
+
+use crate::gateway::agent_turn::{TurnOutput, WorkQuestion, WorkSession};
+use crate::gateway::runner::{LEASE, RENEWAL, callback, stream_key};
+use crate::gateway::work::WorkPlace;
+use crate::gateway::work_turn::{WorkEnd, WorkNews, WorkTurn};
+use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
+
+/// The time between two writes of progress and output.
+const WRITE_PAUSE: Duration = Duration::from_millis(200);
+/// The pause before a change of the store is tried again.
+const RETRY: Duration = Duration::from_secs(1);
+/// The time that the agent has to end a cancelled turn.
+const CANCEL: Duration = Duration::from_secs(15);
+
+/// Runs one task.
+pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>, mut place: WorkPlace) {
+    let Leased { entry: task, lease } = leased;
+    // Watched from before the first change on, so that no cancellation is missed.
+    let changes = gateway.store.watch(&StoreTopic::Task(task.key.clone()));
+    let run = TaskRun { gateway, key: task.key.clone(), lease };
+    if let Err(refusal) = run.change(|_, update| Some(update.state(TaskState::Working))).await {
+        // It was cancelled meanwhile, or the store has failed and the task returns to its place.
+        return tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not started");
+    }
+    let ended = run.work(&task, changes, &mut place).await;
+    if ended.is_lost {
+        // The task ends as after the loss of a server, which depends on its metadata.
+        return run.extend_lease(Duration::ZERO).await;
+    }
+    run.finish(&task, ended).await;
+}
+
+/// The end of a task.
+struct TaskEnd {
+    state: TaskState,
+    result: Option<JsonText>,
+    error: Option<TaskFailure>,
+    /// The output that was not posted yet.
+    chunks: ChunkPosts,
+    /// True if the connection to the agent was lost.
+    is_lost: bool,
+}
+
+impl TaskEnd {
+    fn failed(code: &str, message: impl Into<String>, retryable: bool) -> Self {
+        let error = Some(TaskFailure::new(code, message, retryable));
+        TaskEnd {
+            state: TaskState::Failed,
+            result: None,
+            error,
+            chunks: ChunkPosts::default(),
+            is_lost: false,
+        }
+    }
+}
+
+impl From<WorkEnd> for TaskEnd {
+    fn from(end: WorkEnd) -> Self {
+        let WorkEnd { state, result, error, is_lost } = end;
+        TaskEnd { state, result, error, chunks: ChunkPosts::default(), is_lost }
+    }
+}
+
+/// The posts of the output of a task.
+#[derive(Default)]
+struct ChunkPosts {
+    url: Option<String>,
+    stream: String,
+    owner: String,
+    trace: Option<String>,
+    position: u64,
+    waiting: String,
+}
+
+impl ChunkPosts {
+    fn of(task: &StoredTask) -> Self {
+        ChunkPosts {
+            url: task.stream_endpoint.clone(),
+            stream: stream_key("chunk", task),
+            owner: task.key.owner.clone(),
+            trace: task.trace.clone(),
+            ..ChunkPosts::default()
+        }
+    }
+
+    /// Returns the post of the waiting output, and nothing if there is none and more can follow.
+    fn take(&mut self, is_complete: bool) -> Option<StoreChange> {
+        let url = self.url.as_ref()?;
+        if self.waiting.is_empty() && !is_complete {
+            return None;
+        }
+        let chunk = std::mem::take(&mut self.waiting);
+        let body = json!({"chunk": chunk, "position": self.position, "complete": is_complete});
+        let body = JsonText::of(&body).ok()?;
+        let mut post =
+            NewDelivery::new(OutboxKind::Chunk, &self.owner, &self.stream, self.position, url, body);
+        post.trace.clone_from(&self.trace);
+        self.position += 1;
+        Some(StoreChange::PushDelivery(post))
+    }
+}
+
+struct TaskRun {
+    gateway: Arc<GatewayShared>,
+    key: StoredTaskKey,
+    lease: LeaseToken,
+}
+
+impl TaskRun {
+    /// Changes the task. `change` gets the task as it is now and an update with the lease; without an update nothing
+    /// changes.
+    async fn change(
+        &self,
+        change: impl Fn(&StoredTask, TaskUpdate) -> Option<TaskUpdate> + Send + 'static,
+    ) -> Result<(), Refusal> {
+        self.change_with(move |task, update| Ok(change(task, update).map(|update| (update, Vec::new()))))
+            .await
+    }
+
+    /// Changes the task together with other parts of the store.
+    async fn change_with(
+        &self,
+        change: impl Fn(&StoredTask, TaskUpdate) -> duologue_store::Result<Option<(TaskUpdate, Vec<StoreChange>)>>
+        + Send
+        + 'static,
+    ) -> Result<(), Refusal> {
+        let (key, lease, time) = (self.key.clone(), self.lease, self.gateway.time());
+        let apply = move |store: &dyn Store| loop {
+            let task = store.task(&key)?.ok_or_else(|| StoreError::NoRecord { record: key.task.clone() })?;
+            let update = TaskUpdate::new(key.clone(), task.version).lease(lease);
+            let Some((update, more)) = change(&task, update)? else { return Ok(()) };
+            let mut batch = StoreBatch::new(time).with(StoreChange::UpdateTask(update));
+            batch.changes.extend(more);
+            match store.apply(batch) {
+                Ok(_) => return Ok(()),
+                // A request has changed the task in between.
+                Err(StoreError::VersionLost { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        };
+        self.gateway.in_store(apply).await
+    }
+
+    async fn work(&self, task: &StoredTask, changes: StoreWatch, place: &mut WorkPlace) -> TaskEnd {
+        let Some(agent) = self.gateway.hosted(&self.key.agent) else {
+            return TaskEnd::failed("unreachable", "the agent is not in the configuration any more", false);
+        };
+        let trace = task.trace.as_deref().and_then(TraceContext::new);
+        let mut session = match WorkSession::open(&agent, &self.key.owner, trace.as_ref()).await {
+            Ok(session) => session,
+            Err(error) => return TaskEnd::failed("unreachable", error.to_string(), true),
+        };
+        let id = session.session.id().as_str().to_owned();
+        let named = self.change(move |_, mut update| {
+            update.session = Some(id.clone());
+            Some(update)
+        });
+        let ended = match named.await {
+            Ok(()) => match WorkTurn::begin(&session, task, agent.config.envelopes).await {
+                Ok(turn) => {
+                    place.begin();
+                    self.follow(task, turn, &mut session, changes).await
+                }
+                Err(end) => end.into(),
+            },
+            Err(refusal) => TaskEnd::failed(refusal.code.as_str(), refusal.message.into_owned(), true),
+        };
+        session.close().await;
+        ended
+    }
+
+    /// Follows the turn to its end.
+    async fn follow(
+        &self,
+        task: &StoredTask,
+        mut turn: WorkTurn,
+        work: &mut WorkSession,
+        mut changes: StoreWatch,
+    ) -> TaskEnd {
+        let limits = &self.gateway.config.limits;
+        let limit = task.timeout_ms.map_or(Duration::from_secs(limits.task_seconds), Duration::from_millis);
+        let timeout = Instant::now() + limit;
+        let mut chunks = ChunkPosts::of(task);
+        let mut output = TurnOutput::default();
+        let mut open = OpenQuestions::default();
+        let mut written_progress = None;
+        let mut next_renewal = Instant::now() + RENEWAL;
+        let mut next_write: Option<Instant> = None;
+        // The reason for which the turn is being cancelled, and the end of the agent's time for it.
+        let mut cancelled: Option<(Cancelled, Instant)> = None;
+        // A cancellation may have come before the turn.
+        let mut must_look = true;
+        loop {
+            if std::mem::take(&mut must_look) {
+                match self.look(&mut open).await {
+                    Ok(Looked::Working) => {}
+                    Ok(Looked::Cancelling) if cancelled.is_none() => {
+                        turn.cancel();
+                        cancelled = Some((Cancelled::Asked, Instant::now() + CANCEL));
+                    }
+                    Ok(Looked::Cancelling) => {}
+                    Ok(Looked::Ended) => {
+                        turn.cancel();
+                        return TaskEnd::failed("worker_lost", "the task ended elsewhere", true);
+                    }
+                    Err(_) => {
+                        tokio::time::sleep(RETRY).await;
+                        must_look = true;
+                    }
+                }
+            }
+            let alarm = [Some(next_renewal), next_write, cancelled.as_ref().map(|(_, until)| *until)]
+                .into_iter()
+                .flatten()
+                .chain(cancelled.is_none().then_some(timeout))
+                .min()
+                .unwrap_or(next_renewal);
+            let alarm = pin!(sleep_until(alarm));
+            tokio::select! {
+                update = turn.next() => match update {
+                    Some(Ok(news)) => {
+                        match news {
+                            WorkNews::Update(update) => {
+                                if !output.add(&update) {
+                                    turn.cancel();
+                                    let why = "the updates of the agent exceed 64 MiB";
+                                    return TaskEnd { chunks, ..TaskEnd::failed("too_large", why, false) };
+                                }
+                                if chunks.url.is_some() && let Some(text) = agent_text(&update) {
+                                    chunks.waiting.push_str(text);
+                                }
+                            }
+                            WorkNews::Text(text) if chunks.url.is_some() => chunks.waiting.push_str(&text),
+                            WorkNews::Text(_) => {}
+                            WorkNews::Progress(percent) => output.progress = Some(percent),
+                        }
+                        if !chunks.waiting.is_empty() || output.progress != written_progress {
+                            next_write.get_or_insert_with(|| Instant::now() + WRITE_PAUSE);
+                        }
+                    }
+                    Some(Err(error)) => {
+                        return TaskEnd { chunks, ..TaskEnd::failed("internal", error.to_string(), true) };
+                    }
+                    None => break,
+                },
+                Some(question) = work.questions.recv() => {
+                    if self.ask(&mut open, question).await.is_err() {
+                        // Without an answer the agent may not do it: the question was dropped.
+                        tracing::warn!(task = self.key.task.as_str(), "a question of a task could not be stored");
+                    }
+                }
+                () = changes.changed() => must_look = true,
+                () = alarm => {
+                    let now = Instant::now();
+                    if now >= next_renewal {
+                        next_renewal = now + RENEWAL;
+                        let expired = open.take_older_than(Duration::from_secs(limits.question_seconds));
+                        self.withdraw(expired, open.all.is_empty()).await;
+                        self.extend_lease(LEASE).await;
+                    }
+                    if next_write.is_some_and(|at| now >= at) {
+                        next_write = None;
+                        written_progress = output.progress;
+                        self.write_output(&mut chunks, output.progress).await;
+                    }
+                    match &cancelled {
+                        Some((reason, until)) if now >= *until => {
+                            let end = reason.end(limit);
+                            return TaskEnd { chunks, ..end };
+                        }
+                        None if now >= timeout => {
+                            turn.cancel();
+                            cancelled = Some((Cancelled::Timeout, now + CANCEL));
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        let end = TaskEnd::from(turn.end(&output, limits.result_bytes, work.is_remote).await);
+        let end = match cancelled {
+            Some((Cancelled::Timeout, _)) => Cancelled::Timeout.end(limit),
+            Some((Cancelled::Asked, _)) if end.state == TaskState::Failed => Cancelled::Asked.end(limit),
+            _ => end,
+        };
+        TaskEnd { chunks, ..end }
+    }
+
+    /// Lets the lease last so long from now on.
+    async fn extend_lease(&self, lasts: Duration) {
+        let batch = StoreBatch::new(self.gateway.time()).accepted();
+        let batch = batch.with(StoreChange::RenewLease { lease: self.lease, lasts });
+        // A lease that is lost shows at the next change.
+        let _ = self.gateway.in_store(move |store| store.apply(batch)).await;
+    }
+
+    /// Writes the progress and the output since the last write.
+    async fn write_output(&self, chunks: &mut ChunkPosts, progress: Option<u8>) {
+        let waiting = (chunks.position, chunks.waiting.clone());
+        let post = chunks.take(false);
+        let written = self.change_with(move |_, mut update| {
+            update.progress = progress;
+            Ok(Some((update, post.iter().cloned().collect())))
+        });
+        match written.await {
+            Ok(()) if chunks.position > waiting.0 => events::stream_chunk(&self.key, waiting.0, false),
+            Ok(()) => {}
+            // It is written with the next output.
+            Err(_) => (chunks.position, chunks.waiting) = waiting,
+        }
+    }
+
+    /// Stores a question, and marks the task as waiting for input.
+    async fn ask(&self, open: &mut OpenQuestions, question: WorkQuestion) -> Result<(), Refusal> {
+        let (request, answer) = question;
+        let id = crate::unique_id::new_id().to_string();
+        let body = JsonText::of(&json!({
+            "type": "permission", "toolCall": request.tool_call, "options": request.options,
+        }))?;
+        let new = NewQuestion::new(self.key.clone(), &id, body);
+        self.change_with(move |task, update| {
+            let state = match &task.state {
+                TaskState::Cancelling => TaskState::Cancelling,
+                _ => TaskState::InputRequired,
+            };
+            Ok(Some((update.state(state), vec![StoreChange::AddQuestion(new.clone())])))
+        })
+        .await?;
+        open.all.insert(id, OpenQuestion { request, answer, since: Instant::now() });
+        Ok(())
+    }
+
+    /// Withdraws questions. Without another one the task goes on.
+    async fn withdraw(&self, questions: Vec<String>, is_last: bool) {
+        if questions.is_empty() {
+            return;
+        }
+        let key = self.key.clone();
+        let withdrawn = self.change_with(move |task, update| {
+            let goes_on = is_last && task.state == TaskState::InputRequired;
+            let update = if goes_on { update.state(TaskState::Working) } else { update };
+            let withdrawn = questions.iter().cloned();
+            let changes =
+                withdrawn.map(|question| StoreChange::WithdrawQuestion { task: key.clone(), question });
+            Ok(Some((update, changes.collect())))
+        });
+        if let Err(refusal) = withdrawn.await {
+            // Somebody has answered in the same moment. The agent has the cancellation already.
+            tracing::debug!(task = self.key.task.as_str(), %refusal, "a question was not withdrawn");
+        }
+    }
+
+    /// Reads the task, and gives the agent the answers to its questions.
+    async fn look(&self, open: &mut OpenQuestions) -> Result<Looked, Refusal> {
+        let key = self.key.clone();
+        let has_questions = !open.all.is_empty();
+        let (task, answered) = self
+            .gateway
+            .in_store(move |store| {
+                let task = store.task(&key)?;
+                let mut query = QuestionQuery::default();
+                query.task = Some(key);
+                query.state = Some(QuestionState::Answered);
+                query.limit = u64::MAX;
+                let answered = if has_questions { store.questions(&query)?.items } else { Vec::new() };
+                Ok((task, answered))
+            })
+            .await?;
+        let Some(task) = task.filter(|task| !task.state.is_final()) else { return Ok(Looked::Ended) };
+        let mut has_answered = false;
+        for question in answered {
+            let Some(asked) = open.all.remove(&question.id) else { continue };
+            let answer: Value = question.answer.and_then(|answer| answer.parse().ok()).unwrap_or_default();
+            asked.give(&answer);
+            has_answered = true;
+        }
+        if has_answered && open.all.is_empty() && task.state == TaskState::InputRequired {
+            self.change(|task, update| {
+                (task.state == TaskState::InputRequired).then(|| update.state(TaskState::Working))
+            })
+            .await?;
+        }
+        Ok(if task.state == TaskState::Cancelling { Looked::Cancelling } else { Looked::Working })
+    }
+
+    /// Writes the end of the task with its callback, until that succeeds or the lease is lost.
+    async fn finish(&self, task: &StoredTask, end: TaskEnd) {
+        let TaskEnd { state, result, error, mut chunks, .. } = end;
+        if chunks.url.is_none() {
+            // It has failed before its turn.
+            chunks = ChunkPosts::of(task);
+        }
+        let position = chunks.position;
+        let last_chunk = chunks.take(true);
+        let until = Instant::now() + LEASE;
+        loop {
+            let (end, result, error) = (state.clone(), result.clone(), error.clone());
+            let chunk = last_chunk.clone();
+            let written = self.change_with(move |task, update| {
+                let mut update = update.state(end.clone());
+                (update.result, update.error) = (result.clone(), error.clone());
+                update.progress = (end == TaskState::Completed).then_some(100);
+                update.callback_queued = task.callback.is_some();
+                let mut ended = task.clone();
+                ended.state = end.clone();
+                (ended.result, ended.error) = (result.clone(), error.clone());
+                let mut more: Vec<_> = chunk.iter().cloned().collect();
+                more.extend(callback(&ended)?);
+                Ok(Some((update, more)))
+            });
+            match written.await {
+                Ok(()) => {
+                    if last_chunk.is_some() {
+                        events::stream_chunk(&self.key, position, true);
+                    }
+                    return events::task_completed(&self.key, state.as_str());
+                }
+                Err(refusal) if refusal.code == RefusalCode::Internal && Instant::now() < until => {
+                    tokio::time::sleep(RETRY).await;
+                }
+                Err(refusal) => {
+                    return tracing::error!(task = self.key.task.as_str(), %refusal, "the end of a task was lost");
+                }
+            }
+        }
+    }
+}
+
+/// The reason for which a turn is cancelled.
+enum Cancelled {
+    Asked,
+    Timeout,
+}
+
+impl Cancelled {
+    fn end(&self, limit: Duration) -> TaskEnd {
+        match self {
+            Cancelled::Asked => TaskEnd {
+                state: TaskState::Cancelled,
+                result: None,
+                error: None,
+                chunks: ChunkPosts::default(),
+                is_lost: false,
+            },
+            Cancelled::Timeout => {
+                TaskEnd::failed("timeout", format!("the task did not end within {limit:?}"), true)
+            }
+        }
+    }
+}
+
+/// The state of a task that another party may have changed.
+enum Looked {
+    Working,
+    Cancelling,
+    Ended,
+}
+
+/// The questions of a task that wait for their answers.
+#[derive(Default)]
+struct OpenQuestions {
+    all: HashMap<String, OpenQuestion>,
+}
+
+struct OpenQuestion {
+    request: RequestPermissionRequest,
+    answer: oneshot::Sender<RequestPermissionOutcome>,
+    since: Instant,
+}
+
+impl OpenQuestion {
+    /// Gives the agent an answer. One that names no option of the question is a cancellation.
+    fn give(self, answer: &Value) {
+        let option = answer["optionId"].as_str().map(Into::into);
+        let option =
+            option.and_then(|option| self.request.option(&option).map(|option| option.option_id.clone()));
+        let outcome = option.map_or(RequestPermissionOutcome::Cancelled, RequestPermissionOutcome::selected);
+        let _ = self.answer.send(outcome);
+    }
+}
+
+impl OpenQuestions {
+    /// Cancels the questions that nobody has answered in time, and returns their ids.
+    fn take_older_than(&mut self, limit: Duration) -> Vec<String> {
+        self.all.extract_if(|_, question| question.since.elapsed() >= limit).map(|(id, _)| id).collect()
+    }
+}
+
+fn agent_text(update: &SessionUpdate) -> Option<&str> {
+    match update {
+        SessionUpdate::AgentMessageChunk(chunk) => chunk.content.as_text(),
+        _ => None,
+    }
+}

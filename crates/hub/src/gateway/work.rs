@@ -1,0 +1,77 @@
+//! The work that was taken from the store and has not ended.
+
+use std::sync::Arc;
+
+use crate::gateway::GatewayShared;
+
+/// The number of pieces of work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct WorkCounts {
+    /// The workers that are taking work from the store.
+    claiming: usize,
+    /// The work whose turn has not begun.
+    pub(crate) starting: usize,
+    /// The work whose turn has begun, until its end is written.
+    begun: usize,
+}
+
+impl WorkCounts {
+    /// Returns true if there is no work, and none is being taken.
+    pub(crate) fn is_idle(&self) -> bool {
+        *self == WorkCounts::default()
+    }
+
+    fn of(&mut self, stage: WorkStage) -> &mut usize {
+        match stage {
+            WorkStage::Claiming => &mut self.claiming,
+            WorkStage::Starting => &mut self.starting,
+            WorkStage::Begun => &mut self.begun,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum WorkStage {
+    Claiming,
+    Starting,
+    Begun,
+}
+
+/// The place of a piece of work in the counts. Dropping it ends the work.
+pub(crate) struct WorkPlace {
+    gateway: Arc<GatewayShared>,
+    stage: WorkStage,
+}
+
+impl WorkPlace {
+    /// Counts a worker that is taking work.
+    pub(crate) fn claiming(gateway: &Arc<GatewayShared>) -> Self {
+        WorkPlace::of(gateway, WorkStage::Claiming)
+    }
+
+    /// Counts a piece of work whose turn has not begun.
+    pub(crate) fn new(gateway: &Arc<GatewayShared>) -> Self {
+        WorkPlace::of(gateway, WorkStage::Starting)
+    }
+
+    fn of(gateway: &Arc<GatewayShared>, stage: WorkStage) -> Self {
+        gateway.work.send_modify(|counts| *counts.of(stage) += 1);
+        WorkPlace { gateway: gateway.clone(), stage }
+    }
+
+    /// Notes that the turn has begun.
+    pub(crate) fn begin(&mut self) {
+        let before = std::mem::replace(&mut self.stage, WorkStage::Begun);
+        self.gateway.work.send_modify(|counts| {
+            *counts.of(before) -= 1;
+            *counts.of(WorkStage::Begun) += 1;
+        });
+    }
+}
+
+impl Drop for WorkPlace {
+    fn drop(&mut self) {
+        let stage = self.stage;
+        self.gateway.work.send_modify(|counts| *counts.of(stage) -= 1);
+    }
+}

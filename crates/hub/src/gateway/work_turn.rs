@@ -1,0 +1,313 @@
+//! The work of an agent on a task: a prompt turn, or a delegation to an agent that handles envelopes.
+
+use duologue_client::Turn;
+use duologue_client::exchange::envelope::{Delegation, OutputStream, Subscription};
+use duologue_client::exchange::{self, PeerAgent};
+use duologue_schema::envelope::{
+    DelegationOutcome, EnvelopeError, EnvelopeErrorCode, OutcomeStatus, Priority, TaskState,
+};
+use duologue_schema::{Attachment, Members, SessionUpdate, StopReason, TraceContext};
+use duologue_store::{JsonText, StoredTask, TaskFailure};
+use serde_json::{Value, json};
+
+use crate::gateway::agent_calls::DELEGATED;
+use crate::gateway::agent_turn::{TurnOutput, WorkSession, cut_text, is_worker_lost, prompt_of_task};
+
+/// The work of an agent on a task.
+pub(crate) enum WorkTurn {
+    /// A prompt, whose text is the result.
+    Prompt(Turn),
+    /// A delegation.
+    Delegation(Box<DelegatedWork>),
+}
+
+/// A part of the work.
+pub(crate) enum WorkNews {
+    /// An update of the session.
+    Update(SessionUpdate),
+    /// The progress in percent.
+    Progress(u8),
+    /// A part of the output.
+    Text(String),
+}
+
+/// The end of the work.
+pub(crate) struct WorkEnd {
+    pub(crate) state: TaskState,
+    pub(crate) result: Option<JsonText>,
+    pub(crate) error: Option<TaskFailure>,
+    /// True if the connection to the agent was lost.
+    pub(crate) is_lost: bool,
+}
+
+impl WorkEnd {
+    fn failed(fault: &EnvelopeError) -> Self {
+        let error = TaskFailure::new(fault.code.as_str(), fault.message.as_str(), fault.retryable);
+        WorkEnd { state: TaskState::Failed, result: None, error: Some(error), is_lost: false }
+    }
+}
+
+/// A delegation that was accepted.
+pub(crate) struct DelegatedWork {
+    task: Delegation,
+    progress: Subscription,
+    output: OutputStream,
+    end: Option<exchange::Result<DelegationOutcome>>,
+}
+
+impl WorkTurn {
+    /// Gives an agent a task. Returns its end if the agent does not accept it.
+    pub(crate) async fn begin(
+        work: &WorkSession,
+        task: &StoredTask,
+        is_delegated: bool,
+    ) -> Result<Self, WorkEnd> {
+        let parameters: Value = task.parameters.parse().unwrap_or_default();
+        let trace = task.trace.as_deref().and_then(TraceContext::new);
+        if !is_delegated {
+            let prompt = prompt_of_task(&task.kind, &parameters, trace.as_ref());
+            let turn = work.session.prompt(prompt).await;
+            return turn.map(WorkTurn::Prompt).map_err(|error| {
+                WorkEnd::failed(&EnvelopeError::internal(error.to_string()).retryable(true))
+            });
+        }
+        match delegate(&work.session.peer_agent(), task, parameters, trace).await {
+            Ok(task) => {
+                let (progress, output) = (task.progress(), task.output());
+                Ok(WorkTurn::Delegation(Box::new(DelegatedWork { task, progress, output, end: None })))
+            }
+            Err(error) => {
+                let state = match &error {
+                    exchange::Error::Declined(_) => TaskState::Rejected,
+                    _ => TaskState::Failed,
+                };
+                let is_lost = is_delegation_lost(work.is_remote, &error);
+                Err(WorkEnd { state, is_lost, ..WorkEnd::failed(&error.fault()) })
+            }
+        }
+    }
+
+    /// Returns the next part of the work, or `None` at its end.
+    ///
+    /// # Cancel safety
+    ///
+    /// No part is lost if the future is dropped.
+    pub(crate) async fn next(&mut self) -> Option<duologue_client::Result<WorkNews>> {
+        match self {
+            WorkTurn::Prompt(turn) => turn.next().await.map(|update| update.map(WorkNews::Update)),
+            WorkTurn::Delegation(work) => work.next().await.map(Ok),
+        }
+    }
+
+    /// Requests the end of the work.
+    pub(crate) fn cancel(&self) {
+        match self {
+            WorkTurn::Prompt(turn) => turn.cancel(),
+            WorkTurn::Delegation(work) => {
+                let cancel = work.task.cancel("the task was cancelled");
+                tokio::spawn(async move {
+                    if let Err(error) = cancel.await {
+                        tracing::debug!(%error, "the agent has not confirmed the end of a task");
+                    }
+                });
+            }
+        }
+    }
+
+    /// Waits for the end. `limit` is that of the text in bytes.
+    pub(crate) async fn end(self, output: &TurnOutput, limit: usize, is_remote: bool) -> WorkEnd {
+        match self {
+            WorkTurn::Prompt(mut turn) => end_of_turn(turn.outcome().await, output, limit, is_remote),
+            WorkTurn::Delegation(work) => {
+                let DelegatedWork { task, end, .. } = *work;
+                let end = match end {
+                    Some(end) => end,
+                    None => task.result().await,
+                };
+                end_of_delegation(end, limit, is_remote)
+            }
+        }
+    }
+}
+
+impl DelegatedWork {
+    async fn next(&mut self) -> Option<WorkNews> {
+        loop {
+            tokio::select! {
+                biased;
+                Some(progress) = self.progress.next() => {
+                    let data: Option<Value> =
+                        progress.ok().and_then(|progress| progress.data.as_ref()?.parse().ok());
+                    if let Some(percent) = data.as_ref().and_then(percent) {
+                        return Some(WorkNews::Progress(percent));
+                    }
+                }
+                Some(chunk) = self.output.next() => {
+                    if let Some(text) = chunk.ok().and_then(|chunk| chunk.text()) {
+                        return Some(WorkNews::Text(text));
+                    }
+                }
+                end = self.task.result() => {
+                    self.end = Some(end);
+                    return None;
+                }
+            }
+        }
+    }
+}
+
+/// Sends the delegation of a task. The id of the task is its id, so it is found in the logs of both sides.
+async fn delegate(
+    peer: &PeerAgent,
+    task: &StoredTask,
+    parameters: Value,
+    trace: Option<TraceContext>,
+) -> exchange::Result<Delegation> {
+    let (text, context, attachments) = delegation_parts(&task.kind, parameters);
+    let delegate = peer.delegate(text).id(task.key.task.as_str()).context(context).trace_context(trace);
+    let delegate = delegate.priority(match task.priority {
+        0..=2 => Priority::Low,
+        3..=5 => Priority::Medium,
+        6 | 7 => Priority::High,
+        8 => Priority::Urgent,
+        _ => Priority::Critical,
+    });
+    attachments.into_iter().fold(delegate, |delegate, attachment| delegate.attachment(attachment)).await
+}
+
+/// Returns the text, the context and the attachments of a delegation: the prompt of the parameters with the others, or the
+/// type with all parameters.
+fn delegation_parts(kind: &str, parameters: Value) -> (String, Members, Vec<Attachment>) {
+    let mut parameters = match parameters {
+        Value::Object(members) => members,
+        Value::String(text) => return (text, Members::new(), Vec::new()),
+        Value::Null => Default::default(),
+        other => [("parameters".to_owned(), other)].into_iter().collect(),
+    };
+    let mut attachments = Vec::new();
+    if kind == DELEGATED {
+        // As another agent has sent it.
+        let attached = parameters.remove("attachments").unwrap_or_default();
+        attachments = serde_json::from_value(attached).unwrap_or_default();
+        if let Some(Value::Object(context)) = parameters.remove("context") {
+            parameters.extend(context);
+        }
+    }
+    let name =
+        ["prompt", "text"].into_iter().find(|name| parameters.get(*name).is_some_and(Value::is_string));
+    let text = match name.and_then(|name| parameters.remove(name)) {
+        Some(Value::String(text)) => text,
+        _ => kind.to_owned(),
+    };
+    (text, Members::of(&parameters).unwrap_or_default(), attachments)
+}
+
+fn end_of_turn(
+    outcome: duologue_client::Result<duologue_schema::PromptResponse>,
+    output: &TurnOutput,
+    limit: usize,
+    is_remote: bool,
+) -> WorkEnd {
+    let response = match outcome {
+        Ok(response) => response,
+        Err(error) => {
+            let fault = EnvelopeError::of(EnvelopeErrorCode::from("agent_failed"), error.to_string());
+            let is_lost = is_worker_lost(is_remote, &error);
+            return WorkEnd { is_lost, ..WorkEnd::failed(&fault.retryable(true)) };
+        }
+    };
+    let (text, is_cut) = output.text(limit);
+    let mut result = json!({"text": text, "stopReason": response.stop_reason});
+    if is_cut {
+        result["truncated"] = json!(true);
+    }
+    let (state, error) = match response.stop_reason {
+        StopReason::Cancelled => (TaskState::Cancelled, None),
+        StopReason::Refusal => {
+            let why = "the agent refused the task";
+            (TaskState::Rejected, Some(TaskFailure::new("refused", why, false)))
+        }
+        _ => (TaskState::Completed, None),
+    };
+    let result = JsonText::of(&result).ok().filter(|_| state != TaskState::Cancelled);
+    WorkEnd { state, result, error, is_lost: false }
+}
+
+fn end_of_delegation(end: exchange::Result<DelegationOutcome>, limit: usize, is_remote: bool) -> WorkEnd {
+    let outcome = match end {
+        Ok(outcome) => outcome,
+        Err(error) => {
+            let fault = error.fault();
+            let is_lost = is_delegation_lost(is_remote, &error);
+            return match fault.code {
+                EnvelopeErrorCode::Cancelled => {
+                    WorkEnd { state: TaskState::Cancelled, result: None, error: None, is_lost }
+                }
+                _ => WorkEnd { is_lost, ..WorkEnd::failed(&fault) },
+            };
+        }
+    };
+    if outcome.status == OutcomeStatus::Failed {
+        let fault = outcome.fault().unwrap_or_else(|| EnvelopeError::internal(outcome.outcome.as_str()));
+        return WorkEnd::failed(&fault);
+    }
+    let (text, is_cut) = cut_text(outcome.outcome, limit);
+    let mut result = json!({"text": text, "status": outcome.status});
+    if is_cut {
+        result["truncated"] = json!(true);
+    }
+    // Data and attachments are whole or absent: a part of them is worth nothing.
+    let data =
+        outcome.data.filter(|data| data.get().len() <= limit).and_then(|data| data.parse::<Value>().ok());
+    let attachments = serde_json::to_value(&outcome.attachments).ok();
+    let attachments =
+        attachments.filter(|all| !outcome.attachments.is_empty() && all.to_string().len() <= limit);
+    for (name, value) in [("data", data), ("attachments", attachments)] {
+        if let Some(value) = value {
+            result[name] = value;
+        }
+    }
+    WorkEnd { state: TaskState::Completed, result: JsonText::of(&result).ok(), error: None, is_lost: false }
+}
+
+/// Returns true for the error of an envelope whose connection to an agent on another machine was lost.
+pub(crate) fn is_delegation_lost(is_remote: bool, error: &exchange::Error) -> bool {
+    is_remote
+        && (error.code() == EnvelopeErrorCode::Unreachable || matches!(error, exchange::Error::Connection(_)))
+}
+
+/// Reads a progress that is a number, or an object with one.
+fn percent(data: &Value) -> Option<u8> {
+    let number = data.as_u64().or_else(|| data["progress"].as_u64()).or_else(|| data["percent"].as_u64())?;
+    u8::try_from(number).ok().filter(|percent| *percent <= 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn parameters_become_a_delegation() {
+        for (kind, parameters, text, context, attached) in [
+            ("write", json!({"prompt": "p"}), "p", json!({}), 0),
+            ("write", json!({"text": "p", "n": 1}), "p", json!({"n": 1}), 0),
+            ("write", json!("p"), "p", json!({}), 0),
+            ("write", json!({"n": 1}), "write", json!({"n": 1}), 0),
+            ("write", json!([1]), "write", json!({"parameters": [1]}), 0),
+            ("write", Value::Null, "write", json!({}), 0),
+            (
+                DELEGATED,
+                json!({"prompt": "p", "context": {"n": 1}, "attachments": [{"mime_type": "a/b", "text": "t"}]}),
+                "p",
+                json!({"n": 1}),
+                1,
+            ),
+        ] {
+            let (found, members, attachments) = delegation_parts(kind, parameters);
+            assert_eq!((found.as_str(), attachments.len()), (text, attached));
+            assert_eq!(serde_json::to_value(&members).unwrap(), context);
+        }
+        assert_eq!(percent(&json!({"progress": 40})), Some(40));
+        assert_eq!((percent(&json!(101)), percent(&json!("half"))), (None, None));
+    }
+}

@@ -1,0 +1,142 @@
+//! The records of the log of a session: the first ones, and reading them behind damage.
+
+use std::sync::Arc;
+
+use duologue_rpc::raw_message::{call_line, member, response_line, splice};
+use duologue_schema::{InitializeRequest, InitializeResponse, NewSessionRequest, Request as _, SessionId};
+use duologue_store::{FileLog, Log as _, LogLine, LogPage, LogPosition};
+use duologue_transcript::Side;
+use serde_json::value::{RawValue, to_raw_value};
+use serde_json::{Value, json};
+
+use super::HubShared;
+use crate::error::Error;
+use crate::owner::{OwnerRestore, SessionOwner};
+use crate::record::{HubEvent, LogEntry};
+
+/// Appends the first records of a log and syncs them. Returns the log and its end.
+pub(super) async fn append(log: FileLog, lines: Vec<Vec<u8>>) -> Result<(FileLog, u64), Error> {
+    let appended = tokio::task::spawn_blocking(move || {
+        let lines: Vec<LogLine> = lines.into_iter().map(LogLine::new).collect::<Result<_, _>>()?;
+        log.append(&lines)?;
+        // The index must not name a session whose log is empty after a power cut.
+        let end = log.sync()?;
+        Ok::<_, duologue_store::Error>((log, end.number()))
+    });
+    Ok(appended.await.map_err(|_| Error::Closed)??)
+}
+
+/// Reads the whole log of a session, and returns its owner with the id of the session at the agent.
+pub(super) fn restore(
+    hub: &HubShared,
+    id: SessionId,
+    log: Arc<FileLog>,
+) -> Result<(SessionOwner, Arc<FileLog>, String), Error> {
+    let mut restore = OwnerRestore::new(id.clone());
+    let mut agent_session = String::new();
+    let end = log.end().number();
+    for_each_record(&log, end, |position, entry| {
+        if let Some(HubEvent::AgentSession { id }) = &entry.event {
+            agent_session.clone_from(id);
+        }
+        restore.apply(position, entry);
+    })?;
+    Ok((restore.finish(id, hub.settings.owner.clone(), end), log, agent_session))
+}
+
+/// Reads the records of a log up to a position. Damaged ones are left out.
+pub(crate) fn for_each_record(
+    log: &FileLog,
+    end: u64,
+    mut each: impl FnMut(u64, &LogEntry<'_>),
+) -> Result<(), Error> {
+    /// The size of a page in bytes.
+    const PAGE: usize = 1 << 20;
+    let mut position = LogPosition::START;
+    while position.number() < end {
+        let page = match log.read(position, PAGE) {
+            Ok(page) => page,
+            Err(error) => {
+                position = behind_damage(error)?;
+                continue;
+            }
+        };
+        let Some(last) = page.last() else { break };
+        for record in page.records.iter().filter(|record| record.position.number() <= end) {
+            match LogEntry::read(&record.line) {
+                Ok(entry) => each(record.position.number(), &entry),
+                Err(error) => leave_out(record.position.number(), &error),
+            }
+        }
+        position = last;
+    }
+    Ok(())
+}
+
+/// Reports a record that is JSON and none of the hub's. It is damaged too.
+pub(crate) fn leave_out(position: u64, error: &crate::InvalidRecord) {
+    tracing::error!(position, %error, "a record of a session is left out");
+}
+
+/// Reads a page with a function, and skips damaged records.
+pub(crate) fn read_behind_damage(
+    after: u64,
+    read: impl Fn(LogPosition) -> Result<LogPage, duologue_store::Error>,
+) -> Result<LogPage, duologue_store::Error> {
+    let mut after = LogPosition::new(after);
+    loop {
+        match read(after) {
+            Ok(page) => return Ok(page),
+            Err(error) => after = behind_damage(error)?,
+        }
+    }
+}
+
+/// Returns the position of the last damaged record, if that is why a log could not be read.
+pub(crate) fn behind_damage(error: duologue_store::Error) -> Result<LogPosition, duologue_store::Error> {
+    match error {
+        duologue_store::Error::Damaged { last, .. } => {
+            tracing::error!(%error, "records of a session are left out");
+            Ok(last)
+        }
+        error => Err(error),
+    }
+}
+
+/// Returns the records that open a log: the exchange that began the session, under the hub's id.
+pub(super) fn opening_records(
+    at: u64,
+    introduction: &InitializeResponse,
+    params: &Value,
+    result: &RawValue,
+    agent_session: &str,
+) -> serde_json::Result<Vec<Vec<u8>>> {
+    let initialize = json!({"protocolVersion": 1, "clientCapabilities": {}});
+    let mut params = params.clone();
+    // Credentials are not written.
+    params["mcpServers"] = json!([]);
+    let (first, second) = (to_raw_value(&"hub:initialize")?, to_raw_value(&"hub:session/new")?);
+    let introduction = to_raw_value(introduction)?;
+    let frames = [
+        (Side::Client, call_line(Some(&first), InitializeRequest::METHOD, &initialize)?),
+        (Side::Agent, response_line(first.get(), Ok(&introduction))?),
+        (Side::Client, call_line(Some(&second), NewSessionRequest::METHOD, &params)?),
+        (Side::Agent, response_line(second.get(), Ok(result))?),
+    ];
+    let write = |entry: LogEntry<'_>| entry.write().map_err(|crate::InvalidRecord(error)| error);
+    let mut records = Vec::new();
+    for (side, frame) in &frames {
+        let frame: &RawValue = serde_json::from_slice(frame)?;
+        records.push(write(LogEntry { at, frame: Some((*side, frame)), event: None })?);
+    }
+    let event = HubEvent::AgentSession { id: agent_session.to_owned() };
+    records.push(write(LogEntry { at, frame: None, event: Some(event) })?);
+    Ok(records)
+}
+
+/// Returns a result with another `sessionId`.
+pub(super) fn with_id(result: &RawValue, id: &SessionId) -> Option<Box<RawValue>> {
+    let bytes = result.get().as_bytes();
+    let replaced = splice(bytes, member(bytes, "sessionId")?, json!(id).to_string().as_bytes())?;
+    RawValue::from_string(String::from_utf8(replaced).ok()?).ok()
+}

@@ -1,0 +1,52 @@
+//! The envelopes that the agent addresses to other agents of the server.
+
+use duologue_rpc::RpcMessage;
+use duologue_schema::{Error as RpcError, RequestId};
+use duologue_transcript::Side;
+use serde_json::value::RawValue;
+
+use super::{AgentProcess, SessionOwner, Waiting, raw};
+use crate::exchange_state::is_for_agents;
+use crate::input::OwnerAction;
+use crate::state::parse;
+
+impl SessionOwner {
+    /// Returns true for a request of the agent that the server answers in the place of a client.
+    pub(super) fn is_call(&self, method: &str, params: &str) -> bool {
+        self.settings.routes_calls && is_for_agents(method, params.as_bytes())
+    }
+
+    /// Records a request to another agent. It is routed when its record is written. One with the id of a request that waits
+    /// is refused, because its response would be that of both.
+    pub(super) fn route_call(&mut self, frame: &RawValue, id: &RequestId) {
+        if !self.calls_of_agent.insert(id.token().to_owned()) {
+            let why = format!("a request with the id {} waits for its response; use another id", id.token());
+            return self.refuse_agent(frame, id, &RpcError::invalid_params(why));
+        }
+        let position = self.record(Some((Side::Agent, frame)), None);
+        let output = OwnerAction::Route(frame.get().into());
+        self.acknowledged_written.push_back(Waiting { position, output });
+    }
+
+    /// Records a message about a call of the agent, and sends it to the agent.
+    pub(super) fn receive_routed(&mut self, line: &[u8]) {
+        let frame = std::str::from_utf8(line).ok().and_then(|line| raw(line.trim()));
+        let Some(frame) = frame.filter(|_| self.process == AgentProcess::Running) else { return };
+        match parse(line) {
+            Some(RpcMessage::Response { id, .. }) if !self.calls_of_agent.remove(id.get()) => {}
+            Some(RpcMessage::Response { .. } | RpcMessage::Notification { .. }) => {
+                let position = self.record(Some((Side::Client, &frame)), None);
+                self.send_to_agent(position, &frame);
+            }
+            _ => {
+                tracing::error!(session = %self.session, "dropped a routed line that is no response and no notification")
+            }
+        }
+    }
+
+    /// Forgets the calls of a process that has ended.
+    pub(super) fn forget_calls(&mut self) {
+        self.calls_of_agent.clear();
+        self.acknowledged_written.retain(|waiting| !matches!(waiting.output, OwnerAction::Route(_)));
+    }
+}

@@ -1,0 +1,38 @@
+//! The members of params by which messages find their session and their request.
+
+use duologue_rpc::raw_message::is_doubled;
+use duologue_schema::Error as RpcError;
+use serde_json::value::RawValue;
+
+/// The members that the hub reads or replaces in messages that it passes on.
+const ROUTING: [&str; 2] = ["sessionId", "requestId"];
+
+/// Refuses params that have one of these members twice. The hub reads the first, and most agents and clients the last, so
+/// the message could reach a session that its sender may not use.
+pub(crate) fn check_routing(params: Option<&RawValue>) -> Result<(), RpcError> {
+    let Some(params) = params else { return Ok(()) };
+    match ROUTING.iter().find(|name| is_doubled(params.get().as_bytes(), name)) {
+        Some(name) => Err(RpcError::invalid_params(format!("the params have `{name}` twice"))),
+        None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_doubled_session_is_refused() {
+        for (params, is_allowed) in [
+            (r#"{"sessionId":"a"}"#, true),
+            (r#"{"sessionId":"a","b":{"sessionId":"c"}}"#, true),
+            (r#"{"sessionId":"a","sessionId":"a"}"#, false),
+            (r#"{"sessionId":"a","session\u0049d":"b"}"#, false),
+            (r#"{"requestId":1,"requestId":2}"#, false),
+        ] {
+            let params = RawValue::from_string(params.to_owned()).unwrap();
+            assert_eq!(check_routing(Some(&params)).is_ok(), is_allowed, "{params}");
+        }
+        assert!(check_routing(None).is_ok());
+    }
+}

@@ -1,0 +1,231 @@
+//! The folders and programs that the sessions of an agent may use.
+
+use std::path::{Component, Path, PathBuf};
+
+use duologue_rpc::raw_message::member;
+use duologue_schema::{
+    CancelNotification, Notification as _, PromptRequest, Request as _, SetSessionConfigOptionRequest,
+    SetSessionModeRequest,
+};
+use serde_json::Value;
+use serde_json::value::RawValue;
+
+use crate::error::Error;
+
+/// The folders and programs that the sessions of an agent may use.
+///
+/// It checks the params that open a session. It is no sandbox: the agent itself can use whatever its account may.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct SessionPolicy {
+    /// The folders that may be the `cwd` or an additional directory, with everything in them. `None` allows all.
+    pub roots: Option<Vec<PathBuf>>,
+    /// Refuses MCP servers that are programs, because the agent starts them.
+    pub refuses_mcp_programs: bool,
+    /// The keys of `_meta` that reach the agent when a client opens a session, beside those of a trace (`traceparent`,
+    /// `tracestate` and `baggage`). Others are removed: some agents read settings from them, such as programs to run. `None`
+    /// passes all.
+    pub meta: Option<Vec<String>>,
+}
+
+/// The keys of `_meta` with the context of a trace, which the protocol reserves.
+const TRACE: [&str; 3] = ["traceparent", "tracestate", "baggage"];
+
+impl SessionPolicy {
+    /// Removes the members of `_meta` that do not reach the agent, also from MCP servers.
+    pub(crate) fn filter(&self, params: &mut Value) {
+        let Some(allowed) = &self.meta else { return };
+        let servers = params.get_mut("mcpServers").and_then(Value::as_array_mut);
+        servers.into_iter().flatten().for_each(|server| filter(allowed, server));
+        filter(allowed, params);
+    }
+
+    /// Checks the params of `session/new`, `session/load` or `session/resume`. It reads folders, so it blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotAllowed`] with the folder or the program.
+    pub(crate) fn check(&self, params: &Value) -> Result<(), Error> {
+        if let Some(roots) = &self.roots {
+            let additional = params["additionalDirectories"].as_array().into_iter().flatten();
+            for folder in params.get("cwd").into_iter().chain(additional) {
+                let folder = folder.as_str().unwrap_or_default();
+                if !is_inside(Path::new(folder), roots) {
+                    let reason = format!(
+                        "the folder {folder:?} is outside the folders of the agent; add it to `roots` on the server"
+                    );
+                    return Err(Error::NotAllowed { reason });
+                }
+            }
+        }
+        let servers = params["mcpServers"].as_array().into_iter().flatten();
+        // A server without a type is a program. An agent may look for the command before the type.
+        let is_program = |server: &&Value| match server.get("type") {
+            _ if server.get("command").is_some() => true,
+            None => true,
+            Some(kind) => !matches!(kind.as_str(), Some("http" | "sse")),
+        };
+        match servers.filter(|_| self.refuses_mcp_programs).find(is_program) {
+            Some(server) => {
+                let reason = format!(
+                    "the MCP server {} is a program; this server allows those with an address alone",
+                    server["name"]
+                );
+                Err(Error::NotAllowed { reason })
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// The member of params for extensions.
+const META: &str = "_meta";
+
+/// Removes the members of `_meta` that are not allowed.
+fn filter(allowed: &[String], value: &mut Value) {
+    let Some(meta) = value.get_mut(META) else { return };
+    match meta.as_object_mut() {
+        Some(meta) => meta.retain(|key, _| {
+            let passes = allowed.contains(key) || TRACE.contains(&key.as_str());
+            if !passes {
+                tracing::info!(
+                    ?key,
+                    "a member of `_meta` does not reach the agent; `meta` names those that do"
+                );
+            }
+            passes
+        }),
+        None => *meta = Value::Null,
+    }
+}
+
+/// The requests and notifications of a client that an agent receives in an open session, beside those with an own name.
+/// Every other method is answered by the hub or refused, because later drafts have methods that open sessions.
+const PASSED: [&str; 5] = [
+    PromptRequest::METHOD,
+    CancelNotification::METHOD,
+    SetSessionModeRequest::METHOD,
+    SetSessionConfigOptionRequest::METHOD,
+    // Of earlier drafts.
+    "session/set_model",
+];
+
+/// The members of params that [`SessionPolicy`] checks.
+const CHECKED: [&str; 3] = ["cwd", "additionalDirectories", "mcpServers"];
+
+/// Returns true for a message of a client that an agent receives in an open session. One with params that would open
+/// another session is not passed on under any name.
+pub(crate) fn passes(method: &str, params: Option<&RawValue>) -> bool {
+    if !method.starts_with('_') {
+        return PASSED.contains(&method);
+    }
+    let params = params.map(|params| params.get().as_bytes()).unwrap_or_default();
+    CHECKED.iter().all(|name| member(params, name).is_none())
+}
+
+/// Returns true for a folder that is in one of the roots after its links are resolved. One that does not exist is in none.
+fn is_inside(folder: &Path, roots: &[PathBuf]) -> bool {
+    if !folder.is_absolute() || folder.components().any(|component| component == Component::ParentDir) {
+        return false;
+    }
+    let Ok(folder) = folder.canonicalize() else { return false };
+    folder.is_dir() && roots.iter().any(|root| root.canonicalize().is_ok_and(|root| folder.starts_with(root)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn members_of_meta_pass_by_name() {
+        let params =
+            json!({"cwd": "/", "_meta": {"traceparent": "00", "theme": 1, "agent": {"command": "sh"}}});
+        let filtered = |policy: &SessionPolicy, params: &Value| {
+            let mut params = params.clone();
+            policy.filter(&mut params);
+            params["_meta"].clone()
+        };
+        let named = |names: &[&str]| SessionPolicy {
+            meta: Some(names.iter().map(|name| (*name).to_owned()).collect()),
+            ..SessionPolicy::default()
+        };
+        assert_eq!(filtered(&SessionPolicy::default(), &params), params["_meta"]);
+        assert_eq!(filtered(&named(&[]), &params), json!({"traceparent": "00"}));
+        assert_eq!(filtered(&named(&["theme"]), &params), json!({"traceparent": "00", "theme": 1}));
+        assert_eq!(filtered(&named(&[]), &json!({"_meta": "sh"})), Value::Null);
+        assert_eq!(filtered(&named(&[]), &json!({})), Value::Null);
+    }
+
+    #[test]
+    fn folders_are_inside_the_roots_after_links() {
+        let root = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        let inner = root.path().join("a");
+        std::fs::create_dir(&inner).unwrap();
+        std::fs::write(root.path().join("file"), "").unwrap();
+        #[cfg(unix)]
+        std::os::unix::fs::symlink(outside.path(), root.path().join("link")).unwrap();
+        let policy = SessionPolicy { roots: Some(vec![root.path().into()]), ..SessionPolicy::default() };
+        let sibling = format!("{}-more", root.path().display());
+        std::fs::create_dir(&sibling).unwrap();
+        let dotted = format!("{}/..", inner.display());
+        for (cwd, is_allowed) in [
+            (root.path().to_str().unwrap(), true),
+            (inner.to_str().unwrap(), true),
+            (outside.path().to_str().unwrap(), false),
+            (root.path().join("link").to_str().unwrap(), false),
+            (root.path().join("missing").to_str().unwrap(), false),
+            (root.path().join("file").to_str().unwrap(), false),
+            (&sibling, false),
+            (&dotted, false),
+            ("a", false),
+            ("", false),
+        ] {
+            assert_eq!(policy.check(&json!({"cwd": cwd})).is_ok(), is_allowed, "{cwd}");
+            let additional = json!({"cwd": root.path(), "additionalDirectories": [cwd]});
+            assert_eq!(policy.check(&additional).is_ok(), is_allowed, "{cwd}");
+        }
+        std::fs::remove_dir(&sibling).unwrap();
+        assert!(policy.check(&json!({"cwd": 7})).is_err());
+    }
+
+    #[test]
+    fn methods_that_could_open_a_session_are_not_passed_on() {
+        let params = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
+        for (method, text, expected) in [
+            ("session/prompt", "{}", true),
+            ("session/cancel", "{}", true),
+            ("session/set_mode", "{}", true),
+            ("session/set_config_option", "{}", true),
+            ("session/fork", "{}", false),
+            ("session/later", "{}", false),
+            ("later/method", "{}", false),
+            ("_session/query", r#"{"sessionId":"s"}"#, true),
+            ("_example/open", r#"{"cwd":"/"}"#, false),
+            ("_example/open", r#"{"additional\u0044irectories":[]}"#, false),
+            ("_example/open", r#"{"mcpServers":[]}"#, false),
+        ] {
+            assert_eq!(passes(method, Some(&params(text))), expected, "{method} {text}");
+        }
+        assert!(passes("_example/ping", None));
+    }
+
+    #[test]
+    fn programs_as_mcp_servers_can_be_refused() {
+        let policy = SessionPolicy { refuses_mcp_programs: true, ..SessionPolicy::default() };
+        for (server, is_allowed) in [
+            (json!({"name": "a", "command": "/bin/sh", "args": [], "env": []}), false),
+            (json!({"type": "stdio", "name": "a", "command": "/bin/sh"}), false),
+            (json!({"type": "later", "name": "a", "command": "/bin/sh"}), false),
+            (json!({"type": null, "name": "a", "command": "/bin/sh"}), false),
+            (json!({"type": "http", "name": "a", "url": "https://example.com", "command": "/bin/sh"}), false),
+            (json!({"type": "http", "name": "a", "url": "https://example.com", "headers": []}), true),
+            (json!({"type": "sse", "name": "a", "url": "https://example.com", "headers": []}), true),
+        ] {
+            assert_eq!(policy.check(&json!({"mcpServers": [server]})).is_ok(), is_allowed, "{server}");
+            assert!(SessionPolicy::default().check(&json!({"mcpServers": [server]})).is_ok());
+        }
+    }
+}

@@ -1,0 +1,328 @@
+//! A hub with agents that do not read, damaged logs, clients that come back, and requests that it does not pass on.
+
+use std::path::Path;
+
+use duologue_client::Command;
+use duologue_hub::{Hub, HubSettings};
+use duologue_test_support::in_time;
+use serde_json::{Value, json};
+
+use crate::hub::{RawClient, agent_text, connect, load, open_when_free, prompt, settings, traced};
+
+/// Returns settings for an agent that is a script of the shell.
+#[cfg(unix)]
+fn script(data: &Path, agent: &'static str) -> HubSettings {
+    HubSettings::new(move || Command::new("sh").args(["-c", agent]), data)
+}
+
+fn new_session() -> Value {
+    json!({"cwd": "/tmp", "mcpServers": []})
+}
+
+fn text_prompt(session: &Value, text: &str) -> Value {
+    json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]})
+}
+
+/// The client of a new session receives what the agent sends directly behind the response.
+#[cfg(unix)]
+#[tokio::test]
+async fn the_first_update_of_each_new_session_reaches_its_client() {
+    const AGENT: &str = r#"
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        while read -r line; do
+            case "$line" in *session/new*)
+                n=${line#*\"id\":\"}; n=${n%%:*}
+                printf '{"jsonrpc":"2.0","id":"%s:\\"hub:session/new\\"","result":{"sessionId":"%s"}}\n{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"%s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"first"}}}}\n' $n $n $n;;
+            esac
+        done
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = script(data.path(), AGENT);
+        settings.shared_process = true;
+        let hub = Hub::open(settings).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        for id in 1..=40 {
+            client.send(id, "session/new", new_session()).await;
+        }
+        let (mut responses, mut updates) = (0, 0);
+        // A client that missed an update waits for ever.
+        while responses < 40 || updates < 40 {
+            let message = client.next().await;
+            responses += usize::from(message["result"]["sessionId"].is_string());
+            updates += usize::from(agent_text(&message) == "first");
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn methods_that_could_open_a_session_do_not_reach_the_agent() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let folder = data.path().join("allowed");
+        std::fs::create_dir(&folder).unwrap();
+        let mut settings = traced(data.path());
+        settings.policy.roots = Some(vec![folder.clone()]);
+        settings.policy.refuses_mcp_programs = true;
+        let hub = Hub::open(settings).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", json!({"cwd": folder, "mcpServers": []})).await;
+        let session = &new["result"]["sessionId"];
+        let servers = json!([{"name": "x", "command": "/bin/sh", "args": ["-c", "true"], "env": []}]);
+        let fork = json!({"sessionId": session, "cwd": "/", "mcpServers": servers});
+        for (id, method) in (2..).zip(["session/fork", "session/later", "later/method", "_later/open"]) {
+            let refused = client.request(id, method, fork.clone()).await;
+            assert_eq!(refused["error"]["code"], -32601, "{method}: {refused}");
+            let notification = json!({"jsonrpc": "2.0", "method": method, "params": fork});
+            client.send_line(&notification.to_string()).await;
+        }
+        let answer = client.request(9, "session/prompt", text_prompt(session, "hello")).await;
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+        // An extension of the agent.
+        client.request(10, "_later/ping", json!({"sessionId": session})).await;
+        let input = std::fs::read_to_string(data.path().join("input")).unwrap();
+        assert!(input.contains("_later/ping") && !input.contains("/bin/sh"), "{input}");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// The pipe of the agent is full when its session is closed, and when the server shuts down.
+#[cfg(unix)]
+#[tokio::test]
+async fn an_agent_that_does_not_read_is_ended() {
+    const AGENT: &str = r#"
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}'
+        exec sleep 1000
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(script(data.path(), AGENT)).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let long = "x".repeat(1 << 20);
+        let mut sessions = Vec::new();
+        for id in [1, 2] {
+            let new = client.request(10 * id, "session/new", new_session()).await;
+            let session = new["result"]["sessionId"].clone();
+            client.send(10 * id + 1, "session/prompt", text_prompt(&session, &long)).await;
+            sessions.push(session);
+        }
+        let closed = client.request(40, "session/close", json!({"sessionId": sessions[0]})).await;
+        assert!(closed["result"].is_object(), "{closed}");
+        hub.shut_down().await;
+        assert_eq!(client.response(21).await["error"]["data"]["code"], "interrupted");
+    })
+    .await;
+}
+
+/// The process of a session that reads no more goes on for a while, and the next one waits for its end.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn two_processes_of_a_session_do_not_run_at_once() {
+    const AGENT: &str = r#"
+        trap '' TERM
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}'
+        read -r line
+        case "$line" in
+            *session/new*) echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}'; echo $$ > first;;
+            *) if kill -0 $(cat first) 2>/dev/null; then echo both > both; fi
+               echo '{"jsonrpc":"2.0","id":"hub:session/load","result":{}}';;
+        esac
+        read -r line
+        if [ ! -e closed ]; then touch closed; exec 1>&-; while :; do sleep 0.1; done; fi
+        echo '{"jsonrpc":"2.0","id":2,"result":{"stopReason":"end_turn"}}'
+        read -r line
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let folder = data.path().to_owned();
+        let command = move || Command::new("sh").args(["-c", AGENT]).cwd(&folder);
+        let hub = Hub::open(HubSettings::new(command, data.path())).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", new_session()).await;
+        let session = &new["result"]["sessionId"];
+        // The agent closes its output and goes on.
+        let ended = client.request(2, "session/prompt", text_prompt(session, "hello")).await;
+        assert_eq!(ended["error"]["data"]["code"], "interrupted", "{ended}");
+        let ended = client.request(3, "session/prompt", text_prompt(session, "hello")).await;
+        assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+        assert!(!data.path().join("both").exists(), "two processes ran at once");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn requests_without_a_session_have_a_limit() {
+    const AGENT: &str = r#"
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r line; sleep 1000
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = script(data.path(), AGENT);
+        settings.requests_without_session = 2;
+        let hub = Hub::open(settings).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        for id in 1..=3 {
+            client.send(id, "_session/query", json!({"to": "agent://other"})).await;
+        }
+        let refused = client.next().await;
+        assert_eq!(refused["error"]["data"]["code"], "limit_reached", "{refused}");
+        assert!(refused["error"]["message"].to_string().contains("HubSettings::requests_without_session"));
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// A session cannot be created because its log is too small for its beginning.
+#[tokio::test]
+async fn a_session_that_could_not_be_created_leaves_no_folder() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = settings(data.path(), 0);
+        settings.logs.log_bytes = 100;
+        let hub = Hub::open(settings).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let refused = client.request(1, "session/new", new_session()).await;
+        assert_eq!(refused["error"]["data"]["code"], "log_failed", "{refused}");
+        let folders = std::fs::read_dir(data.path().join("sessions")).unwrap();
+        let folders: Vec<_> =
+            folders.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
+        assert!(folders.is_empty(), "{folders:?}");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_that_is_deleted_while_it_is_loaded_does_not_come_back() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = settings(data.path(), 0);
+        settings.shared_process = true;
+        let hub = Hub::open(settings).unwrap();
+        let (mut first, mut second) = (RawClient::new(&hub), RawClient::new(&hub));
+        first.initialize().await;
+        second.initialize().await;
+        for id in 0..20 {
+            let new = first.request(10 * id + 1, "session/new", new_session()).await;
+            let session = json!({"sessionId": new["result"]["sessionId"]});
+            first.request(10 * id + 2, "session/close", session.clone()).await;
+            let mut load = new_session();
+            load["sessionId"] = session["sessionId"].clone();
+            let (deleted, _) = tokio::join!(
+                first.request(10 * id + 3, "session/delete", session.clone()),
+                second.request(10 * id + 3, "session/load", load)
+            );
+            if deleted["error"].is_object() {
+                // The other client has it open.
+                second.request(10 * id + 4, "session/close", session.clone()).await;
+                first.request(10 * id + 5, "session/delete", session).await;
+            }
+        }
+        let listed = first.request(1000, "session/list", json!({})).await;
+        assert_eq!(listed["result"]["sessions"], json!([]), "{listed}");
+        let folders = std::fs::read_dir(data.path().join("sessions")).unwrap();
+        let folders: Vec<_> =
+            folders.map(|entry| entry.unwrap().path()).filter(|path| path.is_dir()).collect();
+        assert!(folders.is_empty(), "{folders:?}");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_session_with_a_damaged_record_is_loaded_without_it() {
+    // Neither JSON, nor a record of the hub.
+    for (part, damage) in [("{", "x"), (r#""from":"client""#, r#""from":"dlient""#)] {
+        in_time(async {
+            let data = tempfile::tempdir().unwrap();
+            let hub = Hub::open(settings(data.path(), 0)).unwrap();
+            let client = connect(&hub).await;
+            let session = client.new_session("/tmp").await.unwrap();
+            prompt(&session, "first").await;
+            prompt(&session, "second").await;
+            let id = session.id().clone();
+            hub.shut_down().await;
+            drop((session, client, hub));
+            let folders = std::fs::read_dir(data.path().join("sessions")).unwrap();
+            let folder = folders.map(|folder| folder.unwrap().path()).find(|folder| folder.is_dir()).unwrap();
+            let segments = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+            for segment in segments.filter(|path| path.extension().is_some_and(|it| it == "jsonl")) {
+                let text = std::fs::read_to_string(&segment).unwrap();
+                let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+                if let Some(line) = lines.iter_mut().find(|line| line.contains(r#""event":"prompt""#)) {
+                    assert!(line.contains(part), "{line}");
+                    *line = line.replacen(part, damage, 1);
+                }
+                std::fs::write(&segment, lines.join("\n") + "\n").unwrap();
+            }
+            let hub = open_when_free(|| settings(data.path(), 0)).await;
+            let client = connect(&hub).await;
+            let (_session, texts) = load(&client, &id).await;
+            let texts = texts.join("|");
+            assert!(texts.contains("second") && !texts.starts_with("first"), "{texts}");
+            hub.shut_down().await;
+        })
+        .await;
+    }
+}
+
+/// A form is on the screen of the user when another connection of the client continues this one.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_client_that_continues_keeps_its_form() {
+    const AGENT: &str = r#"
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}'
+        read -r line
+        echo '{"jsonrpc":"2.0","id":7,"method":"elicitation/create","params":{"sessionId":"s","mode":"form","message":"m","requestedSchema":{"type":"object","properties":{}}}}'
+        read -r line
+        case "$line" in
+            *accept*) echo '{"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}';;
+            *) echo '{"jsonrpc":"2.0","id":1,"result":{"stopReason":"refusal"}}';;
+        esac
+        read -r line
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(script(data.path(), AGENT)).unwrap();
+        let introduction = |meta: Value| {
+            let capabilities = json!({"elicitation": {"form": {}}});
+            json!({"protocolVersion": 1, "clientCapabilities": capabilities, "_meta": meta})
+        };
+        let mut client = RawClient::new(&hub);
+        let introduced = client.request(0, "initialize", introduction(json!({}))).await;
+        let key = introduced["result"]["_meta"]["duologue"]["client"].clone();
+        let new = client.request(1, "session/new", new_session()).await;
+        let session = new["result"]["sessionId"].clone();
+        client.send(2, "session/prompt", text_prompt(&session, "hello")).await;
+        let form = client.next().await;
+        assert_eq!(form["method"], "elicitation/create", "{form}");
+
+        let mut next = RawClient::new(&hub);
+        next.request(0, "initialize", introduction(json!({"duologue": {"client": key}}))).await;
+        // The older connection has ended, and what it has left is known to the session.
+        client.wait_for_end().await;
+        next.send(1, "session/resume", json!({"sessionId": session, "cwd": "/tmp"})).await;
+        let answer =
+            json!({"jsonrpc": "2.0", "id": form["id"], "result": {"action": "accept", "content": {}}});
+        next.response(1).await;
+        next.send_line(&answer.to_string()).await;
+        let ended = next.response(2).await;
+        assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+        hub.shut_down().await;
+    })
+    .await;
+}

@@ -1,0 +1,263 @@
+//! Agents on other machines: a server that the gateway dials, and programs that dial the gateway.
+
+use std::path::Path;
+use std::time::Duration;
+
+use duologue_client::Client;
+use duologue_http::{ConnectOptions, connect};
+use duologue_hub::gateway::{AgentAttachment, AttachmentEvent};
+use duologue_hub::{AccessToken, Hub, ServerOptions};
+use duologue_test_support::in_time;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::mpsc;
+use tokio::task::JoinHandle;
+
+use crate::hub::{hub_in, settings};
+use crate::rest::world::{ADMIN, ALICE, BOB, REMOTE, RestWorld};
+
+/// A server that the gateway dials. Its runtime is its own, so that its sockets close with it.
+struct FarServer {
+    hub: Hub,
+    runtime: Runtime,
+}
+
+impl FarServer {
+    async fn start(data: &Path, address: &str) -> (Self, String) {
+        let runtime = Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
+        let (data, address) = (data.to_owned(), address.to_owned());
+        let started = runtime.spawn(async move {
+            let listener = TcpListener::bind(address).await.unwrap();
+            let address = listener.local_addr().unwrap().to_string();
+            let hub = hub_in(&data);
+            let mut options = ServerOptions::default();
+            options.token = Some(AccessToken::new("far-token"));
+            let served = hub.clone();
+            tokio::spawn(async move {
+                served.serve_http(listener, options, std::future::pending()).await.unwrap();
+            });
+            (hub, address)
+        });
+        let (hub, address) = started.await.unwrap();
+        (FarServer { hub, runtime }, address)
+    }
+
+    /// Ends it as a killed program.
+    async fn kill(self) {
+        self.hub.shut_down().await;
+        let runtime = self.runtime;
+        let ended = move || runtime.shutdown_timeout(Duration::from_secs(10));
+        tokio::task::spawn_blocking(ended).await.unwrap();
+    }
+}
+
+/// Waits for the state of an agent in the registry.
+pub(crate) async fn until_status(world: &RestWorld, agent: &str, status: &str) -> Value {
+    in_time(async {
+        loop {
+            let found = world.get(ADMIN, &format!("/agents/{agent}")).await;
+            if found.status == 200 && found.json()["status"] == status {
+                return found.json();
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
+/// Waits for the end of a task.
+pub(crate) async fn ended_task(world: &RestWorld, key: &str, path: &str) -> Value {
+    in_time(async {
+        loop {
+            let task = world.get(key, path).await.expect(200);
+            if task["completedAt"].is_number() {
+                return task;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
+/// Sends a prompt over `/acp/{agent}`.
+async fn prompt(world: &RestWorld, key: &str, agent: &str) -> duologue_client::Result<String> {
+    let mut options = ConnectOptions::default();
+    options.bearer_token = Some(key.to_owned());
+    let url = format!("ws://{}/acp/{agent}", world.address);
+    let (transport, _link) = connect(&url, options).await.unwrap();
+    let connection = Client::new(()).connect(transport).await?;
+    let session = connection.new_session("/tmp").await?;
+    let text = session.prompt("plan").await?.finish().await?.text;
+    session.close().await?;
+    Ok(text)
+}
+
+const QUERY: &str = r#"{"message": {"type": "query", "content": "plan"}, "mode": "sync"}"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_agent_has_the_address_of_another_server() {
+    let data = tempfile::tempdir().unwrap();
+    let (far, address) = FarServer::start(data.path(), "127.0.0.1:0").await;
+    let token = data.path().join("far.token");
+    std::fs::write(&token, "far-token\n").unwrap();
+    let config = format!(
+        r#"
+        [[agents]]
+        id = "writer"
+        url = "ws://{address}/acp"
+        token_file = {token:?}
+        cwd = "/tmp"
+        trust = "shared"
+        "#
+    );
+    let world = RestWorld::start(&config).await;
+    until_status(&world, "writer", "online").await;
+    let text = in_time(prompt(&world, ALICE, "writer")).await.unwrap();
+    assert!(!text.is_empty());
+    let answered = world.post(ALICE, "/agents/writer/messages", QUERY).await.expect(200);
+    assert_eq!(
+        (&answered["status"], &answered["response"]["type"]),
+        (&json!("completed"), &json!("response"))
+    );
+    let task = r#"{"taskId": "t1", "task": {"type": "write", "parameters": {"prompt": "plan"}}}"#;
+    world.post(ALICE, "/agents/writer/tasks", task).await.expect(202);
+    let ended = ended_task(&world, ALICE, "/agents/writer/tasks/t1").await;
+    assert_eq!(ended["status"], "completed", "{ended}");
+
+    far.kill().await;
+    let offline = until_status(&world, "writer", "offline").await;
+    assert!(offline["lastSeen"].is_number());
+    world.post(ALICE, "/agents/writer/messages", QUERY).await.refused(503, "unreachable");
+    let refused = in_time(prompt(&world, ALICE, "writer")).await.unwrap_err();
+    assert!(format!("{refused:?}").contains("agent_unavailable"), "{refused:?}");
+    // Work that was accepted waits.
+    let task = task.replace("t1", "t2");
+    world.post(ALICE, "/agents/writer/tasks", task).await.expect(202);
+
+    let (far, _) = FarServer::start(data.path(), &address).await;
+    until_status(&world, "writer", "online").await;
+    let ended = ended_task(&world, ALICE, "/agents/writer/tasks/t2").await;
+    assert_eq!(ended["status"], "completed", "{ended}");
+    world.stop().await;
+    far.kill().await;
+}
+
+/// A program that has dialled the gateway.
+pub(crate) struct Program {
+    hub: Hub,
+    running: JoinHandle<()>,
+    events: mpsc::UnboundedReceiver<AttachmentEvent>,
+}
+
+impl Program {
+    /// Dials the gateway, as an agent of this name or as that of the key.
+    pub(crate) fn start(world: &RestWorld, key: &str, agent: Option<&str>, data: &Path, pace: u64) -> Self {
+        let hub = Hub::open(settings(data, pace)).unwrap();
+        let mut options = ConnectOptions::default();
+        options.bearer_token = Some(key.to_owned());
+        let mut attachment = AgentAttachment::new(format!("ws://{}", world.address), options);
+        attachment.agent = agent.map(str::to_owned);
+        attachment.card.capabilities = vec!["plan".to_owned()];
+        attachment.card.cwd = Some("/tmp".into());
+        let (sender, events) = mpsc::unbounded_channel();
+        let attached = hub.clone();
+        let running = tokio::spawn(async move {
+            let report = |event| _ = sender.send(event);
+            if let Err(error) = attached.attach(&attachment, report).await {
+                let (reason, pause) = (error.to_string(), Duration::MAX);
+                _ = sender.send(AttachmentEvent::Lost { reason, pause });
+            }
+        });
+        Program { hub, running, events }
+    }
+
+    async fn event(&mut self) -> AttachmentEvent {
+        in_time(self.events.recv()).await.expect("an event")
+    }
+
+    /// Waits until the gateway refuses it, and returns the reason.
+    pub(crate) async fn refused(mut self) -> String {
+        match self.event().await {
+            AttachmentEvent::Lost { reason, .. } => reason,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Ends it as a killed program.
+    async fn kill(self) {
+        self.running.abort();
+        _ = self.running.await;
+        self.hub.shut_down().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_attaches_and_works() {
+    let (data, again) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let world = RestWorld::start("[limits]\nattachment_seconds = 1").await;
+    // Its key belongs to the agent.
+    let mut program = Program::start(&world, REMOTE, None, data.path(), 0);
+    assert!(matches!(program.event().await, AttachmentEvent::Attached(agent) if agent == "remote"));
+    let card = until_status(&world, "remote", "online").await;
+    assert_eq!(card["capabilities"], json!(["plan"]));
+    let text = in_time(prompt(&world, ALICE, "remote")).await.unwrap();
+    assert!(!text.is_empty());
+    let answered = world.post(ALICE, "/agents/remote/messages", QUERY).await.expect(200);
+    assert_eq!(answered["status"], "completed", "{answered}");
+
+    // The task runs until it is cancelled.
+    let task = r#"{"taskId": "t1", "task": {"type": "write", "parameters": {"prompt": "cancel"}}}"#;
+    world.post(ALICE, "/agents/remote/tasks", task).await.expect(202);
+    in_time(async {
+        while world.get(ALICE, "/agents/remote/tasks/t1").await.expect(200)["sessionId"].is_null() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    program.kill().await;
+    let offline = until_status(&world, "remote", "offline").await;
+    assert!(offline["lastSeen"].is_number());
+    let ended = ended_task(&world, ALICE, "/agents/remote/tasks/t1").await;
+    assert_eq!(
+        (&ended["status"], &ended["error"]["code"]),
+        (&json!("failed"), &json!("worker_lost")),
+        "{ended}"
+    );
+    world.post(ALICE, "/agents/remote/messages", QUERY).await.refused(503, "unreachable");
+
+    let mut program = Program::start(&world, REMOTE, Some("remote"), again.path(), 0);
+    assert!(matches!(program.event().await, AttachmentEvent::Attached(_)));
+    until_status(&world, "remote", "online").await;
+    let answered = world.post(ALICE, "/agents/remote/messages", QUERY).await.expect(200);
+    assert_eq!(answered["status"], "completed", "{answered}");
+    world.stop().await;
+    program.kill().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn another_principal_does_not_take_over_an_agent() {
+    let [data, one, two, three] = std::array::from_fn(|_| tempfile::tempdir().unwrap());
+    let world = RestWorld::start("").await;
+    let mut program = Program::start(&world, REMOTE, None, data.path(), 0);
+    assert!(matches!(program.event().await, AttachmentEvent::Attached(_)));
+    until_status(&world, "remote", "online").await;
+    // The registry has what the gateway knows while it is connected.
+    world.put(REMOTE, "/registry/agents/remote", "{}").await.refused(409, "conflict");
+    world.delete(REMOTE, "/registry/agents/remote").await.refused(409, "conflict");
+    // Bob may use the agent and is not the agent. An absent agent looks the same.
+    for agent in ["remote", "absent"] {
+        let reason = Program::start(&world, BOB, Some(agent), one.path(), 0).refused().await;
+        assert!(reason.contains("404") && reason.contains("not_found"), "{reason}");
+    }
+    // An administrator may be any agent, but not that of another principal.
+    let reason = Program::start(&world, ADMIN, Some("remote"), two.path(), 0).refused().await;
+    assert!(reason.contains("409") && reason.contains("conflict"), "{reason}");
+    // Another program of the same principal has no secret of the open connection.
+    let reason = Program::start(&world, REMOTE, None, three.path(), 0).refused().await;
+    assert!(reason.contains("attached already"), "{reason}");
+    let answered = world.post(ALICE, "/agents/remote/messages", QUERY).await.expect(200);
+    assert_eq!(answered["status"], "completed", "{answered}");
+    world.stop().await;
+    program.kill().await;
+}

@@ -1,0 +1,73 @@
+//! The interface with an agent that the gateway starts.
+
+use duologue_hub::gateway::GatewaySettings;
+use serde_json::json;
+
+use crate::hub::AGENT;
+use crate::remote_agents::ended_task;
+use crate::rest::world::{ADMIN, ALICE, BOB, Call, RestWorld, events};
+
+/// Returns the configuration of the agent of most tests.
+pub(crate) fn writer() -> String {
+    hosted("writer", "write")
+}
+
+/// Returns the configuration of an agent with a capability.
+pub(crate) fn hosted(id: &str, capability: &str) -> String {
+    let program = std::env::current_exe().unwrap();
+    format!(
+        r#"
+        [[agents]]
+        id = {id:?}
+        trust = "shared"
+        capabilities = [{capability:?}]
+        command = [{program:?}, "--exact", "hub::agent_process", "--nocapture"]
+        env = {{ {AGENT} = "0" }}
+        "#
+    )
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn tasks_and_messages_run_in_its_sessions() {
+    let world = RestWorld::start(&writer()).await;
+    let listed = world.get(ALICE, "/agents?capability=write").await.expect(200);
+    assert_eq!(listed["agents"][0]["endpoint"], "/acp/writer");
+    for call in [
+        Call::new("DELETE", "/registry/agents/writer"),
+        Call::new("PUT", "/registry/agents/writer").json("{}"),
+    ] {
+        world.send(&call.key(ADMIN)).await.refused(409, "conflict");
+    }
+    let message = json!({"mode": "sync", "message": {"type": "query", "content": "hello"}});
+    let answer = world.post(ALICE, "/agents/writer/messages", &message).await.expect(200);
+    assert_eq!(answer["status"], "completed", "{answer}");
+    assert!(!answer["response"]["content"].as_str().unwrap().is_empty());
+
+    let task = json!({"taskId": "t1", "task": {"type": "write", "parameters": {"prompt": "plan"}}});
+    world.post(ALICE, "/agents/writer/tasks", &task).await.expect(202);
+    let call = Call::new("GET", "/agents/writer/tasks/t1/events").key(ALICE);
+    let events = events(&world.open(&call).await.end().await);
+    let (name, _, end) = events.last().unwrap();
+    assert_eq!((name.as_str(), &end["status"]), ("end", &json!("completed")), "{events:?}");
+
+    // The sessions of the work belong to its owner.
+    let sessions = world.get(ALICE, "/sessions").await.expect(200);
+    assert!(sessions["pagination"]["total"].as_u64() >= Some(1), "{sessions}");
+    assert_eq!(sessions["sessions"][0]["agentId"], "writer");
+    assert_eq!(world.get(BOB, "/sessions").await.expect(200)["pagination"]["total"], 0);
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn folders_may_be_named_by_their_parents() {
+    let with_cwd = format!("{}cwd = \"data/../work\"\n", writer());
+    for config in [writer(), with_cwd] {
+        let through_parent = |settings: &mut GatewaySettings| settings.data = settings.data.join("../data");
+        let world = RestWorld::start_with(&config, through_parent).await;
+        let task = json!({"taskId": "t1", "task": {"type": "a", "parameters": {"prompt": "plan"}}});
+        world.post(ALICE, "/agents/writer/tasks", task).await.expect(202);
+        let ended = ended_task(&world, ALICE, "/agents/writer/tasks/t1").await;
+        assert_eq!(ended["status"], "completed", "{ended}");
+        world.stop().await;
+    }
+}

@@ -1,0 +1,76 @@
+//! Refusals of the framework, versions and limits.
+
+use serde_json::json;
+
+use crate::rest::world::{ADMIN, ALICE, BOB, Call, RestWorld};
+
+#[tokio::test]
+async fn every_refusal_has_one_form() {
+    let world = RestWorld::with_remote("[limits]\nbody_bytes = 1000").await;
+    world.get(ADMIN, "/nothing").await.refused(404, "not_found");
+    world.get(ADMIN, "/agents/").await.refused(404, "not_found");
+    let wrong = world.delete(ADMIN, "/agents").await;
+    wrong.refused(405, "method_not_allowed");
+    assert!(wrong.header("allow").unwrap().contains("get"), "{wrong:?}");
+    world.delete(ADMIN, "/health").await.refused(405, "method_not_allowed");
+    world.get(ADMIN, "/agents/%ff").await.refused(400, "invalid_parameter");
+    for query in ["limit=0", "limit=1001", "limit=x", "limit=1&limit=1", "odd=1", "status=odd", "offset=-1"] {
+        world.get(ADMIN, &format!("/agents?{query}")).await.refused(400, "invalid_parameter");
+    }
+    let tasks = "/agents/remote/tasks";
+    world.post(ADMIN, tasks, "{").await.refused(400, "invalid_parameter");
+    world.post(ADMIN, tasks, r#"{"task": {"type": "a"}} x"#).await.refused(400, "invalid_parameter");
+    let twice = r#"{"task": {"type": "a"}, "task": {"type": "b"}}"#;
+    world.post(ADMIN, tasks, twice).await.refused(400, "invalid_parameter");
+    let deep =
+        format!(r#"{{"task": {{"type": "a", "parameters": {}1{}}}}}"#, "[".repeat(400), "]".repeat(400));
+    world.post(ADMIN, tasks, deep).await.refused(400, "invalid_parameter");
+    let text = Call::new("POST", tasks).key(ADMIN).raw("text/plain", "{}");
+    world.send(&text).await.refused(415, "unsupported_media_type");
+    let long = json!({"task": {"type": "a", "parameters": "b".repeat(1000)}});
+    world.post(ADMIN, tasks, &long).await.refused(413, "too_large");
+    let chunked = Call::new("POST", tasks).key(ADMIN).header("origin", "https://evil.example");
+    world.send(&chunked.json("{}")).await.refused(403, "not_authorized");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_version_of_the_interface_is_checked() {
+    let world = RestWorld::start("").await;
+    let call = |version: &str| Call::new("GET", "/agents").key(ALICE).header("x-acp-version", version);
+    for version in ["1", "1.0", "1.17"] {
+        world.send(&call(version)).await.expect(200);
+    }
+    for version in ["2.0", "1.", "1.x", "0.9", "11"] {
+        let why = world.send(&call(version)).await.refused(400, "unsupported_version");
+        assert!(why.contains("1.x"), "{why}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn limits_are_those_of_the_configuration() {
+    let world = RestWorld::with_remote("[limits]\nrequests_per_minute = 20\nopen_requests = 1").await;
+    let tasks = "/agents/remote/tasks";
+    world.post(ALICE, tasks, json!({"taskId": "t1", "task": {"type": "write"}})).await.expect(202);
+    let call = Call::new("GET", &format!("{tasks}/t1/events")).key(ALICE);
+    let mut stream = world.open(&call).await;
+    stream.until("pending").await;
+    let refused = world.send(&call).await.refused(429, "overloaded");
+    assert!(refused.contains("limits.open_requests"), "{refused}");
+    drop(stream);
+
+    let mut last = None;
+    for _ in 0..40 {
+        let response = world.get(ALICE, "/agents").await;
+        if response.status == 429 {
+            last = Some(response);
+            break;
+        }
+    }
+    let last = last.expect("a refusal within 40 requests");
+    assert!(last.refused(429, "overloaded").contains("limits.requests_per_minute"));
+    assert!(last.header("retry-after").unwrap().parse::<u64>().unwrap() >= 1);
+    world.get(BOB, "/agents").await.expect(200);
+    world.stop().await;
+}

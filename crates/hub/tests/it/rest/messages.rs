@@ -1,0 +1,214 @@
+//! Messages: sending, waiting, taking, acknowledging, and dead letters.
+
+use duologue_test_support::in_time;
+use serde_json::{Value, json};
+
+use crate::rest::world::{ADMIN, ALICE, BOB, Call, REMOTE, RestWorld};
+
+const MESSAGES: &str = "/agents/remote/messages";
+
+fn query(id: &str, content: &str) -> Value {
+    json!({"from": "alice", "messageId": id, "message": {"type": "query", "content": content}})
+}
+
+#[tokio::test]
+async fn a_message_waits_until_its_agent_takes_it() {
+    let world = RestWorld::with_remote("").await;
+    let sent = world.post(ALICE, MESSAGES, query("m1", "hello")).await.expect(202);
+    assert_eq!(sent, json!({"messageId": "m1", "agentId": "remote", "status": "received"}));
+    // The same message again is not another one, and another content is not the same message.
+    world.post(ALICE, MESSAGES, query("m1", "hello")).await.expect(200);
+    world.post(ALICE, MESSAGES, query("m1", "bye")).await.refused(409, "conflict");
+    let minted = world.post(BOB, MESSAGES, json!({"message": {"type": "notify"}})).await.expect(202);
+    assert_eq!(minted["messageId"].as_str().unwrap().len(), 36);
+
+    let inbox = world.get(ALICE, MESSAGES).await.expect(200);
+    assert_eq!(inbox["pagination"], json!({"offset": 0, "limit": 100, "total": 1}));
+    let listed = &inbox["messages"][0];
+    assert_eq!(listed["message"], json!({"type": "query", "content": "hello"}));
+    assert_eq!((&listed["from"], &listed["status"]), (&json!("alice"), &json!("received")));
+    assert_eq!(world.get(REMOTE, MESSAGES).await.expect(200)["pagination"]["total"], 2);
+    assert_eq!(
+        world.get(ALICE, &format!("{MESSAGES}?sender=bob")).await.expect(200)["pagination"]["total"],
+        0
+    );
+
+    let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim?max=2")).await.expect(200);
+    assert_eq!(claimed["messages"].as_array().unwrap().len(), 2);
+    let lease = claimed["messages"][0]["lease"].as_str().unwrap();
+    let answer = json!({"lease": lease, "response": {"type": "response", "content": {"text": "hi"}}});
+    let ended = world.post(REMOTE, &format!("{MESSAGES}/m1/ack"), &answer).await.expect(200);
+    assert_eq!(ended, json!({"messageId": "m1", "status": "completed"}));
+    world.post(REMOTE, &format!("{MESSAGES}/m1/ack"), &answer).await.refused(409, "conflict");
+    let message = world.get(ALICE, &format!("{MESSAGES}/m1")).await.expect(200);
+    assert_eq!((&message["status"], &message["response"]), (&json!("completed"), &answer["response"]));
+    // The message of another is as absent.
+    let foreign = world.get(BOB, &format!("{MESSAGES}/m1")).await;
+    foreign.refused(404, "not_found");
+    assert_eq!(foreign.text, world.get(BOB, &format!("{MESSAGES}/absent")).await.text);
+    for key in [ALICE, BOB] {
+        world.post_empty(key, &format!("{MESSAGES}/claim")).await.refused(404, "not_found");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_sync_message_has_the_answer() {
+    let world = RestWorld::with_remote("").await;
+    let mut message = query("m1", "hello");
+    message["mode"] = json!("sync");
+    let call = Call::new("POST", MESSAGES).key(ALICE).json(&message);
+    let answering = async {
+        let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim?wait=20")).await.expect(200);
+        let lease = claimed["messages"][0]["lease"].as_str().unwrap();
+        let answer = json!({"lease": lease, "response": {"type": "response", "content": "hi"}});
+        world.post(REMOTE, &format!("{MESSAGES}/m1/ack"), &answer).await.expect(200);
+    };
+    let (response, ()) = in_time(async { tokio::join!(world.send(&call), answering) }).await;
+    let response = response.expect(200);
+    assert_eq!((&response["status"], &response["response"]["content"]), (&json!("completed"), &json!("hi")));
+
+    // Nobody answers in time.
+    message["messageId"] = json!("m2");
+    let call =
+        Call::new("POST", MESSAGES).key(ALICE).json(&message).header("prefer", "respond-async, wait=0");
+    let response = world.send(&call).await.expect(202);
+    assert_eq!(response, json!({"messageId": "m2", "agentId": "remote", "status": "processing"}));
+
+    world.post(REMOTE, "/registry/agents/remote/heartbeat", json!({"status": "offline"})).await.expect(200);
+    message["messageId"] = json!("m3");
+    let refused = world.post(ALICE, MESSAGES, &message).await;
+    refused.refused(503, "unreachable");
+    assert_eq!(refused.json()["retryable"], true);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_body_of_any_type_is_the_content() {
+    let world = RestWorld::with_remote("").await;
+    let text = Call::new("POST", &format!("{MESSAGES}?messageId=m1&type=inform")).key(ALICE);
+    world.send(&text.raw("text/plain; charset=utf-8", "héllo")).await.expect(202);
+    let image = Call::new("POST", &format!("{MESSAGES}?messageId=m2")).key(ALICE);
+    world.send(&image.raw("image/png", [0xff, 0x00, 0x01])).await.expect(202);
+    let message = world.get(ALICE, &format!("{MESSAGES}/m1")).await.expect(200);
+    let content = json!({"type": "inform", "content": "héllo", "mimeType": "text/plain; charset=utf-8"});
+    assert_eq!((&message["message"], &message["from"]), (&content, &json!("alice")));
+    let message = world.get(ALICE, &format!("{MESSAGES}/m2")).await.expect(200);
+    assert_eq!(message["message"], json!({"type": "query", "content": "/wAB", "mimeType": "image/png"}));
+
+    let call = || Call::new("POST", MESSAGES).key(ALICE);
+    let form = world.send(&call().raw("application/x-www-form-urlencoded", r#"{"message": 1}"#)).await;
+    form.refused(415, "unsupported_media_type");
+    world.send(&call()).await.refused(415, "unsupported_media_type");
+    world.send(&call().raw("text", "a")).await.refused(415, "unsupported_media_type");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_sender_is_the_caller() {
+    let world = RestWorld::with_remote("").await;
+    let from = |from: &str| json!({"from": from, "message": {"type": "notify"}});
+    world.post(ALICE, MESSAGES, from("bob")).await.refused(403, "not_authorized");
+    world.post(ALICE, MESSAGES, from("remote")).await.refused(403, "not_authorized");
+    world.post(ADMIN, MESSAGES, from("anyone")).await.expect(202);
+    // To an agent that it cannot find, a sender has no name to be refused for.
+    world.post(REMOTE, "/agents/absent/messages", from("bob")).await.refused(404, "not_found");
+    for body in [
+        json!({"from": "", "message": {"type": "a"}}),
+        json!({"message": {"type": "a"}, "messageId": "a\nb"}),
+        // The path of this message would be that of a claim.
+        json!({"message": {"type": "a"}, "messageId": "claim"}),
+        json!({"message": {"type": "a"}, "messageId": "a".repeat(129)}),
+        json!({"message": {"type": "a"}, "mode": "later"}),
+        json!({"message": {"content": "a"}}),
+        json!({"message": {"type": "a"}, "ttl": -1}),
+        json!([]),
+    ] {
+        world.post(ALICE, MESSAGES, &body).await.refused(400, "invalid_parameter");
+    }
+    let place =
+        world.post(ALICE, MESSAGES, r#"{"message": {"type": 5}}"#).await.refused(400, "invalid_parameter");
+    assert!(place.starts_with("message.type: ") && place.contains("line 1"), "{place}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_lease_ends_its_own_message_alone() {
+    let world = RestWorld::with_remote("").await;
+    for key in [ALICE, BOB] {
+        world
+            .post(key, MESSAGES, json!({"messageId": "m1", "message": {"type": "notify"}}))
+            .await
+            .expect(202);
+    }
+    world.post(ALICE, MESSAGES, query("m2", "hello")).await.expect(202);
+    let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim?max=3")).await.expect(200);
+    let leases: Vec<_> =
+        claimed["messages"].as_array().unwrap().iter().map(|message| message["lease"].clone()).collect();
+    for (lease, id, other) in [(&leases[0], "m1", "m2"), (&leases[1], "m1", "m2"), (&leases[2], "m2", "m1")] {
+        let lease = json!({"lease": lease});
+        for verb in ["ack", "nack"] {
+            world.post(REMOTE, &format!("{MESSAGES}/{other}/{verb}"), &lease).await.refused(409, "conflict");
+        }
+        world.post(REMOTE, &format!("{MESSAGES}/absent/ack"), &lease).await.refused(404, "not_found");
+        world.post(REMOTE, &format!("{MESSAGES}/{id}/ack"), &lease).await.expect(200);
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_failed_message_is_a_dead_letter() {
+    let world = RestWorld::with_remote("").await;
+    let letters = "/agents/remote/dead-letters";
+    world.post(ALICE, MESSAGES, query("m1", "hello")).await.expect(202);
+    let fail = async |body: Value, status: &str| {
+        let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim")).await.expect(200);
+        let mut body = body;
+        body["lease"] = claimed["messages"][0]["lease"].clone();
+        let ended = world.post(REMOTE, &format!("{MESSAGES}/m1/nack"), &body).await.expect(200);
+        assert_eq!(ended["status"], status);
+    };
+    fail(json!({"error": "busy"}), "received").await;
+    fail(json!({"error": "too_hard: no idea", "requeue": false}), "error").await;
+    let message = world.get(ALICE, &format!("{MESSAGES}/m1")).await.expect(200);
+    let error = json!({"code": "too_hard", "message": "no idea", "retryable": false});
+    assert_eq!((&message["status"], &message["error"]), (&json!("error"), &error));
+
+    assert_eq!(world.get(ALICE, letters).await.expect(200)["messages"][0]["messageId"], "m1");
+    assert_eq!(world.get(BOB, letters).await.expect(200)["pagination"]["total"], 0);
+    world.post_empty(BOB, &format!("{letters}/m1/resend")).await.refused(404, "not_found");
+    world.post_empty(ALICE, &format!("{letters}/m1/resend")).await.expect(204);
+    world.post_empty(ALICE, &format!("{letters}/m1/resend")).await.refused(409, "conflict");
+    fail(json!({"requeue": false}), "error").await;
+    world.delete(ALICE, &format!("{letters}/m1")).await.expect(204);
+    world.get(ALICE, &format!("{MESSAGES}/m1")).await.refused(404, "not_found");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_request_with_a_key_runs_once() {
+    let world = RestWorld::with_remote("").await;
+    let call = |key: &str, content: &str, idempotency: &str| {
+        let body = json!({"message": {"type": "notify", "content": content}});
+        Call::new("POST", MESSAGES).key(key).json(body).header("idempotency-key", idempotency)
+    };
+    let first = world.send(&call(ALICE, "a", "k1")).await;
+    let again = world.send(&call(ALICE, "a", "k1")).await;
+    assert_eq!((first.expect(202), &first.text), (again.expect(202), &again.text));
+    world.send(&call(ALICE, "b", "k1")).await.refused(409, "conflict");
+    world.send(&call(BOB, "b", "k1")).await.expect(202);
+    world.send(&call(ALICE, "a", "k2")).await.expect(202);
+    for odd in [&*"k".repeat(129), "", "k 1", "k\t1"] {
+        world.send(&call(ALICE, "a", odd)).await.refused(400, "invalid_parameter");
+    }
+    assert_eq!(world.get(ALICE, MESSAGES).await.expect(200)["pagination"]["total"], 2);
+
+    // An acknowledgement whose response was lost.
+    let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim")).await.expect(200);
+    let message = &claimed["messages"][0];
+    let path = format!("{MESSAGES}/{}/ack", message["messageId"].as_str().unwrap());
+    let body = json!({"lease": message["lease"]});
+    let ack = Call::new("POST", &path).key(REMOTE).json(body).header("idempotency-key", "ack");
+    assert_eq!(world.send(&ack).await.expect(200), world.send(&ack).await.expect(200));
+    world.stop().await;
+}

@@ -1,0 +1,27 @@
+//! The REST interface of a gateway, over a loopback port.
+
+mod agents;
+mod attacks;
+#[cfg(feature = "client")]
+mod client;
+mod description;
+mod fields;
+pub(crate) mod hosted;
+mod limits;
+mod malformed;
+mod matrix;
+mod messages;
+mod object_access;
+mod operate;
+#[cfg(feature = "page")]
+mod page;
+mod principals;
+mod raw_requests;
+mod recorder;
+mod routing;
+mod served;
+mod sessions;
+mod tasks;
+#[cfg(feature = "tokens")]
+mod tokens;
+pub(crate) mod world;

@@ -1,0 +1,67 @@
+//! Sessions, and the data of principals.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::rest::hosted::writer;
+use crate::rest::world::{ADMIN, ALICE, BOB, RestWorld};
+
+#[tokio::test]
+async fn a_principal_exports_and_erases_its_data() {
+    let world = RestWorld::with_remote("").await;
+    world
+        .post(ALICE, "/agents/remote/tasks", json!({"taskId": "t1", "task": {"type": "a"}}))
+        .await
+        .expect(202);
+    let message = json!({"messageId": "m1", "message": {"type": "notify"}});
+    world.post(ALICE, "/agents/remote/messages", &message).await.expect(202);
+    let export = world.get(ALICE, "/principals/alice/data").await;
+    assert_eq!(export.header("content-type"), Some("application/x-ndjson"));
+    let records: Vec<Value> = export.text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kinds: Vec<_> =
+        records.iter().flat_map(|record| record.as_object().unwrap().keys().cloned()).collect();
+    assert!(kinds.iter().any(|kind| kind.contains("task")), "{kinds:?}");
+    assert!(kinds.iter().any(|kind| kind.contains("message")), "{kinds:?}");
+
+    let foreign = world.get(BOB, "/principals/alice/data").await;
+    foreign.refused(404, "not_found");
+    assert_eq!(foreign.text, world.get(BOB, "/principals/absent/data").await.text);
+    world.delete(BOB, "/principals/alice/data").await.refused(404, "not_found");
+    world.get(ADMIN, "/principals/absent/data").await.refused(404, "not_found");
+    let erased = world.delete(ADMIN, "/principals/alice/data").await.expect(200);
+    assert!(erased["removed"].as_u64() >= Some(2), "{erased}");
+    world.get(ALICE, "/agents/remote/tasks/t1").await.refused(404, "not_found");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_agents_of_the_configuration_are_nobody_s_data() {
+    let world = RestWorld::start(&writer()).await;
+    for (key, id) in [(ALICE, "alice-words"), (ADMIN, "local-words")] {
+        let message = json!({"messageId": id, "mode": "sync", "message": {"type": "query", "content": id}});
+        world.post(key, "/agents/writer/messages", &message).await.expect(200);
+    }
+    let export = world.get(ADMIN, "/principals/local/data").await.text;
+    assert!(export.contains("local-words") && !export.contains("alice-words"), "{export}");
+    world.delete(ADMIN, "/principals/local/data").await.expect(200);
+    world.get(ADMIN, "/agents/writer/messages/local-words").await.refused(404, "not_found");
+    world.get(ALICE, "/agents/writer/messages/alice-words").await.expect(200);
+    assert_eq!(world.get(ALICE, "/agents/writer").await.expect(200)["status"], "online");
+    world.put(ADMIN, "/registry/agents/writer", "{}").await.refused(409, "conflict");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_drained_gateway_accepts_no_work() {
+    let world = RestWorld::with_remote("").await;
+    assert_eq!(world.gateway.drain(Duration::from_secs(1)).await, 0);
+    world.get("", "/ready").await.refused(503, "unreachable");
+    assert_eq!(world.get("", "/health").await.text, "ok");
+    let tasks = "/agents/remote/tasks";
+    world.post(ALICE, tasks, json!({"task": {"type": "a"}})).await.refused(503, "unreachable");
+    let message = json!({"message": {"type": "a"}});
+    world.post(ALICE, "/agents/remote/messages", message).await.refused(503, "unreachable");
+    world.get(ALICE, tasks).await.expect(200);
+    world.stop().await;
+}

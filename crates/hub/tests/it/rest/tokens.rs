@@ -1,0 +1,145 @@
+//! Tokens of a provider, whose keys a server on a loopback port publishes.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use axum::http::StatusCode;
+use axum::response::IntoResponse as _;
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use duologue_test_support::in_time;
+use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData as _, SigningKey as _};
+use serde_json::{Value, json};
+
+use crate::receiver::Receiver;
+use crate::rest::world::{Call, RestResponse, RestWorld};
+
+/// A provider of tokens.
+struct Issuer {
+    key: KeyPair,
+    server: Receiver,
+}
+
+impl Issuer {
+    async fn start() -> Self {
+        let key = KeyPair::generate_for(&PKCS_ED25519).unwrap();
+        let x = URL_SAFE_NO_PAD.encode(key.der_bytes());
+        let set = json!({"keys": [{"kty": "OKP", "crv": "Ed25519", "kid": "k1", "x": x}]}).to_string();
+        let server = Receiver::start(move |_, _| (StatusCode::OK, set.clone()).into_response()).await;
+        Issuer { key, server }
+    }
+
+    /// Returns the part of the configuration for this provider.
+    fn config(&self) -> String {
+        format!(
+            r#"
+            [[token_providers]]
+            name = "corp"
+            issuer = "https://login.example"
+            audience = "hub"
+            keys_url = "http://{}/keys"
+            roles_claim = "groups"
+            "#,
+            self.server.address
+        )
+    }
+
+    /// Returns a token of the user `ada` with the role `user`, with some changed claims.
+    fn token(&self, change: Value) -> String {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+        let mut claims = json!({
+            "iss": "https://login.example", "sub": "ada", "aud": "hub", "exp": now + 600, "groups": ["user"],
+        });
+        for (name, value) in change.as_object().unwrap() {
+            claims[name] = value.clone();
+        }
+        self.signed(&json!({"alg": "EdDSA", "kid": "k1"}), &claims)
+    }
+
+    fn signed(&self, header: &Value, claims: &Value) -> String {
+        let part = |part: &Value| URL_SAFE_NO_PAD.encode(part.to_string());
+        let message = format!("{}.{}", part(header), part(claims));
+        let signature = self.key.sign(message.as_bytes()).unwrap();
+        format!("{message}.{}", URL_SAFE_NO_PAD.encode(signature))
+    }
+}
+
+async fn agents(world: &RestWorld, token: &str) -> RestResponse {
+    let call = Call::new("GET", "/agents").header("authorization", &format!("Bearer {token}"));
+    world.send(&call).await
+}
+
+/// Waits until the gateway has read the keys of the provider.
+async fn until_known(world: &RestWorld, token: &str) {
+    in_time(async {
+        while agents(world, token).await.status != 200 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_token_is_a_key_of_its_subject() {
+    let issuer = Issuer::start().await;
+    let world = RestWorld::with_remote(&issuer.config()).await;
+    let ada = issuer.token(json!({}));
+    until_known(&world, &ada).await;
+    let task = json!({"taskId": "t1", "task": {"type": "a"}}).to_string();
+    let call = |method, path| Call::new(method, path).header("authorization", &format!("Bearer {ada}"));
+    world.send(&call("POST", "/agents/remote/tasks").json(&task)).await.expect(202);
+    world.send(&call("GET", "/agents/remote/tasks/t1")).await.expect(200);
+    // Another subject, a subject without a role, and a subject who says that it is an administrator.
+    let path = "/agents/remote/tasks/t1";
+    for (change, status) in [
+        (json!({"sub": "eve"}), 404),
+        (json!({"groups": []}), 404),
+        (json!({"sub": "eve", "groups": ["admin"]}), 404),
+        (json!({"sub": "eve", "groups": "admin user"}), 404),
+    ] {
+        let bearer = format!("Bearer {}", issuer.token(change.clone()));
+        let response = world.send(&Call::new("GET", path).header("authorization", &bearer)).await;
+        assert_eq!(response.status, status, "{change}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn tokens_of_others_are_refused() {
+    let issuer = Issuer::start().await;
+    let stranger = Issuer::start().await;
+    let world = RestWorld::with_remote(&issuer.config()).await;
+    let good = issuer.token(json!({}));
+    until_known(&world, &good).await;
+    let claims = |token: &str| {
+        let part = URL_SAFE_NO_PAD.decode(token.split('.').nth(1).unwrap()).unwrap();
+        serde_json::from_slice::<Value>(&part).unwrap()
+    };
+    let ada = claims(&good);
+    let mut parts = good.split('.');
+    let (header, body) = (parts.next().unwrap(), parts.next().unwrap());
+    let unsigned = URL_SAFE_NO_PAD.encode(json!({"alg": "none"}).to_string());
+    for (token, reason) in [
+        (stranger.token(json!({})), "the signature of the token is wrong"),
+        (format!("{header}.{body}."), "the signature of the token is wrong"),
+        (format!("{unsigned}.{body}."), "the algorithm of the token is not"),
+        // The public key as a shared secret.
+        (issuer.signed(&json!({"alg": "HS256", "kid": "k1"}), &ada), "the algorithm of the token is not"),
+        // A key for another algorithm.
+        (issuer.signed(&json!({"alg": "RS256", "kid": "k1"}), &ada), "the key of the token is not known"),
+        (issuer.signed(&json!({"alg": "EdDSA", "kid": "../k1"}), &ada), "the key of the token is not known"),
+        (issuer.token(json!({"exp": 1_700_000_000})), "the token has expired"),
+        (issuer.token(json!({"nbf": 9_000_000_000_u64})), "the token is not valid yet"),
+        (issuer.token(json!({"aud": "another"})), "the token is for another audience"),
+        (issuer.token(json!({"iss": "https://evil.example"})), "the issuer of the token is not known"),
+        (issuer.token(json!({"sub": ""})), "the subject of the token"),
+        ("a.b.c".to_owned(), "a part of the token is not base64url"),
+        ("..".to_owned(), "the header or the claims of the token have a wrong form"),
+    ] {
+        let refused = agents(&world, &token).await;
+        refused.refused(401, "unauthenticated");
+        assert!(refused.text.contains(reason), "{reason}: {}", refused.text);
+    }
+    // Unknown keys are looked for at most once a minute.
+    assert_eq!(issuer.server.received().len(), 1);
+    world.stop().await;
+}

@@ -1,0 +1,380 @@
+//! The inboxes of agents.
+
+use std::time::Duration;
+
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+
+use super::check::cut;
+use super::queue::{QueueSql, band_of_priority, expect, lost, one, queue_sql};
+use super::rows::{Filter, int, json, maybe_json, maybe_number, number, small};
+use super::writer::{ChangeStep, CountedList, OpenChange};
+use crate::error::Error;
+use crate::tables::batch::ChangeOutcome;
+use crate::tables::messages::{
+    InboxKey, MessageQuery, MessageSender, MessageState, NewInboxMessage, StoredMessage,
+};
+use crate::tables::store::SweepReport;
+use crate::tables::values::{Claim, Claimed, JsonText, LeaseKind, LeaseToken, StorePage};
+use crate::tables::watch::StoreTopic;
+
+macro_rules! columns {
+    () => {
+        "seq, agent, id, principal, sender, content, correlation, grp, priority, created, updated, expires, state, attempts, max_attempts, worker, response, error, lease, trace"
+    };
+}
+
+pub(super) const QUEUE: QueueSql = queue_sql!(Message, "messages", columns);
+
+pub(super) const COLUMNS: &str = columns!();
+
+const WAITING: i64 = 0;
+const DONE: i64 = 2;
+const DEAD: i64 = 3;
+
+pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
+    let state = match (row.get(12)?, row.get::<_, Option<i64>>(18)?) {
+        (WAITING, None) => MessageState::Ready,
+        (WAITING, Some(_)) => MessageState::Leased,
+        (DONE, _) => MessageState::Done,
+        (_, _) => MessageState::Dead,
+    };
+    Ok(StoredMessage {
+        seq: number(row, 0)?,
+        agent: row.get(1)?,
+        id: row.get(2)?,
+        from: MessageSender { principal: row.get(3)?, name: row.get(4)? },
+        content: json(row, 5)?,
+        correlation_id: row.get(6)?,
+        group: row.get(7)?,
+        priority: small(row, 8)?,
+        created: number(row, 9)?,
+        updated: number(row, 10)?,
+        expires: maybe_number(row, 11)?,
+        state,
+        attempts: small(row, 13)?,
+        max_attempts: small(row, 14)?,
+        worker: row.get(15)?,
+        response: maybe_json(row, 16)?,
+        error: row.get(17)?,
+        trace: row.get(19)?,
+    })
+}
+
+fn name(key: &InboxKey) -> String {
+    format!("the message {:?} for {:?}", key.message, key.agent)
+}
+
+const BY_KEY: &str = "agent = ?1 AND principal = ?2 AND id = ?3";
+
+pub(super) fn get(database: &Connection, key: &InboxKey) -> rusqlite::Result<Option<StoredMessage>> {
+    let text = format!("SELECT {COLUMNS} FROM messages WHERE {BY_KEY}");
+    let mut statement = database.prepare_cached(&text)?;
+    statement.query_row([&key.agent, &key.principal, &key.message], read).optional()
+}
+
+pub(super) fn list(
+    database: &Connection,
+    query: &MessageQuery,
+    limit: u64,
+) -> rusqlite::Result<StorePage<StoredMessage>> {
+    let state = query.state.map(|state| match state {
+        MessageState::Ready => "state = 0 AND lease IS NULL",
+        MessageState::Leased => "state = 0 AND lease IS NOT NULL",
+        MessageState::Done => "state = 2",
+        MessageState::Dead => "state = 3",
+    });
+    Filter::default()
+        .with("agent = ?", query.agent.clone())
+        .with("principal = ?", query.principal.clone())
+        .with("id = ?", query.id.clone())
+        .with("grp = ?", query.group.clone())
+        .with("correlation = ?", query.correlation_id.clone())
+        .only(state)
+        .page(database, (COLUMNS, "messages", "seq"), (query.offset, limit), read)
+}
+
+/// True if an earlier message of the group has not ended.
+const HAS_EARLIER: &str =
+    "SELECT EXISTS (SELECT 1 FROM messages WHERE agent = ?1 AND grp = ?2 AND state = 0)";
+
+pub(super) fn enqueue(change: &mut OpenChange<'_>, message: &NewInboxMessage) -> ChangeStep<ChangeOutcome> {
+    let NewInboxMessage { agent, id, from, content, correlation_id, group, expires, .. } = message;
+    let is_blocked = match group {
+        Some(group) => one(change, HAS_EARLIER, params![agent, group])?.unwrap_or(false),
+        None => false,
+    };
+    let not_before = QUEUE.not_before(change, message.delay);
+    let priority = message.priority.min(9);
+    let text = concat!(
+        "INSERT INTO messages (agent, principal, id, sender, correlation, grp, priority, created, updated, expires, ",
+        "state, band, blocked, not_before, attempts, max_attempts, content, trace) ",
+        "VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?8, ?9, 0, ?10, ?11, ?12, 0, ?13, ?14, ?15) ON CONFLICT DO NOTHING"
+    );
+    let band = (!is_blocked && not_before == 0).then(|| band(priority));
+    let added = change.prepare(text)?.execute(params![
+        agent,
+        from.principal,
+        id,
+        from.name,
+        correlation_id,
+        group,
+        priority,
+        change.wall(),
+        expires.map(int),
+        band,
+        is_blocked,
+        not_before,
+        message.max_attempts.max(1),
+        content.as_str(),
+        message.trace,
+    ])?;
+    if added == 0 {
+        let earlier = get(change.database, &message.key())?;
+        let is_same = earlier.is_some_and(|earlier| {
+            earlier.from == *from
+                && earlier.content == *content
+                && earlier.correlation_id == *correlation_id
+                && earlier.group == *group
+                && earlier.priority == priority
+        });
+        return match is_same {
+            true => Ok(ChangeOutcome::Duplicate),
+            false => Err(Error::RecordConflict { record: name(&message.key()) }.into()),
+        };
+    }
+    add_waiting(change, agent)?;
+    Ok(ChangeOutcome::Done)
+}
+
+fn add_waiting(change: &mut OpenChange<'_>, agent: &str) -> ChangeStep<()> {
+    let limit = (change.settings.inbox_entries, "StoreSettings::inbox_entries");
+    change.added_to(CountedList::Inbox, agent, limit, "the inbox of")?;
+    change.wake(StoreTopic::Inbox(agent.into()));
+    Ok(())
+}
+
+fn band(priority: u8) -> i64 {
+    match priority {
+        ..3 => 0,
+        3..6 => 1,
+        6..8 => 2,
+        _ => 3,
+    }
+}
+
+pub(super) fn claim(
+    change: &mut OpenChange<'_>,
+    agent: &str,
+    claim: &Claim,
+) -> ChangeStep<Claimed<StoredMessage>> {
+    change.time = claim.time;
+    QUEUE.end_lapsed(change, |change, row| lapse(change, row).map(drop))?;
+    let entries = QUEUE.claim(change, agent, claim, read, expire)?;
+    let next_due = if entries.len() < claim.max { QUEUE.next_due(change, agent)? } else { None };
+    Ok(Claimed { entries, next_due })
+}
+
+/// The agent and the group of a message that has changed.
+type Place = (String, Option<String>);
+
+fn place(row: &Row<'_>) -> rusqlite::Result<Place> {
+    Ok((row.get(0)?, row.get(1)?))
+}
+
+/// Lets the next message of a group out, and counts a message that does not wait any more.
+fn ended(change: &mut OpenChange<'_>, (agent, group): Place) -> ChangeStep<()> {
+    change.count(CountedList::Inbox, &agent, -1);
+    if let Some(group) = group {
+        unblock(change, &agent, &group)?;
+    }
+    change.wake(StoreTopic::Inbox(agent));
+    Ok(())
+}
+
+pub(super) fn unblock(change: &mut OpenChange<'_>, agent: &str, group: &str) -> ChangeStep<()> {
+    let text = concat!(
+        "UPDATE messages SET blocked = 0, band = CASE WHEN not_before > 0 THEN NULL ELSE ",
+        band_of_priority!(),
+        " END WHERE blocked = 1 AND seq = (SELECT seq FROM messages WHERE agent = ?1 AND grp = ?2 AND state = 0 ",
+        "ORDER BY seq LIMIT 1)"
+    );
+    change.prepare(text)?.execute([agent, group])?;
+    Ok(())
+}
+
+pub(super) fn ack(
+    change: &mut OpenChange<'_>,
+    lease: LeaseToken,
+    response: Option<&JsonText>,
+) -> ChangeStep<ChangeOutcome> {
+    expect(lease, LeaseKind::Message)?;
+    let text = concat!(
+        "UPDATE messages SET state = 2, lease = NULL, lease_end = NULL, response = ?4, error = NULL, updated = ?5 ",
+        "WHERE seq = ?1 AND lease = ?2 AND lease_end > ?3 RETURNING agent, grp"
+    );
+    let values =
+        params![lease.entry, lease.secret, change.now(), response.map(JsonText::as_str), change.wall()];
+    let place = change.prepare(text)?.query_row(values, place).optional()?;
+    ended(change, place.ok_or_else(|| lost(lease))?)?;
+    Ok(ChangeOutcome::Done)
+}
+
+/// Returns a message to its place, or makes it a dead letter after its last attempt. ?1 is the row, ?2 the lease if
+/// it has to be valid at ?3, ?4 the end of the delay.
+const RETURN: &str = concat!(
+    "UPDATE messages SET lease = NULL, lease_end = NULL, worker = NULL, error = coalesce(?5, error), updated = ?6, ",
+    "state = CASE WHEN attempts >= max_attempts THEN 3 ELSE 0 END, ",
+    "not_before = CASE WHEN attempts >= max_attempts THEN 0 ELSE ?4 END, ",
+    "band = CASE WHEN attempts >= max_attempts OR ?4 > 0 THEN NULL ELSE ",
+    band_of_priority!(),
+    " END WHERE seq = ?1 AND (?2 IS NULL OR lease = ?2 AND lease_end > ?3) RETURNING agent, grp, state"
+);
+
+/// Returns a message, and returns true if it is a dead letter now.
+fn give_back(
+    change: &mut OpenChange<'_>,
+    row: i64,
+    lease: Option<i64>,
+    not_before: i64,
+    error: Option<&str>,
+) -> ChangeStep<Option<bool>> {
+    let values = params![row, lease, change.now(), not_before, error, change.wall()];
+    let read = |row: &Row<'_>| Ok((place(row)?, row.get::<_, i64>(2)? == DEAD));
+    let Some((place, is_dead)) = change.prepare(RETURN)?.query_row(values, read).optional()? else {
+        return Ok(None);
+    };
+    if is_dead {
+        ended(change, place)?;
+    } else {
+        change.wake(StoreTopic::Inbox(place.0));
+    }
+    Ok(Some(is_dead))
+}
+
+pub(super) fn nack(
+    change: &mut OpenChange<'_>,
+    lease: LeaseToken,
+    delay: Duration,
+    error: Option<String>,
+) -> ChangeStep<ChangeOutcome> {
+    expect(lease, LeaseKind::Message)?;
+    let not_before = QUEUE.not_before(change, delay);
+    let error = error.map(|error| cut(change.settings, error));
+    match give_back(change, lease.entry, Some(lease.secret), not_before, error.as_deref())? {
+        Some(true) => Ok(ChangeOutcome::Dead),
+        Some(false) => Ok(ChangeOutcome::Done),
+        None => Err(lost(lease).into()),
+    }
+}
+
+fn lapse(change: &mut OpenChange<'_>, row: i64) -> ChangeStep<bool> {
+    Ok(give_back(change, row, None, 0, Some("lease_lost"))?.unwrap_or_default())
+}
+
+/// Makes a message a dead letter. ?1 is the row, ?2 the lease if it has to be valid at ?3.
+const KILL: &str = concat!(
+    "UPDATE messages SET state = 3, band = NULL, not_before = 0, blocked = 0, lease = NULL, lease_end = NULL, ",
+    "worker = NULL, error = ?4, updated = ?5 WHERE seq = ?1 AND (?2 IS NULL OR lease = ?2 AND lease_end > ?3) ",
+    "RETURNING agent, grp"
+);
+
+pub(super) fn reject(
+    change: &mut OpenChange<'_>,
+    lease: LeaseToken,
+    error: String,
+) -> ChangeStep<ChangeOutcome> {
+    expect(lease, LeaseKind::Message)?;
+    let error = cut(change.settings, error);
+    let values = params![lease.entry, lease.secret, change.now(), error, change.wall()];
+    let place = change.prepare(KILL)?.query_row(values, place).optional()?;
+    ended(change, place.ok_or_else(|| lost(lease))?)?;
+    Ok(ChangeOutcome::Dead)
+}
+
+fn expire(change: &mut OpenChange<'_>, row: i64) -> ChangeStep<()> {
+    let values = params![row, None::<i64>, change.now(), "expired", change.wall()];
+    let place = change.prepare(KILL)?.query_row(values, place)?;
+    ended(change, place)
+}
+
+pub(super) fn resend(
+    change: &mut OpenChange<'_>,
+    key: &InboxKey,
+    expires: Option<u64>,
+) -> ChangeStep<ChangeOutcome> {
+    let record = || name(key);
+    let found = get(change.database, key)?.ok_or_else(|| Error::NoRecord { record: record() })?;
+    if found.state != MessageState::Dead {
+        return Err(Error::WrongState { record: record(), state: format!("{:?}", found.state) }.into());
+    }
+    let is_blocked = match &found.group {
+        Some(group) => one(change, HAS_EARLIER, params![key.agent, group])?.unwrap_or(false),
+        None => false,
+    };
+    let text = concat!(
+        "UPDATE messages SET seq = (SELECT max(seq) + 1 FROM messages), state = 0, attempts = 0, error = NULL, ",
+        "blocked = ?2, band = ?3, expires = ?4, updated = ?5 WHERE seq = ?1"
+    );
+    let band = (!is_blocked).then(|| band(found.priority));
+    let values = params![int(found.seq), is_blocked, band, expires.map(int), change.wall()];
+    change.prepare(text)?.execute(values)?;
+    add_waiting(change, &key.agent)?;
+    Ok(ChangeOutcome::Done)
+}
+
+pub(super) fn remove(change: &mut OpenChange<'_>, key: &InboxKey) -> ChangeStep<ChangeOutcome> {
+    let Some(found) = get(change.database, key)? else { return Ok(ChangeOutcome::Count(0)) };
+    match found.state {
+        MessageState::Leased => {
+            return Err(Error::WrongState { record: name(key), state: "leased".into() }.into());
+        }
+        MessageState::Ready | MessageState::Done | MessageState::Dead => {}
+    }
+    change.prepare("DELETE FROM messages WHERE seq = ?1")?.execute([int(found.seq)])?;
+    if found.state == MessageState::Ready {
+        ended(change, (found.agent, found.group))?;
+    }
+    Ok(ChangeOutcome::Count(1))
+}
+
+const EXPIRED: &str = "SELECT seq FROM messages WHERE state = 0 AND lease IS NULL AND expires <= ?1 LIMIT ?2";
+
+/// Reads the first column of all rows.
+pub(super) fn rows(
+    change: &OpenChange<'_>,
+    sql: &str,
+    values: impl rusqlite::Params,
+) -> rusqlite::Result<Vec<i64>> {
+    change.prepare(sql)?.query_map(values, |row| row.get(0))?.collect()
+}
+
+pub(super) fn sweep(change: &mut OpenChange<'_>, report: &mut SweepReport) -> ChangeStep<()> {
+    report.has_more |= QUEUE.end_lapsed(change, |change, row| {
+        match lapse(change, row)? {
+            true => report.messages_dead += 1,
+            false => report.messages_returned += 1,
+        }
+        Ok(())
+    })?;
+    let limit = int(change.settings.page_entries);
+    let expired = rows(change, EXPIRED, [change.wall(), limit])?;
+    report.has_more |= expired.len() as i64 >= limit;
+    report.messages_dead += expired.len() as u64;
+    expired.into_iter().try_for_each(|row| expire(change, row))
+}
+
+pub(super) fn end_all_leases(change: &mut OpenChange<'_>, report: &mut SweepReport) -> ChangeStep<()> {
+    for row in rows(change, "SELECT seq FROM messages WHERE lease IS NOT NULL", [])? {
+        match lapse(change, row)? {
+            true => report.messages_dead += 1,
+            false => report.messages_returned += 1,
+        }
+    }
+    let text = concat!(
+        "UPDATE messages SET not_before = 0, band = CASE WHEN blocked = 1 THEN NULL ELSE ",
+        band_of_priority!(),
+        " END WHERE not_before > 0"
+    );
+    change.prepare(text)?.execute([])?;
+    Ok(())
+}

@@ -1,0 +1,335 @@
+//! A store in one SQLite file.
+
+mod agents;
+mod check;
+mod erase;
+mod messages;
+mod outbox;
+mod principals;
+mod queue;
+mod rows;
+mod schema;
+mod statistics;
+mod tasks;
+mod writer;
+
+use std::fs::File;
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use duologue_rpc::Lock as _;
+use duologue_transcript::private_file::{locked, no_links, private};
+use rusqlite::{Connection, ErrorCode, ffi};
+
+use super::agents::{AgentQuery, RegisteredAgent};
+use super::batch::{BatchOutcome, StoreBatch};
+use super::messages::{InboxKey, MessageQuery, StoredMessage};
+use super::outbox::{OutboxEntry, OutboxQuery};
+use super::principals::{SeenAnswer, SeenKey, StoredPrincipal};
+use super::settings::StoreSettings;
+use super::statistics::StoreStatistics;
+use super::store::{Store, StoreExport, SweepReport};
+use super::tasks::{QuestionQuery, StoredQuestion, StoredTask, StoredTaskKey, TaskQuery};
+use super::values::{Claim, Claimed, StorePage, StoreTime};
+use super::watch::{StoreSignals, StoreTopic, StoreWatch};
+use crate::error::{Error, Result};
+use writer::{BatchSlot, StoreWriter};
+
+/// A [`Store`] in a SQLite file with mode 0600, or in memory.
+///
+/// One process opens the file; a second file, `NAME.lock`, has the lock. Batches of several threads that wait for the
+/// disk at the same time are synced together. Queries do not wait for the writer.
+#[derive(Debug)]
+pub struct SqliteStore {
+    path: PathBuf,
+    settings: Arc<StoreSettings>,
+    /// The batches that wait for the writer.
+    waiting: Mutex<Vec<Arc<BatchSlot>>>,
+    writer: Mutex<StoreWriter>,
+    /// A second connection for queries, which a store in memory has not.
+    reader: Option<Mutex<Connection>>,
+    signals: StoreSignals,
+    opening: SweepReport,
+    _lock: Option<File>,
+}
+
+/// The content of the file with the lock once the database has its tables.
+const CREATED: &[u8] = b"the database beside this file has been created\n";
+
+impl SqliteStore {
+    /// Opens a file, or creates it. This ends all leases of the earlier life and all delays.
+    ///
+    /// `wall` is the time in milliseconds since 1970. [`opening`](Self::opening) has the tasks that have failed because
+    /// their worker is lost.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::InUse`] if another process has it open, [`Error::StoreDamaged`] also if the file is lost or empty,
+    /// [`Error::NewerVersion`], [`Error::Database`], [`Error::DiskFull`], [`Error::File`].
+    pub fn open(path: impl Into<PathBuf>, settings: StoreSettings, wall: u64) -> Result<Self> {
+        let path = path.into();
+        let mut lock_path = path.clone().into_os_string();
+        lock_path.push(".lock");
+        let lock_path = PathBuf::from(lock_path);
+        let in_lock = |error| Error::file(&lock_path, error);
+        let lock = no_links(private().create(true).truncate(false).read(true).write(true)).open(&lock_path);
+        let mut lock = lock.and_then(|file| locked(file, &lock_path)).map_err(in_lock)?;
+        let mut created = Vec::new();
+        (&mut lock).take(CREATED.len() as u64).read_to_end(&mut created).map_err(in_lock)?;
+        let was_created = created == CREATED;
+        let lost = |reason: &str| {
+            let lock = lock_path.display();
+            let reason = format!("it is {reason}, and {lock} says that it was created");
+            Error::StoreDamaged { path: path.clone(), reason }
+        };
+        // SQLite gives its other files the mode of this one.
+        let file = no_links(private().create(!was_created).truncate(false).write(true)).open(&path);
+        match file.and_then(|file| file.metadata()) {
+            Ok(file) if was_created && file.len() == 0 => return Err(lost("empty")),
+            Ok(_) => {}
+            Err(error) if was_created && error.kind() == ErrorKind::NotFound => return Err(lost("lost")),
+            Err(error) => return Err(Error::file(&path, error)),
+        }
+        let database = connect(&path).map_err(|error| failure(&path, error))?;
+        schema::migrate(&database, &path)?;
+        if !was_created {
+            let written =
+                lock.set_len(0).and_then(|()| lock.write_all(CREATED)).and_then(|()| lock.sync_all());
+            written.map_err(in_lock)?;
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            crate::file::sync_folder(folder).map_err(|error| Error::file(folder, error))?;
+        }
+        let reader = connect(&path).and_then(|reader| {
+            reader.pragma_update(None, "query_only", true)?;
+            Ok(reader)
+        });
+        let reader = reader.map_err(|error| failure(&path, error))?;
+        SqliteStore::new(path, settings, database, Some(reader), Some(lock), wall)
+    }
+
+    /// Creates an empty store in memory.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Database`].
+    pub fn in_memory(settings: StoreSettings) -> Result<Self> {
+        let path = PathBuf::from(":memory:");
+        let database = Connection::open_in_memory().map_err(|error| failure(&path, error))?;
+        database.set_prepared_statement_cache_capacity(STATEMENTS);
+        schema::migrate(&database, &path)?;
+        SqliteStore::new(path, settings, database, None, None, 0)
+    }
+
+    fn new(
+        path: PathBuf,
+        settings: StoreSettings,
+        database: Connection,
+        reader: Option<Connection>,
+        lock: Option<File>,
+        wall: u64,
+    ) -> Result<Self> {
+        let settings = Arc::new(settings);
+        let mut writer = StoreWriter::new(path.clone(), database, settings.clone());
+        let opening = writer.begin_life(wall)?;
+        Ok(SqliteStore {
+            path,
+            settings,
+            waiting: Mutex::default(),
+            writer: Mutex::new(writer),
+            reader: reader.map(Mutex::new),
+            signals: StoreSignals::new(),
+            opening,
+            _lock: lock,
+        })
+    }
+
+    /// Returns the leases that were ended when the store was opened.
+    #[must_use]
+    pub fn opening(&self) -> &SweepReport {
+        &self.opening
+    }
+
+    /// Returns the path of the file.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn read<T>(&self, query: impl FnOnce(&Connection) -> rusqlite::Result<T>) -> Result<T> {
+        let result = match &self.reader {
+            Some(reader) => query(&reader.lock_unpoisoned()),
+            None => query(self.writer.lock_unpoisoned().database()),
+        };
+        result.map_err(|error| failure(&self.path, error))
+    }
+
+    /// Runs a change that returns more than an outcome, and wakes those that wait for it.
+    fn change<T>(&self, change: impl FnOnce(&mut StoreWriter) -> Result<T>) -> Result<T> {
+        let mut writer = self.writer.lock_unpoisoned();
+        let result = change(&mut writer);
+        self.wake(writer.take_wakes());
+        result
+    }
+
+    fn apply_checked(&self, batch: StoreBatch) -> Result<BatchOutcome> {
+        let slot = Arc::new(BatchSlot::new(batch));
+        self.waiting.lock_unpoisoned().push(slot.clone());
+        let mut writer = self.writer.lock_unpoisoned();
+        // Another thread may have applied it with its own.
+        if let Some(result) = slot.take_result() {
+            return result;
+        }
+        let slots = std::mem::take(&mut *self.waiting.lock_unpoisoned());
+        writer.apply(&slots);
+        self.wake(writer.take_wakes());
+        slot.take_result().unwrap_or_else(|| {
+            Err(failure(&self.path, rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_ABORT), None)))
+        })
+    }
+
+    fn wake(&self, topics: Vec<StoreTopic>) {
+        topics.iter().for_each(|topic| self.signals.wake(topic));
+    }
+}
+
+impl Store for SqliteStore {
+    fn settings(&self) -> &StoreSettings {
+        &self.settings
+    }
+
+    fn apply(&self, batch: StoreBatch) -> Result<BatchOutcome> {
+        check::batch(&self.settings, &batch)?;
+        let began = Instant::now();
+        let outcome = self.apply_checked(batch);
+        if let Some(observer) = &self.settings.batch_times {
+            observer.observe(began.elapsed());
+        }
+        outcome
+    }
+
+    fn claim_messages(&self, agent: &str, claim: &Claim) -> Result<Claimed<StoredMessage>> {
+        check::claim(&self.settings, claim)?;
+        self.change(|writer| writer.transaction(|change| messages::claim(change, agent, claim)))
+    }
+
+    fn claim_tasks(&self, agent: &str, claim: &Claim) -> Result<Claimed<StoredTask>> {
+        check::claim(&self.settings, claim)?;
+        self.change(|writer| writer.transaction(|change| tasks::claim(change, agent, claim)))
+    }
+
+    fn claim_deliveries(&self, claim: &Claim) -> Result<Claimed<OutboxEntry>> {
+        check::claim(&self.settings, claim)?;
+        self.change(|writer| writer.transaction(|change| outbox::claim(change, claim)))
+    }
+
+    fn sweep(&self, time: StoreTime) -> Result<SweepReport> {
+        self.change(|writer| writer.sweep(time))
+    }
+
+    fn agent(&self, id: &str) -> Result<Option<RegisteredAgent>> {
+        self.read(|database| agents::get(database, id))
+    }
+
+    fn agents(&self, query: &AgentQuery) -> Result<StorePage<RegisteredAgent>> {
+        self.read(|database| agents::list(database, query, self.settings.page(query.limit)))
+    }
+
+    fn message(&self, key: &InboxKey) -> Result<Option<StoredMessage>> {
+        self.read(|database| messages::get(database, key))
+    }
+
+    fn messages(&self, query: &MessageQuery) -> Result<StorePage<StoredMessage>> {
+        self.read(|database| messages::list(database, query, self.settings.page(query.limit)))
+    }
+
+    fn task(&self, key: &StoredTaskKey) -> Result<Option<StoredTask>> {
+        self.read(|database| tasks::get(database, key))
+    }
+
+    fn tasks(&self, query: &TaskQuery) -> Result<StorePage<StoredTask>> {
+        self.read(|database| tasks::list(database, query, self.settings.page(query.limit)))
+    }
+
+    fn median_duration(&self, agent: &str, kind: &str, last: u64) -> Result<Option<Duration>> {
+        self.read(|database| {
+            tasks::median_duration(database, agent, kind, last.min(self.settings.page_entries))
+        })
+    }
+
+    fn question(&self, task: &StoredTaskKey, question: &str) -> Result<Option<StoredQuestion>> {
+        self.read(|database| tasks::question(database, task, question))
+    }
+
+    fn questions(&self, query: &QuestionQuery) -> Result<StorePage<StoredQuestion>> {
+        self.read(|database| tasks::questions(database, query, self.settings.page(query.limit)))
+    }
+
+    fn delivery(&self, id: u64) -> Result<Option<OutboxEntry>> {
+        self.read(|database| outbox::get(database, id))
+    }
+
+    fn deliveries(&self, query: &OutboxQuery) -> Result<StorePage<OutboxEntry>> {
+        self.read(|database| outbox::list(database, query, self.settings.page(query.limit)))
+    }
+
+    fn stream_end(&self, stream: &str) -> Result<Option<u64>> {
+        self.read(|database| outbox::stream_end(database, stream))
+    }
+
+    fn remembered(&self, key: &SeenKey, time: StoreTime) -> Result<Option<SeenAnswer>> {
+        self.read(|database| principals::remembered(database, key, time.wall))
+    }
+
+    fn principal(&self, id: &str) -> Result<Option<StoredPrincipal>> {
+        self.read(|database| principals::get(database, id))
+    }
+
+    fn principal_by_key(&self, key_hash: &[u8; 32]) -> Result<Option<StoredPrincipal>> {
+        self.read(|database| principals::by_key(database, key_hash))
+    }
+
+    fn principals(&self, offset: u64, limit: u64) -> Result<StorePage<StoredPrincipal>> {
+        self.read(|database| principals::list(database, offset, self.settings.page(limit)))
+    }
+
+    fn export(&self, principal: &str) -> Result<StoreExport<'_>> {
+        Ok(Box::new(erase::StoreExporter::new(self, principal)))
+    }
+
+    fn statistics(&self) -> Result<StoreStatistics> {
+        self.read(statistics::read)
+    }
+
+    fn watch(&self, topic: &StoreTopic) -> StoreWatch {
+        self.signals.watch(topic)
+    }
+}
+
+/// The statements that a connection keeps prepared.
+const STATEMENTS: usize = 128;
+
+fn connect(path: &Path) -> rusqlite::Result<Connection> {
+    let database = Connection::open(path)?;
+    database.set_prepared_statement_cache_capacity(STATEMENTS);
+    // The two connections of this process wait for each other while a file is checkpointed.
+    database.busy_timeout(Duration::from_secs(10))?;
+    database.pragma_update(None, "journal_mode", "wal")?;
+    database.pragma_update(None, "synchronous", "full")?;
+    // Pages keep no data that was removed from them or moved to another one.
+    database.pragma_update(None, "secure_delete", true)?;
+    Ok(database)
+}
+
+/// Converts an error of the database.
+fn failure(path: &Path, error: rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => Error::DiskFull { path: path.into() },
+        Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt) => {
+            Error::StoreDamaged { path: path.into(), reason: error.to_string() }
+        }
+        _ => Error::Database { path: path.into(), error: Arc::new(error) },
+    }
+}

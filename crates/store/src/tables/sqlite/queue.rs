@@ -1,0 +1,273 @@
+//! The queue that messages and tasks have in common: bands, delays and leases.
+
+use std::collections::{HashMap, VecDeque};
+use std::time::Duration;
+
+use rusqlite::{OptionalExtension as _, Row, params};
+
+use super::rows::from_micros;
+use super::writer::{ChangeStep, OpenChange, QueueBounds};
+use crate::error::Error;
+use crate::tables::batch::ChangeOutcome;
+use crate::tables::values::{Claim, LeaseKind, LeaseToken, Leased};
+
+/// The band of a row as an expression.
+macro_rules! band_of_priority {
+    () => {
+        "CASE WHEN priority < 3 THEN 0 WHEN priority < 6 THEN 1 WHEN priority < 8 THEN 2 ELSE 3 END"
+    };
+}
+pub(super) use band_of_priority;
+
+/// The bands in the order of their turns: 8 of 15 for the highest, then 4, 2 and 1, spread evenly.
+const TURNS: [usize; 15] = [3, 2, 3, 1, 3, 2, 3, 0, 3, 2, 3, 1, 3, 2, 3];
+
+/// The place in [`TURNS`] of each agent, for messages and tasks.
+#[derive(Debug, Default)]
+pub(super) struct Turns([HashMap<Box<str>, usize>; 2]);
+
+/// The most places in memory. An agent whose place is lost begins again.
+const PLACES: usize = 50_000;
+
+impl Turns {
+    fn place(&mut self, kind: LeaseKind, agent: &str) -> &mut usize {
+        let [messages, tasks] = &mut self.0;
+        let places = if kind == LeaseKind::Task { tasks } else { messages };
+        if places.len() > PLACES {
+            places.clear();
+        }
+        places.entry(agent.into()).or_default()
+    }
+}
+
+/// The statements of a queue.
+pub(super) struct QueueSql {
+    pub(super) kind: LeaseKind,
+    pub(super) ready: &'static str,
+    pub(super) lease: &'static str,
+    pub(super) promote: &'static str,
+    pub(super) first_delay: &'static str,
+    pub(super) next_of_agent: &'static str,
+    pub(super) lapsed: &'static str,
+    pub(super) first_lease: &'static str,
+    pub(super) renew: &'static str,
+}
+
+/// Makes the statements of a table. Only messages and tasks have bands, but all have leases.
+macro_rules! queue_sql {
+    ($kind:ident, $table:literal, $columns:ident) => {
+        QueueSql {
+            kind: LeaseKind::$kind,
+            ready: concat!(
+                "SELECT seq, expires FROM ",
+                $table,
+                " WHERE agent = ?1 AND band = ?2 ORDER BY seq LIMIT ?3"
+            ),
+            lease: concat!(
+                "UPDATE ",
+                $table,
+                " SET band = NULL, lease = ?2, lease_end = ?3, worker = ?4, attempts = attempts + 1 WHERE seq = ?1 RETURNING ",
+                $columns!()
+            ),
+            promote: concat!(
+                "UPDATE ",
+                $table,
+                " SET not_before = 0, band = CASE WHEN blocked = 1 THEN NULL ELSE ",
+                crate::tables::sqlite::queue::band_of_priority!(),
+                " END WHERE not_before > 0 AND not_before <= ?1"
+            ),
+            first_delay: concat!("SELECT min(not_before) FROM ", $table, " WHERE not_before > 0"),
+            next_of_agent: concat!(
+                "SELECT min(due) FROM (SELECT min(not_before) AS due FROM ",
+                $table,
+                " WHERE agent = ?1 AND not_before > 0 UNION ALL SELECT min(lease_end) FROM ",
+                $table,
+                " WHERE agent = ?1 AND lease IS NOT NULL)"
+            ),
+            lapsed: concat!(
+                "SELECT seq FROM ",
+                $table,
+                " WHERE lease IS NOT NULL AND lease_end <= ?1 LIMIT ?2"
+            ),
+            first_lease: concat!("SELECT min(lease_end) FROM ", $table, " WHERE lease IS NOT NULL"),
+            renew: concat!(
+                "UPDATE ",
+                $table,
+                " SET lease_end = ?4 WHERE seq = ?1 AND lease = ?2 AND lease_end > ?3"
+            ),
+        }
+    };
+}
+pub(super) use queue_sql;
+
+/// The first rows of a band, with their expiry.
+type BandHeads = VecDeque<(i64, Option<i64>)>;
+
+impl QueueSql {
+    /// Leases rows. `expire` ends one whose time is over, which is not delivered.
+    pub(super) fn claim<T>(
+        &self,
+        change: &mut OpenChange<'_>,
+        agent: &str,
+        claim: &Claim,
+        read: fn(&Row<'_>) -> rusqlite::Result<T>,
+        expire: fn(&mut OpenChange<'_>, i64) -> ChangeStep<()>,
+    ) -> ChangeStep<Vec<Leased<T>>> {
+        self.promote(change)?;
+        let max = claim.max.min(usize::try_from(change.settings.page_entries).unwrap_or(usize::MAX));
+        let (wall, end) = (change.wall(), change.after(claim.lease));
+        let mut place = *change.turns().place(self.kind, agent);
+        let mut heads: [Option<BandHeads>; 4] = Default::default();
+        let mut claimed = Vec::new();
+        let database = change.database;
+        let mut lease = database.prepare_cached(self.lease)?;
+        'claims: while claimed.len() < max {
+            let first = place;
+            for turn in first..first + TURNS.len() {
+                let Some((band, heads)) = TURNS
+                    .get(turn % TURNS.len())
+                    .and_then(|band| Some((*band as i64, heads.get_mut(*band)?)))
+                else {
+                    break 'claims;
+                };
+                let row = loop {
+                    // A band is read as far as this claim can need it.
+                    let limit = max - claimed.len();
+                    let rows = match heads {
+                        Some(rows) => rows,
+                        None => heads.insert(self.heads(change, agent, band, limit)?),
+                    };
+                    match rows.pop_front() {
+                        None => break None,
+                        Some((row, Some(expires))) if expires <= wall => {
+                            expire(change, row)?;
+                            if rows.is_empty() {
+                                *heads = None;
+                            }
+                        }
+                        Some((row, _)) => break Some(row),
+                    }
+                };
+                let Some(row) = row else { continue };
+                let secret = change.lease_secret();
+                let entry = lease.query_row(params![row, secret, end, claim.worker], read)?;
+                claimed.push(Leased { entry, lease: LeaseToken { kind: self.kind, entry: row, secret } });
+                place = (turn + 1) % TURNS.len();
+                continue 'claims;
+            }
+            break;
+        }
+        if !claimed.is_empty() {
+            *change.turns().place(self.kind, agent) = place;
+            QueueBounds::lower(&mut change.bounds(self.kind).lease_end, end);
+        }
+        Ok(claimed)
+    }
+
+    fn heads(
+        &self,
+        change: &OpenChange<'_>,
+        agent: &str,
+        band: i64,
+        limit: usize,
+    ) -> rusqlite::Result<BandHeads> {
+        let mut statement = change.prepare(self.ready)?;
+        statement
+            .query_map(params![agent, band, limit as i64], |row| Ok((row.get(0)?, row.get(1)?)))?
+            .collect()
+    }
+
+    /// Returns rows to their bands whose delay is over.
+    fn promote(&self, change: &mut OpenChange<'_>) -> ChangeStep<()> {
+        let now = change.now();
+        if change.bounds(self.kind).delay_end.is_none_or(|end| end > now) {
+            return Ok(());
+        }
+        change.prepare(self.promote)?.execute([now])?;
+        let first = change.prepare(self.first_delay)?.query_row([], |row| row.get(0))?;
+        change.bounds(self.kind).delay_end = first;
+        Ok(())
+    }
+
+    /// Returns the next time at which a row of an agent is due.
+    pub(super) fn next_due(&self, change: &mut OpenChange<'_>, agent: &str) -> ChangeStep<Option<Duration>> {
+        let QueueBounds { lease_end, delay_end } = *change.bounds(self.kind);
+        if lease_end.is_none() && delay_end.is_none() {
+            return Ok(None);
+        }
+        let next: Option<i64> = change.prepare(self.next_of_agent)?.query_row([agent], |row| row.get(0))?;
+        Ok(next.map(from_micros))
+    }
+
+    /// Ends leases whose time is over, at most a page of them. Returns true if there may be more.
+    pub(super) fn end_lapsed(
+        &self,
+        change: &mut OpenChange<'_>,
+        mut end: impl FnMut(&mut OpenChange<'_>, i64) -> ChangeStep<()>,
+    ) -> ChangeStep<bool> {
+        let now = change.now();
+        if change.bounds(self.kind).lease_end.is_none_or(|end| end > now) {
+            return Ok(false);
+        }
+        let limit = change.settings.page_entries;
+        let rows: Vec<i64> = {
+            let mut statement = change.prepare(self.lapsed)?;
+            statement
+                .query_map(params![now, limit as i64], |row| row.get(0))?
+                .collect::<rusqlite::Result<_>>()?
+        };
+        for row in &rows {
+            end(change, *row)?;
+        }
+        let first = change.prepare(self.first_lease)?.query_row([], |row| row.get(0))?;
+        change.bounds(self.kind).lease_end = first;
+        Ok(rows.len() as u64 >= limit)
+    }
+
+    /// Returns the seconds of a delay as the column `not_before`, which is zero without one.
+    pub(super) fn not_before(&self, change: &mut OpenChange<'_>, delay: Duration) -> i64 {
+        if delay.is_zero() {
+            return 0;
+        }
+        let end = change.after(delay);
+        QueueBounds::lower(&mut change.bounds(self.kind).delay_end, end);
+        end
+    }
+}
+
+pub(super) fn lost(lease: LeaseToken) -> Error {
+    Error::LeaseLost { record: lease.name() }
+}
+
+/// Refuses a lease of another kind.
+pub(super) fn expect(lease: LeaseToken, kind: LeaseKind) -> Result<(), Error> {
+    if lease.kind == kind { Ok(()) } else { Err(lost(lease)) }
+}
+
+/// Continues a lease.
+pub(super) fn renew(
+    change: &mut OpenChange<'_>,
+    lease: LeaseToken,
+    lasts: Duration,
+) -> ChangeStep<ChangeOutcome> {
+    let sql = match lease.kind {
+        LeaseKind::Message => super::messages::QUEUE.renew,
+        LeaseKind::Task => super::tasks::QUEUE.renew,
+        LeaseKind::Delivery => super::outbox::RENEW,
+    };
+    let (now, end) = (change.now(), change.after(lasts));
+    if change.prepare(sql)?.execute(params![lease.entry, lease.secret, now, end])? == 0 {
+        return Err(lost(lease).into());
+    }
+    QueueBounds::lower(&mut change.bounds(lease.kind).lease_end, end);
+    Ok(ChangeOutcome::Done)
+}
+
+/// Returns one value of a row, if there is a row.
+pub(super) fn one<T: rusqlite::types::FromSql>(
+    change: &OpenChange<'_>,
+    sql: &str,
+    values: impl rusqlite::Params,
+) -> rusqlite::Result<Option<T>> {
+    change.prepare(sql)?.query_row(values, |row| row.get(0)).optional()
+}

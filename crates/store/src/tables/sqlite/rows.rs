@@ -1,0 +1,141 @@
+//! Conversions between columns and values, and pages of rows.
+
+use std::time::Duration;
+
+use rusqlite::types::{Type, Value};
+use rusqlite::{Connection, Row, params_from_iter};
+
+use crate::tables::values::{JsonText, StorePage};
+
+pub(super) fn int(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+pub(super) fn uint(value: i64) -> u64 {
+    u64::try_from(value).unwrap_or_default()
+}
+
+/// Returns a time in microseconds. Zero has a meaning of its own in some columns, so it is at least one.
+pub(super) fn micros(time: Duration) -> i64 {
+    i64::try_from(time.as_micros()).unwrap_or(i64::MAX).max(1)
+}
+
+pub(super) fn from_micros(time: i64) -> Duration {
+    Duration::from_micros(uint(time))
+}
+
+pub(super) fn number(row: &Row<'_>, column: usize) -> rusqlite::Result<u64> {
+    row.get(column).map(uint)
+}
+
+pub(super) fn maybe_number(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<u64>> {
+    Ok(row.get::<_, Option<i64>>(column)?.map(uint))
+}
+
+pub(super) fn small<T: TryFrom<i64> + Default>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    Ok(T::try_from(row.get::<_, i64>(column)?).unwrap_or_default())
+}
+
+pub(super) fn json(row: &Row<'_>, column: usize) -> rusqlite::Result<JsonText> {
+    row.get(column).map(JsonText::trusted)
+}
+
+pub(super) fn maybe_json(row: &Row<'_>, column: usize) -> rusqlite::Result<Option<JsonText>> {
+    Ok(row.get::<_, Option<String>>(column)?.map(JsonText::trusted))
+}
+
+pub(super) fn parsed<T: serde::de::DeserializeOwned>(row: &Row<'_>, column: usize) -> rusqlite::Result<T> {
+    let text: String = row.get(column)?;
+    serde_json::from_str(&text).map_err(|error| invalid(column, error))
+}
+
+pub(super) fn invalid(
+    column: usize,
+    error: impl std::error::Error + Send + Sync + 'static,
+) -> rusqlite::Error {
+    rusqlite::Error::FromSqlConversionFailure(column, Type::Text, Box::new(error))
+}
+
+pub(super) fn name_list(names: &[String]) -> String {
+    serde_json::to_string(names).unwrap_or_default()
+}
+
+/// Declares the names of an enum in the database.
+macro_rules! names {
+    ($($module:ident: $type:ty { $($variant:ident = $name:literal),* $(,)? })*) => {$(
+        pub(super) mod $module {
+            use super::*;
+
+            pub(in crate::tables::sqlite) fn name(value: $type) -> &'static str {
+                match value { $(<$type>::$variant => $name,)* }
+            }
+
+            pub(in crate::tables::sqlite) fn get(row: &Row<'_>, column: usize) -> rusqlite::Result<$type> {
+                match row.get_ref(column)?.as_str()? {
+                    $($name => Ok(<$type>::$variant),)*
+                    other => Err(invalid(column, std::io::Error::other(format!("{other:?} is no name")))),
+                }
+            }
+        }
+    )*};
+}
+
+use crate::tables::agents::{RegistrySource, RegistryStatus};
+use crate::tables::outbox::{OutboxKind, OutboxState};
+use crate::tables::tasks::QuestionState;
+
+names! {
+    source: RegistrySource { Config = "config", Attached = "attached", Rest = "rest" }
+    status: RegistryStatus { Online = "online", Busy = "busy", Offline = "offline" }
+    outbox_kind: OutboxKind { Callback = "callback", Chunk = "chunk" }
+    outbox_state: OutboxState { Pending = "pending", Delivered = "delivered", GivenUp = "given_up" }
+    question_state: QuestionState { Open = "open", Answered = "answered", Withdrawn = "withdrawn" }
+}
+
+/// The conditions of a list, with their values.
+#[derive(Default)]
+pub(super) struct Filter {
+    conditions: Vec<&'static str>,
+    values: Vec<Value>,
+}
+
+impl Filter {
+    /// Adds a condition with one `?`, if there is a value.
+    pub(super) fn with(mut self, condition: &'static str, value: Option<impl Into<Value>>) -> Self {
+        if let Some(value) = value {
+            self.conditions.push(condition);
+            self.values.push(value.into());
+        }
+        self
+    }
+
+    /// Adds a condition without a value.
+    pub(super) fn only(mut self, condition: Option<&'static str>) -> Self {
+        self.conditions.extend(condition);
+        self
+    }
+
+    /// Reads a page of a table.
+    pub(super) fn page<T>(
+        self,
+        database: &Connection,
+        (columns, table, order): (&str, &str, &str),
+        (offset, limit): (u64, u64),
+        read: fn(&Row<'_>) -> rusqlite::Result<T>,
+    ) -> rusqlite::Result<StorePage<T>> {
+        let Filter { conditions, mut values } = self;
+        let conditions = match conditions.is_empty() {
+            true => String::new(),
+            false => format!("WHERE {}", conditions.join(" AND ")),
+        };
+        // The transaction makes the page and the number fit.
+        let snapshot = database.unchecked_transaction()?;
+        let mut count = snapshot.prepare_cached(&format!("SELECT count(*) FROM {table} {conditions}"))?;
+        let total = count.query_row(params_from_iter(&values), |row| number(row, 0))?;
+        let text = format!("SELECT {columns} FROM {table} {conditions} ORDER BY {order} LIMIT ? OFFSET ?");
+        values.extend([int(limit).into(), int(offset).into()]);
+        let mut statement = snapshot.prepare_cached(&text)?;
+        let items = statement.query_map(params_from_iter(&values), read)?.collect::<rusqlite::Result<_>>()?;
+        Ok(StorePage { items, offset, limit, total })
+    }
+}

@@ -1,0 +1,255 @@
+//! The registry and the principals, erasure, export and retention.
+
+use duologue_schema::envelope::TaskState;
+use duologue_store::{
+    AgentQuery, ChangeOutcome, Error, MessageQuery, MessageSender, NewQuestion, OutboxQuery, OutboxState,
+    QuestionQuery, RegisteredAgent, RegistrySource, RegistryStatus, SeenId, SeenKey, Store, StoreChange,
+    StoredPrincipal, TaskQuery,
+};
+
+use super::{
+    AGENT, OWNER, change, change_at, claim, drain, enqueue, in_group, json, message, on_each_store, task,
+    task_key, tasks, time,
+};
+
+on_each_store!(
+    agents_are_found_by_all_filters,
+    an_agent_belongs_to_its_owner,
+    silent_agents_are_marked_offline,
+    principals_are_found_by_their_key,
+    the_data_of_a_principal_is_exported_and_erased,
+    what_has_ended_is_purged,
+    statistics_count_what_is_there,
+);
+
+fn agent(id: &str, owner: &str) -> RegisteredAgent {
+    RegisteredAgent::new(id, owner, RegistrySource::Rest, "https://example.com")
+}
+
+fn agents_are_found_by_all_filters(store: &dyn Store) {
+    for number in 0..20 {
+        let mut entry = agent(&format!("agent-{number:02}"), if number < 10 { OWNER } else { "bob" });
+        entry.capabilities = vec!["search".into(), format!("cap-{}", number % 4)];
+        entry.domains = vec![format!("domain-{}", number % 2)];
+        entry.tags = if number % 5 == 0 { vec!["fast".into(), "fast".into()] } else { vec![] };
+        entry.provider = (number % 3 == 0).then(|| "ACME".into());
+        entry.status = if number < 15 { RegistryStatus::Online } else { RegistryStatus::Busy };
+        entry.card = json(r#"{"version":"1.0"}"#);
+        change(store, StoreChange::PutAgent(entry));
+    }
+    let list = |edit: fn(&mut AgentQuery)| {
+        let mut query = AgentQuery::default();
+        edit(&mut query);
+        let page = store.agents(&query).expect("a list");
+        (page.total, page.items.into_iter().map(|agent| agent.id).collect::<Vec<_>>())
+    };
+    assert_eq!(list(|it| it.capability = Some("search".into())).0, 20);
+    assert_eq!(list(|it| it.capability = Some("cap-1".into())).0, 5);
+    // A capability is not a domain, and not a part of one.
+    assert_eq!(list(|it| it.domain = Some("cap-1".into())).0, 0);
+    assert_eq!(list(|it| it.capability = Some("cap".into())).0, 0);
+    assert_eq!(
+        list(|it| (it.domain, it.tag) = (Some("domain-0".into()), Some("fast".into()))).1,
+        ["agent-00", "agent-10"]
+    );
+    assert_eq!(
+        list(|it| (it.provider, it.status) = (Some("ACME".into()), Some(RegistryStatus::Busy))).1,
+        ["agent-15", "agent-18"]
+    );
+    assert_eq!(
+        list(|it| (it.owner, it.offset, it.limit) = (Some("bob".into()), 8, 5)),
+        (10, vec!["agent-18".into(), "agent-19".into()])
+    );
+    assert_eq!(list(|it| it.source = Some(RegistrySource::Config)).0, 0);
+    // A new entry replaces the names.
+    change(store, StoreChange::PutAgent(agent("agent-00", OWNER)));
+    assert_eq!(list(|it| it.tag = Some("fast".into())).0, 3);
+    let found = store.agent("agent-05").expect("read").expect("an agent");
+    assert_eq!(
+        (found.card, found.tags.len(), found.created),
+        (json(r#"{"version":"1.0"}"#), 2, time(1).wall)
+    );
+}
+
+fn an_agent_belongs_to_its_owner(store: &dyn Store) {
+    change(store, StoreChange::PutAgent(agent("a", OWNER)));
+    let other = change_at(store, 2, StoreChange::PutAgent(agent("a", "bob")));
+    assert!(matches!(other, Err(Error::RecordConflict { .. })));
+    let mut moved = agent("a", OWNER);
+    moved.endpoint = "https://example.org".into();
+    change_at(store, 2, StoreChange::PutAgent(moved)).expect("replaced");
+    let found = store.agent("a").expect("read").expect("an agent");
+    assert_eq!((found.created, found.updated), (time(1).wall, time(2).wall));
+    assert_eq!(found.endpoint, "https://example.org");
+    assert_eq!(change(store, StoreChange::RemoveAgent { agent: "a".into() }), ChangeOutcome::Count(1));
+    assert_eq!(store.agent("a").expect("read"), None);
+}
+
+fn silent_agents_are_marked_offline(store: &dyn Store) {
+    for (id, source) in
+        [("a", RegistrySource::Rest), ("b", RegistrySource::Attached), ("c", RegistrySource::Config)]
+    {
+        let mut entry = agent(id, OWNER);
+        (entry.source, entry.status) = (source, RegistryStatus::Online);
+        change(store, StoreChange::PutAgent(entry));
+    }
+    let beat = |agent: &str| StoreChange::Heartbeat { agent: agent.into(), status: RegistryStatus::Online };
+    change_at(store, 50, beat("a")).expect("alive");
+    assert!(matches!(change_at(store, 50, beat("x")), Err(Error::NoRecord { .. })));
+    let stale = StoreChange::MarkStale { seen_before: time(40).wall };
+    assert_eq!(change_at(store, 60, stale.clone()).expect("marked"), ChangeOutcome::Count(1));
+    assert_eq!(change_at(store, 60, stale).expect("marked"), ChangeOutcome::Count(0));
+    let status = |id: &str| store.agent(id).expect("read").expect("an agent").status;
+    assert_eq!(
+        [status("a"), status("b"), status("c")],
+        [RegistryStatus::Online, RegistryStatus::Offline, RegistryStatus::Online]
+    );
+    change_at(store, 61, beat("b")).expect("alive");
+    assert_eq!(status("b"), RegistryStatus::Online);
+    assert_eq!(store.agent("b").expect("read").expect("an agent").last_seen, Some(time(61).wall));
+}
+
+fn principals_are_found_by_their_key(store: &dyn Store) {
+    let mut alice = StoredPrincipal::new("alice");
+    alice.roles = vec!["admin".into()];
+    (alice.key_hash, alice.webhook_secret) = (Some([7; 32]), Some("hush".into()));
+    change(store, StoreChange::PutPrincipal(alice.clone()));
+    alice.created = time(1).wall;
+    assert_eq!(store.principal_by_key(&[7; 32]).expect("read"), Some(alice.clone()));
+    assert_eq!(store.principal_by_key(&[0; 32]).expect("read"), None);
+    assert!(!format!("{alice:?}").contains("hush") && !format!("{alice:?}").contains("7, 7"));
+    let mut bob = StoredPrincipal::new("bob");
+    bob.key_hash = Some([7; 32]);
+    let same = change_at(store, 2, StoreChange::PutPrincipal(bob.clone()));
+    assert!(matches!(same, Err(Error::RecordConflict { .. })));
+    bob.key_hash = None;
+    change(store, StoreChange::PutPrincipal(bob));
+    change(store, StoreChange::PutPrincipal(StoredPrincipal::new("carol")));
+    (alice.key_hash, alice.disabled, alice.expires) = (Some([8; 32]), true, Some(5));
+    change_at(store, 2, StoreChange::PutPrincipal(alice.clone())).expect("replaced");
+    assert_eq!(store.principal_by_key(&[7; 32]).expect("read"), None, "the old key");
+    assert_eq!(store.principal("alice").expect("read"), Some(alice));
+    let page = store.principals(1, 1).expect("a list");
+    assert_eq!((page.total, page.items[0].id.as_str()), (3, "bob"));
+    assert_eq!(
+        change(store, StoreChange::RemovePrincipal { principal: "bob".into() }),
+        ChangeOutcome::Count(1)
+    );
+    assert_eq!(store.principal("bob").expect("read"), None);
+}
+
+/// Adds data of a principal, with messages to and from another one.
+fn add_data(store: &dyn Store, owner: &str, other_agent: &str) {
+    let mut principal = StoredPrincipal::new(owner);
+    principal.webhook_secret = Some("hush".into());
+    change(store, StoreChange::PutPrincipal(principal));
+    let mut entry = agent(&format!("{owner}-agent"), owner);
+    entry.tags = vec!["tag".into()];
+    change(store, StoreChange::PutAgent(entry));
+    for number in 0..70 {
+        let mut sent = in_group(&format!("{owner}-{number}"), "shared");
+        (sent.agent, sent.from) = (other_agent.into(), MessageSender::new(owner, "x"));
+        sent.content = json(&format!(r#""content of {owner}""#));
+        change(store, StoreChange::Enqueue(sent));
+    }
+    let mut work = task(&format!("{owner}-task"));
+    work.key.owner = owner.into();
+    let key = work.key.clone();
+    change(store, StoreChange::CreateTask(work));
+    change(store, StoreChange::AddQuestion(NewQuestion::new(key, "q", json("1"))));
+    let mut post = super::outbox::post(&format!("{owner}-stream"), 0);
+    post.principal = owner.into();
+    change(store, StoreChange::PushDelivery(post));
+    let seen = SeenId::new(SeenKey::new(owner, "s", "k"), b"d", u64::MAX);
+    change(store, StoreChange::Remember(seen));
+}
+
+fn the_data_of_a_principal_is_exported_and_erased(store: &dyn Store) {
+    add_data(store, "alice", "bob-agent");
+    add_data(store, "bob", "bob-agent");
+    enqueue(
+        store,
+        [{
+            let mut it = message("to-alice");
+            it.agent = "alice-agent".into();
+            it.from.principal = "carol".into();
+            it
+        }],
+    );
+    let export = |principal: &str| -> Vec<serde_json::Value> {
+        store.export(principal).expect("an export").map(|record| record.expect("a record")).collect()
+    };
+    let alice = export("alice");
+    let count = |kind: &str| alice.iter().filter(|record| record.get(kind).is_some()).count();
+    let kinds = ["principal", "agent", "key", "message", "task", "question", "delivery"];
+    assert_eq!(kinds.map(count), [1, 1, 1, 71, 1, 1, 1]);
+    let text = serde_json::to_string(&alice).expect("JSON");
+    assert!(!text.contains("hush") && !text.contains("content of bob"));
+    assert!(text.contains(r#""content":"content of alice""#), "contents are JSON, not text");
+    let bob = export("bob");
+    let erase = StoreChange::ErasePrincipal { principal: "alice".into() };
+    assert_eq!(change(store, erase.clone()), ChangeOutcome::Count(71 + 5));
+    assert_eq!(change(store, erase), ChangeOutcome::Count(0));
+    assert_eq!(export("alice").len(), 1, "the principal stays");
+    let after: Vec<_> =
+        bob.into_iter().filter(|record| record["message"]["from"]["principal"] != "alice").collect();
+    assert_eq!(export("bob"), after);
+    // The group of the erased messages goes on.
+    let claim = super::claim_at(1, 9);
+    let next = store.claim_messages("bob-agent", &claim).expect("claimed").entries;
+    assert_eq!(super::ids(&next), ["bob-0"]);
+}
+
+fn what_has_ended_is_purged(store: &dyn Store) {
+    enqueue(store, (0..3).map(|number| message(&format!("m{number}"))));
+    let dead = claim(store, 1)[0].lease;
+    change(store, StoreChange::RejectMessage { lease: dead, error: "no".into() });
+    assert_eq!(drain(store, 1).len(), 2);
+    let done = tasks::started(store, "t1");
+    change(store, StoreChange::AddQuestion(NewQuestion::new(task_key("t1"), "q", json("1"))));
+    change(store, tasks::set(&done, TaskState::Completed));
+    tasks::started(store, "t2");
+    let mut with_callback = task("t3");
+    with_callback.callback = Some("https://example.com".into());
+    change(store, StoreChange::CreateTask(with_callback));
+    let due = tasks::claim_one(store, 1);
+    change(store, tasks::set(&due, TaskState::Completed));
+    super::outbox::push(store, "s", 0);
+    let post = store.claim_deliveries(&super::claim_at(1, 1)).expect("claimed").entries[0].lease;
+    change(store, StoreChange::Delivered { lease: post });
+    super::outbox::push(store, "s", 1);
+    let purge = |seconds| StoreChange::Purge { ended_before: time(seconds).wall };
+    assert_eq!(change(store, purge(1)), ChangeOutcome::Count(0));
+    // Two messages, a task, its question, a post.
+    assert_eq!(change(store, purge(2)), ChangeOutcome::Count(5));
+    let mut query = MessageQuery::default();
+    query.agent = Some(AGENT.into());
+    assert_eq!(store.messages(&query).expect("a list").total, 1, "the dead letter");
+    assert_eq!(
+        store.tasks(&TaskQuery::default()).expect("a list").total,
+        2,
+        "it runs, or its callback is due"
+    );
+    assert_eq!(store.questions(&QuestionQuery::default()).expect("a list").total, 0);
+    assert_eq!(store.deliveries(&OutboxQuery::default()).expect("a list").total, 1);
+}
+
+fn statistics_count_what_is_there(store: &dyn Store) {
+    let none = store.statistics().expect("numbers");
+    assert!(none.tasks.is_empty() && none.waiting_messages.is_empty() && none.outbox.is_empty());
+    let mut urgent = message("urgent");
+    urgent.priority = 9;
+    enqueue(store, [message("m1"), in_group("m2", "g"), in_group("m3", "g"), urgent]);
+    // A worker has the urgent one.
+    assert_eq!(claim(store, 1)[0].entry.id, "urgent");
+    tasks::started(store, "t1");
+    tasks::create(store, "t2");
+    super::outbox::push(store, "s", 0);
+    let found = store.statistics().expect("numbers");
+    let states: Vec<_> = found.tasks.iter().map(|task| (task.state.clone(), task.count)).collect();
+    assert_eq!(states, [(TaskState::Submitted, 1), (TaskState::Working, 1)]);
+    let depth = &found.waiting_messages[..];
+    assert_eq!((depth.len(), depth[0].band, depth[0].count, &*depth[0].agent), (1, 1, 3, AGENT));
+    assert_eq!((found.waiting_tasks[0].count, found.waiting_tasks[0].oldest), (1, time(1).wall));
+    assert_eq!((found.outbox[0].state, found.outbox[0].count), (OutboxState::Pending, 1));
+}

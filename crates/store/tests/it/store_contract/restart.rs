@@ -1,0 +1,77 @@
+//! The next life of a store: records stay, and leases and delays end.
+
+use std::time::Duration;
+
+use duologue_schema::envelope::TaskState;
+use duologue_store::{RegisteredAgent, RegistrySource, SeenId, SeenKey, StoreChange, StoreSettings};
+
+use super::{
+    AGENT, OWNER, StoreBackend, change, change_at, claim, claim_at, drain, enqueue, ids, in_group, message,
+    message_key, on_each_durable_store, outbox, task, task_key, tasks, time,
+};
+
+on_each_durable_store!(records_and_counts_stay, leases_and_delays_end, the_end_of_each_task_is_kept);
+
+fn records_and_counts_stay<B: StoreBackend>(backend: &B) {
+    let mut settings = StoreSettings::default();
+    settings.inbox_entries = 2;
+    let store = backend.open(settings.clone(), 0);
+    enqueue(&*store, [message("m1"), message("m2")]);
+    change(&*store, StoreChange::PutAgent(RegisteredAgent::new(AGENT, OWNER, RegistrySource::Rest, "")));
+    change(&*store, StoreChange::Remember(SeenId::new(SeenKey::new(OWNER, "s", "k"), b"d", u64::MAX)));
+    let before = store.message(&message_key("m1")).expect("read");
+    drop(store);
+    let store = backend.open(settings, 0);
+    assert_eq!(store.message(&message_key("m1")).expect("read"), before);
+    assert!(change_at(&*store, 1, StoreChange::Enqueue(message("m3"))).is_err(), "the inbox is full");
+    assert!(store.agent(AGENT).expect("read").is_some());
+    assert!(store.remembered(&SeenKey::new(OWNER, "s", "k"), time(1)).expect("read").is_some());
+}
+
+fn leases_and_delays_end<B: StoreBackend>(backend: &B) {
+    let store = backend.open(StoreSettings::default(), 0);
+    enqueue(&*store, [in_group("a1", "a"), in_group("a2", "a"), message("m1"), message("m2")]);
+    let claimed = claim(&*store, 3);
+    assert_eq!(ids(&claimed), ["a1", "m1", "m2"]);
+    let nack =
+        StoreChange::NackMessage { lease: claimed[2].lease, delay: Duration::from_secs(999), error: None };
+    change(&*store, nack);
+    outbox::push(&*store, "s", 0);
+    outbox::push(&*store, "t", 0);
+    let posts = store.claim_deliveries(&claim_at(1, 9)).expect("claimed").entries;
+    let delay = Duration::from_secs(999);
+    change(&*store, StoreChange::DeliveryFailed { lease: posts[0].lease, delay, error: "503".into() });
+    drop(store);
+    // The monotonic clock begins again.
+    let store = backend.open(StoreSettings::default(), 0);
+    for lease in [claimed[0].lease, claimed[1].lease] {
+        change_at(&*store, 0, StoreChange::AckMessage { lease, response: None }).expect_err("a former life");
+    }
+    assert_eq!(drain(&*store, 0), ["a1", "a2", "m1", "m2"]);
+    assert_eq!(store.claim_deliveries(&claim_at(0, 9)).expect("claimed").entries.len(), 2);
+}
+
+fn the_end_of_each_task_is_kept<B: StoreBackend>(backend: &B) {
+    let store = backend.open(StoreSettings::default(), 0);
+    let completed = tasks::started(&*store, "completed");
+    change(&*store, tasks::set(&completed, TaskState::Completed));
+    tasks::started(&*store, "started");
+    tasks::create(&*store, "claimed");
+    tasks::claim_one(&*store, 1);
+    let mut safe = task("safe");
+    safe.retry_safe = true;
+    change(&*store, StoreChange::CreateTask(safe));
+    let leased = tasks::claim_one(&*store, 1);
+    change(&*store, tasks::set(&leased, TaskState::Working));
+    drop(store);
+    let store = backend.open(StoreSettings::default(), time(50).wall);
+    let state = |id: &str| store.task(&task_key(id)).expect("read").expect("a task").state;
+    assert_eq!(state("completed"), TaskState::Completed);
+    assert_eq!(state("claimed"), TaskState::Submitted);
+    assert_eq!(state("safe"), TaskState::Submitted);
+    let lost = store.task(&task_key("started")).expect("read").expect("a task");
+    assert_eq!((lost.state, lost.dead, lost.completed), (TaskState::Failed, true, Some(time(50).wall)));
+    assert_eq!(lost.error.expect("an error").code, "worker_lost");
+    let again = store.claim_tasks(AGENT, &claim_at(0, 9)).expect("claimed").entries;
+    assert_eq!(again.iter().map(|it| it.entry.key.task.as_str()).collect::<Vec<_>>(), ["claimed", "safe"]);
+}

@@ -1,0 +1,173 @@
+//! The file of a store: its mode, its lock, versions, damage, and erased data.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use duologue_schema::envelope::TaskState;
+use duologue_store::{
+    Error, NewInboxMessage, SqliteStore, Store, StoreBatch, StoreChange, StoreSettings, TaskQuery,
+};
+use rusqlite::Connection;
+use tempfile::{TempDir, tempdir};
+
+use crate::store_contract::{OWNER, change, drain, enqueue, json, message, message_key, task_key, time};
+
+fn place() -> (TempDir, PathBuf) {
+    let folder = tempdir().expect("a folder");
+    let path = folder.path().join("store.sqlite");
+    (folder, path)
+}
+
+fn open(path: &Path) -> Result<SqliteStore, Error> {
+    SqliteStore::open(path, StoreSettings::default(), time(0).wall)
+}
+
+/// Creates a store with a thousand messages and closes it.
+fn filled(path: &Path) {
+    let store = open(path).expect("a store");
+    enqueue(&store, (0..1000).map(|number| message(&format!("m{number}"))));
+}
+
+fn damaged(path: &Path) -> String {
+    match open(path) {
+        Err(error @ Error::StoreDamaged { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn the_files_are_private() {
+    let (folder, path) = place();
+    let store = open(&path).expect("a store");
+    enqueue(&store, [message("m1")]);
+    let mut names = Vec::new();
+    for entry in fs::read_dir(folder.path()).expect("a folder") {
+        let entry = entry.expect("an entry");
+        let mode = entry.metadata().expect("it is there").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600, "{:?}", entry.file_name());
+        names.push(entry.file_name().into_string().expect("UTF-8"));
+    }
+    names.sort();
+    assert_eq!(names, ["store.sqlite", "store.sqlite-shm", "store.sqlite-wal", "store.sqlite.lock"]);
+}
+
+#[test]
+fn one_owner_has_the_file() {
+    let (_folder, path) = place();
+    let store = open(&path).expect("a store");
+    assert!(matches!(open(&path), Err(Error::InUse { .. })));
+    drop(store);
+    open(&path).expect("it is free");
+}
+
+#[test]
+fn a_link_is_refused() {
+    let (folder, path) = place();
+    let other = folder.path().join("other");
+    fs::write(&other, "").expect("a file");
+    std::os::unix::fs::symlink(&other, &path).expect("a link");
+    assert!(matches!(open(&path), Err(Error::File { .. })));
+}
+
+#[test]
+fn version_1_is_migrated() {
+    let (_folder, path) = place();
+    let old = Connection::open(&path).expect("a database");
+    old.execute_batch(include_str!("store_version_1.sql")).expect("version 1");
+    drop(old);
+    let store = open(&path).expect("migrated");
+    let running = store.task(&task_key("running")).expect("read").expect("a task");
+    assert_eq!((running.state, running.dead), (TaskState::Failed, true), "its worker is lost");
+    assert_eq!(store.opening().tasks_ended, [task_key("running")]);
+    // The callbacks of tasks that ended in version 1 were sent by it.
+    let mut query = TaskQuery::default();
+    query.callback_due = true;
+    let due = store.tasks(&query).expect("a list");
+    assert_eq!((due.total, &due.items[0].key), (1, &task_key("running")));
+    assert_eq!(drain(&store, 1), ["m1", "m2"]);
+    drop(store);
+    let version = "SELECT version FROM schema_version";
+    let database = Connection::open(&path).expect("a database");
+    assert_eq!(database.query_row(version, [], |row| row.get::<_, i64>(0)).expect("a version"), 3);
+    drop(database);
+    open(&path).expect("again");
+}
+
+#[test]
+fn a_newer_version_is_refused() {
+    let (_folder, path) = place();
+    filled(&path);
+    let database = Connection::open(&path).expect("a database");
+    database.execute("UPDATE schema_version SET version = 4", []).expect("changed");
+    drop(database);
+    match open(&path) {
+        Err(error @ Error::NewerVersion { found: 4, known: 3, .. }) => {
+            assert!(error.to_string().ends_with("use a later program"), "{error}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_database_of_another_program_is_refused() {
+    let (_folder, path) = place();
+    let database = Connection::open(&path).expect("a database");
+    database.execute_batch("CREATE TABLE notes (text TEXT)").expect("a table");
+    drop(database);
+    assert!(damaged(&path).contains("not a database of this program"));
+}
+
+#[test]
+fn a_damaged_file_is_an_error_and_stays() {
+    let (_folder, path) = place();
+    filled(&path);
+    let text = fs::read(&path).expect("the file");
+    let mut broken = text.clone();
+    broken[4096..].fill(0xa5);
+    for content in [b"no database".repeat(1000), broken] {
+        fs::write(&path, &content).expect("written");
+        let error = damaged(&path);
+        assert!(error.contains("restore a backup"), "{error}");
+        assert_eq!(fs::read(&path).expect("the file"), content);
+    }
+    fs::write(&path, &text).expect("restored");
+    assert!(open(&path).expect("a store").message(&message_key("m999")).expect("read").is_some());
+}
+
+#[test]
+fn a_lost_or_empty_file_is_an_error() {
+    let (_folder, path) = place();
+    filled(&path);
+    fs::write(&path, "").expect("emptied");
+    assert!(damaged(&path).contains("it is empty"));
+    fs::remove_file(&path).expect("removed");
+    assert!(damaged(&path).contains("it is lost"));
+    assert!(!path.exists());
+    // A start that was interrupted has left no mark, so it is repeated.
+    fs::write(path.with_extension("sqlite.lock"), "").expect("no mark");
+    fs::write(&path, "").expect("nothing");
+    open(&path).expect("created");
+}
+
+#[test]
+fn erased_data_is_not_in_the_files() {
+    let (folder, path) = place();
+    let store = open(&path).expect("a store");
+    let secret = "erase-this-content";
+    for number in 0..300 {
+        let mut new: NewInboxMessage = message(&format!("m{number}"));
+        new.content = json(&format!("{:?}", format!("{secret}-{number}-{}", "x".repeat(number))));
+        change(&store, StoreChange::Enqueue(new));
+    }
+    let found = || {
+        let files = fs::read_dir(folder.path()).expect("a folder");
+        files
+            .map(|entry| fs::read(entry.expect("an entry").path()).expect("a file"))
+            .any(|content| content.windows(secret.len()).any(|window| window == secret.as_bytes()))
+    };
+    assert!(found());
+    let erase = StoreChange::ErasePrincipal { principal: OWNER.into() };
+    store.apply(StoreBatch::new(time(1)).with(erase)).expect("erased");
+    assert!(!found());
+}
