@@ -18,10 +18,13 @@ use crate::ui::{self, DIM};
 /// The arguments of every command that sends requests to a hub.
 #[derive(clap::Args)]
 pub(crate) struct HubArgs {
-    /// The address of the hub
-    #[arg(long, global = true, value_name = "URL", default_value = "http://127.0.0.1:8931")]
-    hub: String,
-    /// The file with the key, if not the token of the hub of this user: `~/.local/state/duologue/token`
+    /// The address of the hub, if it is not the one of this user on this machine
+    #[arg(long, global = true, value_name = "URL")]
+    hub: Option<String>,
+    /// The data folder of the hub, if not that of the user: `~/.local/state/duologue`
+    #[arg(long, global = true, value_name = "DIR", conflicts_with = "token_file")]
+    data: Option<PathBuf>,
+    /// The file with the key. It is not needed for the running hub of this user, at the address that it has printed
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
     /// The file with the certificates to trust for https, instead of those of the system
@@ -83,9 +86,9 @@ pub(crate) fn run(args: HubArgs, command: impl AsyncFnOnce(&HubRequest) -> Resul
     let server = ServerArgs::new(args.token_file, args.ca_file);
     #[cfg(not(feature = "tls"))]
     let server = ServerArgs::new(args.token_file);
-    let options = server.options(&args.hub, TransportName::Auto)?;
-    let hub = HubClient::new(&args.hub, &options).map_err(|error| Error::Usage(error.to_string()))?;
-    let request = HubRequest { hub, url: args.hub, json: args.json };
+    let (url, options) = server.target(args.hub.as_deref(), args.data.as_deref(), TransportName::Auto)?;
+    let hub = HubClient::new(&url, &options).map_err(|error| Error::Usage(error.to_string()))?;
+    let request = HubRequest { hub, url, json: args.json };
     runtime::current_thread()?.block_on(command(&request))
 }
 

@@ -1,17 +1,18 @@
 //! The arguments of commands that connect to a server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use duologue_http::raw::is_loopback;
 use duologue_http::{ConnectOptions, RemoteTransport};
 
+#[cfg(feature = "tls")]
+use crate::error::Error;
 use crate::error::Result;
 use crate::state_folder;
 
 /// The credentials of a connection to a server.
 #[derive(clap::Args)]
 pub(crate) struct ServerArgs {
-    /// The file with the token, if not that of the server of this user: `~/.local/state/duologue/token`
+    /// The file with the token of the server. It is not needed for the running server of this user, at the address that it has printed
     #[arg(long, value_name = "FILE", requires = "url")]
     token_file: Option<PathBuf>,
     /// The file with the certificates to trust for https and wss, instead of those of the system
@@ -36,26 +37,69 @@ impl ServerArgs {
         self.token_file.is_some()
     }
 
-    /// Returns the options for a connection to this address.
-    pub(crate) fn options(&self, url: &str, transport: TransportName) -> Result<ConnectOptions> {
+    /// Returns the address of the server and the options for a connection. Without an address it is the server of `data`,
+    /// or of this user.
+    pub(crate) fn target(
+        &self,
+        url: Option<&str>,
+        data: Option<&Path>,
+        transport: TransportName,
+    ) -> Result<(String, ConnectOptions)> {
         let mut options = ConnectOptions::default();
         options.transport = transport.into();
-        options.bearer_token = match &self.token_file {
-            Some(path) => Some(state_folder::read_token(path)?),
-            // The server of this user listens on loopback addresses. Others must not receive its token.
-            None if !is_loopback(url) => None,
-            None => state_folder::of_user()
-                .and_then(|folder| state_folder::read_token(&state_folder::token_path(&folder)))
-                .ok(),
+        let folder = data.map_or_else(state_folder::of_user, |folder| Ok(folder.to_owned()));
+        let url = match url {
+            Some(url) => {
+                options.bearer_token = match &self.token_file {
+                    Some(path) => Some(state_folder::read_token(path)?),
+                    // Only a server of this user may receive its token.
+                    None => folder.ok().and_then(|folder| state_folder::token_for(&folder, url)),
+                };
+                url.to_owned()
+            }
+            #[cfg(unix)]
+            None => {
+                options.socket = Some(state_folder::socket_path(&folder?));
+                LOCAL_URL.to_owned()
+            }
+            #[cfg(not(unix))]
+            None => {
+                let folder = folder?;
+                let url = state_folder::server_url(&folder)?;
+                options.bearer_token = state_folder::token_for(&folder, &url);
+                url
+            }
         };
         #[cfg(feature = "tls")]
         if let Some(path) = &self.ca_file {
             let trusted = options.trust_pem_file(path);
-            trusted.map_err(|error| crate::error::Error::Usage(error.to_string()))?;
+            trusted.map_err(|error| Error::Usage(error.to_string()))?;
         }
-        Ok(options)
+        Ok((url, options))
     }
 }
+
+/// Returns the text of an error of a connection, with the option that may help.
+pub(crate) fn explained(error: &duologue_http::Error, options: &ConnectOptions) -> String {
+    let remedy = match error {
+        duologue_http::Error::Refused { status: 401, .. } if options.bearer_token.is_none() => {
+            "; no token was sent: name the file of the server's token with `--token-file`"
+        }
+        duologue_http::Error::Refused { status: 401, .. } => {
+            "; the token is not that of this server: name the file of its token with `--token-file`"
+        }
+        #[cfg(unix)]
+        duologue_http::Error::Unreachable { .. } if options.socket.is_some() => {
+            "; start a server with `duologue serve`, or name the address of one"
+        }
+        _ => "",
+    };
+    format!("{error}{remedy}")
+}
+
+/// The address in requests over the socket in the data folder.
+#[cfg(unix)]
+const LOCAL_URL: &str = "http://localhost/acp";
 
 /// The name of a transport on the command line.
 #[derive(Clone, Copy, clap::ValueEnum)]

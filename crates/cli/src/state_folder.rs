@@ -5,6 +5,8 @@ use std::fs::OpenOptions;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use duologue_http::raw::literal_address;
+
 use crate::error::{Error, Result};
 use crate::files::in_file;
 
@@ -28,13 +30,92 @@ pub(crate) fn token_path(folder: &Path) -> PathBuf {
     folder.join("token")
 }
 
+/// Returns the path of the socket of a server in its state folder.
+#[cfg(unix)]
+pub(crate) fn socket_path(folder: &Path) -> PathBuf {
+    folder.join("socket")
+}
+
+/// Returns the path of the file with the address of the running server.
+fn address_path(folder: &Path) -> PathBuf {
+    folder.join("address")
+}
+
+/// The address of a running server, in its state folder. Dropping it removes the file.
+#[cfg(feature = "serve")]
+pub(crate) struct PublishedAddress(PathBuf);
+
+#[cfg(feature = "serve")]
+impl PublishedAddress {
+    /// Writes the address. The caller has the folder for itself.
+    pub(crate) fn write(folder: &Path, scheme: &str, address: std::net::SocketAddr) -> Result<Self> {
+        let path = address_path(folder);
+        write_private(folder, &path, &format!("{scheme}://{address}"))?;
+        Ok(PublishedAddress(path))
+    }
+}
+
+#[cfg(feature = "serve")]
+impl Drop for PublishedAddress {
+    fn drop(&mut self) {
+        // If it is gone already, there is nothing to do.
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+/// Returns the address that a server has written to its state folder.
+pub(crate) fn server_url(folder: &Path) -> Result<String> {
+    let path = address_path(folder);
+    let url = read_start(&path).map_err(|error| {
+        let remedy = "start a server with `duologue serve`, or name the address of one";
+        Error::Usage(format!("{}: {error}; {remedy}", path.display()))
+    })?;
+    Ok(url.trim().to_owned())
+}
+
+/// Returns the token of the running server of a state folder, if `url` has the address of that server in numbers. A name
+/// can lead to another program, and without a running server another user can listen at the address.
+pub(crate) fn token_for(folder: &Path, url: &str) -> Option<String> {
+    let own = server_url(folder).ok().and_then(|own| literal_address(&own))?;
+    let is_running = {
+        #[cfg(unix)]
+        {
+            std::os::unix::net::UnixStream::connect(socket_path(folder)).is_ok()
+        }
+        #[cfg(not(unix))]
+        {
+            true
+        }
+    };
+    (is_running && literal_address(url) == Some(own)).then(|| read_token(&token_path(folder)).ok()).flatten()
+}
+
+/// Reads the beginning of a file. A token or an address has 100 characters; a wrong path can be any file.
+fn read_start(path: &Path) -> std::io::Result<String> {
+    let mut text = String::new();
+    OpenOptions::new().read(true).open(path)?.take(4096).read_to_string(&mut text)?;
+    Ok(text)
+}
+
+/// Writes a file that only this user can read, at once.
+#[cfg(feature = "serve")]
+fn write_private(folder: &Path, path: &Path, text: &str) -> Result<()> {
+    use std::io::Write as _;
+
+    let write = || {
+        let mut file = tempfile::NamedTempFile::new_in(folder)?;
+        writeln!(file, "{text}")?;
+        file.as_file().sync_all()?;
+        file.persist(path)?;
+        Ok(())
+    };
+    write().map_err(in_file(path.display()))?;
+    Ok(())
+}
+
 /// Reads a token.
 pub(crate) fn read_token(path: &Path) -> Result<String> {
-    let mut token = String::new();
-    // A token is 64 characters; a wrong path can be any file.
-    let read =
-        OpenOptions::new().read(true).open(path).and_then(|file| file.take(4096).read_to_string(&mut token));
-    read.map_err(in_file(path.display()))?;
+    let token = read_start(path).map_err(in_file(path.display()))?;
     let token = token.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!("{} contains no token", path.display())));
@@ -118,8 +199,6 @@ fn fault(owner: u32, user: u32, mode: u32, mask: u32) -> Option<String> {
 /// The caller has the folder for itself. A file without content is replaced: a file system may leave it after a power cut.
 #[cfg(feature = "serve")]
 pub(crate) fn token(folder: &Path) -> Result<String> {
-    use std::io::Write as _;
-
     let path = token_path(folder);
     match std::fs::metadata(&path) {
         Ok(found) if found.len() > 0 => {
@@ -132,14 +211,7 @@ pub(crate) fn token(folder: &Path) -> Result<String> {
         _ => {}
     }
     let token = format!("{}{}", uuid::Uuid::new_v4().simple(), uuid::Uuid::new_v4().simple());
-    let write = || {
-        let mut file = tempfile::NamedTempFile::new_in(folder)?;
-        writeln!(file, "{token}")?;
-        file.as_file().sync_all()?;
-        file.persist(&path)?;
-        Ok(())
-    };
-    write().map_err(in_file(path.display()))?;
+    write_private(folder, &path, &token)?;
     Ok(token)
 }
 

@@ -18,6 +18,8 @@ mod server;
 mod simulation;
 #[cfg(any(feature = "client", feature = "server"))]
 mod socket;
+#[cfg(all(unix, any(feature = "client", feature = "server")))]
+mod socket_user;
 #[cfg(any(feature = "client", feature = "server"))]
 mod wire;
 
@@ -30,11 +32,13 @@ pub use client::system_tls;
 pub use client::{ConnectOptions, Error, LinkState, RemoteLink, RemoteTransport, connect, reconnect};
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use server::ServerTls;
+#[cfg(all(unix, feature = "server"))]
+pub use server::LocalListener;
 #[cfg(feature = "server")]
 pub use server::{
     AccessToken, AgentConnection, AgentEndpoint, AgentEndpointOptions, AgentSource, AllowedHosts,
-    ClientPresence, CloseReason, ConnectRequest, ConnectionKind, Endpoint, FrameSource, HttpRequestHead,
-    IncomingFrame, OutgoingFrame, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection,
+    ClientPresence, CloseReason, ConnectRequest, ConnectionKind, ConnectionStanding, Endpoint, FrameSource, HttpRequestHead,
+    IncomingFrame, Listeners, OutgoingFrame, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection,
     ServerOptions, SourceEnd, StreamRequest, bearer_token, endpoint_router, router, serve, serve_router,
 };
 #[cfg(any(feature = "client", feature = "server"))]

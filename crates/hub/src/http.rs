@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_http::{AgentEndpoint, AgentEndpointOptions, ClientPresence, serve};
-use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 #[cfg(feature = "tls")]
 pub use duologue_http::ServerTls;
-pub use duologue_http::{AccessToken, AllowedHosts, ServerOptions};
+#[cfg(unix)]
+pub use duologue_http::LocalListener;
+pub use duologue_http::{AccessToken, AllowedHosts, Listeners, ServerOptions};
 
 use crate::hub::{Hub, LOCAL};
 
@@ -26,22 +27,22 @@ pub(crate) fn require_token(options: &ServerOptions) -> io::Result<()> {
 }
 
 impl Hub {
-    /// Serves clients on a listener until `stop` resolves, then ends all sessions.
+    /// Serves clients on a TCP listener and a Unix socket until `stop` resolves, then ends all sessions.
     ///
     /// # Errors
     ///
-    /// If the listener fails. [`io::ErrorKind::InvalidInput`] without [`ServerOptions::token`], because every client can use
-    /// every session.
+    /// If a listener fails. [`io::ErrorKind::InvalidInput`] without [`ServerOptions::token`], because every client can use
+    /// every session. A program without a TCP listener sets one that nobody knows.
     pub async fn serve_http(
         &self,
-        listener: TcpListener,
+        listeners: impl Into<Listeners>,
         options: ServerOptions,
         stop: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
         require_token(&options)?;
         let endpoint = self.endpoint(LOCAL);
         let served = tokio::select! {
-            served = serve(listener, endpoint.clone(), options) => served,
+            served = serve(listeners, endpoint.clone(), options) => served,
             () = stop => Ok(()),
         };
         self.shut_down().await;

@@ -48,10 +48,12 @@ pub use clock::HubClock;
 #[cfg(feature = "gateway")]
 pub use deliveries::{Deliveries, DeliverySettings, OutboundPost, PostFuture};
 pub use error::Error;
+#[cfg(all(unix, feature = "http"))]
+pub use http::LocalListener;
 #[cfg(feature = "tls")]
 pub use http::ServerTls;
 #[cfg(feature = "http")]
-pub use http::{AccessToken, AllowedHosts, ServerOptions};
+pub use http::{AccessToken, AllowedHosts, Listeners, ServerOptions};
 pub use hub::{AgentCommand, Hub, HubSettings, ProcessEvent, ProcessObserver};
 pub use input::{OwnerAction, OwnerInput, QuestionDecision};
 #[cfg(feature = "gateway")]

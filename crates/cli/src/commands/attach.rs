@@ -21,7 +21,7 @@ use crate::{runtime, state_folder};
 const EXAMPLES: &str = "\
 Examples:
   duologue attach --hub https://hub.example --token-file planner.key -- my-agent --acp
-  duologue attach --hub http://127.0.0.1:8931 --id planner --capability plan -- my-agent";
+  duologue attach --id planner --capability plan -- my-agent";
 
 /// Serve an agent to a hub that it dials, from behind a firewall
 ///
@@ -31,9 +31,9 @@ Examples:
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct AttachArgs {
-    /// The address of the hub: http, https, ws or wss
+    /// The address of the hub, http, https, ws or wss, if it is not the one of this user on this machine
     #[arg(long = "hub", value_name = "URL", id = "url")]
-    url: String,
+    url: Option<String>,
     #[command(flatten)]
     server: ServerArgs,
     /// The id of the agent, if not that of the key's principal
@@ -71,7 +71,7 @@ pub(crate) fn run(args: AttachArgs) -> Result<Exit> {
 async fn attach(args: AttachArgs) -> Result<Exit> {
     args.agent.required()?;
     let mut signals = Signals::listen()?;
-    let mut options = args.server.options(&args.url, TransportName::Ws)?;
+    let (url, mut options) = args.server.target(args.url.as_deref(), None, TransportName::Ws)?;
     // As long as a hub keeps a connection. The pauses between the attempts are at most 15 seconds.
     (options.resume_attempts, options.resume_time) = (100, Duration::from_secs(600));
     let roots = match args.roots.as_slice() {
@@ -82,7 +82,7 @@ async fn attach(args: AttachArgs) -> Result<Exit> {
         Some(data) => data,
         None => state_folder::of_user()?.join("attached").join(args.id.as_deref().unwrap_or("agent")),
     };
-    let mut attachment = AgentAttachment::new(&args.url, options);
+    let mut attachment = AgentAttachment::new(&url, options);
     attachment.agent = args.id;
     attachment.card.capabilities = args.capabilities;
     attachment.card.domains = args.domains;

@@ -156,7 +156,7 @@ fn check_agent(args: CheckArgs) -> Result<Exit> {
 }
 
 fn check_server(args: CheckArgs, url: &str) -> Result<Exit> {
-    let options = args.server.options(url, args.transport)?;
+    let (_, options) = args.server.target(Some(url), None, args.transport)?;
     let mut suite = TransportSuite::new(url, options).timeout(args.timeout).prompt(args.prompt);
     // The token of this user may be that of another server.
     suite = suite.requires_token(args.server.has_token()).only(&args.only)?;

@@ -1,5 +1,6 @@
 //! `duologue connect`.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use duologue_http::connect as open;
@@ -8,18 +9,20 @@ use duologue_rpc::{Stdio, Transport};
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::server_args::{ServerArgs, TransportName};
+use crate::server_args::{ServerArgs, TransportName, explained};
 use crate::signals::Signals;
 use crate::{remote_sessions, runtime};
 
 const EXAMPLES: &str = "\
 Examples:
-  duologue run \"hello\" -- duologue connect http://127.0.0.1:8931/acp
+  duologue run \"hello\" -- duologue connect
   duologue connect --map /home/me/project=/srv/project ws://127.0.0.1:8931/acp
-In an editor's configuration of an agent: the command `duologue` with the arguments
-  connect http://127.0.0.1:8931/acp";
+In an editor's configuration of an agent: the command `duologue` with the argument
+  connect";
 
 /// Connect a client on stdio, such as an editor, to an agent behind `duologue serve`
+///
+/// Without an address it uses the socket in the data folder of the server, which only this user can open.
 ///
 /// It is an agent for the editor. A lost connection is replaced in the background: what was not delivered is sent again in
 /// both directions, and the editor notices a pause only. After a restart of the server the sessions go on too; a turn that
@@ -36,8 +39,22 @@ pub(crate) struct ConnectArgs {
     /// The transport: a WebSocket, HTTP with server-sent events, or a WebSocket if the server has one
     #[arg(long, value_name = "NAME", value_enum, default_value_t = TransportName::Auto)]
     transport: TransportName,
-    /// The address of the server: http, https, ws or wss
-    url: String,
+    /// The data folder of the server, if not that of the user: `~/.local/state/duologue`
+    #[arg(long, value_name = "DIR", conflicts_with = "token_file")]
+    data: Option<PathBuf>,
+    /// The agent of a hub, if not its first one
+    #[arg(long, value_name = "ID", conflicts_with = "url", value_parser = agent_id)]
+    agent: Option<String>,
+    /// The address of the server, http, https, ws or wss, if it is not the one of this user on this machine
+    url: Option<String>,
+}
+
+fn agent_id(text: &str) -> Result<String, String> {
+    let is_id = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-';
+    if text.is_empty() || !text.bytes().all(is_id) {
+        return Err("an id has letters, digits and hyphens".to_owned());
+    }
+    Ok(text.to_owned())
 }
 
 fn map(text: &str) -> Result<(String, String), String> {
@@ -57,28 +74,19 @@ pub(crate) fn run(args: ConnectArgs) -> Result<Exit> {
     exit
 }
 
-/// Returns the text of an error, with the option that may help.
-fn explained(error: &duologue_http::Error) -> String {
-    match error {
-        duologue_http::Error::Refused { status: 401, .. } => {
-            format!(
-                "{error}; the token is not that of this server: name the file of its token with `--token-file`"
-            )
-        }
-        _ => error.to_string(),
-    }
-}
-
 async fn connect(args: ConnectArgs) -> Result<Exit> {
     let mut signals = Signals::listen()?;
-    let mut options = args.server.options(&args.url, args.transport)?;
+    let (mut url, mut options) = args.server.target(args.url.as_deref(), args.data.as_deref(), args.transport)?;
+    if let Some(agent) = &args.agent {
+        url = format!("{url}/{agent}");
+    }
     // As long as a server keeps a connection. The pauses between the attempts are at most 15 seconds.
     (options.resume_attempts, options.resume_time) = (100, Duration::from_secs(600));
     let (server, _link) =
-        open(&args.url, options.clone()).await.map_err(|error| Error::Start(explained(&error)))?;
+        open(&url, options.clone()).await.map_err(|error| Error::Start(explained(&error, &options)))?;
     let stdio = Stdio::take()?;
     let relayed = async {
-        let relay = |client| remote_sessions::relay(client, server, &args.url, &options);
+        let relay = |client| remote_sessions::relay(client, server, &url, &options);
         let relayed = if args.maps.is_empty() {
             relay(stdio.transport).await
         } else {

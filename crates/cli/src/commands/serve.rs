@@ -1,16 +1,18 @@
 //! `duologue serve`.
 
 use std::convert::Infallible;
-use std::io::Write as _;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::io::{ErrorKind, Write as _};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use duologue_client::Command as AgentCommand;
 #[cfg(feature = "tls")]
 use duologue_hub::ServerTls;
 use duologue_hub::gateway::{Gateway, GatewayConfig, GatewaySettings};
-use duologue_hub::{AccessToken, AllowedHosts, Hub, HubSettings, ServerOptions};
+#[cfg(unix)]
+use duologue_hub::LocalListener;
+use duologue_hub::{AccessToken, AllowedHosts, Hub, HubSettings, Listeners, ServerOptions};
 use tokio::net::TcpListener;
 
 use crate::commands::AgentArgs;
@@ -21,6 +23,7 @@ use crate::exit::Exit;
 use crate::files::in_file;
 use crate::server_log::{self, LogLevel};
 use crate::signals::Signals;
+use crate::state_folder::PublishedAddress;
 use crate::ui::{self, DIM};
 use crate::{runtime, state_folder};
 
@@ -28,9 +31,9 @@ const EXAMPLES: &str = "\
 Examples:
   duologue serve -- my-agent --acp
   duologue serve --config hub.toml
-  duologue run \"hello\" -- duologue connect http://127.0.0.1:8931/acp
+  duologue run \"hello\" -- duologue connect
 From another machine, through SSH:
-  ssh -N -L 8931:127.0.0.1:8931 my-server";
+  duologue run \"hello\" -- ssh my-server duologue connect";
 
 /// Serve an agent over the network, with sessions that outlive connections and restarts
 ///
@@ -38,7 +41,8 @@ From another machine, through SSH:
 /// client gets what it missed when it is back, and another client can load the session. After a restart of the server
 /// sessions can be loaded; a turn that ran has ended as interrupted.
 ///
-/// Clients need the token that the server writes to the data folder. `duologue connect` of the same user finds it.
+/// Programs of the same user reach it by a socket in the data folder, without a token; `duologue connect` does. With
+/// `--listen` it also listens on an address, and its clients need the token in the data folder.
 /// With `--config` it is a hub of several agents, with a registry, messages, tasks and a REST interface.
 ///
 /// SIGINT and SIGTERM end the server when no turn runs any more, at most `--drain` seconds later. A second one ends it at
@@ -49,7 +53,7 @@ pub(crate) struct ServeArgs {
     /// The file of a hub, `hub.toml`, in the place of an agent
     #[arg(long, value_name = "FILE", conflicts_with_all = ["agent", "client_files", "shared"])]
     config: Option<PathBuf>,
-    /// The address, if not 127.0.0.1:8931 or that of the file. One that is not a loopback address needs `--cert`. With
+    /// Listen on this address too, for clients with the token. One that is not a loopback address needs `--cert`. With
     /// port 0 the system chooses the port
     #[arg(long, value_name = "ADDR")]
     listen: Option<SocketAddr>,
@@ -89,6 +93,8 @@ pub(crate) struct ServeArgs {
 
 pub(crate) fn run(args: ServeArgs) -> Result<Exit> {
     server_log::start(args.log);
+    #[cfg(unix)]
+    raise_descriptor_limit();
     let runtime = runtime::multi_thread(2)?;
     let exit = runtime.block_on(serve(args));
     runtime.shutdown_background();
@@ -97,8 +103,9 @@ pub(crate) fn run(args: ServeArgs) -> Result<Exit> {
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-/// The address without `--listen`.
-const LISTEN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 8931);
+/// The address without `--listen`, on systems without Unix sockets.
+#[cfg(not(unix))]
+const LISTEN: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(std::net::Ipv4Addr::LOCALHOST), 8931);
 
 /// The time between two removals of old sessions.
 const REMOVAL_INTERVAL: Duration = Duration::from_secs(3600);
@@ -138,7 +145,9 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
     if config.is_none() {
         args.agent.required()?;
     }
-    let listen = args.listen.or_else(|| config.as_ref().map(|config| config.listen)).unwrap_or(LISTEN);
+    let listen = args.listen.or_else(|| config.as_ref().and_then(|config| config.listen));
+    #[cfg(not(unix))]
+    let listen = listen.or(Some(LISTEN));
     let mut options = ServerOptions::default();
     #[cfg(feature = "tls")]
     if let (Some(cert), Some(key)) = (&args.cert, &args.key) {
@@ -151,7 +160,7 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
     let is_encrypted = options.tls.is_some();
     #[cfg(not(feature = "tls"))]
     let is_encrypted = false;
-    if !listen.ip().is_loopback() {
+    if let Some(listen) = listen.filter(|listen| !listen.ip().is_loopback()) {
         if !is_encrypted {
             let why = "is not a loopback address, and the connection is not encrypted: use `--cert` and `--key`, or listen on 127.0.0.1 and forward the port by SSH";
             return Err(Error::Usage(format!("{listen} {why}")));
@@ -159,6 +168,7 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
         // Clients know the server by names of their own, and each request needs the token.
         options.hosts = AllowedHosts::Any;
     }
+    let has_files = config.is_none().then_some(args.client_files);
     let mut signals = Signals::listen()?;
     let configured = config.as_ref().and_then(|config| config.data.clone());
     let data = args.data.or(configured).map_or_else(state_folder::of_user, Ok)?;
@@ -190,13 +200,34 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
         }
     };
     options.token = Some(AccessToken::new(state_folder::token(&data)?));
-    let listener = TcpListener::bind(listen).await.map_err(in_file(listen))?;
-    let address = listener.local_addr()?;
+    let tcp = match listen {
+        Some(listen) => Some(TcpListener::bind(listen).await.map_err(in_file(listen))?),
+        None => None,
+    };
     let scheme = if is_encrypted { "https" } else { "http" };
-    let mut out = ui::stdout();
-    writeln!(out, "serving {subject} at {scheme}://{address}/acp")?;
-    writeln!(out, "{DIM}token: {}{DIM:#}", state_folder::token_path(&data).display())?;
-    out.flush()?;
+    let address = tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+    let published = address.map(|address| PublishedAddress::write(&data, scheme, address)).transpose()?;
+    #[cfg(unix)]
+    let (listeners, socket) = {
+        let path = state_folder::socket_path(&data);
+        let local = LocalListener::bind(&path).map_err(|error| match error.kind() {
+            ErrorKind::InvalidInput => Error::Usage(format!("{error}; name a shorter folder with --data")),
+            _ => in_file(path.display())(error).into(),
+        })?;
+        let listeners = Listeners::from(local);
+        (tcp.into_iter().fold(listeners, Listeners::and_tcp), Some(path))
+    };
+    #[cfg(not(unix))]
+    let (listeners, socket) = {
+        let missing = || std::io::Error::from(ErrorKind::AddrNotAvailable);
+        (tcp.map(Listeners::from).ok_or_else(missing)?, None::<PathBuf>)
+    };
+    let at = match (address, &socket) {
+        (Some(address), _) => format!("{scheme}://{address}/acp"),
+        (None, socket) => socket.iter().map(|path| path.display().to_string()).collect(),
+    };
+    // The server does not need its output, which may be closed.
+    _ = announce(&subject, &at, &data, address.is_some(), has_files);
     let stop = async {
         signals.next().await;
         // New prompts are refused from now on. Another signal does not wait for the running ones.
@@ -208,8 +239,8 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
     // Dropped signals would end this process before the sessions have ended.
     let served = async {
         match &server {
-            Server::Hub(hub) => hub.serve_http(listener, options, stop).await,
-            Server::Gateway(gateway) => gateway.serve_http(listener, options, stop).await,
+            Server::Hub(hub) => hub.serve_http(listeners, options, stop).await,
+            Server::Gateway(gateway) => gateway.serve_http(listeners, options, stop).await,
         }
     };
     match args.keep {
@@ -219,6 +250,47 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
         },
         None => served.await?,
     }
+    drop(published);
     drop(signals);
     Ok(Exit::Ok)
+}
+
+/// Prints the ways to the server. `has_files` is absent for a hub, whose agents each have the setting.
+fn announce(
+    subject: &str,
+    at: &str,
+    data: &Path,
+    has_token: bool,
+    has_files: Option<bool>,
+) -> std::io::Result<()> {
+    let mut out = ui::stdout();
+    writeln!(out, "serving {subject} at {at}")?;
+    if has_token {
+        writeln!(out, "{DIM}token: {}{DIM:#}", state_folder::token_path(data).display())?;
+    }
+    match has_files {
+        Some(true) => writeln!(out, "{DIM}files and terminals of clients: on{DIM:#}")?,
+        Some(false) => writeln!(out, "{DIM}files and terminals of clients: off (--client-files){DIM:#}")?,
+        None => {}
+    }
+    out.flush()
+}
+
+/// The most descriptors that are useful. Some programs, which the agents may be, look at each possible one.
+#[cfg(unix)]
+const DESCRIPTORS: u64 = 65_536;
+
+/// Raises the limit of open files, because each session takes five. The usual limit of 1,024 is for programs that
+/// use `select`.
+#[cfg(unix)]
+fn raise_descriptor_limit() {
+    use rustix::process::{Resource, getrlimit, setrlimit};
+
+    let mut limit = getrlimit(Resource::Nofile);
+    let wanted = limit.maximum.map_or(DESCRIPTORS, |maximum| maximum.min(DESCRIPTORS));
+    if limit.current.is_some_and(|current| current < wanted) {
+        limit.current = Some(wanted);
+        // The server works with the lower limit, for fewer sessions.
+        _ = setrlimit(Resource::Nofile, limit);
+    }
 }

@@ -201,12 +201,99 @@ fn a_server_passes_the_checks_of_its_transports() {
     assert!(refused.contains("--token-file") && refused.ends_with("exit 3"), "{refused}");
     let checked = check(&["--transport", "sse", "--only", "ws-turn"]);
     assert!(checked.contains("ws-turn") && checked.ends_with("exit 2"), "{checked}");
-    // The token of the user is found.
-    let state = data.path().join("state/duologue");
-    std::fs::create_dir_all(&state).expect("a folder");
-    std::fs::copy(&server.token, state.join("token")).expect("a file");
-    let checked = check(&["--only", "access"]);
-    assert!(checked.contains("✓ token-required") && checked.ends_with("exit 0"), "{checked}");
+}
+
+/// Runs `duologue` with a state folder.
+fn in_state(state: &Path, args: &[&str]) -> String {
+    shown(&run(Command::new(DUOLOGUE).args(args).env("XDG_STATE_HOME", state), ""))
+}
+
+#[test]
+fn two_terminals_need_no_address() {
+    let state = tempfile::tempdir().expect("a folder");
+    let hello = || in_state(state.path(), &["run", "hello", "--", DUOLOGUE, "connect"]);
+    let refused = hello();
+    assert!(refused.contains("start a server with `duologue serve`"), "{refused}");
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--", DUOLOGUE, "mock"]).env("XDG_STATE_HOME", state.path());
+    let mut process = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let lines: Vec<String> = BufReader::new(process.stdout.take().expect("a pipe"))
+        .lines()
+        .take(2)
+        .collect::<Result<_, _>>()
+        .expect("UTF-8");
+    let socket = state.path().join("duologue/socket");
+    assert_eq!(lines[0], format!("serving {DUOLOGUE} mock at {}", socket.display()));
+    assert_eq!(lines[1], "files and terminals of clients: off (--client-files)");
+    let said = hello();
+    assert!(said.contains("Hello!") && said.ends_with("exit 0"), "{said}");
+    // A second server does not take the socket.
+    let second = in_state(state.path(), &["serve", "--", DUOLOGUE, "mock"]);
+    assert!(!second.ends_with("exit 0") && hello().ends_with("exit 0"), "{second}");
+    run(Command::new("kill").arg(process.id().to_string()), "");
+    assert!(process.wait().expect("it ended").success());
+    assert!(!socket.exists());
+}
+
+#[test]
+fn the_token_of_the_user_goes_to_the_running_server_alone() {
+    let state = tempfile::tempdir().expect("a folder");
+    let data = state.path().join("duologue");
+    let mut server = Server::start(&data, "0");
+    let hello = |url: &str| in_state(state.path(), &["run", "hello", "--", DUOLOGUE, "connect", url]);
+    let said = hello(&server.url);
+    assert!(said.contains("Hello!") && said.ends_with("exit 0"), "{said}");
+    // A name can lead to another program.
+    let named = hello(&server.url.replace("127.0.0.1", "localhost"));
+    assert!(named.contains("401") && named.contains("`--token-file`"), "{named}");
+    // So can an address, when the server does not run.
+    server.kill();
+    let address = server.url.trim_start_matches("http://").trim_end_matches("/acp");
+    let listener = std::net::TcpListener::bind(address).expect("the port is free");
+    let thief = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().expect("a client");
+        let mut request = vec![0; 4096];
+        let count = std::io::Read::read(&mut stream, &mut request).expect("a request");
+        String::from_utf8_lossy(&request[..count]).to_lowercase()
+    });
+    let lost = hello(&server.url);
+    let request = thief.join().expect("a request");
+    assert!(request.starts_with("get /acp") && !request.contains("authorization"), "{request}");
+    assert!(!lost.ends_with("exit 0"), "{lost}");
+}
+
+#[test]
+fn a_server_goes_on_without_its_output() {
+    let state = tempfile::tempdir().expect("a folder");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--", DUOLOGUE, "mock"]).env("XDG_STATE_HOME", state.path());
+    let mut process = command.stdout(writer).spawn().expect("it starts");
+    let said = loop {
+        let said = in_state(state.path(), &["run", "hello", "--", DUOLOGUE, "connect"]);
+        if said.ends_with("exit 0") || process.try_wait().expect("a process").is_some() {
+            break said;
+        }
+    };
+    process.kill().expect("it runs");
+    process.wait().expect("it ended");
+    assert!(said.contains("Hello!"), "{said}");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_server_raises_its_limit_of_open_files() {
+    let data = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new("sh");
+    command.args(["-c", "ulimit -Sn 64; exec \"$0\" \"$@\"", DUOLOGUE]);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+    let server = Server::of(command.args(["--", DUOLOGUE, "mock"]));
+    let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.id())).expect("a process");
+    let files: Vec<&str> =
+        limits.lines().find(|line| line.starts_with("Max open files")).expect("a row").split_whitespace().collect();
+    let (soft, hard): (u64, u64) = (files[3].parse().expect("a number"), files[4].parse().unwrap_or(u64::MAX));
+    assert_eq!(soft, hard.min(65_536));
 }
 
 #[test]

@@ -43,10 +43,12 @@ pub(crate) type RequestHeaders = Vec<(HeaderName, HeaderValue)>;
 pub(crate) trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin {}
 impl<S: AsyncRead + AsyncWrite + Send + Unpin> ByteStream for S {}
 
-/// Opens sockets over TCP, with TLS if the address says so.
-pub(crate) struct TcpDialer {
+/// Opens sockets over TCP, with TLS if the address says so, or over a Unix socket.
+pub(crate) struct StreamDialer {
     host: String,
     port: u16,
+    #[cfg(unix)]
+    socket: Option<std::path::PathBuf>,
     authority: HeaderValue,
     pub(crate) path: String,
     headers: HeaderMap,
@@ -66,7 +68,7 @@ pub(crate) type SimulatedOpener = Box<
     dyn Fn() -> Pin<Box<dyn Future<Output = Result<Pin<Box<dyn ByteStream>>, Error>> + Send>> + Send + Sync,
 >;
 
-impl TcpDialer {
+impl StreamDialer {
     pub(crate) fn new(address: &str, options: &ConnectOptions) -> Result<Self, Error> {
         let target = Target::read(address)?;
         let config = WebSocketConfig::default()
@@ -76,10 +78,12 @@ impl TcpDialer {
             .max_frame_size(Some(options.frame_bytes));
         #[cfg(feature = "tls")]
         let tls = if target.is_secure { Some(crate::client::tls::connector(options)?) } else { None };
-        Ok(TcpDialer {
+        Ok(StreamDialer {
             headers: headers(options)?,
             host: target.host,
             port: target.port,
+            #[cfg(unix)]
+            socket: options.socket.clone(),
             authority: target.authority,
             path: target.path,
             cookies: Mutex::default(),
@@ -93,8 +97,12 @@ impl TcpDialer {
         })
     }
 
-    /// Returns the host and the port.
+    /// Returns the host and the port, or the path of the socket.
     pub(crate) fn address(&self) -> String {
+        #[cfg(unix)]
+        if let Some(path) = &self.socket {
+            return path.display().to_string();
+        }
         format!("{}:{}", self.host, self.port)
     }
 
@@ -161,13 +169,19 @@ impl TcpDialer {
         timeout(after, opening).await.unwrap_or(Err(Error::Timeout { address, after }))
     }
 
-    /// Opens a TCP connection, with TLS if the address says so.
+    /// Opens a connection over TCP, with TLS if the address says so, or over the Unix socket.
     pub(crate) async fn stream(&self) -> Result<Pin<Box<dyn ByteStream>>, Error> {
         #[cfg(test)]
         if let Some(open) = &self.simulated {
             return open().await;
         }
         let unreachable = |error| Error::Unreachable { address: self.address(), error };
+        #[cfg(unix)]
+        if let Some(path) = &self.socket {
+            let stream = tokio::net::UnixStream::connect(path).await.map_err(unreachable)?;
+            crate::socket_user::check_peer(&stream).map_err(unreachable)?;
+            return Ok(Box::pin(stream));
+        }
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(unreachable)?;
         // Each message is flushed when it is complete.
         stream.set_nodelay(true).map_err(unreachable)?;
@@ -237,7 +251,7 @@ impl TcpDialer {
     }
 }
 
-impl Dialer for TcpDialer {
+impl Dialer for StreamDialer {
     type Socket = ClientSocket;
 
     async fn dial(&mut self) -> Result<Dialed<Self::Socket>, Error> {
@@ -300,6 +314,12 @@ impl Target {
     }
 }
 
+/// Returns the IP address and the port of a URL, if its host is an address and no name.
+pub(crate) fn literal_address(url: &str) -> Option<std::net::SocketAddr> {
+    let target = Target::read(url).ok()?;
+    Some((target.host.parse::<std::net::IpAddr>().ok()?, target.port).into())
+}
+
 fn headers(options: &ConnectOptions) -> Result<HeaderMap, Error> {
     let mut headers = HeaderMap::new();
     for (name, value) in &options.headers {
@@ -339,14 +359,14 @@ mod tests {
         let error = Target::read("ws://user:secret@host/acp").unwrap_err().to_string();
         assert!(!error.contains("secret") && error.contains("bearer_token"), "{error}");
         let options = ConnectOptions { bearer_token: Some("secret\n".into()), ..ConnectOptions::default() };
-        let error = TcpDialer::new("ws://host", &options).err().expect("an error").to_string();
+        let error = StreamDialer::new("ws://host", &options).err().expect("an error").to_string();
         assert!(!error.contains("secret"), "{error}");
         assert!(!format!("{options:?}").contains("secret"));
     }
 
     #[test]
     fn cookies_are_sent_back() {
-        let dialer = TcpDialer::new("ws://host", &ConnectOptions::default()).unwrap();
+        let dialer = StreamDialer::new("ws://host", &ConnectOptions::default()).unwrap();
         let mut headers = HeaderMap::new();
         headers.append(SET_COOKIE, "route=a; Path=/; HttpOnly".parse().unwrap());
         headers.append(SET_COOKIE, "other=1".parse().unwrap());

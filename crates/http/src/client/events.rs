@@ -18,7 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
-use crate::client::dial::{HttpBody, RequestHeaders, TcpDialer, read_beginning};
+use crate::client::dial::{HttpBody, RequestHeaders, StreamDialer, read_beginning};
 use crate::client::error::Error;
 use crate::client::event_parser::{EventParser, ServerEvent};
 use crate::client::events_core::{EventsCore, StreamChange, StreamState, is_initialize};
@@ -65,7 +65,7 @@ enum StreamEnd {
 
 /// Starts the task of a connection and returns its transport. `first` is for the first request.
 pub(crate) fn start(
-    dialer: TcpDialer,
+    dialer: StreamDialer,
     first: SendRequest<HttpBody>,
     options: Arc<ConnectOptions>,
 ) -> (Transport, RemoteLink) {
@@ -85,7 +85,7 @@ pub(crate) fn start(
 
 /// The task of a connection and those of its streams.
 struct EventsLink {
-    dialer: TcpDialer,
+    dialer: StreamDialer,
     options: Arc<ConnectOptions>,
     shared: Arc<LinkShared<EventsCore>>,
     status: Arc<LinkStatus>,

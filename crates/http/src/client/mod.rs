@@ -25,7 +25,7 @@ pub use options::{ConnectOptions, RemoteTransport};
 #[cfg(feature = "tls")]
 pub use tls::system_tls;
 
-use dial::TcpDialer;
+use dial::StreamDialer;
 use driver::Dialer as _;
 
 /// Connects to a server and returns the transport for a client, with a handle to observe the connection.
@@ -60,15 +60,15 @@ use driver::Dialer as _;
 ///
 /// Outside a tokio runtime.
 pub async fn connect(url: &str, options: ConnectOptions) -> Result<(Transport, RemoteLink), Error> {
-    let dialer = TcpDialer::new(url, &options)?;
+    let dialer = StreamDialer::new(url, &options)?;
     open(dialer, Arc::new(options)).await.map_err(|(error, _)| error)
 }
 
 /// Opens the first connection. An error gives the dialer back.
 async fn open(
-    mut dialer: TcpDialer,
+    mut dialer: StreamDialer,
     options: Arc<ConnectOptions>,
-) -> Result<(Transport, RemoteLink), (Error, TcpDialer)> {
+) -> Result<(Transport, RemoteLink), (Error, StreamDialer)> {
     if options.transport != RemoteTransport::Events {
         match dialer.dial().await {
             Ok(first) => return Ok(driver::start(dialer, first, options)),
@@ -106,7 +106,7 @@ fn has_no_websocket(error: &Error) -> bool {
 /// Outside a tokio runtime.
 pub async fn reconnect(url: &str, options: ConnectOptions) -> Result<(Transport, RemoteLink), Error> {
     let options = Arc::new(options);
-    let mut dialer = TcpDialer::new(url, &options)?;
+    let mut dialer = StreamDialer::new(url, &options)?;
     let start = Instant::now();
     let mut attempts = 0;
     loop {

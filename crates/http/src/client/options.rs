@@ -30,6 +30,10 @@ pub struct ConnectOptions {
     pub headers: Vec<(String, String)>,
     /// The transport.
     pub transport: RemoteTransport,
+    /// The path of a Unix socket of a server of this user, in the place of the host and the port of the address. The
+    /// system tells who listens; a server of another user is an error.
+    #[cfg(unix)]
+    pub socket: Option<std::path::PathBuf>,
     /// The longest message in either direction, in bytes.
     pub frame_bytes: usize,
     /// The bytes of sent messages that the server has not accepted. The client waits at this value.
@@ -69,6 +73,8 @@ impl Default for ConnectOptions {
             bearer_token: None,
             headers: Vec::new(),
             transport: RemoteTransport::Auto,
+            #[cfg(unix)]
+            socket: None,
             frame_bytes: 16 * MIB,
             unacknowledged_bytes: 32 * MIB,
             inbox_bytes: MIB,

@@ -15,7 +15,7 @@ use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use crate::client::dial::{ByteStream, RequestHeaders, TcpDialer};
+use crate::client::dial::{ByteStream, RequestHeaders, StreamDialer};
 use crate::client::error::Error;
 use crate::client::event_parser::{EventParser, ServerEvent};
 use crate::client::options::ConnectOptions;
@@ -24,7 +24,7 @@ use crate::wire::STREAM_ACK;
 /// Opens a connection for each request, and keeps cookies. The headers of the options are sent with each.
 #[derive(Clone)]
 pub struct RawClient {
-    dialer: Arc<TcpDialer>,
+    dialer: Arc<StreamDialer>,
     frame_bytes: usize,
     response_timeout: Duration,
 }
@@ -36,7 +36,7 @@ impl RawClient {
     ///
     /// [`Error::Address`], [`Error::Header`] and [`Error::Tls`].
     pub fn new(url: &str, options: &ConnectOptions) -> Result<Self, Error> {
-        let dialer = Arc::new(TcpDialer::new(url, options)?);
+        let dialer = Arc::new(StreamDialer::new(url, options)?);
         let (frame_bytes, response_timeout) = (options.frame_bytes, options.connect_timeout);
         Ok(RawClient { dialer, frame_bytes, response_timeout })
     }
@@ -297,6 +297,12 @@ impl RawWebSocket {
     }
 }
 
+/// Returns the IP address and the port of a URL, or `None` for a name.
+#[must_use]
+pub fn literal_address(url: &str) -> Option<std::net::SocketAddr> {
+    crate::client::dial::literal_address(url)
+}
+
 /// Returns true if the host of an address is this machine.
 #[must_use]
 pub fn is_loopback(url: &str) -> bool {
@@ -312,10 +318,10 @@ pub fn is_loopback(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::is_loopback;
+    use super::{is_loopback, literal_address};
 
     #[test]
-    fn only_servers_of_this_machine_receive_the_token_of_the_user() {
+    fn loopback_addresses_are_those_of_this_machine() {
         for url in ["http://127.0.0.1:8931/acp", "ws://localhost", "wss://[::1]:1/acp", "http://127.1.2.3?x"]
         {
             assert!(is_loopback(url), "{url}");
@@ -330,6 +336,22 @@ mod tests {
             "127.0.0.1",
         ] {
             assert!(!is_loopback(url), "{url}");
+        }
+    }
+
+    #[test]
+    fn names_are_no_literal_addresses() {
+        let address = |url| literal_address(url).map(|address| address.to_string());
+        assert_eq!(address("http://127.0.0.1:8931/acp").as_deref(), Some("127.0.0.1:8931"));
+        assert_eq!(address("ws://[::1]:1").as_deref(), Some("[::1]:1"));
+        for url in [
+            "http://localhost:8931/acp",
+            "http://127.0.0.1@example.com:8931/",
+            "http://127.0.0.1.example.com:8931/",
+            "http://0x7f.1:8931/",
+            "127.0.0.1:8931",
+        ] {
+            assert_eq!(address(url), None, "{url}");
         }
     }
 }

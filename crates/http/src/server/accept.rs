@@ -1,47 +1,128 @@
-//! The accept loop: a limit of connections, and a time limit for the head of each request.
+//! The accept loop: limits of connections, and a time limit for the head of each request.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::atomic::AtomicBool;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use axum::Router;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{Extensions, HeaderValue, Request};
 use axum::serve::Listener;
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
+use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::Semaphore;
+use tokio::sync::{Notify, Semaphore};
 
 use crate::server::options::ServerOptions;
 
 /// Serves a router to the clients of a listener until the future is dropped. Open connections go on until the runtime ends.
 ///
-/// A connection above [`ServerOptions::sockets`] and [`ServerOptions::requests`] together is closed at once. One that
-/// sends no complete head within [`ServerOptions::handshake_timeout`] is closed, before the first request and between
-/// two of them.
+/// A connection that sends no complete head within [`ServerOptions::handshake_timeout`] is closed, before the first
+/// request and between two of them. One above [`ServerOptions::sockets`] and [`ServerOptions::requests`] together is
+/// closed at once. Those without an accepted request have [`ServerOptions::strangers`] places of their own; a new one
+/// takes the place of the oldest.
+///
+/// `credential` is the header `Authorization` of requests that have none.
 pub(super) async fn serve_connections<L: Listener>(
     mut listener: L,
     router: Router,
     options: &ServerOptions,
+    credential: Option<HeaderValue>,
 ) -> std::convert::Infallible {
-    let limit = options.sockets.saturating_add(options.requests).min(Semaphore::MAX_PERMITS);
-    let permits = Arc::new(Semaphore::new(limit));
+    let limit = options.sockets.saturating_add(options.requests).saturating_add(options.strangers);
+    let permits = Arc::new(Semaphore::new(limit.min(Semaphore::MAX_PERMITS)));
+    let mut strangers = Strangers { limit: options.strangers.max(1), connections: VecDeque::new() };
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(options.handshake_timeout);
+    http.timer(TokioTimer::new()).header_read_timeout(options.handshake_timeout).max_buf_size(HEAD_BYTES);
     loop {
         let (io, _) = listener.accept().await;
+        let standing = strangers.add();
         let Ok(permit) = permits.clone().try_acquire_owned() else {
-            tracing::debug!(limit, "connection closed; raise `ServerOptions::sockets` or `requests`");
+            tracing::warn!(limit, "a connection was closed; raise `ServerOptions::sockets` or `requests`");
             continue;
         };
-        let service = TowerToHyperService::new(router.clone());
+        let router = TowerToHyperService::new(router.clone());
+        let (known, credential) = (standing.clone(), credential.clone());
+        let service = service_fn(move |mut request: Request<Incoming>| {
+            request.extensions_mut().insert(known.clone());
+            let headers = request.headers_mut();
+            if let Some(credential) = &credential
+                && !headers.contains_key(AUTHORIZATION)
+                && !headers.contains_key(API_KEY)
+            {
+                headers.insert(AUTHORIZATION, credential.clone());
+            }
+            router.call(request)
+        });
         http.auto_date_header(has_date());
         let connection = http.serve_connection(TokioIo::new(io), service).with_upgrades();
         tokio::spawn(async move {
-            // A WebSocket has its own permit when this ends.
-            if let Err(error) = connection.await {
-                tracing::debug!(%error, "a connection has failed");
+            tokio::select! {
+                // A WebSocket has its own permit when this ends.
+                ended = connection => if let Err(error) = ended {
+                    tracing::debug!(%error, "a connection has failed");
+                },
+                () = standing.0.displaced.notified() => {
+                    tracing::debug!("a connection without a request was closed (`ServerOptions::strangers`)");
+                }
             }
             drop(permit);
         });
+    }
+}
+
+/// The longest head of a request, and the buffer for reading from a connection.
+const HEAD_BYTES: usize = 32 * 1024;
+
+/// The header of a key, which a request can have in the place of `Authorization`.
+const API_KEY: &str = "x-api-key";
+
+/// The connection of a request, as an extension of the request.
+#[derive(Clone, Debug, Default)]
+pub struct ConnectionStanding(Arc<Standing>);
+
+#[derive(Debug, Default)]
+struct Standing {
+    is_accepted: AtomicBool,
+    displaced: Notify,
+}
+
+impl ConnectionStanding {
+    /// Notes that a request was allowed, so that no connection of a stranger takes the place of this one. `extensions` are
+    /// those of the request.
+    pub fn accept(extensions: &Extensions) {
+        if let Some(ConnectionStanding(standing)) = extensions.get() {
+            standing.is_accepted.store(true, Relaxed);
+        }
+    }
+}
+
+/// The connections without an accepted request, the oldest first.
+struct Strangers {
+    limit: usize,
+    connections: VecDeque<Weak<Standing>>,
+}
+
+impl Strangers {
+    /// Adds a connection. At the limit the oldest one is closed.
+    fn add(&mut self) -> ConnectionStanding {
+        if self.connections.len() >= self.limit {
+            let is_stranger =
+                |standing: &Weak<Standing>| standing.upgrade().is_some_and(|one| !one.is_accepted.load(Relaxed));
+            self.connections.retain(is_stranger);
+        }
+        if self.connections.len() >= self.limit
+            && let Some(oldest) = self.connections.pop_front().and_then(|oldest| oldest.upgrade())
+        {
+            oldest.displaced.notify_one();
+        }
+        let standing = ConnectionStanding::default();
+        self.connections.push_back(Arc::downgrade(&standing.0));
+        standing
     }
 }
 
@@ -60,6 +141,24 @@ fn is_date(time: SystemTime) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_stranger_takes_the_place_of_the_oldest_stranger() {
+        let mut strangers = Strangers { limit: 2, connections: VecDeque::new() };
+        let is_displaced = |one: &ConnectionStanding| {
+            let mut notified = Box::pin(one.0.displaced.notified());
+            futures_util::FutureExt::now_or_never(notified.as_mut()).is_some()
+        };
+        let (known, silent) = (strangers.add(), strangers.add());
+        let mut extensions = Extensions::new();
+        extensions.insert(known.clone());
+        ConnectionStanding::accept(&extensions);
+        let (other, third) = (strangers.add(), strangers.add());
+        assert!(is_displaced(&silent) && !is_displaced(&known) && !is_displaced(&other));
+        drop(third);
+        let _fourth = strangers.add();
+        assert!(!is_displaced(&other));
+    }
 
     #[test]
     fn dates_are_between_1970_and_9999() {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use axum::http::header::{AUTHORIZATION, HOST, ORIGIN};
 use axum::http::uri::Authority;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::server::options::{AllowedHosts, ServerOptions};
 
@@ -26,6 +26,13 @@ impl AccessToken {
         let own = self.0.as_bytes();
         let differences = own.iter().zip(other).fold(0, |all, (own, other)| all | (own ^ other));
         own.len() == other.len() && differences == 0
+    }
+
+    /// Returns the value of the header `Authorization`, if the token has the characters for it.
+    pub(crate) fn header(&self) -> Option<HeaderValue> {
+        let mut value = HeaderValue::try_from(format!("Bearer {}", self.0)).ok()?;
+        value.set_sensitive(true);
+        Some(value)
     }
 }
 

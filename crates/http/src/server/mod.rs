@@ -8,6 +8,7 @@ mod axum_socket;
 mod endpoint;
 mod event_stream;
 mod http_requests;
+mod listeners;
 mod options;
 mod presence;
 mod router;
@@ -20,6 +21,7 @@ mod tls_listener;
 
 use bytes::Bytes;
 
+pub use accept::ConnectionStanding;
 pub use access::{AccessToken, bearer_token};
 pub use agent_connection::{AgentConnection, AgentSource};
 pub use agent_endpoint::AgentEndpoint;
@@ -28,6 +30,9 @@ pub use endpoint::{
     OutgoingFrame, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection, SourceEnd,
     StreamRequest,
 };
+#[cfg(unix)]
+pub use listeners::LocalListener;
+pub use listeners::Listeners;
 pub use options::{AgentEndpointOptions, AllowedHosts, ServerOptions};
 pub use presence::ClientPresence;
 pub use router::{endpoint_router, router, serve, serve_router};

@@ -40,11 +40,14 @@ pub struct ServerOptions {
     pub tls: Option<crate::ServerTls>,
     /// The longest message of a client, in bytes.
     pub frame_bytes: usize,
-    /// The most open sockets and SSE responses. [`serve`](crate::serve) accepts at most as many connections as this and
-    /// `requests` together.
+    /// The most open sockets and SSE responses. [`serve`](crate::serve) accepts at most as many connections as this,
+    /// `requests` and `strangers` together.
     pub sockets: usize,
     /// The most POST requests at a time.
     pub requests: usize,
+    /// The most connections without an allowed request. A new one closes the oldest of them, so that programs without the
+    /// token do not use the places of the others.
+    pub strangers: usize,
     /// The longest id of a connection or session in a header, in bytes.
     pub id_bytes: usize,
     /// The time in which a new socket has to send its first message, and a connection the head of its next request.
@@ -80,6 +83,7 @@ impl Default for ServerOptions {
             frame_bytes: 16 * MIB,
             sockets: 1024,
             requests: 256,
+            strangers: 64,
             id_bytes: 1024,
             handshake_timeout: Duration::from_secs(10),
             initialize_timeout: Duration::from_secs(120),

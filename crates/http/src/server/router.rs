@@ -16,11 +16,12 @@ use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::server::accept::serve_connections;
-use crate::server::access;
+use crate::server::accept::{ConnectionStanding, serve_connections};
+use crate::server::access::{self, AccessToken};
 use crate::server::axum_socket::AxumSocket;
 use crate::server::endpoint::{Endpoint, HttpRequestHead};
 use crate::server::http_requests::{HttpRefusal, INVALID_REQUEST};
+use crate::server::listeners::Listeners;
 use crate::server::options::ServerOptions;
 use crate::server::secret::random_token;
 use crate::server::serve_socket::{SocketContext, serve_socket};
@@ -57,7 +58,7 @@ pub fn endpoint_router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Rout
     Router::new().route(&path, any(move |request: Request| async move { shared.handle(request).await }))
 }
 
-/// Serves an endpoint to the clients of a listener, at `/acp` (see [`ServerOptions::path`]). With the feature `tls` and
+/// Serves an endpoint to the clients of a TCP listener and of a Unix socket, at `/acp` (see [`ServerOptions::path`]). With the feature `tls` and
 /// `ServerOptions::tls` the connections are encrypted; [`router`] leaves that to the program.
 ///
 /// # Errors
@@ -69,19 +70,24 @@ pub fn endpoint_router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Rout
 ///
 /// Dropping the future closes the listener. Open connections go on until the runtime ends.
 pub async fn serve<E: Endpoint>(
-    listener: TcpListener,
+    listeners: impl Into<Listeners>,
     endpoint: E,
     options: ServerOptions,
 ) -> io::Result<()> {
-    let address = listener.local_addr()?;
-    if options.token.is_none() && !address.ip().is_loopback() {
+    let listeners = listeners.into();
+    let address = listeners.tcp.as_ref().map(TcpListener::local_addr).transpose()?;
+    if let (None, Some(address)) = (&options.token, address)
+        && !address.ip().is_loopback()
+    {
         let why = format!("{address} can be reached by others; set `ServerOptions::token`");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    serve_router(listener, router(endpoint, options.clone()), &options).await
+    serve_router(listeners, router(endpoint, options.clone()), &options).await
 }
 
-/// Serves a router, with TLS if the options have it. The program has checked who may use it.
+/// Serves a router, on TCP with TLS if the options have it. The program has checked who may use it.
+///
+/// A request on the Unix socket without `Authorization` and `X-API-Key` gets the token of the options.
 ///
 /// # Errors
 ///
@@ -90,15 +96,45 @@ pub async fn serve<E: Endpoint>(
 /// # Cancel safety
 ///
 /// As [`serve`].
-pub async fn serve_router(listener: TcpListener, router: Router, options: &ServerOptions) -> io::Result<()> {
+pub async fn serve_router(
+    listeners: impl Into<Listeners>,
+    router: Router,
+    options: &ServerOptions,
+) -> io::Result<()> {
+    let listeners = listeners.into();
+    #[cfg(unix)]
+    let local = async {
+        match listeners.local {
+            Some(local) => {
+                let token = options.token.as_ref().and_then(AccessToken::header);
+                match serve_connections(local, router.clone(), options, token).await {}
+            }
+            None => std::future::pending().await,
+        }
+    };
+    #[cfg(not(unix))]
+    let local = std::future::pending();
+    let tcp = async {
+        match listeners.tcp {
+            Some(tcp) => serve_tcp(tcp, router.clone(), options).await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        served = tcp => served,
+        never = local => never,
+    }
+}
+
+async fn serve_tcp(listener: TcpListener, router: Router, options: &ServerOptions) -> io::Result<()> {
     #[cfg(feature = "tls")]
     if let Some(tls) = &options.tls {
         let listener = TlsListener::new(listener, tls, options)?;
-        match serve_connections(listener, router, options).await {}
+        match serve_connections(listener, router, options, None).await {}
     }
     // Small messages must not wait for the acknowledgement of earlier ones.
     let listener = listener.tap_io(|socket| _ = socket.set_nodelay(true));
-    match serve_connections(listener, router, options).await {}
+    match serve_connections(listener, router, options, None).await {}
 }
 
 /// The state of a router.
@@ -119,6 +155,7 @@ impl<E: Endpoint> RouterShared<E> {
             }
             return response;
         }
+        ConnectionStanding::accept(&parts.extensions);
         let response = match parts.method {
             Method::GET if is_upgrade(&parts.headers) => self.upgrade(parts).await,
             Method::GET => self.open_events(parts).await,

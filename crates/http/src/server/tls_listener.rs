@@ -1,5 +1,6 @@
 //! TLS for a listener.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
@@ -9,7 +10,7 @@ use std::time::Duration;
 use axum::serve::Listener;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{sleep, timeout};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
@@ -92,7 +93,7 @@ impl TlsListener {
         accepting.spawn(accept(
             listener,
             acceptor,
-            options.sockets.max(1),
+            options.strangers.max(1),
             options.handshake_timeout,
             sender,
         ));
@@ -100,7 +101,7 @@ impl TlsListener {
     }
 }
 
-/// Accepts sockets, with at most `limit` handshakes at a time.
+/// Accepts sockets, with at most `limit` handshakes at a time. A new one ends the oldest.
 async fn accept(
     listener: TcpListener,
     acceptor: TlsAcceptor,
@@ -109,11 +110,9 @@ async fn accept(
     accepted: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
 ) {
     let mut handshakes = JoinSet::new();
+    let mut order = VecDeque::<AbortHandle>::new();
     loop {
         while handshakes.try_join_next().is_some() {}
-        if handshakes.len() >= limit {
-            handshakes.join_next().await;
-        }
         let (socket, address) = match listener.accept().await {
             Ok(socket) => socket,
             Err(error) => {
@@ -122,8 +121,17 @@ async fn accept(
                 continue;
             }
         };
+        if order.len() >= limit {
+            order.retain(|handshake| !handshake.is_finished());
+        }
+        if order.len() >= limit
+            && let Some(oldest) = order.pop_front()
+        {
+            tracing::debug!("a TLS handshake was ended (`ServerOptions::strangers`)");
+            oldest.abort();
+        }
         let (acceptor, accepted) = (acceptor.clone(), accepted.clone());
-        handshakes.spawn(async move {
+        order.push_back(handshakes.spawn(async move {
             let _ = socket.set_nodelay(true);
             match timeout(handshake_timeout, acceptor.accept(socket)).await {
                 Ok(Ok(stream)) => _ = accepted.send((stream, address)).await,
@@ -132,7 +140,7 @@ async fn accept(
                     tracing::debug!("a TLS handshake took too long (`ServerOptions::handshake_timeout`)")
                 }
             }
-        });
+        }));
     }
 }
 

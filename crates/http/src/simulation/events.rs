@@ -7,7 +7,7 @@ use axum::serve::Listener;
 
 use super::*;
 use crate::RemoteTransport;
-use crate::client::dial::{ByteStream, TcpDialer};
+use crate::client::dial::{ByteStream, StreamDialer};
 use crate::client::events;
 
 /// The sessions of the messages.
@@ -39,8 +39,8 @@ fn dialer(
     faults: &FaultSwitch,
     options: &ConnectOptions,
     server: mpsc::UnboundedSender<WireEnd>,
-) -> Result<TcpDialer, Error> {
-    let mut dialer = TcpDialer::new("http://localhost/acp", options)?;
+) -> Result<StreamDialer, Error> {
+    let mut dialer = StreamDialer::new("http://localhost/acp", options)?;
     let (state, faults) = (Arc::new(Mutex::new((rng, planned))), faults.clone());
     dialer.simulated = Some(Box::new(move || {
         let (state, faults, server) = (state.clone(), faults.clone(), server.clone());

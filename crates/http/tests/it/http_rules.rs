@@ -2,13 +2,13 @@
 
 use std::net::SocketAddr;
 
-use duologue_http::{ConnectOptions, Error, ServerOptions, connect};
+use duologue_http::{AccessToken, ConnectOptions, Error, ServerOptions, connect};
 use duologue_test_support::in_time;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
-use crate::setup::{RawSocket, echo_endpoint, initialize, server, url};
+use crate::setup::{Lines, RawSocket, echo_endpoint, initialize, server, url};
 
 const UPGRADE: &str = "Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
                        Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
@@ -151,19 +151,75 @@ async fn a_connection_that_sends_no_head_is_closed() {
 }
 
 #[tokio::test]
-async fn connections_without_a_request_are_limited() {
+async fn connections_are_limited() {
     in_time(async {
         let mut options = ServerOptions::default();
-        (options.sockets, options.requests) = (1, 1);
+        (options.sockets, options.requests, options.strangers) = (1, 0, 1);
         let address = server(echo_endpoint(), options).await;
-        let idle = [TcpStream::connect(address).await, TcpStream::connect(address).await];
+        let (known, _link) = connect(&url(address), ConnectOptions::default()).await.expect("a connection");
+        let mut known = Lines::new(known);
+        known.send(&initialize()).await;
+        known.next().await.expect("an answer");
+        // The WebSocket has a place of its own.
+        let mut first = TcpStream::connect(address).await.expect("a connection");
+        assert_eq!(status_of(&mut first, "").await, "HTTP/1.1 405");
+        let _second = TcpStream::connect(address).await.expect("a connection");
         let mut above = TcpStream::connect(address).await.expect("a connection");
         assert_eq!(until_closed(&mut above).await, "");
-        drop(idle);
-        // The server learns of it a moment later.
-        while connect(&url(address), ConnectOptions::default()).await.is_err() {
-            tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+        assert_eq!(status_of(&mut first, "").await, "HTTP/1.1 405");
+    })
+    .await;
+}
+
+/// Sends a PUT with more headers on an open connection, and returns the beginning of the answer.
+async fn status_of(stream: &mut TcpStream, headers: &str) -> String {
+    let request = format!("PUT /acp HTTP/1.1\r\nHost: localhost\r\n{headers}\r\n");
+    stream.write_all(request.as_bytes()).await.expect("sent");
+    let mut answer = vec![0; 4096];
+    let count = stream.read(&mut answer).await.expect("an answer");
+    String::from_utf8_lossy(&answer[..count.min(12)]).into_owned()
+}
+
+#[tokio::test]
+async fn strangers_do_not_keep_others_out() {
+    in_time(async {
+        let mut options = ServerOptions::default();
+        options.token = Some(AccessToken::new("secret"));
+        (options.sockets, options.requests, options.strangers) = (4, 4, 2);
+        let address = server(echo_endpoint(), options).await;
+        let token = "Authorization: Bearer secret\r\n";
+        let mut known = TcpStream::connect(address).await.expect("a connection");
+        assert_eq!(status_of(&mut known, token).await, "HTTP/1.1 405");
+        let mut strangers = Vec::new();
+        for _ in 0..20 {
+            let mut stranger = TcpStream::connect(address).await.expect("a connection");
+            // One is silent, the other has been refused.
+            if strangers.len() % 2 == 0 {
+                assert_eq!(status_of(&mut stranger, "").await, "HTTP/1.1 401");
+            }
+            strangers.push(stranger);
+            // The oldest ones are closed, and the known one is not.
+            assert_eq!(status_of(&mut known, token).await, "HTTP/1.1 405");
+            let mut new = TcpStream::connect(address).await.expect("a connection");
+            assert_eq!(status_of(&mut new, token).await, "HTTP/1.1 405");
         }
+        for stranger in &mut strangers[..18] {
+            assert_eq!(until_closed(stranger).await, "");
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_long_head_ends_its_connection() {
+    in_time(async {
+        let address = server(echo_endpoint(), ServerOptions::default()).await;
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        stream.write_all(b"GET /acp HTTP/1.1\r\nHost: localhost\r\nX-Long: ").await.expect("sent");
+        // Writing fails when the server has closed the connection.
+        while stream.write_all(&[b'a'; 4096]).await.is_ok() {}
+        let (status, _, _) = request(address, "PUT", "/acp", "Host: localhost\r\n").await;
+        assert_eq!(status, 405);
     })
     .await;
 }

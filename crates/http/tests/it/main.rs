@@ -3,6 +3,7 @@
 mod cuts;
 mod events;
 mod http_rules;
+mod local_socket;
 mod sdk;
 mod setup;
 mod socket_rules;

@@ -12,7 +12,7 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use duologue_http::{
-    AccessToken, AgentConnection, AgentEndpoint, ConnectRequest, Endpoint, HttpRequestHead, Rejection,
+    AccessToken, AgentConnection, AgentEndpoint, ConnectRequest, ConnectionStanding, Endpoint, HttpRequestHead, Rejection,
     RemoteConnectionId, ResumeRefused, ResumeRequest, Resumed, ServerOptions, endpoint_router,
 };
 use duologue_rpc::Lock as _;
@@ -245,6 +245,7 @@ async fn check(State(checks): State<Arc<RequestChecks>>, mut request: Request, n
         Ok(principal) => {
             if let Some(principal) = principal {
                 sender = Some(principal.id.clone());
+                ConnectionStanding::accept(request.extensions());
                 request.extensions_mut().insert(principal);
             }
             next.run(request).await

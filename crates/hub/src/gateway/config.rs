@@ -1,7 +1,7 @@
 //! The configuration file of a gateway, `hub.toml`.
 
 use std::collections::{BTreeMap, HashSet};
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use duologue_http::RemoteTransport;
@@ -16,9 +16,9 @@ use crate::hub::DISK_BYTES;
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct GatewayConfig {
-    /// The address of the listener. `127.0.0.1:8931` by default.
-    #[serde(default = "default_listen")]
-    pub listen: SocketAddr,
+    /// The address of the TCP listener. Without one there is only the socket in the data folder.
+    #[serde(default)]
+    pub listen: Option<SocketAddr>,
     /// The folder of the logs, the store and the token. Relative to the file.
     #[serde(default)]
     pub data: Option<PathBuf>,
@@ -468,10 +468,6 @@ impl AccessRule {
         let is_agent = self.agents.iter().any(|pattern| pattern == ALL_AGENTS || pattern == agent);
         self.role == role && is_agent && self.actions.contains(&action)
     }
-}
-
-fn default_listen() -> SocketAddr {
-    SocketAddr::from((Ipv4Addr::LOCALHOST, 8931))
 }
 
 fn default_disk() -> u64 {

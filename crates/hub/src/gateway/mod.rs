@@ -41,12 +41,11 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
-use duologue_http::{AccessToken, ServerOptions, bearer_token};
+use duologue_http::{AccessToken, Listeners, ServerOptions, bearer_token};
 use duologue_rpc::Lock as _;
 use duologue_store::{
     SqliteStore, Store, StoreBatch, StoreChange, StoreSettings, StoreTime, StoredPrincipal,
 };
-use tokio::net::TcpListener;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -212,7 +211,7 @@ impl Gateway {
     /// If the listener fails. [`io::ErrorKind::InvalidInput`] without a token.
     pub async fn serve_http(
         &self,
-        listener: TcpListener,
+        listeners: impl Into<Listeners>,
         options: ServerOptions,
         stop: impl Future<Output = ()> + Send,
     ) -> io::Result<()> {
@@ -220,7 +219,7 @@ impl Gateway {
         let (router, endpoints) = acp::router(&self.shared, &options);
         let mut workers = self.start_workers();
         let served = tokio::select! {
-            served = duologue_http::serve_router(listener, router, &options) => served,
+            served = duologue_http::serve_router(listeners, router, &options) => served,
             () = stop => Ok(()),
         };
         self.shared.closing.send_replace(true);

@@ -1,0 +1,156 @@
+//! The sockets that a server accepts connections on: a TCP port, and a Unix socket for the programs of its own user.
+
+use tokio::net::TcpListener;
+
+/// The sockets of a server.
+///
+/// ```no_run
+/// # async fn run() -> std::io::Result<()> {
+/// use duologue_http::Listeners;
+/// use tokio::net::TcpListener;
+///
+/// let listeners = Listeners::from(TcpListener::bind("127.0.0.1:8931").await?);
+/// # #[cfg(unix)]
+/// let listeners = listeners.and_local(duologue_http::LocalListener::bind("/home/me/.my-server/socket")?);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Listeners {
+    pub(super) tcp: Option<TcpListener>,
+    #[cfg(unix)]
+    pub(super) local: Option<LocalListener>,
+}
+
+impl From<TcpListener> for Listeners {
+    fn from(tcp: TcpListener) -> Self {
+        Listeners {
+            tcp: Some(tcp),
+            #[cfg(unix)]
+            local: None,
+        }
+    }
+}
+
+#[cfg(unix)]
+pub use unix::LocalListener;
+
+#[cfg(unix)]
+mod unix {
+    use std::fs;
+    use std::io;
+    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+    use std::path::{Path, PathBuf};
+
+    use axum::serve::Listener;
+    use tokio::net::unix::SocketAddr;
+    use tokio::net::{UnixListener, UnixStream};
+
+    use super::Listeners;
+
+    /// The longest path of a socket, in bytes. The systems have 104 or 108, with a zero at the end.
+    const PATH_BYTES: usize = 100;
+
+    /// A Unix socket for the programs of this user. Its requests need no token: the system tells the user of a peer, and a
+    /// connection of another one is closed.
+    ///
+    /// The file is removed when the listener is dropped.
+    #[derive(Debug)]
+    pub struct LocalListener {
+        listener: UnixListener,
+        path: PathBuf,
+    }
+
+    impl LocalListener {
+        /// Creates the socket, with mode 0600. One that a server has left is replaced.
+        ///
+        /// # Errors
+        ///
+        /// [`io::ErrorKind::InvalidInput`] if the path has more than 100 bytes. [`io::ErrorKind::AddrInUse`] if a program
+        /// listens there, or a file that is no socket has the name. Otherwise the error of the system.
+        ///
+        /// # Panics
+        ///
+        /// Outside a tokio runtime.
+        pub fn bind(path: impl Into<PathBuf>) -> io::Result<Self> {
+            let path = path.into();
+            let length = path.as_os_str().len();
+            if length > PATH_BYTES {
+                let why = format!("{}: the path has {length} bytes, the limit is {PATH_BYTES}", path.display());
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+            remove_left(&path)?;
+            let listener = UnixListener::bind(&path)?;
+            // The file goes with the listener if this fails.
+            let bound = LocalListener { listener, path };
+            fs::set_permissions(&bound.path, fs::Permissions::from_mode(0o600))?;
+            Ok(bound)
+        }
+
+        /// Returns the path of the socket.
+        #[must_use]
+        pub fn path(&self) -> &Path {
+            &self.path
+        }
+    }
+
+    /// Removes the socket of a server that has ended without removing it.
+    fn remove_left(path: &Path) -> io::Result<()> {
+        let in_use = |why| Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{}: {why}", path.display())));
+        match fs::symlink_metadata(path) {
+            Ok(found) if !found.file_type().is_socket() => in_use("the file is not a socket"),
+            Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => in_use("a program listens there"),
+            Ok(_) => fs::remove_file(path),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    impl Drop for LocalListener {
+        fn drop(&mut self) {
+            // If it is gone already, there is nothing to do.
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+
+    impl Listener for LocalListener {
+        type Io = UnixStream;
+        type Addr = SocketAddr;
+
+        async fn accept(&mut self) -> (UnixStream, SocketAddr) {
+            loop {
+                let (stream, address) = Listener::accept(&mut self.listener).await;
+                match crate::socket_user::check_peer(&stream) {
+                    Ok(()) => return (stream, address),
+                    Err(error) => tracing::warn!(%error, "a connection was closed"),
+                }
+            }
+        }
+
+        fn local_addr(&self) -> io::Result<SocketAddr> {
+            self.listener.local_addr()
+        }
+    }
+
+    impl From<LocalListener> for Listeners {
+        fn from(local: LocalListener) -> Self {
+            Listeners { tcp: None, local: Some(local) }
+        }
+    }
+
+    impl Listeners {
+        /// Adds a Unix socket. [`ServerOptions::token`](crate::ServerOptions::token) is for the others.
+        #[must_use]
+        pub fn and_local(mut self, local: LocalListener) -> Self {
+            self.local = Some(local);
+            self
+        }
+
+        /// Adds a TCP port.
+        #[must_use]
+        pub fn and_tcp(mut self, tcp: tokio::net::TcpListener) -> Self {
+            self.tcp = Some(tcp);
+            self
+        }
+    }
+}
