@@ -92,6 +92,9 @@ pub(crate) fn explained(error: &duologue_http::Error, options: &ConnectOptions) 
         duologue_http::Error::Unreachable { .. } if options.socket.is_some() => {
             "; start a server with `duologue serve`, or name the address of one"
         }
+        duologue_http::Error::Tls(reason) if reason.contains("CaUsedAsEndEntity") => {
+            "; the certificate is one of an authority: create that of the server with basicConstraints=CA:FALSE"
+        }
         _ => "",
     };
     format!("{error}{remedy}")

@@ -1,7 +1,7 @@
 //! The folder for state that outlives a process, and the token of the server in it.
 
 use std::env::var_os;
-use std::fs::OpenOptions;
+use std::fs::{File, Metadata};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
@@ -9,6 +9,7 @@ use duologue_http::raw::literal_address;
 
 use crate::error::{Error, Result};
 use crate::files::in_file;
+use crate::ui;
 
 /// Returns the folder of this user: `$XDG_STATE_HOME/duologue` or `~/.local/state/duologue` on Linux.
 pub(crate) fn of_user() -> Result<PathBuf> {
@@ -66,7 +67,7 @@ impl Drop for PublishedAddress {
 /// Returns the address that a server has written to its state folder.
 pub(crate) fn server_url(folder: &Path) -> Result<String> {
     let path = address_path(folder);
-    let url = read_start(&path).map_err(|error| {
+    let url = File::open(&path).and_then(|file| read_start(&file)).map_err(|error| {
         let remedy = "start a server with `duologue serve`, or name the address of one";
         Error::Usage(format!("{}: {error}; {remedy}", path.display()))
     })?;
@@ -91,9 +92,9 @@ pub(crate) fn token_for(folder: &Path, url: &str) -> Option<String> {
 }
 
 /// Reads the beginning of a file. A token or an address has 100 characters; a wrong path can be any file.
-fn read_start(path: &Path) -> std::io::Result<String> {
+fn read_start(file: &File) -> std::io::Result<String> {
     let mut text = String::new();
-    OpenOptions::new().read(true).open(path)?.take(4096).read_to_string(&mut text)?;
+    file.take(4096).read_to_string(&mut text)?;
     Ok(text)
 }
 
@@ -113,9 +114,17 @@ fn write_private(folder: &Path, path: &Path, text: &str) -> Result<()> {
     Ok(())
 }
 
-/// Reads a token.
+/// Reads a token that the user has named, and warns if it is no secret.
 pub(crate) fn read_token(path: &Path) -> Result<String> {
-    let token = read_start(path).map_err(in_file(path.display()))?;
+    let file = File::open(path).map_err(in_file(path.display()))?;
+    let found = file.metadata().map_err(in_file(path.display()))?;
+    warn_if_shared(path, &found);
+    token_of(path, &file)
+}
+
+/// Reads the token of an open file.
+fn token_of(path: &Path, file: &File) -> Result<String> {
+    let token = read_start(file).map_err(in_file(path.display()))?;
     let token = token.trim();
     if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
         return Err(Error::Usage(format!("{} contains no token", path.display())));
@@ -143,46 +152,58 @@ pub(crate) fn prepare(folder: &Path) -> Result<()> {
         }
     };
     create().map_err(in_file(folder.display()))?;
-    check_private(folder, 0o022, "use `chmod go-w`, or name another folder with --data")?;
+    let check = |path: &Path, mask, advice| {
+        let found = std::fs::metadata(path).map_err(in_file(path.display()))?;
+        check_private(path, &found, mask, advice)
+    };
+    check(folder, 0o022, "use `chmod go-w`, or name another folder with --data")?;
     let logs = folder.join("sessions");
     if logs.exists() {
-        check_private(&logs, 0o077, "use `chmod go=`")?;
+        check(&logs, 0o077, "use `chmod go=`")?;
     }
     Ok(())
 }
 
 /// Rejects a file or folder that another user owns, or to which others have the rights of `mask`.
 #[cfg(feature = "serve")]
-fn check_private(path: &Path, mask: u32, advice: &str) -> Result<()> {
+fn check_private(path: &Path, found: &Metadata, mask: u32, advice: &str) -> Result<()> {
     #[cfg(unix)]
     {
         use std::os::unix::fs::MetadataExt as _;
 
-        let found = std::fs::metadata(path).map_err(in_file(path.display()))?;
         let user = rustix::process::geteuid().as_raw();
         if let Some(fault) = fault(found.uid(), user, found.mode() & 0o777, mask) {
             return Err(Error::Usage(format!("{}: {fault}; {advice}", path.display())));
         }
     }
     #[cfg(not(unix))]
-    let _ = (path, mask, advice);
+    let _ = (path, found, mask, advice);
     Ok(())
 }
 
-/// Returns true if every user of the system can read a file.
+/// Rejects the key of a certificate that others can replace, and warns about one that they can read.
 #[cfg(all(feature = "serve", feature = "tls"))]
-pub(crate) fn is_readable_by_all(path: &Path) -> bool {
+pub(crate) fn check_key(path: &Path) -> Result<()> {
+    let found = std::fs::metadata(path).map_err(in_file(path.display()))?;
+    check_private(path, &found, 0o022, "the key of a server belongs to its user alone")?;
+    warn_if_shared(path, &found);
+    Ok(())
+}
+
+/// Warns about a secret that every user of the system can read. Files of a group are common in containers.
+fn warn_if_shared(path: &Path, found: &Metadata) {
     #[cfg(unix)]
     {
+        use std::io::Write as _;
         use std::os::unix::fs::MetadataExt as _;
 
-        std::fs::metadata(path).is_ok_and(|found| found.mode() & 0o004 != 0)
+        if found.mode() & 0o006 != 0 {
+            // If stderr is closed, nobody reads it.
+            let _ = writeln!(ui::stderr(), "warning: all users can read {}; use `chmod o=`", path.display());
+        }
     }
     #[cfg(not(unix))]
-    {
-        let _ = path;
-        false
-    }
+    let _ = (path, found);
 }
 
 /// Returns the reason for which others can use a file.
@@ -194,16 +215,30 @@ fn fault(owner: u32, user: u32, mode: u32, mask: u32) -> Option<String> {
     (mode & mask != 0).then(|| format!("other users have access to it (mode {mode:o})"))
 }
 
+/// The least length of a token that a server accepts as its own, in characters. One that can be guessed protects nothing.
+#[cfg(feature = "serve")]
+const TOKEN_LENGTH: usize = 32;
+
 /// Reads the token of a state folder, and creates it for the first server. Only this user can read the file.
 ///
 /// The caller has the folder for itself. A file without content is replaced: a file system may leave it after a power cut.
 #[cfg(feature = "serve")]
 pub(crate) fn token(folder: &Path) -> Result<String> {
     let path = token_path(folder);
+    let remedy = "remove it, and the server writes a new token";
     match std::fs::metadata(&path) {
-        Ok(found) if found.len() > 0 => {
-            check_private(&path, 0o077, "remove it, and the server writes a new token")?;
-            return read_token(&path);
+        // Opening a pipe would wait for its writer.
+        Ok(found) if found.is_file() && found.len() > 0 => {
+            let file = File::open(&path).map_err(in_file(path.display()))?;
+            let found = file.metadata().map_err(in_file(path.display()))?;
+            check_private(&path, &found, 0o077, remedy)?;
+            let token = token_of(&path, &file)?;
+            if token.len() < TOKEN_LENGTH {
+                let (path, length) = (path.display(), token.len());
+                let why = format!("{path}: the token has {length} characters, {TOKEN_LENGTH} are needed; {remedy}");
+                return Err(Error::Usage(why));
+            }
+            return Ok(token);
         }
         Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
             return Err(in_file(path.display())(error).into());

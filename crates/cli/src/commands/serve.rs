@@ -151,10 +151,8 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
     let mut options = ServerOptions::default();
     #[cfg(feature = "tls")]
     if let (Some(cert), Some(key)) = (&args.cert, &args.key) {
+        state_folder::check_key(key)?;
         options.tls = Some(ServerTls::from_pem_files(cert, key)?);
-        if state_folder::is_readable_by_all(key) {
-            writeln!(ui::stderr(), "warning: all users can read {}; use `chmod o=`", key.display())?;
-        }
     }
     #[cfg(feature = "tls")]
     let is_encrypted = options.tls.is_some();

@@ -322,6 +322,30 @@ fn a_token_that_others_can_read_is_refused() {
     command.args(["--", DUOLOGUE, "mock"]);
     let refused = shown(&run(&mut command, ""));
     assert!(refused.contains("(mode 640)") && refused.ends_with("exit 2"), "{refused}");
+    // So is one that can be guessed.
+    std::fs::write(&token, "a").expect("a file");
+    std::fs::set_permissions(&token, std::fs::Permissions::from_mode(0o600)).expect("the rights");
+    let refused = shown(&run(&mut command, ""));
+    assert!(refused.contains("the token has 1 characters, 32 are needed"), "{refused}");
+}
+
+#[test]
+fn a_token_that_all_can_read_is_no_secret() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let data = tempfile::tempdir().expect("a folder");
+    let server = Server::start(data.path(), "0");
+    let copy = data.path().join("copy");
+    std::fs::copy(&server.token, &copy).expect("a file");
+    let connect = |mode| {
+        std::fs::set_permissions(&copy, std::fs::Permissions::from_mode(mode)).expect("the rights");
+        let mut command = Command::new(DUOLOGUE);
+        shown(&run(command.args(["connect", "--token-file"]).arg(&copy).arg(&server.url), ""))
+    };
+    let warned = connect(0o644);
+    assert!(warned.contains("warning: all users can read") && warned.ends_with("exit 0"), "{warned}");
+    let silent = connect(0o640);
+    assert!(!silent.contains("warning"), "{silent}");
 }
 
 /// A file system may leave a file without content after a power cut.
@@ -394,6 +418,39 @@ fn an_encrypted_server_can_be_reached_by_others() {
     assert!(hello.contains("Hello!") && hello.ends_with("exit 0"), "{hello}");
     let refused = connect(&[]);
     assert!(refused.contains("TLS failed"), "{refused}");
+}
+
+#[test]
+#[cfg(feature = "tls")]
+fn a_certificate_and_a_key_have_to_be_those_of_a_server() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let data = tempfile::tempdir().expect("a folder");
+    let (cert, key) = (data.path().join("cert.pem"), data.path().join("key.pem"));
+    let mut params = rcgen::CertificateParams::new(vec!["localhost".into()]).expect("a name");
+    params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+    let signing_key = rcgen::KeyPair::generate().expect("a key");
+    let made = params.self_signed(&signing_key).expect("a certificate");
+    std::fs::write(&cert, made.pem()).expect("a file");
+    std::fs::write(&key, signing_key.serialize_pem()).expect("a file");
+    let serve = || {
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--cert"]).arg(&cert).arg("--key").arg(&key);
+        command.arg("--data").arg(data.path()).args(["--", DUOLOGUE, "mock"]);
+        command
+    };
+    let set_mode = |mode| {
+        std::fs::set_permissions(&key, std::fs::Permissions::from_mode(mode)).expect("the rights");
+    };
+    set_mode(0o666);
+    let refused = shown(&run(&mut serve(), ""));
+    assert!(refused.contains("(mode 666)") && refused.ends_with("exit 2"), "{refused}");
+    set_mode(0o600);
+    let server = Server::of(&mut serve());
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["connect", "--token-file", &server.token, "--ca-file"]).arg(&cert);
+    let refused = shown(&run(command.arg(server.url.replace("127.0.0.1", "localhost")), ""));
+    assert!(refused.contains("basicConstraints=CA:FALSE"), "{refused}");
 }
 
 #[test]

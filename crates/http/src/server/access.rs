@@ -98,6 +98,10 @@ fn is_host_allowed(headers: &HeaderMap, hosts: &AllowedHosts) -> bool {
     let Some(authority) = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok()) else {
         return false;
     };
+    // No program writes a user into the header.
+    if authority.as_str().contains('@') {
+        return false;
+    }
     let host = authority.host();
     let address = host.trim_start_matches('[').trim_end_matches(']').parse::<IpAddr>();
     host.eq_ignore_ascii_case("localhost")
@@ -159,7 +163,7 @@ mod tests {
             assert!(!is_refused(host, None, &options), "{host}");
         }
         for host in
-            ["example.com", "localhost.example.com", "127.0.0.1.example.com:80", "10.0.0.1", "", "a b"]
+            ["example.com", "evil@localhost", "a:b@127.0.0.1", "localhost.example.com", "127.0.0.1.example.com:80", "10.0.0.1", "", "a b"]
         {
             assert!(is_refused(host, None, &options), "{host}");
         }
