@@ -12,6 +12,5 @@ mod processes;
 mod security_page;
 mod simulation;
 #[cfg(target_os = "linux")]
-mod time_limit;
 mod type_names;
 mod workspace;

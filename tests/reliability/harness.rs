@@ -5,7 +5,6 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use duologue_test_support::repeated;
 use duologue_tests::{Failed, Result};
 
 /// Plays the scenarios in the size that the requirements ask for.
@@ -68,7 +67,7 @@ pub(crate) fn play(scenario: fn() -> Result<Measured>) {
     if !is_full() && measured.outcome != RequirementOutcome::Met {
         // A short run is for finding what is broken, and the machine may have been busy with something else.
         let test = std::thread::current().name().unwrap_or("a scenario").to_owned();
-        repeated(&test, &measured);
+        println!("REPEATED {test}: {measured}");
         let first = measured;
         measured = measure(scenario);
         measured.text += &format!(" (repeated; the first result was {first})");

@@ -199,7 +199,7 @@ impl Budget {
     }
 }
 
-#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+#[cfg(all(test, not(duologue_loom)))]
 mod tests {
     use super::*;
     use crate::queue::queue;

@@ -19,7 +19,7 @@ mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
 mod in_flight;
-#[cfg(all(test, any(duologue_loom, duologue_shuttle)))]
+#[cfg(all(test, duologue_loom))]
 mod interleavings;
 mod json_scanner;
 mod json_writer;
@@ -35,7 +35,7 @@ mod pending_table;
 mod queue;
 pub mod raw_message;
 mod service;
-#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+#[cfg(all(test, not(duologue_loom)))]
 mod simulation;
 mod stats;
 mod stdio;

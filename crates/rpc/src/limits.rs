@@ -102,7 +102,7 @@ impl Default for Limits {
     }
 }
 
-#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+#[cfg(all(test, not(duologue_loom)))]
 mod tests {
     use serde_json::Value;
 

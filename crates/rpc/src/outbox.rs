@@ -414,7 +414,7 @@ fn broken(error: std::io::Error) -> Closed {
     Closed::Io(std::sync::Arc::new(error))
 }
 
-#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+#[cfg(all(test, not(duologue_loom)))]
 mod tests {
     use std::future::ready;
     use std::io;

@@ -122,7 +122,7 @@ impl Pending {
     }
 }
 
-#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+#[cfg(all(test, not(duologue_loom)))]
 mod tests {
     use std::time::Duration;
 

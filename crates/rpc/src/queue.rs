@@ -234,7 +234,7 @@ impl<T> Drop for Queue<T> {
     }
 }
 
-#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+#[cfg(all(test, not(duologue_loom)))]
 mod tests {
     use std::sync::atomic::AtomicUsize;
     use std::task::Wake;

@@ -498,7 +498,7 @@ pub async fn with_cancel_grace<F: Future>(
     }
 }
 
-#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+#[cfg(all(test, not(duologue_loom)))]
 mod tests {
     use std::sync::{Mutex, OnceLock};
 

@@ -1,10 +1,10 @@
-//! Locks, atomics, notifications and tasks. The models of `interleavings` replace them by those of loom or shuttle.
+//! Locks, atomics, notifications and tasks. The models of `interleavings` replace them by those of loom.
 
 use std::sync::PoisonError;
 
-#[cfg(not(all(test, any(duologue_loom, duologue_shuttle))))]
+#[cfg(not(all(test, duologue_loom)))]
 pub(crate) use self::real::*;
-#[cfg(not(all(test, any(duologue_loom, duologue_shuttle))))]
+#[cfg(not(all(test, duologue_loom)))]
 mod real {
     pub(crate) use std::sync::{Mutex, MutexGuard, atomic};
 
@@ -23,16 +23,6 @@ mod loomed {
     pub(crate) use tokio::task::JoinHandle;
 
     pub(crate) use crate::interleavings::notify::ModelNotify as Notify;
-}
-
-#[cfg(all(test, duologue_shuttle))]
-pub(crate) use self::shuttled::*;
-#[cfg(all(test, duologue_shuttle))]
-mod shuttled {
-    pub(crate) use shuttle::future::{JoinHandle, spawn};
-    pub(crate) use shuttle::sync::{Mutex, MutexGuard, atomic};
-    // Each call is one step here. The models of tokio itself cover their insides.
-    pub(crate) use tokio::sync::Notify;
 }
 
 /// Locks a mutex even if it is poisoned. The guarded values are consistent at every point that can panic.

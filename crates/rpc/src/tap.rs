@@ -233,7 +233,7 @@ impl ConnectionTap {
     }
 }
 
-#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+#[cfg(all(test, not(duologue_loom)))]
 mod tests {
     use std::sync::mpsc;
     use std::time::Duration;

@@ -59,7 +59,7 @@ pub(crate) fn wake(waker: Waker) {
     }
 }
 
-#[cfg(all(test, not(any(duologue_loom, duologue_shuttle))))]
+#[cfg(all(test, not(duologue_loom)))]
 mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};

@@ -7,7 +7,7 @@ use std::future::Future;
 use std::time::Duration;
 
 pub use duologue_testkit::{ScriptedPeer, Wire, message_chunk};
-pub use skips::{SKIPS_FILE, repeated, skipped};
+pub use skips::skipped;
 
 /// The time after which a test counts as hanging, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);

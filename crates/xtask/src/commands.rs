@@ -1,12 +1,12 @@
 //! The commands by their names.
 
 use crate::{
-    bench, browser, ci, fuzz, instructions, interop, loom, mutants, prose, reliability, rest, schema, test,
+    bench, browser, campaign, fuzz, instructions, interop, loom, mutants, prose, reliability, rest, schema, test,
 };
 
-const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange | --schema | --unstable | --v2] | browser | ci fast | full [STEP..] \
+const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange | --schema | --unstable | --v2] | browser | campaign [--strict] [NAME..] \
     | bench [remote] [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
-    | instructions [--write | PATH..] | loom [loom | shuttle | miri] [--runs N] | mutants [NUMBER..] \
+    | instructions [--write | PATH..] | loom [loom | miri] | mutants [NUMBER..] \
     | prose [--counts] [PATH..] | reliability [--quick] [--ours] [--keep] [REQUIREMENT..] | rest [--seconds N] [--seed N] | soak --quick | --minutes M [--seed N] [--remote] \
     | test CRATE [FILTER]";
 
@@ -20,7 +20,7 @@ pub(crate) fn run(name: &str, args: &[String]) -> interop::Result<()> {
         }
         "bench" => bench::run(args),
         "browser" => browser::run(),
-        "ci" => ci::run(args),
+        "campaign" => campaign::run(args),
         "fuzz" => fuzz::run(args),
         "instructions" => instructions::run(args),
         "interop" => interop::run(args),

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use crate::ci::passes;
+use crate::target::passes;
 use crate::interop::Result;
 use report::FuzzRun;
 

@@ -231,7 +231,7 @@ fn build() -> Result<PathBuf> {
     cargo.env_remove("RUSTFLAGS").env_remove("CARGO_ENCODED_RUSTFLAGS");
     // An incremental build has less inlined and counts up to a tenth more.
     cargo.env("CARGO_INCREMENTAL", "0");
-    crate::ci::passes(&mut cargo)?;
+    crate::target::passes(&mut cargo)?;
     Ok(crate::target::folder().join("release"))
 }
 

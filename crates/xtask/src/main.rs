@@ -2,7 +2,7 @@
 
 mod bench;
 mod browser;
-mod ci;
+mod campaign;
 mod commands;
 mod fuzz;
 mod instructions;
@@ -15,6 +15,7 @@ mod rest;
 mod schema;
 mod target;
 mod test;
+mod tools;
 
 use std::process::ExitCode;
 

@@ -61,9 +61,13 @@ impl Mutant {
             return Err(format!("{}: no tests of this crate are known", self.file).into());
         };
         let cargo = |more: &[&str]| {
-            let mut cargo = crate::target::cargo();
-            cargo.args(["test", "--quiet", "-p", &format!("duologue-{name}")]).args(*arguments).args(more);
-            cargo.env("DUOLOGUE_FIRST_SEED", "1").env("DUOLOGUE_TEST_SECONDS", LIMIT).output()
+            // A change can make a test wait for ever.
+            let cargo = crate::target::cargo();
+            let mut limited = std::process::Command::new("timeout");
+            limited.args(["--kill-after=10", LIMIT]).arg(cargo.get_program());
+            limited.envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
+            limited.args(["test", "--quiet", "-p", &format!("duologue-{name}")]).args(*arguments).args(more);
+            limited.env("DUOLOGUE_FIRST_SEED", "1").output()
         };
         std::fs::write(&path, changed)?;
         let built = cargo(&["--no-run"]);

@@ -94,3 +94,21 @@ fn folder(path: &Path) -> String {
         [] => String::new(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_files_keep_the_rules() {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().expect("a folder");
+        let findings = check(&root, &[]).expect("readable files");
+        let lines: Vec<String> = findings
+            .iter()
+            .map(|(path, finding)| {
+                format!("{}:{}: {}: {}", path.display(), finding.line, finding.rule.name(), finding.text)
+            })
+            .collect();
+        assert!(lines.is_empty(), "{}", lines.join("\n"));
+    }
+}

@@ -94,7 +94,7 @@ pub(crate) fn soak(args: &[String]) -> Result<()> {
     if is_remote {
         cargo.args(["test", "--release", "--quiet", "--locked", "-p", "duologue-cli", "--test", "it"]);
         let test = "remote_soak::connections_that_are_cut_leave_nothing_behind";
-        return crate::ci::passes(cargo.args([test, "--", "--exact", "--nocapture"]));
+        return crate::target::passes(cargo.args([test, "--", "--exact", "--nocapture"]));
     }
-    crate::ci::passes(cargo.args(["soak::r30_soak", "--", "--exact", "--nocapture"]))
+    crate::target::passes(cargo.args(["soak::r30_soak", "--", "--exact", "--nocapture"]))
 }

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use crate::ci::root;
+use crate::target::root;
 use crate::interop::install::{npm, python};
 use crate::interop::{InteropPaths, Result, finish};
 use crate::target::{cargo, executable};

@@ -26,3 +26,11 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_generated_files_are_up_to_date() {
+        super::run(&["--check".to_owned()]).unwrap_or_else(|error| panic!("{error}"));
+    }
+}

@@ -1,4 +1,4 @@
-//! The target folder, and the cargo that builds into it.
+//! The folders of the workspace, and commands in them.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -37,4 +37,15 @@ pub(crate) fn executable(cargo: &mut Command) -> Result<PathBuf> {
         Some(PathBuf::from(message.get("executable")?.as_str()?))
     });
     program.ok_or_else(|| format!("{cargo:?} built no program: {}", output.status).into())
+}
+
+/// Returns the root of the workspace.
+pub(crate) fn root() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."))
+}
+
+/// Runs a command, which has to succeed.
+pub(crate) fn passes(command: &mut Command) -> Result<()> {
+    let status = command.status().map_err(|error| format!("{command:?}: {error}"))?;
+    if status.success() { Ok(()) } else { Err(format!("{command:?}: {status}").into()) }
 }

@@ -70,7 +70,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     };
     let mut own = crate::target::cargo();
     own.args(["test", "-p", &format!("duologue-{name}"), "--all-features"]).args(filter);
-    crate::ci::passes(&mut own)?;
+    crate::target::passes(&mut own)?;
     for tests in *shared {
         let mut cargo = crate::target::cargo();
         cargo.args(["test", "-p", tests.package, "--test", tests.program, "--"]);
@@ -78,7 +78,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             Some(filter) => cargo.arg(filter),
             None => cargo.args(tests.modules),
         };
-        crate::ci::passes(&mut cargo)?;
+        crate::target::passes(&mut cargo)?;
     }
     Ok(())
 }

@@ -1,7 +1,6 @@
 //! `LocalHost` through a real connection: what an agent can get at, and what it cannot.
 #![cfg(target_os = "linux")]
 
-mod attacks;
 mod desk;
 mod files;
 mod paths;

@@ -1,6 +1,5 @@
 //! A recorder as the tap of either SDK, in whole conversations.
 
-mod cost;
 #[cfg(target_os = "linux")]
 mod full_disk;
 

@@ -445,13 +445,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R15",
         "loom",
         "every interleaving with up to 3 preemptions where threads meet",
-        &["loom", "loom"],
-    ),
-    Requirement::command(
-        "R15",
-        "shuttle",
-        "100,000 random interleavings of two whole connections",
-        &["loom", "shuttle"],
+        &["loom"],
     ),
     Requirement::test(
         "R16",
@@ -621,7 +615,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R25",
         "cost",
         "at most 5 % of the throughput",
-        ("duologue-transcript", Some("it"), "taps::cost::the_cost_of_recording_is_measured"),
+        ("duologue-transcript", Some("campaign"), "cost::the_cost_of_recording_is_measured"),
         200000,
     ),
     Requirement::scenario(

@@ -113,7 +113,7 @@ fn page() -> PathBuf {
 /// Returns the date and the commit of a measurement.
 fn measured_at() -> Result<String> {
     let printed = |program: &str, args: &[&str]| -> Result<String> {
-        let output = Command::new(program).args(args).current_dir(crate::ci::root()).output()?;
+        let output = Command::new(program).args(args).current_dir(crate::target::root()).output()?;
         Ok(String::from_utf8(output.stdout)?.trim().to_owned())
     };
     let commit = printed("git", &["describe", "--always", "--exclude=*", "--dirty=+"])?;

@@ -8,7 +8,7 @@ use duologue_client::schema::RequestPermissionOutcome;
 use serde_json::json;
 use tokio::io::AsyncBufReadExt;
 
-use super::desk::{Agent, Desk};
+use crate::desk::{Agent, Desk};
 use duologue_test_support::{in_time, measured, memory, message_chunk, sent_away};
 
 const MIB: usize = 1024 * 1024;
@@ -46,7 +46,7 @@ async fn peak_of_reads(answers: usize) -> usize {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_reads_cost_a_bounded_amount_of_memory() {
-    if sent_away("local_host::attacks::a_thousand_reads_cost_a_bounded_amount_of_memory").await {
+    if sent_away("attacks::a_thousand_reads_cost_a_bounded_amount_of_memory").await {
         return;
     }
     let peak = in_time(peak_of_reads(60)).await;
@@ -56,7 +56,7 @@ async fn a_thousand_reads_cost_a_bounded_amount_of_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_reads_without_a_reader_cost_a_bounded_amount_of_memory() {
-    if sent_away("local_host::attacks::a_thousand_reads_without_a_reader_cost_a_bounded_amount_of_memory")
+    if sent_away("attacks::a_thousand_reads_without_a_reader_cost_a_bounded_amount_of_memory")
         .await
     {
         return;
@@ -70,7 +70,7 @@ async fn a_thousand_reads_without_a_reader_cost_a_bounded_amount_of_memory() {
 /// nobody listens to, unread answers, and the updates of a turn that nobody takes.
 #[tokio::test(flavor = "multi_thread")]
 async fn all_that_a_client_can_hold_at_once_is_bounded() {
-    if sent_away("local_host::attacks::all_that_a_client_can_hold_at_once_is_bounded").await {
+    if sent_away("attacks::all_that_a_client_can_hold_at_once_is_bounded").await {
         return;
     }
     in_time(async {
@@ -122,7 +122,7 @@ async fn all_that_a_client_can_hold_at_once_is_bounded() {
 /// long ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn short_questions_about_a_long_call_cost_a_bounded_amount_of_memory() {
-    if sent_away("local_host::attacks::short_questions_about_a_long_call_cost_a_bounded_amount_of_memory")
+    if sent_away("attacks::short_questions_about_a_long_call_cost_a_bounded_amount_of_memory")
         .await
     {
         return;
@@ -193,7 +193,7 @@ async fn questions_about_many_paths_keep_nobody_waiting() {
 /// While one agent lets its host look for lines in a file of 1 TB, other agents and the program itself are served.
 #[tokio::test(flavor = "multi_thread")]
 async fn reads_that_find_nothing_keep_nobody_waiting() {
-    if sent_away("local_host::attacks::reads_that_find_nothing_keep_nobody_waiting").await {
+    if sent_away("attacks::reads_that_find_nothing_keep_nobody_waiting").await {
         return;
     }
     in_time(async {

@@ -1,12 +1,12 @@
-//! Programs that steps need, installed where that is possible.
+//! Programs that campaigns need, installed where that is possible.
 
 use std::process::{Command, Stdio};
 
-use super::steps::passes;
 use crate::interop::Result;
+use crate::target::passes;
 
 /// A program, and how it is installed.
-pub(super) struct Tool {
+pub(crate) struct Tool {
     /// Names of the program, one of which has to be found.
     programs: &'static [&'static str],
     install: Install,
@@ -20,14 +20,14 @@ enum Install {
 }
 
 impl Tool {
-    pub(super) const CHROMIUM: Tool = Tool {
+    pub(crate) const CHROMIUM: Tool = Tool {
         programs: &["chromium", "chromium-browser", "google-chrome"],
         install: Install::Apt("chromium"),
     };
-    pub(super) const VALGRIND: Tool = Tool { programs: &["valgrind"], install: Install::Apt("valgrind") };
-    pub(super) const NPM: Tool = Tool { programs: &["npm"], install: Install::Apt("npm") };
-    pub(super) const PYTHON: Tool = Tool { programs: &["python3"], install: Install::Apt("python3-venv") };
-    pub(super) const CARGO_DENY: Tool =
+    pub(crate) const VALGRIND: Tool = Tool { programs: &["valgrind"], install: Install::Apt("valgrind") };
+    pub(crate) const NPM: Tool = Tool { programs: &["npm"], install: Install::Apt("npm") };
+    pub(crate) const PYTHON: Tool = Tool { programs: &["python3"], install: Install::Apt("python3-venv") };
+    pub(crate) const CARGO_DENY: Tool =
         Tool { programs: &["cargo-deny"], install: Install::Cargo("cargo-deny") };
 }
 
@@ -39,7 +39,7 @@ fn starts(program: &str) -> bool {
 }
 
 /// Installs a tool unless it is there.
-pub(super) fn ensure(tool: &Tool) -> Result<()> {
+pub(crate) fn ensure(tool: &Tool) -> Result<()> {
     if tool.programs.iter().any(|program| starts(program)) {
         return Ok(());
     }

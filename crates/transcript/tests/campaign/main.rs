@@ -1,0 +1,3 @@
+//! Measurements of recordings.
+
+mod cost;
