@@ -235,7 +235,8 @@ pub(crate) fn token(folder: &Path) -> Result<String> {
             let token = token_of(&path, &file)?;
             if token.len() < TOKEN_LENGTH {
                 let (path, length) = (path.display(), token.len());
-                let why = format!("{path}: the token has {length} characters, {TOKEN_LENGTH} are needed; {remedy}");
+                let why =
+                    format!("{path}: the token has {length} characters, {TOKEN_LENGTH} are needed; {remedy}");
                 return Err(Error::Usage(why));
             }
             return Ok(token);

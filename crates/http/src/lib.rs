@@ -30,16 +30,17 @@ pub use client::raw;
 pub use client::system_tls;
 #[cfg(feature = "client")]
 pub use client::{ConnectOptions, Error, LinkState, RemoteLink, RemoteTransport, connect, reconnect};
-#[cfg(all(feature = "server", feature = "tls"))]
-pub use server::ServerTls;
 #[cfg(all(unix, feature = "server"))]
 pub use server::LocalListener;
+#[cfg(all(feature = "server", feature = "tls"))]
+pub use server::ServerTls;
 #[cfg(feature = "server")]
 pub use server::{
     AccessToken, AgentConnection, AgentEndpoint, AgentEndpointOptions, AgentSource, AllowedHosts,
-    ClientPresence, CloseReason, ConnectRequest, ConnectionKind, ConnectionStanding, Endpoint, FrameSource, HttpRequestHead,
-    IncomingFrame, Listeners, OutgoingFrame, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection,
-    ServerOptions, SourceEnd, StreamRequest, bearer_token, endpoint_router, router, serve, serve_router,
+    ClientPresence, CloseReason, ConnectRequest, ConnectionKind, ConnectionStanding, Endpoint, FrameSource,
+    HttpRequestHead, IncomingFrame, Listeners, OutgoingFrame, Rejection, ResumeRefused, ResumeRequest,
+    Resumed, ServerConnection, ServerOptions, SourceEnd, StreamRequest, bearer_token, endpoint_router,
+    router, serve, serve_router,
 };
 #[cfg(any(feature = "client", feature = "server"))]
 pub use wire::{

@@ -14,6 +14,7 @@ pub(crate) fn check_peer(stream: &UnixStream) -> io::Result<()> {
     if peer == own {
         return Ok(());
     }
-    let why = format!("the program at the other end of the socket runs as the user {peer}, and this one as {own}");
+    let why =
+        format!("the program at the other end of the socket runs as the user {peer}, and this one as {own}");
     Err(io::Error::new(io::ErrorKind::PermissionDenied, why))
 }

@@ -8,10 +8,10 @@ use std::time::Duration;
 use duologue_http::{AgentEndpoint, AgentEndpointOptions, ClientPresence, serve};
 use tokio::sync::watch;
 
-#[cfg(feature = "tls")]
-pub use duologue_http::ServerTls;
 #[cfg(unix)]
 pub use duologue_http::LocalListener;
+#[cfg(feature = "tls")]
+pub use duologue_http::ServerTls;
 pub use duologue_http::{AccessToken, AllowedHosts, Listeners, ServerOptions};
 
 use crate::hub::{Hub, LOCAL};

@@ -1,7 +1,8 @@
 //! The commands by their names.
 
 use crate::{
-    bench, browser, campaign, fuzz, instructions, interop, loom, mutants, prose, reliability, rest, schema, test,
+    bench, browser, campaign, fuzz, instructions, interop, loom, mutants, prose, reliability, rest, schema,
+    test,
 };
 
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange | --schema | --unstable | --v2] | browser | campaign [--strict] [NAME..] \

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
-use crate::target::passes;
 use crate::interop::Result;
+use crate::target::passes;
 use report::FuzzRun;
 
 /// Targets that run at once.

@@ -21,7 +21,16 @@ pub(crate) fn run(args: &[String]) -> Result<(), Box<dyn Error>> {
         cargo.env("PROPTEST_CASES", "4").args(["miri", "test", "-p", "duologue-rpc", "--lib"]);
     } else {
         cargo.env("RUSTFLAGS", "--cfg duologue_loom");
-        cargo.args(["test", "--release", "-p", "duologue-rpc", "--lib", "interleavings", "--", "--nocapture"]);
+        cargo.args([
+            "test",
+            "--release",
+            "-p",
+            "duologue-rpc",
+            "--lib",
+            "interleavings",
+            "--",
+            "--nocapture",
+        ]);
     }
     if cargo.status()?.success() { Ok(()) } else { Err(format!("{name} found something").into()) }
 }

@@ -10,9 +10,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use crate::target::root;
 use crate::interop::install::{npm, python};
 use crate::interop::{InteropPaths, Result, finish};
+use crate::target::root;
 use crate::target::{cargo, executable};
 
 const USAGE: &str = "cargo xtask rest [--seconds N] [--seed N]";

@@ -76,7 +76,8 @@ pub(crate) fn run(args: ConnectArgs) -> Result<Exit> {
 
 async fn connect(args: ConnectArgs) -> Result<Exit> {
     let mut signals = Signals::listen()?;
-    let (mut url, mut options) = args.server.target(args.url.as_deref(), args.data.as_deref(), args.transport)?;
+    let (mut url, mut options) =
+        args.server.target(args.url.as_deref(), args.data.as_deref(), args.transport)?;
     if let Some(agent) = &args.agent {
         url = format!("{url}/{agent}");
     }

@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use duologue_client::Command as AgentCommand;
+#[cfg(unix)]
+use duologue_hub::LocalListener;
 #[cfg(feature = "tls")]
 use duologue_hub::ServerTls;
 use duologue_hub::gateway::{Gateway, GatewayConfig, GatewaySettings};
-#[cfg(unix)]
-use duologue_hub::LocalListener;
 use duologue_hub::{AccessToken, AllowedHosts, Hub, HubSettings, Listeners, ServerOptions};
 use tokio::net::TcpListener;
 

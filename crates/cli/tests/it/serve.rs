@@ -290,9 +290,14 @@ fn a_server_raises_its_limit_of_open_files() {
     command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
     let server = Server::of(command.args(["--", DUOLOGUE, "mock"]));
     let limits = std::fs::read_to_string(format!("/proc/{}/limits", server.id())).expect("a process");
-    let files: Vec<&str> =
-        limits.lines().find(|line| line.starts_with("Max open files")).expect("a row").split_whitespace().collect();
-    let (soft, hard): (u64, u64) = (files[3].parse().expect("a number"), files[4].parse().unwrap_or(u64::MAX));
+    let files: Vec<&str> = limits
+        .lines()
+        .find(|line| line.starts_with("Max open files"))
+        .expect("a row")
+        .split_whitespace()
+        .collect();
+    let (soft, hard): (u64, u64) =
+        (files[3].parse().expect("a number"), files[4].parse().unwrap_or(u64::MAX));
     assert_eq!(soft, hard.min(65_536));
 }
 

@@ -56,9 +56,7 @@ async fn a_thousand_reads_cost_a_bounded_amount_of_memory() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_reads_without_a_reader_cost_a_bounded_amount_of_memory() {
-    if sent_away("attacks::a_thousand_reads_without_a_reader_cost_a_bounded_amount_of_memory")
-        .await
-    {
+    if sent_away("attacks::a_thousand_reads_without_a_reader_cost_a_bounded_amount_of_memory").await {
         return;
     }
     let peak = in_time(peak_of_reads(0)).await;
@@ -122,9 +120,7 @@ async fn all_that_a_client_can_hold_at_once_is_bounded() {
 /// long ones.
 #[tokio::test(flavor = "multi_thread")]
 async fn short_questions_about_a_long_call_cost_a_bounded_amount_of_memory() {
-    if sent_away("attacks::short_questions_about_a_long_call_cost_a_bounded_amount_of_memory")
-        .await
-    {
+    if sent_away("attacks::short_questions_about_a_long_call_cost_a_bounded_amount_of_memory").await {
         return;
     }
     in_time(async {

@@ -111,8 +111,9 @@ impl Strangers {
     /// Adds a connection. At the limit the oldest one is closed.
     fn add(&mut self) -> ConnectionStanding {
         if self.connections.len() >= self.limit {
-            let is_stranger =
-                |standing: &Weak<Standing>| standing.upgrade().is_some_and(|one| !one.is_accepted.load(Relaxed));
+            let is_stranger = |standing: &Weak<Standing>| {
+                standing.upgrade().is_some_and(|one| !one.is_accepted.load(Relaxed))
+            };
             self.connections.retain(is_stranger);
         }
         if self.connections.len() >= self.limit

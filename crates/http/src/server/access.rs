@@ -162,9 +162,16 @@ mod tests {
         for host in ["localhost", "LOCALHOST:80", "127.0.0.1:8931", "127.1.2.3", "[::1]:80"] {
             assert!(!is_refused(host, None, &options), "{host}");
         }
-        for host in
-            ["example.com", "evil@localhost", "a:b@127.0.0.1", "localhost.example.com", "127.0.0.1.example.com:80", "10.0.0.1", "", "a b"]
-        {
+        for host in [
+            "example.com",
+            "evil@localhost",
+            "a:b@127.0.0.1",
+            "localhost.example.com",
+            "127.0.0.1.example.com:80",
+            "10.0.0.1",
+            "",
+            "a b",
+        ] {
             assert!(is_refused(host, None, &options), "{host}");
         }
         assert!(refusal(&HeaderMap::new(), &options).is_some());

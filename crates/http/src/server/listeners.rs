@@ -76,7 +76,8 @@ mod unix {
             let path = path.into();
             let length = path.as_os_str().len();
             if length > PATH_BYTES {
-                let why = format!("{}: the path has {length} bytes, the limit is {PATH_BYTES}", path.display());
+                let why =
+                    format!("{}: the path has {length} bytes, the limit is {PATH_BYTES}", path.display());
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
             }
             remove_left(&path)?;
@@ -96,10 +97,13 @@ mod unix {
 
     /// Removes the socket of a server that has ended without removing it.
     fn remove_left(path: &Path) -> io::Result<()> {
-        let in_use = |why| Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{}: {why}", path.display())));
+        let in_use =
+            |why| Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{}: {why}", path.display())));
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => in_use("the file is not a socket"),
-            Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => in_use("a program listens there"),
+            Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
+                in_use("a program listens there")
+            }
             Ok(_) => fs::remove_file(path),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),

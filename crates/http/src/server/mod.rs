@@ -30,9 +30,9 @@ pub use endpoint::{
     OutgoingFrame, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection, SourceEnd,
     StreamRequest,
 };
+pub use listeners::Listeners;
 #[cfg(unix)]
 pub use listeners::LocalListener;
-pub use listeners::Listeners;
 pub use options::{AgentEndpointOptions, AllowedHosts, ServerOptions};
 pub use presence::ClientPresence;
 pub use router::{endpoint_router, router, serve, serve_router};

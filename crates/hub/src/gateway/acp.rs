@@ -12,8 +12,9 @@ use axum::http::{HeaderValue, Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use duologue_http::{
-    AccessToken, AgentConnection, AgentEndpoint, ConnectRequest, ConnectionStanding, Endpoint, HttpRequestHead, Rejection,
-    RemoteConnectionId, ResumeRefused, ResumeRequest, Resumed, ServerOptions, endpoint_router,
+    AccessToken, AgentConnection, AgentEndpoint, ConnectRequest, ConnectionStanding, Endpoint,
+    HttpRequestHead, Rejection, RemoteConnectionId, ResumeRefused, ResumeRequest, Resumed, ServerOptions,
+    endpoint_router,
 };
 use duologue_rpc::Lock as _;
 

@@ -1,0 +1,3 @@
+//! Long runs of the command and of its server.
+
+mod agents_pass;
