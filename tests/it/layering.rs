@@ -58,10 +58,11 @@ const ALLOWED_IN_TESTS: [&str; 4] =
     ["duologue-agent", "duologue-client", "duologue-test-support", "duologue-testkit"];
 
 /// Packages above the map: no package of the map depends on them, and they may use all others.
-const ABOVE: [&str; 6] = [
+const ABOVE: [&str; 7] = [
     "duologue-test-support",
     "duologue-tests",
     "duologue-examples",
+    "duologue-hello",
     "xtask",
     "duologue-microbench",
     "duologue-bench",

@@ -8,7 +8,6 @@ mod hostile_lines;
 mod layering;
 mod links;
 mod order_rules;
-mod processes;
 mod security_page;
 mod simulation;
 #[cfg(target_os = "linux")]

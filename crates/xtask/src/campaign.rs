@@ -44,6 +44,14 @@ const ALL: &[Campaign] = &[
         work: Work::Tests("duologue-tests", "reliability"),
     },
     Campaign {
+        name: "processes",
+        crates: "agent, client",
+        minutes: 2,
+        effect: "processes that are killed, stuck, flooded and abandoned, on both sides",
+        tools: &[],
+        work: Work::Tests("duologue-tests", "campaign"),
+    },
+    Campaign {
         name: "check-faults",
         crates: "conformance, cli",
         minutes: 3,

@@ -15,11 +15,6 @@ const fn it(modules: &'static [&'static str]) -> SharedTests {
     SharedTests { package: "duologue-tests", program: "it", modules }
 }
 
-/// Returns reliability scenarios, in `tests/reliability`.
-const fn reliability(modules: &'static [&'static str]) -> SharedTests {
-    SharedTests { package: "duologue-tests", program: "reliability", modules }
-}
-
 /// Returns tests of the command.
 const fn command(modules: &'static [&'static str]) -> SharedTests {
     SharedTests { package: "duologue-cli", program: "it", modules }
@@ -28,33 +23,17 @@ const fn command(modules: &'static [&'static str]) -> SharedTests {
 /// A crate without its `duologue-` prefix, and the tests of other packages that exercise it.
 const CRATES: [(&str, &[SharedTests]); 11] = [
     ("schema", &[it(&["hostile_lines::", "order_rules::"])]),
-    ("rpc", &[it(&["hostile_lines::", "order_rules::", "simulation::"]), reliability(&[])]),
-    (
-        "agent",
-        &[
-            it(&["hostile_lines::", "order_rules::", "processes::", "simulation::"]),
-            reliability(&["agent::"]),
-        ],
-    ),
-    (
-        "client",
-        &[
-            it(&["hostile_lines::", "order_rules::", "processes::", "simulation::"]),
-            reliability(&["client::"]),
-        ],
-    ),
+    ("rpc", &[it(&["hostile_lines::", "order_rules::", "simulation::"])]),
+    ("agent", &[it(&["hostile_lines::", "order_rules::", "simulation::"])]),
+    ("client", &[it(&["hostile_lines::", "order_rules::", "simulation::"])]),
     ("exchange", &[it(&["envelopes::", "exchange_dialogue::"])]),
-    ("transcript", &[it(&["processes::replays::"]), command(&["record::", "replay::"])]),
+    ("transcript", &[command(&["record::", "replay::"])]),
     ("store", &[]),
     ("proxy", &[command(&["proxy::", "record::"])]),
     ("testkit", &[command(&["faults::", "mock::"])]),
-    ("conformance", &[command(&["check::", "validate::"]), CHECK_FAULTS]),
+    ("conformance", &[command(&["check::", "validate::"])]),
     ("cli", &[]),
 ];
-
-/// An agent with a fault for each check.
-const CHECK_FAULTS: SharedTests =
-    SharedTests { package: "duologue-cli", program: "check_faults", modules: &[] };
 
 /// Runs the tests of one crate; with a filter only those whose names contain it.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -99,8 +78,7 @@ mod tests {
             let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").join(folder).join(tests.program);
             assert!(folder.is_dir(), "{}", folder.display());
             for module in tests.modules {
-                // `processes::replays::` is the file `processes/replays.rs`.
-                let file = format!("{}.rs", module.trim_end_matches("::").replace("::", "/"));
+                let file = format!("{}.rs", module.trim_end_matches("::"));
                 assert!(folder.join(&file).is_file(), "{file}");
             }
         }

@@ -11,7 +11,7 @@ pub(super) const F: &[Row] = &[
             "tests/it/order_rules/answers.rs::rule_8_a_thousand_handlers_ask_back_at_once",
             "tests/it/order_rules/answers.rs::rule_8_handlers_ask_each_other_in_turn",
             "tests/it/order_rules/memory.rs::rule_6_a_consumer_may_call_back_while_over_the_budget",
-            "tests/it/processes/stdio.rs::a_stuck_handler_ends_with_the_input",
+            "tests/campaign/processes/stdio.rs::a_stuck_handler_ends_with_the_input",
             "crates/rpc/src/tap.rs::a_tap_that_uses_its_connection_does_not_block_or_reorder",
             "crates/exchange/tests/it/callbacks.rs::a_key_store_may_look_at_the_dialogue_and_not_speak_in_it",
             "crates/exchange/tests/it/hops.rs::agents_that_delegate_to_each_other_stop",
@@ -23,8 +23,8 @@ pub(super) const F: &[Row] = &[
         fault: "Both pipes are full and both sides write.",
         rule: "The writer is a task of its own, and the reader never waits for it.",
         shown_by: &[
-            "tests/it/processes/leaks.rs::both_pipes_full",
-            "tests/it/processes/stdio.rs::both_pipes_full",
+            "tests/campaign/processes/leaks.rs::both_pipes_full",
+            "tests/campaign/processes/stdio.rs::both_pipes_full",
             "crates/rpc/tests/it/frames/full.rs::both_of_ours",
             "crates/rpc/tests/it/frames/full.rs::a_peer_that_speaks_before_it_reads",
             "tests/it/order_rules/reading.rs::rule_1_both_sides_can_write_more_than_the_wire_holds",
@@ -83,7 +83,7 @@ pub(super) const F: &[Row] = &[
         shown_by: &[
             "tests/it/order_rules/closing.rs::a_grudging_pipe_tears_no_frame",
             "crates/rpc/tests/it/frames/torn.rs::in_every_order_of_short_writes",
-            "tests/it/processes/stdio.rs::nothing_else_gets_onto_the_wire_or_off_it",
+            "tests/campaign/processes/stdio.rs::nothing_else_gets_onto_the_wire_or_off_it",
         ],
         reason: "",
     },
@@ -93,7 +93,7 @@ pub(super) const F: &[Row] = &[
         rule: "The writer has a descriptor of its own and takes no lock.",
         shown_by: &[
             "tests/it/order_rules/process.rs::rule_9_what_an_agent_and_its_children_print_is_not_on_the_wire",
-            "tests/it/processes/stdio.rs::nothing_else_gets_onto_the_wire_or_off_it",
+            "tests/campaign/processes/stdio.rs::nothing_else_gets_onto_the_wire_or_off_it",
         ],
         reason: "",
     },
@@ -106,7 +106,7 @@ pub(super) const G: &[Row] = &[
         rule: "stdin and stdout are moved away before the first byte; in their place are `/dev/null` and stderr, for this process and its children.",
         shown_by: &[
             "tests/it/order_rules/process.rs::rule_9_what_an_agent_and_its_children_print_is_not_on_the_wire",
-            "tests/it/processes/stdio.rs::nothing_else_gets_onto_the_wire_or_off_it",
+            "tests/campaign/processes/stdio.rs::nothing_else_gets_onto_the_wire_or_off_it",
         ],
         reason: "They are not given back at the end: the conversation is what the process is for. A `printf` of C: see R19.",
     },

@@ -606,7 +606,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "byte for byte",
         (
             "duologue-tests",
-            Some("it"),
+            Some("campaign"),
             "processes::replays::the_recording_of_a_process_is_played_to_a_client_of_its_own",
         ),
         1,

@@ -1,0 +1,3 @@
+//! Long runs of processes on both sides of the conversation.
+
+mod processes;
