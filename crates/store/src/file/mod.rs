@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use duologue_rpc::Lock as _;
 use duologue_transcript::Header;
 
+use crate::disk::remove_if_there;
 use crate::error::{CursorGoneReason, Error, Result};
 use crate::line::{LogLine, time_of};
 use crate::log::{Log, LogPage};
@@ -22,7 +23,6 @@ use crate::settings::LogSettings;
 use crate::tail::{LineBatch, Tail, TailPage};
 use recover::EarlierLives;
 pub use recover::LogRecovery;
-pub(crate) use segment::sync_folder;
 use segment::{PagePlace, Segment, create_segment, index_segment, open_to_append};
 
 /// A log in the files of a folder, opened with [`LogRoot::open`](crate::LogRoot::open).
@@ -378,7 +378,7 @@ impl FileLogInner {
         };
         for segment in removed {
             let path = segment.path(&self.folder);
-            segment::remove_if_there(&path).map_err(|error| Error::file(path, error))?;
+            remove_if_there(&path).map_err(|error| Error::file(path, error))?;
         }
         Ok(first)
     }

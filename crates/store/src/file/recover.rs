@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_transcript::private_file::{close_to_others, no_links, private};
+use duologue_transcript::private_file::{close_to_others, private};
 use duologue_transcript::{Header, Reader};
 
+use crate::disk::{open_ordinary, remove_if_there, sync_folder};
 use crate::error::{Error, Result};
-use crate::file::segment::{
-    NEW, Segment, SegmentScan, open_to_append, open_to_read, remove_if_there, sync_folder,
-};
+use crate::file::segment::{NEW, Segment, SegmentScan, open_to_append, open_to_read};
 use crate::line::time_of;
 use crate::position::LogPosition;
 
@@ -164,7 +163,7 @@ fn count_lines(file: &mut File, from: u64) -> io::Result<u64> {
 /// Copies the end of a file, since lines behind damage may be all that is left of a session.
 fn save(file: &mut File, from: u64, to: &Path) -> io::Result<()> {
     file.seek(SeekFrom::Start(from))?;
-    let mut lost = no_links(private().write(true).create(true).truncate(true)).open(to)?;
+    let mut lost = open_ordinary(to, private().write(true).create(true).truncate(true))?;
     io::copy(file, &mut lost)?;
     lost.sync_all()
 }

@@ -7,8 +7,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_transcript::Header;
-use duologue_transcript::private_file::{locked, no_links, private};
+use duologue_transcript::private_file::{locked, private};
 
+use crate::disk::{open_ordinary, remove_if_there, sync_folder};
 use crate::error::{Error, Result};
 use crate::line::{LogLine, check_record, micros};
 use crate::log::LogRecord;
@@ -137,12 +138,12 @@ impl SegmentScan {
 
 /// Opens a segment for reading.
 pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
-    no_links(OpenOptions::new().read(true)).open(path)
+    open_ordinary(path, OpenOptions::new().read(true))
 }
 
 /// Opens a segment for writing at its end, with its lock.
 pub(super) fn open_to_append(path: &Path) -> Result<File> {
-    let file = no_links(private().read(true).append(true)).open(path);
+    let file = open_ordinary(path, private().read(true).append(true));
     file.and_then(|file| locked(file, path)).map_err(|error| Error::file(path, error))
 }
 
@@ -294,22 +295,6 @@ fn header_line(header: &Header, at: Duration, segment: &Segment) -> io::Result<V
     let (at, first, life) = (micros(at), segment.first, segment.life);
     writeln!(line, r#","at":{at},"log":{{"first":{first},"life":{life}}}}}"#)?;
     Ok(line)
-}
-
-pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
-}
-
-/// Waits until the names in a folder are on the disk.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    #[cfg(unix)]
-    File::open(folder)?.sync_all()?;
-    #[cfg(not(unix))]
-    let _ = folder;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -9,6 +9,8 @@ mod index;
 mod kills;
 mod model;
 mod power_cut;
+#[cfg(unix)]
+mod root;
 mod store_contract;
 #[cfg(unix)]
 mod store_file;
