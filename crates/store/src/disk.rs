@@ -71,6 +71,23 @@ fn fault(owner: u32, user: u32, mode: u32) -> Option<String> {
     (mode & 0o022 != 0).then(|| format!("other users can change it (mode {mode:o}); use `chmod go=`"))
 }
 
+/// Returns the length of an open file, or zero if its path leads to no file or to another one.
+pub(crate) fn length_at(path: &Path, file: &File) -> io::Result<u64> {
+    let found = file.metadata()?;
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+
+        let there = std::fs::symlink_metadata(path);
+        if !there.is_ok_and(|there| (there.dev(), there.ino()) == (found.dev(), found.ino())) {
+            return Ok(0);
+        }
+    }
+    #[cfg(not(unix))]
+    let _ = path;
+    Ok(found.len())
+}
+
 #[cfg(all(test, unix))]
 mod tests {
     use super::*;

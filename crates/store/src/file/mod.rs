@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use duologue_rpc::Lock as _;
 use duologue_transcript::Header;
 
-use crate::disk::remove_if_there;
+use crate::disk::{length_at, remove_if_there};
 use crate::error::{CursorGoneReason, Error, Result};
 use crate::line::{LogLine, time_of};
 use crate::log::{Log, LogPage};
@@ -269,6 +269,13 @@ impl FileLogInner {
         Err(Error::SyncFailed { path: self.folder.clone(), error: error.clone() })
     }
 
+    /// Returns an error if another program has removed, replaced or changed the newest segment while it is open.
+    fn check_changed(&self, file: &File, expected: u64) -> Result<()> {
+        let path = self.newest_path();
+        let found = length_at(&path, file).map_err(|error| Error::file(&path, error))?;
+        if found == expected { Ok(()) } else { Err(Error::Changed { path, expected, found }) }
+    }
+
     fn newest_path(&self) -> PathBuf {
         self.state.lock_unpoisoned().newest().map(|newest| newest.path(&self.folder)).unwrap_or_default()
     }
@@ -298,7 +305,8 @@ impl FileLogInner {
     /// Syncs the newest segment and begins another.
     fn begin_segment(&self, writer: &mut SegmentWriter, at: Duration) -> Result<()> {
         let end = self.state.lock_unpoisoned().end;
-        let (file, _) = self.active(writer)?;
+        let (file, length) = self.active(writer)?;
+        self.check_changed(&file, length)?;
         // Without this a power cut could leave a hole before the new segment.
         if let Err(error) = file.sync_all() {
             return Err(self.sync_failed(writer, error));
@@ -331,7 +339,9 @@ impl FileLogInner {
             if synced == end {
                 return Ok(end);
             }
-            (self.active(&mut writer)?.0, end)
+            let (file, length) = self.active(&mut writer)?;
+            self.check_changed(&file, length)?;
+            (file, end)
         };
         // Appends may go on meanwhile.
         if let Err(error) = file.sync_data() {
