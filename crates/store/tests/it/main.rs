@@ -7,6 +7,8 @@ mod file_logs;
 mod full_disk;
 mod index;
 mod kills;
+#[cfg(unix)]
+mod lives;
 mod model;
 mod power_cut;
 #[cfg(unix)]
