@@ -87,7 +87,7 @@ pub enum Error {
         path: PathBuf,
         /// The expected length in bytes.
         expected: u64,
-        /// The length of the file in bytes.
+        /// The length of the file in bytes, or zero if it was removed or replaced.
         found: u64,
     },
     /// An earlier sync has failed, so the system may have dropped records. Open the log again to go on.

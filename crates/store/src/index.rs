@@ -1,20 +1,20 @@
 //! The list of the sessions of a folder, in SQLite. It can be made again from the folders of the logs.
 
 use std::collections::HashSet;
-use std::fs;
-use std::io::{self, ErrorKind, Write as _};
+use std::fs::{self, OpenOptions};
+use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use duologue_rpc::Lock as _;
-use duologue_transcript::private_file::{no_links, private};
+use duologue_transcript::private_file::private;
 use rusqlite::types::Value;
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Row, params, params_from_iter};
 use serde::{Deserialize, Serialize};
 
+use crate::disk::{open_ordinary, remove_if_there, sync_folder};
 use crate::error::{Error, Result};
-use crate::file::sync_folder;
 use crate::root::LogRoot;
 
 /// The version of the tables. An index with another one is made again.
@@ -23,12 +23,13 @@ const VERSION: i64 = 1;
 /// The memory for pages of the database in KiB.
 const CACHE_KIB: i64 = 512;
 
-const TABLES: &str = "
-    DROP TABLE IF EXISTS sessions;
-    CREATE TABLE sessions (
+/// The table, as SQLite returns it from its schema.
+const TABLE: &str = "CREATE TABLE sessions (
         id TEXT PRIMARY KEY, owner TEXT NOT NULL, agent TEXT NOT NULL, cwd TEXT NOT NULL, title TEXT,
         state TEXT NOT NULL, created INTEGER NOT NULL, updated INTEGER NOT NULL, log TEXT NOT NULL UNIQUE
-    ) STRICT, WITHOUT ROWID;
+    ) STRICT, WITHOUT ROWID";
+
+const INDEXES: &str = "
     CREATE INDEX by_time ON sessions (updated, id);
     CREATE INDEX by_owner ON sessions (owner, updated, id);
     CREATE INDEX by_cwd ON sessions (owner, cwd, updated, id);
@@ -39,6 +40,9 @@ const COLUMNS: &str = "id, owner, agent, cwd, title, state, created, updated, lo
 
 /// The name of the file with the entry, in the folder of the log.
 const ENTRY: &str = "session.json";
+
+/// The most bytes of that file. A title is at most a line of an agent.
+const ENTRY_BYTES: u64 = 32 * 1024 * 1024;
 
 /// A session in the index.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -147,17 +151,22 @@ impl SessionIndex {
     /// [`Error::Index`], [`Error::DiskFull`], [`Error::File`].
     pub fn open(root: &LogRoot) -> Result<Self> {
         let path = root.folder().join("index.sqlite");
-        match SessionIndex::open_file(root, &path) {
-            Err(Error::Index { error, .. }) if is_damage(&error) => {
-                for end in ["", "-wal", "-shm"] {
-                    let mut file = path.clone().into_os_string();
-                    file.push(end);
-                    remove_if_there(Path::new(&file))?;
-                }
-                SessionIndex::open_file(root, &path)
+        let files = ["", "-wal", "-shm"].map(|end| root.folder().join(format!("index.sqlite{end}")));
+        let found = |file| fs::symlink_metadata(file).ok();
+        // SQLite would follow a link and wait for a pipe.
+        if files.iter().filter_map(found).all(|found| found.is_file()) {
+            match SessionIndex::open_file(root, &path) {
+                Err(Error::Index { error, .. }) if is_damage(&error) => {}
+                index => return index,
             }
-            index => index,
         }
+        for file in &files {
+            // A folder with files is not ours, and stays.
+            let is_folder = found(file).is_some_and(|found| found.is_dir());
+            let removed = if is_folder { fs::remove_dir(file) } else { remove_if_there(file) };
+            removed.map_err(|error| Error::file(file, error))?;
+        }
+        SessionIndex::open_file(root, &path)
     }
 
     fn open_file(root: &LogRoot, path: &Path) -> Result<Self> {
@@ -227,7 +236,8 @@ impl SessionIndex {
     pub fn remove(&self, id: &str) -> Result<()> {
         let Some(session) = self.get(id)? else { return Ok(()) };
         let database = self.database.lock_unpoisoned();
-        remove_if_there(&self.root.log_folder(&session.log)?.join(ENTRY))?;
+        let path = self.root.log_folder(&session.log)?.join(ENTRY);
+        remove_if_there(&path).map_err(|error| Error::file(path, error))?;
         let removed = database.execute("DELETE FROM sessions WHERE id = ?1", [id]);
         removed.map(drop).map_err(|error| self.failed(error))
     }
@@ -272,7 +282,7 @@ impl SessionIndex {
         Ok(IndexPage { sessions, next })
     }
 
-    /// Adds sessions of folders that are not in the index, and removes those without an entry. `from_nothing` also
+    /// Removes sessions without an entry from the index, and adds those of folders that are not in it. `from_nothing` also
     /// replaces the tables and reads all entries.
     fn compare(&self, from_nothing: bool) -> Result<RebuildReport> {
         let mut report = RebuildReport::default();
@@ -280,24 +290,24 @@ impl SessionIndex {
         let failed = |error| self.failed(error);
         let change = database.transaction().map_err(failed)?;
         if from_nothing {
-            change.execute_batch(TABLES).map_err(failed)?;
+            make_tables(&change).map_err(failed)?;
         }
         let known = || {
             let mut statement = change.prepare("SELECT log FROM sessions")?;
             statement.query_map([], |row| row.get(0))?.collect::<rusqlite::Result<HashSet<String>>>()
         };
         let mut known = known().map_err(failed)?;
-        let mut names = self.root.names()?;
-        names.sort();
-        for name in names {
-            let path = self.root.log_folder(&name)?.join(ENTRY);
-            if known.contains(&name) {
-                if path.exists() {
-                    known.remove(&name);
-                }
-                continue;
-            }
-            match read_entry(&path, &name) {
+        let entry = |name: &str| self.root.folder().join(name).join(ENTRY);
+        let mut new = self.root.names()?;
+        new.sort();
+        new.retain(|name| !(entry(name).exists() && known.remove(name)));
+        // First those without an entry, since one with a wrong log hides the session of the right one.
+        for log in known {
+            change.execute("DELETE FROM sessions WHERE log = ?1", [log]).map_err(failed)?;
+            report.removed += 1;
+        }
+        for name in new {
+            match read_entry(&entry(&name), &name) {
                 // A copy of a folder does not take the place of the session.
                 Ok(Some(session)) if has(&change, &session.id).map_err(failed)? => {
                     report.skipped.push((name, format!("another log has the session {}", session.id)));
@@ -310,10 +320,6 @@ impl SessionIndex {
                 Ok(None) => {}
                 Err(error) => report.skipped.push((name, error.to_string())),
             }
-        }
-        for log in known {
-            change.execute("DELETE FROM sessions WHERE log = ?1", [log]).map_err(failed)?;
-            report.removed += 1;
         }
         change.commit().map_err(failed)?;
         Ok(report)
@@ -331,24 +337,34 @@ fn index_error(path: &Path, error: rusqlite::Error) -> Error {
     }
 }
 
+/// Returns true unless the same database can be opened later. Nothing is only in the index.
 fn is_damage(error: &rusqlite::Error) -> bool {
-    matches!(error.sqlite_error_code(), Some(ErrorCode::NotADatabase | ErrorCode::DatabaseCorrupt))
+    let passes = [ErrorCode::DatabaseBusy, ErrorCode::DatabaseLocked, ErrorCode::OutOfMemory];
+    error.sqlite_error_code().is_none_or(|code| !passes.contains(&code))
 }
 
-/// Opens the database, and makes its tables unless they have this version.
+/// Makes the tables, instead of others.
+fn make_tables(database: &Connection) -> rusqlite::Result<()> {
+    database.execute_batch(&format!("DROP TABLE IF EXISTS sessions; {TABLE}; {INDEXES}"))
+}
+
+/// Opens the database, and makes its tables unless they are there in this version.
 fn connect(path: &Path) -> Result<Connection> {
     // SQLite gives its other files the mode of this one.
-    no_links(private().create(true).truncate(false).write(true))
-        .open(path)
+    open_ordinary(path, private().create(true).truncate(false).write(true))
         .map_err(|error| Error::file(path, error))?;
     let open = || {
-        let database = Connection::open(path)?;
+        let mut database = Connection::open(path)?;
         database.pragma_update(None, "journal_mode", "wal")?;
         database.pragma_update(None, "synchronous", "full")?;
         database.pragma_update(None, "cache_size", -CACHE_KIB)?;
         let version: i64 = database.query_row("PRAGMA user_version", [], |row| row.get(0))?;
-        if version != VERSION {
-            database.execute_batch(&format!("BEGIN; {TABLES} COMMIT;"))?;
+        let query = "SELECT sql FROM sqlite_schema WHERE name = 'sessions'";
+        let table: Option<String> = database.query_row(query, [], |row| row.get(0)).optional()?;
+        if version != VERSION || table.as_deref() != Some(TABLE) {
+            let change = database.transaction()?;
+            make_tables(&change)?;
+            change.commit()?;
         }
         Ok(database)
     };
@@ -384,8 +400,11 @@ fn session(row: &Row<'_>) -> rusqlite::Result<IndexedSession> {
 /// Replaces the entry in the folder of a log.
 fn write_entry(folder: &Path, session: &IndexedSession) -> io::Result<()> {
     let (new, path) = (folder.join(".session.new"), folder.join(ENTRY));
-    let mut file = no_links(private().write(true).create(true).truncate(true)).open(&new)?;
-    file.write_all(&serde_json::to_vec(session)?)?;
+    let text = serde_json::to_vec(session)?;
+    check_length(text.len() as u64)?;
+    remove_if_there(&new)?;
+    let mut file = private().write(true).create_new(true).open(&new)?;
+    file.write_all(&text)?;
     file.sync_all()?;
     fs::rename(&new, &path)?;
     sync_folder(folder)
@@ -393,10 +412,13 @@ fn write_entry(folder: &Path, session: &IndexedSession) -> io::Result<()> {
 
 /// Reads the entry of a log. The time of its last change is that of its newest file, if that is later.
 fn read_entry(path: &Path, log: &str) -> io::Result<Option<IndexedSession>> {
-    let text = match fs::read(path) {
+    let file = match open_ordinary(path, OpenOptions::new().read(true)) {
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        text => text?,
+        file => file?,
     };
+    check_length(file.metadata()?.len())?;
+    let mut text = Vec::new();
+    file.take(ENTRY_BYTES).read_to_end(&mut text)?;
     let mut session: IndexedSession = serde_json::from_slice(&text)?;
     session.log = log.into();
     for entry in path.parent().map(fs::read_dir).transpose()?.into_iter().flatten() {
@@ -408,11 +430,12 @@ fn read_entry(path: &Path, log: &str) -> io::Result<Option<IndexedSession>> {
     Ok(Some(session))
 }
 
-fn remove_if_there(path: &Path) -> Result<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file(path, error)),
-        _ => Ok(()),
+fn check_length(length: u64) -> io::Result<()> {
+    if length <= ENTRY_BYTES {
+        return Ok(());
     }
+    let reason = format!("it has {length} bytes, and an entry has at most {ENTRY_BYTES}");
+    Err(io::Error::new(ErrorKind::InvalidData, reason))
 }
 
 fn millis(time: SystemTime) -> u64 {

@@ -8,6 +8,7 @@
 //! server that is not a log: registry, inboxes, tasks, questions, outbox, seen ids and principals.
 #![forbid(unsafe_code)]
 
+mod disk;
 mod error;
 mod file;
 #[cfg(feature = "index")]

@@ -85,6 +85,22 @@ pub(crate) fn time_of(line: &[u8]) -> Option<Duration> {
     Some(Duration::from_micros(at.min(LATEST_MICROS)))
 }
 
+/// Returns the life that a record begins, if it begins one.
+pub(crate) fn life_of(line: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Opened<'a> {
+        #[serde(borrow)]
+        hub: OpenedEvent<'a>,
+    }
+    #[derive(Deserialize)]
+    struct OpenedEvent<'a> {
+        event: &'a str,
+        life: u32,
+    }
+    let Opened { hub } = serde_json::from_slice(line).ok()?;
+    (hub.event == "opened").then_some(hub.life)
+}
+
 /// Checks that a line of a file is one JSON object.
 pub(crate) fn check_record(line: &[u8]) -> std::result::Result<(), String> {
     let text = std::str::from_utf8(line).map_err(|error| error.to_string())?;
@@ -112,6 +128,8 @@ mod tests {
         assert_eq!(line.bytes().as_ref(), br#"{"at":12,"hub":{"event":"opened","life":3}}"#);
         assert_eq!(check_record(line.bytes()), Ok(()));
         assert_eq!(time_of(line.bytes()), Some(Duration::from_micros(12)));
-        assert_eq!(time_of(b"{}"), None);
+        assert_eq!((time_of(b"{}"), life_of(b"{}")), (None, None));
+        assert_eq!(life_of(line.bytes()), Some(3));
+        assert_eq!(life_of(br#"{"at":12,"hub":{"event":"other","life":3}}"#), None);
     }
 }

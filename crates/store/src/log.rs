@@ -53,7 +53,8 @@ pub trait Log: Send + Sync {
     ///
     /// [`Error::SyncFailed`](crate::Error::SyncFailed). The log refuses further records then, since the system may
     /// have dropped some. [`Error::File`](crate::Error::File), [`Error::InUse`](crate::Error::InUse) and
-    /// [`Error::Changed`](crate::Error::Changed) if a file that was closed cannot be opened again.
+    /// [`Error::Changed`](crate::Error::Changed) if another program has removed or changed the file, or if a file that
+    /// was closed cannot be opened again.
     fn sync(&self) -> Result<LogPosition>;
 
     /// Reads records behind a position, at most `max_bytes` of them but at least one if there is one. The page of

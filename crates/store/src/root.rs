@@ -1,7 +1,7 @@
 //! A folder of logs, which one process has at a time.
 
 use std::collections::HashMap;
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, DirEntry, File};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -10,10 +10,11 @@ use std::time::{Duration, Instant};
 
 use duologue_rpc::Lock as _;
 use duologue_transcript::Header;
-use duologue_transcript::private_file::{locked, no_links, private};
+use duologue_transcript::private_file::{locked, private};
 
+use crate::disk::{check_owner, open_ordinary, private_folder, sync_folder};
 use crate::error::{Error, Result};
-use crate::file::{FileLog, FileLogInner, LogSnapshot, sync_folder};
+use crate::file::{FileLog, FileLogInner, LogSnapshot};
 use crate::settings::LogSettings;
 
 /// A folder with a subfolder for each log. Folders have mode 0700, files 0600.
@@ -57,24 +58,30 @@ impl Drop for NameGuard {
 const REMOVED: &str = ".removed-";
 
 impl LogRoot {
-    /// Opens a folder, or creates it.
+    /// Opens a folder, or creates it and its parents.
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] if another process has it open, [`Error::File`].
+    /// [`Error::InUse`] if another process has it open, [`Error::File`] also if another user owns it or can write to it.
     pub fn new(folder: impl Into<PathBuf>, settings: LogSettings) -> Result<Self> {
         let folder = folder.into();
         let failed = |error| Error::file(&folder, error);
         for changed in create_folders(&folder).map_err(failed)? {
             sync_if_allowed(&changed).map_err(failed)?;
         }
+        check_owner(&folder).map_err(failed)?;
         let path = folder.join("lock");
-        let lock = no_links(private().create(true).truncate(false).write(true)).open(&path);
-        let lock = lock.and_then(|file| locked(file, &path)).map_err(failed)?;
+        let lock = open_ordinary(&path, private().create(true).truncate(false).write(true));
+        let lock = lock.and_then(|file| locked(file, &path)).map_err(|error| match error.kind() {
+            ErrorKind::ResourceBusy => failed(error),
+            _ => Error::file(&path, error),
+        })?;
         for entry in fs::read_dir(&folder).map_err(failed)? {
             let entry = entry.map_err(failed)?;
-            if entry.file_name().to_string_lossy().starts_with(REMOVED) {
-                fs::remove_dir_all(entry.path()).map_err(failed)?;
+            if entry.file_name().to_string_lossy().starts_with(REMOVED)
+                && let Err(error) = remove_rest(&entry)
+            {
+                tracing::warn!(path = %entry.path().display(), %error, "the rest of a removed log stays");
             }
         }
         let shared = RootShared {
@@ -300,22 +307,21 @@ fn create_folders(path: &Path) -> io::Result<Vec<PathBuf>> {
             break;
         }
     }
-    if let Some(parent) = path.parent() {
-        fs::create_dir_all(parent)?;
-    }
-    create_private(path)?;
+    private_folder().recursive(true).create(path)?;
     Ok(changed)
 }
 
 /// Creates a folder for its owner only, unless it exists.
 fn create_private(path: &Path) -> io::Result<()> {
-    let mut builder = DirBuilder::new();
-    #[cfg(unix)]
-    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-    match builder.create(path) {
+    match private_folder().create(path) {
         Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
         created => created,
     }
+}
+
+/// Removes what is left of a log, or the file or link in its place.
+fn remove_rest(entry: &DirEntry) -> io::Result<()> {
+    if entry.file_type()?.is_dir() { fs::remove_dir_all(entry.path()) } else { fs::remove_file(entry.path()) }
 }
 
 /// Syncs a folder, unless this account may not read it. Such a folder is another account's, and is not new.

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use duologue_rpc::Lock as _;
 use duologue_transcript::Header;
 
+use crate::disk::{length_at, remove_if_there};
 use crate::error::{CursorGoneReason, Error, Result};
 use crate::line::{LogLine, time_of};
 use crate::log::{Log, LogPage};
@@ -22,8 +23,7 @@ use crate::settings::LogSettings;
 use crate::tail::{LineBatch, Tail, TailPage};
 use recover::EarlierLives;
 pub use recover::LogRecovery;
-pub(crate) use segment::sync_folder;
-use segment::{PagePlace, Segment, create_segment, index_segment, open_to_append};
+use segment::{PagePlace, SHORT_BYTES, Segment, SegmentStart, create_segment, index_segment, open_to_append};
 
 /// A log in the files of a folder, opened with [`LogRoot::open`](crate::LogRoot::open).
 ///
@@ -93,14 +93,28 @@ impl FileLog {
         folder: PathBuf,
         header: &Header,
     ) -> Result<Self> {
-        let EarlierLives { mut segments, header: earlier, life, at, report } = EarlierLives::open(&folder)?;
+        let EarlierLives { mut segments, header: earlier, has_header, life: before, at, report } =
+            EarlierLives::open(&folder)?;
         let header = earlier.unwrap_or_else(|| header.clone());
         let opened_at = SystemTime::now().duration_since(header.started).unwrap_or_default().max(at);
-        let life = life.saturating_add(1);
+        let life = before.saturating_add(1);
         let first = LogPosition::new(report.end.number() + 1);
         let opened = LogLine::opened(opened_at, life);
-        let segment = Segment { first, life, bytes: 0, index: None };
-        let (file, segment) = create_segment(&folder, &header, opened_at, segment, &[opened])?;
+        let short = SHORT_BYTES.min(root.settings.segment_bytes / 4);
+        let replaced = segments.pop_if(|newest| has_header && newest.life < life && newest.bytes <= short);
+        let mut segment = Segment { first, life, bytes: 0, index: None };
+        let start = match &replaced {
+            Some(older) => {
+                segment.first = older.first;
+                SegmentStart::copy(&folder, older)?
+            }
+            None => SegmentStart::header(&header, opened_at, &segment)?,
+        };
+        let (file, segment) = create_segment(&folder, segment, start, &[opened])?;
+        if let Some(older) = replaced {
+            // The next start removes it if that fails now.
+            let _ = remove_if_there(&older.path(&folder));
+        }
         segments.push(segment);
         let bytes = segments.iter().map(|segment| segment.bytes).sum();
         let state = FileLogState { segments, bytes, end: first, synced: first, tail: Tail::default() };
@@ -269,6 +283,13 @@ impl FileLogInner {
         Err(Error::SyncFailed { path: self.folder.clone(), error: error.clone() })
     }
 
+    /// Returns an error if another program has removed, replaced or changed the newest segment while it is open.
+    fn check_changed(&self, file: &File, expected: u64) -> Result<()> {
+        let path = self.newest_path();
+        let found = length_at(&path, file).map_err(|error| Error::file(&path, error))?;
+        if found == expected { Ok(()) } else { Err(Error::Changed { path, expected, found }) }
+    }
+
     fn newest_path(&self) -> PathBuf {
         self.state.lock_unpoisoned().newest().map(|newest| newest.path(&self.folder)).unwrap_or_default()
     }
@@ -298,14 +319,16 @@ impl FileLogInner {
     /// Syncs the newest segment and begins another.
     fn begin_segment(&self, writer: &mut SegmentWriter, at: Duration) -> Result<()> {
         let end = self.state.lock_unpoisoned().end;
-        let (file, _) = self.active(writer)?;
+        let (file, length) = self.active(writer)?;
+        self.check_changed(&file, length)?;
         // Without this a power cut could leave a hole before the new segment.
         if let Err(error) = file.sync_all() {
             return Err(self.sync_failed(writer, error));
         }
         let first = LogPosition::new(end.number() + 1);
         let segment = Segment { first, life: self.life, bytes: 0, index: None };
-        let (file, segment) = create_segment(&self.folder, &self.header, at, segment, &[])?;
+        let start = SegmentStart::header(&self.header, at, &segment)?;
+        let (file, segment) = create_segment(&self.folder, segment, start, &[])?;
         writer.file = Some(Arc::new(file));
         let mut state = self.state.lock_unpoisoned();
         state.bytes += segment.bytes;
@@ -331,7 +354,9 @@ impl FileLogInner {
             if synced == end {
                 return Ok(end);
             }
-            (self.active(&mut writer)?.0, end)
+            let (file, length) = self.active(&mut writer)?;
+            self.check_changed(&file, length)?;
+            (file, end)
         };
         // Appends may go on meanwhile.
         if let Err(error) = file.sync_data() {
@@ -361,6 +386,39 @@ impl FileLogInner {
         read_page(&self.folder, &self.state, after, max_bytes)
     }
 
+    fn check(&self, cursor: LogCursor) -> Result<LogPosition> {
+        let LogCursor { life, position } = cursor;
+        let gone = |reason| Err(Error::CursorGone { position, reason });
+        let (first, end) = {
+            let state = self.state.lock_unpoisoned();
+            if life == self.life {
+                return state.gone(position).map(|()| position);
+            }
+            (state.first(), state.end_of_life(life))
+        };
+        if position.number().saturating_add(1) < first.number() {
+            return gone(CursorGoneReason::Removed { first });
+        }
+        let Some(segment) = end.filter(|_| life > 0) else { return gone(CursorGoneReason::UnknownLife) };
+        let end = match segment.life_end(&self.folder, life) {
+            // The segment may have been removed in the meantime.
+            Err(error) => return self.state.lock_unpoisoned().gone(position).and(Err(error)),
+            Ok(end) => end,
+        };
+        let is_oldest = segment.first == first;
+        // The oldest segment also begins with the rest of the life before the first one that began in it.
+        match end.filter(|(begun, _)| !is_oldest || *begun <= life.saturating_add(1)) {
+            Some((_, last)) => {
+                if position > last {
+                    return gone(CursorGoneReason::Lost { last });
+                }
+                Ok(position)
+            }
+            None if is_oldest && first > LogPosition::new(1) => gone(CursorGoneReason::Removed { first }),
+            None => gone(CursorGoneReason::UnknownLife),
+        }
+    }
+
     fn remove_before(&self, keep: LogPosition) -> Result<LogPosition> {
         // No segment begins meanwhile.
         let _writer: MutexGuard<'_, SegmentWriter> = self.writer.lock_unpoisoned();
@@ -378,7 +436,7 @@ impl FileLogInner {
         };
         for segment in removed {
             let path = segment.path(&self.folder);
-            segment::remove_if_there(&path).map_err(|error| Error::file(path, error))?;
+            remove_if_there(&path).map_err(|error| Error::file(path, error))?;
         }
         Ok(first)
     }
@@ -509,28 +567,9 @@ impl FileLogState {
         })
     }
 
-    fn check(&self, cursor: LogCursor, this_life: u32) -> Result<LogPosition> {
-        let LogCursor { life, position } = cursor;
-        let gone = |reason| Err(Error::CursorGone { position, reason });
-        let first = self.first();
-        if position.number().saturating_add(1) < first.number() {
-            return gone(CursorGoneReason::Removed { first });
-        }
-        let oldest = self.segments.first().map_or(this_life, |segment| segment.life);
-        if life == this_life {
-            return self.gone(position).map(|()| position);
-        }
-        if !self.segments.iter().any(|segment| segment.life == life) {
-            let is_removed = life != 0 && life < oldest && first > LogPosition::new(1);
-            return gone(if is_removed {
-                CursorGoneReason::Removed { first }
-            } else {
-                CursorGoneReason::UnknownLife
-            });
-        }
-        let next = self.segments.iter().find(|segment| segment.life > life);
-        let last = next.map_or(self.end, |next| LogPosition::new(next.first.number() - 1));
-        if position > last { gone(CursorGoneReason::Lost { last }) } else { Ok(position) }
+    /// Returns the segment with the end of an earlier life. That is the first one in which a later life began.
+    fn end_of_life(&self, life: u32) -> Option<Segment> {
+        self.segments.iter().find(|segment| segment.life > life).cloned()
     }
 }
 
@@ -595,7 +634,7 @@ impl Log for FileLog {
     }
 
     fn check(&self, cursor: LogCursor) -> Result<LogPosition> {
-        self.0.state.lock_unpoisoned().check(cursor, self.0.life)
+        self.0.check(cursor)
     }
 
     fn remove_before(&self, keep: LogPosition) -> Result<LogPosition> {

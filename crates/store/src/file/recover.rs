@@ -6,13 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_transcript::private_file::{close_to_others, no_links, private};
+use duologue_transcript::private_file::{close_to_others, private};
 use duologue_transcript::{Header, Reader};
 
+use crate::disk::{open_ordinary, remove_if_there, sync_folder};
 use crate::error::{Error, Result};
-use crate::file::segment::{
-    NEW, Segment, SegmentScan, open_to_append, open_to_read, remove_if_there, sync_folder,
-};
+use crate::file::segment::{NEW, Segment, SegmentScan, open_to_append, open_to_read};
 use crate::line::time_of;
 use crate::position::LogPosition;
 
@@ -38,6 +37,8 @@ pub(super) struct EarlierLives {
     pub(super) segments: Vec<Segment>,
     /// `None` if no segment is left.
     pub(super) header: Option<Header>,
+    /// The newest segment has a readable header.
+    pub(super) has_header: bool,
     /// The number of the last life, or zero.
     pub(super) life: u32,
     /// The time of the last record.
@@ -63,8 +64,12 @@ impl EarlierLives {
             report.end = LogPosition::new(newest.first.number() - 1);
             segments.pop();
         }
-        let header = if segments.is_empty() { None } else { Some(header(folder, &segments)?) };
-        Ok(EarlierLives { segments, header, life, at, report })
+        remove_replaced(folder, &mut segments).map_err(failed)?;
+        let (header, has_header) = match segments.is_empty() {
+            true => (None, false),
+            false => header(folder, &segments).map(|(header, is_newest)| (Some(header), is_newest))?,
+        };
+        Ok(EarlierLives { segments, header, has_header, life, at, report })
     }
 }
 
@@ -139,6 +144,17 @@ fn repair(folder: &Path, segment: &mut Segment, report: &mut LogRecovery) -> Res
     Ok(true)
 }
 
+/// Removes segments that the newest has replaced, since it begins with their records. A crash can leave them.
+fn remove_replaced(folder: &Path, segments: &mut Vec<Segment>) -> io::Result<()> {
+    while let [.., older, newest] = segments.as_slice()
+        && older.first == newest.first
+    {
+        remove_if_there(&older.path(folder))?;
+        segments.remove(segments.len() - 2);
+    }
+    Ok(())
+}
+
 /// Returns the name of the file for the removed lines of a segment.
 fn lost_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
@@ -164,19 +180,19 @@ fn count_lines(file: &mut File, from: u64) -> io::Result<u64> {
 /// Copies the end of a file, since lines behind damage may be all that is left of a session.
 fn save(file: &mut File, from: u64, to: &Path) -> io::Result<()> {
     file.seek(SeekFrom::Start(from))?;
-    let mut lost = no_links(private().write(true).create(true).truncate(true)).open(to)?;
+    let mut lost = open_ordinary(to, private().write(true).create(true).truncate(true))?;
     io::copy(file, &mut lost)?;
     lost.sync_all()
 }
 
-/// Reads the header from the newest segment that has one.
-fn header(folder: &Path, segments: &[Segment]) -> Result<Header> {
+/// Reads the header from the newest segment that has one. Returns true if that is the newest of all.
+fn header(folder: &Path, segments: &[Segment]) -> Result<(Header, bool)> {
     let mut reason = String::new();
-    for segment in segments.iter().rev() {
+    for (age, segment) in segments.iter().rev().enumerate() {
         let path = segment.path(folder);
         let file = open_to_read(&path).map_err(|error| Error::file(&path, error))?;
         match Reader::new(BufReader::new(file)) {
-            Ok(reader) => return Ok(reader.header().clone()),
+            Ok(reader) => return Ok((reader.header().clone(), age == 0)),
             Err(error) => reason = format!("{}: {error}", segment.name()),
         }
     }

@@ -7,16 +7,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_transcript::Header;
-use duologue_transcript::private_file::{locked, no_links, private};
+use duologue_transcript::private_file::{locked, private};
 
+use crate::disk::{open_ordinary, remove_if_there, sync_folder};
 use crate::error::{Error, Result};
-use crate::line::{LogLine, check_record, micros};
+use crate::line::{LogLine, check_record, life_of, micros};
 use crate::log::LogRecord;
 use crate::position::LogPosition;
 use crate::tail::LineBatch;
 
 /// The name of a segment while it is created. A crash can leave it behind.
 pub(super) const NEW: &str = ".new";
+
+/// The size up to which a segment is replaced by the one of the next life, which begins with its content.
+pub(super) const SHORT_BYTES: u64 = 16 * 1024;
+
+/// More than the bytes of the record that begins a life.
+const LIFE_BYTES: u64 = 256;
 
 /// The distance of the known offsets in a segment. Reading a page skips at most as much.
 const POINT_BYTES: u64 = 64 * 1024;
@@ -26,7 +33,7 @@ const POINT_BYTES: u64 = 64 * 1024;
 pub(super) struct Segment {
     /// The position of its first record.
     pub(super) first: LogPosition,
-    /// The life that wrote it. Each life begins a segment.
+    /// The last life that began in it, or the one that wrote it.
     pub(super) life: u32,
     /// The length of its accepted records, with the header.
     pub(super) bytes: u64,
@@ -45,6 +52,31 @@ impl Segment {
 
     pub(super) fn path(&self, folder: &Path) -> PathBuf {
         folder.join(self.name())
+    }
+
+    /// Returns the first life that began in the segment, and the end of a life before `self.life`: the position before
+    /// the next life began. Returns `None` if a record before that place is damaged.
+    pub(super) fn life_end(&self, folder: &Path, life: u32) -> Result<Option<(u32, LogPosition)>> {
+        let path = self.path(folder);
+        let failed = |error| Error::file(&path, error);
+        // Lives begin in the copy of a short segment, and behind it.
+        let start = open_to_read(&path).map_err(failed)?.take(SHORT_BYTES + LIFE_BYTES);
+        let mut lines = BufReader::new(start);
+        lines.skip_until(b'\n').map_err(failed)?;
+        let (mut line, mut first) = (Vec::new(), None);
+        for before in self.first.number() - 1.. {
+            line.clear();
+            lines.read_until(b'\n', &mut line).map_err(failed)?;
+            let Some(record) = line.strip_suffix(b"\n").filter(|line| check_record(line).is_ok()) else {
+                break;
+            };
+            let Some(begun) = life_of(record) else { continue };
+            let first = *first.get_or_insert(begun);
+            if begun > life {
+                return Ok(Some((first, LogPosition::new(before))));
+            }
+        }
+        Ok(None)
     }
 
     /// Reads a name of [`name`](Self::name). Returns `None` for other files.
@@ -135,14 +167,31 @@ impl SegmentScan {
     }
 }
 
-/// Opens a segment for reading.
+/// Opens a segment for reading, or the one that has replaced it. That begins with the same bytes.
 pub(super) fn open_to_read(path: &Path) -> io::Result<File> {
-    no_links(OpenOptions::new().read(true)).open(path)
+    let open = |path: &Path| open_ordinary(path, OpenOptions::new().read(true));
+    match open(path) {
+        Err(error) if error.kind() == ErrorKind::NotFound => match replacement(path) {
+            Some(path) => open(&path),
+            None => Err(error),
+        },
+        opened => opened,
+    }
+}
+
+/// Returns the path of the segment with the same first record and the latest life.
+fn replacement(path: &Path) -> Option<PathBuf> {
+    let folder = path.parent()?;
+    let segment = Segment::of_name(path.file_name()?.to_str()?, 0)?;
+    let others = std::fs::read_dir(folder).ok()?;
+    let others = others.filter_map(|other| Segment::of_name(other.ok()?.file_name().to_str()?, 0));
+    let later = others.filter(|other| other.first == segment.first && other.life > segment.life);
+    later.max_by_key(|later| later.life).map(|later| later.path(folder))
 }
 
 /// Opens a segment for writing at its end, with its lock.
 pub(super) fn open_to_append(path: &Path) -> Result<File> {
-    let file = no_links(private().read(true).append(true)).open(path);
+    let file = open_ordinary(path, private().read(true).append(true));
     file.and_then(|file| locked(file, path)).map_err(|error| Error::file(path, error))
 }
 
@@ -247,17 +296,43 @@ impl PagePlace {
     }
 }
 
-/// Creates a segment that is on the disk, with its name. `records` are its first ones.
+/// The content with which a segment is created.
+#[derive(Debug)]
+pub(super) struct SegmentStart {
+    text: Vec<u8>,
+    index: SegmentIndex,
+}
+
+impl SegmentStart {
+    /// Returns a header alone.
+    pub(super) fn header(header: &Header, at: Duration, segment: &Segment) -> Result<Self> {
+        let text = header_line(header, at, segment).map_err(|error| Error::file(segment.name(), error))?;
+        Ok(SegmentStart { index: SegmentIndex::new(text.len() as u64), text })
+    }
+
+    /// Returns the content of a segment whose records are known.
+    pub(super) fn copy(folder: &Path, segment: &Segment) -> Result<Self> {
+        let path = segment.path(folder);
+        let mut text = Vec::new();
+        let read = open_to_read(&path).and_then(|file| file.take(segment.bytes).read_to_end(&mut text));
+        read.map_err(|error| Error::file(&path, error))?;
+        let index = segment.index.as_deref().cloned().unwrap_or_default();
+        if text.len() as u64 != index.bytes {
+            return Err(Error::Changed { path, expected: index.bytes, found: text.len() as u64 });
+        }
+        Ok(SegmentStart { text, index })
+    }
+}
+
+/// Creates a segment that is on the disk, with its name. `records` follow its start.
 pub(super) fn create_segment(
     folder: &Path,
-    header: &Header,
-    at: Duration,
     mut segment: Segment,
+    start: SegmentStart,
     records: &[LogLine],
 ) -> Result<(File, Segment)> {
     let (new, path) = (folder.join(NEW), segment.path(folder));
-    let mut text = header_line(header, at, &segment).map_err(|error| Error::file(&path, error))?;
-    let mut index = SegmentIndex::new(text.len() as u64);
+    let SegmentStart { mut text, mut index } = start;
     for line in records {
         text.extend_from_slice(line.bytes());
         text.push(b'\n');
@@ -294,22 +369,6 @@ fn header_line(header: &Header, at: Duration, segment: &Segment) -> io::Result<V
     let (at, first, life) = (micros(at), segment.first, segment.life);
     writeln!(line, r#","at":{at},"log":{{"first":{first},"life":{life}}}}}"#)?;
     Ok(line)
-}
-
-pub(super) fn remove_if_there(path: &Path) -> io::Result<()> {
-    match std::fs::remove_file(path) {
-        Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-        removed => removed,
-    }
-}
-
-/// Waits until the names in a folder are on the disk.
-pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    #[cfg(unix)]
-    File::open(folder)?.sync_all()?;
-    #[cfg(not(unix))]
-    let _ = folder;
-    Ok(())
 }
 
 #[cfg(test)]

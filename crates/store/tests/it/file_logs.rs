@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use duologue_store::{CursorGoneReason, Error, Log, LogCursor, LogPosition, LogSettings};
@@ -265,6 +266,64 @@ fn a_file_that_another_program_changed_is_not_written() {
     drop(log);
     let log = logs.open(NAME, &header()).expect("a log");
     assert_eq!(read_from(&log, at(2), 1000)[0], b"{\"at\":0}");
+}
+
+/// What another program does to the file of a log while it is open, and if the log can go on.
+type FileChange = (fn(&Path, &Path), bool);
+
+#[test]
+fn a_change_of_an_open_file_is_noticed_by_the_next_sync() {
+    let changes: [FileChange; 6] = [
+        (|folder, _| fs::remove_dir_all(folder).expect("removed"), false),
+        (
+            |_, file| fs::File::options().write(true).open(file).and_then(|it| it.set_len(9)).expect("cut"),
+            false,
+        ),
+        (|folder, _| fs::rename(folder, folder.with_file_name("other")).expect("renamed"), false),
+        (
+            |folder, file| {
+                fs::copy(file, folder.join("copy")).expect("copied");
+                fs::rename(folder.join("copy"), file).expect("replaced");
+            },
+            false,
+        ),
+        (
+            |_, file| {
+                let mut file = fs::File::options().append(true).open(file).expect("the file");
+                file.write_all(b"{\"at\":0}\n").expect("appended");
+            },
+            false,
+        ),
+        (
+            |folder, _| {
+                let other = folder.with_file_name("other");
+                fs::rename(folder, &other)
+                    .and_then(|()| fs::rename(other, folder))
+                    .expect("renamed and back");
+            },
+            true,
+        ),
+    ];
+    for (number, (change, goes_on)) in changes.into_iter().enumerate() {
+        for begins_segment in [false, true] {
+            let folder = folder();
+            let logs = root(folder.path(), small());
+            let log = logs.open(NAME, &header()).expect("a log");
+            log.append(&lines([1, 2])).expect("appended");
+            log.sync().expect("synced");
+            change(log.folder(), &segments(folder.path())[0]);
+            let result = match begins_segment {
+                true => log.append(&[line(3, 1000)]),
+                false => log.append(&lines([3])).and_then(|_| log.sync()),
+            };
+            match result {
+                Ok(_) => assert!(goes_on, "change {number}"),
+                Err(error) => {
+                    assert!(!goes_on && matches!(error, Error::Changed { .. }), "change {number}: {error}");
+                }
+            }
+        }
+    }
 }
 
 #[test]

@@ -140,6 +140,110 @@ fn the_index_follows_the_folders_when_it_is_opened() {
     assert_eq!(list(&index, None, None, 10).len(), 3);
 }
 
+/// Changes the tables of a closed index.
+fn change_tables(folder: &Path, text: &str) {
+    let database = rusqlite::Connection::open(folder.join("index.sqlite")).expect("a database");
+    database.execute_batch(text).expect("changed");
+}
+
+#[test]
+fn an_index_with_other_tables_is_made_again() {
+    let folder = tempdir().expect("a folder");
+    let (logs, index) = filled(folder.path(), 6);
+    let before = list(&index, None, None, 100);
+    drop(index);
+    for change in [
+        "ALTER TABLE sessions DROP COLUMN title",
+        "ALTER TABLE sessions ADD COLUMN more TEXT NOT NULL DEFAULT ''",
+        "ALTER TABLE sessions RENAME COLUMN log TO place",
+        "DROP TABLE sessions",
+        "DROP TABLE sessions; CREATE VIEW sessions AS SELECT 1 AS id",
+        "DROP TABLE sessions; CREATE TABLE sessions (id)",
+        "CREATE TRIGGER t BEFORE DELETE ON sessions BEGIN SELECT RAISE(ABORT, 'no'); END;
+         UPDATE sessions SET log = 'none' WHERE id = 'session-1'",
+    ] {
+        change_tables(folder.path(), change);
+        let index = SessionIndex::open(&logs).unwrap_or_else(|error| panic!("{change}: {error}"));
+        assert_eq!(list(&index, None, None, 100), before, "{change}");
+        let mut session = before[0].clone();
+        session.title = Some("new".into());
+        index.put(&session).expect("changed");
+        index.put(&before[0]).expect("changed back");
+    }
+}
+
+#[test]
+fn a_session_with_a_wrong_log_in_the_index_is_listed() {
+    let folder = tempdir().expect("a folder");
+    let (logs, index) = filled(folder.path(), 3);
+    let before = list(&index, None, None, 100);
+    drop(index);
+    for log in ["log-9", "", "../log-1"] {
+        change_tables(folder.path(), &format!("UPDATE sessions SET log = '{log}' WHERE id = 'session-1'"));
+        let index = SessionIndex::open(&logs).expect("an index");
+        assert_eq!((index.report().added, index.report().removed), (1, 1), "{log}");
+        assert_eq!(list(&index, None, None, 100), before);
+    }
+}
+
+#[cfg(unix)]
+#[test]
+fn an_entry_that_is_no_ordinary_file_is_skipped() {
+    let folder = tempdir().expect("a folder");
+    let (logs, index) = filled(folder.path(), 6);
+    let entry = |number: u64| folder.path().join(format!("log-{number}/session.json"));
+    let (pipe, huge) = (folder.path().join("pipe"), folder.path().join("huge"));
+    crate::support::pipe(&pipe);
+    fs::File::create(&huge).and_then(|file| file.set_len(1 << 40)).expect("a huge file");
+    (0..5).for_each(|number| fs::remove_file(entry(number)).expect("removed"));
+    crate::support::pipe(&entry(0));
+    std::os::unix::fs::symlink(&pipe, entry(1)).expect("a link");
+    std::os::unix::fs::symlink(&huge, entry(2)).expect("a link");
+    fs::rename(&huge, entry(3)).expect("moved");
+    fs::create_dir(entry(4)).expect("a folder");
+    let report = index.rebuild().expect("made");
+    assert_eq!((report.added, report.skipped.len()), (1, 5), "{report:?}");
+    assert!(report.skipped[3].1.contains("33554432"), "{report:?}");
+    // They are read when the index is lost.
+    drop(index);
+    fs::remove_file(folder.path().join("index.sqlite")).expect("removed");
+    let index = SessionIndex::open(&logs).expect("an index");
+    assert_eq!(index.report().skipped.len(), 5);
+    // A pipe in the place of a file that is written is replaced.
+    crate::support::pipe(&folder.path().join("log-5/.session.new"));
+    index.put(&index.get("session-5").expect("read").expect("there")).expect("changed");
+}
+
+#[cfg(unix)]
+#[test]
+fn an_index_that_is_no_ordinary_file_is_made_again() {
+    let folder = tempdir().expect("a folder");
+    let (logs, index) = filled(folder.path(), 3);
+    let before = list(&index, None, None, 100);
+    drop(index);
+    for name in ["index.sqlite", "index.sqlite-wal", "index.sqlite-shm"] {
+        let path = folder.path().join(name);
+        let make: [fn(&Path); 3] = [
+            |path| fs::create_dir(path).expect("a folder"),
+            |path| crate::support::pipe(path),
+            |path| std::os::unix::fs::symlink("log-0/session.json", path).expect("a link"),
+        ];
+        for (kind, make) in make.into_iter().enumerate() {
+            let _ = fs::remove_file(&path);
+            make(&path);
+            let index = SessionIndex::open(&logs).unwrap_or_else(|error| panic!("{name}, {kind}: {error}"));
+            assert_eq!(list(&index, None, None, 100), before, "{name}, {kind}");
+        }
+    }
+    assert!(logs.folder().join("log-0/session.json").is_file());
+    // A folder with files is not removed.
+    let path = folder.path().join("index.sqlite");
+    fs::remove_file(&path).expect("removed");
+    fs::create_dir_all(path.join("notes")).expect("a folder");
+    let error = SessionIndex::open(&logs).expect_err("a folder").to_string();
+    assert!(error.contains("index.sqlite: "), "{error}");
+}
+
 #[cfg(unix)]
 #[test]
 fn the_files_of_the_index_are_private() {

@@ -7,8 +7,12 @@ mod file_logs;
 mod full_disk;
 mod index;
 mod kills;
+#[cfg(unix)]
+mod lives;
 mod model;
 mod power_cut;
+#[cfg(unix)]
+mod root;
 mod store_contract;
 #[cfg(unix)]
 mod store_file;

@@ -43,9 +43,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
     #[test]
-    fn a_log_is_a_list_of_its_records(operations in prop::collection::vec(operation(), 1..40)) {
+    fn a_log_is_a_list_of_its_records(
+        operations in prop::collection::vec(operation(), 1..40),
+        segment_bytes in prop_oneof![Just(1000), Just(8000)],
+    ) {
         let folder = tempdir().expect("a folder");
-        let mut logs: LogRoot = root(folder.path(), small());
+        let mut settings = small();
+        settings.segment_bytes = segment_bytes;
+        let mut logs: LogRoot = root(folder.path(), settings.clone());
         let mut log = logs.open(NAME, &header()).expect("a log");
         let (mut model, mut first, mut number): (Vec<Vec<u8>>, _, _) = (vec![read_from(&log, at(0), 1000).remove(0)], 1, 0);
         let mut cursors = Vec::new();
@@ -63,7 +68,7 @@ proptest! {
                     drop(log);
                     if matches!(operation, Operation::RestartProcess) {
                         drop(logs);
-                        logs = root(folder.path(), small());
+                        logs = root(folder.path(), settings.clone());
                     }
                     log = logs.open(NAME, &header()).expect("a log");
                     prop_assert_eq!(log.life(), life + 1);

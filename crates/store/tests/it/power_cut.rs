@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use duologue_store::{CursorGoneReason, Error, Log, LogCursor};
+use duologue_store::{CursorGoneReason, Error, Log, LogCursor, LogSettings};
 use tempfile::tempdir;
 
 use crate::support::{NAME, at, header, lines, numbers, open, root, segments, small, whole_transcript};
@@ -24,12 +24,13 @@ fn written(folder: &Path) -> (Vec<u8>, usize) {
     (fs::read(path).expect("a segment"), synced as usize)
 }
 
-/// Opens a log after a power cut. `text` is what is left of its newest segment.
-fn after_power_cut(name: &str, text: &[u8]) {
+/// Opens a log after a power cut. `text` is what is left of its newest segment. With the small settings each life has
+/// segments of its own.
+fn after_power_cut(name: &str, text: &[u8], settings: &LogSettings) {
     let folder = tempdir().expect("a folder");
     fs::create_dir(folder.path().join(NAME)).expect("a folder");
     fs::write(folder.path().join(NAME).join(name), text).expect("a segment");
-    let log = open(folder.path(), small());
+    let log = open(folder.path(), settings.clone());
     let found = numbers(&log);
     let kept = found.len() as u64;
     assert!(kept >= SYNCED && found.into_iter().eq(1..=kept), "{kept} are left");
@@ -40,7 +41,7 @@ fn after_power_cut(name: &str, text: &[u8]) {
     log.append(&lines(100..=100 + ACCEPTED)).expect("appended");
     log.sync().expect("synced");
     drop(log);
-    let log = open(folder.path(), small());
+    let log = open(folder.path(), settings.clone());
     let last = at(kept + 1);
     for position in 0..=ACCEPTED + 1 {
         let checked = log.check(LogCursor { life: 1, position: at(position) });
@@ -69,7 +70,9 @@ fn at_each_byte(cut: impl Fn(&mut Vec<u8>, usize)) {
     for place in synced..=text.len() {
         let mut text = text.clone();
         cut(&mut text, place);
-        after_power_cut(name, &text);
+        for settings in [small(), LogSettings::default()] {
+            after_power_cut(name, &text, &settings);
+        }
     }
 }
 

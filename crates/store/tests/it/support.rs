@@ -99,3 +99,10 @@ pub(crate) fn whole_transcript(folder: &Path) -> Vec<u64> {
     assert!(!transcript.is_cut());
     transcript.records().iter().filter_map(number).collect()
 }
+
+/// Creates a pipe. Nobody opens its other end, so a program that waits for it waits for ever.
+#[cfg(unix)]
+pub(crate) fn pipe(path: &Path) {
+    let (kind, mode) = (rustix::fs::FileType::Fifo, rustix::fs::Mode::from_raw_mode(0o600));
+    rustix::fs::mknodat(rustix::fs::CWD, path, kind, mode, 0).expect("a pipe");
+}

@@ -100,7 +100,7 @@ impl SqliteStore {
             written.map_err(in_lock)?;
             let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
             let folder = folder.unwrap_or(Path::new("."));
-            crate::file::sync_folder(folder).map_err(|error| Error::file(folder, error))?;
+            crate::disk::sync_folder(folder).map_err(|error| Error::file(folder, error))?;
         }
         let reader = connect(&path).and_then(|reader| {
             reader.pragma_update(None, "query_only", true)?;
