@@ -19,9 +19,9 @@ pub(crate) struct FrameView<'a> {
     pub(crate) result: Option<&'a [u8]>,
     /// `params.sessionId`.
     session: Option<Cow<'a, str>>,
-    /// The cursor in the `_meta` of params or result.
+    /// The cursor in the `_meta` of params or result, if it is a string.
     pub(crate) cursor: Option<Cow<'a, str>>,
-    /// The places of all cursors, each with its name.
+    /// The places of all cursors, each with its name, whatever their values are.
     cursors: Vec<Range<usize>>,
 }
 
@@ -74,17 +74,16 @@ impl<'a> FrameView<'a> {
                 }
                 continue;
             }
-            if token.kind == JsonTokenKind::String {
-                match depth {
-                    // The first one counts, as for the hub, which refuses a second one.
-                    2 if second == Second::Session => view.session = view.session.take().or_else(string),
-                    3 if third => {
-                        view.cursor = string();
-                        view.cursors.push(name_at..token.span.end);
-                        third = false;
-                    }
-                    _ => {}
-                }
+            let is_string = token.kind == JsonTokenKind::String;
+            if is_string && depth == 2 && second == Second::Session {
+                // The first one counts, as for the hub, which refuses a second one.
+                view.session = view.session.take().or_else(string);
+            }
+            // An object or a list ends where the scanner is back.
+            if third && depth == 3 && token.kind != JsonTokenKind::Comma {
+                view.cursor = if is_string { string() } else { None };
+                view.cursors.push(name_at..token.span.end);
+                third = false;
             }
             if member == Member::Other || token.kind == JsonTokenKind::Comma {
                 continue;
@@ -123,7 +122,9 @@ impl<'a> FrameView<'a> {
 
     /// Returns the frame without its cursors, or `None` if it has none.
     pub(crate) fn without_cursors(&self, frame: &[u8]) -> Option<Vec<u8>> {
-        self.cursor.as_ref()?;
+        if self.cursors.is_empty() {
+            return None;
+        }
         let (mut rest, mut written) = (Vec::with_capacity(frame.len()), 0);
         for cursor in &self.cursors {
             rest.extend_from_slice(frame.get(written..cursor.start)?);
@@ -202,6 +203,18 @@ pub(crate) fn is_of_transport(frame: &[u8]) -> bool {
     // A name is rarely written with escapes. Most frames are not read twice.
     let is_possible = [&b"stream"[..], b"\\u"].iter().any(|part| memchr::memmem::find(frame, part).is_some());
     is_possible && FrameView::read(frame).method.is_some_and(|method| method.starts_with(TRANSPORT))
+}
+
+/// Returns a message without cursors.
+pub(crate) fn without_cursors(frame: Bytes) -> Bytes {
+    // A name is rarely written with escapes. Most frames are not read twice.
+    let is_possible =
+        [&b"cursor"[..], b"\\u"].iter().any(|part| memchr::memmem::find(&frame, part).is_some());
+    if !is_possible {
+        return frame;
+    }
+    let rest = FrameView::read(&frame).without_cursors(&frame).map(Bytes::from);
+    rest.unwrap_or(frame)
 }
 
 /// Returns a message as one line: line breaks, which can only be white space between values, become spaces.
@@ -308,16 +321,33 @@ mod tests {
                 r#"{"params":{"_meta":{"a":1,"acp\/cursor":"7","\u0061cp/cursor":"8"}},"result":{"_meta":{"acp/cursor":"9"}}}"#,
                 Some(r#"{"params":{"_meta":{"a":1}},"result":{"_meta":{}}}"#),
             ),
-            (r#"{"params":{"_meta":{"acp/cursor":7}}}"#, None),
+            (r#"{"params":{"_meta":{"acp/cursor":7}}}"#, Some(r#"{"params":{"_meta":{}}}"#)),
+            (r#"{"params":{"_meta":{"acp/cursor":null,"a":1}}}"#, Some(r#"{"params":{"_meta":{"a":1}}}"#)),
+            (
+                r#"{"params":{"_meta":{"acp/cursor":{"b":["7",{}],"acp/cursor":"9"},"a":1}},"id":3}"#,
+                Some(r#"{"params":{"_meta":{"a":1}},"id":3}"#),
+            ),
+            (
+                r#"{"params":{"_meta":{"acp/cursor":[],"acp/cursor":["7"],"a":{"b":1}}}}"#,
+                Some(r#"{"params":{"_meta":{"a":{"b":1}}}}"#),
+            ),
+            // Half of a surrogate pair is no text.
+            (
+                r#"{"params":{"_meta":{"acp/cursor":"7","a":1,"acp/cursor":"\ud800"}}}"#,
+                Some(r#"{"params":{"_meta":{"a":1}}}"#),
+            ),
             (r#"{"params":{"a":{"acp/cursor":"7"}}}"#, None),
+            (r#"{"params":{"_meta":["acp/cursor","7"]}}"#, None),
         ] {
             let rest = FrameView::read(frame.as_bytes()).without_cursors(frame.as_bytes());
             let rest = rest.map(|rest| String::from_utf8(rest).expect("UTF-8"));
+            let cleaned = without_cursors(Bytes::copy_from_slice(frame.as_bytes()));
+            assert_eq!(cleaned, rest.as_deref().unwrap_or(frame).as_bytes());
             // The white space between members is free.
             let compact = |text: &str| text.replace(' ', "");
             assert_eq!(rest.as_deref().map(compact), expected.map(compact), "{frame}");
             if let Some(rest) = rest {
-                assert_eq!(FrameView::read(rest.as_bytes()).cursor, None, "{frame}");
+                assert!(FrameView::read(rest.as_bytes()).cursors.is_empty(), "{frame}");
             }
         }
     }

@@ -18,7 +18,8 @@ pub const STREAM_ACK: &str = "acp-stream-ack";
 pub const SESSION_ID: &str = "acp-session-id";
 /// The header with the number of a client's frame over HTTP with SSE. A frame is accepted once, however often it is sent.
 pub const FRAME_NUMBER: &str = "acp-frame-number";
-/// The header with the secret of a connection, with which a client takes an SSE stream over from an older request.
+/// The header with the secret of a connection, with which a client takes an SSE stream over from an older request. From then on
+/// every request of the connection needs it.
 pub const RESUME_SECRET: &str = "acp-resume";
 /// The header with the id of the last event that a client has received in a stream.
 pub(crate) const LAST_EVENT_ID: &str = "last-event-id";

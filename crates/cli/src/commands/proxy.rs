@@ -54,7 +54,7 @@ pub(crate) struct ProxyArgs {
     /// Add a stage: record=FILE, redact, permissions=RULE:KIND,…, path-map=CLIENT=AGENT or system-prompt=FILE
     #[arg(long = "use", value_name = "STAGE", value_parser = stage)]
     stages: Vec<StageArg>,
-    /// Reject requests with an absolute path outside of the folders of path-map
+    /// Reject requests with a path outside of the folders of path-map, or a relative one
     #[arg(long)]
     strict_paths: bool,
     /// Replace the files of record if they exist

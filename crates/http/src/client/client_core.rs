@@ -12,7 +12,7 @@ use serde::de::DeserializeOwned;
 use crate::client::dial::read_beginning;
 use crate::client::error::Error;
 use crate::client::link::LinkCore;
-use crate::frame_view::{FrameView, without_line_breaks};
+use crate::frame_view::{FrameView, without_cursors, without_line_breaks};
 use crate::lines::FrameQueue;
 use crate::request_sessions::{ID_BYTES, RequestSessions};
 use crate::wire::{
@@ -120,7 +120,8 @@ impl ClientCore {
         Some(frame)
     }
 
-    /// Takes a frame of the server. Returns true if it is for the client, and false if it belongs to the transport.
+    /// Takes a frame of the server. Returns true if it is for the client, and false if it belongs to the transport. The client
+    /// gets it without cursors, which mean nothing to others and would be wrong on another connection.
     ///
     /// # Errors
     ///
@@ -128,7 +129,7 @@ impl ClientCore {
     pub(crate) fn receive(&mut self, frame: Bytes) -> Result<bool, Error> {
         let frame = without_line_breaks(frame);
         if matches!(self.resumption, Resumption::Refused) {
-            self.inbox.push(frame);
+            self.inbox.push(without_cursors(frame));
             return Ok(true);
         }
         let view = FrameView::read(&frame);
@@ -140,7 +141,7 @@ impl ClientCore {
                 while self.first < self.next {
                     self.drop_first();
                 }
-                self.inbox.push(frame);
+                self.inbox.push(without_cursors(frame));
                 return Ok(true);
             }
         }
@@ -151,7 +152,7 @@ impl ClientCore {
         }
         if view.params_session().into_iter().chain(view.cursor.as_deref()).any(|id| id.len() > ID_BYTES) {
             self.stop_resuming(format_args!("an id or a cursor has over {ID_BYTES} bytes"));
-            self.inbox.push(frame);
+            self.inbox.push(without_cursors(frame));
             return Ok(true);
         }
         let position = self.positions.entry(view.stream()).or_default();
@@ -170,7 +171,6 @@ impl ClientCore {
         if self.positions.len() > MOST_STREAMS {
             self.stop_resuming(format_args!("the server uses over {MOST_STREAMS} sessions"));
         }
-        // It means nothing to others, and would be wrong on another connection.
         let cleaned = view.without_cursors(&frame).map(Bytes::from);
         self.inbox.push(cleaned.unwrap_or_else(|| frame.clone()));
         Ok(true)
@@ -422,6 +422,29 @@ mod tests {
             assert!(core.receive(format!(r#"{{"id":1,{answer}}}"#).into()).expect("valid"));
             assert_eq!(core.positions.len(), left, "{answer} {acknowledges}");
         }
+    }
+
+    #[test]
+    fn cursors_do_not_reach_a_client_that_cannot_resume() {
+        let update = |cursor: &str| {
+            format!(r#"{{"method":"m","params":{{"_meta":{{"acp/cursor":{cursor},"a":1}}}}}}"#)
+        };
+        let long = format!(r#""{}""#, "x".repeat(ID_BYTES + 1));
+        for (result, cursor) in [("{}", r#""7""#), ("{}", "[7]"), (&resumable(true), &long)] {
+            let mut core = core(result, 1000);
+            core.inbox.clear();
+            assert!(core.receive(update(cursor).into()).expect("passed on") && !core.can_resume());
+            let mut lines = Vec::new();
+            core.inbox.pop_lines(&mut lines);
+            assert_eq!(lines, b"{\"method\":\"m\",\"params\":{\"_meta\":{\"a\":1}}}\n", "{result} {cursor}");
+        }
+        let mut core = ClientCore::new("c".into(), 1000);
+        core.push(INITIALIZE_REQUEST.into());
+        let answer = r#"{"jsonrpc":"2.0","id":0,"result":{"_meta":{"acp/cursor":"1"}}}"#;
+        assert!(core.receive(answer.into()).expect("valid"));
+        let mut lines = Vec::new();
+        core.inbox.pop_lines(&mut lines);
+        assert_eq!(lines, b"{\"jsonrpc\":\"2.0\",\"id\":0,\"result\":{\"_meta\":{}}}\n");
     }
 
     #[test]

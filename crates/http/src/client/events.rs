@@ -296,12 +296,18 @@ impl EventsLink {
         let _ = timeout(self.options.close_timeout, deleting).await;
     }
 
-    /// Returns the headers with the ids of the connection and the session.
+    /// Returns the headers with the ids of the connection and the session, and with the secret of the connection. From the
+    /// first stream with it on, our server accepts no request without it.
     fn headers(&self, session: Option<&str>) -> RequestHeaders {
         let id = self.status.connection_id();
-        let ids = [(CONNECTION_ID, Some(id)), (SESSION_ID, session)];
-        let value = |id: &str| HeaderValue::from_bytes(id.as_bytes()).ok();
-        ids.into_iter().filter_map(|(name, id)| Some((HeaderName::from_static(name), value(id?)?))).collect()
+        let secret = self.shared.with(|core| core.grant().0.map(str::to_owned));
+        let values = [(CONNECTION_ID, Some(id)), (SESSION_ID, session), (RESUME_SECRET, secret.as_deref())];
+        let header = |(name, value): (&'static str, Option<&str>)| {
+            let mut value = HeaderValue::from_bytes(value?.as_bytes()).ok()?;
+            value.set_sensitive(name == RESUME_SECRET);
+            Some((HeaderName::from_static(name), value))
+        };
+        values.into_iter().filter_map(header).collect()
     }
 
     /// Returns a connection for a request: the last one, or a new one if the server may have closed it.
@@ -377,8 +383,8 @@ impl EventsLink {
         let mut cursor: Option<Arc<str>> = None;
         let mut outage: Option<Outage> = None;
         let (mut was_open, mut is_complete) = (false, false);
-        // The complete responses without an event in a row.
-        let mut empty_responses = 0;
+        // The complete responses in a row that were short, and those of them without an event.
+        let (mut short_responses, mut empty_responses) = (0, 0);
         loop {
             let reason = match self.open_stream(stream, cursor.as_deref()).await? {
                 Attempt::Done(response) if response.status() == 200 => {
@@ -388,6 +394,7 @@ impl EventsLink {
                     }
                     outage = None;
                     self.settle(stream, StreamState::Open);
+                    let opened_at = Instant::now();
                     let (count, read) = self.read_events(stream, response, &mut cursor).await?;
                     is_complete = matches!(read, Attempt::Done(()));
                     let reason = match read {
@@ -402,13 +409,16 @@ impl EventsLink {
                     if !can_resume || self.options.resume_attempts == 0 {
                         return Err(Error::Lost { reason });
                     }
+                    let is_short = count == 0 || opened_at.elapsed() < self.options.resume_delay;
+                    short_responses = if is_complete && is_short { short_responses + 1 } else { 0 };
                     empty_responses = if is_complete && count == 0 { empty_responses + 1 } else { 0 };
                     if empty_responses > self.options.resume_attempts {
                         return Err(Error::Lost { reason });
                     }
                     if is_complete {
-                        // The answer to the next request shows if the connection has ended.
-                        if empty_responses > 1 {
+                        // The answer to the next request shows if the connection has ended. A server that sends
+                        // something is slowed down only.
+                        if short_responses > 1 {
                             sleep(self.options.pause(empty_responses)).await;
                         }
                         continue;
@@ -465,14 +475,8 @@ impl EventsLink {
         }
         let mut headers = self.headers(session);
         headers.push((ACCEPT, HeaderValue::from_static("text/event-stream")));
-        let secret = self.shared.with(|core| core.grant().0.map(str::to_owned));
-        for (name, value) in [(LAST_EVENT_ID, cursor), (RESUME_SECRET, secret.as_deref())] {
-            let value = value.and_then(|value| HeaderValue::try_from(value).ok());
-            headers.extend(value.map(|mut value| {
-                value.set_sensitive(name == RESUME_SECRET);
-                (HeaderName::from_static(name), value)
-            }));
-        }
+        let cursor = cursor.and_then(|cursor| HeaderValue::try_from(cursor).ok());
+        headers.extend(cursor.map(|cursor| (HeaderName::from_static(LAST_EVENT_ID), cursor)));
         let request = self.dialer.http_request(&Method::GET, headers, Bytes::new())?;
         let limit = self.options.connect_timeout;
         let opening = async {
@@ -538,7 +542,9 @@ impl EventsLink {
                 self.wait_for_session(stream, &data).await;
                 self.shared.inbox_room().await;
                 count += 1;
-                if data.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
+                if std::str::from_utf8(&data).is_err() {
+                    tracing::warn!(?stream, bytes = data.len(), "an event that is not UTF-8 is dropped");
+                } else if data.iter().find(|byte| !byte.is_ascii_whitespace()) == Some(&b'{') {
                     self.shared.with(|core| core.receive(data, stream));
                     self.shared.received();
                 } else {

@@ -11,7 +11,7 @@ use tokio::time::Instant;
 
 use crate::client::client_core::{MOST_STREAMS, Resumption, offered, value};
 use crate::client::link::LinkCore;
-use crate::frame_view::{FrameView, without_line_breaks};
+use crate::frame_view::{FrameView, without_cursors, without_line_breaks};
 use crate::lines::FrameQueue;
 use crate::request_sessions::{ID_BYTES, RequestSessions};
 use crate::wire::{CANCEL_REQUEST, CLOSING, INITIALIZE, StreamId};
@@ -121,7 +121,7 @@ impl EventsCore {
 
     /// Takes the response to `initialize`. Returns true if it begins a connection.
     pub(crate) fn initialized(&mut self, response: Bytes) -> bool {
-        let response = without_line_breaks(response);
+        let response = without_cursors(without_line_breaks(response));
         let result = FrameView::read(&response).result;
         let is_success = result.is_some();
         if let Some(result) = result {
@@ -131,9 +131,9 @@ impl EventsCore {
         is_success
     }
 
-    /// Takes a frame of the server from one of its streams.
+    /// Takes a frame of the server from one of its streams. Cursors in it mean nothing here.
     pub(crate) fn receive(&mut self, frame: Bytes, stream: &StreamId) {
-        let frame = without_line_breaks(frame);
+        let frame = without_cursors(without_line_breaks(frame));
         if let StreamId::Session(session) = stream {
             self.received_at.insert(session.clone(), Instant::now());
         }
@@ -343,6 +343,18 @@ mod tests {
             core.receive(opened(&id.to_string()), &StreamId::Connection);
         }
         assert_eq!(core.streams.len(), MOST_STREAMS);
+    }
+
+    #[test]
+    fn cursors_do_not_reach_the_client() {
+        let mut core = EventsCore::new(100);
+        core.initialized(Bytes::from_static(br#"{"id":0,"result":{"_meta":{"acp/cursor":"1"}}}"#));
+        let update = br#"{"method":"m","params":{"sessionId":"a","_meta":{"acp/cursor":{"b":1},"c":2}}}"#;
+        core.receive(Bytes::from_static(update), &session("a"));
+        let expected = r#"{"id":0,"result":{"_meta":{}}}
+{"method":"m","params":{"sessionId":"a","_meta":{"c":2}}}
+"#;
+        assert_eq!(lines(&mut core), expected);
     }
 
     #[test]

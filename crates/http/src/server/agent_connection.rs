@@ -11,7 +11,7 @@ use duologue_rpc::{Lock as _, Transport};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::frame_view::{FrameView, is_of_transport, with_member, without_line_breaks};
+use crate::frame_view::{FrameView, is_of_transport, with_member, without_cursors, without_line_breaks};
 use crate::lines::{FrameQueue, LineSink, LineSource, LinesError, read_lines, write_lines};
 use crate::server::agent_endpoint::EndpointShared;
 use crate::server::endpoint::{
@@ -64,6 +64,8 @@ struct ConnectionCore {
     initialize_response: Option<Bytes>,
     absent_since: Option<Instant>,
     is_closed: bool,
+    /// True after an SSE stream was opened with the secret. Each request has to have it from then on.
+    needs_secret: bool,
 }
 
 /// The frames for the client.
@@ -120,6 +122,7 @@ impl AgentConnectionShared {
             initialize_response: None,
             absent_since: Some(Instant::now()),
             is_closed: false,
+            needs_secret: false,
         };
         AgentConnectionShared {
             id,
@@ -274,9 +277,12 @@ impl AgentConnectionShared {
             }
     }
 
-    /// Returns true if the client has SSE streams.
-    pub(crate) fn has_event_streams(&self) -> bool {
-        matches!(self.state.lock_unpoisoned().output, Output::Events(_))
+    /// Returns true if the client has SSE streams, and may send requests with this secret. A client of the published protocol
+    /// has none, and cannot come back to a connection whose client has used it.
+    pub(crate) fn accepts_requests(&self, secret: Option<&str>) -> bool {
+        let state = self.state.lock_unpoisoned();
+        let is_right = |secret| secret::is_equal(secret, &self.secret);
+        matches!(state.output, Output::Events(_)) && (!state.needs_secret || secret.is_some_and(is_right))
     }
 
     /// Ends the connection.
@@ -430,7 +436,7 @@ impl LineSink for AgentConnectionShared {
                 _ if state.is_closed => {}
                 Output::Socket { ring, .. } => ring.push(line),
                 Output::Events(_) if is_initialize => {
-                    state.initialize_response = Some(without_line_breaks(line));
+                    state.initialize_response = Some(without_cursors(without_line_breaks(line)));
                 }
                 Output::Events(streams) => {
                     streams.push(line, Instant::now() + self.options.session_stream_wait);
@@ -490,9 +496,9 @@ impl ServerConnection for AgentConnection {
     async fn accept(&self, frame: IncomingFrame) -> Result<(), Rejection> {
         let limit = self.inner.options.input_bytes.max(1);
         let IncomingFrame { text, session, number } = frame;
-        // The messages of the transport end here. They count as accepted.
+        // The messages of the transport end here, and count as accepted. Its cursors end here too.
         let is_dropped = is_of_transport(&text);
-        let mut frame = Some(without_line_breaks(text));
+        let mut frame = Some(without_cursors(without_line_breaks(text)));
         self.inner
             .wait(&self.inner.input, |state| {
                 if state.generation != self.generation {
@@ -588,6 +594,7 @@ impl ServerConnection for AgentConnection {
             }
             state.sources = id;
             state.absent_since = None;
+            state.needs_secret |= secret.is_some();
             (id, changed)
         };
         self.inner.life.notify_waiters();

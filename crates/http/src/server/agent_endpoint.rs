@@ -17,7 +17,7 @@ use crate::server::endpoint::{
 };
 use crate::server::options::AgentEndpointOptions;
 use crate::server::presence::ClientPresence;
-use crate::wire::RemoteConnectionId;
+use crate::wire::{RESUME_SECRET, RemoteConnectionId};
 
 /// The time between two looks of [`AgentEndpoint::flush`].
 const FLUSH_PAUSE: Duration = Duration::from_millis(25);
@@ -185,8 +185,9 @@ impl Endpoint for AgentEndpoint {
         connection.resume(request.secret.as_deref())
     }
 
-    async fn find(&self, id: &RemoteConnectionId, _: &HttpRequestHead) -> Option<AgentConnection> {
+    async fn find(&self, id: &RemoteConnectionId, head: &HttpRequestHead) -> Option<AgentConnection> {
         let found = self.shared.connections.lock_unpoisoned().get(id).cloned()?;
-        found.has_event_streams().then(|| AgentConnection::new(found))
+        let secret = head.headers.get(RESUME_SECRET).and_then(|secret| secret.to_str().ok());
+        found.accepts_requests(secret).then(|| AgentConnection::new(found))
     }
 }

@@ -73,7 +73,8 @@ pub struct StreamRequest {
     /// The id of the last event that the client has received.
     pub cursor: Option<Arc<str>>,
     /// The secret of the connection. With it the stream is taken over from an older response, and without a cursor the
-    /// client has received nothing. Without it the stream goes on behind the last frame that was written.
+    /// client has received nothing. Without it the stream goes on behind the last frame that was written. An
+    /// [`AgentEndpoint`](crate::AgentEndpoint) refuses every request without it from then on.
     pub secret: Option<String>,
 }
 

@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
-use crate::frame_view::{FrameView, without_line_breaks};
+use crate::frame_view::{FrameView, without_cursors, without_line_breaks};
 use crate::lines::FRAME_OVERHEAD;
 use crate::request_sessions::RequestSessions;
 use crate::server::endpoint::{OutgoingFrame, ResumeRefused};
@@ -214,9 +214,9 @@ impl StreamTable {
         }
     }
 
-    /// Appends a frame of the agent to its stream. A response for a session without a stream waits until `hold_until`.
+    /// Appends a frame of the agent to its stream, without cursors of the agent. A response for a session without a stream waits until `hold_until`.
     pub(crate) fn push(&mut self, frame: Bytes, hold_until: Instant) {
-        let frame = without_line_breaks(frame);
+        let frame = without_cursors(without_line_breaks(frame));
         let view = FrameView::read(&frame);
         let closes = view.method.is_none()
             && view.id.is_some_and(|id| self.closing_requests.remove(id).is_some())

@@ -340,13 +340,62 @@ async fn a_stream_continues_behind_its_last_event() {
             assert_eq!((id, &message["params"]["number"]), (Some(number.to_string()), &json!(number)));
         }
         assert_eq!(second.event().await.1["id"], 1, "the response follows the updates");
-        client.post(None, &request(2, "count", json!({"sessionId": "s", "count": 40}))).await;
+        // A client that has used the secret has it in every request.
+        let json_type = ("Content-Type", "application/json");
+        let count = request(2, "count", json!({"sessionId": "s", "count": 40})).to_string();
+        let accept = ("Accept", "text/event-stream");
+        for wrong in [None, Some(("Acp-Resume", "no"))] {
+            for (method, header, body) in
+                [("GET", accept, ""), ("POST", json_type, count.as_str()), ("DELETE", accept, "")]
+            {
+                let headers: Vec<_> = wrong.into_iter().chain([header]).collect();
+                assert_eq!(client.send(method, &headers, body).await.status, 404, "{method} {wrong:?}");
+            }
+        }
+        assert_eq!(client.send("POST", &[json_type, secret], &count).await.status, 202);
         for number in 1..=40 {
             assert_eq!(second.event().await.1["params"]["number"], number);
         }
         let refused = client.get(Some("s"), &[secret, ("Last-Event-ID", "3")]).await;
         assert_eq!(refused.status, 409);
         assert!(refused.body().await.contains("cursor_gone"));
+        assert_eq!(client.send("DELETE", &[secret], "").await.status, 202);
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn cursors_of_agents_and_clients_are_removed() {
+    in_time(async {
+        let endpoint = AgentEndpoint::new(|transport| async {
+            let mut lines = Lines::new(transport);
+            while let Some(message) = lines.next().await {
+                let meta = json!({"acp/cursor": {"a": "1"}});
+                let result = json!({"received": message["params"], "_meta": meta});
+                lines.send(&json!({"jsonrpc": "2.0", "id": message["id"], "result": result})).await;
+            }
+        });
+        let address = server(endpoint, ServerOptions::default()).await;
+        let params = json!({"a": 1, "_meta": {"acp/cursor": [7], "b": 2}});
+        let received = json!({"a": 1, "_meta": {"b": 2}});
+        let (ask, initialize) = (request(1, "ask", params.clone()), request(0, "initialize", params));
+
+        let client = RawClient::new(address).await;
+        assert_eq!(client.initialized["result"]["_meta"]["acp/cursor"], Value::Null);
+        let mut connection = client.get(None, &[]).await;
+        client.post(None, &ask).await;
+        let result = json!({"received": received, "_meta": {}});
+        assert_eq!(connection.event().await.1["result"], result);
+
+        let mut socket = crate::setup::RawSocket::open(address).await;
+        socket.send_json(&initialize).await;
+        let answer = socket.next().await.expect("an answer");
+        assert_eq!(
+            (&answer["result"]["received"], &answer["result"]["_meta"]["acp/cursor"]),
+            (&received, &json!("1"))
+        );
+        socket.send_json(&ask).await;
+        assert_eq!(socket.next().await.expect("an answer")["result"], result);
     })
     .await;
 }

@@ -1,6 +1,7 @@
 //! Tests over real sockets on the loopback interface.
 
 mod cuts;
+mod event_scripts;
 mod events;
 mod http_rules;
 mod local_socket;

@@ -55,8 +55,8 @@ impl PathMap {
         self
     }
 
-    /// Rejects requests with an absolute path outside of all folders, and drops lines that another program may read in another
-    /// way ([`is_suspect`](StageMessage::is_suspect)). Responses and notifications pass with such a path.
+    /// Rejects requests with a path outside of all folders or a relative one, and drops lines that another program may read in
+    /// another way ([`is_suspect`](StageMessage::is_suspect)). Responses and notifications pass with such a path.
     pub fn strict(mut self) -> Self {
         self.is_strict = true;
         self
@@ -81,7 +81,12 @@ impl PathMap {
 
     /// Maps the path in a `file://` URI.
     fn mapped_uri(&self, from: Side, uri: &str) -> Mapped {
-        let Some(rest) = strip_ignoring_case(uri, "file:") else { return Mapped::Other };
+        let Some(rest) = strip_ignoring_case(uri, "file:") else {
+            // Programs remove white space and characters without a mark, or not.
+            let visible = uri.chars().filter(char::is_ascii_graphic).take(5);
+            let is_file = visible.map(|char| char.to_ascii_lowercase()).eq("file:".chars());
+            return if is_file { Mapped::Outside } else { Mapped::Other };
+        };
         // Without a host, `file:/data` means the same as `file:///data`.
         let rest = rest.strip_prefix("//").unwrap_or(rest);
         let rest = strip_ignoring_case(rest, "localhost").unwrap_or(rest);
@@ -108,7 +113,8 @@ impl PathMap {
     ///
     /// # Errors
     ///
-    /// The first absolute path outside of all folders, if the map is strict.
+    /// The first path outside of all folders, if the map is strict. A relative path is outside too, because it can lead
+    /// anywhere.
     fn line(&self, from: Side, line: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let (mut changed, mut copied) = (Vec::new(), 0);
         let mut is_changed = false;
@@ -145,6 +151,7 @@ impl PathMap {
                         Name::Path | Name::PathItem if is_absolute(&value) => {
                             self.mapped(from, &value).map_or(Mapped::Outside, Mapped::To)
                         }
+                        Name::Path | Name::PathItem => Mapped::Outside,
                         Name::Uri => self.mapped_uri(from, &value),
                         _ => Mapped::Other,
                     };
@@ -219,9 +226,9 @@ fn may_have_paths(line: &[u8]) -> bool {
 enum Mapped {
     /// The new string.
     To(String),
-    /// An absolute path in no folder.
+    /// A path in no folder.
     Outside,
-    /// Not an absolute path.
+    /// No path.
     Other,
 }
 
@@ -372,6 +379,8 @@ fn encoded(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn paths() -> PathMap {
@@ -429,8 +438,19 @@ mod tests {
         assert_eq!(uri(Side::Client, "file:///C:/data/x"), "file:///data/x");
         assert_eq!(uri(Side::Agent, "file:///workspace%2f..%2fetc"), "outside");
         assert_eq!(uri(Side::Agent, "file:/workspace/a"), "file:///home/me/project/a");
-        for outside in ["file:/etc/passwd", "file:x", "file://server/workspace", "file://workspace/x"] {
+        for outside in [
+            "file:/etc/passwd",
+            "file:x",
+            "file://server/workspace",
+            "file://workspace/x",
+            " file:///workspace/a",
+            "\u{0}\u{200b}file:///workspace/a",
+            "\u{a0}F\ti\nle\r:/workspace",
+        ] {
             assert_eq!(uri(Side::Agent, outside), "outside", "{outside}");
+        }
+        for other in ["", "profile:x", "file", "x file:///workspace"] {
+            assert_eq!(uri(Side::Agent, other), "other", "{other}");
         }
         assert_eq!(uri(Side::Agent, "https://example.com/workspace"), "other");
     }
@@ -453,6 +473,16 @@ mod tests {
         let mapped = map.line(Side::Client, line.as_bytes()).unwrap().unwrap();
         assert_eq!(String::from_utf8(mapped).unwrap(), expected);
         assert_eq!(map.clone().strict().line(Side::Client, line.as_bytes()), Err("/b".into()));
-        assert_eq!(map.line(Side::Client, b"{\"path\":\"c\"}"), Ok(None));
+        for relative in ["c", "", "../c", r"\c", "C:c", " /c", "~/c"] {
+            for line in [json!({"path": relative}), json!({"additionalDirectories": ["/c", relative]})] {
+                let line = line.to_string();
+                assert!(map.line(Side::Client, line.as_bytes()).is_ok(), "{line}");
+                assert_eq!(map.clone().strict().line(Side::Client, line.as_bytes()), Err(relative.into()));
+            }
+        }
+        // No paths.
+        for line in [&br#"{"path":null,"cwd":7,"oldPath":{"a":"b"}}"#[..], br#"{"name":"cwd","text":"a"}"#] {
+            assert_eq!(map.clone().strict().line(Side::Client, line), Ok(None));
+        }
     }
 }

@@ -286,16 +286,29 @@ mod tests {
     pub(super) async fn a_strict_map_rejects_other_folders(place: Place) {
         let paths = PathMap::new().map("/home/me/p", "/workspace").strict();
         let (mut client, mut agent) = place.peers(Proxy::new().stage(paths));
-        for path in ["/etc/passwd", "/workspace/../etc/passwd", "/workspaces"] {
-            let id = agent.send_request("fs/read_text_file", json!({"sessionId": "s", "path": path})).await;
-            let refused = agent.next_message().await;
-            assert_eq!((&refused["id"], &refused["error"]["code"]), (&json!(id), &json!(-32602)), "{path}");
-            assert!(refused["error"]["message"].as_str().unwrap().starts_with(path), "{refused}");
+        let relative = ["../../../../etc/passwd", "notes.txt", " /workspace/a"];
+        for path in ["/etc/passwd", "/workspace/../etc/passwd", "/workspaces"].into_iter().chain(relative) {
+            for (method, name) in [("fs/read_text_file", "path"), ("terminal/create", "cwd")] {
+                let id = agent.send_request(method, json!({"sessionId": "s", name: path})).await;
+                let refused = agent.next_message().await;
+                assert_eq!(
+                    (&refused["id"], &refused["error"]["code"]),
+                    (&json!(id), &json!(-32602)),
+                    "{path}"
+                );
+                assert!(refused["error"]["message"].as_str().unwrap().starts_with(path), "{refused}");
+            }
+        }
+        for uri in [" file:///etc/passwd", "\u{200b}file:///etc/passwd", "\u{1}file:///etc/passwd"] {
+            let link =
+                json!({"sessionId": "s", "toolCall": {"content": [{"type": "resource_link", "uri": uri}]}});
+            agent.send_request("session/request_permission", link).await;
+            assert_eq!(agent.next_message().await["error"]["code"], -32602, "{uri:?}");
         }
         client.send_request("session/new", json!({"cwd": "/other", "mcpServers": []})).await;
         assert_eq!(client.next_message().await["error"]["code"], -32602);
         // Updates are not requests: what can be mapped is mapped.
-        let locations = |folder: &str| json!({"update": {"locations": [{"path": "/etc"}, {"path": folder}]}});
+        let locations = |folder: &str| json!({"update": {"locations": [{"path": "/etc"}, {"path": "notes.txt"}, {"path": folder}]}});
         agent.notify("session/update", locations("/workspace")).await;
         assert_eq!(client.expect("session/update").await["params"], locations("/home/me/p"));
     }

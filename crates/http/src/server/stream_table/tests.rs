@@ -54,6 +54,14 @@ fn each_stream_has_numbers_of_its_own() {
 }
 
 #[test]
+fn cursors_of_the_agent_are_removed() {
+    let mut table = StreamTable::new(LIMITS);
+    push(&mut table, &br#"{"method":"n","params":{"_meta":{"acp/cursor":{"a":[1]}}}}"#[..]);
+    let frame = table.take(&StreamId::Connection).expect("a frame");
+    assert_eq!(frame.text, &br#"{"method":"n","params":{"_meta":{}}}"#[..]);
+}
+
+#[test]
 fn a_response_belongs_to_the_session_of_its_request() {
     let mut table = StreamTable::new(LIMITS);
     assert_eq!(open(&mut table, &session("a"), None, false), None);
