@@ -34,6 +34,9 @@ pub struct HubSettings {
     /// Limit on the requests that belong to no session, such as logins and queries. Each has a process, unless all sessions
     /// share one. 16 by default.
     pub requests_without_session: usize,
+    /// Limit on the sessions that are read from their logs at once, for clients that load or resume them. Others wait. A
+    /// conversation that was read stays in memory until its client has received it. 4 by default.
+    pub loads: usize,
     /// The time in which an agent answers `initialize`, and creates or restores a session. 120 seconds by default. The
     /// process of one that does not is ended.
     pub agent_timeout: Duration,
@@ -139,6 +142,7 @@ impl HubSettings {
             shared_process: false,
             sessions: 1024,
             requests_without_session: 16,
+            loads: 4,
             agent_timeout: Duration::from_secs(120),
             policy: SessionPolicy::default(),
             processes: None,
