@@ -64,8 +64,8 @@ pub(crate) struct HubShared {
     announced_id: AnnouncedId,
     /// The places of requests that belong to no session.
     without_session: Semaphore,
-    /// The places of sessions that are read from their logs for clients.
-    pub(crate) loads: Arc<Semaphore>,
+    /// The places of conversations that are read from their logs for clients.
+    loads: Arc<Semaphore>,
     disk_use: Mutex<Option<DiskUse>>,
     /// True ends all processes. Each has a receiver until it has ended.
     closing: watch::Sender<bool>,

@@ -41,6 +41,11 @@ impl ClientOutput {
         let _ = self.send_unless(line, std::future::pending()).await;
     }
 
+    /// Waits until half of the space is free.
+    pub(crate) async fn half_free(&self) {
+        let _ = self.room.acquire_many(WAITING_BYTES / 2).await;
+    }
+
     /// Sends a line as [`send`](Self::send), unless there is no space when `stop` resolves. Returns the line in that case.
     pub(crate) async fn send_unless(&self, line: Vec<u8>, stop: impl Future<Output = ()>) -> Option<Vec<u8>> {
         let limit = Limits::default().frame_bytes - LINE_RESERVE;

@@ -6,12 +6,13 @@ use duologue_schema::{LoadSessionResponse, SessionId};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until};
 
 use super::{Answer, Answered, OpenSession, SessionUse, with_meta};
 use crate::abilities::Abilities;
 use crate::error::Error;
 use crate::hub::HubShared;
-use crate::load::{self, LoadedSession, update_line};
+use crate::load::{LoadedSession, update_line};
 use crate::log_reader::{LogReader, LogReaderTask, SeenFrames};
 use crate::open_log::OpenLog;
 use crate::output::ClientOutput;
@@ -147,7 +148,8 @@ pub(super) async fn open_session(
     Ok(Answer::Opened(OpenSession { session: open, reader }, result))
 }
 
-/// Sends the frames before the response that opens a session, and returns that response.
+/// Sends the frames before the response that opens a session, and returns that response. A client that reads slowly does not
+/// keep the conversation in memory: the rest of it is read again when there is space for it.
 async fn replayed(
     hub: &Arc<HubShared>,
     reader: &LogReader,
@@ -157,18 +159,27 @@ async fn replayed(
     let LogReader { live, log, abilities, output, .. } = reader;
     // Records become visible in order, so the replay ends where the client reads on.
     live.visible.clone().wait_for(|visible| *visible >= position).await.map_err(|_| live.end())?;
-    let place = hub.loads.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
-    let (log, id, abilities) = (log.clone(), live.id.clone(), *abilities);
-    let abilities = matches!(replay, Replay::Conversation).then_some(abilities);
-    let loading = tokio::task::spawn_blocking(move || {
-        let loaded = load::load(&log, &id, position, abilities);
+    let abilities = matches!(replay, Replay::Conversation).then_some(*abilities);
+    let mut sent = 0;
+    let response = loop {
+        let (place, LoadedSession { updates, response }) =
+            hub.load(log.clone(), live.id.clone(), position, abilities).await?;
+        let turn = Instant::now() + hub.load_turn();
+        let mut is_slow = false;
+        for update in updates.into_iter().skip(sent) {
+            let line = update_line(&live.id, update)?;
+            is_slow = output.send_unless(line, sleep_until(turn)).await.is_some();
+            if is_slow {
+                break;
+            }
+            sent += 1;
+        }
         drop(place);
-        loaded
-    });
-    let LoadedSession { updates, response } = loading.await.map_err(|_| Error::Closed)??;
-    for update in updates {
-        output.send(update_line(&live.id, update)?).await;
-    }
+        if !is_slow {
+            break response;
+        }
+        output.half_free().await;
+    };
     if let Replay::Missed(seen) = replay {
         reader.send_missed(seen, position).await?;
     }

@@ -1,6 +1,7 @@
 //! The records of the log of a session: the first ones, and reading them behind damage.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use duologue_rpc::raw_message::{call_line, member, response_line, splice};
 use duologue_schema::{InitializeRequest, InitializeResponse, NewSessionRequest, Request as _, SessionId};
@@ -8,12 +9,35 @@ use duologue_store::{FileLog, Log as _, LogLine, LogPage, LogPosition, RebuildRe
 use duologue_transcript::Side;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::HubShared;
+use crate::abilities::Abilities;
 use crate::error::Error;
+use crate::load::{LoadedSession, load};
 use crate::open_log::OpenLog;
 use crate::owner::{OwnerRestore, SessionOwner};
 use crate::record::{HubEvent, LogEntry};
+
+impl HubShared {
+    /// Reads a session from its log as [`load`], when there is a place for it. The place is free when the permit is dropped.
+    pub(crate) async fn load(
+        &self,
+        log: Arc<OpenLog>,
+        session: SessionId,
+        end: u64,
+        abilities: Option<Abilities>,
+    ) -> Result<(OwnedSemaphorePermit, LoadedSession), Error> {
+        let place = self.loads.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
+        let loading = move || Ok((place, load(&log, &session, end, abilities)?));
+        tokio::task::spawn_blocking(loading).await.map_err(|_| Error::Closed)?
+    }
+
+    /// Returns the time for which a client that does not read keeps its place.
+    pub(crate) fn load_turn(&self) -> Duration {
+        self.settings.load_turn
+    }
+}
 
 /// Logs what was cut off from a log when it was opened.
 pub(super) fn report_recovery(id: &SessionId, log: &FileLog) {

@@ -1,5 +1,7 @@
 //! Clients that open a long session and do not read it.
 
+use std::time::Duration;
+
 use duologue_hub::Hub;
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
@@ -27,6 +29,20 @@ async fn read_long(client: &mut RawClient) {
     let mut bytes = 0;
     while bytes < LONG {
         bytes += agent_text(&client.next().await).len();
+    }
+}
+
+/// Reads the updates before the response to a load.
+async fn read_replay(client: &mut RawClient) -> Vec<Value> {
+    let mut updates = Vec::new();
+    loop {
+        let message = client.next().await;
+        if message["id"].is_null() {
+            updates.push(message["params"]["update"].clone());
+        } else {
+            assert!(message["result"].is_object(), "{message}");
+            return updates;
+        }
     }
 }
 
@@ -74,7 +90,7 @@ async fn loads_that_are_not_read_do_not_hold_up_others() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let mut settings = settings(data.path(), 0);
-        settings.loads = 1;
+        (settings.loads, settings.load_turn) = (1, Duration::from_millis(1));
         let hub = Hub::open(settings).unwrap();
         let mut client = RawClient::new(&hub);
         let session = new_session(&mut client).await;
@@ -85,17 +101,23 @@ async fn loads_that_are_not_read_do_not_hold_up_others() {
             let mut loading = RawClient::new(&hub);
             loading.initialize().await;
             loading.send(1, "session/load", session.clone()).await;
-            loading.next().await;
-            unread.push(loading);
+            let first = loading.next().await["params"]["update"].clone();
+            unread.push((loading, first));
         }
         let mut loaded = RawClient::new(&hub);
         loaded.initialize().await;
-        assert!(loaded.request(1, "session/load", session.clone()).await["result"].is_object());
+        loaded.send(1, "session/load", session.clone()).await;
+        let conversation = read_replay(&mut loaded).await;
+        assert!(conversation.len() > LONG / (1 << 20));
         let prompt =
             json!({"sessionId": session["sessionId"], "prompt": [{"type": "text", "text": "hello"}]});
         client.send(3, "session/prompt", prompt).await;
         assert!(client.response(3).await["result"].is_object());
-        assert!(unread[0].response(1).await["result"].is_object());
+        // The rest of the conversation is read again.
+        for (mut client, first) in unread {
+            let rest = read_replay(&mut client).await;
+            assert!(conversation[0] == first && conversation[1..] == rest, "{} updates", rest.len());
+        }
         hub.shut_down().await;
     })
     .await;
