@@ -1,5 +1,7 @@
 //! The connection of one client: its requests, and the sessions that it has open.
 
+mod open_session;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,12 +11,9 @@ use duologue_rpc::{Limits, LineBuffer, Malformed, RpcMessage, Transport};
 use duologue_schema::{
     AuthenticateRequest, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
     DuologueCapabilities, Error as RpcError, InitializeRequest, InitializeResponse, ListSessionsRequest,
-    LoadSessionRequest, LoadSessionResponse, LogoutRequest, NewSessionRequest, Notification as _,
-    PromptRequest, ProtocolVersion, Request as _, RequestId, ResumeSessionRequest, SessionId,
-    SessionNotification,
+    LoadSessionRequest, LogoutRequest, NewSessionRequest, Notification as _, PromptRequest, ProtocolVersion,
+    Request as _, RequestId, ResumeSessionRequest, SessionId,
 };
-use duologue_store::FileLog;
-use serde::Deserialize as _;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
@@ -22,18 +21,18 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{Id, JoinSet};
 use uuid::Uuid;
 
+use self::open_session::{Attachment, create, open_session};
 use crate::abilities::{Abilities, passed_on};
 use crate::error::Error;
 use crate::exchange_state::needs_no_session;
 use crate::hub::HubShared;
-use crate::load;
-use crate::log_reader::{LogReader, LogReaderTask, SeenFrames, session_id};
+use crate::log_reader::{LogReaderTask, session_id};
 use crate::output::{ClientOutput, client_output};
 use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
 use crate::routing::check_routing;
 use crate::session_policy::passes;
-use crate::session_task::{AttachReply, LiveSession, Replies, SessionCommand, ended_response};
+use crate::session_task::{LiveSession, Replies, SessionCommand, ended_response};
 
 /// A session that the client has open. Dropping it closes the session for the client; others and the agent go on.
 #[derive(Debug)]
@@ -130,22 +129,12 @@ type Answered = Result<Answer, Error>;
 const ANSWERING: usize = 64;
 /// The time in which a client that continues on another connection opens its sessions there.
 const HANDED_OVER: Duration = Duration::from_secs(60);
-/// The number of times that a session is opened again if it ends meanwhile.
-const ATTEMPTS: usize = 3;
 
 enum Answer {
     /// A result without an effect on the connection.
     Result(Box<RawValue>),
-    /// A session that was created, loaded or resumed.
-    Opened(OpenedSession),
-}
-
-struct OpenedSession {
-    session: SessionUse,
-    log: Arc<FileLog>,
-    result: Box<RawValue>,
-    /// The position behind which the client reads the log.
-    position: u64,
+    /// A session that was created, loaded or resumed, and the result for the client. Its reader has not begun.
+    Opened(OpenSession, Box<RawValue>),
 }
 
 /// A request that a task answers.
@@ -392,8 +381,7 @@ impl ClientConnection {
                     return self.refuse(&id, &RpcError::invalid_params("the params are not an object")).await;
                 }
                 let (hub, attach) = (self.hub.clone(), self.attachment(abilities));
-                self.answer(id, None, async move { create(&hub, attach, params).await.map(Answer::Opened) })
-                    .await;
+                self.answer(id, None, async move { create(&hub, attach, params).await }).await;
             }
             LoadSessionRequest::METHOD | ResumeSessionRequest::METHOD => {
                 let Some(session) = session else {
@@ -409,12 +397,9 @@ impl ClientConnection {
                 };
                 let (hub, params) = (self.hub.clone(), value());
                 let attach = Attachment { earlier, ..self.attachment(abilities) };
-                let (output, opening) = (self.output.clone(), Some(session.clone()));
-                let is_load = method == LoadSessionRequest::METHOD;
-                self.answer(id, opening, async move {
-                    open_session(&hub, attach, session, params, output, is_load).await.map(Answer::Opened)
-                })
-                .await;
+                let (opening, is_load) = (Some(session.clone()), method == LoadSessionRequest::METHOD);
+                let opened = async move { open_session(&hub, attach, session, params, is_load).await };
+                self.answer(id, opening, opened).await;
             }
             ListSessionsRequest::METHOD => {
                 let request = params.map(|params| serde_json::from_str::<ListSessionsRequest>(params.get()));
@@ -542,34 +527,32 @@ impl ClientConnection {
     }
 
     fn attachment(&self, abilities: Abilities) -> Attachment {
-        let attachment = self.hub.next_attachment();
-        let (client, replies) = (self.client.clone(), self.replies.clone());
-        let (principal, is_work) = (self.principal.clone(), self.is_work);
-        Attachment { principal, client, attachment, abilities, replies, earlier: None, is_work }
+        Attachment {
+            principal: self.principal.clone(),
+            client: self.client.clone(),
+            attachment: self.hub.next_attachment(),
+            abilities,
+            replies: self.replies.clone(),
+            output: self.output.clone(),
+            end: self.end.clone(),
+            earlier: None,
+            is_work: self.is_work,
+        }
     }
 
     /// Sends the response of a request, and the frames behind it if the request opened a session.
     async fn answered(&mut self, request: &RequestId, answered: Answered) {
-        let OpenedSession { session, log, result, position } = match answered {
-            Ok(Answer::Opened(session)) => session,
+        let (mut open, result) = match answered {
+            Ok(Answer::Opened(open, result)) => (open, result),
             Ok(Answer::Result(result)) => return self.respond(request, Ok(&result)).await,
             Err(error) => return self.respond(request, Err(&error.to_wire())).await,
         };
         self.respond(request, Ok(&result)).await;
-        let Some(abilities) = self.abilities else { return };
-        let reader = LogReader {
-            client: self.client.clone(),
-            abilities,
-            live: session.live.clone(),
-            log,
-            output: self.output.clone(),
-            end: self.end.clone(),
-        };
-        let reader = LogReaderTask::spawn(reader, position);
+        open.reader.begin();
         if !self.is_present {
-            session.report(false).await;
+            open.session.report(false).await;
         }
-        self.sessions.insert(session.live.id.clone(), OpenSession { session, reader });
+        self.sessions.insert(open.session.live.id.clone(), open);
     }
 }
 
@@ -581,142 +564,15 @@ async fn next_presence(presence: &mut watch::Receiver<bool>) -> bool {
     }
 }
 
-/// The members of a client that a session needs.
-struct Attachment {
-    principal: Arc<str>,
-    client: ClientKey,
-    attachment: u64,
-    abilities: Abilities,
-    replies: Replies,
-    /// The reader of an earlier attachment. It sends the responses before this one.
-    earlier: Option<LogReaderTask>,
-    /// True for a worker of the server.
-    is_work: bool,
-}
-
-impl Attachment {
-    /// Opens a session for the client, and returns the position behind which the client reads the log.
-    async fn attach(
-        &self,
-        live: LiveSession,
-        params: Option<Value>,
-    ) -> Result<(SessionUse, Arc<FileLog>, AttachReply), Error> {
-        let log = live.log.upgrade().ok_or(Error::UnknownSession)?;
-        let (command, reply) = self.command(params);
-        let session = self.session_use(live.clone());
-        live.commands.send(command).await.map_err(|_| Error::UnknownSession)?;
-        let reply = reply.await.map_err(|_| Error::UnknownSession)?;
-        Ok((session, log, reply))
-    }
-
-    /// Returns the command that attaches the client, and the receiver of its reply.
-    fn command(&self, params: Option<Value>) -> (SessionCommand, oneshot::Receiver<AttachReply>) {
-        let (attached, reply) = oneshot::channel();
-        let (client, abilities, replies) = (self.client.clone(), self.abilities, self.replies.clone());
-        let attachment = self.attachment;
-        (SessionCommand::Attach { client, attachment, abilities, replies, params, attached }, reply)
-    }
-
-    fn session_use(&self, live: LiveSession) -> SessionUse {
-        SessionUse { live, client: self.client.clone(), attachment: self.attachment, is_open: true }
-    }
-}
-
 /// Returns the answer with a result.
 fn result(result: &impl serde::Serialize) -> Answered {
     to_raw_value(result).map(Answer::Result).map_err(Error::Encode)
-}
-
-async fn create(hub: &Arc<HubShared>, attach: Attachment, params: Value) -> Result<OpenedSession, Error> {
-    let (command, reply) = attach.command(None);
-    let schemes = attach.abilities.schemes();
-    let (live, result) = hub.new_session(&attach.principal, params, schemes, command, attach.is_work).await?;
-    let session = attach.session_use(live);
-    let log = session.live.log.upgrade().ok_or(Error::UnknownSession)?;
-    let reply = reply.await.map_err(|_| Error::UnknownSession)?;
-    let result = with_meta(&result, [("position", json!(reply.position))])?;
-    Ok(OpenedSession { session, log, result, position: reply.position })
 }
 
 /// The member `duologue` in the `_meta` of `initialize`.
 #[derive(serde::Deserialize)]
 struct ClientMeta {
     client: Option<String>,
-}
-
-/// The member `duologue` in the `_meta` of `session/resume`.
-#[derive(serde::Deserialize)]
-struct ResumeMeta {
-    after: Option<SeenFrames>,
-}
-
-/// Opens an existing session, and replays its conversation or what the client has missed.
-async fn open_session(
-    hub: &Arc<HubShared>,
-    mut attach: Attachment,
-    session: SessionId,
-    mut params: Value,
-    output: ClientOutput,
-    is_load: bool,
-) -> Result<OpenedSession, Error> {
-    let meta = params.get("_meta").and_then(|meta| meta.get("duologue"));
-    let meta = meta.filter(|_| !is_load).and_then(|meta| ResumeMeta::deserialize(meta).ok());
-    let seen = meta.and_then(|meta| meta.after);
-    if let Some(params) = params.as_object_mut() {
-        params.remove("sessionId");
-        if seen.is_some() {
-            // It is for the hub.
-            params.remove("_meta");
-        }
-    }
-    let params = hub.checked(params).await?;
-    let mut attempts = 1..=ATTEMPTS;
-    let (live, (open, log, reply)) = loop {
-        attempts.next();
-        let live = hub.session(&attach.principal, &session, &params).await?;
-        match attach.attach(live.clone(), Some(params.clone())).await {
-            Ok(attached) => break (live, attached),
-            // Another client has closed it meanwhile.
-            Err(_) if !attempts.is_empty() => {}
-            Err(error) => return Err(error),
-        }
-    };
-    if let Some(earlier) = attach.earlier.take() {
-        earlier.finish(reply.position).await;
-    }
-    let position = if seen.is_some() { reply.end } else { reply.position };
-    // Records become visible in order, so the replay ends where the client reads on.
-    live.visible.clone().wait_for(|visible| *visible >= position).await.map_err(|_| Error::UnknownSession)?;
-    let (folding, id) = (log.clone(), session.clone());
-    let folded = tokio::task::spawn_blocking(move || load::fold(&folding, &id, position)).await;
-    let loaded = folded.map_err(|_| Error::Closed)??;
-    if is_load {
-        for update in load::updates(&loaded, attach.abilities) {
-            let params = SessionNotification::new(session.clone(), update);
-            let line = duologue_rpc::raw_message::call_line(None, SessionNotification::METHOD, &params);
-            let mut line = line.map_err(Error::Encode)?;
-            line.pop();
-            output.send(line).await;
-        }
-    } else if let Some(seen) = seen {
-        let reader = LogReader {
-            client: attach.client.clone(),
-            abilities: attach.abilities,
-            live,
-            log: log.clone(),
-            output,
-            end: Arc::default(),
-        };
-        reader.send_missed(seen, position).await?;
-    }
-    let conversation = &loaded.conversation;
-    let mut response = LoadSessionResponse::new();
-    response.modes.clone_from(&conversation.state().modes);
-    let options = conversation.config_options();
-    response.config_options = (!options.is_empty()).then(|| options.to_vec());
-    let mine = [("position", json!(position)), ("requests", json!(reply.requests))];
-    let result = with_meta(&response, mine)?;
-    Ok(OpenedSession { session: open, log, result, position })
 }
 
 /// Returns a result with members in `_meta.duologue`, with which a client continues after a lost connection. The text of the

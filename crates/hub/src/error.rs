@@ -52,6 +52,9 @@ pub enum Error {
     /// The log of a session failed.
     #[error("{0}")]
     Log(#[from] duologue_store::Error),
+    /// The log of a session failed while a client opened the session.
+    #[error("the log of the session failed: {0}")]
+    LogFailed(Arc<Error>),
     /// A record of a log is invalid.
     #[error("{0}")]
     Record(#[from] crate::InvalidRecord),
@@ -122,13 +125,36 @@ impl Error {
             Error::Start(_) | Error::Offline { .. } | Error::AgentEnded | Error::AgentTimeout { .. } => {
                 "agent_unavailable"
             }
-            Error::Log(_) | Error::Record(_) | Error::Folder { .. } => "log_failed",
+            Error::Log(_) | Error::LogFailed(_) | Error::Record(_) | Error::Folder { .. } => "log_failed",
             Error::Sessions { .. } | Error::Requests { .. } | Error::Disk { .. } => "limit_reached",
             Error::CursorGone { .. } => "cursor_gone",
             Error::Closed => "closed",
             Error::Decode(_) | Error::Encode(_) => "internal",
         };
-        let data = json!({ "code": code, "retryable": !matches!(self, Error::Decode(_) | Error::Encode(_)) });
+        let data = json!({ "code": code, "retryable": self.is_retryable() });
         RpcError::internal(self.to_string()).data(Json::from(data))
+    }
+
+    /// Returns true if the same request may succeed later.
+    fn is_retryable(&self) -> bool {
+        use duologue_store::Error as StoreError;
+
+        match self {
+            Error::Decode(_) | Error::Encode(_) | Error::Record(_) => false,
+            Error::LogFailed(error) => error.is_retryable(),
+            // Records that are damaged, or of a newer version, stay as they are.
+            Error::Log(error) => matches!(
+                error,
+                StoreError::File { .. }
+                    | StoreError::DiskFull { .. }
+                    | StoreError::FileSizeLimit { .. }
+                    | StoreError::LogFull { .. }
+                    | StoreError::InUse { .. }
+                    | StoreError::Changed { .. }
+                    | StoreError::SyncFailed { .. }
+                    | StoreError::Index { .. }
+            ),
+            _ => true,
+        }
     }
 }

@@ -16,6 +16,9 @@ pub use duologue_http::{AccessToken, AllowedHosts, Listeners, ServerOptions};
 
 use crate::hub::{Hub, LOCAL};
 
+/// The bytes of frames that a client has not confirmed, at which the hub waits. A client confirms each 256 KiB.
+const RING_BYTES: usize = 2 << 20;
+
 /// The time in which clients are sent what the sessions have ended with.
 pub(crate) const FLUSH: Duration = Duration::from_secs(2);
 
@@ -69,6 +72,9 @@ impl Hub {
                 }
             }
         };
-        AgentEndpoint::with_presence(serve_client, AgentEndpointOptions::default())
+        let mut options = AgentEndpointOptions::default();
+        // The log has what the endpoint does not keep.
+        options.ring_bytes = RING_BYTES;
+        AgentEndpoint::with_presence(serve_client, options)
     }
 }

@@ -18,13 +18,13 @@ use duologue_store::{FileLog, IndexQuery, IndexedSession, Log as _, LogRoot, Log
 use duologue_transcript::Header;
 use jiff::Timestamp;
 use serde_json::Value;
-use serde_json::value::RawValue;
-use tokio::sync::{Notify, Semaphore, oneshot, watch};
+use serde_json::value::{RawValue, to_raw_value};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::disk::DiskUse;
-use self::session_records::{append, opening_records, restore, with_id};
+use self::session_records::{append, opening_records, report_index, report_recovery, restore, with_id};
 pub(crate) use self::session_records::{behind_damage, for_each_record, leave_out, read_behind_damage};
 use self::settings::AgentLaunch;
 #[cfg(feature = "gateway")]
@@ -35,6 +35,7 @@ use crate::announced_id::AnnouncedId;
 use crate::connection::ClientConnection;
 use crate::error::Error;
 use crate::hosted_agent::HostedAgent;
+use crate::open_log::OpenLog;
 use crate::owner::{SessionOwner, micros};
 use crate::record::ClientKey;
 use crate::session_task::{CallSender, LiveSession, SessionCommand, SessionStart, SessionTask, session_of};
@@ -63,6 +64,8 @@ pub(crate) struct HubShared {
     announced_id: AnnouncedId,
     /// The places of requests that belong to no session.
     without_session: Semaphore,
+    /// The places of conversations that are read from their logs for clients.
+    loads: Arc<Semaphore>,
     disk_use: Mutex<Option<DiskUse>>,
     /// True ends all processes. Each has a receiver until it has ended.
     closing: watch::Sender<bool>,
@@ -87,7 +90,7 @@ struct Sessions {
     /// One task at a time opens or deletes a session.
     gates: HashMap<SessionId, Arc<tokio::sync::Mutex<()>>>,
     /// The logs that are open: a reader can outlive its session, and a log is open once.
-    logs: HashMap<SessionId, Weak<FileLog>>,
+    logs: HashMap<SessionId, Weak<OpenLog>>,
     /// True from the beginning of a drain on. Work that was taken before it still opens its sessions.
     is_closed: bool,
     /// True from the beginning of the shutdown on.
@@ -105,8 +108,10 @@ impl Sessions {
 const SESSIONS_END: Duration = Duration::from_secs(20);
 /// The time in which processes end at a shutdown.
 const PROCESSES_END: Duration = Duration::from_secs(10);
-/// The time in which readers release a log that is deleted.
+/// The time in which readers release a log that they have read to its end.
 const LOG_RELEASED: Duration = Duration::from_secs(2);
+/// The time in which readers release the log of a session that is deleted. They read what is left of it.
+const DELETED_LOG_RELEASED: Duration = Duration::from_secs(20);
 
 impl Hub {
     /// Opens the folder of the logs.
@@ -117,11 +122,14 @@ impl Hub {
     pub fn open(settings: HubSettings) -> Result<Self, Error> {
         let logs = LogRoot::new(settings.data.join("sessions"), settings.logs.clone())?;
         let index = SessionIndex::open(&logs)?;
+        report_index(index.report());
         let (sessions, spare) = (Mutex::default(), tokio::sync::Mutex::default());
         let closing = watch::Sender::new(false);
         let (clients, attachments) = (Mutex::default(), AtomicU64::new(0));
         let (shared_agent, announced_id) = (SharedAgent::default(), AnnouncedId::default());
-        let without_session = Semaphore::new(settings.requests_without_session.min(Semaphore::MAX_PERMITS));
+        let places = |limit: usize| Semaphore::new(limit.min(Semaphore::MAX_PERMITS));
+        let without_session = places(settings.requests_without_session);
+        let loads = Arc::new(places(settings.loads.max(1)));
         let shared = HubShared {
             settings,
             logs,
@@ -133,6 +141,7 @@ impl Hub {
             shared_agent,
             announced_id,
             without_session,
+            loads,
             disk_use: Mutex::default(),
             closing,
         };
@@ -243,16 +252,6 @@ impl Hub {
         self.shared.closing.send_replace(true);
         if tokio::time::timeout(PROCESSES_END, self.shared.closing.closed()).await.is_err() {
             tracing::warn!("processes of the agent did not end in time");
-        }
-    }
-}
-
-impl LiveSession {
-    /// Ends the process and the task of the session.
-    pub(crate) async fn close(&self) {
-        let (done, closed) = oneshot::channel();
-        if self.commands.send(SessionCommand::Close(done)).await.is_ok() {
-            let _ = closed.await;
         }
     }
 }
@@ -461,7 +460,8 @@ impl HubShared {
                 }
             };
             let owner = SessionOwner::new(id.clone(), hub.settings.owner.clone(), end);
-            let (log, agent, first) = (Arc::new(log), Some(agent), Some(attach));
+            let (log, agent, first) = (Arc::new(OpenLog::new(log)), Some(agent), Some(attach));
+            let params = to_raw_value(&params).map_err(Error::Encode)?;
             let start = SessionStart { id, principal, owner, log, agent, agent_session, params, first };
             Ok((hub.spawn(start)?, result))
         });
@@ -544,7 +544,7 @@ impl HubShared {
     }
 
     /// Returns the log of a session if it is open.
-    pub(crate) fn known_log(&self, id: &SessionId) -> Option<Arc<FileLog>> {
+    pub(crate) fn known_log(&self, id: &SessionId) -> Option<Arc<OpenLog>> {
         self.sessions.lock_unpoisoned().logs.get(id).and_then(Weak::upgrade)
     }
 
@@ -572,15 +572,17 @@ impl HubShared {
         }
         self.check_exists(id).await?;
         self.wait_for_end(id).await;
-        let log = match self.known_log(id) {
+        // One whose session could not be deleted is not read any more.
+        let log = match self.known_log(id).filter(|log| !log.is_deleted()) {
             Some(log) => log,
-            None => Arc::new(self.open_released_log(id).await?),
+            None => Arc::new(OpenLog::new(self.open_released_log(id).await?)),
         };
         let hub = self.clone();
         let owned = id.clone();
         let restored = tokio::task::spawn_blocking(move || restore(&hub, owned, log)).await;
         let (owner, log, agent_session) = restored.map_err(|_| Error::Closed)??;
-        let (id, principal, params) = (id.clone(), principal.clone(), params.clone());
+        let (id, principal) = (id.clone(), principal.clone());
+        let params = to_raw_value(params).map_err(Error::Encode)?;
         let (agent, first) = (None, None);
         self.spawn(SessionStart { id, principal, owner, log, agent, agent_session, params, first })
     }
@@ -686,19 +688,22 @@ impl HubShared {
         if let Some(live) = self.live(principal, id) {
             live.close().await;
         }
-        self.remove_closed(id).await
+        if let Some(log) = self.known_log(id) {
+            log.delete();
+        }
+        self.remove_closed(id, DELETED_LOG_RELEASED).await
     }
 
-    /// Removes a session whose task has ended or ends, with its log. The caller has its gate.
-    async fn remove_closed(self: &Arc<Self>, id: &SessionId) -> Result<(), Error> {
+    /// Removes a session whose task has ended or ends, with its log. The readers of clients have a time in which they release
+    /// it. The caller has the gate of the session.
+    async fn remove_closed(self: &Arc<Self>, id: &SessionId, limit: Duration) -> Result<(), Error> {
         self.wait_for_end(id).await;
-        // The readers of other clients end when they have read the end of the session.
         let released = async {
             while self.known_log(id).is_some() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        let _ = tokio::time::timeout(LOG_RELEASED, released).await;
+        let _ = tokio::time::timeout(limit, released).await;
         let (hub, id) = (self.clone(), id.clone());
         let removed = tokio::task::spawn_blocking(move || {
             if hub.index.get(id.as_str())?.is_none() {
@@ -750,10 +755,13 @@ impl HubShared {
     }
 
     async fn open_log(&self, id: &SessionId) -> Result<FileLog, Error> {
-        let (logs, id) = (self.logs.clone(), id.clone());
+        let logs = self.logs.clone();
         let header = Header::new(concat!("duologue-hub ", env!("CARGO_PKG_VERSION")));
-        let opened = tokio::task::spawn_blocking(move || logs.open(id.as_str(), &header)).await;
-        Ok(opened.map_err(|_| Error::Closed)??)
+        let name = id.clone();
+        let opened = tokio::task::spawn_blocking(move || logs.open(name.as_str(), &header)).await;
+        let log = opened.map_err(|_| Error::Closed)??;
+        report_recovery(id, &log);
+        Ok(log)
     }
 }
 

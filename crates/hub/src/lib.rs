@@ -23,6 +23,7 @@ mod hub;
 mod input;
 mod load;
 mod log_reader;
+mod open_log;
 #[cfg(feature = "gateway")]
 mod outbound;
 mod output;

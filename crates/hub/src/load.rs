@@ -3,12 +3,12 @@
 use std::collections::HashMap;
 
 use duologue_rpc::RpcMessage;
+use duologue_rpc::raw_message::call_line;
 use duologue_schema::{
-    AvailableCommandsUpdate, ContentBlock, ContentChunk, Conversation, ConversationEntry, MessageId,
-    MessageKind, Notification as _, PromptRequest, Request as _, SessionId, SessionInfoUpdate,
-    SessionNotification, SessionUpdate, TextContent,
+    AvailableCommandsUpdate, ContentBlock, ContentChunk, Conversation, ConversationEntry,
+    LoadSessionResponse, MessageId, MessageKind, Notification as _, PromptRequest, Request as _, Retention,
+    SessionId, SessionInfoUpdate, SessionNotification, SessionUpdate, TextContent,
 };
-use duologue_store::FileLog;
 use duologue_transcript::Side;
 use serde_json::value::RawValue;
 
@@ -16,22 +16,66 @@ use crate::abilities::Abilities;
 use crate::cleared_messages::{StreamKind, StreamUpdate, agents_id};
 use crate::error::Error;
 use crate::hub::for_each_record;
+use crate::open_log::OpenLog;
 use crate::record::{HubEvent, LogEntry};
 use crate::state::parse;
 
+/// The part of a session that a client receives when it opens the session.
+pub(crate) struct LoadedSession {
+    /// Empty for a resume.
+    pub(crate) updates: Vec<SessionUpdate>,
+    /// With the modes and options.
+    pub(crate) response: LoadSessionResponse,
+}
+
 /// The conversation in a log.
 #[derive(Default)]
-pub(crate) struct LoadedConversation {
-    pub(crate) conversation: Conversation,
+struct LoadedConversation {
+    conversation: Conversation,
     /// The messages that clients that cannot clear see under other ids.
     renamed: HashMap<(StreamKind, String), String>,
 }
 
-/// Folds the records of a log up to a position.
-pub(crate) fn fold(log: &FileLog, session: &SessionId, end: u64) -> Result<LoadedConversation, Error> {
+/// Reads a session from its log up to a position, for a client with these abilities that loads it. For a client that resumes
+/// it, the conversation is left out.
+pub(crate) fn load(
+    log: &OpenLog,
+    session: &SessionId,
+    end: u64,
+    abilities: Option<Abilities>,
+) -> Result<LoadedSession, Error> {
     let mut loaded = LoadedConversation::default();
-    for_each_record(log, end, |_, entry| apply(&mut loaded, session, entry))?;
-    Ok(loaded)
+    if abilities.is_none() {
+        loaded.conversation = Conversation::retaining(Retention::OpenCalls);
+    }
+    let damaged = for_each_record(log, end, |_, entry| apply(&mut loaded, session, entry))?;
+    let mut updates = Vec::new();
+    if let Some(abilities) = abilities {
+        updates.extend((damaged > 0).then(|| damage_notice(damaged)));
+        append_updates(&loaded, abilities, &mut updates);
+    }
+    let mut response = LoadSessionResponse::new();
+    response.modes.clone_from(&loaded.conversation.state().modes);
+    let options = loaded.conversation.config_options();
+    response.config_options = (!options.is_empty()).then(|| options.to_vec());
+    Ok(LoadedSession { updates, response })
+}
+
+/// Returns the message for a client in the place of records that were left out.
+pub(crate) fn damage_notice(damaged: u64) -> SessionUpdate {
+    let text = match damaged {
+        1 => "[1 record of this session is damaged and was left out.]\n\n".to_owned(),
+        _ => format!("[{damaged} records of this session are damaged and were left out.]\n\n"),
+    };
+    SessionUpdate::agent_message(text)
+}
+
+/// Returns the frame of an update without its line end.
+pub(crate) fn update_line(session: &SessionId, update: SessionUpdate) -> Result<Vec<u8>, Error> {
+    let params = SessionNotification::new(session.clone(), update);
+    let mut line = call_line(None, SessionNotification::METHOD, &params).map_err(Error::Encode)?;
+    line.pop();
+    Ok(line)
 }
 
 fn apply(loaded: &mut LoadedConversation, session: &SessionId, entry: &LogEntry<'_>) {
@@ -119,15 +163,14 @@ fn parts(block: &ContentBlock) -> Vec<ContentBlock> {
     parts.into_iter().map(part).collect()
 }
 
-/// Returns the updates from which a client rebuilds a conversation.
-pub(crate) fn updates(loaded: &LoadedConversation, abilities: Abilities) -> Vec<SessionUpdate> {
+/// Appends the updates from which a client rebuilds a conversation.
+fn append_updates(loaded: &LoadedConversation, abilities: Abilities, updates: &mut Vec<SessionUpdate>) {
     let LoadedConversation { conversation, renamed } = loaded;
     // Later chunks of a message have the same id.
     let shown = |kind, id: &Option<MessageId>| {
         let renamed = renamed.get(&(kind, id.as_ref()?.as_str().to_owned())).filter(|_| !abilities.clears);
         renamed.map(|id| MessageId::from(id.clone())).or_else(|| id.clone())
     };
-    let mut updates = Vec::new();
     for entry in conversation.entries() {
         match entry {
             ConversationEntry::Message(message) => {
@@ -166,7 +209,6 @@ pub(crate) fn updates(loaded: &LoadedConversation, abilities: Abilities) -> Vec<
         info.title = duologue_schema::Patch::Set(title.to_owned());
         updates.push(SessionUpdate::SessionInfoUpdate(info));
     }
-    updates
 }
 
 #[cfg(test)]

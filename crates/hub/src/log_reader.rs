@@ -5,15 +5,17 @@ use std::time::Duration;
 
 use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::SessionId;
-use duologue_store::{FileLog, Log as _, LogPage, LogPosition};
+use duologue_store::{Log as _, LogPage, LogPosition};
 use serde_json::value::RawValue;
-use tokio::sync::{Notify, watch};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::abilities::Abilities;
 use crate::error::Error;
 use crate::hub::{behind_damage, leave_out};
+use crate::load::{damage_notice, update_line};
+use crate::open_log::OpenLog;
 use crate::output::ClientOutput;
 use crate::projection::{ClientView, project};
 use crate::record::ClientKey;
@@ -21,19 +23,33 @@ use crate::session_task::LiveSession;
 
 /// The time in which a client receives the last frames of a session that it has closed.
 const LAST_FRAMES: Duration = Duration::from_secs(10);
+/// Limit on the bytes of responses that wait for a client which does not read while its session is deleted.
+const LATE_BYTES: usize = 4 << 20;
 
 /// The task of a [`LogReader`]. Dropping it ends the task.
 #[derive(Debug)]
 pub(crate) struct LogReaderTask {
     task: JoinHandle<()>,
+    /// Absent since the reader has begun to send.
+    begin: Option<oneshot::Sender<()>>,
     /// The position behind which the reader ends. Before it, only responses are sent.
     last: watch::Sender<Option<u64>>,
 }
 
 impl LogReaderTask {
+    /// Starts the task of a reader behind a position. It sends nothing before [`begin`](Self::begin).
     pub(crate) fn spawn(reader: LogReader, position: u64) -> Self {
+        let (begin, begun) = oneshot::channel();
         let last = watch::Sender::new(None);
-        LogReaderTask { task: tokio::spawn(reader.run(position, last.subscribe())), last }
+        let task = tokio::spawn(reader.run(position, last.subscribe(), begun));
+        LogReaderTask { task, begin: Some(begin), last }
+    }
+
+    /// Lets the reader send, behind the response that opens the session.
+    pub(crate) fn begin(&mut self) {
+        if let Some(begin) = self.begin.take() {
+            let _ = begin.send(());
+        }
     }
 
     /// Waits until the responses up to a position are sent.
@@ -59,9 +75,9 @@ pub(crate) struct LogReader {
     pub(crate) client: ClientKey,
     pub(crate) abilities: Abilities,
     pub(crate) live: LiveSession,
-    pub(crate) log: Arc<FileLog>,
+    pub(crate) log: Arc<OpenLog>,
     pub(crate) output: ClientOutput,
-    /// Notified if the log cannot be read.
+    /// Notified if the log cannot be read, or the client does not read its responses.
     pub(crate) end: Arc<Notify>,
 }
 
@@ -73,7 +89,11 @@ impl LogReader {
         }
         let (mut position, mut seen) = (seen.position, seen.frames);
         while position < end {
-            let (frames, last) = self.page(position, end).await?;
+            let PageFrames { frames, last, damaged } = self.page(position, end).await?;
+            if damaged > 0 {
+                // They may be among those that the client has seen. It sees others twice rather than never.
+                seen = 0;
+            }
             for frame in frames {
                 if seen > 0 && is_counted(&frame, &self.live.id) {
                     seen -= 1;
@@ -89,44 +109,96 @@ impl LogReader {
         Ok(())
     }
 
-    /// Sends the frames behind a position until the session ends, or until `last_position` is reached.
-    async fn run(mut self, mut position: u64, mut last_position: watch::Receiver<Option<u64>>) {
+    async fn run(
+        mut self,
+        position: u64,
+        last_position: watch::Receiver<Option<u64>>,
+        begun: oneshot::Receiver<()>,
+    ) {
+        let late = self.send(position, last_position, begun).await;
+        let output = self.output.clone();
+        // The log of a deleted session is not kept for a client that does not read.
+        drop(self);
+        for response in late {
+            output.send(response).await;
+        }
+    }
+
+    /// Sends the frames behind a position until the session ends, or until `last_position` is reached. Returns the responses
+    /// for a client that does not read while the session is deleted. It does not receive the other frames.
+    async fn send(
+        &mut self,
+        mut position: u64,
+        mut last_position: watch::Receiver<Option<u64>>,
+        begun: oneshot::Receiver<()>,
+    ) -> Vec<Vec<u8>> {
+        let mut late = None;
+        tokio::select! {
+            biased;
+            begun = begun => if begun.is_err() {
+                return Vec::new();
+            },
+            () = self.log.deleted() => late = Some(Vec::new()),
+        }
         loop {
             let visible = *self.live.visible.borrow_and_update();
             let end = *last_position.borrow_and_update();
             let readable = end.map_or(visible, |end| end.min(visible));
             while position < readable {
                 match self.page(position, readable).await {
-                    Ok((frames, last)) => {
+                    Ok(PageFrames { frames, last, .. }) => {
                         position = last;
                         for frame in frames {
-                            let is_wanted = last_position.borrow().is_none() || is_response(&frame);
-                            if is_wanted {
-                                self.output.send(frame).await;
+                            let sends_all = late.is_none() && last_position.borrow().is_none();
+                            if !sends_all && !is_response(&frame) {
+                                continue;
+                            }
+                            match &mut late {
+                                Some(late) => late.push(frame),
+                                None => {
+                                    let unsent = self.output.send_unless(frame, self.log.deleted()).await;
+                                    late = unsent.map(|frame| {
+                                        Some(frame).filter(|frame| is_response(frame)).into_iter().collect()
+                                    });
+                                }
                             }
                         }
                     }
                     Err(error) => {
                         tracing::error!(session = %self.live.id, %error, "a log cannot be read; its client is disconnected");
-                        return self.end.notify_one();
+                        self.end.notify_one();
+                        return Vec::new();
                     }
+                }
+                if late.iter().flatten().map(Vec::len).sum::<usize>() > LATE_BYTES {
+                    tracing::warn!(session = %self.live.id, limit = LATE_BYTES, "a client does not read the responses of a deleted session; it is disconnected");
+                    self.end.notify_one();
+                    return Vec::new();
                 }
             }
             if end.is_some_and(|end| position >= end) {
-                return;
+                return late.unwrap_or_default();
             }
             let changed = tokio::select! {
                 changed = self.live.visible.changed() => changed,
                 changed = last_position.changed() => changed,
             };
             if changed.is_err() {
-                return;
+                return late.unwrap_or_default();
             }
         }
     }
 
-    /// Reads a page, and returns its frames and its last position.
+    /// Reads a page, and returns its frames. They begin with a notice if records are damaged.
     async fn page(&self, after: u64, visible: u64) -> Result<PageFrames, Error> {
+        let mut page = self.undamaged_page(after, visible).await?;
+        if page.damaged > 0 {
+            page.frames.insert(0, update_line(&self.live.id, damage_notice(page.damaged))?);
+        }
+        Ok(page)
+    }
+
+    async fn undamaged_page(&self, after: u64, visible: u64) -> Result<PageFrames, Error> {
         /// The size of a page in bytes.
         const PAGE: usize = 256 << 10;
         /// The size of a page that is read here. A thread for a few new records costs more than their frames.
@@ -148,7 +220,10 @@ impl LogReader {
         let read = move || {
             let page = match log.read(LogPosition::new(after), PAGE) {
                 Ok(page) => page,
-                Err(error) => return Ok((Vec::new(), behind_damage(error)?.number().min(visible))),
+                Err(error) => {
+                    let last = behind_damage(error)?.number().min(visible);
+                    return Ok(PageFrames { frames: Vec::new(), last, damaged: last - after });
+                }
             };
             let view = ClientView { client: &client, session: &id, abilities };
             Ok(page_frames(&view, &page, after, visible, |position| {
@@ -160,8 +235,14 @@ impl LogReader {
     }
 }
 
-/// The frames of a page, and the position of its last record.
-type PageFrames = (Vec<Vec<u8>>, u64);
+/// The frames of a page.
+struct PageFrames {
+    frames: Vec<Vec<u8>>,
+    /// The position of the last record of the page.
+    last: u64,
+    /// The number of its records that were left out.
+    damaged: u64,
+}
 
 /// Returns the frames of the records of a page up to a position. `earlier` returns the line of an earlier record.
 fn page_frames(
@@ -171,14 +252,16 @@ fn page_frames(
     visible: u64,
     mut earlier: impl FnMut(u64) -> Option<Vec<u8>>,
 ) -> PageFrames {
-    let (mut frames, mut last) = (Vec::new(), after);
+    let mut frames = PageFrames { frames: Vec::new(), last: after, damaged: 0 };
     for record in page.records.iter().take_while(|record| record.position.number() <= visible) {
-        last = record.position.number();
-        if let Err(error) = project(view, last, &record.line, &mut earlier, &mut frames) {
-            leave_out(last, &error);
+        let position = record.position.number();
+        frames.last = position;
+        if let Err(error) = project(view, position, &record.line, &mut earlier, &mut frames.frames) {
+            leave_out(position, &error);
+            frames.damaged += 1;
         }
     }
-    (frames, last)
+    frames
 }
 
 /// The frames of a session that a client has: its requests and notifications with the session's id.

@@ -4,9 +4,14 @@ use std::sync::Arc;
 
 use duologue_rpc::Limits;
 use duologue_rpc::raw_message::{call_line, member, member_text};
-use duologue_schema::{Notification as _, SessionId, SessionNotification, SessionUpdate};
+use duologue_schema::{
+    Error as RpcError, Json, Notification as _, SessionId, SessionNotification, SessionUpdate,
+};
+use serde_json::json;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use crate::projection::error_response;
 
 /// Limit on the bytes that wait for a client. Its readers wait above it. A longer line waits alone.
 const WAITING_BYTES: u32 = 4 << 20;
@@ -27,38 +32,57 @@ pub(crate) struct ClientOutput {
 
 impl ClientOutput {
     /// Sends a line without its line end, and waits for space before. One that is too long for a transport would end the
-    /// connection, so a notice takes its place.
+    /// connection, so an error takes the place of a response, and a notice that of a notification.
     ///
     /// # Cancel safety
     ///
     /// Dropping the future while it waits sends nothing.
     pub(crate) async fn send(&self, line: Vec<u8>) {
+        let _ = self.send_unless(line, std::future::pending()).await;
+    }
+
+    /// Waits until half of the space is free.
+    pub(crate) async fn half_free(&self) {
+        let _ = self.room.acquire_many(WAITING_BYTES / 2).await;
+    }
+
+    /// Sends a line as [`send`](Self::send), unless there is no space when `stop` resolves. Returns the line in that case.
+    pub(crate) async fn send_unless(&self, line: Vec<u8>, stop: impl Future<Output = ()>) -> Option<Vec<u8>> {
         let limit = Limits::default().frame_bytes - LINE_RESERVE;
         let line = match line.len() > limit {
-            false => Some(line),
-            true => shortened(&line, limit),
-        };
-        let Some(line) = line else {
-            return tracing::error!(
-                limit,
-                "dropped a response or a request that is longer than a line may be"
-            );
+            false => line,
+            true => shortened(&line, limit)?,
         };
         let bytes = u32::try_from(line.len()).unwrap_or(u32::MAX).clamp(1, WAITING_BYTES);
-        if let Ok(permit) = self.room.clone().acquire_many_owned(bytes).await {
-            let _ = self.lines.send((line, permit));
+        tokio::select! {
+            biased;
+            room = self.room.clone().acquire_many_owned(bytes) => {
+                if let Ok(permit) = room {
+                    let _ = self.lines.send((line, permit));
+                }
+                None
+            }
+            () = stop => Some(line),
         }
     }
 }
 
-/// Returns a notice for a notification of a session that is too long.
+/// Returns an error for a response that is too long, or a notice for a notification of a session. A request of an agent
+/// is not too long, because the lines of agents have a lower limit.
 fn shortened(line: &[u8], limit: usize) -> Option<Vec<u8>> {
-    if member(line, "id").is_some() {
-        return None;
-    }
-    let session = member_text(line.get(member(line, "params")?)?, "sessionId")?.into_owned();
     let bytes = line.len();
-    tracing::warn!(session, bytes, limit, "a part of a session is longer than a line may be");
+    let id = member(line, "id").and_then(|id| std::str::from_utf8(line.get(id)?).ok());
+    let params = member(line, "params").and_then(|params| line.get(params));
+    let session = params.and_then(|params| member_text(params, "sessionId"));
+    tracing::warn!(session = session.as_deref(), id, bytes, limit, "a message is longer than a line may be");
+    if let (Some(id), None) = (id, params) {
+        let error = RpcError::internal(format!(
+            "the response has {bytes} bytes, the limit of a line is {limit} (`Limits::frame_bytes` less 16 KiB)"
+        ));
+        let data = Json::from(json!({ "code": "limit_reached", "retryable": false }));
+        return Some(error_response(id, &error.data(data)));
+    }
+    let session = session.filter(|_| id.is_none())?.into_owned();
     let text = format!("[A part of this session is left out: it has {bytes} bytes, the limit is {limit}.]");
     let notice = SessionNotification::new(SessionId::from(session), SessionUpdate::agent_message(text));
     let mut line = call_line(None, SessionNotification::METHOD, &notice).ok()?;
@@ -106,19 +130,20 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn a_notice_takes_the_place_of_a_line_that_is_too_long() {
+    async fn a_notice_or_an_error_takes_the_place_of_a_line_that_is_too_long() {
         let (output, writing) = client_output(tokio::io::sink());
         drop(writing);
         let (lines, mut sent) = mpsc::unbounded_channel();
         let output = ClientOutput { lines, ..output };
         let long = "x".repeat(Limits::default().frame_bytes);
         let update = format!(r#"{{"method":"session/update","params":{{"sessionId":"s","text":"{long}"}}}}"#);
-        // A response cannot be shortened.
-        for line in [update, format!(r#"{{"id":1,"result":"{long}"}}"#), "{}".to_owned()] {
+        for line in [update, format!(r#"{{"id":"a","result":"{long}"}}"#), "{}".to_owned()] {
             output.send(line.into_bytes()).await;
         }
         let notice = String::from_utf8(sent.recv().await.unwrap().0).unwrap();
         assert!(notice.contains(r#""sessionId":"s""#) && notice.contains("is left out"), "{notice}");
+        let error = String::from_utf8(sent.recv().await.unwrap().0).unwrap();
+        assert!(error.contains(r#""id":"a""#) && error.contains("limit_reached"), "{error}");
         assert_eq!(sent.recv().await.unwrap().0, b"{}");
     }
 }

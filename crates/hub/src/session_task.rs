@@ -1,33 +1,35 @@
 //! The task of a session: executes the actions of its owner.
 
 mod agent_calls;
+mod live_session;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use duologue_rpc::raw_message::{member, member_text, splice, text};
 use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::{
-    InitializeResponse, LoadSessionRequest, NewSessionRequest, Patch, Request as _, RequestId,
-    ResumeSessionRequest, SessionId, SessionNotification, SessionUpdate,
+    InitializeResponse, LoadSessionRequest, NewSessionRequest, Patch, Request as _, ResumeSessionRequest,
+    SessionId, SessionNotification, SessionUpdate,
 };
-use duologue_store::{FileLog, Log, LogLine};
-use serde_json::value::RawValue;
+use duologue_store::{Log as _, LogLine};
+use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 #[cfg(feature = "gateway")]
 pub(crate) use self::agent_calls::AgentCall;
 pub(crate) use self::agent_calls::CallSender;
 use self::agent_calls::ProcessCalls;
-use crate::abilities::Abilities;
+pub(crate) use self::live_session::{AttachReply, LiveSession, Replies, SessionCommand};
 use crate::audit::{self, AuditedQuestion};
 use crate::error::Error;
 use crate::hosted_agent::HostedAgent;
 use crate::hub::HubShared;
 use crate::input::{OwnerAction, OwnerInput, QuestionDecision};
+use crate::open_log::OpenLog;
 use crate::owner::SessionOwner;
 use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
@@ -44,74 +46,6 @@ const CANCEL_GRACE: Duration = Duration::from_secs(2);
 const CLOSED: &str = "the session was closed";
 /// The time after which a session without a client and a turn ends its process.
 const IDLE: Duration = Duration::from_secs(10 * 60);
-
-/// The responses for a client that are not in a log.
-pub(crate) type Replies = mpsc::UnboundedSender<Vec<u8>>;
-
-/// A message to the task of a session.
-#[derive(Debug)]
-pub(crate) enum SessionCommand {
-    Attach {
-        client: ClientKey,
-        /// Distinguishes this attachment from others of the client.
-        attachment: u64,
-        abilities: Abilities,
-        replies: Replies,
-        /// The params of the client, with which the agent is started again from now on. Absent members stay.
-        params: Option<Value>,
-        attached: oneshot::Sender<AttachReply>,
-    },
-    FromClient {
-        client: ClientKey,
-        line: Vec<u8>,
-    },
-    /// The connection of a client is lost for a while, or back.
-    Presence {
-        client: ClientKey,
-        attachment: u64,
-        is_present: bool,
-    },
-    /// An older attachment than the last one has no effect.
-    Left {
-        client: ClientKey,
-        attachment: u64,
-    },
-    /// The client closes the session. The process ends with the last client.
-    Release {
-        client: ClientKey,
-        attachment: u64,
-        /// Receives the position of the last record.
-        done: oneshot::Sender<u64>,
-    },
-    /// Ends the process of the agent and the task.
-    Close(oneshot::Sender<u64>),
-}
-
-/// The place of a client that has opened a session.
-#[derive(Debug)]
-pub(crate) struct AttachReply {
-    /// The position behind which the client reads the log.
-    pub(crate) position: u64,
-    /// The position behind what the attachment itself has recorded.
-    pub(crate) end: u64,
-    /// The requests of the client that wait for their responses.
-    pub(crate) requests: Vec<RequestId>,
-}
-
-/// A session whose task runs.
-#[derive(Clone, Debug)]
-pub(crate) struct LiveSession {
-    pub(crate) id: SessionId,
-    /// The principal that the session belongs to.
-    pub(crate) principal: Arc<str>,
-    pub(crate) commands: mpsc::Sender<SessionCommand>,
-    /// The position up to which clients may read.
-    pub(crate) visible: watch::Receiver<u64>,
-    /// True while a prompt runs.
-    pub(crate) has_turn: watch::Receiver<bool>,
-    /// The log, while the task or a reader of it runs.
-    pub(crate) log: Weak<FileLog>,
-}
 
 /// The outcome of a write or a sync: the position of the last record that it covers.
 type Written = Result<u64, duologue_store::Error>;
@@ -142,13 +76,14 @@ pub(crate) struct SessionTask {
     principal: Arc<str>,
     owner: SessionOwner,
     hub: Weak<HubShared>,
-    log: Arc<FileLog>,
+    log: Arc<OpenLog>,
+    failure: Arc<OnceLock<Arc<Error>>>,
     agent: Option<HostedAgent>,
     calls: ProcessCalls,
     /// The id of the session at the agent.
     agent_session: String,
-    /// The params of `session/new`, with which the session is restored.
-    params: Value,
+    /// The params of `session/new`, with which the session is restored. As text they take the least memory.
+    params: Box<RawValue>,
     /// The clients, with the number of their last attachment.
     replies: HashMap<ClientKey, (u64, Replies)>,
     visible: watch::Sender<u64>,
@@ -178,13 +113,13 @@ pub(crate) struct SessionStart {
     pub(crate) id: SessionId,
     pub(crate) principal: Arc<str>,
     pub(crate) owner: SessionOwner,
-    pub(crate) log: Arc<FileLog>,
+    pub(crate) log: Arc<OpenLog>,
     /// The process, if it runs already.
     pub(crate) agent: Option<HostedAgent>,
     /// The id of the session at the agent.
     pub(crate) agent_session: String,
     /// The params of `session/new`.
-    pub(crate) params: Value,
+    pub(crate) params: Box<RawValue>,
     /// Handled before anything else.
     pub(crate) first: Option<SessionCommand>,
 }
@@ -197,6 +132,7 @@ impl SessionTask {
         let (visible, readers) = watch::channel(owner.visible());
         let log_of_readers = Arc::downgrade(&log);
         let turns = watch::Sender::new(owner.has_turn());
+        let failure = Arc::<OnceLock<_>>::default();
         let live = LiveSession {
             id: id.clone(),
             principal: principal.clone(),
@@ -204,6 +140,7 @@ impl SessionTask {
             visible: readers,
             has_turn: turns.subscribe(),
             log: log_of_readers,
+            failure: failure.clone(),
         };
         let task = SessionTask {
             id,
@@ -211,6 +148,7 @@ impl SessionTask {
             owner,
             hub: Arc::downgrade(hub),
             log,
+            failure,
             agent,
             calls: ProcessCalls::new(hub.calls()),
             agent_session,
@@ -244,7 +182,7 @@ impl SessionTask {
         let mut idle_since = Instant::now();
         loop {
             if let Err(error) = self.write() {
-                self.fail(&error);
+                self.fail(error);
                 break;
             }
             let now = self.now();
@@ -269,7 +207,7 @@ impl SessionTask {
                         if self.replies.is_empty() {
                             match self.end_turn().await {
                                 Ok(()) => self.close(OwnerInput::Closed(CLOSED)).await,
-                                Err(error) => self.fail(&error),
+                                Err(error) => self.fail(error),
                             }
                             waits_for_end = Some(done);
                             break;
@@ -284,7 +222,7 @@ impl SessionTask {
                     Some(command) => self.command(command),
                 },
                 event = self.next_event() => if let Err(error) = self.handle_event(event) {
-                    self.fail(&error);
+                    self.fail(error);
                     break;
                 },
                 () = tokio::time::sleep(sleep) => {
@@ -415,9 +353,8 @@ impl SessionTask {
                     return;
                 }
                 self.replies.insert(client.clone(), (attachment, replies));
-                // Members that the request leaves out stay, such as the MCP servers.
-                if let (Some(Value::Object(given)), Some(params)) = (params, self.params.as_object_mut()) {
-                    params.extend(given);
+                if let Some(params) = params.and_then(|given| with_members(&self.params, given)) {
+                    self.params = params;
                 }
                 let position = self.owner.end();
                 self.input(OwnerInput::Attached { client: &client, abilities, is_host: true });
@@ -582,6 +519,7 @@ impl SessionTask {
         let Some(hub) = self.hub.upgrade() else { return };
         let ending = self.ending.take();
         let (agent_session, params) = (self.agent_session.clone(), self.params.clone());
+        let params: Value = serde_json::from_str(params.get()).unwrap_or_default();
         let schemes = self.owner.schemes();
         self.starting = Some(tokio::spawn(async move {
             // Two processes of one session would change the same files.
@@ -624,7 +562,7 @@ impl SessionTask {
     async fn close_log(&mut self) {
         while self.writing.is_some() || !self.batch.is_empty() {
             if let Err(error) = self.write() {
-                return self.fail(&error);
+                return self.fail(error);
             }
             if self.writing.is_none() {
                 continue;
@@ -633,7 +571,7 @@ impl SessionTask {
             self.writing = None;
             match written {
                 Ok(end) => self.input(OwnerInput::Written(end)),
-                Err(error) => return self.fail(&Error::Log(error)),
+                Err(error) => return self.fail(Error::Log(error)),
             }
         }
         if let Some(indexing) = self.indexing.take() {
@@ -651,16 +589,19 @@ impl SessionTask {
         let synced = tokio::task::spawn_blocking(move || log.sync()).await;
         match synced {
             Ok(Ok(end)) => self.input(OwnerInput::Synced(end.number())),
-            Ok(Err(error)) => self.fail(&Error::Log(error)),
+            Ok(Err(error)) => self.fail(Error::Log(error)),
             // The runtime shuts down.
             Err(_) => {}
         }
     }
 
     /// Ends the session because its log failed. Records that were accepted stay.
-    fn fail(&mut self, error: &Error) {
+    fn fail(&mut self, error: Error) {
         tracing::error!(session = %self.id, %error, "the log of a session failed");
-        for action in self.owner.fail(&error.to_string()) {
+        let actions = self.owner.fail(&error.to_string());
+        // The first one is the cause of those that follow.
+        let _ = self.failure.set(Arc::new(error));
+        for action in actions {
             if let OwnerAction::Reply { client, line } = action
                 && let Some((_, replies)) = self.replies.get(&client)
             {
@@ -668,6 +609,14 @@ impl SessionTask {
             }
         }
     }
+}
+
+/// Returns params with the members of a request. Members that the request leaves out stay, such as the MCP servers.
+fn with_members(params: &RawValue, given: Value) -> Option<Box<RawValue>> {
+    let Value::Object(given) = given else { return None };
+    let mut params: Value = serde_json::from_str(params.get()).ok()?;
+    params.as_object_mut()?.extend(given);
+    to_raw_value(&params).ok()
 }
 
 /// Sends a value if it has changed.

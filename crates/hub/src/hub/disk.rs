@@ -8,7 +8,7 @@ use duologue_schema::SessionId;
 use duologue_store::IndexQuery;
 use jiff::Timestamp;
 
-use super::{Hub, HubShared};
+use super::{Hub, HubShared, LOG_RELEASED};
 use crate::error::Error;
 
 /// The time for which a sum of the sizes of all logs is used. Adding them up reads the size of each file.
@@ -78,7 +78,7 @@ impl HubShared {
         if entry.is_none_or(|session| session.updated >= before) {
             return Ok(false);
         }
-        match self.remove_closed(id).await {
+        match self.remove_closed(id, LOG_RELEASED).await {
             Ok(()) => Ok(true),
             // A client reads it. It is removed the next time.
             Err(Error::Log(duologue_store::Error::InUse { .. })) => Ok(false),

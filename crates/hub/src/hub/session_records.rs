@@ -1,18 +1,69 @@
 //! The records of the log of a session: the first ones, and reading them behind damage.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use duologue_rpc::raw_message::{call_line, member, response_line, splice};
 use duologue_schema::{InitializeRequest, InitializeResponse, NewSessionRequest, Request as _, SessionId};
-use duologue_store::{FileLog, Log as _, LogLine, LogPage, LogPosition};
+use duologue_store::{FileLog, Log as _, LogLine, LogPage, LogPosition, RebuildReport};
 use duologue_transcript::Side;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::HubShared;
+use crate::abilities::Abilities;
 use crate::error::Error;
+use crate::load::{LoadedSession, load};
+use crate::open_log::OpenLog;
 use crate::owner::{OwnerRestore, SessionOwner};
 use crate::record::{HubEvent, LogEntry};
+
+impl HubShared {
+    /// Reads a session from its log as [`load`], when there is a place for it. The place is free when the permit is dropped.
+    pub(crate) async fn load(
+        &self,
+        log: Arc<OpenLog>,
+        session: SessionId,
+        end: u64,
+        abilities: Option<Abilities>,
+    ) -> Result<(OwnedSemaphorePermit, LoadedSession), Error> {
+        let place = self.loads.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
+        let loading = move || Ok((place, load(&log, &session, end, abilities)?));
+        tokio::task::spawn_blocking(loading).await.map_err(|_| Error::Closed)?
+    }
+
+    /// Returns the time for which a client that does not read keeps its place.
+    pub(crate) fn load_turn(&self) -> Duration {
+        self.settings.load_turn
+    }
+}
+
+/// Logs what was cut off from a log when it was opened.
+pub(super) fn report_recovery(id: &SessionId, log: &FileLog) {
+    let recovery = log.recovery();
+    let (bytes, lines) = (recovery.removed_bytes, recovery.removed_lines);
+    match &recovery.saved_to {
+        Some(path) => {
+            tracing::error!(session = %id, bytes, lines, saved_to = %path.display(), "the end of a log was lost");
+        }
+        None if bytes > 0 => {
+            tracing::warn!(session = %id, bytes, "a part of a record was removed from a log")
+        }
+        None => {}
+    }
+}
+
+/// Logs the differences between the list of sessions and their folders.
+pub(super) fn report_index(report: &RebuildReport) {
+    let (added, removed) = (report.added, report.removed);
+    if added > 0 || removed > 0 {
+        tracing::warn!(added, removed, "the list of sessions differed from their folders");
+    }
+    for (log, reason) in &report.skipped {
+        tracing::error!(log, reason, "a session is not in the list");
+    }
+}
 
 /// Appends the first records of a log and syncs them. Returns the log and its end.
 pub(super) async fn append(log: FileLog, lines: Vec<Vec<u8>>) -> Result<(FileLog, u64), Error> {
@@ -30,8 +81,8 @@ pub(super) async fn append(log: FileLog, lines: Vec<Vec<u8>>) -> Result<(FileLog
 pub(super) fn restore(
     hub: &HubShared,
     id: SessionId,
-    log: Arc<FileLog>,
-) -> Result<(SessionOwner, Arc<FileLog>, String), Error> {
+    log: Arc<OpenLog>,
+) -> Result<(SessionOwner, Arc<OpenLog>, String), Error> {
     let mut restore = OwnerRestore::new(id.clone());
     let mut agent_session = String::new();
     let end = log.end().number();
@@ -44,20 +95,29 @@ pub(super) fn restore(
     Ok((restore.finish(id, hub.settings.owner.clone(), end), log, agent_session))
 }
 
-/// Reads the records of a log up to a position. Damaged ones are left out.
+/// Reads the records of a log up to a position. Damaged ones are left out, and their number is returned.
+///
+/// # Errors
+///
+/// [`Error::UnknownSession`] if the session is deleted meanwhile.
 pub(crate) fn for_each_record(
-    log: &FileLog,
+    log: &OpenLog,
     end: u64,
     mut each: impl FnMut(u64, &LogEntry<'_>),
-) -> Result<(), Error> {
+) -> Result<u64, Error> {
     /// The size of a page in bytes.
     const PAGE: usize = 1 << 20;
-    let mut position = LogPosition::START;
+    let (mut position, mut damaged) = (LogPosition::START, 0);
     while position.number() < end {
+        if log.is_deleted() {
+            return Err(Error::UnknownSession);
+        }
         let page = match log.read(position, PAGE) {
             Ok(page) => page,
             Err(error) => {
-                position = behind_damage(error)?;
+                let last = behind_damage(error)?;
+                damaged += last.number().min(end) - position.number();
+                position = last;
                 continue;
             }
         };
@@ -65,12 +125,15 @@ pub(crate) fn for_each_record(
         for record in page.records.iter().filter(|record| record.position.number() <= end) {
             match LogEntry::read(&record.line) {
                 Ok(entry) => each(record.position.number(), &entry),
-                Err(error) => leave_out(record.position.number(), &error),
+                Err(error) => {
+                    leave_out(record.position.number(), &error);
+                    damaged += 1;
+                }
             }
         }
         position = last;
     }
-    Ok(())
+    Ok(damaged)
 }
 
 /// Reports a record that is JSON and none of the hub's. It is damaged too.

@@ -34,6 +34,11 @@ pub struct HubSettings {
     /// Limit on the requests that belong to no session, such as logins and queries. Each has a process, unless all sessions
     /// share one. 16 by default.
     pub requests_without_session: usize,
+    /// Limit on the conversations in memory that clients load. Other loads wait. 4 by default.
+    pub loads: usize,
+    /// The time after which a client that does not read a conversation makes room for other loads. The rest of the
+    /// conversation is read again when the client has read more. 5 seconds by default.
+    pub load_turn: Duration,
     /// The time in which an agent answers `initialize`, and creates or restores a session. 120 seconds by default. The
     /// process of one that does not is ended.
     pub agent_timeout: Duration,
@@ -139,6 +144,8 @@ impl HubSettings {
             shared_process: false,
             sessions: 1024,
             requests_without_session: 16,
+            loads: 4,
+            load_turn: Duration::from_secs(5),
             agent_timeout: Duration::from_secs(120),
             policy: SessionPolicy::default(),
             processes: None,

@@ -184,6 +184,162 @@ async fn requests_without_a_session_have_a_limit() {
     .await;
 }
 
+/// Changes the lines of the log of the only session.
+fn change_log(data: &Path, change: impl Fn(&mut Vec<String>)) {
+    let folders = std::fs::read_dir(data.join("sessions")).unwrap();
+    let folder = folders.map(|folder| folder.unwrap().path()).find(|folder| folder.is_dir()).unwrap();
+    let segments = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    for segment in segments.filter(|path| path.extension().is_some_and(|it| it == "jsonl")) {
+        let text = std::fs::read_to_string(&segment).unwrap();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        change(&mut lines);
+        std::fs::write(&segment, lines.join("\n") + "\n").unwrap();
+    }
+}
+
+#[cfg(feature = "gateway")]
+#[tokio::test]
+async fn the_server_logs_lost_records_and_sessions() {
+    use crate::rest::recorder::{LOGS, record, recorded};
+
+    in_time(async {
+        record();
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", new_session()).await;
+        let id = new["result"]["sessionId"].as_str().unwrap();
+        hub.shut_down().await;
+        drop((client, hub));
+        // A byte of a record in the middle is zero, as after a power cut.
+        change_log(data.path(), |lines| lines[4] = lines[4].replacen('{', "\0", 1));
+        let hub = open_when_free(|| settings(data.path(), 0)).await;
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let mut load = new_session();
+        load["sessionId"] = json!(id);
+        client.request(1, "session/load", load).await;
+        let logged = |text: &str| {
+            let events = recorded(LOGS);
+            assert!(events.iter().any(|event| event.contains(id) && event.contains(text)), "{events:?}");
+        };
+        logged("the end of a log was lost");
+        hub.shut_down().await;
+        drop((client, hub));
+
+        std::fs::write(data.path().join("sessions").join(id).join("session.json"), "{").unwrap();
+        std::fs::remove_file(data.path().join("sessions/index.sqlite")).unwrap();
+        let hub = open_when_free(|| settings(data.path(), 0)).await;
+        logged("a session is not in the list");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_log_that_stays_unreadable_is_not_retryable() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let mut load = new_session();
+        load["sessionId"] =
+            client.request(1, "session/new", new_session()).await["result"]["sessionId"].clone();
+        hub.shut_down().await;
+        drop((client, hub));
+        change_log(data.path(), |lines| lines[0] = "{}".to_owned());
+        let hub = open_when_free(|| settings(data.path(), 0)).await;
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let refused = client.request(1, "session/load", load).await;
+        assert_eq!(refused["error"]["data"], json!({"code": "log_failed", "retryable": false}), "{refused}");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// The question of an agent is shown to a client that opens the session, and that is recorded.
+#[tokio::test]
+async fn a_client_that_resumes_learns_that_the_log_failed() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = settings(data.path(), 0);
+        // Each write begins a segment.
+        settings.logs.segment_bytes = 1;
+        let hub = Hub::open(settings).unwrap();
+        let (mut first, mut second) = (RawClient::new(&hub), RawClient::new(&hub));
+        first.initialize().await;
+        second.initialize().await;
+        let new = first.request(1, "session/new", new_session()).await;
+        let session = new["result"]["sessionId"].as_str().unwrap();
+        first.send(2, "session/prompt", text_prompt(&json!(session), "permission")).await;
+        while first.next().await["method"] != "session/request_permission" {}
+        let folder = data.path().join("sessions").join(session);
+        std::fs::rename(&folder, data.path().join("moved")).unwrap();
+        let meta = json!({"duologue": {"after": {"position": 0, "frames": 0}}});
+        let resume = json!({"sessionId": session, "cwd": "/tmp", "_meta": meta});
+        let refused = second.request(1, "session/resume", resume).await;
+        assert_eq!(refused["error"]["data"], json!({"code": "log_failed", "retryable": true}), "{refused}");
+        assert!(refused["error"]["message"].to_string().contains(session), "{refused}");
+        assert_eq!(first.response(2).await["error"]["data"]["code"], "log_failed");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// An agent writes a line of the longest length, and goes on with its message.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_message_that_is_longer_than_a_line_is_loaded() {
+    const AGENT: &str = r#"
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}'
+        read -r line
+        for bytes in $FIRST 1048576; do
+            printf '%s' "$BEGIN"; head -c $bytes /dev/zero | tr '\0' x; printf '"}}}}\n'
+        done
+        echo '{"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}'
+        read -r line
+    "#;
+    const BEGIN: &str = r#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","messageId":"m","content":{"type":"text","text":""#;
+    const LINE: usize = (16 << 20) - (32 << 10);
+    const TEXT: usize = LINE - BEGIN.len() - r#""}}}}"#.len();
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let agent =
+            || Command::new("sh").args(["-c", AGENT]).env("BEGIN", BEGIN).env("FIRST", TEXT.to_string());
+        let hub = Hub::open(HubSettings::new(agent, data.path())).unwrap();
+        let (mut first, mut second) = (RawClient::new(&hub), RawClient::new(&hub));
+        first.initialize().await;
+        second.initialize().await;
+        let new = first.request(1, "session/new", new_session()).await;
+        let session = &new["result"]["sessionId"];
+        let mut load = new_session();
+        load["sessionId"] = session.clone();
+        first.send(2, "session/prompt", text_prompt(session, "hello")).await;
+        let read = async |client: &mut RawClient| {
+            let mut bytes = 0;
+            loop {
+                let message = client.next().await;
+                match message["id"].is_null() {
+                    true => bytes += agent_text(&message).len(),
+                    false => {
+                        assert!(message["result"].is_object(), "{message}");
+                        return bytes;
+                    }
+                }
+            }
+        };
+        assert_eq!(read(&mut first).await, TEXT + (1 << 20));
+        second.send(1, "session/load", load).await;
+        assert_eq!(read(&mut second).await, TEXT + (1 << 20));
+        hub.shut_down().await;
+    })
+    .await;
+}
+
 /// A session cannot be created because its log is too small for its beginning.
 #[tokio::test]
 async fn a_session_that_could_not_be_created_leaves_no_folder() {
@@ -244,6 +400,7 @@ async fn a_session_that_is_deleted_while_it_is_loaded_does_not_come_back() {
 
 #[tokio::test]
 async fn a_session_with_a_damaged_record_is_loaded_without_it() {
+    const NOTICE: &str = "[1 record of this session is damaged and was left out.]";
     // Neither JSON, nor a record of the hub.
     for (part, damage) in [("{", "x"), (r#""from":"client""#, r#""from":"dlient""#)] {
         in_time(async {
@@ -256,23 +413,33 @@ async fn a_session_with_a_damaged_record_is_loaded_without_it() {
             let id = session.id().clone();
             hub.shut_down().await;
             drop((session, client, hub));
-            let folders = std::fs::read_dir(data.path().join("sessions")).unwrap();
-            let folder = folders.map(|folder| folder.unwrap().path()).find(|folder| folder.is_dir()).unwrap();
-            let segments = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
-            for segment in segments.filter(|path| path.extension().is_some_and(|it| it == "jsonl")) {
-                let text = std::fs::read_to_string(&segment).unwrap();
-                let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            change_log(data.path(), |lines| {
                 if let Some(line) = lines.iter_mut().find(|line| line.contains(r#""event":"prompt""#)) {
                     assert!(line.contains(part), "{line}");
                     *line = line.replacen(part, damage, 1);
                 }
-                std::fs::write(&segment, lines.join("\n") + "\n").unwrap();
-            }
+            });
             let hub = open_when_free(|| settings(data.path(), 0)).await;
             let client = connect(&hub).await;
             let (_session, texts) = load(&client, &id).await;
             let texts = texts.join("|");
-            assert!(texts.contains("second") && !texts.starts_with("first"), "{texts}");
+            assert!(texts.contains("second") && !texts.contains("first|"), "{texts}");
+            assert!(texts.starts_with(NOTICE), "{texts}");
+
+            // The number of frames that this client has seen counts those of the damaged record.
+            let mut client = RawClient::new(&hub);
+            client.initialize().await;
+            let meta = json!({"duologue": {"after": {"position": 0, "frames": 1000}}});
+            client.send(1, "session/resume", json!({"sessionId": id, "cwd": "/tmp", "_meta": meta})).await;
+            let mut missed = String::new();
+            loop {
+                let message = client.next().await;
+                if message["id"] == 1 {
+                    break;
+                }
+                missed += &message["params"]["update"].to_string();
+            }
+            assert!(missed.contains(NOTICE) && missed.contains("second"), "{missed}");
             hub.shut_down().await;
         })
         .await;

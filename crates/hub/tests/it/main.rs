@@ -32,6 +32,7 @@ mod rest;
 mod scenarios;
 mod shared;
 mod simulation;
+mod unread;
 #[cfg(feature = "gateway")]
 mod webhook;
 mod world;

@@ -17,7 +17,7 @@ mod operate;
 mod page;
 mod principals;
 mod raw_requests;
-mod recorder;
+pub(crate) mod recorder;
 mod routing;
 mod served;
 mod sessions;

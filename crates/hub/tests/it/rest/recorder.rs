@@ -8,6 +8,9 @@ use tracing::field::{Field, Visit};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Metadata, Subscriber};
 
+/// The target of events about logs and the list of sessions.
+pub(crate) const LOGS: &str = "duologue_hub::hub::session_records";
+
 static EVENTS: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
 /// Begins to record events. Tests of one program share the recorder, so they look for ids of their own.
@@ -36,7 +39,7 @@ impl Visit for Line {
 
 impl Subscriber for Recorder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("duologue::")
+        metadata.target().starts_with("duologue::") || metadata.target() == LOGS
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

@@ -1,0 +1,187 @@
+//! Sessions that a client creates, loads or resumes.
+
+use std::sync::Arc;
+
+use duologue_schema::{LoadSessionResponse, SessionId};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+use tokio::sync::{Notify, oneshot};
+use tokio::time::{Instant, sleep_until};
+
+use super::{Answer, Answered, OpenSession, SessionUse, with_meta};
+use crate::abilities::Abilities;
+use crate::error::Error;
+use crate::hub::HubShared;
+use crate::load::{LoadedSession, update_line};
+use crate::log_reader::{LogReader, LogReaderTask, SeenFrames};
+use crate::open_log::OpenLog;
+use crate::output::ClientOutput;
+use crate::record::ClientKey;
+use crate::session_task::{AttachReply, LiveSession, Replies, SessionCommand};
+
+/// The number of times that a session is opened again if it ends meanwhile.
+const ATTEMPTS: usize = 3;
+
+/// The members of a client that a session needs.
+pub(super) struct Attachment {
+    pub(super) principal: Arc<str>,
+    pub(super) client: ClientKey,
+    pub(super) attachment: u64,
+    pub(super) abilities: Abilities,
+    pub(super) replies: Replies,
+    pub(super) output: ClientOutput,
+    /// Ends the connection.
+    pub(super) end: Arc<Notify>,
+    /// The reader of an earlier attachment. It sends the responses before this one.
+    pub(super) earlier: Option<LogReaderTask>,
+    /// True for a worker of the server.
+    pub(super) is_work: bool,
+}
+
+impl Attachment {
+    /// Opens a session for the client.
+    async fn attach(
+        &mut self,
+        live: &LiveSession,
+        params: Value,
+    ) -> Result<(SessionUse, Arc<OpenLog>, AttachReply), Error> {
+        let (command, reply) = self.command(Some(params));
+        let session = self.session_use(live.clone());
+        live.commands.send(command).await.map_err(|_| live.end())?;
+        let reply = reply.await.map_err(|_| live.end())?;
+        if let Some(earlier) = self.earlier.take() {
+            earlier.finish(reply.position).await;
+        }
+        let log = live.log.upgrade().ok_or_else(|| live.end())?;
+        Ok((session, log, reply))
+    }
+
+    /// Returns the command that attaches the client, and the receiver of its reply.
+    fn command(&self, params: Option<Value>) -> (SessionCommand, oneshot::Receiver<AttachReply>) {
+        let (attached, reply) = oneshot::channel();
+        let (client, abilities, replies) = (self.client.clone(), self.abilities, self.replies.clone());
+        let attachment = self.attachment;
+        (SessionCommand::Attach { client, attachment, abilities, replies, params, attached }, reply)
+    }
+
+    fn session_use(&self, live: LiveSession) -> SessionUse {
+        SessionUse { live, client: self.client.clone(), attachment: self.attachment, is_open: true }
+    }
+
+    fn reader(&self, live: LiveSession, log: Arc<OpenLog>) -> LogReader {
+        let (client, output, end) = (self.client.clone(), self.output.clone(), self.end.clone());
+        LogReader { client, abilities: self.abilities, live, log, output, end }
+    }
+}
+
+/// Creates a session for a client.
+pub(super) async fn create(hub: &Arc<HubShared>, attach: Attachment, params: Value) -> Answered {
+    let (command, reply) = attach.command(None);
+    let schemes = attach.abilities.schemes();
+    let (live, result) = hub.new_session(&attach.principal, params, schemes, command, attach.is_work).await?;
+    let session = attach.session_use(live.clone());
+    let log = live.log.upgrade().ok_or_else(|| live.end())?;
+    let reply = reply.await.map_err(|_| live.end())?;
+    let result = with_meta(&result, [("position", json!(reply.position))])?;
+    let reader = LogReaderTask::spawn(attach.reader(live, log), reply.position);
+    Ok(Answer::Opened(OpenSession { session, reader }, result))
+}
+
+/// The member `duologue` in the `_meta` of `session/resume`.
+#[derive(serde::Deserialize)]
+struct ResumeMeta {
+    after: Option<SeenFrames>,
+}
+
+/// The frames that a client receives before the response that opens a session.
+#[derive(Clone, Copy)]
+enum Replay {
+    Conversation,
+    Missed(SeenFrames),
+    Nothing,
+}
+
+/// Opens an existing session, and replays its conversation or what the client has missed.
+pub(super) async fn open_session(
+    hub: &Arc<HubShared>,
+    mut attach: Attachment,
+    session: SessionId,
+    mut params: Value,
+    is_load: bool,
+) -> Answered {
+    let meta = params.get("_meta").and_then(|meta| meta.get("duologue"));
+    let meta = meta.filter(|_| !is_load).and_then(|meta| ResumeMeta::deserialize(meta).ok());
+    let replay = match meta.and_then(|meta| meta.after) {
+        Some(seen) => Replay::Missed(seen),
+        None if is_load => Replay::Conversation,
+        None => Replay::Nothing,
+    };
+    if let Some(params) = params.as_object_mut() {
+        params.remove("sessionId");
+        if matches!(replay, Replay::Missed(_)) {
+            // It is for the hub.
+            params.remove("_meta");
+        }
+    }
+    let params = hub.checked(params).await?;
+    let mut attempts = 1..=ATTEMPTS;
+    let (live, (open, log, reply)) = loop {
+        attempts.next();
+        let live = hub.session(&attach.principal, &session, &params).await?;
+        match attach.attach(&live, params.clone()).await {
+            Ok(attached) => break (live, attached),
+            // Another client has closed it meanwhile, or its log has failed. It may be opened again.
+            Err(_) if !attempts.is_empty() => {}
+            Err(error) => return Err(error),
+        }
+    };
+    let position = if matches!(replay, Replay::Missed(_)) { reply.end } else { reply.position };
+    let reader = attach.reader(live, log.clone());
+    let response = tokio::select! {
+        replayed = replayed(hub, &reader, replay, position) => replayed?,
+        // The client may not read, and its reader would keep the log.
+        () = log.deleted() => return Err(Error::UnknownSession),
+    };
+    let mine = [("position", json!(position)), ("requests", json!(reply.requests))];
+    let result = with_meta(&response, mine)?;
+    let reader = LogReaderTask::spawn(reader, position);
+    Ok(Answer::Opened(OpenSession { session: open, reader }, result))
+}
+
+/// Sends the frames before the response that opens a session, and returns that response. A client that reads slowly does not
+/// keep the conversation in memory: the rest of it is read again when there is space for it.
+async fn replayed(
+    hub: &Arc<HubShared>,
+    reader: &LogReader,
+    replay: Replay,
+    position: u64,
+) -> Result<LoadSessionResponse, Error> {
+    let LogReader { live, log, abilities, output, .. } = reader;
+    // Records become visible in order, so the replay ends where the client reads on.
+    live.visible.clone().wait_for(|visible| *visible >= position).await.map_err(|_| live.end())?;
+    let abilities = matches!(replay, Replay::Conversation).then_some(*abilities);
+    let mut sent = 0;
+    let response = loop {
+        let (place, LoadedSession { updates, response }) =
+            hub.load(log.clone(), live.id.clone(), position, abilities).await?;
+        let turn = Instant::now() + hub.load_turn();
+        let mut is_slow = false;
+        for update in updates.into_iter().skip(sent) {
+            let line = update_line(&live.id, update)?;
+            is_slow = output.send_unless(line, sleep_until(turn)).await.is_some();
+            if is_slow {
+                break;
+            }
+            sent += 1;
+        }
+        drop(place);
+        if !is_slow {
+            break response;
+        }
+        output.half_free().await;
+    };
+    if let Replay::Missed(seen) = replay {
+        reader.send_missed(seen, position).await?;
+    }
+    Ok(response)
+}

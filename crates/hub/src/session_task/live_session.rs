@@ -1,0 +1,97 @@
+//! A session whose task runs, and the commands of the task.
+
+use std::sync::{Arc, OnceLock, Weak};
+
+use duologue_schema::{RequestId, SessionId};
+use serde_json::Value;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::abilities::Abilities;
+use crate::error::Error;
+use crate::open_log::OpenLog;
+use crate::record::ClientKey;
+
+/// The responses for a client that are not in a log.
+pub(crate) type Replies = mpsc::UnboundedSender<Vec<u8>>;
+
+/// A message to the task of a session.
+#[derive(Debug)]
+pub(crate) enum SessionCommand {
+    Attach {
+        client: ClientKey,
+        /// Distinguishes this attachment from others of the client.
+        attachment: u64,
+        abilities: Abilities,
+        replies: Replies,
+        /// The params of the client, with which the agent is started again from now on. Absent members stay.
+        params: Option<Value>,
+        attached: oneshot::Sender<AttachReply>,
+    },
+    FromClient {
+        client: ClientKey,
+        line: Vec<u8>,
+    },
+    /// The connection of a client is lost for a while, or back.
+    Presence {
+        client: ClientKey,
+        attachment: u64,
+        is_present: bool,
+    },
+    /// An older attachment than the last one has no effect.
+    Left {
+        client: ClientKey,
+        attachment: u64,
+    },
+    /// The client closes the session. The process ends with the last client.
+    Release {
+        client: ClientKey,
+        attachment: u64,
+        /// Receives the position of the last record.
+        done: oneshot::Sender<u64>,
+    },
+    /// Ends the process of the agent and the task.
+    Close(oneshot::Sender<u64>),
+}
+
+/// The place of a client that has opened a session.
+#[derive(Debug)]
+pub(crate) struct AttachReply {
+    /// The position behind which the client reads the log.
+    pub(crate) position: u64,
+    /// The position behind what the attachment itself has recorded.
+    pub(crate) end: u64,
+    /// The requests of the client that wait for their responses.
+    pub(crate) requests: Vec<RequestId>,
+}
+
+/// A session whose task runs.
+#[derive(Clone, Debug)]
+pub(crate) struct LiveSession {
+    pub(crate) id: SessionId,
+    /// The principal that the session belongs to.
+    pub(crate) principal: Arc<str>,
+    pub(crate) commands: mpsc::Sender<SessionCommand>,
+    /// The position up to which clients may read.
+    pub(crate) visible: watch::Receiver<u64>,
+    /// True while a prompt runs.
+    pub(crate) has_turn: watch::Receiver<bool>,
+    /// The log, while the task or a reader of it runs.
+    pub(crate) log: Weak<OpenLog>,
+    /// The error of the log that ended the task.
+    pub(super) failure: Arc<OnceLock<Arc<Error>>>,
+}
+
+impl LiveSession {
+    /// Returns the reason for which the task has ended.
+    pub(crate) fn end(&self) -> Error {
+        self.failure.get().cloned().map_or(Error::UnknownSession, Error::LogFailed)
+    }
+
+    /// Ends the process and the task of the session.
+    pub(crate) async fn close(&self) {
+        let (done, closed) = oneshot::channel();
+        if self.commands.send(SessionCommand::Close(done)).await.is_ok() {
+            let _ = closed.await;
+        }
+    }
+}

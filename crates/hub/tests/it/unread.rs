@@ -1,0 +1,124 @@
+//! Clients that open a long session and do not read it.
+
+use std::time::Duration;
+
+use duologue_hub::Hub;
+use duologue_test_support::in_time;
+use serde_json::{Value, json};
+use tokio::sync::watch;
+
+use crate::hub::{RawClient, agent_text, settings};
+
+/// The bytes of a conversation, which are more than wait for a client.
+const LONG: usize = 120 * 50_000;
+
+fn long_prompt(session: &Value) -> Value {
+    let text = format!("{}end", "x".repeat(50_000) + " ").repeat(120);
+    json!({"sessionId": session["sessionId"], "prompt": [{"type": "text", "text": text}]})
+}
+
+/// Creates a session, and returns the params that open it.
+async fn new_session(client: &mut RawClient) -> Value {
+    client.initialize().await;
+    let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+    json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []})
+}
+
+/// Reads the answer of the agent to [`long_prompt`].
+async fn read_long(client: &mut RawClient) {
+    let mut bytes = 0;
+    while bytes < LONG {
+        bytes += agent_text(&client.next().await).len();
+    }
+}
+
+/// Reads the updates before the response to a load.
+async fn read_replay(client: &mut RawClient) -> Vec<Value> {
+    let mut updates = Vec::new();
+    loop {
+        let message = client.next().await;
+        if message["id"].is_null() {
+            updates.push(message["params"]["update"].clone());
+        } else {
+            assert!(message["result"].is_object(), "{message}");
+            return updates;
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_session_that_clients_do_not_read_is_deleted() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let (mut slow, mut other) = (RawClient::new(&hub), RawClient::new(&hub));
+        let session = new_session(&mut slow).await;
+        let (presence, is_present) = watch::channel(true);
+        let absent_hub = hub.clone();
+        let mut absent = RawClient::of(move |theirs| {
+            tokio::spawn(async move { absent_hub.serve_watched("local", theirs, is_present).await });
+        });
+        for client in [&mut other, &mut absent] {
+            client.initialize().await;
+            client.request(1, "session/resume", session.clone()).await;
+        }
+        presence.send_replace(false);
+        slow.send(2, "session/prompt", long_prompt(&session)).await;
+        read_long(&mut other).await;
+        let mut loading = RawClient::new(&hub);
+        loading.initialize().await;
+        loading.send(1, "session/load", session.clone()).await;
+        // The rest of the conversation waits for this client.
+        loading.next().await;
+
+        let deleted = other.request(2, "session/delete", session.clone()).await;
+        assert!(deleted["result"].is_object(), "{deleted}");
+        let folder = data.path().join("sessions").join(session["sessionId"].as_str().unwrap());
+        assert!(!folder.exists(), "the log is still there");
+        // A client that reads later receives the responses to its requests.
+        let ended = slow.response(2).await;
+        assert!(ended["result"].is_object() || ended["error"].is_object(), "{ended}");
+        let refused = loading.response(1).await;
+        assert_eq!(refused["error"]["code"], -32002, "{refused}");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn loads_that_are_not_read_do_not_hold_up_others() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = settings(data.path(), 0);
+        (settings.loads, settings.load_turn) = (1, Duration::from_millis(1));
+        let hub = Hub::open(settings).unwrap();
+        let mut client = RawClient::new(&hub);
+        let session = new_session(&mut client).await;
+        client.send(2, "session/prompt", long_prompt(&session)).await;
+        assert!(client.response(2).await["result"].is_object());
+        let mut unread = Vec::new();
+        for _ in 0..2 {
+            let mut loading = RawClient::new(&hub);
+            loading.initialize().await;
+            loading.send(1, "session/load", session.clone()).await;
+            let first = loading.next().await["params"]["update"].clone();
+            unread.push((loading, first));
+        }
+        let mut loaded = RawClient::new(&hub);
+        loaded.initialize().await;
+        loaded.send(1, "session/load", session.clone()).await;
+        let conversation = read_replay(&mut loaded).await;
+        assert!(conversation.len() > LONG / (1 << 20));
+        let prompt =
+            json!({"sessionId": session["sessionId"], "prompt": [{"type": "text", "text": "hello"}]});
+        client.send(3, "session/prompt", prompt).await;
+        assert!(client.response(3).await["result"].is_object());
+        // The rest of the conversation is read again.
+        for (mut client, first) in unread {
+            let rest = read_replay(&mut client).await;
+            assert!(conversation[0] == first && conversation[1..] == rest, "{} updates", rest.len());
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}
