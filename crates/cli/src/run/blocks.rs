@@ -20,8 +20,9 @@ use crate::ui::{BAD, BOLD, DIM, GOOD, MARK};
 const OUTPUT_LINES: usize = 12;
 /// Limit on the lines of a diff.
 const DIFF_LINES: usize = 80;
-/// Limit on the time for the shortest diff.
-const DIFF_TIME: Duration = Duration::from_millis(100);
+/// Limit on the lines that are compared for the shortest diff, without those that both texts begin and end with. The work
+/// grows with the square of them.
+pub(super) const COMPARED_LINES: usize = 5_000;
 
 pub(super) const NORMAL: Style = Style::new();
 
@@ -190,7 +191,8 @@ fn diff(diff: &Diff) -> Vec<Span> {
 
 /// Returns all lines that differ, with three unchanged lines around them.
 pub(super) fn diff_lines(diff: &Diff) -> Vec<(Style, String)> {
-    diff_lines_within(diff, DIFF_TIME).lines
+    let mut budget = COMPARED_LINES;
+    diff_lines_within(diff, &mut budget).lines
 }
 
 /// The lines that are shown of a diff.
@@ -202,10 +204,18 @@ pub(super) struct DiffLines {
     pub(super) new_bytes: usize,
 }
 
-/// Works like [`diff_lines`] with a limit on the time for the shortest diff.
-pub(super) fn diff_lines_within(diff: &Diff, time: Duration) -> DiffLines {
-    let old = diff.old_text.as_deref().unwrap_or_default();
-    let text = TextDiff::configure().timeout(time).diff_lines(old, diff.new_text.as_str());
+/// Works like [`diff_lines`], and takes the lines that it compares from `budget`. Texts with more lines are not compared: their
+/// lines are removed and added.
+pub(super) fn diff_lines_within(diff: &Diff, budget: &mut usize) -> DiffLines {
+    let (old, new) = (diff.old_text.as_deref().unwrap_or_default(), diff.new_text.as_str());
+    let compared = differing_lines(old, new);
+    let mut config = TextDiff::configure();
+    match budget.checked_sub(compared) {
+        Some(left) => *budget = left,
+        // A limit that is over at once ends the comparison after the common lines at both ends.
+        None => _ = config.timeout(Duration::ZERO),
+    }
+    let text = config.diff_lines(old, new);
     let mut shown = DiffLines::default();
     for hunk in text.unified_diff().context_radius(3).iter_hunks() {
         shown.lines.push((MARK, hunk.header().to_string().trim_end().to_owned()));
@@ -222,6 +232,16 @@ pub(super) fn diff_lines_within(diff: &Diff, time: Duration) -> DiffLines {
         }
     }
     shown
+}
+
+/// Returns the number of lines of both texts between their common first and last lines.
+fn differing_lines(old: &str, new: &str) -> usize {
+    let (old, new): (Vec<&str>, Vec<&str>) = (old.lines().collect(), new.lines().collect());
+    let equal = |(old, new): &(&&str, &&str)| old == new;
+    let first = old.iter().zip(&new).take_while(equal).count();
+    let (old, new) = (old.get(first..).unwrap_or_default(), new.get(first..).unwrap_or_default());
+    let last = old.iter().rev().zip(new.iter().rev()).take_while(equal).count();
+    old.len() + new.len() - 2 * last
 }
 
 fn compaction(compaction: &Compaction) -> Vec<Span> {
@@ -328,4 +348,30 @@ fn notice(notice: &Description<'_>) -> Vec<Span> {
 pub(super) fn usage(conversation: &Conversation) -> Option<Vec<Span>> {
     let usage = describe::usage(conversation.usage()?);
     Some(vec![Span::line(DIM, &format!("· {usage}"))])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns the lines of a diff whose texts differ in every second line of `lines`.
+    fn shown(lines: usize) -> Vec<String> {
+        let text = |sign: &str| -> String {
+            let line = |number: usize| format!("{number}{}\n", if number % 2 == 0 { "" } else { sign });
+            (0..lines).map(line).collect()
+        };
+        let mut diff = Diff::new("/a", text("b"));
+        diff.old_text = Some(text("a"));
+        diff_lines(&diff).into_iter().map(|(_, line)| line).collect()
+    }
+
+    #[test]
+    fn long_texts_are_removed_and_added_without_a_comparison() {
+        let short = shown(COMPARED_LINES / 2);
+        assert!(short.windows(2).any(|pair| pair == ["+1b", " 2"]), "{:?}", &short[..8]);
+        let long = shown(COMPARED_LINES / 2 + 2);
+        // The first line is common.
+        assert_eq!(long.iter().filter(|line| line.starts_with(' ')).count(), 1);
+        assert_eq!(long.len(), 2 + 2 * (COMPARED_LINES / 2 + 1));
+    }
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashSet;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use duologue_schema::{Json, Members, PermissionOption, ToolCall, ToolCallContent};
 use duologue_transcript::describe;
@@ -236,17 +235,14 @@ struct Diffs<'a> {
     shown_new: HashSet<&'a str>,
 }
 
-/// Limit on the time for the diffs of one question. Text that is not compared by then is shown as
-/// removed and added.
-const DIFFS_TIME: Duration = Duration::from_millis(300);
-
 impl<'a> Diffs<'a> {
     fn of(content: &'a [ToolCallContent]) -> Self {
         let mut diffs = Diffs::default();
-        let begun = Instant::now();
+        // Of all diffs of one question together.
+        let mut budget = blocks::COMPARED_LINES;
         for content in content {
             let ToolCallContent::Diff(diff) = content else { continue };
-            let shown = blocks::diff_lines_within(diff, DIFFS_TIME.saturating_sub(begun.elapsed()));
+            let shown = blocks::diff_lines_within(diff, &mut budget);
             diffs.paths.insert(&diff.path);
             // Lines that are far from a change are not shown.
             if shown.new_bytes == diff.new_text.len() {

@@ -30,7 +30,7 @@ fn accepted_records_survive_the_end_of_the_process() {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return append_for_ever(Path::new(&folder));
     }
-    let (kills, seed) = (runs(100), seed());
+    let (kills, seed) = (runs(15), seed());
     let _reproduction = Reproduction::of("-p duologue-store --test it kills", seed, kills);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut folder = tempdir().expect("a folder");

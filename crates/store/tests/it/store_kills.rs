@@ -47,7 +47,7 @@ fn batches_are_whole_after_the_end_of_the_process() {
     if let Some(folder) = std::env::var_os(FOLDER) {
         return apply_for_ever(Path::new(&folder));
     }
-    let (kills, seed) = (runs(25), seed());
+    let (kills, seed) = (runs(8), seed());
     let _reproduction = Reproduction::of("-p duologue-store --test it store_kills", seed, kills);
     let mut random = fastrand::Rng::with_seed(seed);
     let mut folder = tempdir().expect("a folder");
