@@ -11,8 +11,35 @@ use crate::hub::{RawClient, agent_text, connect, load, open_when_free, prompt, s
 
 /// Returns settings for an agent that is a script of the shell.
 #[cfg(unix)]
-fn script(data: &Path, agent: &'static str) -> HubSettings {
-    HubSettings::new(move || Command::new("sh").args(["-c", agent]), data)
+fn script(data: &Path, agent: impl Into<String>) -> HubSettings {
+    let agent = agent.into();
+    HubSettings::new(move || Command::new("sh").args(["-c", &agent]), data)
+}
+
+/// Functions for scripts. `answer` answers the request in `line`, also if sessions share the process.
+#[cfg(unix)]
+const ANSWERS: &str = r#"
+    id() { printf '%s\n' "$line" | sed -E 's/.*"id":([^,]*),"method".*/\1/'; }
+    answer() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$(id)" "$1"; }
+    update() { printf '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"%s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"%s"}}}}\n' "$1" "$2"; }
+    request() { printf '{"jsonrpc":"2.0","id":"r","method":"%s","params":%s}\n' "$1" "$2"; read -r reply; }
+"#;
+
+/// The beginning of a script that has a session.
+#[cfg(unix)]
+const OPENING: &str = r#"
+    read -r line; answer '{"protocolVersion":1}'
+    read -r line; answer '{"sessionId":"s"}'
+"#;
+
+/// A client with files and terminals.
+#[cfg(unix)]
+async fn client_with_files(hub: &Hub) -> RawClient {
+    let mut client = RawClient::new(hub);
+    let capabilities = json!({"fs": {"readTextFile": true, "writeTextFile": true}, "terminal": true});
+    let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
+    client.request(0, "initialize", params).await;
+    client
 }
 
 fn new_session() -> Value {
@@ -325,4 +352,46 @@ async fn a_client_that_continues_keeps_its_form() {
         hub.shut_down().await;
     })
     .await;
+}
+
+/// The agent requests them although nothing was advertised to it.
+#[cfg(unix)]
+#[tokio::test]
+async fn files_and_terminals_of_a_client_need_the_setting_of_the_server() {
+    const AGENT: &str = r#"
+        read -r line
+        refused=0
+        for call in 'fs/read_text_file "path":"/f"' 'fs/write_text_file "path":"/f","content":"c"' 'terminal/create "command":"id"' 'terminal/output "terminalId":"t"'; do
+            request "${call%% *}" "{\"sessionId\":\"s\",${call#* }}"
+            case "$reply" in *-32601*) refused=$((refused+1));; esac
+        done
+        answer "{\"stopReason\":\"end_turn\",\"_meta\":{\"refused\":$refused}}"
+        read -r line
+    "#;
+    const METHODS: [&str; 4] =
+        ["fs/read_text_file", "fs/write_text_file", "terminal/create", "terminal/output"];
+    for (client_files, shared_process) in [(false, false), (false, true), (true, false), (true, true)] {
+        in_time(async {
+            let data = tempfile::tempdir().unwrap();
+            let mut settings = script(data.path(), [ANSWERS, OPENING, AGENT].concat());
+            (settings.client_files, settings.shared_process) = (client_files, shared_process);
+            let hub = Hub::open(settings).unwrap();
+            let mut client = client_with_files(&hub).await;
+            let new = client.request(1, "session/new", new_session()).await;
+            client.send(2, "session/prompt", text_prompt(&new["result"]["sessionId"], "hello")).await;
+            let mut requested = Vec::new();
+            let ended = loop {
+                let message = client.next().await;
+                let Some(method) = message["method"].as_str() else { break message };
+                requested.push(method.to_owned());
+                let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": {}});
+                client.send_line(&answer.to_string()).await;
+            };
+            let (expected, refused) = if client_files { (&METHODS[..], 0) } else { (&[][..], 4) };
+            assert_eq!(requested, expected, "shared: {shared_process}");
+            assert_eq!(ended["result"]["_meta"]["refused"], refused, "{ended}");
+            hub.shut_down().await;
+        })
+        .await;
+    }
 }

@@ -342,6 +342,27 @@ fn files_are_requested_from_the_host_alone() {
     assert_eq!(it.last_to_agent()["error"]["data"]["code"], "client_lost");
 }
 
+/// The server was started with other settings after the request.
+#[test]
+fn a_recorded_request_for_files_is_not_sent_without_files() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.requests(50, "fs/read_text_file", &json!({"sessionId": "s", "path": "/a"}));
+    it.requests(51, "_x/y", &json!({"sessionId": "s"}));
+    let methods = |abilities| -> Vec<_> {
+        it.frames("a", abilities).iter().map(|frame| frame["method"].clone()).collect()
+    };
+    assert_eq!(methods(able()), ["fs/read_text_file", "_x/y"]);
+    assert_eq!(methods(able().without_files()), ["_x/y"]);
+    // The same client is back without them.
+    it.attach("a", able().without_files(), true);
+    assert_eq!(
+        (&it.last_to_agent()["id"], &it.last_to_agent()["error"]["code"]),
+        (&json!(50), &json!(-32601))
+    );
+}
+
 #[test]
 fn a_cancel_reaches_the_agent_and_its_questions() {
     let mut it = Fixture::new();
