@@ -16,6 +16,7 @@ use crate::cleared_messages::{separator, with_message_id};
 use crate::exchange_state::ExchangeScheme;
 use crate::question::SharedQuestionKind;
 use crate::record::{ClientKey, HubEvent, InvalidRecord, LogEntry};
+use crate::routing::is_of_transport;
 use crate::state::{CONTEXT_LOST, outcome_members, parse};
 
 /// A client that reads the log of a session.
@@ -50,6 +51,7 @@ pub fn project(
             let is_agents = matches!(entry.frame, Some((Side::Agent, _)));
             let parsed = is_agents.then(|| parse(frame.get().as_bytes())).flatten();
             if let Some(RpcMessage::Notification { method, .. }) = parsed
+                && !is_of_transport(&method)
                 && ExchangeScheme::of(&method).is_none_or(|scheme| view.abilities.speak(scheme))
             {
                 frames.push(frame.get().into());

@@ -1,16 +1,17 @@
 //! The task of a session: executes the actions of its owner.
 
 mod agent_calls;
+mod agent_lines;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, Weak};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
-use duologue_rpc::raw_message::{member, member_text, splice, text};
+use duologue_rpc::raw_message::member_text;
 use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::{
-    InitializeResponse, LoadSessionRequest, NewSessionRequest, Patch, Request as _, RequestId,
-    ResumeSessionRequest, SessionId, SessionNotification, SessionUpdate,
+    InitializeResponse, LoadSessionRequest, NewSessionRequest, Request as _, RequestId, ResumeSessionRequest,
+    SessionId,
 };
 use duologue_store::{FileLog, Log, LogLine};
 use serde_json::value::RawValue;
@@ -22,6 +23,7 @@ use tokio::task::JoinHandle;
 pub(crate) use self::agent_calls::AgentCall;
 pub(crate) use self::agent_calls::CallSender;
 use self::agent_calls::ProcessCalls;
+use self::agent_lines::{ForeignSessions, new_title, with_session};
 use crate::abilities::Abilities;
 use crate::audit::{self, AuditedQuestion};
 use crate::error::Error;
@@ -147,6 +149,7 @@ pub(crate) struct SessionTask {
     calls: ProcessCalls,
     /// The id of the session at the agent.
     agent_session: String,
+    foreign: ForeignSessions,
     /// The params of `session/new`, with which the session is restored.
     params: Value,
     /// The clients, with the number of their last attachment.
@@ -214,6 +217,7 @@ impl SessionTask {
             agent,
             calls: ProcessCalls::new(hub.calls()),
             agent_session,
+            foreign: ForeignSessions::default(),
             params,
             replies: HashMap::new(),
             visible,
@@ -283,7 +287,7 @@ impl SessionTask {
                     }
                     Some(command) => self.command(command),
                 },
-                event = self.next_event() => if let Err(error) = self.handle_event(event) {
+                event = self.next_event() => if let Err(error) = self.handle_event(event).await {
                     self.fail(&error);
                     break;
                 },
@@ -324,13 +328,16 @@ impl SessionTask {
     /// # Errors
     ///
     /// [`Error::Log`] if nothing can be written any more.
-    fn handle_event(&mut self, event: SessionEvent) -> Result<(), Error> {
+    async fn handle_event(&mut self, event: SessionEvent) -> Result<(), Error> {
         match event {
             SessionEvent::FromAgent(Some(line)) => {
-                let line = with_session(line, &self.agent_session, self.id.as_str());
+                let (line, is_misaddressed) = self.with_own_session(line).await;
                 let had_turn = self.owner.has_turn();
-                self.input(OwnerInput::FromAgent(&line));
-                let title = new_title(&line);
+                self.input(match is_misaddressed {
+                    true => OwnerInput::Misaddressed(&line),
+                    false => OwnerInput::FromAgent(&line),
+                });
+                let title = new_title(&line, &self.id);
                 if title.is_some() || (had_turn && !self.owner.has_turn()) {
                     self.to_index = Some(title.or_else(|| self.to_index.take().flatten()));
                     self.index();
@@ -372,7 +379,7 @@ impl SessionTask {
             while self.owner.has_turn() {
                 self.write()?;
                 let event = self.next_event().await;
-                self.handle_event(event)?;
+                self.handle_event(event).await?;
             }
             Ok(())
         };
@@ -735,39 +742,6 @@ async fn restore(
 /// Returns the `sessionId` of a result.
 pub(crate) fn session_of(result: &RawValue) -> Option<String> {
     Some(member_text(result.get().as_bytes(), "sessionId")?.into_owned())
-}
-
-/// Replaces the id of a session in the params of a message. A message of another session stays as it is.
-fn with_session(line: Vec<u8>, from: &str, to: &str) -> Vec<u8> {
-    let replaced = || {
-        let params = member(&line, "params")?;
-        let start = params.start;
-        let params = line.get(params)?;
-        let id = member(params, "sessionId")?;
-        if text(params.get(id.clone())?)? != from {
-            return None;
-        }
-        splice(&line, start + id.start..start + id.end, &serde_json::to_vec(to).ok()?)
-    };
-    replaced().unwrap_or(line)
-}
-
-/// Returns the title in an update of the session, `Some(None)` if the update removes it.
-fn new_title(line: &[u8]) -> Option<Option<String>> {
-    /// Made once, because each line is searched.
-    static UPDATE: LazyLock<memchr::memmem::Finder<'static>> =
-        LazyLock::new(|| memchr::memmem::Finder::new(b"session_info_update"));
-    UPDATE.find(line)?;
-    let params = line.get(member(line, "params")?)?;
-    let update: SessionNotification = serde_json::from_slice(params).ok()?;
-    match update.update {
-        SessionUpdate::SessionInfoUpdate(info) => match info.title {
-            Patch::Keep => None,
-            Patch::Clear => Some(None),
-            Patch::Set(title) => Some(Some(title)),
-        },
-        _ => None,
-    }
 }
 
 async fn next_line(agent: &mut Option<HostedAgent>) -> Option<Vec<u8>> {

@@ -395,3 +395,53 @@ async fn files_and_terminals_of_a_client_need_the_setting_of_the_server() {
         .await;
     }
 }
+
+/// The text of the prompt is the id of another session of the client.
+#[cfg(unix)]
+#[tokio::test]
+async fn an_agent_does_not_reach_another_session_of_its_client() {
+    const AGENT: &str = r#"
+        while read -r line; do
+            other=$(printf '%s\n' "$line" | sed -E 's/.*"text":"([^"]*)".*/\1/')
+            update "$other" other
+            update child child
+            update s own
+            refused=0
+            for method in session/request_permission fs/read_text_file _x/y; do
+                request "$method" "{\"sessionId\":\"$other\",\"path\":\"/f\",\"toolCall\":{\"toolCallId\":\"c\"},\"options\":[]}"
+                case "$reply" in *-32602*) refused=$((refused+1));; esac
+            done
+            answer "{\"stopReason\":\"end_turn\",\"_meta\":{\"refused\":$refused}}"
+        done
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = script(data.path(), [ANSWERS, OPENING, AGENT].concat());
+        settings.client_files = true;
+        let hub = Hub::open(settings).unwrap();
+        let mut client = client_with_files(&hub).await;
+        let mut ids = Vec::new();
+        for id in [1, 2] {
+            ids.push(client.request(id, "session/new", new_session()).await["result"]["sessionId"].clone());
+        }
+        for id in [3, 4] {
+            client.send(id, "session/prompt", text_prompt(&ids[0], ids[1].as_str().unwrap())).await;
+            let mut received = Vec::new();
+            let ended = loop {
+                let message = client.next().await;
+                if message["method"].is_null() {
+                    break message;
+                }
+                assert_eq!(message["method"], "session/update", "{message}");
+                received.push((message["params"]["sessionId"].clone(), agent_text(&message).to_owned()));
+            };
+            let expected = [(json!("child"), "child".to_owned()), (ids[0].clone(), "own".to_owned())];
+            assert_eq!(received, expected);
+            assert_eq!(ended["result"]["_meta"]["refused"], 3, "{ended}");
+            // The next round names a session whose task has ended.
+            client.request(10 * id, "session/close", json!({"sessionId": ids[1]})).await;
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}

@@ -364,6 +364,46 @@ fn a_recorded_request_for_files_is_not_sent_without_files() {
 }
 
 #[test]
+fn a_message_of_the_transport_is_not_one_of_the_agent() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    let ack = json!({"jsonrpc": "2.0", "method": "stream/ack", "params": {"received": 1_000_000}});
+    let before = it.log.len();
+    it.agent(&ack);
+    assert_eq!(it.log.len(), before);
+    it.agent(&json!({"jsonrpc": "2.0", "method": "streams", "params": {}}));
+    assert_eq!(it.frames("a", able()).len(), 1, "only a method of the transport is dropped");
+    // A log of an earlier version can have it.
+    let view = ClientView { client: &key("a"), session: &"s".into(), abilities: able() };
+    let record = format!(r#"{{"at":1,"from":"agent","frame":{ack}}}"#);
+    let mut frames = Vec::new();
+    project(&view, 9, record.as_bytes(), |_| None, &mut frames).unwrap();
+    assert!(frames.is_empty());
+}
+
+#[test]
+fn a_message_for_another_session_reaches_no_client() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    let before = it.log.len();
+    let send = |it: &mut Fixture, message: Value| {
+        it.input(OwnerInput::Misaddressed(message.to_string().as_bytes()));
+    };
+    send(&mut it, json!({"jsonrpc": "2.0", "method": "_x/y", "params": {"sessionId": "t"}}));
+    assert_eq!(it.log.len(), before);
+    let params = json!({"sessionId": "t", "toolCall": {"toolCallId": "c"}, "options": []});
+    let method = "session/request_permission";
+    send(&mut it, json!({"jsonrpc": "2.0", "id": 50, "method": method, "params": params}));
+    assert_eq!(
+        (&it.last_to_agent()["id"], &it.last_to_agent()["error"]["code"]),
+        (&json!(50), &json!(-32602))
+    );
+    assert!(it.frames("a", able()).is_empty());
+}
+
+#[test]
 fn a_cancel_reaches_the_agent_and_its_questions() {
     let mut it = Fixture::new();
     it.attach("a", able(), true);
