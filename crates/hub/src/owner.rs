@@ -8,6 +8,7 @@ mod peer_messages;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use duologue_rpc::RpcMessage;
 use duologue_schema::{Error as RpcError, Json, RequestId, SessionId};
 use duologue_transcript::Side;
 use serde_json::json;
@@ -18,7 +19,7 @@ use crate::cleared_messages::StreamUpdate;
 use crate::input::{OwnerAction, OwnerInput};
 use crate::projection::{error_response, interruption};
 use crate::record::{Asker, ClientKey, HubEvent, InvalidRecord, LogEntry};
-use crate::state::LoggedState;
+use crate::state::{LoggedState, parse};
 
 /// The settings of an owner.
 #[derive(Clone, Debug)]
@@ -297,7 +298,13 @@ impl SessionOwner {
             client: asker.client.clone(),
             line: error_response(asker.id.token(), &error),
         };
-        askers.map(reply).collect()
+        // The outcome of a repeated operation waits for a sync.
+        let waiting = self.acknowledged_synced.iter().filter_map(|waiting| {
+            let OwnerAction::Reply { client, line } = &waiting.output else { return None };
+            let Some(RpcMessage::Response { id, .. }) = parse(line) else { return None };
+            Some(OwnerAction::Reply { client: client.clone(), line: error_response(id.get(), &error) })
+        });
+        askers.map(reply).chain(waiting).collect()
     }
 
     fn written(&mut self, position: u64) {

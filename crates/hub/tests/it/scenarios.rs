@@ -650,6 +650,26 @@ fn a_log_failure_answers_what_clients_cannot_see() {
     assert_eq!(it.owner.fail("the disk is full"), [], "this response is in the log");
 }
 
+/// The outcome of the first prompt is in the log, and a power cut could still replace it.
+#[test]
+fn a_log_failure_answers_a_repeated_operation() {
+    let mut it = Fixture::new();
+    let operation = json!({"operation": "o"});
+    it.attach("a", able(), true);
+    it.prompt_with("a", 1, &operation);
+    it.is_writing = false;
+    it.ends_turn();
+    it.input(OwnerInput::Written(it.log.len() as u64));
+    it.prompt_with("a", 2, &operation);
+    assert_eq!(it.replies, []);
+    let actions = it.owner.fail("the disk is full");
+    it.execute(actions);
+    let answered: Vec<_> =
+        it.replies.iter().map(|(_, answer)| (&answer["id"], &answer["error"]["data"]["code"])).collect();
+    let code = json!("log_failed");
+    assert_eq!(answered, [(&json!(1), &code), (&json!(2), &code)]);
+}
+
 #[test]
 fn repetitions_of_a_prompt_are_limited_and_answered_once() {
     let mut settings = OwnerSettings::default();
