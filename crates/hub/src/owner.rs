@@ -211,6 +211,11 @@ impl SessionOwner {
         self.has_turn() || self.state.exchange.delegations().next().is_some()
     }
 
+    /// Returns true while a request of a client waits for the agent, or a delegation runs.
+    pub(crate) fn has_requests(&self) -> bool {
+        !self.state.calls.is_empty() || self.is_working()
+    }
+
     /// Returns the schemes of messages between agents that at least one client handles.
     pub(crate) fn schemes(&self) -> ExchangeSchemes {
         let clients = self.clients.values().map(|client| client.abilities.schemes());

@@ -2,6 +2,7 @@
 
 mod agent_calls;
 mod agent_lines;
+mod agent_process;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Weak};
@@ -9,13 +10,10 @@ use std::time::{Duration, Instant};
 
 use duologue_rpc::raw_message::member_text;
 use duologue_rpc::{Limits, RpcMessage};
-use duologue_schema::{
-    InitializeResponse, LoadSessionRequest, NewSessionRequest, Request as _, RequestId, ResumeSessionRequest,
-    SessionId,
-};
+use duologue_schema::{RequestId, SessionId};
 use duologue_store::{FileLog, Log, LogLine};
+use serde_json::Value;
 use serde_json::value::RawValue;
-use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -24,10 +22,11 @@ pub(crate) use self::agent_calls::AgentCall;
 pub(crate) use self::agent_calls::CallSender;
 use self::agent_calls::ProcessCalls;
 use self::agent_lines::{ForeignSessions, new_title, with_session};
+use self::agent_process::{EndedAgent, Started};
 use crate::abilities::Abilities;
 use crate::audit::{self, AuditedQuestion};
 use crate::error::Error;
-use crate::hosted_agent::HostedAgent;
+use crate::hosted_agent::{CLOSED_OUTPUT, HostedAgent, READS_NO_MORE};
 use crate::hub::HubShared;
 use crate::input::{OwnerAction, OwnerInput, QuestionDecision};
 use crate::owner::SessionOwner;
@@ -117,16 +116,6 @@ pub(crate) struct LiveSession {
 
 /// The outcome of a write or a sync: the position of the last record that it covers.
 type Written = Result<u64, duologue_store::Error>;
-/// The process, the id of the session at the agent, and true if the agent knows the conversation.
-type Started = Result<(HostedAgent, String, bool), StartFailure>;
-
-/// The reason for which a process does not continue a session.
-#[derive(Debug)]
-enum StartFailure {
-    ContextLost,
-    Error(Error),
-}
-
 /// An event of a session that no client causes.
 enum SessionEvent {
     /// A line of the agent, or `None` at its end.
@@ -135,6 +124,8 @@ enum SessionEvent {
     Synced(Written),
     Indexed,
     Started(Box<Started>),
+    /// The reason for which the process has ended is known.
+    AgentEnded(String),
     /// A message about a call of the agent to another agent.
     Routed(Vec<u8>),
 }
@@ -172,6 +163,8 @@ pub(crate) struct SessionTask {
     to_index: Option<Option<Option<String>>>,
     /// The agent reads no more.
     agent_failed: bool,
+    /// The agent has ended, and requests that it has not answered wait for the reason.
+    ended: Option<EndedAgent>,
     /// The end of the former process. The next one is started behind it.
     ending: Option<JoinHandle<()>>,
 }
@@ -232,6 +225,7 @@ impl SessionTask {
             indexing: None,
             to_index: None,
             agent_failed: false,
+            ended: None,
             ending: None,
         };
         tokio::spawn(task.run(first, commands));
@@ -321,6 +315,7 @@ impl SessionTask {
             synced = join(&mut self.syncing) => SessionEvent::Synced(synced),
             () = join(&mut self.indexing) => SessionEvent::Indexed,
             started = join(&mut self.starting) => SessionEvent::Started(Box::new(started)),
+            reason = EndedAgent::reason(&mut self.ended) => SessionEvent::AgentEnded(reason),
             line = self.calls.next(), if reads => SessionEvent::Routed(line),
         }
     }
@@ -343,9 +338,10 @@ impl SessionTask {
                     self.index();
                 }
             }
-            SessionEvent::FromAgent(None) => {
-                self.end_agent();
-                self.input(OwnerInput::AgentEnded("the agent's process ended"));
+            SessionEvent::FromAgent(None) => self.end_agent(CLOSED_OUTPUT),
+            SessionEvent::AgentEnded(reason) => {
+                self.ended = None;
+                self.input(OwnerInput::AgentEnded(&reason));
             }
             SessionEvent::Written(written) => {
                 self.writing = None;
@@ -469,8 +465,7 @@ impl SessionTask {
     fn input(&mut self, input: OwnerInput<'_>) {
         self.handle(input);
         if std::mem::take(&mut self.agent_failed) {
-            self.end_agent();
-            self.handle(OwnerInput::AgentEnded("the agent's process reads no more"));
+            self.end_agent(READS_NO_MORE);
         }
     }
 
@@ -572,49 +567,6 @@ impl SessionTask {
         self.indexing = Some(tokio::spawn(async move { hub.changed(&id, title).await }));
     }
 
-    /// Ends the process beside the work of the session.
-    fn end_agent(&mut self) {
-        self.calls.end();
-        let Some(agent) = self.agent.take() else { return };
-        let former = self.ending.take();
-        self.ending = Some(tokio::spawn(async move {
-            agent.end().await;
-            if let Some(former) = former {
-                let _ = former.await;
-            }
-        }));
-    }
-
-    fn start_agent(&mut self, fresh: bool) {
-        let Some(hub) = self.hub.upgrade() else { return };
-        let ending = self.ending.take();
-        let (agent_session, params) = (self.agent_session.clone(), self.params.clone());
-        let schemes = self.owner.schemes();
-        self.starting = Some(tokio::spawn(async move {
-            // Two processes of one session would change the same files.
-            if let Some(ending) = ending {
-                let _ = ending.await;
-            }
-            let (mut agent, introduction) = hub.start_agent(schemes).await.map_err(StartFailure::Error)?;
-            let (agent_session, has_context) =
-                restore(&mut agent, &introduction, agent_session, params, fresh).await?;
-            Ok((agent, agent_session, has_context))
-        }));
-    }
-
-    fn started(&mut self, started: Started) {
-        match started {
-            Ok((agent, agent_session, has_context)) => {
-                self.agent = Some(agent);
-                let new_session = (!has_context).then_some(agent_session.as_str());
-                self.agent_session.clone_from(&agent_session);
-                self.input(OwnerInput::AgentStarted { new_session });
-            }
-            Err(StartFailure::ContextLost) => self.input(OwnerInput::ContextLost),
-            Err(StartFailure::Error(error)) => self.input(OwnerInput::AgentEnded(&error.to_string())),
-        }
-    }
-
     /// Ends the process and writes the end of what was open. `end` is the input that ends it.
     async fn close(&mut self, end: OwnerInput<'_>) {
         let agent = self.agent.take();
@@ -693,50 +645,6 @@ pub(crate) fn ended_response(line: &[u8]) -> Option<Vec<u8>> {
     };
     let error = interruption("session_ended", "the session was closed or deleted; load it again");
     Some(error_response(id.token(), &error))
-}
-
-/// Restores a session in a new process. Returns the id at the agent, and true if the agent knows the conversation.
-async fn restore(
-    agent: &mut HostedAgent,
-    introduction: &InitializeResponse,
-    agent_session: String,
-    mut params: Value,
-    fresh: bool,
-) -> Result<(String, bool), StartFailure> {
-    let capabilities = &introduction.agent_capabilities;
-    let method = if capabilities.session_capabilities.resume.is_some() {
-        Some(ResumeSessionRequest::METHOD)
-    } else if capabilities.load_session {
-        Some(LoadSessionRequest::METHOD)
-    } else {
-        None
-    };
-    if let Some(params) = params.as_object_mut() {
-        params.entry("mcpServers").or_insert_with(|| json!([]));
-    }
-    if let Some(method) = method {
-        params["sessionId"] = json!(agent_session);
-        match agent.request(method, &params).await {
-            Ok(_) => {
-                agent.drop_early();
-                return Ok((agent_session, true));
-            }
-            Err(Error::Agent { error, .. }) => {
-                tracing::info!(%error, "the agent cannot restore a session");
-                agent.drop_early();
-            }
-            Err(error) => return Err(StartFailure::Error(error)),
-        }
-    }
-    if !fresh {
-        return Err(StartFailure::ContextLost);
-    }
-    if let Some(params) = params.as_object_mut() {
-        params.remove("sessionId");
-    }
-    let result = agent.request(NewSessionRequest::METHOD, &params).await.map_err(StartFailure::Error)?;
-    let agent_session = session_of(&result).ok_or(StartFailure::ContextLost)?;
-    Ok((agent_session, false))
 }
 
 /// Returns the `sessionId` of a result.

@@ -176,6 +176,7 @@ impl SessionOwner {
     }
 
     pub(super) fn agent_ended(&mut self, code: &str, reason: &str) {
+        let reason = &shortened(reason);
         self.process = AgentProcess::Ended;
         self.to_agent.clear();
         self.forget_calls();
@@ -223,4 +224,21 @@ impl SessionOwner {
         self.send_to_agent(position, &frame);
         Some(position)
     }
+}
+
+/// Returns the beginning of a reason. Each record of an end repeats it, and all of them have to fit into the reserve of a
+/// full log.
+fn shortened(reason: &str) -> String {
+    /// Limit on the bytes of the reason as JSON.
+    const REASON_BYTES: usize = 1024;
+    let mut bytes = 0;
+    let is_kept = |char: &char| {
+        bytes += match char {
+            '"' | '\\' => 2,
+            char if char.is_control() => 6,
+            char => char.len_utf8(),
+        };
+        bytes <= REASON_BYTES
+    };
+    reason.chars().take_while(is_kept).collect()
 }

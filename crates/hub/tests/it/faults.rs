@@ -445,3 +445,89 @@ async fn an_agent_does_not_reach_another_session_of_its_client() {
     })
     .await;
 }
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_error_after_the_end_of_an_agent_has_its_status_and_its_stderr() {
+    const WHY: &str = "echo why >&2; exit 3\n";
+    const OPENED: &str = "read -r line; answer '{\"protocolVersion\":1}'\n";
+    let in_a_turn = |end: &str| [ANSWERS, OPENING, "read -r line\n", end].concat();
+    let exited = ["exit status: 3", "its stderr ended with:\nwhy"];
+    for (agent, code, expected) in [
+        (WHY.to_owned(), "agent_unavailable", &exited[..]),
+        (["read -r line\n", WHY].concat(), "agent_unavailable", &exited),
+        ([ANSWERS, OPENED, "read -r line\n", WHY].concat(), "agent_unavailable", &exited),
+        (in_a_turn(WHY), "interrupted", &exited),
+        (
+            in_a_turn("printf 'why \\033[2J' >&2; kill -9 $$"),
+            "interrupted",
+            &["signal: 9", "its stderr ended with:\nwhy \\u{1b}[2J"],
+        ),
+        (
+            in_a_turn("echo why >&2; head -c 17000000 /dev/zero | tr '\\0' x; echo; read -r line"),
+            "interrupted",
+            &["exceeds the limit of 16744448 bytes", "its stderr ended with:\nwhy"],
+        ),
+        (
+            in_a_turn("echo why >&2; exec sleep 1000 >&-"),
+            "interrupted",
+            &["closed its output", "its stderr ended with:\nwhy"],
+        ),
+    ] {
+        for shared_process in [false, true] {
+            in_time(async {
+                let data = tempfile::tempdir().unwrap();
+                let mut settings = script(data.path(), agent.clone());
+                settings.shared_process = shared_process;
+                let hub = Hub::open(settings).unwrap();
+                let mut client = RawClient::new(&hub);
+                let mut answer = client.initialize().await;
+                if answer["error"].is_null() {
+                    answer = client.request(1, "session/new", new_session()).await;
+                }
+                if answer["error"].is_null() {
+                    let prompt = text_prompt(&answer["result"]["sessionId"], "hello");
+                    answer = client.request(2, "session/prompt", prompt).await;
+                }
+                assert_eq!(answer["error"]["data"]["code"], code, "{agent}: {answer}");
+                let message = answer["error"]["message"].as_str().unwrap();
+                for part in expected {
+                    assert!(message.contains(part), "{agent}, shared: {shared_process}: {message}");
+                }
+                hub.shut_down().await;
+            })
+            .await;
+        }
+    }
+}
+
+/// The process of the first prompt ends, and the second prompt starts the agent again.
+#[cfg(unix)]
+#[tokio::test]
+async fn the_error_after_a_failed_restart_has_its_status_and_its_stderr() {
+    const AGENT: &str = r#"
+        if [ -e started ]; then echo why >&2; exit 3; fi
+        touch started
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let folder = data.path().to_owned();
+        let agent = [ANSWERS, AGENT, OPENING, "read -r line"].concat();
+        let command = move || Command::new("sh").args(["-c", &agent]).cwd(&folder);
+        let hub = Hub::open(HubSettings::new(command, data.path())).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", new_session()).await;
+        let prompt = text_prompt(&new["result"]["sessionId"], "hello");
+        for (id, expected) in [
+            (2, "the agent ended with exit status: 0"),
+            (3, "initialize failed: the agent ended with exit status: 3; its stderr ended with:\nwhy"),
+        ] {
+            let ended = client.request(id, "session/prompt", prompt.clone()).await;
+            assert_eq!(ended["error"]["data"]["code"], "interrupted", "{ended}");
+            assert_eq!(ended["error"]["message"], expected);
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}

@@ -734,7 +734,8 @@ fn the_records_that_end_a_full_session_fit_into_the_reserve() {
         it.requests(number as u64, "fs/read_text_file", &file);
     }
     let before = it.log.len();
-    it.input(OwnerInput::AgentEnded("the agent's process ended"));
+    // A longer reason is cut, also one that JSON makes longer.
+    it.input(OwnerInput::AgentEnded(&"\"".repeat(10_000)));
     let ends: usize = it.log[before..].iter().map(|line| line.len() + 1).sum();
     assert!(it.log.len() - before >= 512);
     assert!(ends as u64 <= duologue_store::LogSettings::RESERVE_BYTES, "{ends} bytes");
