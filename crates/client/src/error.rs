@@ -116,13 +116,28 @@ pub struct AgentExited {
     pub noise: Vec<String>,
 }
 
+impl AgentExited {
+    /// Creates it from the exit status and the end of stderr, for a program that runs an
+    /// [`AgentProcess`](crate::AgentProcess) itself.
+    #[must_use]
+    pub fn new(status: Option<ExitStatus>, stderr: impl Into<String>) -> Self {
+        AgentExited { status, stderr: stderr.into(), noise: Vec::new() }
+    }
+
+    /// Returns the last lines of the output for the end of an error message, escaped, or an empty text.
+    #[must_use]
+    pub fn last_output(&self) -> String {
+        last_output(&self.stderr, &self.noise)
+    }
+}
+
 impl std::fmt::Display for AgentExited {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self.status {
             Some(status) => write!(f, "the agent ended with {status}")?,
             None => f.write_str("the agent ended")?,
         }
-        f.write_str(&last_output(&self.stderr, &self.noise))
+        f.write_str(&self.last_output())
     }
 }
 

@@ -52,6 +52,12 @@ impl Abilities {
         }
     }
 
+    /// Returns the abilities without files and terminals, for a server that keeps its agents off the machines of clients.
+    #[must_use]
+    pub fn without_files(self) -> Self {
+        Abilities { reads_files: false, writes_files: false, terminals: false, ..self }
+    }
+
     /// Returns true if the client can show a question to its user. Every client shows permission requests.
     pub(crate) fn show(self, kind: &SharedQuestionKind) -> bool {
         match kind {

@@ -465,7 +465,11 @@ impl ClientConnection {
             let error = RpcError::invalid_request("the connection is initialized already");
             return self.refuse(&id, &error).await;
         }
-        let abilities = Abilities::of(&request.client_capabilities);
+        let mut abilities = Abilities::of(&request.client_capabilities);
+        if !self.hub.has_client_files() {
+            // An agent can send requests that were not advertised to it.
+            abilities = abilities.without_files();
+        }
         let schemes = abilities.schemes();
         self.abilities = Some(abilities);
         // A client whose connection was lost for good continues it with its key.

@@ -19,9 +19,14 @@ pub enum Error {
         /// The reason.
         reason: String,
     },
-    /// The agent ended before it answered.
-    #[error("the agent ended before it answered; its stderr is in the log of the server")]
-    AgentEnded,
+    /// The agent ended before it answered a request of the hub.
+    #[error("{method} failed: {reason}")]
+    AgentEnded {
+        /// The method.
+        method: String,
+        /// The exit status and the last lines of stderr, escaped.
+        reason: String,
+    },
     /// The agent did not answer a request of the hub in time.
     #[error(
         "the agent did not answer {method} within {limit:?} (`HubSettings::agent_timeout`); its process was ended"
@@ -122,9 +127,10 @@ impl Error {
             }
             Error::UnknownSession => return RpcError::resource_not_found(self.to_string()),
             Error::NotAllowed { .. } => return RpcError::invalid_params(self.to_string()),
-            Error::Start(_) | Error::Offline { .. } | Error::AgentEnded | Error::AgentTimeout { .. } => {
-                "agent_unavailable"
-            }
+            Error::Start(_)
+            | Error::Offline { .. }
+            | Error::AgentEnded { .. }
+            | Error::AgentTimeout { .. } => "agent_unavailable",
             Error::Log(_) | Error::LogFailed(_) | Error::Record(_) | Error::Folder { .. } => "log_failed",
             Error::Sessions { .. } | Error::Requests { .. } | Error::Disk { .. } => "limit_reached",
             Error::CursorGone { .. } => "cursor_gone",

@@ -10,17 +10,17 @@ use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use duologue_client::{AgentProcess, Command, Pipes};
+use duologue_client::{AgentExited, AgentProcess, Command, Pipes};
 use duologue_rpc::raw_message::call_line;
 use duologue_rpc::{Limits, LineBuffer, Lock as _, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelRequestNotification, Error as RpcError, InitializeRequest, InitializeResponse, Notification as _,
-    Request as _,
+    OutputTail, Request as _,
 };
 use serde::Serialize;
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use tokio::io::{AsyncRead, AsyncWrite as _, ReadBuf};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite as _, BufReader, ReadBuf};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -41,8 +41,43 @@ const EARLY_BYTES: usize = 16 << 20;
 const LAST_OUTPUT: Duration = Duration::from_secs(5);
 /// The time in which an agent whose link was dropped may read what was sent before.
 const LAST_INPUT: Duration = Duration::from_secs(2);
+/// The time in which an agent whose input is closed exits, and again after SIGTERM. Then it is killed.
+const OWN_EXIT: Duration = Duration::from_secs(2);
 /// The time for the rest of the stderr of an agent that has ended. A process that left its group may keep it open.
-const LAST_STDERR: Duration = Duration::from_secs(1);
+const LAST_STDERR: Duration = Duration::from_secs(2);
+/// The bytes that are kept of the end of an agent's stderr, for the error that the end of the agent causes.
+const STDERR_TAIL: usize = 4 << 10;
+/// The bytes of stderr that are logged at once.
+const STDERR_LINE: u64 = 64 << 10;
+
+/// The reason for the end of an agent whose process goes on.
+pub(crate) const CLOSED_OUTPUT: &str = "the agent closed its output, and its process was ended";
+/// The reason for the end of an agent that does not take its input.
+pub(crate) const READS_NO_MORE: &str = "the agent reads no more, and its process was ended";
+
+/// The end of an agent, as far as it is known.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentEnd {
+    /// The cause, unless the process has exited by itself.
+    pub(crate) cause: Option<String>,
+    /// The exit status of a process that was not ended by this program, and the end of its stderr.
+    pub(crate) exited: AgentExited,
+}
+
+impl AgentEnd {
+    /// Creates the end of an agent without a process.
+    pub(crate) fn of(cause: String) -> Self {
+        AgentEnd { cause: Some(cause), exited: AgentExited::new(None, String::new()) }
+    }
+
+    /// Returns the reason for the user, with the last lines of stderr.
+    pub(crate) fn reason(&self) -> String {
+        match &self.cause {
+            Some(cause) => format!("{cause}{}", self.exited.last_output()),
+            None => self.exited.to_string(),
+        }
+    }
+}
 
 /// A running agent: a process, or a session's lane of a process that all share. Dropping it ends the process or the lane.
 ///
@@ -68,6 +103,8 @@ pub(crate) struct HostedAgent {
     link: Option<oneshot::Sender<Infallible>>,
     /// Ends with the process.
     process: JoinHandle<()>,
+    /// Receives the end of the process.
+    end: watch::Receiver<Option<AgentEnd>>,
 }
 
 impl HostedAgent {
@@ -88,9 +125,11 @@ impl HostedAgent {
         let (link, dropped) = oneshot::channel();
         let input = ProcessInput { lines: lines_in, waiting: waiting.clone(), link: dropped };
         let running = run(process, stdin.clone(), stderr, input, closing);
+        let (ended, end) = watch::channel(None);
         let process = tokio::spawn(async move {
-            running.await;
+            let exited = running.await;
             drop(reported);
+            ended.send_replace(Some(AgentEnd { cause: None, exited }));
         });
         Ok(HostedAgent {
             stdin: Some(stdin),
@@ -104,31 +143,26 @@ impl HostedAgent {
             limit,
             link: Some(link),
             process,
+            end,
         })
     }
 
-    /// Creates the end of a lane of a shared process. `pump` ends when `to_agent` is dropped.
-    pub(crate) fn of_lane(
-        to_agent: mpsc::UnboundedSender<Vec<u8>>,
-        waiting: Arc<AtomicUsize>,
-        from_agent: mpsc::Receiver<Vec<u8>>,
-        schemes: ExchangeSchemes,
-        limit: Duration,
-        pump: JoinHandle<()>,
-    ) -> Self {
-        let early = VecDeque::new();
+    /// Creates the end of a lane of a shared process.
+    pub(crate) fn of_lane(lane: AgentLane, schemes: ExchangeSchemes, limit: Duration) -> Self {
+        let AgentLane { to_agent, waiting, from_agent, pump, end } = lane;
         HostedAgent {
             stdin: None,
             to_agent,
             waiting,
             from_agent: AgentInput::Lane(from_agent),
-            early,
+            early: VecDeque::new(),
             early_bytes: 0,
             renamed: None,
             schemes,
             limit,
             link: None,
             process: pump,
+            end,
         }
     }
 
@@ -157,11 +191,42 @@ impl HostedAgent {
     }
 
     /// Ends the process, and waits until it has ended.
-    pub(crate) async fn end(self) {
-        let HostedAgent { process, to_agent, from_agent, link, .. } = self;
-        drop((to_agent, from_agent, link));
+    pub(crate) async fn end(mut self) {
+        self.close();
         // It has a limit of its own, after which it kills the process.
-        let _ = process.await;
+        let _ = self.process.await;
+    }
+
+    /// Closes the input and the output.
+    fn close(&mut self) {
+        self.to_agent = mpsc::unbounded_channel().0;
+        self.from_agent = AgentInput::Lane(mpsc::channel(1).1);
+        self.link = None;
+    }
+
+    /// Ends an agent whose output has ended or that reads no more, and waits for the reason. `otherwise` is the reason if
+    /// there is no better one.
+    pub(crate) async fn ended(&mut self, otherwise: &str) -> String {
+        self.wait_for_end(otherwise).await.reason()
+    }
+
+    /// Returns the end of an agent, as [`ended`](Self::ended).
+    pub(crate) async fn wait_for_end(&mut self, otherwise: &str) -> AgentEnd {
+        let failure = self.from_agent.failure();
+        // A lane can fail alone, and then its process goes on.
+        let is_ending = self.stdin.is_some() || !self.from_agent.is_open();
+        self.close();
+        let end = match is_ending {
+            true => self.end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone()),
+            false => None,
+        };
+        let mut end = end.unwrap_or_else(|| AgentEnd::of(otherwise.to_owned()));
+        if failure.is_some() {
+            end.cause = failure;
+        } else if end.exited.status.is_none() {
+            end.cause.get_or_insert_with(|| otherwise.to_owned());
+        }
+        end
     }
 
     /// Returns true until the process closes its output.
@@ -214,17 +279,17 @@ impl HostedAgent {
         let mut line = call_line(Some(&id), method, params).map_err(Error::Encode)?;
         line.pop();
         if !self.send(line) {
-            return Err(Error::AgentEnded);
+            return Err(self.end_before_answer(method).await);
         }
         loop {
             let line = tokio::select! {
                 line = self.from_agent.next() => line,
-                () = cancelled.notified() => {
-                    self.cancel(&id)?;
-                    continue;
-                }
+                () = cancelled.notified() => match self.cancel(&id)? {
+                    true => continue,
+                    false => None,
+                },
             };
-            let Some(line) = line else { return Err(Error::AgentEnded) };
+            let Some(line) = line else { return Err(self.end_before_answer(method).await) };
             match RpcMessage::read(&line, &Limits::default()) {
                 Some(Ok(RpcMessage::Response { id: of, outcome })) if of.get() == id.get() => {
                     return match outcome {
@@ -247,12 +312,18 @@ impl HostedAgent {
         }
     }
 
-    /// Sends `$/cancel_request` for a request.
-    fn cancel(&mut self, id: &RawValue) -> Result<(), Error> {
+    /// Returns the error for a request that an agent has not answered before its end.
+    async fn end_before_answer(&mut self, method: &str) -> Error {
+        let reason = self.ended(CLOSED_OUTPUT).await;
+        Error::AgentEnded { method: method.to_owned(), reason }
+    }
+
+    /// Sends `$/cancel_request` for a request. Returns false if the agent has ended.
+    fn cancel(&mut self, id: &RawValue) -> Result<bool, Error> {
         let params = json!({ "requestId": id });
         let mut line = call_line(None, CancelRequestNotification::METHOD, &params).map_err(Error::Encode)?;
         line.pop();
-        if self.send(line) { Ok(()) } else { Err(Error::AgentEnded) }
+        Ok(self.send(line))
     }
 
     /// Drops what the agent has sent, such as the replay of a session that was restored.
@@ -283,6 +354,18 @@ impl HostedAgent {
         let result = self.request(InitializeRequest::METHOD, &params).await?;
         serde_json::from_str(result.get()).map_err(Error::Decode)
     }
+}
+
+/// The parts of a lane.
+pub(crate) struct AgentLane {
+    pub(crate) to_agent: mpsc::UnboundedSender<Vec<u8>>,
+    /// The bytes that wait for the agent.
+    pub(crate) waiting: Arc<AtomicUsize>,
+    pub(crate) from_agent: mpsc::Receiver<Vec<u8>>,
+    /// Ends when `to_agent` is dropped.
+    pub(crate) pump: JoinHandle<()>,
+    /// Receives the end of the agent, after the end of `from_agent`.
+    pub(crate) end: watch::Receiver<Option<AgentEnd>>,
 }
 
 /// Reports the end of a process when it is dropped.
@@ -357,6 +440,14 @@ impl AgentInput {
         }
     }
 
+    /// Returns the reason for which the input was ended by its reader.
+    fn failure(&mut self) -> Option<String> {
+        match self {
+            AgentInput::Pipe(lines) => lines.failure.take(),
+            AgentInput::Lane(_) => None,
+        }
+    }
+
     /// Returns false if the input has ended.
     fn is_open(&mut self) -> bool {
         match self {
@@ -373,13 +464,15 @@ pub(crate) struct AgentLines<R = ChildStdout> {
     input: Option<R>,
     buffer: LineBuffer,
     lines: VecDeque<Vec<u8>>,
+    /// The reason for the end, if the agent has not ended its output itself.
+    pub(crate) failure: Option<String>,
 }
 
 impl<R: AsyncRead + Unpin> AgentLines<R> {
     pub(crate) fn new(input: R) -> Self {
         // A line grows with the ids of the hub.
         let buffer = LineBuffer::new(Limits::default().frame_bytes - 2 * LINE_RESERVE);
-        AgentLines { input: Some(input), buffer, lines: VecDeque::new() }
+        AgentLines { input: Some(input), buffer, lines: VecDeque::new(), failure: None }
     }
 
     /// Returns the next line without its line end, or `None` at the end.
@@ -406,6 +499,7 @@ impl<R: AsyncRead + Unpin> AgentLines<R> {
         let count = space.filled().len();
         self.buffer.filled(count);
         let mut has_ended = read.is_err() || count == 0;
+        self.failure = read.err().map(|error| format!("the output of the agent cannot be read: {error}"));
         loop {
             match self.buffer.next_line() {
                 Ok(Some(line)) => {
@@ -416,7 +510,11 @@ impl<R: AsyncRead + Unpin> AgentLines<R> {
                 Ok(None) => break,
                 Err(_) => {
                     let limit = self.buffer.limit();
-                    tracing::error!("a line of the agent exceeds {limit} bytes; its process is ended");
+                    let failure = format!(
+                        "a line of the agent exceeds the limit of {limit} bytes, and the agent was ended; let it send less at once"
+                    );
+                    tracing::error!("{failure}");
+                    self.failure = Some(failure);
                     has_ended = true;
                     break;
                 }
@@ -444,16 +542,17 @@ struct ProcessInput {
     link: oneshot::Receiver<Infallible>,
 }
 
-/// Writes what the pipe did not take at once, until the link is dropped or the process has to end.
+/// Writes what the pipe did not take at once, until the link is dropped or the process has to end. Returns its end.
 async fn run(
-    process: AgentProcess,
+    mut process: AgentProcess,
     stdin: SharedStdin,
     stderr: ChildStderr,
     input: ProcessInput,
     mut closing: watch::Receiver<bool>,
-) {
+) -> AgentExited {
     let ProcessInput { lines: mut lines_in, waiting, link } = input;
-    let mut log = tokio::spawn(log_lines(stderr));
+    let tail = Arc::new(Mutex::new(OutputTail::new(STDERR_TAIL)));
+    let mut log = tokio::spawn(log_stderr(stderr, tail.clone()));
     let no_input = Notify::new();
     let send = async {
         let mut reads = true;
@@ -483,16 +582,31 @@ async fn run(
         _ = closing.wait_for(|closing| *closing) => {}
     }
     stdin.close();
+    // The status of a process that is ended here says nothing about the agent.
+    let exited = tokio::time::timeout(OWN_EXIT, process.wait()).await;
+    if exited.is_err() {
+        process.terminate();
+        if tokio::time::timeout(OWN_EXIT, process.wait()).await.is_err() {
+            process.kill();
+        }
+    }
     process.end().await;
     // An error of the agent refers to its last lines.
     let _ = tokio::time::timeout(LAST_STDERR, &mut log).await;
     log.abort();
+    let (stderr, _) = tail.lock_unpoisoned().text();
+    AgentExited::new(exited.ok().flatten(), stderr)
 }
 
-/// Logs the stderr of an agent.
-async fn log_lines(stderr: ChildStderr) {
-    let mut lines = AgentLines::new(stderr);
-    while let Some(line) = lines.next().await {
-        tracing::info!(target: "duologue_hub::agent", "{}", String::from_utf8_lossy(&line));
+/// Logs the stderr of an agent, and keeps its end. A long line is logged in parts.
+async fn log_stderr(stderr: ChildStderr, tail: Arc<Mutex<OutputTail>>) {
+    let mut stderr = BufReader::new(stderr);
+    let mut line = Vec::new();
+    while let Ok(1..) = (&mut stderr).take(STDERR_LINE).read_until(b'\n', &mut line).await {
+        tail.lock_unpoisoned().push(&line);
+        let text = String::from_utf8_lossy(&line);
+        tracing::info!(target: "duologue_hub::agent", "{}", text.trim_end_matches(['\r', '\n']));
+        line.clear();
     }
+    tail.lock_unpoisoned().finish();
 }

@@ -369,6 +369,11 @@ impl HubShared {
         Ok(result)
     }
 
+    /// Returns true if agents may request files and terminals from clients.
+    pub(crate) fn has_client_files(&self) -> bool {
+        self.settings.client_files
+    }
+
     /// Returns the name of the agent.
     pub(crate) fn agent_name(&self) -> &str {
         &self.settings.agent_name

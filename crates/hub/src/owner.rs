@@ -8,6 +8,7 @@ mod peer_messages;
 use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::time::Duration;
 
+use duologue_rpc::RpcMessage;
 use duologue_schema::{Error as RpcError, Json, RequestId, SessionId};
 use duologue_transcript::Side;
 use serde_json::json;
@@ -18,7 +19,7 @@ use crate::cleared_messages::StreamUpdate;
 use crate::input::{OwnerAction, OwnerInput};
 use crate::projection::{error_response, interruption};
 use crate::record::{Asker, ClientKey, HubEvent, InvalidRecord, LogEntry};
-use crate::state::LoggedState;
+use crate::state::{LoggedState, parse};
 
 /// The settings of an owner.
 #[derive(Clone, Debug)]
@@ -210,6 +211,11 @@ impl SessionOwner {
         self.has_turn() || self.state.exchange.delegations().next().is_some()
     }
 
+    /// Returns true while a request of a client waits for the agent, or a delegation runs.
+    pub(crate) fn has_requests(&self) -> bool {
+        !self.state.calls.is_empty() || self.is_working()
+    }
+
     /// Returns the schemes of messages between agents that at least one client handles.
     pub(crate) fn schemes(&self) -> ExchangeSchemes {
         let clients = self.clients.values().map(|client| client.abilities.schemes());
@@ -250,7 +256,8 @@ impl SessionOwner {
             OwnerInput::Returned(client) => self.set_present(client, true),
             OwnerInput::Left(client) => self.leave(client),
             OwnerInput::FromClient { client, number, line } => self.receive_from_client(client, number, line),
-            OwnerInput::FromAgent(line) => self.receive_from_agent(line),
+            OwnerInput::FromAgent(line) => self.receive_from_agent(line, false),
+            OwnerInput::Misaddressed(line) => self.receive_from_agent(line, true),
             OwnerInput::Routed(line) => self.receive_routed(line),
             OwnerInput::AgentStarted { new_session } => self.agent_started(new_session),
             OwnerInput::ContextLost => self.context_lost(),
@@ -296,7 +303,13 @@ impl SessionOwner {
             client: asker.client.clone(),
             line: error_response(asker.id.token(), &error),
         };
-        askers.map(reply).collect()
+        // The outcome of a repeated operation waits for a sync.
+        let waiting = self.acknowledged_synced.iter().filter_map(|waiting| {
+            let OwnerAction::Reply { client, line } = &waiting.output else { return None };
+            let Some(RpcMessage::Response { id, .. }) = parse(line) else { return None };
+            Some(OwnerAction::Reply { client: client.clone(), line: error_response(id.get(), &error) })
+        });
+        askers.map(reply).chain(waiting).collect()
     }
 
     fn written(&mut self, position: u64) {

@@ -16,6 +16,7 @@ use crate::cleared_messages::{separator, with_message_id};
 use crate::exchange_state::ExchangeScheme;
 use crate::question::SharedQuestionKind;
 use crate::record::{ClientKey, HubEvent, InvalidRecord, LogEntry};
+use crate::routing::is_of_transport;
 use crate::state::{CONTEXT_LOST, outcome_members, parse};
 
 /// A client that reads the log of a session.
@@ -50,6 +51,7 @@ pub fn project(
             let is_agents = matches!(entry.frame, Some((Side::Agent, _)));
             let parsed = is_agents.then(|| parse(frame.get().as_bytes())).flatten();
             if let Some(RpcMessage::Notification { method, .. }) = parsed
+                && !is_of_transport(&method)
                 && ExchangeScheme::of(&method).is_none_or(|scheme| view.abilities.speak(scheme))
             {
                 frames.push(frame.get().into());
@@ -92,7 +94,9 @@ pub fn project(
         (Some(HubEvent::Answered { question, by }), _) if by.as_ref() != Some(view.client) => {
             frames.extend(withdrawal(view.session, question));
         }
-        (Some(HubEvent::HostRequest { client }), Some(frame)) if client == *view.client => {
+        (Some(HubEvent::HostRequest { client }), Some(frame))
+            if client == *view.client && handles(view, frame) =>
+        {
             frames.extend(request(view.session, position, frame));
         }
         (Some(HubEvent::HostAnswer { request, client }), _) if client.as_ref() == Some(view.client) => {
@@ -136,6 +140,13 @@ fn shows(view: &ClientView<'_>, frame: &RawValue) -> bool {
         return false;
     };
     matches!(SharedQuestionKind::read(&method, params.get()), Some(Ok(kind)) if view.abilities.show(&kind))
+}
+
+/// Returns true if the client handles the request in a frame of the agent. The server may have been started with other
+/// settings since the request was recorded.
+fn handles(view: &ClientView<'_>, frame: &RawValue) -> bool {
+    let parsed = parse(frame.get().as_bytes());
+    matches!(parsed, Some(RpcMessage::Request { method, .. }) if view.abilities.handle(&method))
 }
 
 /// Returns a request of the agent with the id of the hub.

@@ -146,5 +146,6 @@ pub(crate) struct SharedQuestion {
 pub(crate) struct OpenHostRequest {
     /// The id of the agent's request.
     pub(crate) id: RequestId,
+    pub(crate) method: String,
     pub(crate) client: ClientKey,
 }

@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::abilities::ExchangeSchemes;
 use crate::error::Error;
-use crate::hosted_agent::{AgentLines, HostedAgent};
+use crate::hosted_agent::{AgentEnd, AgentLane, AgentLines, HostedAgent};
 
 /// Limit on the lines of the agent that wait for the hub.
 const WAITING_LINES: usize = 64;
@@ -184,9 +184,10 @@ fn host(
     let waiting = Arc::new(AtomicUsize::new(0));
     let (reader, mut writer) = transport.into_split();
     let written = waiting.clone();
-    let task = tokio::spawn(async move {
+    let (ended, end) = watch::channel(None);
+    let pump = tokio::spawn(async move {
+        let mut input = AgentLines::new(reader);
         let read = async {
-            let mut input = AgentLines::new(reader);
             while let Some(line) = input.next().await {
                 if to_hub.send(line).await.is_err() {
                     return;
@@ -214,6 +215,9 @@ fn host(
             () = closed => {}
         }
         drop((to_hub, guard));
+        let cause = input.failure.unwrap_or_else(|| "the connection to the agent has ended".to_owned());
+        ended.send_replace(Some(AgentEnd::of(cause)));
     });
-    HostedAgent::of_lane(to_agent, waiting, from_agent, ExchangeSchemes::ALL, limit, task)
+    let lane = AgentLane { to_agent, waiting, from_agent, pump, end };
+    HostedAgent::of_lane(lane, ExchangeSchemes::ALL, limit)
 }

@@ -1,4 +1,4 @@
-//! The members of params by which messages find their session and their request.
+//! The members of params by which messages find their session and their request, and the methods of the transport.
 
 use duologue_rpc::raw_message::is_doubled;
 use duologue_schema::Error as RpcError;
@@ -15,6 +15,11 @@ pub(crate) fn check_routing(params: Option<&RawValue>) -> Result<(), RpcError> {
         Some(name) => Err(RpcError::invalid_params(format!("the params have `{name}` twice"))),
         None => Ok(()),
     }
+}
+
+/// Returns true for a method of the transport (RFD 0017). Such a message is never one of an agent.
+pub(crate) fn is_of_transport(method: &str) -> bool {
+    method.starts_with("stream/")
 }
 
 #[cfg(test)]

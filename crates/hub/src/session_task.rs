@@ -1,13 +1,15 @@
 //! The task of a session: executes the actions of its owner.
 
 mod agent_calls;
+mod agent_lines;
+mod agent_process;
 mod live_session;
 
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use duologue_rpc::raw_message::{member, member_text, splice, text};
+use duologue_rpc::raw_message::member_text;
 use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::{
     InitializeResponse, LoadSessionRequest, NewSessionRequest, Patch, Request as _, ResumeSessionRequest,
@@ -23,10 +25,12 @@ use tokio::task::JoinHandle;
 pub(crate) use self::agent_calls::AgentCall;
 pub(crate) use self::agent_calls::CallSender;
 use self::agent_calls::ProcessCalls;
+use self::agent_lines::{ForeignSessions, new_title, with_session};
+use self::agent_process::{EndedAgent, Started};
 pub(crate) use self::live_session::{AttachReply, LiveSession, Replies, SessionCommand};
 use crate::audit::{self, AuditedQuestion};
 use crate::error::Error;
-use crate::hosted_agent::HostedAgent;
+use crate::hosted_agent::{CLOSED_OUTPUT, HostedAgent, READS_NO_MORE};
 use crate::hub::HubShared;
 use crate::input::{OwnerAction, OwnerInput, QuestionDecision};
 use crate::open_log::OpenLog;
@@ -49,16 +53,6 @@ const IDLE: Duration = Duration::from_secs(10 * 60);
 
 /// The outcome of a write or a sync: the position of the last record that it covers.
 type Written = Result<u64, duologue_store::Error>;
-/// The process, the id of the session at the agent, and true if the agent knows the conversation.
-type Started = Result<(HostedAgent, String, bool), StartFailure>;
-
-/// The reason for which a process does not continue a session.
-#[derive(Debug)]
-enum StartFailure {
-    ContextLost,
-    Error(Error),
-}
-
 /// An event of a session that no client causes.
 enum SessionEvent {
     /// A line of the agent, or `None` at its end.
@@ -67,6 +61,8 @@ enum SessionEvent {
     Synced(Written),
     Indexed,
     Started(Box<Started>),
+    /// The reason for which the process has ended is known.
+    AgentEnded(String),
     /// A message about a call of the agent to another agent.
     Routed(Vec<u8>),
 }
@@ -82,6 +78,7 @@ pub(crate) struct SessionTask {
     calls: ProcessCalls,
     /// The id of the session at the agent.
     agent_session: String,
+    foreign: ForeignSessions,
     /// The params of `session/new`, with which the session is restored. As text they take the least memory.
     params: Box<RawValue>,
     /// The clients, with the number of their last attachment.
@@ -104,6 +101,8 @@ pub(crate) struct SessionTask {
     to_index: Option<Option<Option<String>>>,
     /// The agent reads no more.
     agent_failed: bool,
+    /// The agent has ended, and requests that it has not answered wait for the reason.
+    ended: Option<EndedAgent>,
     /// The end of the former process. The next one is started behind it.
     ending: Option<JoinHandle<()>>,
 }
@@ -152,6 +151,7 @@ impl SessionTask {
             agent,
             calls: ProcessCalls::new(hub.calls()),
             agent_session,
+            foreign: ForeignSessions::default(),
             params,
             replies: HashMap::new(),
             visible,
@@ -166,6 +166,7 @@ impl SessionTask {
             indexing: None,
             to_index: None,
             agent_failed: false,
+            ended: None,
             ending: None,
         };
         tokio::spawn(task.run(first, commands));
@@ -221,7 +222,7 @@ impl SessionTask {
                     }
                     Some(command) => self.command(command),
                 },
-                event = self.next_event() => if let Err(error) = self.handle_event(event) {
+                event = self.next_event() => if let Err(error) = self.handle_event(event).await {
                     self.fail(error);
                     break;
                 },
@@ -255,6 +256,7 @@ impl SessionTask {
             synced = join(&mut self.syncing) => SessionEvent::Synced(synced),
             () = join(&mut self.indexing) => SessionEvent::Indexed,
             started = join(&mut self.starting) => SessionEvent::Started(Box::new(started)),
+            reason = EndedAgent::reason(&mut self.ended) => SessionEvent::AgentEnded(reason),
             line = self.calls.next(), if reads => SessionEvent::Routed(line),
         }
     }
@@ -262,21 +264,25 @@ impl SessionTask {
     /// # Errors
     ///
     /// [`Error::Log`] if nothing can be written any more.
-    fn handle_event(&mut self, event: SessionEvent) -> Result<(), Error> {
+    async fn handle_event(&mut self, event: SessionEvent) -> Result<(), Error> {
         match event {
             SessionEvent::FromAgent(Some(line)) => {
-                let line = with_session(line, &self.agent_session, self.id.as_str());
+                let (line, is_misaddressed) = self.with_own_session(line).await;
                 let had_turn = self.owner.has_turn();
-                self.input(OwnerInput::FromAgent(&line));
-                let title = new_title(&line);
+                self.input(match is_misaddressed {
+                    true => OwnerInput::Misaddressed(&line),
+                    false => OwnerInput::FromAgent(&line),
+                });
+                let title = new_title(&line, &self.id);
                 if title.is_some() || (had_turn && !self.owner.has_turn()) {
                     self.to_index = Some(title.or_else(|| self.to_index.take().flatten()));
                     self.index();
                 }
             }
-            SessionEvent::FromAgent(None) => {
-                self.end_agent();
-                self.input(OwnerInput::AgentEnded("the agent's process ended"));
+            SessionEvent::FromAgent(None) => self.end_agent(CLOSED_OUTPUT),
+            SessionEvent::AgentEnded(reason) => {
+                self.ended = None;
+                self.input(OwnerInput::AgentEnded(&reason));
             }
             SessionEvent::Written(written) => {
                 self.writing = None;
@@ -310,7 +316,7 @@ impl SessionTask {
             while self.owner.has_turn() {
                 self.write()?;
                 let event = self.next_event().await;
-                self.handle_event(event)?;
+                self.handle_event(event).await?;
             }
             Ok(())
         };
@@ -399,8 +405,7 @@ impl SessionTask {
     fn input(&mut self, input: OwnerInput<'_>) {
         self.handle(input);
         if std::mem::take(&mut self.agent_failed) {
-            self.end_agent();
-            self.handle(OwnerInput::AgentEnded("the agent's process reads no more"));
+            self.end_agent(READS_NO_MORE);
         }
     }
 
@@ -502,50 +507,6 @@ impl SessionTask {
         self.indexing = Some(tokio::spawn(async move { hub.changed(&id, title).await }));
     }
 
-    /// Ends the process beside the work of the session.
-    fn end_agent(&mut self) {
-        self.calls.end();
-        let Some(agent) = self.agent.take() else { return };
-        let former = self.ending.take();
-        self.ending = Some(tokio::spawn(async move {
-            agent.end().await;
-            if let Some(former) = former {
-                let _ = former.await;
-            }
-        }));
-    }
-
-    fn start_agent(&mut self, fresh: bool) {
-        let Some(hub) = self.hub.upgrade() else { return };
-        let ending = self.ending.take();
-        let (agent_session, params) = (self.agent_session.clone(), self.params.clone());
-        let params: Value = serde_json::from_str(params.get()).unwrap_or_default();
-        let schemes = self.owner.schemes();
-        self.starting = Some(tokio::spawn(async move {
-            // Two processes of one session would change the same files.
-            if let Some(ending) = ending {
-                let _ = ending.await;
-            }
-            let (mut agent, introduction) = hub.start_agent(schemes).await.map_err(StartFailure::Error)?;
-            let (agent_session, has_context) =
-                restore(&mut agent, &introduction, agent_session, params, fresh).await?;
-            Ok((agent, agent_session, has_context))
-        }));
-    }
-
-    fn started(&mut self, started: Started) {
-        match started {
-            Ok((agent, agent_session, has_context)) => {
-                self.agent = Some(agent);
-                let new_session = (!has_context).then_some(agent_session.as_str());
-                self.agent_session.clone_from(&agent_session);
-                self.input(OwnerInput::AgentStarted { new_session });
-            }
-            Err(StartFailure::ContextLost) => self.input(OwnerInput::ContextLost),
-            Err(StartFailure::Error(error)) => self.input(OwnerInput::AgentEnded(&error.to_string())),
-        }
-    }
-
     /// Ends the process and writes the end of what was open. `end` is the input that ends it.
     async fn close(&mut self, end: OwnerInput<'_>) {
         let agent = self.agent.take();
@@ -637,86 +598,9 @@ pub(crate) fn ended_response(line: &[u8]) -> Option<Vec<u8>> {
     Some(error_response(id.token(), &error))
 }
 
-/// Restores a session in a new process. Returns the id at the agent, and true if the agent knows the conversation.
-async fn restore(
-    agent: &mut HostedAgent,
-    introduction: &InitializeResponse,
-    agent_session: String,
-    mut params: Value,
-    fresh: bool,
-) -> Result<(String, bool), StartFailure> {
-    let capabilities = &introduction.agent_capabilities;
-    let method = if capabilities.session_capabilities.resume.is_some() {
-        Some(ResumeSessionRequest::METHOD)
-    } else if capabilities.load_session {
-        Some(LoadSessionRequest::METHOD)
-    } else {
-        None
-    };
-    if let Some(params) = params.as_object_mut() {
-        params.entry("mcpServers").or_insert_with(|| json!([]));
-    }
-    if let Some(method) = method {
-        params["sessionId"] = json!(agent_session);
-        match agent.request(method, &params).await {
-            Ok(_) => {
-                agent.drop_early();
-                return Ok((agent_session, true));
-            }
-            Err(Error::Agent { error, .. }) => {
-                tracing::info!(%error, "the agent cannot restore a session");
-                agent.drop_early();
-            }
-            Err(error) => return Err(StartFailure::Error(error)),
-        }
-    }
-    if !fresh {
-        return Err(StartFailure::ContextLost);
-    }
-    if let Some(params) = params.as_object_mut() {
-        params.remove("sessionId");
-    }
-    let result = agent.request(NewSessionRequest::METHOD, &params).await.map_err(StartFailure::Error)?;
-    let agent_session = session_of(&result).ok_or(StartFailure::ContextLost)?;
-    Ok((agent_session, false))
-}
-
 /// Returns the `sessionId` of a result.
 pub(crate) fn session_of(result: &RawValue) -> Option<String> {
     Some(member_text(result.get().as_bytes(), "sessionId")?.into_owned())
-}
-
-/// Replaces the id of a session in the params of a message. A message of another session stays as it is.
-fn with_session(line: Vec<u8>, from: &str, to: &str) -> Vec<u8> {
-    let replaced = || {
-        let params = member(&line, "params")?;
-        let start = params.start;
-        let params = line.get(params)?;
-        let id = member(params, "sessionId")?;
-        if text(params.get(id.clone())?)? != from {
-            return None;
-        }
-        splice(&line, start + id.start..start + id.end, &serde_json::to_vec(to).ok()?)
-    };
-    replaced().unwrap_or(line)
-}
-
-/// Returns the title in an update of the session, `Some(None)` if the update removes it.
-fn new_title(line: &[u8]) -> Option<Option<String>> {
-    /// Made once, because each line is searched.
-    static UPDATE: LazyLock<memchr::memmem::Finder<'static>> =
-        LazyLock::new(|| memchr::memmem::Finder::new(b"session_info_update"));
-    UPDATE.find(line)?;
-    let params = line.get(member(line, "params")?)?;
-    let update: SessionNotification = serde_json::from_slice(params).ok()?;
-    match update.update {
-        SessionUpdate::SessionInfoUpdate(info) => match info.title {
-            Patch::Keep => None,
-            Patch::Clear => Some(None),
-            Patch::Set(title) => Some(Some(title)),
-        },
-        _ => None,
-    }
 }
 
 async fn next_line(agent: &mut Option<HostedAgent>) -> Option<Vec<u8>> {

@@ -11,18 +11,18 @@ use std::time::Duration;
 use duologue_rpc::raw_message::{call_line, member, member_text, response_line, splice, text};
 use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::{
-    CancelNotification, CancelRequestNotification, CloseSessionRequest, Error as RpcError,
+    CancelNotification, CancelRequestNotification, CloseSessionRequest, Error as RpcError, InitializeRequest,
     InitializeResponse, LoadSessionRequest, NewSessionRequest, Notification as _, Request as _,
     ResumeSessionRequest, SessionId,
 };
 use serde_json::json;
 use serde_json::value::{RawValue, to_raw_value};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
 use crate::abilities::ExchangeSchemes;
 use crate::error::Error;
-use crate::hosted_agent::HostedAgent;
+use crate::hosted_agent::{AgentEnd, AgentLane, CLOSED_OUTPUT, HostedAgent, READS_NO_MORE};
 use crate::projection::error_response;
 
 /// Limit on the lines that the agent sends for a session before the response that names it.
@@ -68,9 +68,13 @@ impl SharedAgent {
         match start.await {
             Ok((agent, introduction)) => {
                 let process = SharedProcess::new(agent, introduction);
-                let lane = process.lane(schemes, limit).ok_or(Error::AgentEnded);
-                slot.process = Some(process);
-                lane
+                match process.lane(schemes, limit) {
+                    Some(lane) => {
+                        slot.process = Some(process);
+                        Ok(lane)
+                    }
+                    None => Err(process.ended().await),
+                }
             }
             Err(error) => {
                 let error = Arc::new(error);
@@ -94,14 +98,19 @@ struct SharedProcess {
     events: mpsc::UnboundedSender<LaneEvent>,
     lanes: AtomicU64,
     introduction: InitializeResponse,
+    /// Receives the end of the process.
+    end: watch::Receiver<Option<AgentEnd>>,
 }
 
 impl SharedProcess {
     fn new(agent: HostedAgent, introduction: InitializeResponse) -> Self {
         let (events, receiver) = mpsc::unbounded_channel();
         let can_close = introduction.agent_capabilities.session_capabilities.close.is_some();
-        tokio::spawn(Router::new(agent, can_close).run(receiver));
-        SharedProcess { events, lanes: AtomicU64::new(0), introduction }
+        let (ended, end) = watch::channel(None);
+        tokio::spawn(async move {
+            ended.send_replace(Some(Router::new(agent, can_close).run(receiver).await));
+        });
+        SharedProcess { events, lanes: AtomicU64::new(0), introduction, end }
     }
 
     /// Opens a lane. Returns `None` if the process has ended.
@@ -121,8 +130,16 @@ impl SharedProcess {
             }
             let _ = events.send(LaneEvent::Closed(number));
         });
-        let agent = HostedAgent::of_lane(to_agent, waiting, from_agent, schemes, limit, pump);
+        let lane = AgentLane { to_agent, waiting, from_agent, pump, end: self.end.clone() };
+        let agent = HostedAgent::of_lane(lane, schemes, limit);
         Some((agent, self.introduction.clone()))
+    }
+
+    /// Returns the error for a process that has ended before a lane was opened.
+    async fn ended(mut self) -> Error {
+        let end = self.end.wait_for(Option::is_some).await.ok().and_then(|end| end.clone());
+        let reason = end.map_or_else(|| CLOSED_OUTPUT.to_owned(), |end| end.reason());
+        Error::AgentEnded { method: InitializeRequest::METHOD.to_owned(), reason }
     }
 }
 
@@ -163,9 +180,9 @@ impl Router {
         }
     }
 
-    /// Runs until the process ends, or reads no more. All lanes end with it.
-    async fn run(mut self, mut events: mpsc::UnboundedReceiver<LaneEvent>) {
-        loop {
+    /// Runs until the process ends, or reads no more. All lanes end with it. Returns its end.
+    async fn run(mut self, mut events: mpsc::UnboundedReceiver<LaneEvent>) -> AgentEnd {
+        let otherwise = loop {
             let goes_on = tokio::select! {
                 event = events.recv() => match event {
                     Some(event) => self.event(event).await,
@@ -173,13 +190,17 @@ impl Router {
                 },
                 line = self.agent.next() => match line {
                     Some(line) => self.receive_from_agent(line).await,
-                    None => false,
+                    None => break CLOSED_OUTPUT,
                 },
             };
             if !goes_on {
-                return;
+                break READS_NO_MORE;
             }
-        }
+        };
+        let Router { mut agent, lanes, .. } = self;
+        // The next lane starts another process.
+        drop((events, lanes));
+        agent.wait_for_end(otherwise).await
     }
 
     /// Returns false if the agent reads no more.

@@ -189,12 +189,12 @@ impl LoggedState {
             }
             HubEvent::Answered { question, .. } => _ = self.questions.remove(question),
             HubEvent::HostRequest { client } => {
-                if let Some(id) = frame.and_then(request_id) {
+                if let Some((id, method)) = frame.and_then(request) {
                     if let Some((method, params)) = frame.and_then(peer_message) {
                         self.exchange.sent(&method, params, client);
                     }
                     let client = client.clone();
-                    self.host_requests.insert(self.end, OpenHostRequest { id, client });
+                    self.host_requests.insert(self.end, OpenHostRequest { id, method, client });
                 }
             }
             HubEvent::HostAnswer { request, .. } => _ = self.host_requests.remove(request),
@@ -274,9 +274,10 @@ pub(crate) fn parse(frame: &[u8]) -> Option<RpcMessage<'_>> {
     RpcMessage::read(frame, &Limits::default())?.ok()
 }
 
-fn request_id(frame: &RawValue) -> Option<RequestId> {
+/// Returns the id and the method of a request.
+fn request(frame: &RawValue) -> Option<(RequestId, String)> {
     match parse(frame.get().as_bytes())? {
-        RpcMessage::Request { id, .. } => Some(id),
+        RpcMessage::Request { id, method, .. } => Some((id, method.into_owned())),
         _ => None,
     }
 }

@@ -655,6 +655,8 @@ fn the_log_has_the_stderr_of_the_agent() {
         let mut server = Server::of(command.stderr(std::fs::File::create(&path).expect("a file")));
         let failed = server.prompt("hello");
         assert!(!failed.ends_with("exit 0"), "{failed}");
+        // The user of the client learns the reason too.
+        assert!(failed.contains("exit status: 0") && failed.contains("no model"), "{failed}");
         server.stop();
         let log = std::fs::read_to_string(&path).expect("a log");
         assert_eq!(log.contains("no model"), is_logged, "{log}");

@@ -13,11 +13,12 @@ use crate::cleared_messages::StreamUpdate;
 use crate::projection::interruption;
 use crate::question::SharedQuestionKind;
 use crate::record::HubEvent;
-use crate::routing::check_routing;
+use crate::routing::{check_routing, is_of_transport};
 use crate::state::{CONTEXT_LOST, parse};
 
 impl SessionOwner {
-    pub(super) fn receive_from_agent(&mut self, line: &[u8]) {
+    /// Handles a message of the agent. `is_misaddressed` is true if it names another session of the server.
+    pub(super) fn receive_from_agent(&mut self, line: &[u8], is_misaddressed: bool) {
         if self.process != AgentProcess::Running {
             // An agent that restores its session replays the conversation, which is in the log.
             return;
@@ -34,6 +35,8 @@ impl SessionOwner {
                 }
                 if method == CancelRequestNotification::METHOD {
                     self.agent_cancels(params);
+                } else if is_misaddressed || is_of_transport(&method) {
+                    tracing::warn!(session = %self.session, method = &*method, "dropped a notification of the agent for another session or for the transport");
                 } else {
                     let params = params.map_or("{}", RawValue::get);
                     if self.is_call(&method, params) {
@@ -46,6 +49,10 @@ impl SessionOwner {
                     };
                     self.record_update(Some((Side::Agent, frame)), event, update.as_ref());
                 }
+            }
+            Some(RpcMessage::Request { id, .. }) if is_misaddressed => {
+                let error = RpcError::invalid_params("`sessionId` is that of another session of the server");
+                self.refuse_agent(frame, &id, &error);
             }
             Some(RpcMessage::Request { id, method, params }) => match check_routing(params) {
                 Ok(()) => self.agent_request(frame, &id, &method, params.map_or("{}", RawValue::get)),
@@ -169,6 +176,7 @@ impl SessionOwner {
     }
 
     pub(super) fn agent_ended(&mut self, code: &str, reason: &str) {
+        let reason = &shortened(reason);
         self.process = AgentProcess::Ended;
         self.to_agent.clear();
         self.forget_calls();
@@ -216,4 +224,21 @@ impl SessionOwner {
         self.send_to_agent(position, &frame);
         Some(position)
     }
+}
+
+/// Returns the beginning of a reason. Each record of an end repeats it, and all of them have to fit into the reserve of a
+/// full log.
+fn shortened(reason: &str) -> String {
+    /// Limit on the bytes of the reason as JSON.
+    const REASON_BYTES: usize = 1024;
+    let mut bytes = 0;
+    let is_kept = |char: &char| {
+        bytes += match char {
+            '"' | '\\' => 2,
+            char if char.is_control() => 6,
+            char => char.len_utf8(),
+        };
+        bytes <= REASON_BYTES
+    };
+    reason.chars().take_while(is_kept).collect()
 }

@@ -31,6 +31,14 @@ impl SessionOwner {
         for question in questions {
             self.record(None, Some(HubEvent::AskedAgain { question, client: client.clone() }));
         }
+        // Requests to a client that no longer handles them are not sent again.
+        let requests = self.state.host_requests.iter().filter(|(_, it)| it.client == *client);
+        let unhandled = requests.filter(|(_, it)| !abilities.handle(&it.method));
+        let unhandled: Vec<_> =
+            unhandled.map(|(at, it)| (*at, it.id.clone(), RpcError::method_not_found(&it.method))).collect();
+        for (request, id, error) in unhandled {
+            self.answer_agent(&id, Err(&error), HubEvent::HostAnswer { request, client: None });
+        }
         self.watch();
     }
 

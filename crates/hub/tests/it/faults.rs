@@ -11,8 +11,35 @@ use crate::hub::{RawClient, agent_text, connect, load, open_when_free, prompt, s
 
 /// Returns settings for an agent that is a script of the shell.
 #[cfg(unix)]
-fn script(data: &Path, agent: &'static str) -> HubSettings {
-    HubSettings::new(move || Command::new("sh").args(["-c", agent]), data)
+fn script(data: &Path, agent: impl Into<String>) -> HubSettings {
+    let agent = agent.into();
+    HubSettings::new(move || Command::new("sh").args(["-c", &agent]), data)
+}
+
+/// Functions for scripts. `answer` answers the request in `line`, also if sessions share the process.
+#[cfg(unix)]
+const ANSWERS: &str = r#"
+    id() { printf '%s\n' "$line" | sed -E 's/.*"id":([^,]*),"method".*/\1/'; }
+    answer() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$(id)" "$1"; }
+    update() { printf '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"%s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"%s"}}}}\n' "$1" "$2"; }
+    request() { printf '{"jsonrpc":"2.0","id":"r","method":"%s","params":%s}\n' "$1" "$2"; read -r reply; }
+"#;
+
+/// The beginning of a script that has a session.
+#[cfg(unix)]
+const OPENING: &str = r#"
+    read -r line; answer '{"protocolVersion":1}'
+    read -r line; answer '{"sessionId":"s"}'
+"#;
+
+/// A client with files and terminals.
+#[cfg(unix)]
+async fn client_with_files(hub: &Hub) -> RawClient {
+    let mut client = RawClient::new(hub);
+    let capabilities = json!({"fs": {"readTextFile": true, "writeTextFile": true}, "terminal": true});
+    let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
+    client.request(0, "initialize", params).await;
+    client
 }
 
 fn new_session() -> Value {
@@ -489,6 +516,184 @@ async fn a_client_that_continues_keeps_its_form() {
         next.send_line(&answer.to_string()).await;
         let ended = next.response(2).await;
         assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// The agent requests them although nothing was advertised to it.
+#[cfg(unix)]
+#[tokio::test]
+async fn files_and_terminals_of_a_client_need_the_setting_of_the_server() {
+    const AGENT: &str = r#"
+        read -r line
+        refused=0
+        for call in 'fs/read_text_file "path":"/f"' 'fs/write_text_file "path":"/f","content":"c"' 'terminal/create "command":"id"' 'terminal/output "terminalId":"t"'; do
+            request "${call%% *}" "{\"sessionId\":\"s\",${call#* }}"
+            case "$reply" in *-32601*) refused=$((refused+1));; esac
+        done
+        answer "{\"stopReason\":\"end_turn\",\"_meta\":{\"refused\":$refused}}"
+        read -r line
+    "#;
+    const METHODS: [&str; 4] =
+        ["fs/read_text_file", "fs/write_text_file", "terminal/create", "terminal/output"];
+    for (client_files, shared_process) in [(false, false), (false, true), (true, false), (true, true)] {
+        in_time(async {
+            let data = tempfile::tempdir().unwrap();
+            let mut settings = script(data.path(), [ANSWERS, OPENING, AGENT].concat());
+            (settings.client_files, settings.shared_process) = (client_files, shared_process);
+            let hub = Hub::open(settings).unwrap();
+            let mut client = client_with_files(&hub).await;
+            let new = client.request(1, "session/new", new_session()).await;
+            client.send(2, "session/prompt", text_prompt(&new["result"]["sessionId"], "hello")).await;
+            let mut requested = Vec::new();
+            let ended = loop {
+                let message = client.next().await;
+                let Some(method) = message["method"].as_str() else { break message };
+                requested.push(method.to_owned());
+                let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": {}});
+                client.send_line(&answer.to_string()).await;
+            };
+            let (expected, refused) = if client_files { (&METHODS[..], 0) } else { (&[][..], 4) };
+            assert_eq!(requested, expected, "shared: {shared_process}");
+            assert_eq!(ended["result"]["_meta"]["refused"], refused, "{ended}");
+            hub.shut_down().await;
+        })
+        .await;
+    }
+}
+
+/// The text of the prompt is the id of another session of the client.
+#[cfg(unix)]
+#[tokio::test]
+async fn an_agent_does_not_reach_another_session_of_its_client() {
+    const AGENT: &str = r#"
+        while read -r line; do
+            other=$(printf '%s\n' "$line" | sed -E 's/.*"text":"([^"]*)".*/\1/')
+            update "$other" other
+            update child child
+            update s own
+            refused=0
+            for method in session/request_permission fs/read_text_file _x/y; do
+                request "$method" "{\"sessionId\":\"$other\",\"path\":\"/f\",\"toolCall\":{\"toolCallId\":\"c\"},\"options\":[]}"
+                case "$reply" in *-32602*) refused=$((refused+1));; esac
+            done
+            answer "{\"stopReason\":\"end_turn\",\"_meta\":{\"refused\":$refused}}"
+        done
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = script(data.path(), [ANSWERS, OPENING, AGENT].concat());
+        settings.client_files = true;
+        let hub = Hub::open(settings).unwrap();
+        let mut client = client_with_files(&hub).await;
+        let mut ids = Vec::new();
+        for id in [1, 2] {
+            ids.push(client.request(id, "session/new", new_session()).await["result"]["sessionId"].clone());
+        }
+        for id in [3, 4] {
+            client.send(id, "session/prompt", text_prompt(&ids[0], ids[1].as_str().unwrap())).await;
+            let mut received = Vec::new();
+            let ended = loop {
+                let message = client.next().await;
+                if message["method"].is_null() {
+                    break message;
+                }
+                assert_eq!(message["method"], "session/update", "{message}");
+                received.push((message["params"]["sessionId"].clone(), agent_text(&message).to_owned()));
+            };
+            let expected = [(json!("child"), "child".to_owned()), (ids[0].clone(), "own".to_owned())];
+            assert_eq!(received, expected);
+            assert_eq!(ended["result"]["_meta"]["refused"], 3, "{ended}");
+            // The next round names a session whose task has ended.
+            client.request(10 * id, "session/close", json!({"sessionId": ids[1]})).await;
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn the_error_after_the_end_of_an_agent_has_its_status_and_its_stderr() {
+    const WHY: &str = "echo why >&2; exit 3\n";
+    const OPENED: &str = "read -r line; answer '{\"protocolVersion\":1}'\n";
+    let in_a_turn = |end: &str| [ANSWERS, OPENING, "read -r line\n", end].concat();
+    let exited = ["exit status: 3", "its stderr ended with:\nwhy"];
+    for (agent, code, expected) in [
+        (WHY.to_owned(), "agent_unavailable", &exited[..]),
+        (["read -r line\n", WHY].concat(), "agent_unavailable", &exited),
+        ([ANSWERS, OPENED, "read -r line\n", WHY].concat(), "agent_unavailable", &exited),
+        (in_a_turn(WHY), "interrupted", &exited),
+        (
+            in_a_turn("printf 'why \\033[2J' >&2; kill -9 $$"),
+            "interrupted",
+            &["signal: 9", "its stderr ended with:\nwhy \\u{1b}[2J"],
+        ),
+        (
+            in_a_turn("echo why >&2; head -c 17000000 /dev/zero | tr '\\0' x; echo; read -r line"),
+            "interrupted",
+            &["exceeds the limit of 16744448 bytes", "its stderr ended with:\nwhy"],
+        ),
+        (
+            in_a_turn("echo why >&2; exec sleep 1000 >&-"),
+            "interrupted",
+            &["closed its output", "its stderr ended with:\nwhy"],
+        ),
+    ] {
+        for shared_process in [false, true] {
+            in_time(async {
+                let data = tempfile::tempdir().unwrap();
+                let mut settings = script(data.path(), agent.clone());
+                settings.shared_process = shared_process;
+                let hub = Hub::open(settings).unwrap();
+                let mut client = RawClient::new(&hub);
+                let mut answer = client.initialize().await;
+                if answer["error"].is_null() {
+                    answer = client.request(1, "session/new", new_session()).await;
+                }
+                if answer["error"].is_null() {
+                    let prompt = text_prompt(&answer["result"]["sessionId"], "hello");
+                    answer = client.request(2, "session/prompt", prompt).await;
+                }
+                assert_eq!(answer["error"]["data"]["code"], code, "{agent}: {answer}");
+                let message = answer["error"]["message"].as_str().unwrap();
+                for part in expected {
+                    assert!(message.contains(part), "{agent}, shared: {shared_process}: {message}");
+                }
+                hub.shut_down().await;
+            })
+            .await;
+        }
+    }
+}
+
+/// The process of the first prompt ends, and the second prompt starts the agent again.
+#[cfg(unix)]
+#[tokio::test]
+async fn the_error_after_a_failed_restart_has_its_status_and_its_stderr() {
+    const AGENT: &str = r#"
+        if [ -e started ]; then echo why >&2; exit 3; fi
+        touch started
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let folder = data.path().to_owned();
+        let agent = [ANSWERS, AGENT, OPENING, "read -r line"].concat();
+        let command = move || Command::new("sh").args(["-c", &agent]).cwd(&folder);
+        let hub = Hub::open(HubSettings::new(command, data.path())).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", new_session()).await;
+        let prompt = text_prompt(&new["result"]["sessionId"], "hello");
+        for (id, expected) in [
+            (2, "the agent ended with exit status: 0"),
+            (3, "initialize failed: the agent ended with exit status: 3; its stderr ended with:\nwhy"),
+        ] {
+            let ended = client.request(id, "session/prompt", prompt.clone()).await;
+            assert_eq!(ended["error"]["data"]["code"], "interrupted", "{ended}");
+            assert_eq!(ended["error"]["message"], expected);
+        }
         hub.shut_down().await;
     })
     .await;

@@ -342,6 +342,67 @@ fn files_are_requested_from_the_host_alone() {
     assert_eq!(it.last_to_agent()["error"]["data"]["code"], "client_lost");
 }
 
+/// The server was started with other settings after the request.
+#[test]
+fn a_recorded_request_for_files_is_not_sent_without_files() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    it.requests(50, "fs/read_text_file", &json!({"sessionId": "s", "path": "/a"}));
+    it.requests(51, "_x/y", &json!({"sessionId": "s"}));
+    let methods = |abilities| -> Vec<_> {
+        it.frames("a", abilities).iter().map(|frame| frame["method"].clone()).collect()
+    };
+    assert_eq!(methods(able()), ["fs/read_text_file", "_x/y"]);
+    assert_eq!(methods(able().without_files()), ["_x/y"]);
+    // The same client is back without them.
+    it.attach("a", able().without_files(), true);
+    assert_eq!(
+        (&it.last_to_agent()["id"], &it.last_to_agent()["error"]["code"]),
+        (&json!(50), &json!(-32601))
+    );
+}
+
+#[test]
+fn a_message_of_the_transport_is_not_one_of_the_agent() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    let ack = json!({"jsonrpc": "2.0", "method": "stream/ack", "params": {"received": 1_000_000}});
+    let before = it.log.len();
+    it.agent(&ack);
+    assert_eq!(it.log.len(), before);
+    it.agent(&json!({"jsonrpc": "2.0", "method": "streams", "params": {}}));
+    assert_eq!(it.frames("a", able()).len(), 1, "only a method of the transport is dropped");
+    // A log of an earlier version can have it.
+    let view = ClientView { client: &key("a"), session: &"s".into(), abilities: able() };
+    let record = format!(r#"{{"at":1,"from":"agent","frame":{ack}}}"#);
+    let mut frames = Vec::new();
+    project(&view, 9, record.as_bytes(), |_| None, &mut frames).unwrap();
+    assert!(frames.is_empty());
+}
+
+#[test]
+fn a_message_for_another_session_reaches_no_client() {
+    let mut it = Fixture::new();
+    it.attach("a", able(), true);
+    it.prompt("a", 1);
+    let before = it.log.len();
+    let send = |it: &mut Fixture, message: Value| {
+        it.input(OwnerInput::Misaddressed(message.to_string().as_bytes()));
+    };
+    send(&mut it, json!({"jsonrpc": "2.0", "method": "_x/y", "params": {"sessionId": "t"}}));
+    assert_eq!(it.log.len(), before);
+    let params = json!({"sessionId": "t", "toolCall": {"toolCallId": "c"}, "options": []});
+    let method = "session/request_permission";
+    send(&mut it, json!({"jsonrpc": "2.0", "id": 50, "method": method, "params": params}));
+    assert_eq!(
+        (&it.last_to_agent()["id"], &it.last_to_agent()["error"]["code"]),
+        (&json!(50), &json!(-32602))
+    );
+    assert!(it.frames("a", able()).is_empty());
+}
+
 #[test]
 fn a_cancel_reaches_the_agent_and_its_questions() {
     let mut it = Fixture::new();
@@ -589,6 +650,26 @@ fn a_log_failure_answers_what_clients_cannot_see() {
     assert_eq!(it.owner.fail("the disk is full"), [], "this response is in the log");
 }
 
+/// The outcome of the first prompt is in the log, and a power cut could still replace it.
+#[test]
+fn a_log_failure_answers_a_repeated_operation() {
+    let mut it = Fixture::new();
+    let operation = json!({"operation": "o"});
+    it.attach("a", able(), true);
+    it.prompt_with("a", 1, &operation);
+    it.is_writing = false;
+    it.ends_turn();
+    it.input(OwnerInput::Written(it.log.len() as u64));
+    it.prompt_with("a", 2, &operation);
+    assert_eq!(it.replies, []);
+    let actions = it.owner.fail("the disk is full");
+    it.execute(actions);
+    let answered: Vec<_> =
+        it.replies.iter().map(|(_, answer)| (&answer["id"], &answer["error"]["data"]["code"])).collect();
+    let code = json!("log_failed");
+    assert_eq!(answered, [(&json!(1), &code), (&json!(2), &code)]);
+}
+
 #[test]
 fn repetitions_of_a_prompt_are_limited_and_answered_once() {
     let mut settings = OwnerSettings::default();
@@ -653,7 +734,8 @@ fn the_records_that_end_a_full_session_fit_into_the_reserve() {
         it.requests(number as u64, "fs/read_text_file", &file);
     }
     let before = it.log.len();
-    it.input(OwnerInput::AgentEnded("the agent's process ended"));
+    // A longer reason is cut, also one that JSON makes longer.
+    it.input(OwnerInput::AgentEnded(&"\"".repeat(10_000)));
     let ends: usize = it.log[before..].iter().map(|line| line.len() + 1).sum();
     assert!(it.log.len() - before >= 512);
     assert!(ends as u64 <= duologue_store::LogSettings::RESERVE_BYTES, "{ends} bytes");

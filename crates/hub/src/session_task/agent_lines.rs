@@ -1,0 +1,115 @@
+//! The session that a message of the agent names.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use duologue_rpc::raw_message::{member, splice, text};
+use duologue_schema::{Patch, SessionId, SessionNotification, SessionUpdate};
+
+use super::SessionTask;
+
+/// The sessions that an agent has named beside its own, such as those of its subagents. True for one of the server.
+#[derive(Debug, Default)]
+pub(super) struct ForeignSessions(HashMap<String, bool>);
+
+impl ForeignSessions {
+    /// Limit on the sessions that are not looked up again.
+    const KNOWN: usize = 256;
+    /// Limit on their ids in bytes. The server gives no longer ids.
+    const ID_BYTES: usize = 256;
+}
+
+impl SessionTask {
+    /// Returns a message of the agent with the id of this session, and true if it names another session of the server.
+    pub(super) async fn with_own_session(&mut self, line: Vec<u8>) -> (Vec<u8>, bool) {
+        let Some(place) = session_place(&line) else { return (line, false) };
+        let named = line.get(place.clone()).and_then(text);
+        let is_own = named.as_deref() == Some(&*self.agent_session);
+        match named.filter(|_| !is_own).map(Cow::into_owned) {
+            Some(named) => (line, self.is_of_server(named).await),
+            None if is_own => (replaced(line, place, self.id.as_str()), false),
+            None => (line, false),
+        }
+    }
+
+    /// Returns true if the server has another session with the id for this principal. Its clients would take a message
+    /// with this id for one of that session.
+    async fn is_of_server(&mut self, id: String) -> bool {
+        if id == self.id.as_str() || id.len() > ForeignSessions::ID_BYTES {
+            return false;
+        }
+        if let Some(is_of_server) = self.foreign.0.get(&id) {
+            return *is_of_server;
+        }
+        let Some(hub) = self.hub.upgrade() else { return true };
+        let found = match hub.indexed(&self.principal, &SessionId::from(id.as_str())).await {
+            Ok(found) => found.is_some(),
+            Err(error) => {
+                tracing::warn!(session = %self.id, %error, "the session that a message of the agent names is unknown");
+                return true;
+            }
+        };
+        if self.foreign.0.len() >= ForeignSessions::KNOWN {
+            self.foreign.0.clear();
+        }
+        self.foreign.0.insert(id, found);
+        found
+    }
+}
+
+/// Returns the place of the `sessionId` in the params of a message.
+fn session_place(line: &[u8]) -> Option<Range<usize>> {
+    let params = member(line, "params")?;
+    let id = member(line.get(params.clone())?, "sessionId")?;
+    Some(params.start + id.start..params.start + id.end)
+}
+
+fn replaced(line: Vec<u8>, place: Range<usize>, id: &str) -> Vec<u8> {
+    let id = serde_json::to_vec(id).ok();
+    id.and_then(|id| splice(&line, place, &id)).unwrap_or(line)
+}
+
+/// Replaces the id of a session in the params of a message. A message of another session stays as it is.
+pub(super) fn with_session(line: Vec<u8>, from: &str, to: &str) -> Vec<u8> {
+    let place = session_place(&line);
+    let is_named = |place: &Range<usize>| line.get(place.clone()).and_then(text).as_deref() == Some(from);
+    match place.filter(is_named) {
+        Some(place) => replaced(line, place, to),
+        None => line,
+    }
+}
+
+/// Returns the title in an update of the session, `Some(None)` if the update removes it.
+pub(super) fn new_title(line: &[u8], session: &SessionId) -> Option<Option<String>> {
+    /// Made once, because each line is searched.
+    static UPDATE: LazyLock<memchr::memmem::Finder<'static>> =
+        LazyLock::new(|| memchr::memmem::Finder::new(b"session_info_update"));
+    UPDATE.find(line)?;
+    let params = line.get(member(line, "params")?)?;
+    let update: SessionNotification = serde_json::from_slice(params).ok()?;
+    match update.update {
+        SessionUpdate::SessionInfoUpdate(info) if update.session_id == *session => match info.title {
+            Patch::Keep => None,
+            Patch::Clear => Some(None),
+            Patch::Set(title) => Some(Some(title)),
+        },
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_has_no_title_of_another_one() {
+        let title = |session: &str| {
+            let update = r#"{"sessionUpdate":"session_info_update","title":"t"}"#;
+            let line = format!(r#"{{"params":{{"sessionId":"{session}","update":{update}}}}}"#);
+            new_title(line.as_bytes(), &"s".into())
+        };
+        assert_eq!((title("s"), title("child")), (Some(Some("t".to_owned())), None));
+    }
+}
