@@ -110,6 +110,15 @@ pub(crate) fn check_record(line: &[u8]) -> std::result::Result<(), String> {
     serde_json::from_str::<IgnoredAny>(text).map(drop).map_err(|error| error.to_string())
 }
 
+/// Returns the length of the first of two records in one line, between which the line feed was damaged.
+pub(crate) fn first_of_two(line: &[u8]) -> Option<usize> {
+    let mut values = serde_json::Deserializer::from_slice(line).into_iter::<IgnoredAny>();
+    values.next()?.ok()?;
+    let length = values.byte_offset();
+    let (first, second) = (line.get(..length)?, line.get(length + 1..)?);
+    (check_record(first).is_ok() && check_record(second).is_ok()).then_some(length)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,6 +129,25 @@ mod tests {
             assert!(matches!(LogLine::new(bytes), Err(Error::InvalidLine { .. })), "{bytes:?}");
         }
         assert_eq!(LogLine::new("{}").expect("a line").bytes().as_ref(), b"{}");
+    }
+
+    #[test]
+    fn two_records_in_a_line_are_found() {
+        for (line, length) in [
+            (&br#"{"a":{}}x{"b":"}"}"#[..], 8),
+            (b"{} {}", 2),
+            (b"{}\xff{}", 2),
+            (b"{}\0{}", 2),
+            (b"{}}{}", 2),
+            (br#"{}"{}"#, 2),
+        ] {
+            assert_eq!(first_of_two(line), Some(length), "{line:?}");
+        }
+        let others =
+            ["", "{}", "{}{}", "{}  {}", "{} {", "{x {}", "[] {}", "{} []", "{},{},{}", r#"{"a":"} {"}"#];
+        for line in others {
+            assert_eq!(first_of_two(line.as_bytes()), None, "{line}");
+        }
     }
 
     #[test]

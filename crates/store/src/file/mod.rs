@@ -562,6 +562,7 @@ impl FileLogState {
             offset,
             skip,
             limit: index.bytes,
+            has_pairs: index.has_pairs,
             sound: index.sound.saturating_sub(record),
             expected: behind - first.number(),
         })

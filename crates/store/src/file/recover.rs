@@ -25,7 +25,7 @@ pub struct LogRecovery {
     pub removed_bytes: u64,
     /// The whole lines among them. After a power cut they are behind a hole and were not synced.
     pub removed_lines: u64,
-    /// The file that they were removed from.
+    /// The file that they were removed from. This life may continue it under another name.
     pub removed_from: Option<PathBuf>,
     /// The file with the removed bytes, if there were whole lines.
     pub saved_to: Option<PathBuf>,
@@ -78,7 +78,7 @@ pub(super) fn readable_segments(folder: &Path) -> Result<(Vec<Segment>, LogPosit
     let mut segments = segments(folder).map_err(|error| Error::file(folder, error))?;
     while let Some(newest) = segments.last_mut() {
         let path = newest.path(folder);
-        let scan = open_to_read(&path).and_then(SegmentScan::read);
+        let scan = open_to_read(&path).and_then(SegmentScan::check);
         if let Some(index) = scan.map_err(|error| Error::file(&path, error))?.index {
             let end = LogPosition::new(newest.first.number() - 1 + index.records);
             newest.bytes = index.bytes;
@@ -113,7 +113,7 @@ fn repair(folder: &Path, segment: &mut Segment, report: &mut LogRecovery) -> Res
     let failed = |error| Error::file(&path, error);
     let mut file = open_to_append(&path)?;
     close_to_others(&file).map_err(failed)?;
-    let index = SegmentScan::read(&file).map_err(failed)?.index;
+    let index = SegmentScan::check(&file).map_err(failed)?.index;
     let length = file.metadata().map_err(failed)?.len();
     let whole = index.as_ref().map_or(0, |index| index.bytes);
     if whole < length {

@@ -6,12 +6,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_transcript::Header;
 use duologue_transcript::private_file::{locked, private};
+use duologue_transcript::{Header, Transcript};
 
 use crate::disk::{open_ordinary, remove_if_there, sync_folder};
 use crate::error::{Error, Result};
-use crate::line::{LogLine, check_record, life_of, micros};
+use crate::line::{LogLine, check_record, first_of_two, life_of, micros};
 use crate::log::LogRecord;
 use crate::position::LogPosition;
 use crate::tail::LineBatch;
@@ -99,17 +99,19 @@ impl Segment {
 pub(super) struct SegmentIndex {
     /// Some records: the number of records before it, and its offset. The first is behind the header.
     points: Vec<(u64, u64)>,
-    /// The number of whole lines behind the header.
+    /// The number of records in whole lines behind the header.
     pub(super) records: u64,
     /// The length of the whole lines, with the header.
     pub(super) bytes: u64,
     /// The number of records whose positions are certain. Behind them the file is damaged.
     pub(super) sound: u64,
+    /// Lines with two records count as two.
+    pub(super) has_pairs: bool,
 }
 
 impl SegmentIndex {
     fn new(header_bytes: u64) -> Self {
-        SegmentIndex { points: vec![(0, header_bytes)], records: 0, bytes: header_bytes, sound: 0 }
+        SegmentIndex { points: vec![(0, header_bytes)], bytes: header_bytes, ..SegmentIndex::default() }
     }
 
     /// Adds the next record.
@@ -120,6 +122,17 @@ impl SegmentIndex {
         if self.points.last().is_none_or(|(_, offset)| self.bytes - offset >= POINT_BYTES) {
             self.points.push((self.records, self.bytes));
         }
+    }
+
+    /// Adds two records of one line, the first of which has this length.
+    fn add_two(&mut self, first: u64, line: u64) {
+        self.points.push((self.records + 1, self.bytes + first + 1));
+        self.records += 2;
+        self.sound = self.records;
+        self.bytes += line;
+        // A line is skipped as one record, so no place behind this one begins before it.
+        self.points.push((self.records, self.bytes));
+        self.has_pairs = true;
     }
 
     /// Returns the place from which a record is found: its offset, and the number of records to skip.
@@ -135,12 +148,50 @@ impl SegmentIndex {
 pub(super) struct SegmentScan {
     /// `None` if not even the header is whole.
     pub(super) index: Option<SegmentIndex>,
+    /// The number of records before the first damaged line, if the lines were checked.
+    undamaged: u64,
 }
 
 impl SegmentScan {
-    /// Reads a file up to its end or its first NUL. JSON has no NUL, but blocks that were lost in a power cut
-    /// consist of them. They may have contained line feeds, so records behind them have no certain position.
-    pub(super) fn read(mut file: impl Read) -> io::Result<Self> {
+    /// Reads a file and checks its lines, up to its end or the first line with a hole. JSON has no NUL, but blocks that
+    /// were lost in a power cut consist of them. They may have contained line feeds, so records behind them have no
+    /// certain position. A line with one NUL is a damaged record: if that was a line feed, it is between two records.
+    pub(super) fn check(file: impl Read) -> io::Result<Self> {
+        let mut file = BufReader::with_capacity(256 * 1024, file);
+        let mut line = Vec::new();
+        let mut index: Option<SegmentIndex> = None;
+        let mut undamaged = None;
+        while read_line(&mut file, &mut line)? {
+            let length = line.len() as u64 + 1;
+            let Some(index) = &mut index else {
+                let header = match first_of_two(&line) {
+                    Some(header) => header as u64 + 1,
+                    None if line.contains(&0) => break,
+                    None => length,
+                };
+                let mut start = SegmentIndex::new(header);
+                if header < length {
+                    start.add(length - header);
+                }
+                index = Some(start);
+                continue;
+            };
+            if check_record(&line).is_ok() {
+                index.add(length);
+                continue;
+            }
+            undamaged.get_or_insert(index.records);
+            match first_of_two(&line) {
+                Some(first) => index.add_two(first as u64, length),
+                None => index.add(length),
+            }
+        }
+        let undamaged = undamaged.or(index.as_ref().map(|index| index.records)).unwrap_or_default();
+        Ok(SegmentScan { index, undamaged })
+    }
+
+    /// Counts the lines of a file up to its end or its first NUL.
+    fn count(mut file: impl Read) -> io::Result<Self> {
         let mut block = vec![0; 256 * 1024];
         let (mut offset, mut start) = (0, 0);
         let mut index: Option<SegmentIndex> = None;
@@ -161,8 +212,33 @@ impl SegmentScan {
             }
             offset += length as u64;
             if length == 0 || hole.is_some() {
-                return Ok(SegmentScan { index });
+                return Ok(SegmentScan { index, undamaged: 0 });
             }
+        }
+    }
+}
+
+/// Reads the next line, without its line feed. Returns false for a cut line, one with more than one NUL and one that is too
+/// long for a record.
+fn read_line(file: &mut BufReader<impl Read>, line: &mut Vec<u8>) -> io::Result<bool> {
+    line.clear();
+    let mut holes = 0;
+    loop {
+        let bytes = match file.fill_buf() {
+            Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+            bytes => bytes?,
+        };
+        let end = memchr::memchr(b'\n', bytes);
+        let part = bytes.get(..end.unwrap_or(bytes.len())).unwrap_or_default();
+        holes += memchr::memchr_iter(0, part).take(2).count();
+        line.extend_from_slice(part);
+        let used = part.len() + usize::from(end.is_some());
+        file.consume(used);
+        if used == 0 || holes > 1 || line.len() as u64 > Transcript::LINE_BYTES {
+            return Ok(false);
+        }
+        if end.is_some() {
+            return Ok(true);
         }
     }
 }
@@ -198,31 +274,18 @@ pub(super) fn open_to_append(path: &Path) -> Result<File> {
 /// Finds the records of a segment that is not written any more and should have `expected` records.
 pub(super) fn index_segment(path: &Path, expected: u64) -> Result<SegmentIndex> {
     let failed = |error| Error::file(path, error);
-    let scan = SegmentScan::read(open_to_read(path).map_err(failed)?).map_err(failed)?;
-    let mut index = scan.index.unwrap_or_default();
+    let scan = |scan: fn(File) -> io::Result<SegmentScan>| open_to_read(path).and_then(scan).map_err(failed);
+    let counted = scan(SegmentScan::count)?.index.unwrap_or_default();
+    if counted.records == expected {
+        return Ok(counted);
+    }
+    let SegmentScan { index, undamaged } = scan(SegmentScan::check)?;
+    let mut index = index.unwrap_or_default();
     if index.records != expected {
-        // Line feeds are missing or were added. The positions before the first damage are certain.
-        index.sound = whole_records(path, &index).map_err(failed)?.min(expected);
+        // Lines are missing or were added. The positions before the first damage are certain.
+        index.sound = undamaged.min(expected);
     }
     Ok(index)
-}
-
-/// Counts the records before the first damaged one.
-fn whole_records(path: &Path, index: &SegmentIndex) -> io::Result<u64> {
-    let (offset, _) = index.place(0);
-    let mut file = open_to_read(path)?;
-    file.seek(SeekFrom::Start(offset))?;
-    let mut lines = BufReader::new(file.take(index.bytes - offset));
-    let (mut line, mut count) = (Vec::new(), 0);
-    while count < index.records {
-        line.clear();
-        lines.read_until(b'\n', &mut line)?;
-        if check_record(line.trim_ascii_end()).is_err() {
-            break;
-        }
-        count += 1;
-    }
-    Ok(count)
 }
 
 /// The part of a segment that a page is read from.
@@ -237,6 +300,8 @@ pub(super) struct PagePlace {
     pub(super) skip: u64,
     /// The end of the accepted records.
     pub(super) limit: u64,
+    /// Lines with two records count as two.
+    pub(super) has_pairs: bool,
     /// The number of records from `first` on that can be read, and that there should be.
     pub(super) sound: u64,
     pub(super) expected: u64,
@@ -265,13 +330,20 @@ impl PagePlace {
             let start = text.len();
             lines.read_until(b'\n', &mut text).map_err(failed)?;
             let line = text.get(start..).unwrap_or_default();
+            let mut first = None;
             let checked = match line.strip_suffix(b"\n") {
-                Some(line) => check_record(line),
+                Some(line) => check_record(line).or_else(|reason| {
+                    first = first_of_two(line).filter(|_| self.has_pairs);
+                    first.map(drop).ok_or(reason)
+                }),
                 None => Err("the file ends before it".into()),
             };
             match checked {
                 Err(reason) if ends.is_empty() => return Err(self.damaged(1, reason)),
-                Ok(()) if ends.is_empty() || text.len() <= max_bytes => ends.push(text.len()),
+                Ok(()) if ends.is_empty() || text.len() <= max_bytes => {
+                    ends.extend(first.map(|first| start + first + 1));
+                    ends.push(text.len());
+                }
                 // The next page begins with it.
                 _ => {
                     text.truncate(start);
@@ -405,19 +477,33 @@ mod tests {
     }
 
     #[test]
-    fn a_scan_ends_at_the_first_nul_or_cut_line() {
+    fn a_scan_ends_at_the_first_hole_or_cut_line() {
         for (text, records, bytes) in [
             ("h\n", 0, 2),
             ("h\na\nb\n", 2, 6),
             ("h\na\nb", 1, 4),
-            ("h\na\nb\0\nc\n", 1, 4),
+            ("h\na\nb\0\0\nc\n", 1, 4),
             ("h\na\n\0\0\0\0", 1, 4),
         ] {
-            let index = SegmentScan::read(text.as_bytes()).expect("read").index.expect("a header");
-            assert_eq!((index.records, index.bytes), (records, bytes), "{text:?}");
+            for scan in [SegmentScan::count, SegmentScan::check] {
+                let index = scan(text.as_bytes()).expect("read").index.expect("a header");
+                assert_eq!((index.records, index.bytes), (records, bytes), "{text:?}");
+            }
         }
         for text in ["", "h", "\0\nh\n"] {
-            assert!(SegmentScan::read(text.as_bytes()).expect("read").index.is_none(), "{text:?}");
+            for scan in [SegmentScan::count, SegmentScan::check] {
+                assert!(scan(text.as_bytes()).expect("read").index.is_none(), "{text:?}");
+            }
         }
+    }
+
+    #[test]
+    fn two_records_in_a_line_have_places() {
+        let text = "h\n{}\n{\"a\":1}x{}\n{\"b\":2}\nx\0\n{}";
+        let scan = SegmentScan::check(text.as_bytes()).expect("read");
+        let index = scan.index.expect("a header");
+        assert_eq!((index.records, index.bytes, scan.undamaged), (5, text.len() as u64 - 2, 1));
+        let places = [0, 1, 2, 3, 4].map(|record| index.place(record));
+        assert_eq!(places, [(2, 0), (2, 1), (13, 0), (16, 0), (16, 1)]);
     }
 }

@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use duologue_store::{Error, Log, LogPosition};
+use duologue_store::{Error, Log, LogPosition, LogRecovery, LogSettings};
 use tempfile::tempdir;
 
-use crate::support::{at, line, lines, open, segments, small};
+use crate::support::{NAME, at, line, lines, open, root, segments, small};
 
 /// Records with their positions.
 type Records = Vec<(u64, String)>;
@@ -47,16 +47,21 @@ fn offset(text: &[u8], line: &[u8]) -> usize {
 
 /// Damages an older segment, at record 6 of the log. Returns the records behind it in that segment.
 fn damaged_log(damage: impl FnOnce(&mut Vec<u8>, usize)) -> (Records, Reports) {
+    damaged_log_at(0, |text| {
+        let place = offset(text, line(6, 0).bytes());
+        damage(text, place);
+    })
+}
+
+/// Damages one of the older segments.
+fn damaged_log_at(segment: usize, damage: impl FnOnce(&mut Vec<u8>)) -> (Records, Reports) {
     let folder = tempdir().expect("a folder");
     let log = open(folder.path(), small());
     for number in 2..=100 {
         log.append(&lines([number])).expect("appended");
     }
     drop(log);
-    change(&segments(folder.path())[0], |text| {
-        let place = offset(text, line(6, 0).bytes());
-        damage(text, place);
-    });
+    change(&segments(folder.path())[segment], damage);
     let (records, damaged) = read(&open(folder.path(), small()));
     for (position, text) in &records {
         if text.contains("stderr") {
@@ -73,13 +78,79 @@ fn a_damaged_line_is_reported_and_the_others_are_read() {
     assert_eq!(records.len(), 100);
 }
 
+/// A byte between two whole records can only have been the line feed.
 #[test]
-fn a_lost_line_feed_damages_the_rest_of_its_segment_alone() {
-    let (records, damaged) = damaged_log(|text, place| text[place - 1] = b' ');
+fn a_lost_line_feed_costs_no_record() {
+    for byte in *b" x}\"0\x00\xff" {
+        let (records, damaged) = damaged_log(|text, place| text[place - 1] = byte);
+        assert_eq!((records.len(), damaged), (101, vec![]), "{byte}");
+    }
+}
+
+#[test]
+fn a_lost_line_feed_beside_a_damaged_record_damages_the_rest_of_its_segment_alone() {
+    let (records, damaged) = damaged_log(|text, place| text[place - 2..place].fill(b' '));
     let [(5, last, 6)] = damaged[..] else { panic!("{damaged:?}") };
     assert!(last > 20 && last < 100, "{last}");
     assert_eq!(records.len() as u64, 101 - (last - 4));
     assert!(records.iter().any(|(position, _)| *position == last + 1));
+}
+
+/// Damages the newest segment, at record 9 of 20, and opens it. Checks that later lives read the same, and returns the
+/// number of the records and the reports.
+fn damaged_newest(damage: impl FnOnce(&mut Vec<u8>, usize)) -> (LogRecovery, usize, Reports) {
+    let folder = tempdir().expect("a folder");
+    let settings = LogSettings::default;
+    open(folder.path(), settings()).append(&lines(2..=20)).expect("appended");
+    change(&segments(folder.path())[0], |text| {
+        let place = offset(text, line(9, 0).bytes());
+        damage(text, place);
+    });
+    let snapshot = root(folder.path(), settings()).snapshot(NAME).expect("a snapshot");
+    let log = open(folder.path(), settings());
+    assert_eq!(snapshot.end(), log.recovery().end);
+    let (records, reports) = read(&log);
+    for (position, text) in records.iter().filter(|(_, text)| text.contains("stderr")) {
+        assert_eq!(text.as_bytes(), line(*position, 0).bytes(), "renumbered");
+    }
+    let recovery = log.recovery().clone();
+    drop(log);
+    // With the small settings the segment is an older one from then on.
+    for settings in [settings(), small(), small()] {
+        let (again, again_reports) = read(&open(folder.path(), settings));
+        assert_eq!((&again[..records.len()], &again_reports), (&records[..], &reports));
+    }
+    (recovery, records.len(), reports)
+}
+
+/// No block that a power cut loses has one byte, so a NUL alone is like any other damaged byte.
+#[test]
+fn a_nul_costs_one_record() {
+    let (records, damaged) = damaged_log(|text, place| text[place + 3] = 0);
+    assert_eq!((records.len(), damaged), (100, vec![(6, 6, 7)]));
+    for place in [0, 5] {
+        let (recovery, records, reports) = damaged_newest(|text, start| text[start + place] = 0);
+        assert_eq!((recovery.end, recovery.removed_bytes), (at(20), 0));
+        assert_eq!((records, reports), (20, vec![(9, 9, 10)]));
+    }
+}
+
+#[test]
+fn a_lost_line_feed_in_the_newest_segment_costs_no_record() {
+    for byte in *b" x\0\xff" {
+        let (recovery, records, reports) = damaged_newest(|text, place| text[place - 1] = byte);
+        assert_eq!((recovery.end, recovery.removed_bytes), (at(20), 0), "{byte}");
+        assert_eq!((records, reports), (21, vec![]), "{byte}");
+    }
+}
+
+#[test]
+fn a_lost_line_feed_behind_a_header_costs_no_record() {
+    let (records, damaged) = damaged_log_at(1, |text| {
+        let header = text.iter().position(|byte| *byte == b'\n').expect("a header");
+        text[header] = b' ';
+    });
+    assert_eq!((records.len(), damaged), (101, vec![]));
 }
 
 #[test]
