@@ -27,7 +27,7 @@ use crate::error::Error;
 use crate::exchange_state::needs_no_session;
 use crate::hub::HubShared;
 use crate::log_reader::{LogReaderTask, session_id};
-use crate::output::{ClientOutput, client_output};
+use crate::output::{ClientOutput, check_length, client_output};
 use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
 use crate::routing::check_routing;
@@ -264,14 +264,14 @@ impl ClientConnection {
         match RpcMessage::read(text, &Limits::default()) {
             None => {}
             Some(Ok(RpcMessage::Request { id, method, params })) => {
-                if let Err(error) = check_routing(params) {
+                if let Err(error) = check_length(text).and_then(|()| check_routing(params)) {
                     return self.refuse(&id, &error).await;
                 }
                 let session = params.and_then(session_id);
                 self.request(id, &method, params, session, text).await;
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
-                if let Err(error) = check_routing(params) {
+                if let Err(error) = check_length(text).and_then(|()| check_routing(params)) {
                     return tracing::warn!(%error, method = &*method, "dropped a notification of a client");
                 }
                 if method == CancelRequestNotification::METHOD {
@@ -288,6 +288,9 @@ impl ClientConnection {
                 }
             }
             Some(Ok(RpcMessage::Response { id, .. })) => {
+                // The agent waits for an answer.
+                let refused = check_length(text).err().map(|error| error_response(id.get(), &error));
+                let text = refused.as_deref().unwrap_or(text);
                 let id: Option<String> = serde_json::from_str(id.get()).ok();
                 let session = id.as_deref().and_then(|id| id.rsplit_once(':'));
                 let open = session.and_then(|(session, _)| self.sessions.get(&SessionId::from(session)));

@@ -48,10 +48,9 @@ impl ClientOutput {
 
     /// Sends a line as [`send`](Self::send), unless there is no space when `stop` resolves. Returns the line in that case.
     pub(crate) async fn send_unless(&self, line: Vec<u8>, stop: impl Future<Output = ()>) -> Option<Vec<u8>> {
-        let limit = Limits::default().frame_bytes - LINE_RESERVE;
-        let line = match line.len() > limit {
-            false => line,
-            true => shortened(&line, limit)?,
+        let line = match check_length(&line) {
+            Ok(()) => line,
+            Err(error) => shortened(&line, error)?,
         };
         let bytes = u32::try_from(line.len()).unwrap_or(u32::MAX).clamp(1, WAITING_BYTES);
         tokio::select! {
@@ -67,23 +66,30 @@ impl ClientOutput {
     }
 }
 
+/// Refuses a line that would be too long with the ids of the hub, of an agent or of a transport.
+pub(crate) fn check_length(line: &[u8]) -> Result<(), RpcError> {
+    let (bytes, limit) = (line.len(), Limits::default().frame_bytes - LINE_RESERVE);
+    if bytes <= limit {
+        return Ok(());
+    }
+    let error = RpcError::internal(format!(
+        "the message has {bytes} bytes, the limit is {limit} (`Limits::frame_bytes` less 16 KiB)"
+    ));
+    Err(error.data(Json::from(json!({ "code": "limit_reached", "retryable": false }))))
+}
+
 /// Returns an error for a response that is too long, or a notice for a notification of a session. A request of an agent
 /// is not too long, because the lines of agents have a lower limit.
-fn shortened(line: &[u8], limit: usize) -> Option<Vec<u8>> {
-    let bytes = line.len();
+fn shortened(line: &[u8], error: RpcError) -> Option<Vec<u8>> {
     let id = member(line, "id").and_then(|id| std::str::from_utf8(line.get(id)?).ok());
     let params = member(line, "params").and_then(|params| line.get(params));
     let session = params.and_then(|params| member_text(params, "sessionId"));
-    tracing::warn!(session = session.as_deref(), id, bytes, limit, "a message is longer than a line may be");
+    tracing::warn!(session = session.as_deref(), id, %error, "a message does not reach its client");
     if let (Some(id), None) = (id, params) {
-        let error = RpcError::internal(format!(
-            "the response has {bytes} bytes, the limit of a line is {limit} (`Limits::frame_bytes` less 16 KiB)"
-        ));
-        let data = Json::from(json!({ "code": "limit_reached", "retryable": false }));
-        return Some(error_response(id, &error.data(data)));
+        return Some(error_response(id, &error));
     }
     let session = session.filter(|_| id.is_none())?.into_owned();
-    let text = format!("[A part of this session is left out: it has {bytes} bytes, the limit is {limit}.]");
+    let text = format!("[A part of this session is left out: {}.]", error.message);
     let notice = SessionNotification::new(SessionId::from(session), SessionUpdate::agent_message(text));
     let mut line = call_line(None, SessionNotification::METHOD, &notice).ok()?;
     line.pop();

@@ -367,6 +367,40 @@ async fn a_message_that_is_longer_than_a_line_is_loaded() {
     .await;
 }
 
+/// A prompt and the answer to a question are longer than the line of an agent may be.
+#[tokio::test]
+async fn long_lines_of_a_client_do_not_end_the_agent() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", new_session()).await;
+        let session = &new["result"]["sessionId"];
+        let long = "x".repeat((16 << 20) - (16 << 10));
+        let refused = client.request(2, "session/prompt", text_prompt(session, &long)).await;
+        assert_eq!(refused["error"]["data"], json!({"code": "limit_reached", "retryable": false}));
+        client.send(3, "session/prompt", text_prompt(session, "permission")).await;
+        let question = loop {
+            let message = client.next().await;
+            if message["method"] == "session/request_permission" {
+                break message;
+            }
+        };
+        let option = &question["params"]["options"][0]["optionId"];
+        let outcome = json!({"outcome": "selected", "optionId": option, "_meta": {"long": long}});
+        let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": {"outcome": outcome}});
+        client.send_line(&answer.to_string()).await;
+        // The agent goes on.
+        let ended = client.response(3).await;
+        assert!(ended["error"]["message"].to_string().contains("Limits::frame_bytes"), "{ended}");
+        let ended = client.request(4, "session/prompt", text_prompt(session, "hello")).await;
+        assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
 /// A session cannot be created because its log is too small for its beginning.
 #[tokio::test]
 async fn a_session_that_could_not_be_created_leaves_no_folder() {
