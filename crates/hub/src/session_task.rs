@@ -6,18 +6,15 @@ mod agent_process;
 mod live_session;
 
 use std::collections::HashMap;
-use std::sync::{Arc, LazyLock, OnceLock, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use duologue_rpc::raw_message::member_text;
 use duologue_rpc::{Limits, RpcMessage};
-use duologue_schema::{
-    InitializeResponse, LoadSessionRequest, NewSessionRequest, Patch, Request as _, ResumeSessionRequest,
-    SessionId, SessionNotification, SessionUpdate,
-};
+use duologue_schema::SessionId;
 use duologue_store::{Log as _, LogLine};
+use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Value, json};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
