@@ -239,8 +239,8 @@ async fn the_server_logs_lost_records_and_sessions() {
         let id = new["result"]["sessionId"].as_str().unwrap();
         hub.shut_down().await;
         drop((client, hub));
-        // A byte of a record in the middle is zero, as after a power cut.
-        change_log(data.path(), |lines| lines[4] = lines[4].replacen('{', "\0", 1));
+        // Bytes of a record in the middle are zero, as after a power cut.
+        change_log(data.path(), |lines| lines[4] = lines[4].replacen("{\"", "\0\0", 1));
         let hub = open_when_free(|| settings(data.path(), 0)).await;
         let mut client = RawClient::new(&hub);
         client.initialize().await;
