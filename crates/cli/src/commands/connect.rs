@@ -29,13 +29,17 @@ In an editor's configuration of an agent: the command `duologue` with the argume
 pub(crate) struct ConnectArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// Replace a folder of the client by one of the server in paths and file links, and back. Requests with other
-    /// absolute paths are rejected
+    /// Replace a folder of the client by one of the server in paths and file links, and back. Requests with other paths
+    /// are rejected
     #[arg(long = "map", value_name = "LOCAL=REMOTE", value_parser = map)]
     maps: Vec<(String, String)>,
     /// The transport: a WebSocket, HTTP with server-sent events, or a WebSocket if the server has one
     #[arg(long, value_name = "NAME", value_enum, default_value_t = TransportName::Auto)]
     transport: TransportName,
+    /// Let the server use the files and terminals of the client. Without it `connect` answers such requests itself, with an
+    /// error, and tells the server that the client has neither
+    #[arg(long)]
+    allow_files: bool,
     /// The address of the server: http, https, ws or wss
     url: String,
 }
@@ -74,11 +78,10 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
     let mut options = args.server.options(&args.url, args.transport)?;
     // As long as a server keeps a connection. The pauses between the attempts are at most 15 seconds.
     (options.resume_attempts, options.resume_time) = (100, Duration::from_secs(600));
-    let (server, _link) =
-        open(&args.url, options.clone()).await.map_err(|error| Error::Start(explained(&error)))?;
+    let server = open(&args.url, options.clone()).await.map_err(|error| Error::Start(explained(&error)))?;
     let stdio = Stdio::take()?;
     let relayed = async {
-        let relay = |client| remote_sessions::relay(client, server, &args.url, &options);
+        let relay = |client| remote_sessions::relay(client, server, &args.url, &options, args.allow_files);
         let relayed = if args.maps.is_empty() {
             relay(stdio.transport).await
         } else {
