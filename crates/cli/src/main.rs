@@ -24,7 +24,10 @@ mod ui;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match commands::run() {
+    let ended = commands::run();
+    #[cfg(feature = "serve")]
+    server_log::flush();
+    match ended {
         Ok(exit) => exit.into(),
         Err(error) if error.is_closed_output() => exit::Exit::ClosedOutput.into(),
         Err(error) => {

@@ -4,32 +4,39 @@
 //! again. The new connection has the key of the old one (`_meta.duologue.client`), and the sessions are resumed behind the
 //! frames that the client has (`_meta.duologue.after`). Answers are repeated if their question comes again
 //! on the new connection. Requests are never repeated: those that the server does not know are answered with the error `interrupted`.
+//!
+//! Without `--allow-files` the relay also stands between the server and the files and programs of the client.
 
-use std::collections::{HashMap, VecDeque};
+mod client_files;
+mod lines;
+
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::BuildHasher as _;
 use std::io;
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
-use duologue_http::{ConnectOptions, reconnect};
-use duologue_rpc::raw_message::{call_line, member_text, response_line};
-use duologue_rpc::{Limits, LineBuffer, Lock as _, ResponseOutcome, RpcMessage, Transport};
+use duologue_http::{ConnectOptions, LinkState, RemoteLink, reconnect};
+use duologue_rpc::raw_message::{call_line, member, member_text, response_line};
+use duologue_rpc::{Limits, Lock as _, Malformed, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{
     CancelNotification, CancelRequestNotification, CloseSessionRequest, CreateElicitationRequest,
     DeleteSessionRequest, Error as RpcError, InitializeRequest, Json, LoadSessionRequest, NewSessionRequest,
-    Notification as _, PromptRequest, Request as _, RequestPermissionRequest, ResumeSessionRequest,
-    SessionId, SessionNotification, SessionUpdate,
+    Notification as _, PromptRequest, Request as _, RequestId, RequestPermissionRequest,
+    ResumeSessionRequest, SessionId, SessionNotification, SessionUpdate,
 };
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
+use tokio::time::timeout;
 
+use self::lines::{LineError, Lines};
 use crate::ui;
 
-/// Limit on the bytes of the client that wait while the connection is replaced.
-const WAITING_BYTES: usize = 1 << 20;
+/// The time for which a server that is away is waited for after the client has ended.
+const AWAY: Duration = Duration::from_secs(1);
 /// The bytes that are written to the client at once, if as many were read.
 const WRITE_BYTES: usize = 64 << 10;
 
@@ -39,30 +46,51 @@ const ID_BYTES: usize = 1024;
 const QUESTIONS: usize = 256;
 /// The longest answer that is kept. The client may receive a question with a longer one again.
 const ANSWER_BYTES: usize = 64 << 10;
+/// The most answers that wait for the server. It does not read then, and the answers beyond it are dropped.
+const ANSWERS: usize = 1024;
 
-/// Relays until the client or the server ends the connection.
+/// Relays until the client or the server ends the connection, or the client ends while the server is away. The server
+/// reaches the files and terminals of the client only if `allows_files` is true.
 ///
 /// # Errors
 ///
 /// The error of the connection, if it cannot be replaced.
 pub(crate) async fn relay(
     client: Transport,
-    server: Transport,
+    (server, mut link): (Transport, RemoteLink),
     url: &str,
     options: &ConnectOptions,
+    allows_files: bool,
 ) -> io::Result<()> {
     let (reader, mut to_client) = client.into_split();
     let mut client = Lines::new(reader);
     let mut server = Server::new(server);
-    let book = Mutex::new(Book::default());
-    let (answers, mut repeated) = mpsc::unbounded_channel();
+    let book = Mutex::new(Book { allows_files, ..Book::default() });
+    let (answers, mut repeated) = mpsc::channel(ANSWERS);
+    let (refusals, mut refused) = mpsc::channel(1);
     loop {
         let ended = {
-            let up = send_to_server(&mut client, &mut repeated, &mut server.writer, &book);
-            let down = send_to_client(&mut server.lines, &mut to_client, &book, &answers);
+            let Server { lines, writer } = &mut server;
+            let up = async {
+                send_to_server(&mut client, &mut repeated, &refusals, writer, &book).await;
+                let closed = async {
+                    // The other direction has the reason of a failure.
+                    let _ = writer.shutdown().await;
+                    std::future::pending().await
+                };
+                tokio::select! {
+                    () = closed => {}
+                    () = is_away(link.clone()) => {}
+                }
+            };
+            let down = send_to_client(lines, &mut refused, &mut to_client, &book, &answers);
             tokio::select! {
                 ended = down => ended,
-                never = up => match never {},
+                () = up => {
+                    log(format_args!("the client has ended, and the server is away: its last messages may be lost"));
+                    Ok(())
+                }
+                never = report(link.clone()) => match never {},
             }
         };
         let Err(error) = ended else { return Ok(()) };
@@ -77,58 +105,132 @@ pub(crate) async fn relay(
             () = client.wait_for_end() => None,
         };
         match replaced {
-            Some(replaced) => server = replaced?,
+            Some(replaced) => (server, link) = replaced?,
             None => return Ok(()),
+        }
+        log(format_args!("the sessions were resumed"));
+    }
+}
+
+/// Logs each loss of the connection, and its end.
+async fn report(mut link: RemoteLink) -> Infallible {
+    let mut is_lost = false;
+    loop {
+        match link.changed().await {
+            LinkState::Resuming { .. } if !is_lost => {
+                is_lost = true;
+                log(format_args!("the connection to the server was lost; trying again"));
+            }
+            LinkState::Connected if is_lost => {
+                is_lost = false;
+                log(format_args!("the connection to the server was resumed"));
+            }
+            LinkState::Ended => std::future::pending().await,
+            _ => {}
         }
     }
 }
 
-/// Sends the client's lines, and answers that are repeated. Ends the output with the client's.
+/// Resolves when the server has been away for [`AWAY`].
+async fn is_away(mut link: RemoteLink) {
+    loop {
+        match link.state() {
+            LinkState::Connected => _ = link.changed().await,
+            LinkState::Resuming { .. } => {
+                let returns = async { while matches!(link.changed().await, LinkState::Resuming { .. }) {} };
+                if timeout(AWAY, returns).await.is_err() {
+                    return;
+                }
+            }
+            // The other direction has the reason.
+            _ => std::future::pending().await,
+        }
+    }
+}
+
+/// Sends the client's lines, and answers that are repeated, until the client ends.
 async fn send_to_server(
     client: &mut Lines,
-    repeated: &mut mpsc::UnboundedReceiver<Vec<u8>>,
+    repeated: &mut mpsc::Receiver<Vec<u8>>,
+    refusals: &mpsc::Sender<Vec<u8>>,
     server: &mut (impl AsyncWrite + Unpin),
     book: &Mutex<Book>,
-) -> Infallible {
+) {
     loop {
         let line = tokio::select! {
-            line = client.next() => line.unwrap_or_default(),
-            Some(answer) = repeated.recv() => Some(answer),
+            line = client.next() => line,
+            Some(answer) = repeated.recv() => Ok(Some(answer)),
         };
-        let Some(line) = line else { break };
-        book.lock_unpoisoned().note_client_line(&line);
-        if write(server, line).await.is_err() {
+        let line = match line {
+            Ok(Some(line)) => line,
+            Ok(None) => return,
+            Err(LineError::TooLong { beginning, limit }) => {
+                let refused = refused_line(&beginning, limit);
+                let answered = if refused.is_some() { "its request fails" } else { "it has no answer" };
+                log(format_args!(
+                    "a line of the client is longer than {limit} bytes and was not sent; {answered}"
+                ));
+                if let Some(refused) = refused {
+                    // The receiver is there as long as the relay.
+                    let _ = refusals.send(refused).await;
+                }
+                continue;
+            }
+            Err(LineError::Io(error)) => return log(format_args!("the client cannot be read: {error}")),
+        };
+        let masked = book.lock_unpoisoned().note_client_line(&line);
+        if write(server, masked.unwrap_or(line)).await.is_err() {
             // The other direction has the reason.
             return std::future::pending().await;
         }
     }
-    let _ = server.shutdown().await;
-    std::future::pending().await
 }
 
-/// Sends the server's lines until either side ends.
+/// Returns the error for a request that is too long, if the beginning of its line has the id.
+fn refused_line(beginning: &[u8], limit: usize) -> Option<Vec<u8>> {
+    // The last value may be cut.
+    let complete = |name| member(beginning, name).filter(|value| value.end < beginning.len());
+    complete("method")?;
+    let id = std::str::from_utf8(beginning.get(complete("id")?)?).ok()?;
+    RequestId::from_token(id).filter(|_| id.len() <= ID_BYTES)?;
+    let error = format!("the message is longer than the limit of {limit} bytes, and was not sent");
+    response_line(id, Err(&RpcError::invalid_request(error))).ok().map(without_end)
+}
+
+/// Sends the server's lines, and the errors for lines of the client that are too long, until either side ends.
 async fn send_to_client(
     server: &mut Lines,
+    refused: &mut mpsc::Receiver<Vec<u8>>,
     client: &mut (impl AsyncWrite + Unpin),
     book: &Mutex<Book>,
-    answers: &mpsc::UnboundedSender<Vec<u8>>,
+    answers: &mpsc::Sender<Vec<u8>>,
 ) -> io::Result<()> {
     let mut lines = Vec::new();
-    while let Some(line) = server.next().await? {
-        let mut next = Some(line);
-        while let Some(line) = next {
-            if let Some(line) = book.lock_unpoisoned().accept_server_line(line, answers) {
+    loop {
+        tokio::select! {
+            line = server.next() => {
+                let mut next = line?;
+                if next.is_none() {
+                    return Ok(());
+                }
+                while let Some(line) = next {
+                    if let Some(line) = book.lock_unpoisoned().accept_server_line(line, answers) {
+                        lines.extend_from_slice(&line);
+                        lines.push(b'\n');
+                    }
+                    next = if lines.len() < WRITE_BYTES { server.buffered() } else { None };
+                }
+            }
+            Some(line) = refused.recv() => {
                 lines.extend_from_slice(&line);
                 lines.push(b'\n');
             }
-            next = if lines.len() < WRITE_BYTES { server.buffered() } else { None };
         }
         if client.write_all(&lines).await.is_err() || client.flush().await.is_err() {
-            break;
+            return Ok(());
         }
         lines.clear();
     }
-    Ok(())
 }
 
 async fn write(writer: &mut (impl AsyncWrite + Unpin), mut line: Vec<u8>) -> io::Result<()> {
@@ -142,7 +244,7 @@ fn log(line: std::fmt::Arguments<'_>) {
     use std::io::Write as _;
 
     // Nobody may read it.
-    let _ = writeln!(ui::stderr(), "duologue connect: {}", ui::printable(&line.to_string()));
+    let _ = writeln!(ui::stderr(), "duologue connect: {}", ui::indented(&line.to_string()));
 }
 
 /// Returns true if a server that has the sessions may be reached by another connection.
@@ -167,14 +269,14 @@ async fn replace(
     options: &ConnectOptions,
     book: &Mutex<Book>,
     to_client: &mut (impl AsyncWrite + Unpin),
-    answers: &mpsc::UnboundedSender<Vec<u8>>,
-) -> io::Result<Server> {
+    answers: &mpsc::Sender<Vec<u8>>,
+) -> io::Result<(Server, RemoteLink)> {
     let start = Instant::now();
     loop {
-        let (transport, _link) = reconnect(url, options.clone()).await.map_err(io::Error::other)?;
+        let (transport, link) = reconnect(url, options.clone()).await.map_err(io::Error::other)?;
         let mut server = Server::new(transport);
         match server.resume_all((options, start), book, to_client, answers).await {
-            Ok(()) => return Ok(server),
+            Ok(()) => return Ok((server, link)),
             Err(error) if start.elapsed() < options.resume_time => {
                 log(format_args!("{error}; another attempt follows"));
                 tokio::time::sleep(pause(options)).await;
@@ -219,80 +321,6 @@ fn without_position(mut params: Value) -> Value {
     params
 }
 
-/// Lines of one direction.
-struct Lines {
-    reader: Box<dyn AsyncRead + Send + Unpin>,
-    buffer: LineBuffer,
-    /// Lines that were read while nobody could receive them.
-    waiting: VecDeque<Vec<u8>>,
-    waiting_bytes: usize,
-    has_ended: bool,
-}
-
-impl Lines {
-    fn new(reader: impl AsyncRead + Send + Unpin + 'static) -> Self {
-        Lines {
-            reader: Box::new(reader),
-            buffer: LineBuffer::new(Limits::default().frame_bytes),
-            waiting: VecDeque::new(),
-            waiting_bytes: 0,
-            has_ended: false,
-        }
-    }
-
-    /// Returns the next line without its line end, `None` at the end.
-    ///
-    /// # Cancel safety
-    ///
-    /// No line is lost if the future is dropped.
-    async fn next(&mut self) -> io::Result<Option<Vec<u8>>> {
-        if let Some(line) = self.waiting.pop_front() {
-            self.waiting_bytes -= line.len();
-            return Ok(Some(line));
-        }
-        self.read().await
-    }
-
-    /// Returns the next line that was read already.
-    fn buffered(&mut self) -> Option<Vec<u8>> {
-        // The next read has the error of a line that is too long.
-        self.waiting.is_empty().then(|| self.buffer.next_line().ok().flatten().map(<[u8]>::to_vec)).flatten()
-    }
-
-    async fn read(&mut self) -> io::Result<Option<Vec<u8>>> {
-        loop {
-            match self.buffer.next_line() {
-                Ok(Some(line)) => return Ok(Some(line.to_vec())),
-                Ok(None) if self.has_ended => return Ok(None),
-                Ok(None) => {}
-                Err(_) => {
-                    self.has_ended = true;
-                    let error = format!("a line is longer than {} bytes", self.buffer.limit());
-                    return Err(io::Error::new(io::ErrorKind::InvalidData, error));
-                }
-            }
-            match self.reader.read(self.buffer.space()).await {
-                Ok(count @ 1..) => self.buffer.filled(count),
-                Ok(0) => self.has_ended = true,
-                Err(error) => {
-                    self.has_ended = true;
-                    return Err(error);
-                }
-            }
-        }
-    }
-
-    /// Waits for the end. Lines before it are kept, and nothing is read above a limit.
-    async fn wait_for_end(&mut self) {
-        while self.waiting_bytes < WAITING_BYTES {
-            let Ok(Some(line)) = self.read().await else { return };
-            self.waiting_bytes += line.len();
-            self.waiting.push_back(line);
-        }
-        std::future::pending().await
-    }
-}
-
 /// A connection to the server.
 struct Server {
     lines: Lines,
@@ -311,7 +339,7 @@ impl Server {
         (options, start): (&ConnectOptions, Instant),
         book: &Mutex<Book>,
         client: &mut (impl AsyncWrite + Unpin),
-        answers: &mpsc::UnboundedSender<Vec<u8>>,
+        answers: &mpsc::Sender<Vec<u8>>,
     ) -> io::Result<()> {
         let (introduction, ids) = book.lock_unpoisoned().begin_replacement();
         let introduced =
@@ -356,7 +384,7 @@ impl Server {
         params: &Value,
         book: &Mutex<Book>,
         client: &mut (impl AsyncWrite + Unpin),
-        answers: &mpsc::UnboundedSender<Vec<u8>>,
+        answers: &mpsc::Sender<Vec<u8>>,
     ) -> io::Result<Result<Value, RpcError>> {
         let id = to_raw_value(&format!("connect:{method}"))?;
         let mut line = call_line(Some(&id), method, params)?;
@@ -438,6 +466,10 @@ struct Book {
     /// The number of questions so far.
     question_count: u64,
     was_replaced: bool,
+    /// True if the server may use the files and terminals of the client.
+    allows_files: bool,
+    /// True after the first line of the server that was dropped because it is no message.
+    has_dropped_line: bool,
 }
 
 impl Book {
@@ -445,17 +477,22 @@ impl Book {
         self.key.is_some()
     }
 
-    /// Notes a line of the client.
-    fn note_client_line(&mut self, line: &[u8]) {
+    /// Notes a line of the client. Returns the line to send in its place, if it offers files and these are not allowed.
+    fn note_client_line(&mut self, line: &[u8]) -> Option<Vec<u8>> {
+        let mut masked = None;
         match RpcMessage::read(line, &Limits::default()) {
             Some(Ok(RpcMessage::Request { id, method, params })) => {
+                let raw = RawValue::from_string(id.token().to_owned()).ok()?;
                 if method == InitializeRequest::METHOD {
                     self.initialize = value(params);
+                    if !self.allows_files && client_files::remove_capabilities(&mut self.initialize) {
+                        let line = call_line(Some(&raw), &method, &self.initialize);
+                        masked = line.ok().map(without_end);
+                    }
                 }
                 let opens = opens_session(&method);
                 let session = params.filter(|_| !opens).and_then(session_of);
                 let params = if opens { value(params) } else { Value::Null };
-                let Ok(raw) = RawValue::from_string(id.token().to_owned()) else { return };
                 let method = method.into_owned();
                 let request = PendingRequest { id: raw, method, session, params, cancellation: None };
                 self.pending.insert(key(id.token()), request);
@@ -478,14 +515,11 @@ impl Book {
             }
             _ => {}
         }
+        masked
     }
 
     /// Returns the line for the client, unless the client has it already.
-    fn accept_server_line(
-        &mut self,
-        line: Vec<u8>,
-        answers: &mpsc::UnboundedSender<Vec<u8>>,
-    ) -> Option<Vec<u8>> {
+    fn accept_server_line(&mut self, line: Vec<u8>, answers: &mpsc::Sender<Vec<u8>>) -> Option<Vec<u8>> {
         match RpcMessage::read(&line, &Limits::default()) {
             Some(Ok(RpcMessage::Response { id, outcome })) => match self.pending.remove(&key(id.get())) {
                 Some(request) => {
@@ -502,6 +536,10 @@ impl Book {
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 let session = params.and_then(session_of);
                 self.count(session.as_deref());
+                if !self.allows_files && client_files::is_method(&method) {
+                    refuse(&id, &client_files::refusal(), answers);
+                    return None;
+                }
                 if is_question(&method) && !self.note_question(id.token(), &method, params, session, answers)
                 {
                     return None;
@@ -512,6 +550,21 @@ impl Book {
                     self.questions.remove(&value(params)["requestId"].to_string());
                 }
                 self.count(params.and_then(session_of).as_deref());
+                if !self.allows_files && client_files::is_method(&method) {
+                    return None;
+                }
+            }
+            // The client could read such a line in another way.
+            Some(Err(malformed)) if !self.allows_files => {
+                if let Malformed::Request(id, error) = &malformed {
+                    refuse(id, error, answers);
+                }
+                if !std::mem::replace(&mut self.has_dropped_line, true) {
+                    log(format_args!(
+                        "a line of the server is no message and was dropped ({malformed}); more of them are not logged"
+                    ));
+                }
+                return None;
             }
             _ => {}
         }
@@ -527,22 +580,19 @@ impl Book {
         method: &str,
         params: Option<&RawValue>,
         session: Option<String>,
-        answers: &mpsc::UnboundedSender<Vec<u8>>,
+        answers: &mpsc::Sender<Vec<u8>>,
     ) -> bool {
         let id = key(id);
-        // The transport marks frames in `_meta`.
         let mut params = value(params);
-        if let Some(params) = params.as_object_mut() {
-            params.remove("_meta");
-        }
+        remove_cursor(&mut params);
         let text = self.questions.hasher().hash_one((method, params.to_string()));
         if let Some(known) = self.questions.get_mut(&id)
             && known.text == text
             && std::mem::take(&mut known.may_return)
         {
             if let Some(answer) = &known.answer {
-                // The receiver is there as long as the relay.
-                let _ = answers.send(answer.clone());
+                // A server that does not read gets no answer.
+                let _ = answers.try_send(answer.clone());
             }
             return false;
         }
@@ -674,6 +724,29 @@ fn opens_session(method: &str) -> bool {
 
 fn is_question(method: &str) -> bool {
     [RequestPermissionRequest::METHOD, CreateElicitationRequest::METHOD].contains(&method)
+}
+
+/// Removes the cursor of the transport, and the `_meta` that it may have added for it.
+fn remove_cursor(params: &mut Value) {
+    let Some(params) = params.as_object_mut() else { return };
+    let is_empty = match params.get_mut("_meta") {
+        Some(Value::Object(meta)) => {
+            meta.remove("acp/cursor");
+            meta.is_empty()
+        }
+        meta => meta.is_some_and(|meta| meta.is_null()),
+    };
+    if is_empty {
+        params.remove("_meta");
+    }
+}
+
+/// Answers a request of the server with an error.
+fn refuse(id: &RequestId, error: &RpcError, answers: &mpsc::Sender<Vec<u8>>) {
+    if let Ok(line) = response_line(id.token(), Err(error)) {
+        // A server that does not read gets no answer.
+        let _ = answers.try_send(without_end(line));
+    }
 }
 
 /// Returns an id in one form, whichever way its sender writes it.

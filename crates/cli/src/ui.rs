@@ -25,10 +25,13 @@ pub(crate) fn stderr() -> AutoStream<std::io::Stderr> {
 
 /// Prints an error.
 pub(crate) fn print_error(error: &dyn Display) {
-    // A later line of an agent's text must not look like one of ours.
-    let text = error.to_string().replace('\n', "\n  ");
     // A failure cannot be reported anywhere.
-    let _ = writeln!(stderr(), "{BAD}error{BAD:#}: {}", printable(&text));
+    let _ = writeln!(stderr(), "{BAD}error{BAD:#}: {}", indented(&error.to_string()));
+}
+
+/// Escapes a text of a peer, and indents its later lines, which must not look like lines of ours.
+pub(crate) fn indented(text: &str) -> String {
+    printable(&text.replace('\n', "\n  ")).into_owned()
 }
 
 /// Writes a value as one line of JSON. Characters that [`printable`] escapes are escaped in JSON's syntax, so that

@@ -32,13 +32,17 @@ In an editor's configuration of an agent: the command `duologue` with the argume
 pub(crate) struct ConnectArgs {
     #[command(flatten)]
     server: ServerArgs,
-    /// Replace a folder of the client by one of the server in paths and file links, and back. Requests with other
-    /// absolute paths are rejected
+    /// Replace a folder of the client by one of the server in paths and file links, and back. Requests with other paths
+    /// are rejected
     #[arg(long = "map", value_name = "LOCAL=REMOTE", value_parser = map)]
     maps: Vec<(String, String)>,
     /// The transport: a WebSocket, HTTP with server-sent events, or a WebSocket if the server has one
     #[arg(long, value_name = "NAME", value_enum, default_value_t = TransportName::Auto)]
     transport: TransportName,
+    /// Let the server use the files and terminals of the client. Without it `connect` answers such requests itself, with an
+    /// error, and tells the server that the client has neither
+    #[arg(long)]
+    allow_files: bool,
     /// The data folder of the server, if not that of the user: `~/.local/state/duologue`
     #[arg(long, value_name = "DIR", conflicts_with = "token_file")]
     data: Option<PathBuf>,
@@ -83,11 +87,11 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
     }
     // As long as a server keeps a connection. The pauses between the attempts are at most 15 seconds.
     (options.resume_attempts, options.resume_time) = (100, Duration::from_secs(600));
-    let (server, _link) =
+    let server =
         open(&url, options.clone()).await.map_err(|error| Error::Start(explained(&error, &options)))?;
     let stdio = Stdio::take()?;
     let relayed = async {
-        let relay = |client| remote_sessions::relay(client, server, &url, &options);
+        let relay = |client| remote_sessions::relay(client, server, &url, &options, args.allow_files);
         let relayed = if args.maps.is_empty() {
             relay(stdio.transport).await
         } else {

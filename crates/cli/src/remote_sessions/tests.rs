@@ -11,8 +11,8 @@ fn call(id: &Value, method: &str, params: &Value) -> Value {
 }
 
 /// Returns a book with a session, in which a prompt runs.
-fn book() -> (Book, mpsc::UnboundedSender<Vec<u8>>, mpsc::UnboundedReceiver<Vec<u8>>) {
-    let (answers, repeated) = mpsc::unbounded_channel();
+fn book() -> (Book, mpsc::Sender<Vec<u8>>, mpsc::Receiver<Vec<u8>>) {
+    let (answers, repeated) = mpsc::channel(ANSWERS);
     let mut book = Book::default();
     let mine = |name: &str, value: Value| json!({"_meta": {"duologue": {name: value}}, "sessionId": "s"});
     for (id, method, result) in [
@@ -188,4 +188,142 @@ async fn a_session_without_the_position_of_the_client_is_resumed_at_its_end() {
     assert_eq!(requests[0]["params"]["_meta"]["duologue"]["after"]["frames"], 3);
     assert_eq!(requests[1]["params"]["_meta"]["duologue"], json!({"requests": [2]}));
     assert!(received[0].contains("incomplete"), "{received:?}");
+}
+
+#[test]
+fn the_server_learns_of_no_files_that_are_not_allowed() {
+    let capabilities = json!({"fs": {"readTextFile": true}, "terminal": true, "elicitation": {}});
+    let offer = |name: &str, capabilities: Value| {
+        let params = json!({"protocolVersion": 1, "_meta": {"a": [1]}, name: capabilities});
+        call(&json!("i"), "initialize", &params)
+    };
+    for name in ["clientCapabilities", "capabilities"] {
+        let mut book = Book::default();
+        let sent = book.note_client_line(&line(&offer(name, capabilities.clone()))).expect("another line");
+        let masked = offer(name, json!({"elicitation": {}}));
+        assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), masked);
+        // The next server gets the same.
+        assert_eq!(book.begin_replacement().0[name], json!({"elicitation": {}}));
+
+        let mut book = Book { allows_files: true, ..Book::default() };
+        assert_eq!(book.note_client_line(&line(&offer(name, capabilities.clone()))), None);
+        assert_eq!(book.begin_replacement().0[name], capabilities);
+    }
+    let without = offer("clientCapabilities", json!({"elicitation": {}}));
+    assert_eq!(Book::default().note_client_line(&line(&without)), None);
+}
+
+#[test]
+fn requests_for_files_do_not_reach_the_client() {
+    let text = |text: &str| text.as_bytes().to_vec();
+    let request =
+        |method: &str| line(&call(&json!("f"), method, &json!({"sessionId": "s", "path": "/etc/passwd"})));
+    for (refused, code) in [
+        (request("fs/read_text_file"), -32601),
+        (request("fs/write_text_file"), -32601),
+        (request("terminal/create"), -32601),
+        (text(r#"{"method":"fs\/read_text_file","params":{},"id":"f","jsonrpc":"2.0"}"#), -32601),
+        (text(r#" {"jsonrpc":"2.0","id":"f","method":"\u0074erminal/kill"}"#), -32601),
+        // A client may read these in another way.
+        (text(r#"{"id":"f","method":"fs/read_text_file"}"#), -32600),
+        (
+            text(r#"{"jsonrpc":"2.0","id":"f","method":"session/update","method":"fs/read_text_file"}"#),
+            -32600,
+        ),
+    ] {
+        let (mut book, answers, mut repeated) = book();
+        let shown = String::from_utf8_lossy(&refused).into_owned();
+        assert_eq!(book.accept_server_line(refused.clone(), &answers), None, "{shown}");
+        let answer: Value = serde_json::from_slice(&repeated.try_recv().expect("an answer")).unwrap();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!("f"), &json!(code)), "{shown}");
+        let names_option = answer["error"]["message"].as_str().unwrap().contains("`--allow-files`");
+        assert_eq!(names_option, code == -32601, "{answer}");
+
+        book.allows_files = true;
+        assert_eq!(book.accept_server_line(refused.clone(), &answers), Some(refused), "{shown}");
+    }
+    let (mut book, answers, mut repeated) = book();
+    for dropped in [
+        &br#"[{"jsonrpc":"2.0","id":1,"method":"fs/read_text_file"}]"#[..],
+        br#"{"jsonrpc":"2.0","method":"terminal/kill","params":{}}"#,
+        b"\0{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"fs/read_text_file\"}",
+        b"no message",
+    ] {
+        assert_eq!(book.accept_server_line(dropped.to_vec(), &answers), None);
+    }
+    assert!(repeated.try_recv().is_err());
+    let update = line(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s"}}));
+    assert!(book.accept_server_line(update, &answers).is_some());
+    // A frame that is refused counts for the position in its session.
+    assert!(book.accept_server_line(request("fs/read_text_file"), &answers).is_none());
+    assert_eq!(book.sessions["s"].frames, 2);
+}
+
+#[test]
+fn a_server_that_does_not_read_gets_no_more_answers() {
+    let (mut book, answers, mut repeated) = book();
+    for id in 0..ANSWERS + 5 {
+        let request = line(&call(&json!(id), "fs/read_text_file", &json!({})));
+        assert_eq!(book.accept_server_line(request, &answers), None);
+    }
+    assert_eq!(std::iter::from_fn(|| repeated.try_recv().ok()).count(), ANSWERS);
+}
+
+#[test]
+fn a_question_with_another_meta_is_another_question() {
+    let asked = |meta: Value| {
+        let params = json!({"sessionId": "s", "toolCall": {"title": "ls"}, "_meta": meta});
+        line(&call(&json!(7), "session/request_permission", &params))
+    };
+    let first = asked(json!({"shell": "ls"}));
+    for (second, is_same) in [
+        (first.clone(), true),
+        (asked(json!({"shell": "ls", "acp/cursor": "9"})), true),
+        (asked(json!({"shell": "rm -rf"})), false),
+        (asked(Value::Null), false),
+    ] {
+        let (mut book, answers, mut repeated) = book();
+        assert!(book.accept_server_line(first.clone(), &answers).is_some());
+        book.note_client_line(&line(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
+        book.begin_replacement();
+        assert_eq!(book.accept_server_line(second.clone(), &answers).is_none(), is_same);
+        assert_eq!(repeated.try_recv().is_ok(), is_same);
+    }
+    // The transport may add the object for its cursor.
+    let plain = line(&call(&json!(7), "session/request_permission", &json!({"sessionId": "s"})));
+    for meta in [json!(null), json!({}), json!({"acp/cursor": "9"})] {
+        let (mut book, answers, mut repeated) = book();
+        assert!(book.accept_server_line(plain.clone(), &answers).is_some());
+        book.note_client_line(&line(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
+        book.begin_replacement();
+        let params = json!({"sessionId": "s", "_meta": meta});
+        let again = line(&call(&json!(7), "session/request_permission", &params));
+        assert_eq!(book.accept_server_line(again, &answers), None);
+        assert!(repeated.try_recv().is_ok());
+    }
+}
+
+#[test]
+fn a_long_line_is_answered_if_its_beginning_has_the_id() {
+    let refused = |beginning: &str| {
+        let line = refused_line(beginning.as_bytes(), 100)?;
+        let line: Value = serde_json::from_slice(&line).unwrap();
+        assert_eq!(line["error"]["code"], -32600);
+        assert!(line["error"]["message"].as_str().unwrap().contains("100 bytes"), "{line}");
+        Some(line["id"].clone())
+    };
+    let long_id = "1".repeat(ID_BYTES + 1);
+    for (beginning, id) in [
+        (r#"{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"a":"bbb"#, Some(json!(7))),
+        (r#" { "method" : "a", "id" : "x\"y", "params":[[[{"id":3}"#, Some(json!("x\"y"))),
+        (r#"{"method":"session/cancel","params":{"id":7,"a":"b"#, None),
+        (r#"{"id":7,"result":{"method":"a"#, None),
+        (r#"{"method":"a","id":7"#, None),
+        (r#"{"id":7,"method":"a"#, None),
+        (r#"{"id":{"a":1},"method":"a","params":"#, None),
+        (&format!(r#"{{"id":"{long_id}","method":"a","params":"#), None),
+        ("no message", None),
+    ] {
+        assert_eq!(refused(beginning), id, "{beginning}");
+    }
 }

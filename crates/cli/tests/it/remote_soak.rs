@@ -42,15 +42,15 @@ const GIVE_BACK: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "65536"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
 
 /// A relay of TCP connections, which cuts them.
-struct CutRelay {
-    address: String,
+pub(crate) struct CutRelay {
+    pub(crate) address: String,
     /// Shared by clients that begin. `initialize` is never sent twice, so a connection that is lost before its answer fails.
     opening: RwLock<()>,
     open: Arc<Mutex<HashMap<u64, (TcpStream, TcpStream)>>>,
 }
 
 impl CutRelay {
-    fn start(to: &str) -> Self {
+    pub(crate) fn start(to: &str) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
         let address = listener.local_addr().expect("an address").to_string();
         let open: Arc<Mutex<HashMap<u64, (TcpStream, TcpStream)>>> = Arc::default();
@@ -79,11 +79,11 @@ impl CutRelay {
         CutRelay { address, opening: RwLock::new(()), open }
     }
 
-    /// Cuts about half of the open connections, and returns their number.
-    fn cut(&self, rng: &mut fastrand::Rng) -> u64 {
+    /// Cuts the open connections for which `is_chosen` returns true, and returns their number.
+    pub(crate) fn cut(&self, mut is_chosen: impl FnMut() -> bool) -> u64 {
         let _alone = self.opening.write().expect("no panic");
         let open = self.open.lock().expect("no panic");
-        let chosen = open.values().filter(|_| rng.bool());
+        let chosen = open.values().filter(|_| is_chosen());
         let cut = |(client, server): &(TcpStream, TcpStream)| {
             for stream in [client, server] {
                 let _ = stream.shutdown(Shutdown::Both);
@@ -293,7 +293,7 @@ fn soak(phases: u32, phase: Duration, seed: u64, is_long: bool) {
             scope.spawn(move || {
                 while !is_over.load(Relaxed) {
                     std::thread::sleep(Duration::from_millis(rng.u64(100..800)));
-                    counts.cuts.fetch_add(relay.cut(&mut rng), Relaxed);
+                    counts.cuts.fetch_add(relay.cut(|| rng.bool()), Relaxed);
                 }
             });
             let ends: Vec<_> = workers.into_iter().map(std::thread::ScopedJoinHandle::join).collect();

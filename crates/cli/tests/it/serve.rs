@@ -80,7 +80,8 @@ impl Drop for Server {
 /// A client that speaks raw messages through `duologue connect`.
 struct RawClient {
     process: Child,
-    input: ChildStdin,
+    /// Open until the client ends.
+    input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
     requests: u64,
 }
@@ -92,9 +93,13 @@ impl RawClient {
 
     /// Connects a client with capabilities.
     fn with(server: &Server, capabilities: &Value) -> Self {
-        let mut command = server.connect();
+        RawClient::of(&mut server.connect(), capabilities)
+    }
+
+    /// Starts `duologue connect` with any arguments.
+    fn of(command: &mut Command, capabilities: &Value) -> Self {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
-        let (input, output) = (process.stdin.take().expect("a pipe"), process.stdout.take().expect("a pipe"));
+        let (input, output) = (process.stdin.take(), process.stdout.take().expect("a pipe"));
         let mut client = RawClient { process, input, output: BufReader::new(output), requests: 0 };
         client.request("initialize", &json!({"protocolVersion": 1, "clientCapabilities": capabilities}));
         client
@@ -103,8 +108,18 @@ impl RawClient {
     fn send(&mut self, method: &str, params: &Value) -> u64 {
         self.requests += 1;
         let request = json!({"jsonrpc": "2.0", "id": self.requests, "method": method, "params": params});
-        writeln!(self.input, "{request}").expect("it reads");
+        self.write(&request);
         self.requests
+    }
+
+    fn write(&mut self, message: &Value) {
+        writeln!(self.input.as_mut().expect("it is open"), "{message}").expect("it reads");
+    }
+
+    /// Returns the lines that the process writes to its stderr, if that is a pipe.
+    fn log(&mut self) -> impl Iterator<Item = String> + use<> {
+        let lines = BufReader::new(self.process.stderr.take().expect("a pipe")).lines();
+        lines.map(|line| line.expect("UTF-8"))
     }
 
     fn next(&mut self) -> Value {
@@ -662,4 +677,146 @@ fn the_log_has_the_stderr_of_the_agent() {
         assert_eq!(log.contains("no model"), is_logged, "{log}");
         assert!(!log.contains('\u{1b}'), "{log:?}");
     }
+}
+
+#[test]
+fn a_server_reaches_files_and_terminals_only_if_its_client_allows_it() {
+    let data = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--client-files", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+    let server = Server::of(command.args(["--", DUOLOGUE, "mock", "--pace", "0"]));
+    let capabilities = json!({"fs": {"readTextFile": true, "writeTextFile": true}, "terminal": true});
+    for (more, expected) in [
+        (&[][..], &[][..]),
+        (&["--allow-files"], &["fs/write_text_file", "fs/read_text_file", "terminal/create"]),
+    ] {
+        let mut client = RawClient::of(server.connect().args(more), &capabilities);
+        let session = client.session();
+        let mut requested = Vec::new();
+        for scenario in ["files", "terminal"] {
+            let id = client.send("session/prompt", &prompt(&session, scenario));
+            loop {
+                let message = client.next();
+                let (of, method) = (&message["id"], message["method"].as_str());
+                let outcome = json!({"outcome": "selected", "optionId": "allow-once"});
+                match method {
+                    None if *of == id => break,
+                    Some("session/request_permission") => {
+                        client.write(&json!({"jsonrpc": "2.0", "id": of, "result": {"outcome": outcome}}));
+                    }
+                    Some(method) if !of.is_null() => {
+                        requested.push(method.to_owned());
+                        let error = json!({"code": -32603, "message": "no"});
+                        client.write(&json!({"jsonrpc": "2.0", "id": of, "error": error}));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        requested.dedup();
+        assert_eq!(requested, expected, "{more:?}");
+    }
+}
+
+#[test]
+fn a_message_that_is_too_long_costs_only_itself() {
+    let data = tempfile::tempdir().expect("a folder");
+    let server = Server::start(data.path(), "0");
+    let long = "x".repeat(17 << 20);
+    let mut client = RawClient::of(server.connect().stderr(Stdio::piped()), &json!({}));
+    let session = client.session();
+    let (refused, _) = client.request_with("session/prompt", &prompt(&session, &long));
+    assert_eq!(refused["error"]["code"], -32600, "{refused}");
+    assert!(refused["error"]["message"].as_str().expect("a text").contains("16777216"), "{refused}");
+    // Nothing can be answered to a notification.
+    client.write(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": long}}));
+    let (ended, updates) = client.request_with("session/prompt", &prompt(&session, "hello"));
+    assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+    assert!(text(&updates).contains("Hello!"));
+    client.input = None;
+    let log: Vec<String> = client.log().collect();
+    assert_eq!(log.iter().filter(|line| line.contains("longer than 16777216 bytes")).count(), 2, "{log:?}");
+
+    // The stage of the folders has an error for it.
+    let line = json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": long}});
+    let mapped = shown(&run(server.connect().args(["--map", "/a=/b"]), format!("{line}\n")));
+    assert!(mapped.contains("longer than 16777216 bytes") && mapped.ends_with("exit 3"), "{mapped}");
+}
+
+/// Nobody reads the log, and all threads of the server would wait for it.
+#[test]
+fn an_agent_that_floods_its_stderr_does_not_stop_the_server() {
+    let data = tempfile::tempdir().expect("a folder");
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+    let script = format!("yes 'a line of the log' | head -n 20000 >&2; exec {DUOLOGUE} mock --pace 0");
+    let server = Server::of(command.args(["--", "sh", "-c", &script]).stderr(Stdio::piped()));
+    let mut client = RawClient::new(&server);
+    for _ in 0..4 {
+        let session = client.session();
+        let (ended, _) = client.request_with("session/prompt", &prompt(&session, "hello"));
+        assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+    }
+}
+
+#[test]
+fn a_client_that_ends_does_not_wait_for_a_server_that_is_away() {
+    for transport in ["ws", "sse"] {
+        let data = tempfile::tempdir().expect("a folder");
+        let mut server = Server::start(data.path(), "0");
+        let mut command = server.connect();
+        command.args(["--transport", transport]).stderr(Stdio::piped());
+        let mut client = RawClient::of(&mut command, &json!({}));
+        client.session();
+        server.kill();
+        let mut log = client.log();
+        let lost = log.next().expect("a line");
+        assert!(lost.ends_with("the connection to the server was lost; trying again"), "{lost}");
+        client.input = None;
+        assert!(client.process.wait().expect("it ends").success());
+        let rest: Vec<String> = log.collect();
+        assert!(rest.len() == 1 && rest[0].contains("the server is away"), "{rest:?}");
+    }
+}
+
+#[test]
+fn the_return_of_a_server_is_logged_once() {
+    let data = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(data.path(), "0");
+    let mut client = RawClient::of(server.connect().stderr(Stdio::piped()), &json!({}));
+    let session = client.session();
+    server.kill();
+    let mut log = client.log();
+    assert!(log.next().expect("a line").ends_with("was lost; trying again"));
+    let address = server.url.split('/').nth(2).expect("an address").to_owned();
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--listen", &address, "--data"]).arg(data.path());
+    let _server = Server::of(command.args(["--", DUOLOGUE, "mock"]));
+    assert!(log.next().expect("a line").contains("are resumed on another connection"));
+    assert!(log.next().expect("a line").ends_with("the sessions were resumed"));
+    let list = client.request("session/list", &json!({}));
+    assert!(list.to_string().contains(&session), "{list}");
+    client.input = None;
+    assert_eq!(log.next(), None);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn a_connection_that_is_resumed_is_logged_once() {
+    let data = tempfile::tempdir().expect("a folder");
+    let server = Server::start(data.path(), "0");
+    let address = |url: &str| url.split('/').nth(2).expect("an address").to_owned();
+    let relay = crate::remote_soak::CutRelay::start(&address(&server.url));
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["connect", "--token-file", &server.token, &format!("http://{}/acp", relay.address)]);
+    let mut client = RawClient::of(command.stderr(Stdio::piped()), &json!({}));
+    let session = client.session();
+    assert!(relay.cut(|| true) > 0, "no connection");
+    let mut log = client.log();
+    assert!(log.next().expect("a line").ends_with("was lost; trying again"));
+    assert!(log.next().expect("a line").ends_with("was resumed"));
+    let (ended, _) = client.request_with("session/prompt", &prompt(&session, "hello"));
+    assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+    client.input = None;
+    assert_eq!(log.next(), None);
 }
