@@ -27,6 +27,8 @@ struct Campaign {
 enum Work {
     /// A test program that `cargo test --workspace` leaves out: its package and its name.
     Tests(&'static str, &'static str),
+    /// Tests of the gate with more runs: their package, the arguments of cargo and the number.
+    Larger(&'static str, &'static str, &'static str),
     /// Arguments of this program, separated by spaces.
     Xtask(&'static str),
     /// Arguments of cargo, separated by spaces.
@@ -89,7 +91,23 @@ const ALL: &[Campaign] = &[
         minutes: 2,
         effect: "processes that are killed while they write",
         tools: &[],
-        work: Work::Tests("duologue-store", "campaign"),
+        work: Work::Larger("duologue-store", "--test it kills", "100"),
+    },
+    Campaign {
+        name: "hub",
+        crates: "hub",
+        minutes: 2,
+        effect: "10,000 schedules of a session's owner",
+        tools: &[],
+        work: Work::Larger("duologue-hub", "--test it any_schedule", "10000"),
+    },
+    Campaign {
+        name: "http",
+        crates: "http",
+        minutes: 4,
+        effect: "300 schedules of remote connections over each transport",
+        tools: &[],
+        work: Work::Larger("duologue-http", "--lib simulation", "300"),
     },
     Campaign {
         name: "browser",
@@ -223,6 +241,12 @@ impl Campaign {
             Work::Tests(package, program) => {
                 let mut cargo = cargo();
                 cargo.args(["test", "-p", package, "--all-features", "--test", program]);
+                cargo
+            }
+            Work::Larger(package, args, runs) => {
+                let mut cargo = cargo();
+                cargo.args(["test", "-p", package, "--all-features"]).args(args.split(' '));
+                cargo.env("DUOLOGUE_RUNS", runs);
                 cargo
             }
             Work::Cargo(args) => {

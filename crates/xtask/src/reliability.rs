@@ -92,7 +92,7 @@ pub(crate) fn soak(args: &[String]) -> Result<()> {
         cargo.env("DUOLOGUE_SEED", seed);
     }
     if is_remote {
-        cargo.args(["test", "--release", "--quiet", "--locked", "-p", "duologue-cli", "--test", "it"]);
+        cargo.args(["test", "--release", "--quiet", "--locked", "-p", "duologue-cli", "--test", "campaign"]);
         let test = "remote_soak::connections_that_are_cut_leave_nothing_behind";
         return crate::target::passes(cargo.args([test, "--", "--exact", "--nocapture"]));
     }

@@ -106,7 +106,7 @@ pub(super) const H: &[Row] = &[
             "crates/cli/tests/it/terminal.rs::a_hostile_agent_leaves_the_screen_alone",
             "crates/cli/tests/it/run.rs::leaves_no_escape_sequence_in_a_pipe",
             "crates/cli/tests/it/errand.rs::leaves_no_escape_sequence",
-            "crates/cli/tests/it/terminal/hostile.rs::no_payload_is_obeyed_wherever_it_stands",
+            "crates/cli/tests/campaign/terminal/hostile.rs::no_payload_is_obeyed_wherever_it_stands",
             "crates/cli/tests/it/check.rs::escapes_of_an_agent_are_not_printed",
             "fuzz/fuzz_targets/escapes.rs",
         ],

@@ -271,7 +271,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         rule: "",
         shown_by: &[
             "crates/client/tests/it/local_host/permissions.rs::a_failed_permission_request_is_never_a_yes",
-            "crates/cli/tests/it/terminal/hostile.rs::no_payload_is_obeyed_wherever_it_stands",
+            "crates/cli/tests/campaign/terminal/hostile.rs::no_payload_is_obeyed_wherever_it_stands",
         ],
         reason: "",
     },
@@ -282,7 +282,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         shown_by: &[
             "crates/transcript/tests/it/recorder.rs::a_recording_cut_at_every_byte_is_read_and_gone_on_with",
             "crates/transcript/tests/it/recorder.rs::two_hundred_planted_secrets_leave_none_in_the_file",
-            "crates/cli/tests/it/record.rs::killed_at_200_points_it_loses_nothing_that_was_received",
+            "crates/cli/tests/it/record.rs::killed_at_random_points_it_loses_nothing_that_was_received",
         ],
         reason: "",
     },
@@ -320,7 +320,7 @@ pub(super) const REQUIREMENTS: &[Row] = &[
         rule: "",
         shown_by: &[
             "cargo xtask soak",
-            "crates/cli/tests/it/remote_soak.rs::connections_that_are_cut_leave_nothing_behind",
+            "crates/cli/tests/campaign/remote_soak.rs::connections_that_are_cut_leave_nothing_behind",
         ],
         reason: "",
     },

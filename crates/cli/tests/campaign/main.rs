@@ -1,3 +1,16 @@
 //! Long runs of the command and of its server.
 
 mod agents_pass;
+mod gateway_kills;
+#[path = "../it/process.rs"]
+#[allow(dead_code, reason = "the gate uses all of it")]
+mod process;
+mod remote_soak;
+mod schedules;
+#[path = "../it/scripted.rs"]
+#[allow(dead_code, reason = "the gate uses all of it")]
+mod scripted;
+#[path = "../it/served.rs"]
+#[allow(dead_code, reason = "the gate uses all of it")]
+mod served;
+mod terminal;

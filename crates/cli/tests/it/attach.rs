@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdout, Command, Stdio};
 
 use crate::process::{DUOLOGUE, run, shown};
-use crate::serve::Server;
+use crate::served::Server;
 
 /// A hub without agents of its own. The principal `planner` is the agent of that name.
 const CONFIG: &str = r#"

@@ -5,28 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::process::{DUOLOGUE, run, shown};
-use crate::serve::Server;
-
-const EXAMPLE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/hub");
-
-/// Starts the hub of the example with agents that are this build.
-pub(crate) fn start(data: &Path) -> Server {
-    start_with(data, &[])
-}
-
-/// As [`start`], with options. The log is the file `log`.
-fn start_with(data: &Path, options: &[&str]) -> Server {
-    let config = std::fs::read_to_string(format!("{EXAMPLE}/hub.toml")).expect("the example");
-    let program = format!("command = [{DUOLOGUE:?}");
-    let folders = format!("trust = \"shared\"\nroots = [{data:?}]");
-    let config = config.replace("command = [\"duologue\"", &program).replace("trust = \"shared\"", &folders);
-    let file = data.join("hub.toml");
-    std::fs::write(&file, config).expect("a file");
-    let mut command = Command::new(DUOLOGUE);
-    command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&file).arg("--data").arg(data);
-    let log = std::fs::File::create(data.join("log")).expect("a file");
-    Server::of(command.args(options).stderr(log))
-}
+use crate::served::{EXAMPLE, Server, start_hub, start_hub_with};
 
 /// Sends a request with curl, and returns the status and the body.
 fn request(server: &Server, key: &str, path: &str, more: &[&str]) -> (u16, String) {
@@ -53,7 +32,7 @@ const JSON: [&str; 2] = ["--header", "Content-Type: application/json"];
 #[test]
 fn a_stopped_hub_drains_until_a_second_signal() {
     let data = tempfile::tempdir().expect("a folder");
-    let mut server = start_with(data.path(), &["--drain", "600"]);
+    let mut server = start_hub_with(data.path(), &["--drain", "600"]);
     let key = std::fs::read_to_string(&server.token).expect("the token").trim().to_owned();
     let task = r#"{"taskId": "t1", "task": {"type": "a", "parameters": {"prompt": "cancel"}}}"#;
     let post = |server: &Server| {
@@ -88,7 +67,7 @@ fn a_stopped_hub_drains_until_a_second_signal() {
 #[test]
 fn refused_access_is_in_the_log_on_stderr() {
     let data = tempfile::tempdir().expect("a folder");
-    let server = start(data.path());
+    let server = start_hub(data.path());
     assert_eq!(request(&server, "wrong", "/agents/a%0Aforged", &[]).0, 401);
     let log = || std::fs::read_to_string(data.path().join("log")).expect("the log");
     until(|| log().contains("duologue::audit"));
@@ -103,7 +82,7 @@ fn refused_access_is_in_the_log_on_stderr() {
 #[test]
 fn the_tour_of_the_example_is_complete() {
     let data = tempfile::tempdir().expect("a folder");
-    let server = start(data.path());
+    let server = start_hub(data.path());
     let address = server.url.strip_suffix("/acp").expect("the path of the first agent");
     let key = std::fs::read_to_string(&server.token).expect("the token");
     let tour = Command::new("sh")
@@ -133,7 +112,7 @@ fn script_of(chapter: &str) -> String {
 fn the_commands_of_the_guide_work() {
     for chapter in ["rest", "operate"] {
         let data = tempfile::tempdir().expect("a folder");
-        let server = start(data.path());
+        let server = start_hub(data.path());
         let key = std::fs::read_to_string(&server.token).expect("the token");
         let mut shell = Command::new("sh");
         shell.args(["-c", &script_of(chapter)]).current_dir(data.path());
@@ -170,7 +149,7 @@ fn the_service_and_the_container_run_a_command_that_exists() {
 #[test]
 fn each_agent_of_a_hub_has_a_path() {
     let data = tempfile::tempdir().expect("a folder");
-    let server = start(data.path());
+    let server = start_hub(data.path());
     let prompt = |url: &str, key: &Path| {
         let mut command = Command::new(DUOLOGUE);
         command.current_dir(data.path());

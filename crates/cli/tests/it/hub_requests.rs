@@ -6,9 +6,9 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use crate::gateway::start;
 use crate::process::{DUOLOGUE, run, shown};
-use crate::serve::Server;
+use crate::served::Server;
+use crate::served::start_hub;
 
 /// A hub, and the key with which the commands use it.
 struct Hub {

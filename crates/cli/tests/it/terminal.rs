@@ -3,11 +3,7 @@
 
 mod consent;
 mod emulator;
-mod hostile;
-mod interruptions;
-mod payloads;
 mod refusals;
-mod typing;
 
 use emulator::Terminal;
 

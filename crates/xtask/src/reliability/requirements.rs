@@ -583,7 +583,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R25",
         "killed",
         "killed at 200 points: nothing lost that was received, none fused",
-        ("duologue-cli", Some("it"), "record::killed_at_200_points_it_loses_nothing_that_was_received"),
+        ("duologue-cli", Some("it"), "record::killed_at_random_points_it_loses_nothing_that_was_received"),
         200,
     ),
     Requirement::test(

@@ -17,8 +17,7 @@ use duologue_test_support::{Reproduction, in_time, measured, runs, seed};
 
 use tokio::sync::Notify;
 
-use crate::gateway::start;
-use crate::serve::Server;
+use crate::served::{Server, start_hub};
 
 const KILLS: u64 = 6;
 /// The time between two tasks. Each has a process of the agent.
@@ -172,7 +171,7 @@ async fn check(hub: &HubClient, known: &mut Known) {
 }
 
 fn restart(data: &Path) -> (Server, HubClient) {
-    let server = start(data);
+    let server = start_hub(data);
     let hub = client(&server);
     (server, hub)
 }
@@ -181,7 +180,7 @@ fn restart(data: &Path) -> (Server, HubClient) {
 async fn what_a_hub_has_accepted_outlives_its_kills() {
     in_time(async {
         let (seed, kills) = (seed(), runs(KILLS));
-        let _reproduction = Reproduction::of("-p duologue-cli --test it gateway_kills::", seed, kills);
+        let _reproduction = Reproduction::of("-p duologue-cli --test campaign gateway_kills::", seed, kills);
         let mut random = fastrand::Rng::with_seed(seed);
         let data = tempfile::tempdir().expect("a folder");
         let mut known = Known::default();

@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::process::DUOLOGUE;
-use crate::serve::{Server, prompt, text};
+use crate::served::{Server, prompt, text};
 
 /// The length and the seed of the run, if they are chosen.
 const MINUTES: &str = "DUOLOGUE_MINUTES";

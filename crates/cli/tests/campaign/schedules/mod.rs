@@ -16,7 +16,7 @@ use duologue_test_support::{PATIENCE, Reproduction, measured, runs, seed};
 use serde_json::{Value, json};
 
 use crate::process::DUOLOGUE;
-use crate::serve::Server;
+use crate::served::Server;
 use agent::Traces;
 use editor::Editor;
 use relay::{Fault, Relay};
@@ -211,7 +211,7 @@ fn lost_connections_lose_nothing() {
     let count = runs(300);
     let world = World::new();
     let faults = AtomicU64::new(0);
-    play_all("-p duologue-cli --test it schedules::lost_connections", count, |random| {
+    play_all("-p duologue-cli --test campaign schedules::lost_connections", count, |random| {
         let relay = Relay::new(address(&world.server));
         let mut play = Play::new(&world.server, &relay.url(), random);
         let mut left = random.u32(1..5);
@@ -242,7 +242,7 @@ const KILLS: u64 = 5;
 fn killed_servers_lose_nothing() {
     let kills = runs(50);
     let interrupted = AtomicU64::new(0);
-    play_all("-p duologue-cli --test it schedules::killed_servers", kills.div_ceil(KILLS), |random| {
+    play_all("-p duologue-cli --test campaign schedules::killed_servers", kills.div_ceil(KILLS), |random| {
         let mut world = World::new();
         let relay = Relay::new(address(&world.server));
         let mut play = Play::new(&world.server, &relay.url(), random);
