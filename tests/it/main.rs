@@ -1,5 +1,6 @@
 //! Tests of two sides, of processes, and of the workspace itself, in one executable.
 
+mod clocks;
 mod document_rows;
 mod envelopes;
 mod exchange_dialogue;
