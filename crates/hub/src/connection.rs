@@ -32,7 +32,7 @@ use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
 use crate::routing::check_routing;
 use crate::session_policy::passes;
-use crate::session_task::{LiveSession, Replies, SessionCommand, ended_response};
+use crate::session_task::{LiveSession, Replies, SessionCommand};
 
 /// A session that the client has open. Dropping it closes the session for the client; others and the agent go on.
 #[derive(Debug)]
@@ -334,7 +334,7 @@ impl ClientConnection {
     async fn forward(&self, live: &LiveSession, line: &[u8]) {
         let command = SessionCommand::FromClient { client: self.client.clone(), line: line.to_vec() };
         if live.commands.send(command).await.is_err()
-            && let Some(answer) = ended_response(line)
+            && let Some(answer) = live.ended_response(line)
         {
             self.output.send(answer).await;
         }

@@ -57,7 +57,7 @@ pub enum Error {
     /// The log of a session failed.
     #[error("{0}")]
     Log(#[from] duologue_store::Error),
-    /// The log of a session failed while a client opened the session.
+    /// The log of a session failed, and the session has ended.
     #[error("the log of the session failed: {0}")]
     LogFailed(Arc<Error>),
     /// A record of a log is invalid.

@@ -10,7 +10,6 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
 use duologue_rpc::raw_message::member_text;
-use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::SessionId;
 use duologue_store::{Log as _, LogLine};
 use serde_json::Value;
@@ -24,6 +23,7 @@ pub(crate) use self::agent_calls::CallSender;
 use self::agent_calls::ProcessCalls;
 use self::agent_lines::{ForeignSessions, new_title, with_session};
 use self::agent_process::{EndedAgent, Started};
+use self::live_session::ended_response;
 pub(crate) use self::live_session::{AttachReply, LiveSession, Replies, SessionCommand};
 use crate::audit::{self, AuditedQuestion};
 use crate::error::Error;
@@ -327,7 +327,9 @@ impl SessionTask {
         // A sender that has its place already is waited for.
         while let Some(command) = commands.recv().await {
             let SessionCommand::FromClient { client, line } = command else { continue };
-            if let (Some((_, replies)), Some(answer)) = (self.replies.get(&client), ended_response(&line)) {
+            if let (Some((_, replies)), Some(answer)) =
+                (self.replies.get(&client), ended_response(&line, &self.failure))
+            {
                 let _ = replies.send(answer);
             }
         }
@@ -584,15 +586,6 @@ fn publish<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
         *last = value;
         is_new
     });
-}
-
-/// Returns the response to a request of a client whose session has ended.
-pub(crate) fn ended_response(line: &[u8]) -> Option<Vec<u8>> {
-    let Some(Ok(RpcMessage::Request { id, .. })) = RpcMessage::read(line, &Limits::default()) else {
-        return None;
-    };
-    let error = interruption("session_ended", "the session was closed or deleted; load it again");
-    Some(error_response(id.token(), &error))
 }
 
 /// Returns the `sessionId` of a result.

@@ -2,6 +2,7 @@
 
 use std::sync::{Arc, OnceLock, Weak};
 
+use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::{RequestId, SessionId};
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -9,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use crate::abilities::Abilities;
 use crate::error::Error;
 use crate::open_log::OpenLog;
+use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
 
 /// The responses for a client that are not in a log.
@@ -87,6 +89,11 @@ impl LiveSession {
         self.failure.get().cloned().map_or(Error::UnknownSession, Error::LogFailed)
     }
 
+    /// Returns the response to a request of a client for which the task has ended.
+    pub(crate) fn ended_response(&self, line: &[u8]) -> Option<Vec<u8>> {
+        ended_response(line, &self.failure)
+    }
+
     /// Ends the process and the task of the session.
     pub(crate) async fn close(&self) {
         let (done, closed) = oneshot::channel();
@@ -94,4 +101,16 @@ impl LiveSession {
             let _ = closed.await;
         }
     }
+}
+
+/// Returns the response to a request of a client whose session has ended, if the line is one.
+pub(super) fn ended_response(line: &[u8], failure: &OnceLock<Arc<Error>>) -> Option<Vec<u8>> {
+    let Some(Ok(RpcMessage::Request { id, .. })) = RpcMessage::read(line, &Limits::default()) else {
+        return None;
+    };
+    let error = match failure.get() {
+        Some(error) => Error::LogFailed(error.clone()).to_wire(),
+        None => interruption("session_ended", "the session was closed or deleted; load it again"),
+    };
+    Some(error_response(id.token(), &error))
 }
