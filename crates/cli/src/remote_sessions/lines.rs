@@ -37,7 +37,7 @@ impl From<LineError> for io::Error {
 }
 
 /// The lines of one direction.
-pub(super) struct Lines {
+pub(super) struct RelayLines {
     reader: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
     /// The beginning of the line that is being read.
     line: Vec<u8>,
@@ -49,9 +49,9 @@ pub(super) struct Lines {
     pub(super) has_ended: bool,
 }
 
-impl Lines {
+impl RelayLines {
     pub(super) fn new(reader: impl AsyncRead + Send + Unpin + 'static) -> Self {
-        Lines {
+        RelayLines {
             reader: BufReader::with_capacity(CHUNK, Box::new(reader)),
             line: Vec::new(),
             is_too_long: false,
@@ -167,7 +167,7 @@ mod tests {
     async fn split(text: &'static [u8], limit: usize, piece: usize) -> Vec<Result<String, String>> {
         let (mut writer, reader) = tokio::io::duplex(piece);
         tokio::spawn(async move { writer.write_all(text).await });
-        let mut lines = Lines { limit, ..Lines::new(reader) };
+        let mut lines = RelayLines { limit, ..RelayLines::new(reader) };
         let mut all = Vec::new();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         loop {
@@ -194,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn lines_before_the_end_are_kept() {
-        let mut lines = Lines { limit: 3, ..Lines::new(&b"abc\nabcd\nab\n"[..]) };
+        let mut lines = RelayLines { limit: 3, ..RelayLines::new(&b"abc\nabcd\nab\n"[..]) };
         lines.wait_for_end().await;
         assert_eq!(lines.buffered(), None);
         assert_eq!(lines.next().await.unwrap().as_deref(), Some(&b"abc"[..]));
