@@ -32,7 +32,7 @@ use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use self::lines::{LineError, Lines};
+use self::lines::{LineError, RelayLines};
 use crate::ui;
 
 /// The time for which a server that is away is waited for after the client has ended.
@@ -63,7 +63,7 @@ pub(crate) async fn relay(
     allows_files: bool,
 ) -> io::Result<()> {
     let (reader, mut to_client) = client.into_split();
-    let mut client = Lines::new(reader);
+    let mut client = RelayLines::new(reader);
     let mut server = Server::new(server);
     let book = Mutex::new(Book { allows_files, ..Book::default() });
     let (answers, mut repeated) = mpsc::channel(ANSWERS);
@@ -150,7 +150,7 @@ async fn is_away(mut link: RemoteLink) {
 
 /// Sends the client's lines, and answers that are repeated, until the client ends.
 async fn send_to_server(
-    client: &mut Lines,
+    client: &mut RelayLines,
     repeated: &mut mpsc::Receiver<Vec<u8>>,
     refusals: &mpsc::Sender<Vec<u8>>,
     server: &mut (impl AsyncWrite + Unpin),
@@ -199,7 +199,7 @@ fn refused_line(beginning: &[u8], limit: usize) -> Option<Vec<u8>> {
 
 /// Sends the server's lines, and the errors for lines of the client that are too long, until either side ends.
 async fn send_to_client(
-    server: &mut Lines,
+    server: &mut RelayLines,
     refused: &mut mpsc::Receiver<Vec<u8>>,
     client: &mut (impl AsyncWrite + Unpin),
     book: &Mutex<Book>,
@@ -323,14 +323,14 @@ fn without_position(mut params: Value) -> Value {
 
 /// A connection to the server.
 struct Server {
-    lines: Lines,
+    lines: RelayLines,
     writer: Box<dyn AsyncWrite + Send + Unpin>,
 }
 
 impl Server {
     fn new(transport: Transport) -> Self {
         let (reader, writer) = transport.into_split();
-        Server { lines: Lines::new(reader), writer: Box::new(writer) }
+        Server { lines: RelayLines::new(reader), writer: Box::new(writer) }
     }
 
     /// Introduces the client, and resumes its sessions.

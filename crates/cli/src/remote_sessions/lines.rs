@@ -37,7 +37,7 @@ impl From<LineError> for io::Error {
 }
 
 /// The lines of one direction.
-pub(super) struct Lines {
+pub(super) struct RelayLines {
     reader: BufReader<Box<dyn AsyncRead + Send + Unpin>>,
     /// The beginning of the line that is being read.
     line: Vec<u8>,
@@ -49,9 +49,9 @@ pub(super) struct Lines {
     pub(super) has_ended: bool,
 }
 
-impl Lines {
+impl RelayLines {
     pub(super) fn new(reader: impl AsyncRead + Send + Unpin + 'static) -> Self {
-        Lines {
+        RelayLines {
             reader: BufReader::with_capacity(CHUNK, Box::new(reader)),
             line: Vec::new(),
             is_too_long: false,
@@ -167,7 +167,7 @@ mod tests {
     async fn split(text: &'static [u8], limit: usize, piece: usize) -> Vec<Result<String, String>> {
         let (mut writer, reader) = tokio::io::duplex(piece);
         tokio::spawn(async move { writer.write_all(text).await });
-        let mut lines = Lines { limit, ..Lines::new(reader) };
+        let mut lines = RelayLines { limit, ..RelayLines::new(reader) };
         let mut all = Vec::new();
         let text = |bytes| String::from_utf8(bytes).unwrap();
         loop {
@@ -185,7 +185,7 @@ mod tests {
         let text = b"a\r\n\n0123456789\r\n0123456789x\nb\n0123456789 and many more\r\nc\nincomplete";
         for piece in [1, 3, 7, 1024] {
             let lines = split(text, 10, piece).await;
-            let ends: Vec<_> = lines.iter().map(|line| line.as_deref().map_err(|long| &long[..11])).collect();
+            let ends: Vec<_> = lines.iter().map(|line| line.as_deref().map_err(String::as_str)).collect();
             let expected =
                 [Ok("a"), Ok(""), Ok("0123456789"), Err("0123456789x"), Ok("b"), Err("0123456789 "), Ok("c")];
             assert_eq!(ends, expected, "{piece}");
@@ -194,7 +194,7 @@ mod tests {
 
     #[tokio::test]
     async fn lines_before_the_end_are_kept() {
-        let mut lines = Lines { limit: 3, ..Lines::new(&b"abc\nabcd\nab\n"[..]) };
+        let mut lines = RelayLines { limit: 3, ..RelayLines::new(&b"abc\nabcd\nab\n"[..]) };
         lines.wait_for_end().await;
         assert_eq!(lines.buffered(), None);
         assert_eq!(lines.next().await.unwrap().as_deref(), Some(&b"abc"[..]));

@@ -138,7 +138,7 @@ async fn resumed_with(answers: Vec<Value>) -> (Vec<Value>, Vec<String>, bool) {
     let (ours, theirs) = Transport::memory();
     let server = tokio::spawn(async move {
         let (reader, mut writer) = theirs.into_split();
-        let mut lines = Lines::new(reader);
+        let mut lines = RelayLines::new(reader);
         let mut requests = Vec::new();
         let introduced = json!({"result": {}});
         for answer in std::iter::once(introduced).chain(answers) {
@@ -160,7 +160,7 @@ async fn resumed_with(answers: Vec<Value>) -> (Vec<Value>, Vec<String>, bool) {
     let at = (&options, Instant::now());
     connection.resume_all(at, &book, &mut output, &repeated).await.unwrap();
     drop((output, connection));
-    let mut client = Lines::new(client);
+    let mut client = RelayLines::new(client);
     let mut received = Vec::new();
     while let Ok(Some(line)) = client.next().await {
         received.push(String::from_utf8(line).unwrap());
