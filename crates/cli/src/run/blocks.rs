@@ -357,7 +357,8 @@ mod tests {
     /// Returns the lines of a diff whose texts differ in every second line of `lines`.
     fn shown(lines: usize) -> Vec<String> {
         let text = |sign: &str| -> String {
-            let line = |number: usize| format!("{number}{}\n", if number.is_multiple_of(2) { "" } else { sign });
+            let line =
+                |number: usize| format!("{number}{}\n", if number.is_multiple_of(2) { "" } else { sign });
             (0..lines).map(line).collect()
         };
         let mut diff = Diff::new("/a", text("b"));

@@ -1,6 +1,8 @@
 //! Long runs of the command and of its server.
 
 mod agents_pass;
+#[path = "../it/cut_relay.rs"]
+mod cut_relay;
 mod gateway_kills;
 #[path = "../it/process.rs"]
 #[allow(dead_code, reason = "the gate uses all of it")]

@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::cut_relay::CutRelay;
 use crate::process::DUOLOGUE;
 use crate::served::{Server, prompt, text};
 
@@ -40,58 +41,6 @@ const GROWTH_KIB: u64 = 4 * 1024;
 /// Makes the C library return freed memory to the system.
 const GIVE_BACK: [(&str, &str); 3] =
     [("MALLOC_ARENA_MAX", "1"), ("MALLOC_MMAP_THRESHOLD_", "65536"), ("MALLOC_TRIM_THRESHOLD_", "65536")];
-
-/// A relay of TCP connections, which cuts them.
-pub(crate) struct CutRelay {
-    pub(crate) address: String,
-    /// Shared by clients that begin. `initialize` is never sent twice, so a connection that is lost before its answer fails.
-    opening: RwLock<()>,
-    open: Arc<Mutex<HashMap<u64, (TcpStream, TcpStream)>>>,
-}
-
-impl CutRelay {
-    pub(crate) fn start(to: &str) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a listener");
-        let address = listener.local_addr().expect("an address").to_string();
-        let open: Arc<Mutex<HashMap<u64, (TcpStream, TcpStream)>>> = Arc::default();
-        let (connections, to) = (open.clone(), to.to_owned());
-        std::thread::spawn(move || {
-            for (id, client) in (0..).zip(listener.incoming()) {
-                let (Ok(client), Ok(server)) = (client, TcpStream::connect(&to)) else { continue };
-                for stream in [&client, &server] {
-                    stream.set_nodelay(true).expect("a TCP stream");
-                }
-                let copy = |stream: &TcpStream| stream.try_clone().expect("a descriptor");
-                connections.lock().expect("no panic").insert(id, (copy(&client), copy(&server)));
-                for (mut from, mut to) in [(copy(&client), copy(&server)), (server, client)] {
-                    let connections = connections.clone();
-                    std::thread::spawn(move || {
-                        let _ = std::io::copy(&mut from, &mut to);
-                        // One direction ends the other. Bytes on their way are lost.
-                        for stream in [from, to] {
-                            let _ = stream.shutdown(Shutdown::Both);
-                        }
-                        connections.lock().expect("no panic").remove(&id);
-                    });
-                }
-            }
-        });
-        CutRelay { address, opening: RwLock::new(()), open }
-    }
-
-    /// Cuts the open connections for which `is_chosen` returns true, and returns their number.
-    pub(crate) fn cut(&self, mut is_chosen: impl FnMut() -> bool) -> u64 {
-        let _alone = self.opening.write().expect("no panic");
-        let open = self.open.lock().expect("no panic");
-        let chosen = open.values().filter(|_| is_chosen());
-        let cut = |(client, server): &(TcpStream, TcpStream)| {
-            for stream in [client, server] {
-                let _ = stream.shutdown(Shutdown::Both);
-            }
-        };
-        chosen.map(cut).count() as u64
-    }
-}
 
 /// A client on the stdio of `duologue connect`.
 struct SoakClient {

@@ -19,7 +19,7 @@ struct Hub {
 
 impl Hub {
     fn start(data: &Path) -> Self {
-        let server = start(data);
+        let server = start_hub(data);
         let url = server.url.strip_suffix("/acp").expect("the path of the first agent").to_owned();
         let key = PathBuf::from(&server.token);
         Hub { server, url, key }

@@ -4,6 +4,7 @@ mod attach;
 mod check;
 mod colleague;
 mod consent;
+mod cut_relay;
 mod diff;
 mod errand;
 mod faults;

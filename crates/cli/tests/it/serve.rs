@@ -1,9 +1,9 @@
 //! `duologue serve` and `duologue connect` as processes.
 #![cfg(all(unix, feature = "serve"))]
 
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -648,7 +648,7 @@ fn a_connection_that_is_resumed_is_logged_once() {
     let data = tempfile::tempdir().expect("a folder");
     let server = Server::start(data.path(), "0");
     let address = |url: &str| url.split('/').nth(2).expect("an address").to_owned();
-    let relay = crate::remote_soak::CutRelay::start(&address(&server.url));
+    let relay = crate::cut_relay::CutRelay::start(&address(&server.url));
     let mut command = Command::new(DUOLOGUE);
     command.args(["connect", "--token-file", &server.token, &format!("http://{}/acp", relay.address)]);
     let mut client = RawClient::of(command.stderr(Stdio::piped()), &json!({}));

@@ -79,11 +79,11 @@ impl Drop for Server {
 
 /// A client that speaks raw messages through `duologue connect`.
 pub(crate) struct RawClient {
-    process: Child,
+    pub(crate) process: Child,
     /// Open until the client ends.
-    input: Option<ChildStdin>,
-    output: BufReader<ChildStdout>,
-    requests: u64,
+    pub(crate) input: Option<ChildStdin>,
+    pub(crate) output: BufReader<ChildStdout>,
+    pub(crate) requests: u64,
 }
 
 impl RawClient {
@@ -97,7 +97,7 @@ impl RawClient {
     }
 
     /// Starts `duologue connect` with any arguments.
-    fn of(command: &mut Command, capabilities: &Value) -> Self {
+    pub(crate) fn of(command: &mut Command, capabilities: &Value) -> Self {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let (input, output) = (process.stdin.take(), process.stdout.take().expect("a pipe"));
         let mut client = RawClient { process, input, output: BufReader::new(output), requests: 0 };
@@ -112,12 +112,12 @@ impl RawClient {
         self.requests
     }
 
-    fn write(&mut self, message: &Value) {
+    pub(crate) fn write(&mut self, message: &Value) {
         writeln!(self.input.as_mut().expect("it is open"), "{message}").expect("it reads");
     }
 
     /// Returns the lines that the process writes to its stderr, if that is a pipe.
-    fn log(&mut self) -> impl Iterator<Item = String> + use<> {
+    pub(crate) fn log(&mut self) -> impl Iterator<Item = String> + use<> {
         let lines = BufReader::new(self.process.stderr.take().expect("a pipe")).lines();
         lines.map(|line| line.expect("UTF-8"))
     }
