@@ -39,7 +39,7 @@ pub trait Log: Send + Sync {
     /// [`Error::Changed`](crate::Error::Changed) and [`Error::SyncFailed`](crate::Error::SyncFailed).
     fn append(&self, lines: &[LogLine]) -> Result<LogPosition>;
 
-    /// Appends a batch and may use the reserve of a full log: 64 KiB beyond its limit. It is for the record that
+    /// Appends a batch and may use the reserve of a full log: 1 MiB beyond its limit. It is for the record that
     /// ends a turn because the log is full.
     ///
     /// # Errors
@@ -76,7 +76,8 @@ pub trait Log: Send + Sync {
     ///
     /// # Errors
     ///
-    /// [`Error::CursorGone`](crate::Error::CursorGone) with the reason.
+    /// [`Error::CursorGone`](crate::Error::CursorGone) with the reason. [`Error::File`](crate::Error::File) if the end of an
+    /// earlier life cannot be read.
     fn check(&self, cursor: LogCursor) -> Result<LogPosition>;
 
     /// Returns the cursor of a position for a later [`check`](Self::check).
