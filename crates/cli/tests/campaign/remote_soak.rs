@@ -5,13 +5,11 @@
 //! The test takes some seconds, or as many minutes as `cargo xtask soak --remote --minutes M [--seed N]` says.
 #![cfg(all(target_os = "linux", feature = "serve"))]
 
-use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::net::{Shutdown, TcpListener, TcpStream};
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{Receiver, channel};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};

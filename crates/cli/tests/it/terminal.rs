@@ -2,6 +2,7 @@
 #![cfg(target_os = "linux")]
 
 mod consent;
+#[allow(dead_code, reason = "the campaign uses the rest")]
 mod emulator;
 mod refusals;
 
