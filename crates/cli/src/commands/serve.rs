@@ -249,6 +249,8 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
         None => served.await?,
     }
     drop(published);
+    // A signal that comes now would end this process with a part of the log.
+    server_log::flush();
     drop(signals);
     Ok(Exit::Ok)
 }
