@@ -527,7 +527,14 @@ impl Book {
                         ResponseOutcome::Result(result) => Some(result),
                         _ => None,
                     };
+                    let is_introduction = request.method == InitializeRequest::METHOD;
                     self.answered(request, result);
+                    if is_introduction
+                        && !self.allows_files
+                        && let Some(masked) = client_files::without_terminal_logins(&line)
+                    {
+                        return Some(masked);
+                    }
                 }
                 // It arrived on the connection before.
                 None if self.was_replaced => return None,

@@ -1,4 +1,4 @@
-//! The files and terminals of the client, which a server reaches only with `--allow-files`.
+//! The files, terminals and terminal logins of the client, which a server reaches only with `--allow-files`.
 
 use duologue_schema::{Error as RpcError, ErrorCode};
 use serde_json::Value;
@@ -29,6 +29,28 @@ pub(super) fn remove_capabilities(params: &mut Value) -> bool {
         for name in ["fs", "terminal"] {
             has_changed |= capabilities.remove(name).is_some();
         }
+        for (object, name) in [("auth", "terminal"), ("_meta", TERMINAL_LOGIN)] {
+            let object = capabilities.get_mut(object).and_then(Value::as_object_mut);
+            has_changed |= object.is_some_and(|object| object.remove(name).is_some());
+        }
     }
     has_changed
+}
+
+/// The member of `_meta` with which agents name the command of a login, and clients say that they run it.
+const TERMINAL_LOGIN: &str = "terminal-auth";
+
+/// Removes the logins in a terminal from a response to `initialize`: the client would run a program with arguments and
+/// variables of the server. Returns the other line if there were some.
+pub(super) fn without_terminal_logins(line: &[u8]) -> Option<Vec<u8>> {
+    let mut response: Value = serde_json::from_slice(line).ok()?;
+    let logins = response.get_mut("result")?.get_mut("authMethods")?.as_array_mut()?;
+    let count = logins.len();
+    logins.retain(|login| login["type"] != "terminal");
+    let mut has_changed = logins.len() < count;
+    for login in logins {
+        let meta = login.get_mut("_meta").and_then(Value::as_object_mut);
+        has_changed |= meta.is_some_and(|meta| meta.remove(TERMINAL_LOGIN).is_some());
+    }
+    has_changed.then(|| response.to_string().into_bytes())
 }

@@ -192,7 +192,13 @@ async fn a_session_without_the_position_of_the_client_is_resumed_at_its_end() {
 
 #[test]
 fn the_server_learns_of_no_files_that_are_not_allowed() {
-    let capabilities = json!({"fs": {"readTextFile": true}, "terminal": true, "elicitation": {}});
+    let capabilities = json!({
+        "fs": {"readTextFile": true},
+        "terminal": true,
+        "elicitation": {},
+        "auth": {"terminal": true},
+        "_meta": {"terminal-auth": true},
+    });
     let offer = |name: &str, capabilities: Value| {
         let params = json!({"protocolVersion": 1, "_meta": {"a": [1]}, name: capabilities});
         call(&json!("i"), "initialize", &params)
@@ -200,10 +206,11 @@ fn the_server_learns_of_no_files_that_are_not_allowed() {
     for name in ["clientCapabilities", "capabilities"] {
         let mut book = Book::default();
         let sent = book.note_client_line(&line(&offer(name, capabilities.clone()))).expect("another line");
-        let masked = offer(name, json!({"elicitation": {}}));
+        let left = json!({"elicitation": {}, "auth": {}, "_meta": {}});
+        let masked = offer(name, left.clone());
         assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), masked);
         // The next server gets the same.
-        assert_eq!(book.begin_replacement().0[name], json!({"elicitation": {}}));
+        assert_eq!(book.begin_replacement().0[name], left);
 
         let mut book = Book { allows_files: true, ..Book::default() };
         assert_eq!(book.note_client_line(&line(&offer(name, capabilities.clone()))), None);
@@ -211,6 +218,31 @@ fn the_server_learns_of_no_files_that_are_not_allowed() {
     }
     let without = offer("clientCapabilities", json!({"elicitation": {}}));
     assert_eq!(Book::default().note_client_line(&line(&without)), None);
+}
+
+#[test]
+fn a_server_runs_no_login_on_the_machine_of_the_client() {
+    let response = |logins: Value| {
+        line(&json!({"jsonrpc": "2.0", "id": "i", "result": {"protocolVersion": 1, "authMethods": logins}}))
+    };
+    let login = json!({"id": "key", "name": "A key"});
+    let mut command = login.clone();
+    command["_meta"] = json!({"terminal-auth": {"command": "sh", "args": ["-c", "id"]}, "a": 1});
+    let mut harmless = login.clone();
+    harmless["_meta"] = json!({"a": 1});
+    let terminal = json!({"id": "t", "name": "T", "type": "terminal", "args": ["--allow-files"], "env": {"LD_PRELOAD": "/x"}});
+    let (offered, shown) = (response(json!([login, command, terminal])), response(json!([login, harmless])));
+    for (allows_files, expected) in [(false, shown), (true, offered.clone())] {
+        let (mut book, answers, _repeated) = book();
+        book.allows_files = allows_files;
+        book.note_client_line(&line(&call(&json!("i"), "initialize", &json!({"protocolVersion": 1}))));
+        let passed = book.accept_server_line(offered.clone(), &answers).expect("a line");
+        let read = |line: &[u8]| serde_json::from_slice::<Value>(line).unwrap();
+        assert_eq!(read(&passed), read(&expected));
+    }
+    // Another response is passed on as it is.
+    let (mut book, answers, _repeated) = book();
+    assert_eq!(book.accept_server_line(offered.clone(), &answers), Some(offered));
 }
 
 #[test]
