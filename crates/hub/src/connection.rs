@@ -21,7 +21,7 @@ use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{Id, JoinSet};
 use uuid::Uuid;
 
-use self::open_session::{Attachment, create, open_session};
+use self::open_session::{ClientAttachment, create, open_session};
 use crate::abilities::{Abilities, passed_on};
 use crate::error::Error;
 use crate::exchange_state::needs_no_session;
@@ -399,7 +399,7 @@ impl ClientConnection {
                     None => None,
                 };
                 let (hub, params) = (self.hub.clone(), value());
-                let attach = Attachment { earlier, ..self.attachment(abilities) };
+                let attach = ClientAttachment { earlier, ..self.attachment(abilities) };
                 let (opening, is_load) = (Some(session.clone()), method == LoadSessionRequest::METHOD);
                 let opened = async move { open_session(&hub, attach, session, params, is_load).await };
                 self.answer(id, opening, opened).await;
@@ -533,8 +533,8 @@ impl ClientConnection {
         self.answering_requests.values().any(|request| request.session.as_ref() == Some(session))
     }
 
-    fn attachment(&self, abilities: Abilities) -> Attachment {
-        Attachment {
+    fn attachment(&self, abilities: Abilities) -> ClientAttachment {
+        ClientAttachment {
             principal: self.principal.clone(),
             client: self.client.clone(),
             attachment: self.hub.next_attachment(),

@@ -23,7 +23,7 @@ use crate::session_task::{AttachReply, LiveSession, Replies, SessionCommand};
 const ATTEMPTS: usize = 3;
 
 /// The members of a client that a session needs.
-pub(super) struct Attachment {
+pub(super) struct ClientAttachment {
     pub(super) principal: Arc<str>,
     pub(super) client: ClientKey,
     pub(super) attachment: u64,
@@ -38,7 +38,7 @@ pub(super) struct Attachment {
     pub(super) is_work: bool,
 }
 
-impl Attachment {
+impl ClientAttachment {
     /// Opens a session for the client.
     async fn attach(
         &mut self,
@@ -75,7 +75,7 @@ impl Attachment {
 }
 
 /// Creates a session for a client.
-pub(super) async fn create(hub: &Arc<HubShared>, attach: Attachment, params: Value) -> Answered {
+pub(super) async fn create(hub: &Arc<HubShared>, attach: ClientAttachment, params: Value) -> Answered {
     let (command, reply) = attach.command(None);
     let schemes = attach.abilities.schemes();
     let (live, result) = hub.new_session(&attach.principal, params, schemes, command, attach.is_work).await?;
@@ -104,7 +104,7 @@ enum Replay {
 /// Opens an existing session, and replays its conversation or what the client has missed.
 pub(super) async fn open_session(
     hub: &Arc<HubShared>,
-    mut attach: Attachment,
+    mut attach: ClientAttachment,
     session: SessionId,
     mut params: Value,
     is_load: bool,

@@ -268,7 +268,7 @@ fn a_file_that_another_program_changed_is_not_written() {
     assert_eq!(read_from(&log, at(2), 1000)[0], b"{\"at\":0}");
 }
 
-/// What another program does to the file of a log while it is open, and if the log can go on.
+/// A change of the file of an open log by another program, and true if the log can go on.
 type FileChange = (fn(&Path, &Path), bool);
 
 #[test]
