@@ -485,7 +485,14 @@ impl Book {
                 let raw = RawValue::from_string(id.token().to_owned()).ok()?;
                 if method == InitializeRequest::METHOD {
                     self.initialize = value(params);
-                    if !self.allows_files && client_files::remove_capabilities(&mut self.initialize) {
+                    let is_unreadable = params.is_some() && !self.initialize.is_object();
+                    if !self.allows_files && is_unreadable {
+                        // The server could read them all the same.
+                        self.initialize = json!({"protocolVersion": 1});
+                    }
+                    if !self.allows_files
+                        && (is_unreadable || client_files::remove_capabilities(&mut self.initialize))
+                    {
                         let line = call_line(Some(&raw), &method, &self.initialize);
                         masked = line.ok().map(without_end);
                     }
@@ -527,17 +534,18 @@ impl Book {
                         ResponseOutcome::Result(result) => Some(result),
                         _ => None,
                     };
-                    let is_introduction = request.method == InitializeRequest::METHOD;
+                    let may_have_logins = result.is_none() || request.method == InitializeRequest::METHOD;
+                    let own_id = request.id.clone();
                     self.answered(request, result);
-                    if is_introduction
-                        && !self.allows_files
-                        && let Some(masked) = client_files::without_terminal_logins(&line)
-                    {
-                        return Some(masked);
+                    if may_have_logins && !self.allows_files {
+                        return match client_files::without_terminal_logins(&line) {
+                            Ok(masked) => Some(masked.unwrap_or_else(|| line.clone())),
+                            Err(error) => response_line(own_id.get(), Err(&error)).ok().map(without_end),
+                        };
                     }
                 }
-                // It arrived on the connection before.
-                None if self.was_replaced => return None,
+                // It arrived on the connection before, or the client could take it for another one.
+                None if self.was_replaced || !self.allows_files => return None,
                 None => {}
             },
             Some(Ok(RpcMessage::Request { id, method, params })) => {
@@ -561,6 +569,8 @@ impl Book {
                     return None;
                 }
             }
+            // So is a line that does not begin as a message.
+            None if !self.allows_files && !line.trim_ascii().is_empty() => return None,
             // The client could read such a line in another way.
             Some(Err(malformed)) if !self.allows_files => {
                 if let Malformed::Request(id, error) = &malformed {
@@ -589,11 +599,14 @@ impl Book {
         session: Option<String>,
         answers: &mpsc::Sender<Vec<u8>>,
     ) -> bool {
-        let id = key(id);
-        let mut params = value(params);
+        let (id, raw) = (key(id), params);
+        let mut params = value(raw);
         remove_cursor(&mut params);
         let text = self.questions.hasher().hash_one((method, params.to_string()));
+        // Params that cannot be read equal no others.
+        let is_readable = raw.is_none_or(|raw| serde_json::from_str::<Value>(raw.get()).is_ok());
         if let Some(known) = self.questions.get_mut(&id)
+            && is_readable
             && known.text == text
             && std::mem::take(&mut known.may_return)
         {

@@ -57,6 +57,20 @@ impl PublishedAddress {
 }
 
 #[cfg(feature = "serve")]
+impl PublishedAddress {
+    /// Removes the address of an earlier server, which was killed. The caller has the folder for itself.
+    pub(crate) fn remove(folder: &Path) -> Result<()> {
+        let path = address_path(folder);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                Err(in_file(path.display())(error).into())
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(feature = "serve")]
 impl Drop for PublishedAddress {
     fn drop(&mut self) {
         // If it is gone already, there is nothing to do.

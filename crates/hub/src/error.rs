@@ -60,6 +60,9 @@ pub enum Error {
     /// The log of a session failed, and the session has ended.
     #[error("the log of the session failed: {0}")]
     LogFailed(Arc<Error>),
+    /// The log of a session has no content any more.
+    #[error("the log of the session is empty or gone, and with it the conversation; delete the session")]
+    LogLost,
     /// A record of a log is invalid.
     #[error("{0}")]
     Record(#[from] crate::InvalidRecord),
@@ -131,7 +134,11 @@ impl Error {
             | Error::Offline { .. }
             | Error::AgentEnded { .. }
             | Error::AgentTimeout { .. } => "agent_unavailable",
-            Error::Log(_) | Error::LogFailed(_) | Error::Record(_) | Error::Folder { .. } => "log_failed",
+            Error::Log(_)
+            | Error::LogFailed(_)
+            | Error::LogLost
+            | Error::Record(_)
+            | Error::Folder { .. } => "log_failed",
             Error::Sessions { .. } | Error::Requests { .. } | Error::Disk { .. } => "limit_reached",
             Error::CursorGone { .. } => "cursor_gone",
             Error::Closed => "closed",
@@ -146,7 +153,7 @@ impl Error {
         use duologue_store::Error as StoreError;
 
         match self {
-            Error::Decode(_) | Error::Encode(_) | Error::Record(_) => false,
+            Error::Decode(_) | Error::Encode(_) | Error::Record(_) | Error::LogLost => false,
             Error::LogFailed(error) => error.is_retryable(),
             // Records that are damaged, or of a newer version, stay as they are.
             Error::Log(error) => matches!(

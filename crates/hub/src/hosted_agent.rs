@@ -39,6 +39,8 @@ const EARLY_LINES: usize = 256;
 const EARLY_BYTES: usize = 16 << 20;
 /// The time in which an agent that reads no more may write.
 const LAST_OUTPUT: Duration = Duration::from_secs(5);
+/// The time for the rest of the output of an agent that has exited, if a descendant keeps it open.
+const OUTPUT_OF_ENDED: Duration = Duration::from_millis(500);
 /// The time in which an agent whose link was dropped may read what was sent before.
 const LAST_INPUT: Duration = Duration::from_secs(2);
 /// The time in which an agent whose input is closed exits, and again after SIGTERM. Then it is killed.
@@ -250,7 +252,24 @@ impl HostedAgent {
                 self.early_bytes -= line.len();
                 Some(line)
             }
-            None => self.from_agent.next().await,
+            None => self.next_input().await,
+        }
+    }
+
+    /// Returns the next line of the input, or `None` at its end or when the process has ended. Its descendants can keep
+    /// its output open.
+    async fn next_input(&mut self) -> Option<Vec<u8>> {
+        if self.stdin.is_none() {
+            return self.from_agent.next().await;
+        }
+        tokio::select! {
+            biased;
+            // What an agent has written before its end is read first.
+            line = tokio::task::unconstrained(self.from_agent.next()) => line,
+            _ = self.end.wait_for(Option::is_some) => {
+                self.from_agent = AgentInput::Lane(mpsc::channel(1).1);
+                None
+            }
         }
     }
 
@@ -283,7 +302,7 @@ impl HostedAgent {
         }
         loop {
             let line = tokio::select! {
-                line = self.from_agent.next() => line,
+                line = self.next_input() => line,
                 () = cancelled.notified() => match self.cancel(&id)? {
                     true => continue,
                     false => None,
@@ -580,6 +599,11 @@ async fn run(
         () = unread_rest => {}
         () = last_output => {}
         _ = closing.wait_for(|closing| *closing) => {}
+        // Its descendants can keep its pipes open.
+        () = async {
+            process.wait().await;
+            tokio::time::sleep(OUTPUT_OF_ENDED).await;
+        } => {}
     }
     stdin.close();
     // The status of a process that is ended here says nothing about the agent.

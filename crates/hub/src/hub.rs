@@ -577,6 +577,13 @@ impl HubShared {
         }
         self.check_exists(id).await?;
         self.wait_for_end(id).await;
+        // Opening it would begin another conversation under the id of this one.
+        let (logs, name) = (self.logs.clone(), id.clone());
+        let is_empty = tokio::task::spawn_blocking(move || logs.is_empty(name.as_str())).await;
+        if is_empty.map_err(|_| Error::Closed)?? {
+            tracing::error!(session = %id, "the log of a session is empty or gone");
+            return Err(Error::LogLost);
+        }
         // One whose session could not be deleted is not read any more.
         let log = match self.known_log(id).filter(|log| !log.is_deleted()) {
             Some(log) => log,

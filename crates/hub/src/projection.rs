@@ -8,8 +8,8 @@ use duologue_schema::{
     CancelRequestNotification, Error as RpcError, Json, Notification as _, RequestId, SessionId,
 };
 use duologue_transcript::Side;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use crate::abilities::Abilities;
 use crate::cleared_messages::{separator, with_message_id};
@@ -94,10 +94,12 @@ pub fn project(
         (Some(HubEvent::Answered { question, by }), _) if by.as_ref() != Some(view.client) => {
             frames.extend(withdrawal(view.session, question));
         }
-        (Some(HubEvent::HostRequest { client }), Some(frame))
-            if client == *view.client && handles(view, frame) =>
-        {
-            frames.extend(request(view.session, position, frame));
+        (Some(HubEvent::HostRequest { client }), Some(frame)) if client == *view.client => {
+            frames.extend(if handles(view, frame) {
+                request(view.session, position, frame)
+            } else {
+                withdrawal_of_session(view.session, position)
+            });
         }
         (Some(HubEvent::HostAnswer { request, client }), _) if client.as_ref() == Some(view.client) => {
             frames.extend(withdrawal(view.session, request));
@@ -162,6 +164,14 @@ fn withdrawal(session: &SessionId, position: u64) -> Option<Vec<u8>> {
         "jsonrpc": "2.0", "method": CancelRequestNotification::METHOD, "params": params,
     }))
     .ok()
+}
+
+/// Returns a withdrawal in the place of a request that an earlier start of the server has sent, and this one does not. A client
+/// counts the frames of its session, and has counted the request.
+fn withdrawal_of_session(session: &SessionId, position: u64) -> Option<Vec<u8>> {
+    let mut withdrawal: Value = serde_json::from_slice(&withdrawal(session, position)?).ok()?;
+    withdrawal["params"]["sessionId"] = json!(session);
+    serde_json::to_vec(&withdrawal).ok()
 }
 
 /// Appends the content of a prompt as messages of the user, for the clients that did not send it.

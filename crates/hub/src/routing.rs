@@ -11,6 +11,10 @@ const ROUTING: [&str; 2] = ["sessionId", "requestId"];
 /// the message could reach a session that its sender may not use.
 pub(crate) fn check_routing(params: Option<&RawValue>) -> Result<(), RpcError> {
     let Some(params) = params else { return Ok(()) };
+    // Some programs read the members of an array by their order, where the hub finds no session.
+    if !params.get().starts_with('{') {
+        return Err(RpcError::invalid_params("the params have to be an object"));
+    }
     match ROUTING.iter().find(|name| is_doubled(params.get().as_bytes(), name)) {
         Some(name) => Err(RpcError::invalid_params(format!("the params have `{name}` twice"))),
         None => Ok(()),
@@ -34,6 +38,8 @@ mod tests {
             (r#"{"sessionId":"a","sessionId":"a"}"#, false),
             (r#"{"sessionId":"a","session\u0049d":"b"}"#, false),
             (r#"{"requestId":1,"requestId":2}"#, false),
+            (r#"["a"]"#, false),
+            ("[]", false),
         ] {
             let params = RawValue::from_string(params.to_owned()).unwrap();
             assert_eq!(check_routing(Some(&params)).is_ok(), is_allowed, "{params}");

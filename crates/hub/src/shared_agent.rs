@@ -282,7 +282,9 @@ impl Router {
                 if let Some(session) = result.and_then(|result| member_text(result, "sessionId")) {
                     let session = session.into_owned();
                     if !self.claim(number, session) {
-                        tracing::error!("the agent gave a new session the id of another one");
+                        let error = RpcError::internal("the agent gave a new session the id of another one");
+                        self.deliver(number, error_response(&id, &error)).await;
+                        return true;
                     }
                 }
                 if let Some(line) = with_member(&line, "id", &id) {

@@ -125,6 +125,16 @@ impl LogRoot {
         LogSnapshot::of(self.log_folder(name)?)
     }
 
+    /// Returns true if a log has no bytes, because its files are missing or empty. Opening it would begin a new one.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::BadName`] and [`Error::File`].
+    pub fn is_empty(&self, name: &str) -> Result<bool> {
+        let folder = self.log_folder(name)?;
+        crate::file::has_no_bytes(&folder).map_err(|error| Error::file(&folder, error))
+    }
+
     /// Returns the names of the logs, in no order.
     ///
     /// # Errors

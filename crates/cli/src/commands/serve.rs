@@ -198,6 +198,8 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
         }
     };
     options.token = Some(AccessToken::new(state_folder::token(&data)?));
+    // Another program may have the port of an earlier server by now.
+    PublishedAddress::remove(&data)?;
     let tcp = match listen {
         Some(listen) => Some(TcpListener::bind(listen).await.map_err(in_file(listen))?),
         None => None,

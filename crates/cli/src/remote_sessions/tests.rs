@@ -240,9 +240,43 @@ fn a_server_runs_no_login_on_the_machine_of_the_client() {
         let read = |line: &[u8]| serde_json::from_slice::<Value>(line).unwrap();
         assert_eq!(read(&passed), read(&expected));
     }
-    // Another response is passed on as it is.
-    let (mut book, answers, _repeated) = book();
-    assert_eq!(book.accept_server_line(offered.clone(), &answers), Some(offered));
+    // The client may read these in another way than this program.
+    let text = String::from_utf8(offered).unwrap();
+    for hidden in [
+        text.replacen("\"protocolVersion\"", "\"x\":1e999,\"protocolVersion\"", 1),
+        text.replacen("\"protocolVersion\"", "\"x\":\"\\ud800\",\"protocolVersion\"", 1),
+        text.replacen("\"i\"", "0.0", 1),
+        format!("\u{feff}{text}"),
+    ] {
+        let (mut book, answers, _repeated) = book();
+        book.note_client_line(&line(&call(&json!("i"), "initialize", &json!({"protocolVersion": 1}))));
+        let passed = book.accept_server_line(hidden.clone().into_bytes(), &answers);
+        let passed = passed.map(|line| String::from_utf8(line).unwrap()).unwrap_or_default();
+        assert!(!passed.contains("LD_PRELOAD"), "{hidden}: {passed}");
+    }
+    // Neither may the server read more than this program.
+    let mut book = Book::default();
+    let offer = r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"x":1e999,"clientCapabilities":{"terminal":true}}}"#;
+    let sent = String::from_utf8(book.note_client_line(offer.as_bytes()).expect("another line")).unwrap();
+    assert!(!sent.contains("terminal"), "{sent}");
+}
+
+#[test]
+fn a_question_that_cannot_be_read_is_shown_again() {
+    let (mut book, answers, mut repeated) = book();
+    let ask = |title: &str| {
+        let params =
+            format!(r#"{{"sessionId":"s","toolCall":{{"title":"{title}","x":1e999}},"options":[]}}"#);
+        format!(r#"{{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{params}}}"#)
+            .into_bytes()
+    };
+    assert!(book.accept_server_line(ask("ls"), &answers).is_some());
+    let allowed =
+        json!({"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "selected", "optionId": "yes"}}});
+    book.note_client_line(&line(&allowed));
+    book.begin_replacement();
+    assert!(book.accept_server_line(ask("rm -rf /"), &answers).is_some());
+    assert!(repeated.try_recv().is_err());
 }
 
 #[test]

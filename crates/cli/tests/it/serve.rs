@@ -105,6 +105,7 @@ fn the_token_of_the_user_goes_to_the_running_server_alone() {
     assert!(named.contains("401") && named.contains("`--token-file`"), "{named}");
     // So can an address, when the server does not run.
     server.kill();
+    assert!(data.join("address").exists(), "a killed server leaves it");
     let address = server.url.trim_start_matches("http://").trim_end_matches("/acp");
     let listener = std::net::TcpListener::bind(address).expect("the port is free");
     let thief = std::thread::spawn(move || {
@@ -117,6 +118,15 @@ fn the_token_of_the_user_goes_to_the_running_server_alone() {
     let request = thief.join().expect("a request");
     assert!(request.starts_with("get /acp") && !request.contains("authorization"), "{request}");
     assert!(!lost.ends_with("exit 0"), "{lost}");
+    // The next one without a port does not keep it.
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--data"]).arg(&data).args(["--", DUOLOGUE, "mock"]);
+    let mut process = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    let first = BufReader::new(process.stdout.take().expect("a pipe")).lines().next();
+    let has_address = data.join("address").exists();
+    process.kill().expect("it runs");
+    process.wait().expect("it ended");
+    assert!(first.is_some() && !has_address);
 }
 
 #[test]

@@ -93,10 +93,22 @@ pub(super) fn new_title(line: &[u8], session: &SessionId) -> Option<Option<Strin
         SessionUpdate::SessionInfoUpdate(info) if update.session_id == *session => match info.title {
             Patch::Keep => None,
             Patch::Clear => Some(None),
-            Patch::Set(title) => Some(Some(title)),
+            Patch::Set(title) => Some(Some(shortened(title))),
         },
         _ => None,
     }
+}
+
+/// Limit on the title of a session in lists, in bytes. A list of sessions is one message.
+const TITLE_BYTES: usize = 1024;
+
+fn shortened(mut title: String) -> String {
+    if title.len() > TITLE_BYTES {
+        let end = (0..=TITLE_BYTES).rev().find(|end| title.is_char_boundary(*end));
+        title.truncate(end.unwrap_or_default());
+        title.push('…');
+    }
+    title
 }
 
 #[cfg(test)]
@@ -111,5 +123,12 @@ mod tests {
             new_title(line.as_bytes(), &"s".into())
         };
         assert_eq!((title("s"), title("child")), (Some(Some("t".to_owned())), None));
+    }
+
+    #[test]
+    fn a_long_title_is_cut_between_characters() {
+        assert_eq!(shortened("t".repeat(TITLE_BYTES)).len(), TITLE_BYTES);
+        let cut = shortened("é".repeat(TITLE_BYTES));
+        assert_eq!(cut, "é".repeat(TITLE_BYTES / 2) + "…");
     }
 }

@@ -90,6 +90,15 @@ pub(super) fn readable_segments(folder: &Path) -> Result<(Vec<Segment>, LogPosit
     Ok((segments, LogPosition::START))
 }
 
+/// Returns true if no segment has a byte, or there is no folder.
+pub(crate) fn has_no_bytes(folder: &Path) -> io::Result<bool> {
+    match segments(folder) {
+        Ok(segments) => Ok(segments.iter().all(|segment| segment.bytes == 0)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
+        Err(error) => Err(error),
+    }
+}
+
 /// Lists the segments in their order.
 fn segments(folder: &Path) -> io::Result<Vec<Segment>> {
     let mut segments = Vec::new();
