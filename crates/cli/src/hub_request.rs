@@ -22,7 +22,7 @@ pub(crate) struct HubArgs {
     #[arg(long, global = true, value_name = "URL")]
     hub: Option<String>,
     /// The data folder of the hub, if not that of the user: `~/.local/state/duologue`
-    #[arg(long, global = true, value_name = "DIR", conflicts_with = "token_file")]
+    #[arg(long, global = true, value_name = "DIR")]
     data: Option<PathBuf>,
     /// The file with the key. It is not needed for the running hub of this user, at the address that it has printed
     #[arg(long, global = true, value_name = "FILE")]

@@ -539,13 +539,15 @@ impl Book {
                     self.answered(request, result);
                     if may_have_logins && !self.allows_files {
                         return match client_files::without_terminal_logins(&line) {
-                            Ok(masked) => Some(masked.unwrap_or_else(|| line.clone())),
+                            Ok(masked) => Some(masked),
                             Err(error) => response_line(own_id.get(), Err(&error)).ok().map(without_end),
                         };
                     }
                 }
-                // It arrived on the connection before, or the client could take it for another one.
-                None if self.was_replaced || !self.allows_files => return None,
+                // It arrived on the connection before.
+                None if self.was_replaced => return None,
+                // The client may take it for the response to `initialize`.
+                None if !self.allows_files => return client_files::without_terminal_logins(&line).ok(),
                 None => {}
             },
             Some(Ok(RpcMessage::Request { id, method, params })) => {
@@ -559,6 +561,10 @@ impl Book {
                 {
                     return None;
                 }
+            }
+            // Without resumption they reach this place.
+            Some(Ok(RpcMessage::Notification { method, .. })) if method.starts_with("stream/") => {
+                return None;
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
                 if method == CancelRequestNotification::METHOD {

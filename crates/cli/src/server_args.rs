@@ -60,6 +60,9 @@ impl ServerArgs {
             #[cfg(unix)]
             None => {
                 options.socket = Some(state_folder::socket_path(&folder?));
+                // A key is that of another principal than the user of the socket.
+                options.bearer_token =
+                    self.token_file.as_deref().map(state_folder::read_token).transpose()?;
                 LOCAL_URL.to_owned()
             }
             #[cfg(not(unix))]

@@ -40,26 +40,24 @@ pub(super) fn remove_capabilities(params: &mut Value) -> bool {
 /// The member of `_meta` with which agents name the command of a login, and clients say that they run it.
 const TERMINAL_LOGIN: &str = "terminal-auth";
 
-/// Removes the logins in a terminal from a response: the client would run a program with arguments and variables of the
-/// server. Returns the other line if there were some.
+/// Returns a response without the logins in a terminal: the client would run a program with arguments and variables of the
+/// server. It is written anew, so that the client reads what was read here.
 ///
 /// # Errors
 ///
 /// If the line cannot be read here, although the client may be able to.
-pub(super) fn without_terminal_logins(line: &[u8]) -> Result<Option<Vec<u8>>, RpcError> {
+pub(super) fn without_terminal_logins(line: &[u8]) -> Result<Vec<u8>, RpcError> {
     let unreadable =
         |error| RpcError::internal(format!("the response of the server cannot be read: {error}"));
     let mut response: Value = serde_json::from_slice(line).map_err(unreadable)?;
-    let mut has_changed = false;
     for place in ["/result/authMethods", "/error/data/authMethods"] {
         let Some(logins) = response.pointer_mut(place).and_then(Value::as_array_mut) else { continue };
-        let count = logins.len();
         logins.retain(|login| login["type"] != "terminal");
-        has_changed |= logins.len() < count;
         for login in logins {
-            let meta = login.get_mut("_meta").and_then(Value::as_object_mut);
-            has_changed |= meta.is_some_and(|meta| meta.remove(TERMINAL_LOGIN).is_some());
+            if let Some(meta) = login.get_mut("_meta").and_then(Value::as_object_mut) {
+                meta.remove(TERMINAL_LOGIN);
+            }
         }
     }
-    Ok(has_changed.then(|| response.to_string().into_bytes()))
+    Ok(response.to_string().into_bytes())
 }

@@ -254,6 +254,14 @@ fn a_server_runs_no_login_on_the_machine_of_the_client() {
         let passed = passed.map(|line| String::from_utf8(line).unwrap()).unwrap_or_default();
         assert!(!passed.contains("LD_PRELOAD"), "{hidden}: {passed}");
     }
+    // So is the answer to a request that this program could not read.
+    let (mut unknown, answers, _repeated) = book();
+    let refusal = line(&json!({"jsonrpc": "2.0", "id": 77, "error": {"code": -32600, "message": "invalid"}}));
+    let passed = unknown.accept_server_line(refusal.clone(), &answers).expect("an answer");
+    let read = |line: &[u8]| serde_json::from_slice::<Value>(line).unwrap();
+    assert_eq!(read(&passed), read(&refusal));
+    let ack = line(&json!({"jsonrpc": "2.0", "method": "stream/ack", "params": {"received": 1}}));
+    assert_eq!(unknown.accept_server_line(ack, &answers), None);
     // Neither may the server read more than this program.
     let mut book = Book::default();
     let offer = r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"x":1e999,"clientCapabilities":{"terminal":true}}}"#;

@@ -170,6 +170,23 @@ fn errors_name_the_remedy() {
 }
 
 /// `duologue serve -- agent` has sessions alone.
+/// A named key is that of its principal, also at the socket, whose user may do everything.
+#[test]
+fn a_key_is_used_at_the_socket_too() {
+    let data = tempfile::tempdir().expect("a folder");
+    let _hub = Hub::start(data.path());
+    let agents = |more: &[&str]| {
+        let mut command = Command::new(DUOLOGUE);
+        shown(&run(command.args(["agents", "--data"]).arg(data.path()).args(more), ""))
+    };
+    let listed = agents(&[]);
+    assert!(listed.contains("writer") && listed.ends_with("exit 0"), "{listed}");
+    let wrong = data.path().join("wrong");
+    std::fs::write(&wrong, "0".repeat(64)).expect("a file");
+    let refused = agents(&["--token-file", wrong.to_str().expect("UTF-8")]);
+    assert!(refused.contains("unauthenticated"), "{refused}");
+}
+
 #[test]
 fn a_server_of_one_agent_is_no_hub() {
     let data = tempfile::tempdir().expect("a folder");

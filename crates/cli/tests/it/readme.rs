@@ -3,12 +3,17 @@
 use std::path::Path;
 use std::process::Command;
 
-/// The lines of the first shell block after a heading.
+/// Returns the lines of the first shell block after a heading.
 fn commands(heading: &str) -> Vec<String> {
+    block(heading, 0)
+}
+
+/// Returns the lines of a shell block after a heading.
+fn block(heading: &str, number: usize) -> Vec<String> {
     let readme = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md");
     let readme = std::fs::read_to_string(readme).expect("the README");
     let (_, section) = readme.split_once(&format!("\n## {heading}\n")).expect("the heading");
-    let (_, block) = section.split_once("```sh\n").expect("a shell block");
+    let block = section.split("```sh\n").nth(number + 1).expect("a shell block");
     let (block, _) = block.split_once("```").expect("its end");
     block.lines().map(str::to_owned).collect()
 }
@@ -42,8 +47,8 @@ fn run(lines: &[String]) -> Vec<String> {
 
 #[test]
 fn the_first_command_answers_without_another_agent() {
-    let lines = commands("Try it");
-    let (install, hello) = lines.iter().find_map(|line| line.split_once(" && ")).expect("two commands");
+    let lines = block("Try it", 1);
+    let (install, hello) = lines[0].split_once(" && ").expect("two commands");
     assert_eq!(install, "cargo install --locked --profile dist --path crates/cli");
     let output = run(&[hello.to_owned()]);
     assert_eq!(output[0].trim_end(), answer_in_the_picture());
