@@ -9,6 +9,7 @@
 
 mod client_files;
 mod lines;
+mod messages;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -18,12 +19,11 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use duologue_http::{ConnectOptions, LinkState, RemoteLink, reconnect};
-use duologue_rpc::raw_message::{call_line, member, member_text, response_line};
+use duologue_rpc::raw_message::{call_line, member, response_line};
 use duologue_rpc::{Limits, Lock as _, Malformed, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{
-    CancelNotification, CancelRequestNotification, CloseSessionRequest, CreateElicitationRequest,
-    DeleteSessionRequest, Error as RpcError, InitializeRequest, Json, LoadSessionRequest, NewSessionRequest,
-    Notification as _, PromptRequest, Request as _, RequestId, RequestPermissionRequest,
+    CancelNotification, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
+    Error as RpcError, InitializeRequest, Json, Notification as _, PromptRequest, Request as _, RequestId,
     ResumeSessionRequest, SessionId, SessionNotification, SessionUpdate,
 };
 use serde_json::value::{RawValue, to_raw_value};
@@ -34,6 +34,9 @@ use tokio::time::timeout;
 
 use self::lines::{LineError, RelayLines};
 use crate::ui;
+use messages::{
+    is_question, key, opens_session, refuse, remove_cursor, session_of, set_meta, value, without_end,
+};
 
 /// The time for which a server that is away is waited for after the client has ended.
 const AWAY: Duration = Duration::from_secs(1);
@@ -742,67 +745,6 @@ impl Book {
         lost.filter_map(|(_, request)| response_line(request.id.get(), Err(&error)).ok().map(without_end))
             .collect()
     }
-}
-
-fn opens_session(method: &str) -> bool {
-    [NewSessionRequest::METHOD, LoadSessionRequest::METHOD, ResumeSessionRequest::METHOD].contains(&method)
-}
-
-fn is_question(method: &str) -> bool {
-    [RequestPermissionRequest::METHOD, CreateElicitationRequest::METHOD].contains(&method)
-}
-
-/// Removes the cursor of the transport, and the `_meta` that it may have added for it.
-fn remove_cursor(params: &mut Value) {
-    let Some(params) = params.as_object_mut() else { return };
-    let is_empty = match params.get_mut("_meta") {
-        Some(Value::Object(meta)) => {
-            meta.remove("acp/cursor");
-            meta.is_empty()
-        }
-        meta => meta.is_some_and(|meta| meta.is_null()),
-    };
-    if is_empty {
-        params.remove("_meta");
-    }
-}
-
-/// Answers a request of the server with an error.
-fn refuse(id: &RequestId, error: &RpcError, answers: &mpsc::Sender<Vec<u8>>) {
-    if let Ok(line) = response_line(id.token(), Err(error)) {
-        // A server that does not read gets no answer.
-        let _ = answers.try_send(without_end(line));
-    }
-}
-
-/// Returns an id in one form, whichever way its sender writes it.
-fn key(id: &str) -> String {
-    serde_json::from_str::<Value>(id).map_or_else(|_| id.to_owned(), |id| id.to_string())
-}
-
-fn value(raw: Option<&RawValue>) -> Value {
-    raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
-}
-
-fn session_of(params: &RawValue) -> Option<String> {
-    Some(member_text(params.get().as_bytes(), "sessionId")?.into_owned())
-}
-
-/// Sets a member of `_meta.duologue`.
-fn set_meta(params: &mut Value, name: &str, value: Value) {
-    let mut object = params;
-    for name in ["_meta", "duologue"] {
-        let Some(members) = object.as_object_mut() else { return };
-        object = members.entry(name).or_insert_with(|| json!({}));
-    }
-    if let Some(members) = object.as_object_mut() {
-        members.insert(name.to_owned(), value);
-    }
-}
-
-fn without_end(mut line: Vec<u8>) -> Vec<u8> {
-    line.pop();
-    line
 }
 
 #[cfg(test)]

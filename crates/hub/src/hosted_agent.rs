@@ -264,7 +264,7 @@ impl HostedAgent {
         }
         tokio::select! {
             biased;
-            // What an agent has written before its end is read first.
+            // Lines from before its end are read first.
             line = tokio::task::unconstrained(self.from_agent.next()) => line,
             _ = self.end.wait_for(Option::is_some) => {
                 self.from_agent = AgentInput::Lane(mpsc::channel(1).1);

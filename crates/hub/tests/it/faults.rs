@@ -11,7 +11,7 @@ use crate::hub::{RawClient, agent_text, connect, load, open_when_free, prompt, s
 
 /// Returns settings for an agent that is a script of the shell.
 #[cfg(unix)]
-fn script(data: &Path, agent: impl Into<String>) -> HubSettings {
+pub(crate) fn script(data: &Path, agent: impl Into<String>) -> HubSettings {
     let agent = agent.into();
     HubSettings::new(move || Command::new("sh").args(["-c", &agent]), data)
 }
@@ -42,11 +42,11 @@ async fn client_with_files(hub: &Hub) -> RawClient {
     client
 }
 
-fn new_session() -> Value {
+pub(crate) fn new_session() -> Value {
     json!({"cwd": "/tmp", "mcpServers": []})
 }
 
-fn text_prompt(session: &Value, text: &str) -> Value {
+pub(crate) fn text_prompt(session: &Value, text: &str) -> Value {
     json!({"sessionId": session, "prompt": [{"type": "text", "text": text}]})
 }
 
@@ -265,53 +265,6 @@ async fn the_server_logs_lost_records_and_sessions() {
 }
 
 #[tokio::test]
-async fn two_sessions_of_a_shared_process_have_two_ids() {
-    const AGENT: &str = r#"
-        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
-        while read -r line; do
-            case "$line" in *session/new*)
-                n=${line#*\"id\":\"}; n=${n%%:*}
-                printf '{"jsonrpc":"2.0","id":"%s:\\"hub:session/new\\"","result":{"sessionId":"same"}}\n' $n;;
-            esac
-        done
-    "#;
-    in_time(async {
-        let data = tempfile::tempdir().unwrap();
-        let mut settings = script(data.path(), AGENT);
-        settings.shared_process = true;
-        let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        assert!(client.request(1, "session/new", new_session()).await["result"].is_object());
-        let refused = client.request(2, "session/new", new_session()).await;
-        assert!(refused["error"]["message"].to_string().contains("the id of another one"), "{refused}");
-        hub.shut_down().await;
-    })
-    .await;
-}
-
-/// A descendant of the agent keeps its output open.
-#[tokio::test]
-async fn an_agent_that_has_exited_has_ended_whoever_has_its_output() {
-    const AGENT: &str = r#"
-        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1,"agentCapabilities":{}}}'
-        read -r line; echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"a"}}'
-        read -r line; setsid sleep 60 & exit 3
-    "#;
-    in_time(async {
-        let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(script(data.path(), AGENT)).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", new_session()).await;
-        let ended = client.request(2, "session/prompt", text_prompt(&new["result"]["sessionId"], "go")).await;
-        assert!(ended["error"]["message"].to_string().contains("exit status: 3"), "{ended}");
-        hub.shut_down().await;
-    })
-    .await;
-}
-
-#[tokio::test]
 async fn a_log_that_stays_unreadable_is_not_retryable() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
@@ -330,42 +283,6 @@ async fn a_log_that_stays_unreadable_is_not_retryable() {
         let refused = client.request(1, "session/load", load).await;
         assert_eq!(refused["error"]["data"], json!({"code": "log_failed", "retryable": false}), "{refused}");
         hub.shut_down().await;
-    })
-    .await;
-}
-
-#[tokio::test]
-async fn a_session_whose_log_is_gone_is_no_empty_conversation() {
-    in_time(async {
-        for removes in [false, true] {
-            let data = tempfile::tempdir().unwrap();
-            let hub = Hub::open(settings(data.path(), 0)).unwrap();
-            let mut client = RawClient::new(&hub);
-            client.initialize().await;
-            let new = client.request(1, "session/new", new_session()).await;
-            let id = new["result"]["sessionId"].as_str().unwrap();
-            hub.shut_down().await;
-            drop((client, hub));
-            let folder = data.path().join("sessions").join(id);
-            for file in std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
-                match file.extension().is_some_and(|it| it == "jsonl") {
-                    true if removes => std::fs::remove_file(file).unwrap(),
-                    true => std::fs::write(file, "").unwrap(),
-                    false => {}
-                }
-            }
-            let hub = open_when_free(|| settings(data.path(), 0)).await;
-            let mut client = RawClient::new(&hub);
-            client.initialize().await;
-            let mut load = new_session();
-            load["sessionId"] = json!(id);
-            for number in 1..3 {
-                let refused = client.request(number, "session/load", load.clone()).await;
-                let data = json!({"code": "log_failed", "retryable": false});
-                assert_eq!(refused["error"]["data"], data, "{refused}");
-            }
-            hub.shut_down().await;
-        }
     })
     .await;
 }
