@@ -626,7 +626,10 @@ impl Book {
             return false;
         }
         self.questions.remove(&id);
-        if id.len() > ID_BYTES || session.as_ref().is_some_and(|session| session.len() > ID_BYTES) {
+        if !is_readable
+            || id.len() > ID_BYTES
+            || session.as_ref().is_some_and(|session| session.len() > ID_BYTES)
+        {
             return true;
         }
         if self.questions.len() >= QUESTIONS {

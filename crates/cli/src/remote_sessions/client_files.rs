@@ -40,6 +40,14 @@ pub(super) fn remove_capabilities(params: &mut Value) -> bool {
 /// The member of `_meta` with which agents name the command of a login, and clients say that they run it.
 const TERMINAL_LOGIN: &str = "terminal-auth";
 
+/// Returns true for a login whose kind is `terminal`, or cannot be read.
+fn is_terminal_login(login: &Value) -> bool {
+    match login.get("type") {
+        None | Some(Value::Null) => false,
+        Some(kind) => kind.as_str().is_none_or(|kind| kind == "terminal"),
+    }
+}
+
 /// Returns a response without the logins in a terminal: the client would run a program with arguments and variables of the
 /// server. It is written anew, so that the client reads what was read here.
 ///
@@ -50,12 +58,22 @@ pub(super) fn without_terminal_logins(line: &[u8]) -> Result<Vec<u8>, RpcError> 
     let unreadable =
         |error| RpcError::internal(format!("the response of the server cannot be read: {error}"));
     let mut response: Value = serde_json::from_slice(line).map_err(unreadable)?;
+    // Some programs read the members of an array by their order.
+    if response.get("result").is_some_and(Value::is_array) {
+        return Err(RpcError::internal("the result of the server is an array and no object"));
+    }
     for place in ["/result/authMethods", "/error/data/authMethods"] {
-        let Some(logins) = response.pointer_mut(place).and_then(Value::as_array_mut) else { continue };
-        logins.retain(|login| login["type"] != "terminal");
+        let Some(logins) = response.pointer_mut(place) else { continue };
+        if !logins.is_array() {
+            *logins = Value::Array(Vec::new());
+        }
+        let Some(logins) = logins.as_array_mut() else { continue };
+        logins.retain(|login| login.is_object() && !is_terminal_login(login));
         for login in logins {
-            if let Some(meta) = login.get_mut("_meta").and_then(Value::as_object_mut) {
-                meta.remove(TERMINAL_LOGIN);
+            match login.get_mut("_meta") {
+                Some(Value::Object(meta)) => _ = meta.remove(TERMINAL_LOGIN),
+                Some(meta) => *meta = Value::Null,
+                None => {}
             }
         }
     }

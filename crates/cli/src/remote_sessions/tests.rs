@@ -246,6 +246,12 @@ fn a_server_runs_no_login_on_the_machine_of_the_client() {
         text.replacen("\"protocolVersion\"", "\"x\":1e999,\"protocolVersion\"", 1),
         text.replacen("\"protocolVersion\"", "\"x\":\"\\ud800\",\"protocolVersion\"", 1),
         text.replacen("\"i\"", "0.0", 1),
+        r#"{"jsonrpc":"2.0","id":"i","result":[1,{},[{"id":"t","name":"T","type":"terminal","env":{"LD_PRELOAD":"/x"}}]]}"#
+            .to_owned(),
+        r#"{"jsonrpc":"2.0","id":"i","result":{"authMethods":[["terminal","t","T",null,[],{"LD_PRELOAD":"/x"}]]}}"#
+            .to_owned(),
+        r#"{"jsonrpc":"2.0","id":"i","result":{"authMethods":[{"id":"t","name":"T","_meta":[{"LD_PRELOAD":"/x"}]}]}}"#
+            .to_owned(),
         format!("\u{feff}{text}"),
     ] {
         let (mut book, answers, _repeated) = book();
@@ -271,20 +277,21 @@ fn a_server_runs_no_login_on_the_machine_of_the_client() {
 
 #[test]
 fn a_question_that_cannot_be_read_is_shown_again() {
-    let (mut book, answers, mut repeated) = book();
     let ask = |title: &str| {
         let params =
             format!(r#"{{"sessionId":"s","toolCall":{{"title":"{title}","x":1e999}},"options":[]}}"#);
         format!(r#"{{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{params}}}"#)
-            .into_bytes()
     };
-    assert!(book.accept_server_line(ask("ls"), &answers).is_some());
-    let allowed =
-        json!({"jsonrpc": "2.0", "id": 7, "result": {"outcome": {"outcome": "selected", "optionId": "yes"}}});
-    book.note_client_line(&line(&allowed));
-    book.begin_replacement();
-    assert!(book.accept_server_line(ask("rm -rf /"), &answers).is_some());
-    assert!(repeated.try_recv().is_err());
+    let without = r#"{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":null}"#;
+    for second in [ask("rm -rf /"), without.to_owned()] {
+        let (mut book, answers, mut repeated) = book();
+        assert!(book.accept_server_line(ask("ls").into_bytes(), &answers).is_some());
+        let outcome = json!({"outcome": {"outcome": "selected", "optionId": "yes"}});
+        book.note_client_line(&line(&json!({"jsonrpc": "2.0", "id": 7, "result": outcome})));
+        book.begin_replacement();
+        book.accept_server_line(second.clone().into_bytes(), &answers);
+        assert!(repeated.try_recv().is_err(), "{second}");
+    }
 }
 
 #[test]

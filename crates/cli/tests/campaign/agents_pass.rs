@@ -22,7 +22,7 @@ fn example(name: &str) -> String {
     static BUILT: Once = Once::new();
     let here = PathBuf::from(env!("CARGO_BIN_EXE_duologue"));
     BUILT.call_once(|| {
-        // Where this test was built, also when the variable that says so is a relative path.
+        // The folder of this build, also if the variable with its name is a relative path.
         let target = here.ancestors().nth(2).expect("a target folder");
         let mut cargo = Command::new(env!("CARGO"));
         cargo.args(["build", "--quiet", "-p", "duologue-examples", "--target-dir"]).arg(target);
