@@ -59,7 +59,7 @@ impl fmt::Display for Measured {
     }
 }
 
-/// Plays a scenario, and fails if its requirement is not met. The line `measured: …` is a cell of `RELIABILITY.md`.
+/// Plays a scenario, and fails if its requirement is not met. `cargo xtask reliability` prints the line `measured: …`.
 #[expect(clippy::print_stdout, reason = "`cargo xtask reliability` reads it")]
 pub(crate) fn play(scenario: fn() -> Result<Measured>) {
     let _guard = in_turn();

@@ -12,7 +12,7 @@ pub use skips::skipped;
 /// The time after which a test counts as hanging, even on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
 
-/// Returns the repetitions of a test for a requirement of `RELIABILITY.md`: `default` in `cargo test`,
+/// Returns the repetitions of a test for a requirement: `default` in `cargo test`,
 /// `DUOLOGUE_RUNS` in a campaign.
 pub fn runs(default: u64) -> u64 {
     number("DUOLOGUE_RUNS").unwrap_or(default)
@@ -54,7 +54,7 @@ impl Drop for Reproduction {
     }
 }
 
-/// Prints the figure that a test measured: a cell of `RELIABILITY.md`.
+/// Prints the figure that a test measured, for `cargo xtask reliability`.
 #[allow(clippy::print_stdout, reason = "the campaign reads it")]
 pub fn measured(text: impl std::fmt::Display) {
     println!("measured: {text}");

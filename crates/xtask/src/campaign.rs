@@ -41,7 +41,7 @@ const ALL: &[Campaign] = &[
         name: "reliability",
         crates: "rpc, agent, client",
         minutes: 6,
-        effect: "the scenarios of RELIABILITY.md, small, with a minute of soak",
+        effect: "the reliability scenarios, small, with a minute of soak",
         tools: &[],
         work: Work::Tests("duologue-tests", "reliability"),
     },

@@ -2,28 +2,56 @@
 //!
 //! A requirement is a number that has to be reached. All but a few are tests of the workspace, which this command runs at the
 //! scale that the requirement demands. The scenarios among them, in `tests/reliability`, are played with a program on our
-//! SDK and with the same program on the official Rust SDK, one after the other on the same machine. A full run replaces its
-//! rows of `tests/RELIABILITY.md`.
+//! SDK and with the same program on the official Rust SDK, one after the other on the same machine.
 
 mod requirements;
-mod table;
 
+use std::fmt;
 use std::path::Path;
 use std::time::Instant;
 
 use super::interop::install::{BUILD, rust};
 use super::interop::{InteropPaths, Result, finish};
-use requirements::{Procedure, REQUIREMENTS, Requirement, RequirementOutcome, ScenarioTest};
-use table::RequirementRow;
+use requirements::{
+    Procedure, REQUIREMENTS, Requirement, RequirementFigures, RequirementOutcome, ScenarioTest,
+};
 
-/// Runs the requirements `args` name, by their number or by number and part, or all of them, and writes their rows. With
-/// `--quick` it is the scenarios alone, small, and the page is left as it is unless they are to be kept (`--keep`); with
-/// `--ours` the official SDK is left out, and so is the page.
+/// The result of one requirement.
+struct RequirementRow {
+    name: String,
+    asks: &'static str,
+    command: String,
+    ours: RequirementFigures,
+    /// Those of the official SDK, where it has a counterpart.
+    theirs: Option<RequirementFigures>,
+}
+
+impl RequirementRow {
+    /// Returns true if both sides have a result.
+    fn is_played(&self) -> bool {
+        let was_played = |figures: &RequirementFigures| figures.outcome != RequirementOutcome::NotPlayed;
+        was_played(&self.ours) && self.theirs.as_ref().is_none_or(was_played)
+    }
+}
+
+impl fmt::Display for RequirementRow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let RequirementRow { name, asks, command, ours, theirs } = self;
+        write!(f, "{name}: {asks}\n  duologue: {ours}\n")?;
+        if let Some(theirs) = theirs {
+            writeln!(f, "  official Rust SDK: {theirs}")?;
+        }
+        write!(f, "  {command}")
+    }
+}
+
+/// Runs the requirements that `args` name, by number or by number and part, or all of them, and prints their figures. With
+/// `--quick` it runs only the scenarios, small. With `--ours` it leaves out the official SDK.
 #[expect(clippy::print_stdout, reason = "this is the program's output")]
 pub(crate) fn run(args: &[String]) -> Result<()> {
     let (options, wanted): (Vec<&String>, Vec<&String>) = args.iter().partition(|arg| arg.starts_with("--"));
     let has = |name: &str| options.iter().any(|option| *option == name);
-    let (quick, ours, keep) = (has("--quick"), has("--ours"), has("--keep"));
+    let (quick, ours) = (has("--quick"), has("--ours"));
     let named = |requirement: &Requirement| {
         wanted.is_empty() || wanted.iter().any(|name| requirement.is_called(name))
     };
@@ -46,13 +74,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     for requirement in requirements {
         let begun = Instant::now();
         let row = measure(requirement, !quick, official.as_deref())?;
-        short += usize::from(row.outcome == RequirementOutcome::Short);
-        not_played +=
-            usize::from(row.outcome == RequirementOutcome::NotPlayed || (!quick && !row.theirs_played));
-        println!("{row}  ({:.1} s)", begun.elapsed().as_secs_f64());
-        if !ours && (keep || !quick) {
-            table::replace(&row, quick)?;
-        }
+        short += usize::from(row.ours.outcome == RequirementOutcome::Short);
+        not_played += usize::from(!row.is_played());
+        println!("{row} ({:.1} s)", begun.elapsed().as_secs_f64());
     }
     match (short, not_played) {
         (0, 0) => Ok(()),
@@ -69,7 +93,8 @@ fn measure(requirement: &Requirement, full: bool, official: Option<&Path>) -> Re
             (scenario.play(full, None)?, theirs.transpose()?)
         }
     };
-    Ok(RequirementRow::new(requirement, ours, theirs))
+    let (name, command) = (requirement.name(), requirement.shell_command());
+    Ok(RequirementRow { name, asks: requirement.asks, command, ours, theirs })
 }
 
 /// `cargo xtask soak --quick | --minutes M [--seed N] [--remote]`: the test of the soak, with the length and the seed of the

@@ -191,7 +191,7 @@ pub(super) fn play<T>(story: impl Future<Output = Result<T, String>>) -> Result<
     })
 }
 
-/// A cell of `tests/RELIABILITY.md`.
+/// Prints a figure of a requirement.
 #[allow(clippy::print_stdout, reason = "the campaign reads it")]
 pub(super) fn measured(text: impl fmt::Display) {
     println!("measured: {text}");

@@ -81,24 +81,3 @@ fn crash(paths: &Paths, sanitizer: &str, target: &str, run: &FuzzRun) -> String 
         build = paths.target.join(format!("build-{sanitizer}")).display(),
     )
 }
-
-#[cfg(test)]
-mod tests {
-    use std::collections::BTreeSet;
-
-    /// A target without a row was never run.
-    #[test]
-    fn the_page_has_a_row_for_each_target() {
-        let page = include_str!("../../../../tests/RELIABILITY.md");
-        let (_, table) = page.split_once("| Target | Executions |").expect("the table");
-        let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
-        let rows: BTreeSet<String> =
-            rows.filter_map(|line| Some(line.split('|').nth(1)?.trim().to_owned())).collect();
-        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fuzz/fuzz_targets");
-        let targets = std::fs::read_dir(folder).expect("the targets").map(|file| {
-            let name = file.expect("a file").file_name().into_string().expect("UTF-8");
-            name.trim_end_matches(".rs").to_owned()
-        });
-        assert_eq!(rows, targets.collect());
-    }
-}

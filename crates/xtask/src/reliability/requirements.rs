@@ -1,5 +1,6 @@
 //! The requirements, in one list.
 
+use std::fmt;
 use std::path::Path;
 use std::process::Command;
 
@@ -8,9 +9,19 @@ use crate::interop::Result;
 /// The measured value of a requirement.
 #[derive(Debug)]
 pub(super) struct RequirementFigures {
-    /// The numbers, short: it is a cell of a table.
     pub(super) text: String,
     pub(super) outcome: RequirementOutcome,
+}
+
+impl fmt::Display for RequirementFigures {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mark = match self.outcome {
+            RequirementOutcome::Met => "met",
+            RequirementOutcome::Short => "SHORT",
+            RequirementOutcome::NotPlayed => "not played",
+        };
+        write!(f, "{mark}, {}", self.text)
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +104,7 @@ impl Requirement {
         matches!(self.how, Procedure::Scenario(_))
     }
 
-    /// Returns the command that measures it, as the page names it.
+    /// Returns the command that measures it.
     pub(super) fn shell_command(&self) -> String {
         match self.how {
             Procedure::Test(test) => test.command(),
@@ -156,7 +167,7 @@ impl ScenarioTest {
             cargo.env("DUOLOGUE_SUBJECT", std::path::absolute(folder)?);
         }
         let mut figures = measured(&mut cargo, has_failed)?;
-        // The page has a column of its own for it.
+        // The outcome has it already.
         if let Some(text) = figures.text.strip_prefix(SHORT) {
             figures.text = text.to_owned();
         }
@@ -176,7 +187,7 @@ const IN_MEMORY: &str = "/dev/shm";
 const SHORT: &str = "short: ";
 const NOT_PLAYED: &str = "not played: ";
 
-/// Measures of one command that a cell holds.
+/// The number of measures of one command that are shown.
 const SHOWN: usize = 5;
 
 /// Runs a command of this program and returns its figures.
