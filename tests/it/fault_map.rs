@@ -131,8 +131,7 @@ fn every_fault_has_its_tests_or_a_reason() {
             wrong.push(format!("{} has neither a test nor a reason", row.id));
         }
     }
-    let (requirements, faults): (Vec<&Row>, Vec<&Row>) =
-        rows.iter().partition(|row| row.id.starts_with('R'));
+    let (requirements, faults): (Vec<&Row>, Vec<&Row>) = rows.iter().partition(|row| row.id.starts_with('R'));
     for (what, rows) in [("faults", faults), ("requirements", requirements)] {
         let shown: Vec<_> = rows.iter().filter(|row| !row.shown_by.is_empty()).collect();
         let tests: usize = shown.iter().map(|row| row.shown_by.len()).sum();

@@ -15,6 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
+use duologue_test_support::at_most;
 use duologue_tests::Result;
 use duologue_tests::process::{ObservedProcess, TOO_LARGE_KIB, mib};
 use rustix::process::{Pid, Signal, kill_process};
@@ -51,6 +52,7 @@ impl ClientRun {
         static RUNS: AtomicU64 = AtomicU64::new(0);
         let mark = format!("{}-{}", std::process::id(), RUNS.fetch_add(1, Relaxed));
         let begun = Instant::now();
+        let limit = at_most(limit);
         let mut process = ObservedProcess::start(client.env(MARK, &mark))?;
         let stdout = process.stdout()?;
         let (sender, said) = channel();

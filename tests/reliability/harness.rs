@@ -63,15 +63,7 @@ impl fmt::Display for Measured {
 #[expect(clippy::print_stdout, reason = "`cargo xtask reliability` reads it")]
 pub(crate) fn play(scenario: fn() -> Result<Measured>) {
     let _guard = in_turn();
-    let mut measured = measure(scenario);
-    if !is_full() && measured.outcome != RequirementOutcome::Met {
-        // A short run is for finding what is broken, and the machine may have been busy with something else.
-        let test = std::thread::current().name().unwrap_or("a scenario").to_owned();
-        println!("REPEATED {test}: {measured}");
-        let first = measured;
-        measured = measure(scenario);
-        measured.text += &format!(" (repeated; the first result was {first})");
-    }
+    let measured = measure(scenario);
     println!("measured: {measured}");
     assert_eq!(measured.outcome, RequirementOutcome::Met, "{measured}");
 }

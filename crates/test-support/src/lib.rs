@@ -54,6 +54,12 @@ impl Drop for Reproduction {
     }
 }
 
+/// Returns the limit for a time whose target is this: the target with `DUOLOGUE_STRICT`, else ten times as long, because
+/// the machine may be slow.
+pub fn at_most(target: Duration) -> Duration {
+    if std::env::var_os("DUOLOGUE_STRICT").is_some() { target } else { target * 10 }
+}
+
 /// Prints the figure that a test measured, for `cargo xtask reliability`.
 #[allow(clippy::print_stdout, reason = "the campaign reads it")]
 pub fn measured(text: impl std::fmt::Display) {

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use duologue_client::{Client, Command};
 
-use super::trees::{CLIENT, DIRECT, PATIENCE, SCRIPTED, Tree, at_most, inherited};
-use duologue_test_support::{measured, runs};
+use super::trees::{CLIENT, DIRECT, PATIENCE, SCRIPTED, Tree, inherited};
+use duologue_test_support::{at_most, measured, runs};
 
 fn open_files(pid: &str) -> Vec<String> {
     let mut open: Vec<String> = std::fs::read_dir(format!("/proc/{pid}/fd"))

@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use duologue_client::{Client, Command, Error};
 
-use super::trees::{DIRECT, SCRIPTED, Tree, WRAPPED, at_most};
-use duologue_test_support::{measured, runs};
+use super::trees::{DIRECT, SCRIPTED, Tree, WRAPPED};
+use duologue_test_support::{at_most, measured, runs};
 
 const AT_ONCE: Duration = Duration::from_secs(1);
 

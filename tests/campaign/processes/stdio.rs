@@ -11,8 +11,8 @@ use duologue_transcript::{Side, Transcript};
 use serde_json::{Value, json};
 
 use super::raw_client::{RawClient, Wire};
-use super::trees::{GUARDED, at_most, inherited};
-use duologue_test_support::{measured, runs};
+use super::trees::{GUARDED, inherited};
+use duologue_test_support::{at_most, measured, runs};
 
 const WIRES: [Wire; 5] = [Wire::Pipes, Wire::Fifos, Wire::Sockets, Wire::Socket, Wire::Terminal];
 const IN_TIME: Duration = Duration::from_secs(2);

@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use duologue_client::Command;
+use duologue_test_support::at_most;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -19,14 +20,6 @@ pub(crate) const WRAPPED: &str = r#"sleep 600 & "$@"; exit $?"#;
 
 /// Whatever takes longer hangs.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(30);
-
-/// The time that other tests can take from one on a busy machine.
-const BUSY: Duration = Duration::from_secs(3);
-
-/// Returns the time limit: the target in a campaign, where nothing else runs, and [`BUSY`] more in `cargo test`.
-pub(crate) fn at_most(limit: Duration) -> Duration {
-    if std::env::var_os("DUOLOGUE_RUNS").is_some() { limit } else { limit + BUSY }
-}
 
 /// Descriptors of this process that every child of it inherits: what the test was started with.
 pub(crate) fn inherited() -> Vec<String> {

@@ -10,6 +10,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use duologue_test_support::at_most;
 use duologue_tests::Result;
 use duologue_tests::process::{ObservedProcess, side_by_side};
 use duologue_tests::raw_client::{FRAMES, PATIENCE, RawClient, RawOutput};
@@ -153,8 +154,11 @@ fn end_of_input() -> Result<Measured> {
             client.hang_up();
             let begun = Instant::now();
             // The remaining output is read, or not.
-            while reads && matches!(client.hear(GONE.saturating_sub(begun.elapsed()))?, RawOutput::Line(_)) {}
-            match client.process.wait(GONE.saturating_sub(begun.elapsed()))? {
+            while reads
+                && matches!(client.hear(at_most(GONE).saturating_sub(begun.elapsed()))?, RawOutput::Line(_))
+            {
+            }
+            match client.process.wait(at_most(GONE).saturating_sub(begun.elapsed()))? {
                 Some(status) if !status.success() => codes.push(status.to_string()),
                 Some(_) => {}
                 None => {
@@ -165,9 +169,12 @@ fn end_of_input() -> Result<Measured> {
             slowest = slowest.max(begun.elapsed());
         }
         codes.dedup();
-        met &= !stuck && codes.is_empty() && slowest <= Duration::from_secs(limit);
-        let took =
-            if stuck { "alive after 5 s".to_owned() } else { format!("{:.2} s", slowest.as_secs_f64()) };
+        met &= !stuck && codes.is_empty() && slowest <= at_most(Duration::from_secs(limit));
+        let took = if stuck {
+            format!("alive after {:?}", at_most(GONE))
+        } else {
+            format!("{:.2} s", slowest.as_secs_f64())
+        };
         let codes = if codes.is_empty() { String::new() } else { format!(" ({})", codes.join(", ")) };
         texts.push(format!("{name} {took}{codes}"));
     }

@@ -4,6 +4,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 use duologue_agent::Limits;
+use duologue_test_support::at_most;
 use duologue_tests::process::{TOO_LARGE_KIB, mib};
 use duologue_tests::raw_client::{PATIENCE, RawClient, RawOutput};
 use duologue_tests::{Failed, Result};
@@ -55,7 +56,7 @@ fn line_of(length: usize, fits: bool) -> Result<(bool, String)> {
     if fits {
         client.write(b"\n", PATIENCE)?;
     }
-    let within = if fits { PATIENCE } else { Duration::from_secs(1) };
+    let within = if fits { PATIENCE } else { at_most(Duration::from_secs(1)) };
     let mut heard = client.hear(within)?;
     let took = begun.elapsed();
     // It may say why before it ends.
@@ -75,7 +76,7 @@ fn line_of(length: usize, fits: bool) -> Result<(bool, String)> {
         }
         RawOutput::End if !fits => {
             let end = client.end();
-            Ok((took < Duration::from_millis(100), format!("{end} after {} ms", took.as_millis())))
+            Ok((took < at_most(Duration::from_millis(100)), format!("{end} after {} ms", took.as_millis())))
         }
         RawOutput::Silence if !fits => Ok((false, "is read on".to_owned())),
         RawOutput::End => Ok((false, client.end())),

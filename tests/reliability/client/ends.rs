@@ -6,6 +6,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use duologue_test_support::at_most;
 use duologue_tests::Result;
 use duologue_tests::process::side_by_side;
 
@@ -112,7 +113,7 @@ fn one_death(at: usize, (how, signs): (&str, [&str; 2]), faults: &Faults) -> Res
             if let Ok(mut slowest) = faults.slowest.lock() {
                 *slowest = after.max(*slowest);
             }
-            if after > Duration::from_secs(1) {
+            if after > at_most(Duration::from_secs(1)) {
                 note(&faults.late);
             }
         }
@@ -153,7 +154,10 @@ fn close() -> Result<Measured> {
         let run = ClientRun::of(&["turn", "go"], &agent, LIMIT)?;
         let took = run.number("close_ms").unwrap_or(u64::MAX);
         let zombies = run.number("children").unwrap_or_default();
-        let fine = run.given_up.is_none() && took <= limit && run.left == 0 && zombies == 0;
+        let fine = run.given_up.is_none()
+            && took <= at_most(Duration::from_millis(limit)).as_millis() as u64
+            && run.left == 0
+            && zombies == 0;
         met &= fine;
         let mut line =
             if took == u64::MAX { format!("{name}: {}", run.end()) } else { format!("{name} {took} ms") };

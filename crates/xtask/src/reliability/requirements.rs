@@ -161,7 +161,7 @@ impl ScenarioTest {
         let mut cargo = ScenarioTest::cargo();
         cargo.args([self.0, "--", "--exact", "--nocapture"]);
         if full {
-            cargo.env("DUOLOGUE_FULL", "1");
+            cargo.env("DUOLOGUE_FULL", "1").env("DUOLOGUE_STRICT", "1");
         }
         if let Some(folder) = subject {
             cargo.env("DUOLOGUE_SUBJECT", std::path::absolute(folder)?);
