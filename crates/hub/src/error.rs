@@ -60,8 +60,10 @@ pub enum Error {
     /// The log of a session failed, and the session has ended.
     #[error("the log of the session failed: {0}")]
     LogFailed(Arc<Error>),
-    /// The log of a session has no content any more.
-    #[error("the log of the session is empty or gone, and with it the conversation; delete the session")]
+    /// No record of the log of a session can be read any more.
+    #[error(
+        "the log of the session is empty, damaged as a whole or gone, and with it the conversation; restore its files, or delete the session"
+    )]
     LogLost,
     /// A record of a log is invalid.
     #[error("{0}")]

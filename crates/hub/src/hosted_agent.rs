@@ -41,6 +41,8 @@ const EARLY_BYTES: usize = 16 << 20;
 const LAST_OUTPUT: Duration = Duration::from_secs(5);
 /// The time for the rest of the output of an agent that has exited, if a descendant keeps it open.
 const OUTPUT_OF_ENDED: Duration = Duration::from_millis(500);
+/// The bytes that are read behind the end of a process. Its pipe holds no more, so the rest is written by its descendants.
+const REST_OF_ENDED: usize = 1 << 20;
 /// The time in which an agent whose link was dropped may read what was sent before.
 const LAST_INPUT: Duration = Duration::from_secs(2);
 /// The time in which an agent whose input is closed exits, and again after SIGTERM. Then it is killed.
@@ -257,14 +259,17 @@ impl HostedAgent {
     }
 
     /// Returns the next line of the input, or `None` at its end or when the process has ended. Its descendants can keep
-    /// its output open.
+    /// its output open, and write without an end.
     async fn next_input(&mut self) -> Option<Vec<u8>> {
         if self.stdin.is_none() {
             return self.from_agent.next().await;
         }
+        if self.end.borrow().is_some() {
+            self.from_agent.read_at_most(REST_OF_ENDED);
+        }
         tokio::select! {
             biased;
-            // Lines from before its end are read first.
+            // Lines from before its end are read first, and are not more than the limit above.
             line = tokio::task::unconstrained(self.from_agent.next()) => line,
             _ = self.end.wait_for(Option::is_some) => {
                 self.from_agent = AgentInput::Lane(mpsc::channel(1).1);
@@ -452,6 +457,13 @@ impl AgentInput {
         }
     }
 
+    /// Ends the input of a pipe behind a number of bytes. A second call has no effect.
+    fn read_at_most(&mut self, bytes: usize) {
+        if let AgentInput::Pipe(lines) = self {
+            lines.rest.get_or_insert(bytes);
+        }
+    }
+
     fn has_lines(&self) -> bool {
         match self {
             AgentInput::Pipe(lines) => !lines.lines.is_empty(),
@@ -483,6 +495,8 @@ pub(crate) struct AgentLines<R = ChildStdout> {
     input: Option<R>,
     buffer: LineBuffer,
     lines: VecDeque<Vec<u8>>,
+    /// The bytes that are still read, if there is a limit.
+    rest: Option<usize>,
     /// The reason for the end, if the agent has not ended its output itself.
     pub(crate) failure: Option<String>,
 }
@@ -491,7 +505,7 @@ impl<R: AsyncRead + Unpin> AgentLines<R> {
     pub(crate) fn new(input: R) -> Self {
         // A line grows with the ids of the hub.
         let buffer = LineBuffer::new(Limits::default().frame_bytes - 2 * LINE_RESERVE);
-        AgentLines { input: Some(input), buffer, lines: VecDeque::new(), failure: None }
+        AgentLines { input: Some(input), buffer, lines: VecDeque::new(), rest: None, failure: None }
     }
 
     /// Returns the next line without its line end, or `None` at the end.
@@ -512,11 +526,15 @@ impl<R: AsyncRead + Unpin> AgentLines<R> {
 
     /// Reads once. Returns false at the end.
     fn poll_read(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        if self.rest == Some(0) {
+            self.input = None;
+        }
         let Some(input) = &mut self.input else { return Poll::Ready(false) };
         let mut space = ReadBuf::new(self.buffer.space());
         let read = ready!(Pin::new(input).poll_read(cx, &mut space));
         let count = space.filled().len();
         self.buffer.filled(count);
+        self.rest = self.rest.map(|rest| rest.saturating_sub(count));
         let mut has_ended = read.is_err() || count == 0;
         self.failure = read.err().map(|error| format!("the output of the agent cannot be read: {error}"));
         loop {

@@ -5,6 +5,7 @@ mod session_records;
 mod settings;
 
 use std::collections::HashMap;
+use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -24,7 +25,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::disk::DiskUse;
-use self::session_records::{append, opening_records, report_index, report_recovery, restore, with_id};
+use self::session_records::{
+    append, has_records, opening_records, report_index, report_recovery, restore, with_id,
+};
 pub(crate) use self::session_records::{behind_damage, for_each_record, leave_out, read_behind_damage};
 use self::settings::AgentLaunch;
 #[cfg(feature = "gateway")]
@@ -66,6 +69,8 @@ pub(crate) struct HubShared {
     without_session: Semaphore,
     /// The places of conversations that are read from their logs for clients.
     loads: Arc<Semaphore>,
+    /// The number of loads that wait for a place.
+    waiting_loads: watch::Sender<usize>,
     disk_use: Mutex<Option<DiskUse>>,
     /// True ends all processes. Each has a receiver until it has ended.
     closing: watch::Sender<bool>,
@@ -142,6 +147,7 @@ impl Hub {
             announced_id,
             without_session,
             loads,
+            waiting_loads: watch::Sender::default(),
             disk_use: Mutex::default(),
             closing,
         };
@@ -553,9 +559,23 @@ impl HubShared {
         self.sessions.lock_unpoisoned().logs.get(id).and_then(Weak::upgrade)
     }
 
-    /// Returns the records of a log that is not open.
-    pub(crate) fn snapshot(&self, id: &SessionId) -> Result<LogSnapshot, duologue_store::Error> {
-        self.logs.snapshot(id.as_str())
+    /// Returns the records of a log that is not open. It blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LogLost`] if none can be read. Opening the log would begin another conversation under the id of the session.
+    pub(crate) fn snapshot(&self, id: &SessionId) -> Result<LogSnapshot, Error> {
+        let log = match self.logs.snapshot(id.as_str()) {
+            Err(duologue_store::Error::File { error, .. }) if error.kind() == ErrorKind::NotFound => None,
+            log => Some(log?),
+        };
+        if let Some(log) = log
+            && has_records(&log)?
+        {
+            return Ok(log);
+        }
+        tracing::error!(session = %id, "no record of the log of a session can be read");
+        Err(Error::LogLost)
     }
 
     /// Returns a session of a principal, and opens its log if it is not open.
@@ -577,13 +597,8 @@ impl HubShared {
         }
         self.check_exists(id).await?;
         self.wait_for_end(id).await;
-        // Opening it would begin another conversation under the id of this one.
-        let (logs, name) = (self.logs.clone(), id.clone());
-        let is_empty = tokio::task::spawn_blocking(move || logs.is_empty(name.as_str())).await;
-        if is_empty.map_err(|_| Error::Closed)?? {
-            tracing::error!(session = %id, "the log of a session is empty or gone");
-            return Err(Error::LogLost);
-        }
+        let (hub, name) = (self.clone(), id.clone());
+        tokio::task::spawn_blocking(move || hub.snapshot(&name)).await.map_err(|_| Error::Closed)??;
         // One whose session could not be deleted is not read any more.
         let log = match self.known_log(id).filter(|log| !log.is_deleted()) {
             Some(log) => log,
@@ -729,7 +744,11 @@ impl HubShared {
                 }
                 std::thread::sleep(Duration::from_millis(5));
             }
-            hub.index.remove(id.as_str())
+            // On a full disk, for example. The session has no content any more.
+            if let Err(error) = hub.index.remove(id.as_str()) {
+                tracing::error!(session = %id, %error, "a deleted session stays in the list until it is deleted again, or the next start");
+            }
+            Ok(())
         });
         Ok(removed.await.map_err(|_| Error::Closed)??)
     }

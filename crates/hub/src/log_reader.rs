@@ -34,15 +34,17 @@ pub(crate) struct LogReaderTask {
     begin: Option<oneshot::Sender<()>>,
     /// The position behind which the reader ends. Before it, only responses are sent.
     last: watch::Sender<Option<u64>>,
+    /// Ends the connection of the client.
+    end: Arc<Notify>,
 }
 
 impl LogReaderTask {
     /// Starts the task of a reader behind a position. It sends nothing before [`begin`](Self::begin).
     pub(crate) fn spawn(reader: LogReader, position: u64) -> Self {
         let (begin, begun) = oneshot::channel();
-        let last = watch::Sender::new(None);
+        let (last, end) = (watch::Sender::new(None), reader.end.clone());
         let task = tokio::spawn(reader.run(position, last.subscribe(), begun));
-        LogReaderTask { task, begin: Some(begin), last }
+        LogReaderTask { task, begin: Some(begin), last, end }
     }
 
     /// Lets the reader send, behind the response that opens the session.
@@ -52,15 +54,19 @@ impl LogReaderTask {
         }
     }
 
-    /// Waits until the responses up to a position are sent.
+    /// Waits until the responses up to a position are sent, as [`ended`](Self::ended).
     pub(crate) async fn finish(self, position: u64) {
         self.last.send_replace(Some(position));
         self.ended().await;
     }
 
-    /// Waits for the end of the task.
+    /// Waits for the end of the task. The connection of a client that does not read the rest in time is ended: it would
+    /// wait for ever for the responses in it, and receives them when it resumes.
     pub(crate) async fn ended(mut self) {
-        let _ = timeout(LAST_FRAMES, &mut self.task).await;
+        if timeout(LAST_FRAMES, &mut self.task).await.is_err() {
+            tracing::warn!(limit = ?LAST_FRAMES, "a client does not read the last frames of a session; it is disconnected");
+            self.end.notify_one();
+        }
     }
 }
 
@@ -290,4 +296,27 @@ fn is_counted(frame: &[u8], session: &SessionId) -> bool {
 
 fn is_response(frame: &[u8]) -> bool {
     matches!(RpcMessage::read(frame, &Limits::default()), Some(Ok(RpcMessage::Response { .. })))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The clock is paused, so the limit passes at once.
+    #[tokio::test(start_paused = true)]
+    async fn a_client_that_does_not_read_its_last_responses_is_disconnected() {
+        for is_read in [true, false] {
+            let end = Arc::<Notify>::default();
+            let task = tokio::spawn(async move {
+                if !is_read {
+                    std::future::pending::<()>().await;
+                }
+            });
+            let reader =
+                LogReaderTask { task, begin: None, last: watch::Sender::new(None), end: end.clone() };
+            reader.finish(1).await;
+            let ended = timeout(LAST_FRAMES, end.notified()).await;
+            assert_eq!(ended.is_err(), is_read, "the connection of a client that reads: {is_read}");
+        }
+    }
 }

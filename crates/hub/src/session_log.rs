@@ -59,7 +59,7 @@ impl Hub {
     /// # Errors
     ///
     /// [`Error::UnknownSession`] for a session of another principal too. [`Error::Log`] if the log cannot be read, also for
-    /// a position whose records were removed.
+    /// a position whose records were removed. [`Error::LogLost`] if no record of it can be read.
     ///
     /// # Cancel safety
     ///
@@ -84,15 +84,18 @@ impl Hub {
             visible = Some(*positions.borrow());
         }
         let hub = self.shared.clone();
-        let reading = tokio::task::spawn_blocking(move || match hub.known_log(&id) {
-            Some(log) => read_behind_damage(after, |after| log.read(after, max_bytes)),
-            // Opening it would begin another life of it.
-            None => {
-                let log = hub.snapshot(&id)?;
-                read_behind_damage(after, |after| log.read(after, max_bytes))
-            }
-        });
-        let mut page = reading.await.map_err(|_| Error::Closed)??;
+        let read = move || -> Result<LogPage, Error> {
+            let page = match hub.known_log(&id) {
+                Some(log) => read_behind_damage(after, |after| log.read(after, max_bytes)),
+                // Opening it would begin another life of it.
+                None => {
+                    let log = hub.snapshot(&id)?;
+                    read_behind_damage(after, |after| log.read(after, max_bytes))
+                }
+            };
+            Ok(page?)
+        };
+        let mut page = tokio::task::spawn_blocking(read).await.map_err(|_| Error::Closed)??;
         // Records that are not synced yet are not shown, as clients do not get them either.
         if let Some(visible) = visible {
             page.records.retain(|record| record.position.number() <= visible);

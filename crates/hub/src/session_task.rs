@@ -6,6 +6,7 @@ mod agent_process;
 mod live_session;
 
 use std::collections::HashMap;
+use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -22,7 +23,7 @@ pub(crate) use self::agent_calls::AgentCall;
 pub(crate) use self::agent_calls::CallSender;
 use self::agent_calls::ProcessCalls;
 use self::agent_lines::{ForeignSessions, new_title, with_session};
-use self::agent_process::{EndedAgent, Started};
+use self::agent_process::{EndedAgent, Started, StartingAgent, wait_for_former};
 use self::live_session::ended_response;
 pub(crate) use self::live_session::{AttachReply, LiveSession, Replies, SessionCommand};
 use crate::audit::{self, AuditedQuestion};
@@ -92,7 +93,7 @@ pub(crate) struct SessionTask {
     writing: Option<JoinHandle<Written>>,
     /// The sync that runs. Records are written meanwhile.
     syncing: Option<JoinHandle<Written>>,
-    starting: Option<JoinHandle<Started>>,
+    starting: Option<StartingAgent>,
     /// The update of the index that runs, and the one that follows it: with the title if that has changed.
     indexing: Option<JoinHandle<()>>,
     to_index: Option<Option<Option<String>>>,
@@ -100,8 +101,8 @@ pub(crate) struct SessionTask {
     agent_failed: bool,
     /// The agent has ended, and requests that it has not answered wait for the reason.
     ended: Option<EndedAgent>,
-    /// The end of the former process. The next one is started behind it.
-    ending: Option<JoinHandle<()>>,
+    /// Closed when the former processes have ended. The next one is started behind it.
+    ending: Option<watch::Receiver<()>>,
 }
 
 /// A session that was created or restored, for its task.
@@ -200,7 +201,7 @@ impl SessionTask {
                         break;
                     }
                     Some(SessionCommand::Release { client, attachment, done }) => {
-                        self.refuse_requests_of(&client);
+                        self.refuse_requests_of(&client, attachment);
                         self.command(SessionCommand::Left { client, attachment });
                         if self.replies.is_empty() {
                             match self.end_turn().await {
@@ -249,10 +250,10 @@ impl SessionTask {
         let reads = self.owner.unwritten_bytes() < UNWRITTEN_BYTES;
         tokio::select! {
             line = next_line(&mut self.agent), if reads => SessionEvent::FromAgent(line),
-            written = join(&mut self.writing) => SessionEvent::Written(written),
-            synced = join(&mut self.syncing) => SessionEvent::Synced(synced),
-            () = join(&mut self.indexing) => SessionEvent::Indexed,
-            started = join(&mut self.starting) => SessionEvent::Started(Box::new(started)),
+            written = join(self.writing.as_mut()) => SessionEvent::Written(written),
+            synced = join(self.syncing.as_mut()) => SessionEvent::Synced(synced),
+            () = join(self.indexing.as_mut()) => SessionEvent::Indexed,
+            started = join(self.starting.as_mut().map(|it| &mut it.task)) => SessionEvent::Started(Box::new(started)),
             reason = EndedAgent::reason(&mut self.ended) => SessionEvent::AgentEnded(reason),
             line = self.calls.next(), if reads => SessionEvent::Routed(line),
         }
@@ -309,15 +310,18 @@ impl SessionTask {
     /// As [`handle_event`](Self::handle_event).
     async fn end_turn(&mut self) -> Result<(), Error> {
         self.input(OwnerInput::Closing);
-        let ending = async {
-            while self.owner.has_turn() {
-                self.write()?;
-                let event = self.next_event().await;
-                self.handle_event(event).await?;
-            }
-            Ok(())
-        };
-        tokio::time::timeout(CANCEL_GRACE, ending).await.unwrap_or(Ok(()))
+        let mut grace = pin!(tokio::time::sleep(CANCEL_GRACE));
+        while self.owner.has_turn() {
+            self.write()?;
+            // An event that is taken is handled, since it may be a line of the agent.
+            let event = tokio::select! {
+                biased;
+                () = &mut grace => break,
+                event = self.next_event() => event,
+            };
+            self.handle_event(event).await?;
+        }
+        Ok(())
     }
 
     /// Removes the session from the hub, and answers the requests that wait for it. A task that opens it again waits
@@ -334,12 +338,13 @@ impl SessionTask {
             }
         }
         // A process that is started for this session later must not find this one in its folders.
+        if let Some(starting) = self.starting {
+            starting.end().await;
+        }
         if let Some(agent) = self.agent {
             agent.end().await;
         }
-        if let Some(ending) = self.ending {
-            let _ = ending.await;
-        }
+        wait_for_former(self.ending).await;
         if let Some(hub) = self.hub.upgrade() {
             hub.forget(&self.id);
         }
@@ -390,9 +395,11 @@ impl SessionTask {
         }
     }
 
-    /// Answers the requests of a client that closes the session while others go on. Those of the last client are in the log.
-    fn refuse_requests_of(&self, client: &ClientKey) {
-        let Some((_, replies)) = self.replies.get(client).filter(|_| self.replies.len() > 1) else { return };
+    /// Answers the requests of a client that closes the session while others go on. Those of the last client are in the log,
+    /// and those of a newer attachment go on.
+    fn refuse_requests_of(&self, client: &ClientKey, attachment: u64) {
+        let attached = self.replies.get(client).filter(|(last, _)| *last == attachment);
+        let Some((_, replies)) = attached.filter(|_| self.replies.len() > 1) else { return };
         let error =
             interruption("session_closed", "this client closed the session, which goes on for others");
         for request in self.owner.requests_of(client) {
@@ -509,9 +516,6 @@ impl SessionTask {
     /// Ends the process and writes the end of what was open. `end` is the input that ends it.
     async fn close(&mut self, end: OwnerInput<'_>) {
         let agent = self.agent.take();
-        if let Some(starting) = self.starting.take() {
-            starting.abort();
-        }
         self.input(end);
         self.is_ending = true;
         self.close_log().await;
@@ -527,7 +531,7 @@ impl SessionTask {
             if self.writing.is_none() {
                 continue;
             }
-            let written = join(&mut self.writing).await;
+            let written = join(self.writing.as_mut()).await;
             self.writing = None;
             match written {
                 Ok(end) => self.input(OwnerInput::Written(end)),
@@ -601,7 +605,7 @@ async fn next_line(agent: &mut Option<HostedAgent>) -> Option<Vec<u8>> {
 }
 
 /// Waits for a task, if there is one.
-async fn join<T>(task: &mut Option<JoinHandle<T>>) -> T {
+async fn join<T>(task: Option<&mut JoinHandle<T>>) -> T {
     let Some(running) = task else { return std::future::pending().await };
     match running.await {
         Ok(output) => output,

@@ -6,7 +6,7 @@ use duologue_schema::{LoadSessionResponse, SessionId};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 use super::{Answer, Answered, OpenSession, SessionUse, with_meta};
 use crate::abilities::Abilities;
@@ -149,7 +149,7 @@ pub(super) async fn open_session(
 }
 
 /// Sends the frames before the response that opens a session, and returns that response. A client that reads slowly does not
-/// keep the conversation in memory: the rest of it is read again when there is space for it.
+/// keep the conversation in memory while other loads wait: the rest of it is read again when there is space for it.
 async fn replayed(
     hub: &Arc<HubShared>,
     reader: &LogReader,
@@ -164,11 +164,11 @@ async fn replayed(
     let response = loop {
         let (place, LoadedSession { updates, response }) =
             hub.load(log.clone(), live.id.clone(), position, abilities).await?;
-        let turn = Instant::now() + hub.load_turn();
+        let begin = Instant::now();
         let mut is_slow = false;
         for update in updates.into_iter().skip(sent) {
             let line = update_line(&live.id, update)?;
-            is_slow = output.send_unless(line, sleep_until(turn)).await.is_some();
+            is_slow = output.send_unless(line, hub.end_of_load(begin)).await.is_some();
             if is_slow {
                 break;
             }

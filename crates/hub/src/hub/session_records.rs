@@ -1,15 +1,15 @@
 //! The records of the log of a session: the first ones, and reading them behind damage.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use duologue_rpc::raw_message::{call_line, member, response_line, splice};
 use duologue_schema::{InitializeRequest, InitializeResponse, NewSessionRequest, Request as _, SessionId};
-use duologue_store::{FileLog, Log as _, LogLine, LogPage, LogPosition, RebuildReport};
+use duologue_store::{FileLog, Log as _, LogLine, LogPage, LogPosition, LogSnapshot, RebuildReport};
 use duologue_transcript::Side;
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
-use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::time::{Instant, sleep_until};
 
 use super::HubShared;
 use crate::abilities::Abilities;
@@ -28,14 +28,35 @@ impl HubShared {
         end: u64,
         abilities: Option<Abilities>,
     ) -> Result<(OwnedSemaphorePermit, LoadedSession), Error> {
-        let place = self.loads.clone().acquire_owned().await.map_err(|_| Error::Closed)?;
+        let place = {
+            let _waiting = WaitingLoad::new(&self.waiting_loads);
+            self.loads.clone().acquire_owned().await.map_err(|_| Error::Closed)?
+        };
         let loading = move || Ok((place, load(&log, &session, end, abilities)?));
         tokio::task::spawn_blocking(loading).await.map_err(|_| Error::Closed)?
     }
 
-    /// Returns the time for which a client that does not read keeps its place.
-    pub(crate) fn load_turn(&self) -> Duration {
-        self.settings.load_turn
+    /// Waits until a client that does not read gives up the place that it has had since `begin`: its time is over, and another
+    /// load waits.
+    pub(crate) async fn end_of_load(&self, begin: Instant) {
+        sleep_until(begin + self.settings.load_turn).await;
+        let _ = self.waiting_loads.subscribe().wait_for(|waiting| *waiting > 0).await;
+    }
+}
+
+/// A load that waits for a place, while it is counted.
+struct WaitingLoad<'a>(&'a watch::Sender<usize>);
+
+impl<'a> WaitingLoad<'a> {
+    fn new(waiting: &'a watch::Sender<usize>) -> Self {
+        waiting.send_modify(|waiting| *waiting += 1);
+        WaitingLoad(waiting)
+    }
+}
+
+impl Drop for WaitingLoad<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|waiting| *waiting -= 1);
     }
 }
 
@@ -139,6 +160,26 @@ pub(crate) fn for_each_record(
 /// Reports a record that is JSON and none of the hub's. It is damaged too.
 pub(crate) fn leave_out(position: u64, error: &crate::InvalidRecord) {
     tracing::error!(position, %error, "a record of a session is left out");
+}
+
+/// Returns true if a record of a log can be read. Those that begin a life of the log do not count.
+pub(super) fn has_records(log: &LogSnapshot) -> Result<bool, duologue_store::Error> {
+    /// The size of a page in bytes.
+    const PAGE: usize = 64 << 10;
+    let is_record = |line: &[u8]| match LogEntry::read(line) {
+        Ok(entry) => entry.frame.is_some() || !matches!(entry.event, None | Some(HubEvent::Opened { .. })),
+        Err(_) => false,
+    };
+    let mut after = LogPosition::START;
+    while after < log.end() {
+        let page = read_behind_damage(after.number(), |after| log.read(after, PAGE))?;
+        if page.records.iter().any(|record| is_record(&record.line)) {
+            return Ok(true);
+        }
+        let Some(last) = page.last() else { break };
+        after = last;
+    }
+    Ok(false)
 }
 
 /// Reads a page with a function, and skips damaged records.

@@ -36,8 +36,8 @@ pub struct HubSettings {
     pub requests_without_session: usize,
     /// Limit on the conversations in memory that clients load. Other loads wait. 4 by default.
     pub loads: usize,
-    /// The time after which a client that does not read a conversation makes room for other loads. The rest of the
-    /// conversation is read again when the client has read more. 5 seconds by default.
+    /// The time after which a client that does not read a conversation makes room for another load that waits. The rest of
+    /// the conversation is read again when the client has read more. 5 seconds by default.
     pub load_turn: Duration,
     /// The time in which an agent answers `initialize`, and creates or restores a session. 120 seconds by default. The
     /// process of one that does not is ended.

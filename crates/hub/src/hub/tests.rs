@@ -3,15 +3,18 @@
 use duologue_client::Command;
 use duologue_test_support::in_time;
 use serde_json::json;
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader, Lines};
+use tokio::sync::oneshot;
 
 use super::*;
 
-/// Answers `initialize` and `session/new`.
+/// Answers `initialize` and `session/new`. A prompt runs until it is cancelled.
 const AGENT: &str = r#"
     while read -r line; do case $line in
         *hub:initialize*) echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}';;
         *hub:session/new*) echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}';;
+        *session/prompt*) echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{}}}';;
+        *session/cancel*) echo '{"jsonrpc":"2.0","id":1,"result":{"stopReason":"cancelled"}}';;
     esac; done
 "#;
 
@@ -25,34 +28,67 @@ impl Hub {
     }
 }
 
+/// A client that writes lines and reads them.
+struct LineClient {
+    lines: Lines<BufReader<Box<dyn AsyncRead + Send + Unpin>>>,
+    writer: Box<dyn AsyncWrite + Send + Unpin>,
+    id: u64,
+}
+
+impl LineClient {
+    fn new(transport: Transport) -> Self {
+        let (reader, writer) = transport.into_split();
+        LineClient { lines: BufReader::new(reader).lines(), writer, id: 0 }
+    }
+
+    /// Connects a client to a hub.
+    fn of(hub: &Hub) -> Self {
+        let (ours, theirs) = Transport::memory();
+        let hub = hub.clone();
+        tokio::spawn(async move { hub.serve(theirs).await });
+        LineClient::new(ours)
+    }
+
+    async fn send(&mut self, mut message: Value) {
+        message["jsonrpc"] = json!("2.0");
+        self.writer.write_all(format!("{message}\n").as_bytes()).await.unwrap();
+    }
+
+    async fn next(&mut self) -> Value {
+        let line = self.lines.next_line().await.unwrap().unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    /// Returns the result of a request, in front of which nothing is received.
+    async fn request(&mut self, method: &str, params: Value) -> Value {
+        self.id += 1;
+        self.send(json!({"id": self.id, "method": method, "params": params})).await;
+        let response = self.next().await;
+        assert_eq!(response["id"], self.id, "{response}");
+        response["result"].clone()
+    }
+}
+
+fn hub_in(data: &std::path::Path) -> Hub {
+    Hub::open(HubSettings::new(|| Command::new("sh").args(["-c", AGENT]), data)).unwrap()
+}
+
 #[tokio::test]
 async fn a_closed_session_leaves_no_entry() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(HubSettings::new(|| Command::new("sh").args(["-c", AGENT]), data.path()));
-        let hub = hub.unwrap();
+        let hub = hub_in(data.path());
         for _ in 0..3 {
             let (ours, theirs) = Transport::memory();
             let serving = hub.serve(theirs);
             let playing = async {
-                let (reader, mut writer) = ours.into_split();
-                let mut lines = BufReader::new(reader).lines();
-                let mut id = 0;
-                let mut request = async |method: &str, params: Value| {
-                    id += 1;
-                    let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
-                    writer.write_all(format!("{line}\n").as_bytes()).await.unwrap();
-                    let line = lines.next_line().await.unwrap().unwrap();
-                    let response: Value = serde_json::from_str(&line).unwrap();
-                    assert_eq!(response["id"], id, "{response}");
-                    response["result"].clone()
-                };
-                request("initialize", json!({"protocolVersion": 1})).await;
+                let mut client = LineClient::new(ours);
+                client.request("initialize", json!({"protocolVersion": 1})).await;
                 for _ in 0..10 {
-                    let new = request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+                    let new = client.request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
                     let id = json!({"sessionId": new["sessionId"], "cwd": "/tmp", "mcpServers": []});
-                    request("session/load", id.clone()).await;
-                    request("session/close", id).await;
+                    client.request("session/load", id.clone()).await;
+                    client.request("session/close", id).await;
                 }
             };
             tokio::join!(serving, playing);
@@ -61,6 +97,43 @@ async fn a_closed_session_leaves_no_entry() {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         }
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// A client closes its session on a connection that another one has continued.
+#[tokio::test]
+async fn a_former_attachment_does_not_refuse_the_requests_of_a_newer_one() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = hub_in(data.path());
+        let (mut client, mut other) = (LineClient::of(&hub), LineClient::of(&hub));
+        let introduction = client.request("initialize", json!({"protocolVersion": 1})).await;
+        let key = introduction["_meta"]["duologue"]["client"].as_str().unwrap();
+        let new = client.request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let session = json!({"sessionId": new["sessionId"], "cwd": "/tmp", "mcpServers": []});
+        other.request("initialize", json!({"protocolVersion": 1})).await;
+        other.request("session/resume", session.clone()).await;
+        client.request("session/resume", session.clone()).await;
+        let prompt = json!({"sessionId": new["sessionId"], "prompt": [{"type": "text", "text": "hello"}]});
+        client.send(json!({"id": "p", "method": "session/prompt", "params": prompt})).await;
+        assert_eq!(client.next().await["method"], "session/update");
+
+        let id = SessionId::from(new["sessionId"].as_str().unwrap());
+        let live = hub.shared.live(&LOCAL.into(), &id).unwrap();
+        let (done, released) = oneshot::channel();
+        // The first attachment of all is that of `session/new`.
+        let release = SessionCommand::Release { client: ClientKey::new(key), attachment: 0, done };
+        live.commands.send(release).await.unwrap();
+        released.await.unwrap();
+        client.send(json!({"method": "session/cancel", "params": session})).await;
+        let ended = client.next().await;
+        assert_eq!(
+            (&ended["id"], &ended["result"]["stopReason"]),
+            (&json!("p"), &json!("cancelled")),
+            "{ended}"
+        );
         hub.shut_down().await;
     })
     .await;

@@ -1,10 +1,13 @@
 //! The process of a session's agent: its start with the conversation so far, and its end.
 
+use std::convert::Infallible;
+
 use duologue_schema::{
     InitializeResponse, LoadSessionRequest, NewSessionRequest, Request as _, ResumeSessionRequest,
 };
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
+use tokio::task::JoinHandle;
 
 use super::{SessionTask, session_of};
 use crate::error::Error;
@@ -19,6 +22,31 @@ pub(super) type Started = Result<(HostedAgent, String, bool), StartFailure>;
 pub(super) enum StartFailure {
     ContextLost,
     Error(Error),
+}
+
+/// A process that is being started for the session.
+#[derive(Debug)]
+pub(super) struct StartingAgent {
+    pub(super) task: JoinHandle<Started>,
+    /// Dropped to end the start.
+    cancel: oneshot::Sender<Infallible>,
+}
+
+impl StartingAgent {
+    /// Ends the start. The process ends before the session's last watch of its processes is closed.
+    pub(super) async fn end(self) {
+        drop(self.cancel);
+        if let Ok(Ok((agent, ..))) = self.task.await {
+            agent.end().await;
+        }
+    }
+}
+
+/// Waits until the former processes of a session have ended.
+pub(super) async fn wait_for_former(ending: Option<watch::Receiver<()>>) {
+    if let Some(mut ending) = ending {
+        while ending.changed().await.is_ok() {}
+    }
 }
 
 /// An agent that has ended, and whose exit status is not known yet.
@@ -48,16 +76,16 @@ impl SessionTask {
         self.calls.end();
         if let Some(mut agent) = self.agent.take() {
             let (sender, reason) = oneshot::channel();
-            let (former, session) = (self.ending.take(), self.id.clone());
-            self.ending = Some(tokio::spawn(async move {
+            let (running, ending) = watch::channel(());
+            let (former, session) = (self.ending.replace(ending), self.id.clone());
+            tokio::spawn(async move {
                 let reason = agent.ended(otherwise).await;
                 tracing::warn!(%session, reason, "the agent of a session has ended");
                 let _ = sender.send(reason);
                 agent.end().await;
-                if let Some(former) = former {
-                    let _ = former.await;
-                }
-            }));
+                wait_for_former(former).await;
+                drop(running);
+            });
             if self.owner.has_requests() {
                 self.ended = Some(EndedAgent { reason, otherwise });
                 return;
@@ -69,20 +97,39 @@ impl SessionTask {
 
     pub(super) fn start_agent(&mut self, fresh: bool) {
         let Some(hub) = self.hub.upgrade() else { return };
-        let ending = self.ending.take();
+        let (running, ending) = watch::channel(());
+        let former = self.ending.replace(ending);
+        let (cancel, mut cancelled) = oneshot::channel();
         let (agent_session, params) = (self.agent_session.clone(), self.params.clone());
         let params: Value = serde_json::from_str(params.get()).unwrap_or_default();
         let schemes = self.owner.schemes();
-        self.starting = Some(tokio::spawn(async move {
+        let task = tokio::spawn(async move {
             // Two processes of one session would change the same files.
-            if let Some(ending) = ending {
-                let _ = ending.await;
+            wait_for_former(former).await;
+            let started = tokio::select! {
+                biased;
+                _ = &mut cancelled => Err(Error::Closed),
+                started = hub.start_agent(schemes) => started,
+            };
+            let (mut agent, introduction) = started.map_err(StartFailure::Error)?;
+            let restored = tokio::select! {
+                biased;
+                _ = &mut cancelled => Err(StartFailure::Error(Error::Closed)),
+                restored = restore(&mut agent, &introduction, agent_session, params, fresh) => restored,
+            };
+            match restored {
+                Ok((agent_session, has_context)) => Ok((agent, agent_session, has_context)),
+                Err(failure) => {
+                    // It has learned of the session, so the next process waits for its end too.
+                    tokio::spawn(async move {
+                        agent.end().await;
+                        drop(running);
+                    });
+                    Err(failure)
+                }
             }
-            let (mut agent, introduction) = hub.start_agent(schemes).await.map_err(StartFailure::Error)?;
-            let (agent_session, has_context) =
-                restore(&mut agent, &introduction, agent_session, params, fresh).await?;
-            Ok((agent, agent_session, has_context))
-        }));
+        });
+        self.starting = Some(StartingAgent { task, cancel });
     }
 
     pub(super) fn started(&mut self, started: Started) {

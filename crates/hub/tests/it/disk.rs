@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use duologue_test_support::in_time;
 
-use crate::hub::{connect, hub_in, load, open_when_free, prompt, settings};
+use serde_json::json;
+
+use crate::hub::{RawClient, connect, hub_in, load, open_when_free, prompt, settings};
 
 #[tokio::test]
 async fn a_full_folder_refuses_new_sessions_and_loads_old_ones() {
@@ -60,6 +62,35 @@ async fn old_sessions_are_removed_unless_they_are_open() {
         assert!(!is_log(old.id().as_str()) && is_log(open.id().as_str()), "{logs:?}");
         assert!(client.load_session(old.id().clone(), "/tmp").unwrap().outcome().await.is_err());
         prompt(&open, "again").await;
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// The log is removed, and the list cannot be changed, as on a full disk.
+#[tokio::test]
+async fn a_session_is_deleted_though_the_list_cannot_be_changed() {
+    const FULL: &str = "CREATE TRIGGER is_full BEFORE DELETE ON sessions
+        BEGIN SELECT RAISE(FAIL, 'database or disk is full'); END";
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = hub_in(data.path());
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let session = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
+        let sessions = data.path().join("sessions");
+        let list = rusqlite::Connection::open(sessions.join("index.sqlite")).unwrap();
+        list.execute_batch(FULL).unwrap();
+        let deleted = client.request(2, "session/delete", session.clone()).await;
+        assert!(deleted["result"].is_object(), "{deleted}");
+        assert!(!sessions.join(session["sessionId"].as_str().unwrap()).exists());
+        let refused = client.request(3, "session/load", session.clone()).await;
+        assert!(refused["error"]["message"].to_string().contains("delete the session"), "{refused}");
+        list.execute_batch("DROP TRIGGER is_full").unwrap();
+        client.request(4, "session/delete", session).await;
+        let listed = client.request(5, "session/list", json!({})).await;
+        assert_eq!(listed["result"]["sessions"], json!([]), "{listed}");
         hub.shut_down().await;
     })
     .await;

@@ -212,7 +212,7 @@ async fn requests_without_a_session_have_a_limit() {
 }
 
 /// Changes the lines of the log of the only session.
-fn change_log(data: &Path, change: impl Fn(&mut Vec<String>)) {
+pub(crate) fn change_log(data: &Path, change: impl Fn(&mut Vec<String>)) {
     let folders = std::fs::read_dir(data.join("sessions")).unwrap();
     let folder = folders.map(|folder| folder.unwrap().path()).find(|folder| folder.is_dir()).unwrap();
     let segments = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());

@@ -1,12 +1,17 @@
 //! Agents, sessions and logs that are not there any more.
 #![cfg(unix)]
 
-use duologue_hub::Hub;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use duologue_client::Command;
+use duologue_hub::{Error, Hub, HubSettings};
 use duologue_test_support::in_time;
-use serde_json::json;
+use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::faults::{new_session, script, text_prompt};
-use crate::hub::{RawClient, open_when_free, settings};
+use crate::hub::{RawClient, connect, load, open_when_free, prompt, settings};
 
 #[tokio::test]
 async fn two_sessions_of_a_shared_process_have_two_ids() {
@@ -55,38 +60,253 @@ async fn an_agent_that_has_exited_has_ended_whoever_has_its_output() {
     .await;
 }
 
+/// The descendant of the agent writes as fast as it is read.
 #[tokio::test]
-async fn a_session_whose_log_is_gone_is_no_empty_conversation() {
-    in_time(async {
-        for removes in [false, true] {
+async fn an_agent_that_has_exited_has_ended_though_its_output_is_flooded() {
+    const AGENT: &str = r#"
+        line=$(head -c 1000 /dev/zero | tr '\0' x)
+        read -r request; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r request; echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"a"}}'
+        read -r request; setsid yes $line 2>/dev/null & exit 3
+    "#;
+    const SHARED: &str = r#"
+        line=$(head -c 1000 /dev/zero | tr '\0' x)
+        read -r request; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r request; lane=${request#*\"id\":\"}; lane=${lane%%:*}
+        printf '{"jsonrpc":"2.0","id":"%s:\\"hub:session/new\\"","result":{"sessionId":"a"}}\n' $lane
+        read -r request; setsid yes $line 2>/dev/null & exit 3
+    "#;
+    for shared_process in [false, true] {
+        in_time(async {
             let data = tempfile::tempdir().unwrap();
-            let hub = Hub::open(settings(data.path(), 0)).unwrap();
+            let mut settings = script(data.path(), if shared_process { SHARED } else { AGENT });
+            settings.shared_process = shared_process;
+            let hub = Hub::open(settings).unwrap();
+            let mut client = RawClient::new(&hub);
+            client.initialize().await;
+            let new = client.request(1, "session/new", new_session()).await;
+            let prompt = text_prompt(&new["result"]["sessionId"], "go");
+            let ended = client.request(2, "session/prompt", prompt).await;
+            assert!(ended["error"]["message"].to_string().contains("exit status: 3"), "{ended}");
+            hub.shut_down().await;
+        })
+        .await;
+    }
+}
+
+/// The first process ends in the first prompt, and the second one never restores the session. Both ignore SIGTERM.
+#[cfg(target_os = "linux")]
+const STUCK_RESTART: &str = r#"
+    trap '' TERM
+    read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}'
+    read -r line
+    case "$line" in
+        *session/new*) echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}'; read -r line;;
+        *) echo $$ > process; while :; do sleep 0.1; done;;
+    esac
+"#;
+
+/// The process shows a question, closes its output and goes on.
+#[cfg(target_os = "linux")]
+const CLOSED_OUTPUT: &str = r#"
+    trap '' TERM
+    read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}}'
+    read -r line; echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}'
+    echo '{"jsonrpc":"2.0","id":7,"method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"c"},"options":[{"optionId":"y","name":"y","kind":"allow_once"}]}}'
+    exec 1>&-; echo $$ > process; while :; do sleep 0.1; done
+"#;
+
+/// A hub whose agent writes the number of its process to a pipe, which is read when the agent has come so far.
+#[cfg(target_os = "linux")]
+fn with_pipe(agent: &'static str) -> (TempDir, Hub, RawClient) {
+    let data = tempfile::tempdir().unwrap();
+    let made = std::process::Command::new("mkfifo").arg(data.path().join("process")).status();
+    assert!(made.unwrap().success());
+    let folder = data.path().to_owned();
+    let mut settings =
+        HubSettings::new(move || Command::new("sh").args(["-c", agent]).cwd(&folder), data.path());
+    // Each write begins a segment, and fails without the folder.
+    settings.logs.segment_bytes = 1;
+    let hub = Hub::open(settings).unwrap();
+    let client = RawClient::new(&hub);
+    (data, hub, client)
+}
+
+/// Returns the folder of the process that has written to the pipe. It is there until the process has ended.
+#[cfg(target_os = "linux")]
+async fn process_of(data: &Path) -> PathBuf {
+    let pipe = data.join("process");
+    let number = tokio::task::spawn_blocking(move || std::fs::read_to_string(pipe)).await;
+    let process = Path::new("/proc").join(number.unwrap().unwrap().trim());
+    assert!(process.is_dir(), "{}", process.display());
+    process
+}
+
+/// A session that ends while its agent is started again: another task may open it from then on.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_process_that_is_being_started_ends_with_its_session() {
+    let ends_with = async |end: &str| {
+        let (data, hub, mut client) = with_pipe(STUCK_RESTART);
+        client.initialize().await;
+        let new = client.request(1, "session/new", new_session()).await;
+        let session = json!({"sessionId": new["result"]["sessionId"]});
+        let prompt = text_prompt(&session["sessionId"], "hello");
+        let ended = client.request(2, "session/prompt", prompt.clone()).await;
+        assert_eq!(ended["error"]["data"]["code"], "interrupted", "{ended}");
+        client.send(3, "session/prompt", prompt).await;
+        let process = process_of(data.path()).await;
+        if end == "failure" {
+            let folder = data.path().join("sessions").join(session["sessionId"].as_str().unwrap());
+            std::fs::rename(folder, data.path().join("moved")).unwrap();
+            let mode: Value = json!({"sessionId": session["sessionId"], "modeId": "m"});
+            client.send(4, "session/set_mode", mode).await;
+            assert_eq!(client.response(3).await["error"]["data"]["code"], "log_failed");
+            let mut load = new_session();
+            load["sessionId"] = session["sessionId"].clone();
+            // It waits for the end of the former task.
+            assert_eq!(client.request(5, "session/load", load).await["error"]["data"]["code"], "log_failed");
+        } else {
+            let ended = client.request(4, end, session).await;
+            assert!(ended["result"].is_object(), "{ended}");
+        }
+        assert!(!process.exists(), "{end}: the process goes on");
+        hub.shut_down().await;
+    };
+    in_time(async {
+        tokio::join!(ends_with("session/close"), ends_with("session/delete"), ends_with("failure"))
+    })
+    .await;
+}
+
+/// A session that is closed while the start of the next process waits for the end of this one.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_former_process_ends_with_its_session() {
+    in_time(async {
+        let (data, hub, mut client) = with_pipe(CLOSED_OUTPUT);
+        client.initialize().await;
+        let new = client.request(1, "session/new", new_session()).await;
+        let session = json!({"sessionId": new["result"]["sessionId"]});
+        let process = process_of(data.path()).await;
+        // The end of the output is known when the question is withdrawn.
+        while client.next().await["method"] != "$/cancel_request" {}
+        client.send(2, "session/prompt", text_prompt(&session["sessionId"], "hello")).await;
+        let closed = client.request(3, "session/close", session).await;
+        assert!(closed["result"].is_object(), "{closed}");
+        assert!(!process.exists(), "the process goes on");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// Replaces the first segment of a log, and returns the number of the segments.
+fn damage(folder: &Path, damage: impl Fn(Vec<u8>) -> Option<Vec<u8>>) -> usize {
+    let files = std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path());
+    let mut segments: Vec<PathBuf> =
+        files.filter(|path| path.extension().is_some_and(|it| it == "jsonl")).collect();
+    segments.sort();
+    match damage(std::fs::read(&segments[0]).unwrap()) {
+        Some(text) => std::fs::write(&segments[0], text).unwrap(),
+        None => std::fs::remove_file(&segments[0]).unwrap(),
+    }
+    segments.len()
+}
+
+#[tokio::test]
+async fn a_session_whose_log_is_lost_is_no_empty_conversation() {
+    type Damage = (&'static str, usize, fn(Vec<u8>) -> Option<Vec<u8>>);
+    const DAMAGES: [Damage; 7] = [
+        ("no file", 1, |_| None),
+        ("no bytes", 1, |_| Some(Vec::new())),
+        ("zeros", 1, |text| Some(vec![0; text.len()])),
+        ("one line of garbage", 1, |text| Some(vec![b'x'; text.len()])),
+        ("lines of garbage", 1, |mut text| {
+            text.iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b'x');
+            Some(text)
+        }),
+        ("a header of zeros", 1, |mut text| {
+            let header = text.iter().position(|byte| *byte == b'\n').unwrap();
+            text[..header].fill(0);
+            Some(text)
+        }),
+        // The second segment has no record but that of its beginning.
+        ("zeros in the first of two segments", 2, |text| Some(vec![0; text.len()])),
+    ];
+    for (name, segments, change) in DAMAGES {
+        in_time(async {
+            let data = tempfile::tempdir().unwrap();
+            let settings = || {
+                let mut settings = settings(data.path(), 0);
+                if segments > 1 {
+                    settings.logs.segment_bytes = 16_000;
+                }
+                settings
+            };
+            let hub = Hub::open(settings()).unwrap();
             let mut client = RawClient::new(&hub);
             client.initialize().await;
             let new = client.request(1, "session/new", new_session()).await;
             let id = new["result"]["sessionId"].as_str().unwrap();
+            let mut load = new_session();
+            load["sessionId"] = json!(id);
+            for number in 2..=segments as u32 {
+                client.request(10 * number, "session/close", json!({"sessionId": id})).await;
+                let loaded = client.request(10 * number + 1, "session/load", load.clone()).await;
+                assert!(loaded["result"].is_object(), "{loaded}");
+            }
             hub.shut_down().await;
             drop((client, hub));
             let folder = data.path().join("sessions").join(id);
-            for file in std::fs::read_dir(folder).unwrap().map(|file| file.unwrap().path()) {
-                match file.extension().is_some_and(|it| it == "jsonl") {
-                    true if removes => std::fs::remove_file(file).unwrap(),
-                    true => std::fs::write(file, "").unwrap(),
-                    false => {}
-                }
-            }
-            let hub = open_when_free(|| settings(data.path(), 0)).await;
+            assert_eq!(damage(&folder, change), segments, "{name}");
+            let files = || {
+                let files = std::fs::read_dir(&folder).unwrap().map(|file| file.unwrap().path());
+                let mut files: Vec<_> = files.map(|path| (std::fs::read(&path).unwrap(), path)).collect();
+                files.sort();
+                files
+            };
+            let before = files();
+            let hub = open_when_free(settings).await;
             let mut client = RawClient::new(&hub);
             client.initialize().await;
-            let mut load = new_session();
-            load["sessionId"] = json!(id);
             for number in 1..3 {
                 let refused = client.request(number, "session/load", load.clone()).await;
                 let data = json!({"code": "log_failed", "retryable": false});
-                assert_eq!(refused["error"]["data"], data, "{refused}");
+                assert_eq!(refused["error"]["data"], data, "{name}: {refused}");
+                assert!(refused["error"]["message"].to_string().contains("is empty, damaged"), "{refused}");
             }
+            let read = hub.read_log("local", id, 0, 1000, Duration::ZERO).await;
+            assert!(matches!(read, Err(Error::LogLost)), "{name}: {read:?}");
+            assert!(files() == before, "{name}: the files were changed");
             hub.shut_down().await;
-        }
+        })
+        .await;
+    }
+}
+
+/// The other segments have records of the conversation.
+#[tokio::test]
+async fn a_session_whose_first_segment_is_lost_is_loaded_with_a_notice() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let settings = || {
+            let mut settings = settings(data.path(), 0);
+            settings.logs.segment_bytes = 1;
+            settings
+        };
+        let hub = Hub::open(settings()).unwrap();
+        let client = connect(&hub).await;
+        let session = client.new_session("/tmp").await.unwrap();
+        prompt(&session, "hello").await;
+        let id = session.id().clone();
+        hub.shut_down().await;
+        drop((session, client, hub));
+        let folder = data.path().join("sessions").join(id.as_str());
+        assert!(damage(&folder, |text| Some(vec![0; text.len()])) > 2);
+        let hub = open_when_free(settings).await;
+        let (_session, texts) = load(&connect(&hub).await, &id).await;
+        assert!(texts[0].contains("damaged and w") && texts.len() > 1, "{texts:?}");
+        hub.shut_down().await;
     })
     .await;
 }

@@ -116,3 +116,46 @@ async fn a_load_that_is_not_read_does_not_hold_up_others() {
     })
     .await;
 }
+
+/// The client reads more slowly than the log is read, and nobody waits for its place.
+#[cfg(feature = "gateway")]
+#[tokio::test]
+async fn a_conversation_is_read_once_if_no_other_load_waits() {
+    use crate::faults::change_log;
+    use crate::hub::open_when_free;
+    use crate::rest::recorder::{LOGS, record, recorded};
+
+    in_time(async {
+        record();
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let mut client = RawClient::new(&hub);
+        let session = new_session(&mut client).await;
+        client.send(2, "session/prompt", long_prompt(&session)).await;
+        assert!(client.response(2).await["result"].is_object());
+        hub.shut_down().await;
+        drop((client, hub));
+        // Each reader of the log reports this record.
+        change_log(data.path(), |lines| {
+            let prompt = lines.iter_mut().find(|line| line.contains(r#""event":"prompt""#)).unwrap();
+            *prompt = prompt.replacen('{', "x", 1);
+        });
+        let hub = open_when_free(|| {
+            let mut settings = settings(data.path(), 0);
+            (settings.loads, settings.load_turn) = (1, Duration::ZERO);
+            settings
+        })
+        .await;
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        client.send(1, "session/load", session.clone()).await;
+        assert!(read_replay(&mut client).await.len() > LONG / (1 << 20));
+        let id = session["sessionId"].as_str().unwrap();
+        let reports = recorded(LOGS).into_iter().filter(|event| event.contains(id));
+        let reports: Vec<_> = reports.filter(|event| event.contains("are left out")).collect();
+        // One when the session was restored, and one when it was loaded.
+        assert_eq!(reports.len(), 2, "{reports:?}");
+        hub.shut_down().await;
+    })
+    .await;
+}
