@@ -6,6 +6,8 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use duologue_http::raw::literal_address;
+#[cfg(feature = "serve")]
+use duologue_transcript::private_file::access_of_others;
 
 use crate::error::{Error, Result};
 use crate::files::in_file;
@@ -181,18 +183,10 @@ pub(crate) fn prepare(folder: &Path) -> Result<()> {
 /// Rejects a file or folder that another user owns, or to which others have the rights of `mask`.
 #[cfg(feature = "serve")]
 fn check_private(path: &Path, found: &Metadata, mask: u32, advice: &str) -> Result<()> {
-    #[cfg(unix)]
-    {
-        use std::os::unix::fs::MetadataExt as _;
-
-        let user = rustix::process::geteuid().as_raw();
-        if let Some(fault) = fault(found.uid(), user, found.mode() & 0o777, mask) {
-            return Err(Error::Usage(format!("{}: {fault}; {advice}", path.display())));
-        }
+    match access_of_others(found, mask) {
+        Some(fault) => Err(Error::Usage(format!("{}: {fault}; {advice}", path.display()))),
+        None => Ok(()),
     }
-    #[cfg(not(unix))]
-    let _ = (path, found, mask, advice);
-    Ok(())
 }
 
 /// Rejects the key of a certificate that others can replace, and warns about one that they can read.
@@ -218,15 +212,6 @@ fn warn_if_shared(path: &Path, found: &Metadata) {
     }
     #[cfg(not(unix))]
     let _ = (path, found);
-}
-
-/// Returns the reason for which others can use a file.
-#[cfg(all(unix, feature = "serve"))]
-fn fault(owner: u32, user: u32, mode: u32, mask: u32) -> Option<String> {
-    if owner != user {
-        return Some(format!("it belongs to the user {owner}, and this is the user {user}"));
-    }
-    (mode & mask != 0).then(|| format!("other users have access to it (mode {mode:o})"))
 }
 
 /// The least length of a token that a server accepts as its own, in characters. One that can be guessed protects nothing.
@@ -270,14 +255,6 @@ mod tests {
     use std::os::unix::fs::PermissionsExt as _;
 
     use super::*;
-
-    #[test]
-    fn files_of_others_are_refused() {
-        assert_eq!(fault(7, 7, 0o600, 0o077), None);
-        assert_eq!(fault(7, 7, 0o755, 0o022), None);
-        assert!(fault(7, 7, 0o775, 0o022).is_some_and(|fault| fault.contains("(mode 775)")));
-        assert!(fault(8, 7, 0o600, 0o077).is_some_and(|fault| fault.contains("the user 8")));
-    }
 
     #[test]
     fn the_folder_of_a_server_is_for_its_user() {

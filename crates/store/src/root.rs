@@ -125,16 +125,6 @@ impl LogRoot {
         LogSnapshot::of(self.log_folder(name)?)
     }
 
-    /// Returns true if a log has no bytes, because its files are missing or empty. Opening it would begin a new one.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::BadName`] and [`Error::File`].
-    pub fn is_empty(&self, name: &str) -> Result<bool> {
-        let folder = self.log_folder(name)?;
-        crate::file::has_no_bytes(&folder).map_err(|error| Error::file(&folder, error))
-    }
-
     /// Returns the names of the logs, in no order.
     ///
     /// # Errors
@@ -161,7 +151,8 @@ impl LogRoot {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] if the log is open, [`Error::BadName`], [`Error::File`].
+    /// [`Error::InUse`] if the log is open, [`Error::BadName`], [`Error::File`]. If the error names a folder `.removed-…`, the
+    /// log is gone, and the next start removes that folder.
     pub fn remove(&self, name: &str) -> Result<()> {
         let folder = self.log_folder(name)?;
         let _guard = self.reserve(name)?;
@@ -175,10 +166,13 @@ impl LogRoot {
                 renamed => renamed?,
             }
             // From here on a crash does not bring it back.
-            sync_folder(&self.shared.folder)?;
-            fs::remove_dir_all(&removed)
+            sync_folder(&self.shared.folder)
         };
-        remove().map_err(|error| Error::file(&folder, error))
+        remove().map_err(|error| Error::file(&folder, error))?;
+        match fs::remove_dir_all(&removed) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file(removed, error)),
+            _ => Ok(()),
+        }
     }
 
     /// Closes the files of logs that have not been used for some time, and frees their memory. Returns their number.

@@ -1,7 +1,7 @@
-//! Files that only their owner may read, and that one program writes. Code that depends on the operating system
+//! Files and folders that belong to one user, and files that one program writes. Code that depends on the operating system
 //! is here and in `record/file.rs`.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 use std::time::Duration;
@@ -37,6 +37,31 @@ pub fn close_to_others(file: &File) -> io::Result<()> {
     Ok(())
 }
 
+/// Returns the reason for which other users can use a file or a folder: one of them owns it, or its mode grants them a right of
+/// `mask`, such as 0o022 to change it.
+pub fn access_of_others(found: &Metadata, mask: u32) -> Option<String> {
+    #[cfg(unix)]
+    {
+        use std::os::unix::fs::MetadataExt as _;
+
+        fault(found.uid(), rustix::process::geteuid().as_raw(), found.mode(), mask)
+    }
+    #[cfg(not(unix))]
+    {
+        let _ = (found, mask);
+        None
+    }
+}
+
+#[cfg(unix)]
+fn fault(owner: u32, user: u32, mode: u32, mask: u32) -> Option<String> {
+    let mode = mode & 0o7777;
+    if owner != user {
+        return Some(format!("it belongs to the user {owner} (mode {mode:o}), and this is the user {user}"));
+    }
+    (mode & mask != 0).then(|| format!("other users have access to it (mode {mode:o})"))
+}
+
 /// Locks a file. Two writers would mix their records, and one of a replaced file would write to a file that
 /// has no name any more.
 ///
@@ -69,4 +94,21 @@ pub fn locked(file: File, path: &Path) -> io::Result<File> {
     #[cfg(not(unix))]
     let _ = path;
     Ok(file)
+}
+
+#[cfg(all(test, unix))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn files_and_folders_of_others_are_known() {
+        for (mode, mask) in [(0o40_700, 0o022), (0o40_755, 0o022), (0o100_600, 0o077)] {
+            assert_eq!(fault(7, 7, mode, mask), None);
+        }
+        for (mode, mask) in [(0o40_720, 0o022), (0o40_702, 0o022), (0o41_777, 0o022), (0o100_640, 0o077)] {
+            let fault = fault(7, 7, mode, mask).unwrap_or_default();
+            assert!(fault.contains(&format!("(mode {:o})", mode & 0o7777)), "{fault}");
+        }
+        assert!(fault(8, 7, 0o40_700, 0o022).is_some_and(|fault| fault.contains("the user 8 (mode 700)")));
+    }
 }

@@ -23,7 +23,6 @@ use crate::settings::LogSettings;
 use crate::tail::{LineBatch, Tail, TailPage};
 use recover::EarlierLives;
 pub use recover::LogRecovery;
-pub(crate) use recover::has_no_bytes;
 use segment::{PagePlace, SHORT_BYTES, Segment, SegmentStart, create_segment, index_segment, open_to_append};
 
 /// A log in the files of a folder, opened with [`LogRoot::open`](crate::LogRoot::open).

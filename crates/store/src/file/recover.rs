@@ -1,6 +1,6 @@
 //! Opening the files of an earlier life: removes what was cut short and finds the end.
 
-use std::fs::{self, File};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, BufRead as _, BufReader, ErrorKind, Read as _, Seek as _, SeekFrom};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -90,15 +90,6 @@ pub(super) fn readable_segments(folder: &Path) -> Result<(Vec<Segment>, LogPosit
     Ok((segments, LogPosition::START))
 }
 
-/// Returns true if no segment has a byte, or there is no folder.
-pub(crate) fn has_no_bytes(folder: &Path) -> io::Result<bool> {
-    match segments(folder) {
-        Ok(segments) => Ok(segments.iter().all(|segment| segment.bytes == 0)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(true),
-        Err(error) => Err(error),
-    }
-}
-
 /// Lists the segments in their order.
 fn segments(folder: &Path) -> io::Result<Vec<Segment>> {
     let mut segments = Vec::new();
@@ -153,15 +144,38 @@ fn repair(folder: &Path, segment: &mut Segment, report: &mut LogRecovery) -> Res
     Ok(true)
 }
 
-/// Removes segments that the newest has replaced, since it begins with their records. A crash can leave them.
+/// Removes segments that the newest has replaced, since it begins with their records. A crash can leave them. A segment with
+/// other records is kept under another name.
 fn remove_replaced(folder: &Path, segments: &mut Vec<Segment>) -> io::Result<()> {
     while let [.., older, newest] = segments.as_slice()
         && older.first == newest.first
     {
-        remove_if_there(&older.path(folder))?;
+        let (path, newest) = (older.path(folder), newest.path(folder));
+        if begins_with(&newest, &path)? {
+            remove_if_there(&path)?;
+        } else {
+            let lost = lost_path(&path);
+            tracing::error!(saved_to = %lost.display(), newest = %newest.display(), "a part of a log differs from the one in its place");
+            fs::rename(&path, &lost).and_then(|()| sync_folder(folder))?;
+        }
         segments.remove(segments.len() - 2);
     }
     Ok(())
+}
+
+/// Returns true if a file begins with the bytes of another one.
+fn begins_with(file: &Path, start: &Path) -> io::Result<bool> {
+    let open = |path| Ok::<_, io::Error>(BufReader::new(open_ordinary(path, OpenOptions::new().read(true))?));
+    let (mut file, mut start) = (open(file)?, open(start)?);
+    loop {
+        let (found, expected) = (file.fill_buf()?, start.fill_buf()?);
+        let length = found.len().min(expected.len());
+        if expected.is_empty() || found.get(..length) != expected.get(..length) || length == 0 {
+            return Ok(expected.is_empty());
+        }
+        file.consume(length);
+        start.consume(length);
+    }
 }
 
 /// Returns the name of the file for the removed lines of a segment.

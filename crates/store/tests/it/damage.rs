@@ -200,6 +200,30 @@ fn a_segment_without_its_header_ends_the_log_before_it() {
     assert_eq!(read(&log).1, []);
 }
 
+/// A crash can leave a segment beside the one that has replaced it.
+#[test]
+fn a_segment_is_replaced_only_by_one_that_begins_with_its_records() {
+    for is_changed in [false, true] {
+        let folder = tempdir().expect("a folder");
+        open(folder.path(), LogSettings::default()).append(&lines(2..=9)).expect("appended");
+        let replaced = segments(folder.path()).remove(0);
+        let mut text = fs::read(&replaced).expect("a segment");
+        drop(open(folder.path(), LogSettings::default()));
+        assert!(!replaced.exists() && segments(folder.path()).len() == 1);
+        if is_changed {
+            let place = offset(&text, line(9, 0).bytes());
+            text[place + 6] = b'8';
+        }
+        fs::write(&replaced, &text).expect("written");
+        let log = open(folder.path(), LogSettings::default());
+        assert_eq!((log.life(), log.end()), (3, at(11)));
+        assert_eq!(read(&log).1, []);
+        assert!(segments(folder.path()).len() == 1 && !replaced.exists());
+        let lost = replaced.with_extension("jsonl.lost");
+        assert_eq!(fs::read(lost).ok(), is_changed.then_some(text));
+    }
+}
+
 #[test]
 fn other_files_in_the_folder_are_ignored() {
     let folder = tempdir().expect("a folder");
