@@ -5,7 +5,6 @@ mod session_records;
 mod settings;
 
 use std::collections::HashMap;
-use std::io::ErrorKind;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -15,8 +14,7 @@ use duologue_schema::{
     InitializeResponse, ListSessionsRequest, ListSessionsResponse, NewSessionRequest, Request as _,
     SessionId, SessionInfo,
 };
-use duologue_store::{FileLog, IndexQuery, IndexedSession, Log as _, LogRoot, LogSnapshot, SessionIndex};
-use duologue_transcript::Header;
+use duologue_store::{FileLog, IndexQuery, IndexedSession, Log as _, LogRoot, SessionIndex};
 use jiff::Timestamp;
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
@@ -25,9 +23,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::disk::DiskUse;
-use self::session_records::{
-    append, has_records, opening_records, report_index, report_recovery, restore, with_id,
-};
+use self::session_records::{append, opening_records, report_index, restore, with_id};
 pub(crate) use self::session_records::{behind_damage, for_each_record, leave_out, read_behind_damage};
 use self::settings::AgentLaunch;
 #[cfg(feature = "gateway")]
@@ -559,25 +555,6 @@ impl HubShared {
         self.sessions.lock_unpoisoned().logs.get(id).and_then(Weak::upgrade)
     }
 
-    /// Returns the records of a log that is not open. It blocks.
-    ///
-    /// # Errors
-    ///
-    /// [`Error::LogLost`] if none can be read. Opening the log would begin another conversation under the id of the session.
-    pub(crate) fn snapshot(&self, id: &SessionId) -> Result<LogSnapshot, Error> {
-        let log = match self.logs.snapshot(id.as_str()) {
-            Err(duologue_store::Error::File { error, .. }) if error.kind() == ErrorKind::NotFound => None,
-            log => Some(log?),
-        };
-        if let Some(log) = log
-            && has_records(&log)?
-        {
-            return Ok(log);
-        }
-        tracing::error!(session = %id, "no record of the log of a session can be read");
-        Err(Error::LogLost)
-    }
-
     /// Returns a session of a principal, and opens its log if it is not open.
     pub(crate) async fn session(
         self: &Arc<Self>,
@@ -770,29 +747,6 @@ impl HubShared {
         if sessions.live.get(id).is_some_and(|live| live.commands.is_closed()) {
             sessions.live.remove(id);
         }
-    }
-
-    /// Opens a log whose last reader may be about to release it.
-    async fn open_released_log(&self, id: &SessionId) -> Result<FileLog, Error> {
-        let until = Instant::now() + LOG_RELEASED;
-        loop {
-            match self.open_log(id).await {
-                Err(Error::Log(duologue_store::Error::InUse { .. })) if Instant::now() < until => {
-                    tokio::time::sleep(Duration::from_millis(5)).await;
-                }
-                opened => return opened,
-            }
-        }
-    }
-
-    async fn open_log(&self, id: &SessionId) -> Result<FileLog, Error> {
-        let logs = self.logs.clone();
-        let header = Header::new(concat!("duologue-hub ", env!("CARGO_PKG_VERSION")));
-        let name = id.clone();
-        let opened = tokio::task::spawn_blocking(move || logs.open(name.as_str(), &header)).await;
-        let log = opened.map_err(|_| Error::Closed)??;
-        report_recovery(id, &log);
-        Ok(log)
     }
 }
 

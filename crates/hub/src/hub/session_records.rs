@@ -1,17 +1,19 @@
-//! The records of the log of a session: the first ones, and reading them behind damage.
+//! The log of a session: opening it, its first records, and reading them behind damage.
 
+use std::io::ErrorKind;
 use std::sync::Arc;
+use std::time::Duration;
 
 use duologue_rpc::raw_message::{call_line, member, response_line, splice};
 use duologue_schema::{InitializeRequest, InitializeResponse, NewSessionRequest, Request as _, SessionId};
 use duologue_store::{FileLog, Log as _, LogLine, LogPage, LogPosition, LogSnapshot, RebuildReport};
-use duologue_transcript::Side;
+use duologue_transcript::{Header, Side};
 use serde_json::value::{RawValue, to_raw_value};
 use serde_json::{Value, json};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::HubShared;
+use super::{HubShared, LOG_RELEASED};
 use crate::abilities::Abilities;
 use crate::error::Error;
 use crate::load::{LoadedSession, load};
@@ -34,6 +36,48 @@ impl HubShared {
         };
         let loading = move || Ok((place, load(&log, &session, end, abilities)?));
         tokio::task::spawn_blocking(loading).await.map_err(|_| Error::Closed)?
+    }
+
+    /// Returns the records of a log that is not open. It blocks.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::LogLost`] if none can be read. Opening the log would begin another conversation under the id of the session.
+    pub(crate) fn snapshot(&self, id: &SessionId) -> Result<LogSnapshot, Error> {
+        let log = match self.logs.snapshot(id.as_str()) {
+            Err(duologue_store::Error::File { error, .. }) if error.kind() == ErrorKind::NotFound => None,
+            log => Some(log?),
+        };
+        if let Some(log) = log
+            && has_records(&log)?
+        {
+            return Ok(log);
+        }
+        tracing::error!(session = %id, "no record of the log of a session can be read");
+        Err(Error::LogLost)
+    }
+
+    /// Opens a log whose last reader may be about to release it.
+    pub(super) async fn open_released_log(&self, id: &SessionId) -> Result<FileLog, Error> {
+        let until = Instant::now() + LOG_RELEASED;
+        loop {
+            match self.open_log(id).await {
+                Err(Error::Log(duologue_store::Error::InUse { .. })) if Instant::now() < until => {
+                    tokio::time::sleep(Duration::from_millis(5)).await;
+                }
+                opened => return opened,
+            }
+        }
+    }
+
+    pub(super) async fn open_log(&self, id: &SessionId) -> Result<FileLog, Error> {
+        let logs = self.logs.clone();
+        let header = Header::new(concat!("duologue-hub ", env!("CARGO_PKG_VERSION")));
+        let name = id.clone();
+        let opened = tokio::task::spawn_blocking(move || logs.open(name.as_str(), &header)).await;
+        let log = opened.map_err(|_| Error::Closed)??;
+        report_recovery(id, &log);
+        Ok(log)
     }
 
     /// Waits until a client that does not read gives up the place that it has had since `begin`: its time is over, and another
@@ -61,7 +105,7 @@ impl Drop for WaitingLoad<'_> {
 }
 
 /// Logs what was cut off from a log when it was opened.
-pub(super) fn report_recovery(id: &SessionId, log: &FileLog) {
+fn report_recovery(id: &SessionId, log: &FileLog) {
     let recovery = log.recovery();
     let (bytes, lines) = (recovery.removed_bytes, recovery.removed_lines);
     match &recovery.saved_to {
@@ -163,7 +207,7 @@ pub(crate) fn leave_out(position: u64, error: &crate::InvalidRecord) {
 }
 
 /// Returns true if a record of a log can be read. Those that begin a life of the log do not count.
-pub(super) fn has_records(log: &LogSnapshot) -> Result<bool, duologue_store::Error> {
+fn has_records(log: &LogSnapshot) -> Result<bool, duologue_store::Error> {
     /// The size of a page in bytes.
     const PAGE: usize = 64 << 10;
     let is_record = |line: &[u8]| match LogEntry::read(line) {

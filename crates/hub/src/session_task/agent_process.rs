@@ -33,7 +33,7 @@ pub(super) struct StartingAgent {
 }
 
 impl StartingAgent {
-    /// Ends the start. The process ends before the session's last watch of its processes is closed.
+    /// Ends the start. It waits for a process that has been started, unless that is one of the former processes now.
     pub(super) async fn end(self) {
         drop(self.cancel);
         if let Ok(Ok((agent, ..))) = self.task.await {
