@@ -29,7 +29,9 @@ pub use client::raw;
 #[cfg(all(feature = "client", feature = "tls"))]
 pub use client::system_tls;
 #[cfg(feature = "client")]
-pub use client::{ConnectOptions, Error, LinkState, RemoteLink, RemoteTransport, connect, reconnect};
+pub use client::{
+    ConnectOptions, Error, LinkState, RemoteLink, RemoteTransport, ServerCheck, connect, reconnect,
+};
 #[cfg(all(unix, feature = "server"))]
 pub use server::LocalListener;
 #[cfg(all(feature = "server", feature = "tls"))]

@@ -21,7 +21,7 @@ use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 
 use crate::client::driver::{Dialed, Dialer};
 use crate::client::error::Error;
-use crate::client::options::ConnectOptions;
+use crate::client::options::{ConnectOptions, ServerCheck};
 use crate::client::tungstenite_socket::TungsteniteSocket;
 use crate::socket::PingLimit;
 use crate::wire::{CONNECTION_ID, STREAM_ACK};
@@ -56,6 +56,7 @@ pub(crate) struct StreamDialer {
     pub(crate) config: WebSocketConfig,
     pub(crate) timeout: std::time::Duration,
     waiting_pings: usize,
+    check_server: Option<ServerCheck>,
     #[cfg(feature = "tls")]
     tls: Option<tokio_rustls::TlsConnector>,
     /// Opens simulated connections instead.
@@ -71,6 +72,11 @@ pub(crate) type SimulatedOpener = Box<
 impl StreamDialer {
     pub(crate) fn new(address: &str, options: &ConnectOptions) -> Result<Self, Error> {
         let target = Target::read(address)?;
+        #[cfg(unix)]
+        if options.socket.is_some() && target.is_secure {
+            let reason = "the connection over a Unix socket is not encrypted; use http:// or ws:// with `ConnectOptions::socket`";
+            return Err(Error::Address { address: address.to_owned(), reason: reason.to_owned() });
+        }
         let config = WebSocketConfig::default()
             .read_buffer_size(options.read_buffer)
             .write_buffer_size(WRITE_BUFFER)
@@ -90,6 +96,7 @@ impl StreamDialer {
             config,
             timeout: options.connect_timeout,
             waiting_pings: options.waiting_pings,
+            check_server: options.check_server.clone(),
             #[cfg(feature = "tls")]
             tls,
             #[cfg(test)]
@@ -183,6 +190,11 @@ impl StreamDialer {
             return Ok(Box::pin(stream));
         }
         let stream = TcpStream::connect((self.host.as_str(), self.port)).await.map_err(unreachable)?;
+        if let Some(check) = self.check_server.clone() {
+            // It may read files.
+            let checked = tokio::task::spawn_blocking(move || check()).await;
+            checked.map_err(io::Error::other).and_then(|checked| checked).map_err(unreachable)?;
+        }
         // Each message is flushed when it is complete.
         stream.set_nodelay(true).map_err(unreachable)?;
         #[cfg(feature = "tls")]
@@ -362,6 +374,44 @@ mod tests {
         let error = StreamDialer::new("ws://host", &options).err().expect("an error").to_string();
         assert!(!error.contains("secret"), "{error}");
         assert!(!format!("{options:?}").contains("secret"));
+    }
+
+    #[cfg(all(unix, feature = "tls"))]
+    #[test]
+    fn a_socket_has_no_encrypted_address() {
+        let options = ConnectOptions { socket: Some("/tmp/socket".into()), ..ConnectOptions::default() };
+        for address in ["https://host/acp", "wss://host"] {
+            let error = StreamDialer::new(address, &options).err().expect("an error").to_string();
+            assert!(error.contains("not encrypted"), "{error}");
+        }
+        assert!(StreamDialer::new("http://host/acp", &options).is_ok());
+    }
+
+    #[tokio::test]
+    async fn each_connection_is_checked_before_something_is_sent() {
+        use tokio::io::AsyncReadExt as _;
+
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let is_there = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
+        let seen = is_there.clone();
+        let check = move || match seen.load(std::sync::atomic::Ordering::Relaxed) {
+            true => Ok(()),
+            false => Err(io::Error::other("the server is gone")),
+        };
+        let options = ConnectOptions {
+            bearer_token: Some("secret".into()),
+            check_server: Some(std::sync::Arc::new(check)),
+            ..ConnectOptions::default()
+        };
+        let address = format!("http://{}", listener.local_addr().unwrap());
+        let dialer = StreamDialer::new(&address, &options).unwrap();
+        assert!(dialer.stream().await.is_ok());
+        drop(listener.accept().await.unwrap());
+        is_there.store(false, std::sync::atomic::Ordering::Relaxed);
+        let error = dialer.upgrade().await.err().expect("an error");
+        assert!(error.is_temporary() && error.to_string().contains("the server is gone"), "{error}");
+        let (mut other, _) = listener.accept().await.unwrap();
+        assert_eq!(other.read(&mut [0; 16]).await.unwrap(), 0, "nothing was sent");
     }
 
     #[test]

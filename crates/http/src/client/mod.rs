@@ -21,7 +21,7 @@ use tokio::time::Instant;
 
 pub use error::Error;
 pub use link::{LinkState, RemoteLink};
-pub use options::{ConnectOptions, RemoteTransport};
+pub use options::{ConnectOptions, RemoteTransport, ServerCheck};
 #[cfg(feature = "tls")]
 pub use tls::system_tls;
 

@@ -1,7 +1,8 @@
 //! The settings of a client.
 
-use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
+use std::{fmt, io};
 
 use crate::socket::WAITING_PINGS;
 
@@ -20,6 +21,9 @@ pub enum RemoteTransport {
     Events,
 }
 
+/// A check of the server at the other end of a connection. It may block.
+pub type ServerCheck = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+
 /// The settings of [`connect`](crate::connect).
 #[derive(Clone)]
 #[non_exhaustive]
@@ -34,6 +38,11 @@ pub struct ConnectOptions {
     /// system tells who listens; a server of another user is an error.
     #[cfg(unix)]
     pub socket: Option<std::path::PathBuf>,
+    /// Runs after each connection over TCP is open, and before anything is sent over it. An error closes the connection as
+    /// that of a server that cannot be reached; another attempt may follow.
+    ///
+    /// With it a token goes only to the program that has it, although another one listens there after a restart.
+    pub check_server: Option<ServerCheck>,
     /// The longest message in either direction, in bytes.
     pub frame_bytes: usize,
     /// The bytes of sent messages that the server has not accepted. The client waits at this value.
@@ -64,7 +73,7 @@ pub struct ConnectOptions {
     pub read_buffer: usize,
     /// The configuration of TLS. The certificates of the system are used without it.
     #[cfg(feature = "tls")]
-    pub tls: Option<std::sync::Arc<tokio_rustls::rustls::ClientConfig>>,
+    pub tls: Option<Arc<tokio_rustls::rustls::ClientConfig>>,
 }
 
 impl Default for ConnectOptions {
@@ -75,6 +84,7 @@ impl Default for ConnectOptions {
             transport: RemoteTransport::Auto,
             #[cfg(unix)]
             socket: None,
+            check_server: None,
             frame_bytes: 16 * MIB,
             unacknowledged_bytes: 32 * MIB,
             inbox_bytes: MIB,

@@ -15,16 +15,16 @@ use hyper::server::conn::http1;
 use hyper::service::{Service as _, service_fn};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
-use tokio::sync::{Notify, Semaphore};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
 use crate::server::options::ServerOptions;
 
 /// Serves a router to the clients of a listener until the future is dropped. Open connections go on until the runtime ends.
 ///
 /// A connection that sends no complete head within [`ServerOptions::handshake_timeout`] is closed, before the first
-/// request and between two of them. One above [`ServerOptions::sockets`] and [`ServerOptions::requests`] together is
-/// closed at once. Those without an accepted request have [`ServerOptions::strangers`] places of their own; a new one
-/// takes the place of the oldest.
+/// request and between two of them. One above [`ServerOptions::sockets`], [`ServerOptions::requests`] and
+/// [`ServerOptions::strangers`] together is closed at once. Connections without an accepted request have at most
+/// [`ServerOptions::strangers`] places; a new one takes the place of the oldest.
 ///
 /// `credential` is the header `Authorization` of requests that have none.
 pub(super) async fn serve_connections<L: Listener>(
@@ -40,9 +40,11 @@ pub(super) async fn serve_connections<L: Listener>(
     http.timer(TokioTimer::new()).header_read_timeout(options.handshake_timeout).max_buf_size(HEAD_BYTES);
     loop {
         let (io, _) = listener.accept().await;
-        let standing = strangers.add();
-        let Ok(permit) = permits.clone().try_acquire_owned() else {
-            tracing::warn!(limit, "a connection was closed; raise `ServerOptions::sockets` or `requests`");
+        let Some((permit, standing)) = admit(&permits, &mut strangers) else {
+            tracing::warn!(
+                limit,
+                "a connection was closed; raise `ServerOptions::sockets`, `requests` or `strangers`"
+            );
             continue;
         };
         let router = TowerToHyperService::new(router.clone());
@@ -73,6 +75,15 @@ pub(super) async fn serve_connections<L: Listener>(
             drop(permit);
         });
     }
+}
+
+/// Gives a connection a place. One without a place takes that of no stranger.
+fn admit(
+    permits: &Arc<Semaphore>,
+    strangers: &mut Strangers,
+) -> Option<(OwnedSemaphorePermit, ConnectionStanding)> {
+    let permit = permits.clone().try_acquire_owned().ok()?;
+    Some((permit, strangers.add()))
 }
 
 /// The longest head of a request, and the buffer for reading from a connection.
@@ -143,13 +154,26 @@ fn is_date(time: SystemTime) -> bool {
 mod tests {
     use super::*;
 
+    fn is_displaced(one: &ConnectionStanding) -> bool {
+        let mut notified = Box::pin(one.0.displaced.notified());
+        futures_util::FutureExt::now_or_never(notified.as_mut()).is_some()
+    }
+
+    #[test]
+    fn a_connection_without_a_place_displaces_no_stranger() {
+        let permits = Arc::new(Semaphore::new(1));
+        let mut strangers = Strangers { limit: 1, connections: VecDeque::new() };
+        let (permit, first) = admit(&permits, &mut strangers).expect("a place");
+        assert!(admit(&permits, &mut strangers).is_none());
+        assert!(!is_displaced(&first));
+        drop(permit);
+        assert!(admit(&permits, &mut strangers).is_some());
+        assert!(is_displaced(&first));
+    }
+
     #[test]
     fn a_stranger_takes_the_place_of_the_oldest_stranger() {
         let mut strangers = Strangers { limit: 2, connections: VecDeque::new() };
-        let is_displaced = |one: &ConnectionStanding| {
-            let mut notified = Box::pin(one.0.displaced.notified());
-            futures_util::FutureExt::now_or_never(notified.as_mut()).is_some()
-        };
         let (known, silent) = (strangers.add(), strangers.add());
         let mut extensions = Extensions::new();
         extensions.insert(known.clone());

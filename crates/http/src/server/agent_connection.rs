@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use bytes::Bytes;
-use duologue_rpc::{Lock as _, Transport};
+use duologue_rpc::{Limits, Lock as _, RpcMessage, Transport};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
@@ -60,6 +60,9 @@ struct ConnectionCore {
     ended: Option<SourceEnd>,
     /// The id of `initialize`, until it is answered.
     initialize_id: Option<Bytes>,
+    /// True for an `initialize` that an agent cannot read, and answers with the id `null`. Otherwise such a line is no response
+    /// to it.
+    may_be_null: bool,
     /// The response to it, for a client that gets it as the response to its POST.
     initialize_response: Option<Bytes>,
     absent_since: Option<Instant>,
@@ -119,6 +122,10 @@ impl AgentConnectionShared {
             lines: 0,
             ended: None,
             initialize_id: FrameView::read(initialize).id.map(Bytes::copy_from_slice),
+            may_be_null: !matches!(
+                RpcMessage::read(initialize, &Limits::default()),
+                Some(Ok(RpcMessage::Request { .. }))
+            ),
             initialize_response: None,
             absent_since: Some(Instant::now()),
             is_closed: false,
@@ -425,8 +432,8 @@ impl LineSink for AgentConnectionShared {
             let mut is_initialize = false;
             if let Some(id) = &state.initialize_id {
                 let view = FrameView::read(&line);
-                // An agent answers a request with an invalid id with `null`. Nothing else was sent to it.
-                is_initialize = view.is_response_to(id) || view.is_response_to(b"null");
+                is_initialize =
+                    view.is_response_to(id) || (state.may_be_null && view.is_response_to(b"null"));
                 if is_initialize {
                     line = self.with_grant(line.clone(), &view);
                     state.initialize_id = None;

@@ -11,6 +11,7 @@ mod http_requests;
 mod listeners;
 mod options;
 mod presence;
+mod refusal_log;
 mod router;
 mod secret;
 pub(crate) mod sent_ring;

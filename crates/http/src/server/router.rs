@@ -23,6 +23,7 @@ use crate::server::endpoint::{Endpoint, HttpRequestHead};
 use crate::server::http_requests::{HttpRefusal, INVALID_REQUEST};
 use crate::server::listeners::Listeners;
 use crate::server::options::ServerOptions;
+use crate::server::refusal_log::RefusalLog;
 use crate::server::secret::random_token;
 use crate::server::serve_socket::{SocketContext, serve_socket};
 #[cfg(feature = "tls")]
@@ -54,7 +55,8 @@ pub fn endpoint_router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Rout
     let requests = Semaphore::new(options.requests.min(Semaphore::MAX_PERMITS));
     let path = options.path.clone();
     let (endpoint, options) = (Arc::new(endpoint), Arc::new(options));
-    let shared = Arc::new(RouterShared { endpoint, options, sockets, requests });
+    let shared =
+        Arc::new(RouterShared { endpoint, options, sockets, requests, refusals: RefusalLog::default() });
     Router::new().route(&path, any(move |request: Request| async move { shared.handle(request).await }))
 }
 
@@ -143,12 +145,14 @@ pub(crate) struct RouterShared<E> {
     pub(crate) options: Arc<ServerOptions>,
     sockets: Arc<Semaphore>,
     pub(crate) requests: Semaphore,
+    refusals: RefusalLog,
 }
 
 impl<E: Endpoint> RouterShared<E> {
     async fn handle(&self, request: Request) -> Response {
         let (parts, body) = request.into_parts();
         if let Some((status, reason)) = access::refusal(&parts.headers, &self.options) {
+            self.refusals.note(parts.method.as_str(), parts.uri.path(), status.as_u16(), &reason);
             let mut response = error(status, INVALID_REQUEST, &reason);
             if status == StatusCode::UNAUTHORIZED {
                 response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));

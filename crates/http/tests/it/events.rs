@@ -561,3 +561,27 @@ async fn an_initialize_with_an_invalid_id_is_answered() {
     })
     .await;
 }
+
+/// Some agents write an error without an id before they answer.
+#[tokio::test]
+async fn an_error_line_before_the_response_to_initialize_does_not_take_its_place() {
+    in_time(async {
+        for options in [events_options(), quick()] {
+            let endpoint = AgentEndpoint::new(|transport| async {
+                let mut lines = Lines::new(transport);
+                let error = json!({"code": -32700, "message": "a line was no JSON"});
+                lines.send(&json!({"jsonrpc": "2.0", "id": null, "error": error})).await;
+                let initialize = lines.next().await.expect("a request");
+                lines.send(&json!({"jsonrpc": "2.0", "id": initialize["id"], "result": {"agentCapabilities": {}}})).await;
+                while lines.next().await.is_some() {}
+            });
+            let address = server(endpoint, ServerOptions::default()).await;
+            let (transport, _link) = connect(&http_url(address), options).await.expect("a server");
+            let mut client = Lines::new(transport);
+            let (answer, _) = client.request(1, "initialize", json!({})).await;
+            let resumable = &answer["result"]["agentCapabilities"]["transport"]["resumable"];
+            assert!(resumable.is_object(), "{answer}");
+        }
+    })
+    .await;
+}
