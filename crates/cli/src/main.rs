@@ -24,10 +24,7 @@ mod ui;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let ended = commands::run();
-    #[cfg(feature = "serve")]
-    server_log::flush();
-    match ended {
+    match commands::run() {
         Ok(exit) => exit.into(),
         Err(error) if error.is_closed_output() => exit::Exit::ClosedOutput.into(),
         Err(error) => {

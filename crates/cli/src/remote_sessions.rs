@@ -8,38 +8,59 @@
 //! Without `--allow-files` the relay also stands between the server and the files and programs of the client.
 
 mod client_files;
+mod client_lines;
 mod lines;
 mod messages;
+mod replacement;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::hash::BuildHasher as _;
 use std::io;
+use std::pin::pin;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use duologue_http::{ConnectOptions, LinkState, RemoteLink, reconnect};
-use duologue_rpc::raw_message::{call_line, member, response_line};
+use duologue_http::{ConnectOptions, LinkState, RemoteLink, connect as open};
+use duologue_rpc::raw_message::{call_line, response_line};
 use duologue_rpc::{Limits, Lock as _, Malformed, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{
     CancelNotification, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
-    Error as RpcError, InitializeRequest, Json, Notification as _, PromptRequest, Request as _, RequestId,
-    ResumeSessionRequest, SessionId, SessionNotification, SessionUpdate,
+    Error as RpcError, InitializeRequest, Json, Notification as _, PromptRequest, Request as _, SessionId,
+    SessionNotification, SessionUpdate,
 };
-use serde_json::value::{RawValue, to_raw_value};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use self::client_lines::{LongLine, RefusedLine};
 use self::lines::{LineError, RelayLines};
+use self::replacement::{Server, can_be_replaced, replace};
 use crate::ui;
 use messages::{
-    is_question, key, opens_session, refuse, remove_cursor, session_of, set_meta, value, without_end,
+    QuestionContent, is_question, key, opens_session, refuse, request_id_of, session_of, set_meta, value,
+    with_fresh, with_fresh_option, without_end,
 };
 
-/// The time for which a server that is away is waited for after the client has ended.
-const AWAY: Duration = Duration::from_secs(1);
+/// The settings of a relay.
+#[derive(Clone, Copy)]
+pub(crate) struct RelaySettings {
+    /// True if the server may use the files and terminals of the client.
+    pub(crate) allows_files: bool,
+    /// True if a session may continue without its conversation, should the agent have lost it.
+    pub(crate) fresh: bool,
+    /// The time in which the server has to accept the last messages after the client has ended.
+    pub(crate) end_wait: Duration,
+}
+
+impl Default for RelaySettings {
+    fn default() -> Self {
+        RelaySettings { allows_files: false, fresh: false, end_wait: Duration::from_secs(2) }
+    }
+}
+
 /// The bytes that are written to the client at once, if as many were read.
 const WRITE_BYTES: usize = 64 << 10;
 
@@ -52,23 +73,54 @@ const ANSWER_BYTES: usize = 64 << 10;
 /// The most answers that wait for the server. It does not read then, and the answers beyond it are dropped.
 const ANSWERS: usize = 1024;
 
-/// Relays until the client or the server ends the connection, or the client ends while the server is away. The server
-/// reaches the files and terminals of the client only if `allows_files` is true.
+/// Connects to the server, and relays until the client or the server ends the connection, or the server does not answer
+/// within [`RelaySettings::end_wait`] after the client has ended.
 ///
 /// # Errors
 ///
-/// The error of the connection, if it cannot be replaced.
+/// The error of the connection, if it cannot be opened or replaced.
 pub(crate) async fn relay(
     client: Transport,
-    (server, mut link): (Transport, RemoteLink),
     url: &str,
     options: &ConnectOptions,
-    allows_files: bool,
+    settings: RelaySettings,
 ) -> io::Result<()> {
-    let (reader, mut to_client) = client.into_split();
-    let mut client = RelayLines::new(reader);
+    let (reader, to_client) = client.into_split();
+    let client = RelayLines::new(reader);
+    let end = client.end.clone();
+    let after_end = async {
+        end.notified().await;
+        let _ = timeout(settings.end_wait, std::future::pending::<()>()).await;
+    };
+    tokio::select! {
+        relayed = relay_lines(client, to_client, url, options, settings) => relayed,
+        () = after_end => {
+            log(format_args!(
+                "the client has ended, and the server does not answer: its last messages may be lost"
+            ));
+            Ok(())
+        }
+    }
+}
+
+async fn relay_lines(
+    mut client: RelayLines,
+    mut to_client: impl AsyncWrite + Unpin,
+    url: &str,
+    options: &ConnectOptions,
+    settings: RelaySettings,
+) -> io::Result<()> {
+    let never = async {
+        client.wait_for_end().await;
+        std::future::pending::<Infallible>().await
+    };
+    let opened = tokio::select! {
+        opened = open(url, options.clone()) => opened,
+        never = never => match never {},
+    };
+    let (server, mut link) = opened.map_err(io::Error::other)?;
     let mut server = Server::new(server);
-    let book = Mutex::new(Book { allows_files, ..Book::default() });
+    let book = Mutex::new(Book { settings, ..Book::default() });
     let (answers, mut repeated) = mpsc::channel(ANSWERS);
     let (refusals, mut refused) = mpsc::channel(1);
     loop {
@@ -76,23 +128,14 @@ pub(crate) async fn relay(
             let Server { lines, writer } = &mut server;
             let up = async {
                 send_to_server(&mut client, &mut repeated, &refusals, writer, &book).await;
-                let closed = async {
-                    // The other direction has the reason of a failure.
-                    let _ = writer.shutdown().await;
-                    std::future::pending().await
-                };
-                tokio::select! {
-                    () = closed => {}
-                    () = is_away(link.clone()) => {}
-                }
+                // The other direction has the reason of a failure.
+                let _ = writer.shutdown().await;
+                std::future::pending::<Infallible>().await
             };
             let down = send_to_client(lines, &mut refused, &mut to_client, &book, &answers);
             tokio::select! {
                 ended = down => ended,
-                () = up => {
-                    log(format_args!("the client has ended, and the server is away: its last messages may be lost"));
-                    Ok(())
-                }
+                never = up => match never {},
                 never = report(link.clone()) => match never {},
             }
         };
@@ -134,23 +177,6 @@ async fn report(mut link: RemoteLink) -> Infallible {
     }
 }
 
-/// Resolves when the server has been away for [`AWAY`].
-async fn is_away(mut link: RemoteLink) {
-    loop {
-        match link.state() {
-            LinkState::Connected => _ = link.changed().await,
-            LinkState::Resuming { .. } => {
-                let returns = async { while matches!(link.changed().await, LinkState::Resuming { .. }) {} };
-                if timeout(AWAY, returns).await.is_err() {
-                    return;
-                }
-            }
-            // The other direction has the reason.
-            _ => std::future::pending().await,
-        }
-    }
-}
-
 /// Sends the client's lines, and answers that are repeated, until the client ends.
 async fn send_to_server(
     client: &mut RelayLines,
@@ -168,39 +194,53 @@ async fn send_to_server(
             Ok(Some(line)) => line,
             Ok(None) => return,
             Err(LineError::TooLong { beginning, limit }) => {
-                let refused = refused_line(&beginning, limit);
-                let answered = if refused.is_some() { "its request fails" } else { "it has no answer" };
+                let long = LongLine::read(&beginning, limit);
                 log(format_args!(
-                    "a line of the client is longer than {limit} bytes and was not sent; {answered}"
+                    "a line of the client is longer than {limit} bytes and was not sent; {}",
+                    long.consequence()
                 ));
-                if let Some(refused) = refused {
-                    // The receiver is there as long as the relay.
-                    let _ = refusals.send(refused).await;
+                match long {
+                    LongLine::Request(error) => {
+                        // The receiver is there as long as the relay.
+                        let _ = refusals.send(error).await;
+                        continue;
+                    }
+                    // The agent waits for it.
+                    LongLine::Response(error) => error,
+                    LongLine::Unanswered => continue,
                 }
-                continue;
             }
             Err(LineError::Io(error)) => return log(format_args!("the client cannot be read: {error}")),
         };
-        let masked = book.lock_unpoisoned().note_client_line(&line);
-        if write(server, masked.unwrap_or(line)).await.is_err() {
+        let accepted = book.lock_unpoisoned().accept_client_line(line);
+        let line = match accepted {
+            Ok(Some(line)) => line,
+            Ok(None) => continue,
+            Err(RefusedLine { answer, reason }) => {
+                log(format_args!("a line of the client is no message and was not sent: {reason}"));
+                if let Some(answer) = answer {
+                    let _ = refusals.send(answer).await;
+                }
+                continue;
+            }
+        };
+        let written = {
+            let mut writing = pin!(write(server, line));
+            tokio::select! {
+                biased;
+                written = &mut writing => written,
+                // A server that does not read does not hide the end of the client.
+                () = client.wait_for_end() => writing.await,
+            }
+        };
+        if written.is_err() {
             // The other direction has the reason.
             return std::future::pending().await;
         }
     }
 }
 
-/// Returns the error for a request that is too long, if the beginning of its line has the id.
-fn refused_line(beginning: &[u8], limit: usize) -> Option<Vec<u8>> {
-    // The last value may be cut.
-    let complete = |name| member(beginning, name).filter(|value| value.end < beginning.len());
-    complete("method")?;
-    let id = std::str::from_utf8(beginning.get(complete("id")?)?).ok()?;
-    RequestId::from_token(id).filter(|_| id.len() <= ID_BYTES)?;
-    let error = format!("the message is longer than the limit of {limit} bytes, and was not sent");
-    response_line(id, Err(&RpcError::invalid_request(error))).ok().map(without_end)
-}
-
-/// Sends the server's lines, and the errors for lines of the client that are too long, until either side ends.
+/// Sends the server's lines, and the errors for lines of the client that are not sent, until either side ends.
 async fn send_to_client(
     server: &mut RelayLines,
     refused: &mut mpsc::Receiver<Vec<u8>>,
@@ -248,169 +288,6 @@ fn log(line: std::fmt::Arguments<'_>) {
 
     // Nobody may read it.
     let _ = writeln!(ui::stderr(), "duologue connect: {}", ui::indented(&line.to_string()));
-}
-
-/// Returns true if a server that has the sessions may be reached by another connection.
-fn can_be_replaced(error: &io::Error) -> bool {
-    use duologue_http::Error;
-
-    let error = error.get_ref().and_then(|error| error.downcast_ref());
-    matches!(
-        error,
-        Some(
-            Error::Lost { .. }
-                | Error::ResumeRefused { .. }
-                | Error::Closed { .. }
-                | Error::FramesLost { .. }
-        )
-    )
-}
-
-/// Opens connections until the sessions continue on one.
-async fn replace(
-    url: &str,
-    options: &ConnectOptions,
-    book: &Mutex<Book>,
-    to_client: &mut (impl AsyncWrite + Unpin),
-    answers: &mpsc::Sender<Vec<u8>>,
-) -> io::Result<(Server, RemoteLink)> {
-    let start = Instant::now();
-    loop {
-        let (transport, link) = reconnect(url, options.clone()).await.map_err(io::Error::other)?;
-        let mut server = Server::new(transport);
-        match server.resume_all((options, start), book, to_client, answers).await {
-            Ok(()) => return Ok((server, link)),
-            Err(error) if start.elapsed() < options.resume_time => {
-                log(format_args!("{error}; another attempt follows"));
-                tokio::time::sleep(pause(options)).await;
-            }
-            Err(error) => return Err(error),
-        }
-    }
-}
-
-/// Returns the pause between two attempts.
-fn pause(options: &ConnectOptions) -> Duration {
-    options.resume_delay_max.min(options.resume_time) / 8
-}
-
-/// The consequence of an error that answers a resume.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum FailedResume {
-    /// The session is there, and its server cannot open it now.
-    Retry,
-    /// The server does not have the position of the client.
-    Gone,
-    /// The session is lost.
-    Lost,
-}
-
-impl FailedResume {
-    fn of(error: &RpcError) -> Self {
-        let data = error.data.as_ref().map(|data| json!(data)).unwrap_or_default();
-        match (data["code"].as_str(), data["retryable"].as_bool()) {
-            (Some("cursor_gone"), _) => FailedResume::Gone,
-            (_, Some(true)) => FailedResume::Retry,
-            _ => FailedResume::Lost,
-        }
-    }
-}
-
-/// Returns the params of a resume behind the end of the session.
-fn without_position(mut params: Value) -> Value {
-    if let Some(own) = params.pointer_mut("/_meta/duologue").and_then(Value::as_object_mut) {
-        own.remove("after");
-    }
-    params
-}
-
-/// A connection to the server.
-struct Server {
-    lines: RelayLines,
-    writer: Box<dyn AsyncWrite + Send + Unpin>,
-}
-
-impl Server {
-    fn new(transport: Transport) -> Self {
-        let (reader, writer) = transport.into_split();
-        Server { lines: RelayLines::new(reader), writer: Box::new(writer) }
-    }
-
-    /// Introduces the client, and resumes its sessions.
-    async fn resume_all(
-        &mut self,
-        (options, start): (&ConnectOptions, Instant),
-        book: &Mutex<Book>,
-        client: &mut (impl AsyncWrite + Unpin),
-        answers: &mpsc::Sender<Vec<u8>>,
-    ) -> io::Result<()> {
-        let (introduction, ids) = book.lock_unpoisoned().begin_replacement();
-        let introduced =
-            self.request(InitializeRequest::METHOD, &introduction, book, client, answers).await?;
-        introduced.map_err(|error| io::Error::other(format!("the server refused `initialize`: {error}")))?;
-        for id in ids {
-            let Some(mut params) = book.lock_unpoisoned().resume_params(&id) else { continue };
-            let mut has_gap = false;
-            let resumed = loop {
-                let resumed =
-                    self.request(ResumeSessionRequest::METHOD, &params, book, client, answers).await?;
-                match resumed.as_ref().err().map(FailedResume::of) {
-                    Some(FailedResume::Gone) if !has_gap => {
-                        (has_gap, params) = (true, without_position(params));
-                    }
-                    Some(FailedResume::Retry) if start.elapsed() < options.resume_time => {
-                        log(format_args!("a session cannot be resumed now; another attempt follows"));
-                        tokio::time::sleep(pause(options)).await;
-                    }
-                    _ => break resumed,
-                }
-            };
-            let settled = book.lock_unpoisoned().resumed(&id, resumed, has_gap);
-            for line in settled.to_client {
-                write(client, line).await?;
-            }
-            for line in settled.to_server {
-                write(&mut self.writer, line).await?;
-            }
-        }
-        let refused = book.lock_unpoisoned().refuse_others();
-        for line in refused {
-            write(client, line).await?;
-        }
-        Ok(())
-    }
-
-    /// Sends a request and returns its outcome. Lines before it go to the client.
-    async fn request(
-        &mut self,
-        method: &str,
-        params: &Value,
-        book: &Mutex<Book>,
-        client: &mut (impl AsyncWrite + Unpin),
-        answers: &mpsc::Sender<Vec<u8>>,
-    ) -> io::Result<Result<Value, RpcError>> {
-        let id = to_raw_value(&format!("connect:{method}"))?;
-        let mut line = call_line(Some(&id), method, params)?;
-        line.pop();
-        write(&mut self.writer, line).await?;
-        while let Some(line) = self.lines.next().await? {
-            if let Some(Ok(RpcMessage::Response { id: of, outcome })) =
-                RpcMessage::read(&line, &Limits::default())
-                && of.get() == id.get()
-            {
-                return Ok(match outcome {
-                    ResponseOutcome::Result(result) => Ok(value(Some(result))),
-                    ResponseOutcome::Error(error) | ResponseOutcome::Missing(error) => Err(error),
-                    _ => Err(RpcError::internal("the response is unreadable")),
-                });
-            }
-            let line = book.lock_unpoisoned().accept_server_line(line, answers);
-            if let Some(line) = line {
-                write(client, line).await?;
-            }
-        }
-        Err(io::ErrorKind::UnexpectedEof.into())
-    }
 }
 
 /// A request of the client without a response.
@@ -469,8 +346,7 @@ struct Book {
     /// The number of questions so far.
     question_count: u64,
     was_replaced: bool,
-    /// True if the server may use the files and terminals of the client.
-    allows_files: bool,
+    settings: RelaySettings,
     /// True after the first line of the server that was dropped because it is no message.
     has_dropped_line: bool,
 }
@@ -480,25 +356,38 @@ impl Book {
         self.key.is_some()
     }
 
-    /// Notes a line of the client. Returns the line to send in its place, if it offers files and these are not allowed.
-    fn note_client_line(&mut self, line: &[u8]) -> Option<Vec<u8>> {
-        let mut masked = None;
-        match RpcMessage::read(line, &Limits::default()) {
+    /// Notes a line of the client, and returns the line to send in its place, if any. Without `allows_files` the params of
+    /// `initialize` are written anew, so that the server reads what was read here.
+    ///
+    /// # Errors
+    ///
+    /// A line that is not exactly one message is not sent. The server could read it in another way.
+    fn accept_client_line(&mut self, line: Vec<u8>) -> Result<Option<Vec<u8>>, RefusedLine> {
+        let line = match line.strip_prefix(client_lines::BYTE_ORDER_MARK) {
+            Some(rest) => rest.to_vec(),
+            None => line,
+        };
+        match RpcMessage::read(&line, &Limits::default()) {
+            None => return Ok(None),
+            Some(Err(malformed)) => return Err(RefusedLine::malformed(&malformed)),
             Some(Ok(RpcMessage::Request { id, method, params })) => {
-                let raw = RawValue::from_string(id.token().to_owned()).ok()?;
+                let raw = RawValue::from_string(id.token().to_owned());
+                let raw = raw.map_err(|error| RefusedLine::silent(error.to_string()))?;
+                let mut masked = None;
                 if method == InitializeRequest::METHOD {
                     self.initialize = value(params);
-                    let is_unreadable = params.is_some() && !self.initialize.is_object();
-                    if !self.allows_files && is_unreadable {
-                        // The server could read them all the same.
-                        self.initialize = json!({"protocolVersion": 1});
+                    if !self.settings.allows_files {
+                        if params.is_some() && !self.initialize.is_object() {
+                            // The server could read them all the same.
+                            self.initialize = json!({"protocolVersion": 1});
+                        }
+                        client_files::remove_capabilities(&mut self.initialize);
+                        let line = call_line(Some(&raw), &method, &self.initialize).map(without_end);
+                        masked = Some(line.map_err(|error| RefusedLine::silent(error.to_string()))?);
                     }
-                    if !self.allows_files
-                        && (is_unreadable || client_files::remove_capabilities(&mut self.initialize))
-                    {
-                        let line = call_line(Some(&raw), &method, &self.initialize);
-                        masked = line.ok().map(without_end);
-                    }
+                }
+                if method == PromptRequest::METHOD && self.settings.fresh {
+                    masked = with_fresh(&raw, &method, params);
                 }
                 let opens = opens_session(&method);
                 let session = params.filter(|_| !opens).and_then(session_of);
@@ -506,12 +395,20 @@ impl Book {
                 let method = method.into_owned();
                 let request = PendingRequest { id: raw, method, session, params, cancellation: None };
                 self.pending.insert(key(id.token()), request);
+                if masked.is_some() {
+                    return Ok(masked);
+                }
+            }
+            Some(Ok(RpcMessage::Notification { method, .. }))
+                if method == InitializeRequest::METHOD && !self.settings.allows_files =>
+            {
+                return Err(RefusedLine::silent("`initialize` without an id".to_owned()));
             }
             Some(Ok(RpcMessage::Notification { method, params })) if method == CancelNotification::METHOD => {
                 let session = params.and_then(session_of);
                 for request in self.pending.values_mut() {
                     if request.method == PromptRequest::METHOD && request.session == session {
-                        request.cancellation = Some(line.to_vec());
+                        request.cancellation = Some(line.clone());
                     }
                 }
             }
@@ -520,12 +417,12 @@ impl Book {
                 if line.len() > ANSWER_BYTES {
                     self.questions.remove(&id);
                 } else if let Some(question) = self.questions.get_mut(&id) {
-                    question.answer = Some(line.to_vec());
+                    question.answer = Some(line.clone());
                 }
             }
-            _ => {}
+            Some(Ok(_)) => {}
         }
-        masked
+        Ok(Some(line))
     }
 
     /// Returns the line for the client, unless the client has it already.
@@ -537,10 +434,19 @@ impl Book {
                         ResponseOutcome::Result(result) => Some(result),
                         _ => None,
                     };
+                    let lost = match &outcome {
+                        ResponseOutcome::Error(error) if request.method == PromptRequest::METHOD => {
+                            with_fresh_option(error).filter(|_| !self.settings.fresh)
+                        }
+                        _ => None,
+                    };
                     let may_have_logins = result.is_none() || request.method == InitializeRequest::METHOD;
                     let own_id = request.id.clone();
                     self.answered(request, result);
-                    if may_have_logins && !self.allows_files {
+                    if let Some(error) = lost {
+                        return response_line(own_id.get(), Err(&error)).ok().map(without_end);
+                    }
+                    if may_have_logins && !self.settings.allows_files {
                         return match client_files::without_terminal_logins(&line) {
                             Ok(masked) => Some(masked),
                             Err(error) => response_line(own_id.get(), Err(&error)).ok().map(without_end),
@@ -550,13 +456,15 @@ impl Book {
                 // It arrived on the connection before.
                 None if self.was_replaced => return None,
                 // The client may take it for the response to `initialize`.
-                None if !self.allows_files => return client_files::without_terminal_logins(&line).ok(),
+                None if !self.settings.allows_files => {
+                    return client_files::without_terminal_logins(&line).ok();
+                }
                 None => {}
             },
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 let session = params.and_then(session_of);
                 self.count(session.as_deref());
-                if !self.allows_files && client_files::is_method(&method) {
+                if !self.settings.allows_files && client_files::is_method(&method) {
                     refuse(&id, &client_files::refusal(), answers);
                     return None;
                 }
@@ -571,17 +479,19 @@ impl Book {
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
                 if method == CancelRequestNotification::METHOD {
-                    self.questions.remove(&value(params)["requestId"].to_string());
+                    if let Some(id) = params.and_then(request_id_of) {
+                        self.questions.remove(&key(id));
+                    }
                 }
                 self.count(params.and_then(session_of).as_deref());
-                if !self.allows_files && client_files::is_method(&method) {
+                if !self.settings.allows_files && client_files::is_method(&method) {
                     return None;
                 }
             }
             // So is a line that does not begin as a message.
-            None if !self.allows_files && !line.trim_ascii().is_empty() => return None,
+            None if !self.settings.allows_files && !line.trim_ascii().is_empty() => return None,
             // The client could read such a line in another way.
-            Some(Err(malformed)) if !self.allows_files => {
+            Some(Err(malformed)) if !self.settings.allows_files => {
                 if let Malformed::Request(id, error) = &malformed {
                     refuse(id, error, answers);
                 }
@@ -608,12 +518,11 @@ impl Book {
         session: Option<String>,
         answers: &mpsc::Sender<Vec<u8>>,
     ) -> bool {
-        let (id, raw) = (key(id), params);
-        let mut params = value(raw);
-        remove_cursor(&mut params);
-        let text = self.questions.hasher().hash_one((method, params.to_string()));
+        let id = key(id);
         // Params that cannot be read equal no others.
-        let is_readable = raw.is_none_or(|raw| serde_json::from_str::<Value>(raw.get()).is_ok());
+        let content = params.map_or(Some(QuestionContent::default()), QuestionContent::read);
+        let is_readable = content.is_some();
+        let text = self.questions.hasher().hash_one((method, content));
         if let Some(known) = self.questions.get_mut(&id)
             && is_readable
             && known.text == text

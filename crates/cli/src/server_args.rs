@@ -1,6 +1,7 @@
 //! The arguments of commands that connect to a server.
 
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use duologue_http::{ConnectOptions, RemoteTransport};
 
@@ -53,7 +54,7 @@ impl ServerArgs {
                 options.bearer_token = match &self.token_file {
                     Some(path) => Some(state_folder::read_token(path)?),
                     // Only a server of this user may receive its token.
-                    None => folder.ok().and_then(|folder| state_folder::token_for(&folder, url)),
+                    None => folder.ok().and_then(|folder| own_token(&folder, url, &mut options)),
                 };
                 url.to_owned()
             }
@@ -69,7 +70,7 @@ impl ServerArgs {
             None => {
                 let folder = folder?;
                 let url = state_folder::server_url(&folder)?;
-                options.bearer_token = state_folder::token_for(&folder, &url);
+                options.bearer_token = own_token(&folder, &url, &mut options);
                 url
             }
         };
@@ -82,6 +83,22 @@ impl ServerArgs {
     }
 }
 
+/// Returns the token of the server of `folder`, if it is at this address. It is sent only while that server runs: after it was
+/// killed another program may listen there, also when the connection is resumed.
+fn own_token(folder: &Path, url: &str, options: &mut ConnectOptions) -> Option<String> {
+    let token = state_folder::token_for(folder, url)?;
+    let (folder, url) = (folder.to_owned(), url.to_owned());
+    options.check_server = Some(Arc::new(move || state_folder::check_server(&folder, &url)));
+    Some(token)
+}
+
+/// Returns the address of an agent of a hub. An address without a path is that of the hub.
+pub(crate) fn agent_url(url: &str, agent: &str) -> String {
+    let url = url.trim_end_matches('/');
+    let has_path = url.split_once("://").is_some_and(|(_, rest)| rest.contains('/'));
+    format!("{url}{}/{agent}", if has_path { "" } else { "/acp" })
+}
+
 /// Returns the text of an error of a connection, with the option that may help.
 pub(crate) fn explained(error: &duologue_http::Error, options: &ConnectOptions) -> String {
     let remedy = match error {
@@ -91,13 +108,31 @@ pub(crate) fn explained(error: &duologue_http::Error, options: &ConnectOptions) 
         duologue_http::Error::Refused { status: 401, .. } => {
             "; the token is not that of this server: name the file of its token with `--token-file`"
         }
+        duologue_http::Error::Refused { status: 403, .. } => {
+            "; name the server with an address that it allows, such as 127.0.0.1"
+        }
+        duologue_http::Error::Refused { status: 404, .. } => {
+            "; the path of a server is `/acp`, and that of an agent of a hub `/acp/ID` (`--agent`; `duologue agents` lists them)"
+        }
         #[cfg(unix)]
         duologue_http::Error::Unreachable { .. } if options.socket.is_some() => {
-            "; start a server with `duologue serve`, or name the address of one"
+            "; start a server with `duologue serve`, or name its folder with `--data` or its address"
         }
         duologue_http::Error::Tls(reason) if reason.contains("CaUsedAsEndEntity") => {
             "; the certificate is one of an authority: create that of the server with basicConstraints=CA:FALSE"
         }
+        duologue_http::Error::Tls(reason) if reason.contains("UnknownIssuer") => {
+            "; no trusted authority has signed the certificate: name the file of that of the server with `--ca-file`"
+        }
+        duologue_http::Error::Tls(reason)
+            if reason.to_ascii_lowercase().replace(' ', "").contains("notvalidforname") =>
+        {
+            "; name the server as its certificate does, or create one with this name (subjectAltName)"
+        }
+        duologue_http::Error::Tls(reason) if reason.contains("InvalidContentType") => {
+            "; the server does not encrypt: use an address with http:// or ws://"
+        }
+        duologue_http::Error::Tls(_) => "; check the certificate of the server, and `--ca-file`",
         _ => "",
     };
     format!("{error}{remedy}")
@@ -121,6 +156,42 @@ impl From<TransportName> for RemoteTransport {
             TransportName::Auto => RemoteTransport::Auto,
             TransportName::Ws => RemoteTransport::WebSocket,
             TransportName::Sse => RemoteTransport::Events,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_is_below_the_path_of_its_hub() {
+        for (url, expected) in [
+            ("http://localhost/acp", "http://localhost/acp/writer"),
+            ("http://127.0.0.1:8931", "http://127.0.0.1:8931/acp/writer"),
+            ("http://127.0.0.1:8931/", "http://127.0.0.1:8931/acp/writer"),
+            ("https://[::1]:8931/hub/acp/", "https://[::1]:8931/hub/acp/writer"),
+        ] {
+            assert_eq!(agent_url(url, "writer"), expected);
+        }
+    }
+
+    #[test]
+    fn an_error_says_what_to_do() {
+        let refused = |status| duologue_http::Error::Refused { status, message: "no".into() };
+        let tls = |reason: &str| duologue_http::Error::Tls(reason.into());
+        for (error, remedy) in [
+            (refused(401), "--token-file"),
+            (refused(403), "127.0.0.1"),
+            (refused(404), "/acp/ID"),
+            (tls("invalid peer certificate: UnknownIssuer"), "--ca-file"),
+            (tls("invalid peer certificate: NotValidForNameContext"), "subjectAltName"),
+            (tls("invalid peer certificate: certificate not valid for name \"a\""), "subjectAltName"),
+            (tls("invalid peer certificate: Expired"), "certificate of the server"),
+            (tls("received corrupt message of type InvalidContentType"), "http://"),
+        ] {
+            let text = explained(&error, &ConnectOptions::default());
+            assert!(text.contains(remedy), "{text}");
         }
     }
 }

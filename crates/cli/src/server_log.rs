@@ -1,7 +1,7 @@
 //! The log of `duologue serve` on stderr.
 //!
-//! A thread of its own writes it, because nobody may read stderr. The events wait in a bounded queue. Those that do not fit, and
-//! lines of agents beyond a rate, are dropped and counted.
+//! A thread of its own writes it, because nobody may read stderr. The events wait in a bounded queue, half of which is for lines
+//! of agents. Those that do not fit, and lines of agents beyond a rate, are dropped and counted.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -23,10 +23,16 @@ const AGENT: &str = "duologue_hub::agent";
 /// The target of refused access and of answers to questions.
 const AUDIT: &str = "duologue::audit";
 
-/// The bytes of events that wait for the reader of stderr.
+/// The bytes of events that wait for the reader of stderr. Half of them are for lines of agents, so that these do not drop
+/// the audit.
 const QUEUE_BYTES: usize = 1 << 20;
-/// The lines of agents that are logged at once, and in each second after that.
+/// The lines of agents that are logged at once, and in each second after that. A long line counts once for each
+/// [`LINE_BYTES`].
 const AGENT_LINES: (f64, f64) = (1000.0, 100.0);
+/// The bytes of a long line that count as a line.
+const LINE_BYTES: usize = 1024;
+/// The memory of an event beside its text.
+const EVENT_OVERHEAD: usize = 64;
 /// The time between two reports of dropped lines.
 const REPORT_PAUSE: Duration = Duration::from_secs(1);
 /// The time for the rest of the log at the end. Nobody may read stderr.
@@ -101,6 +107,8 @@ struct LogQueue {
 struct QueueState {
     events: VecDeque<String>,
     bytes: usize,
+    /// The bytes of the events of agents.
+    agent_bytes: usize,
     /// The number of events that were dropped and not reported.
     dropped: usize,
     /// True while the thread writes.
@@ -115,6 +123,7 @@ impl LogQueue {
         let state = QueueState {
             events: VecDeque::new(),
             bytes: 0,
+            agent_bytes: 0,
             dropped: 0,
             is_writing: false,
             is_ending: false,
@@ -125,9 +134,14 @@ impl LogQueue {
 
     fn push(&self, event: String, is_of_agent: bool) {
         let mut state = self.state.lock_unpoisoned();
-        let has_room = state.bytes + event.len() <= self.limit;
-        if has_room && (!is_of_agent || state.agent_rate.takes_line(Instant::now())) {
-            state.bytes += event.len();
+        let bytes = event.len() + EVENT_OVERHEAD;
+        let takes_line = |state: &mut QueueState| {
+            state.agent_bytes + bytes <= self.limit / 2
+                && state.agent_rate.takes_line(event.len(), Instant::now())
+        };
+        if state.bytes + bytes <= self.limit && (!is_of_agent || takes_line(&mut state)) {
+            state.bytes += bytes;
+            state.agent_bytes += if is_of_agent { bytes } else { 0 };
             state.events.push_back(event);
         } else {
             state.dropped += 1;
@@ -165,7 +179,7 @@ impl LogQueue {
             if reports || !state.events.is_empty() {
                 let dropped = if reports { take(&mut state.dropped) } else { 0 };
                 *reported_at = if reports { Some(Instant::now()) } else { *reported_at };
-                (state.bytes, state.is_writing) = (0, true);
+                (state.bytes, state.agent_bytes, state.is_writing) = (0, 0, true);
                 return (take(&mut state.events), dropped);
             }
             let pause = if state.dropped > 0 { pause } else { Duration::MAX };
@@ -193,12 +207,14 @@ struct LineRate {
 }
 
 impl LineRate {
-    fn takes_line(&mut self, now: Instant) -> bool {
+    fn takes_line(&mut self, bytes: usize, now: Instant) -> bool {
         let (most, per_second) = AGENT_LINES;
         let more = now.saturating_duration_since(self.at).as_secs_f64() * per_second;
         (self.lines, self.at) = ((self.lines + more).min(most), now);
-        let takes = self.lines >= 1.0;
-        self.lines -= if takes { 1.0 } else { 0.0 };
+        // A line of 16 MiB is below the burst of lines too.
+        let cost = u32::try_from(bytes / LINE_BYTES).map_or(most, |lines| f64::from(lines + 1)).min(most);
+        let takes = self.lines >= cost;
+        self.lines -= if takes { cost } else { 0.0 };
         takes
     }
 }
@@ -253,7 +269,7 @@ mod tests {
 
     #[test]
     fn lines_beyond_the_queue_are_counted_and_the_others_written() {
-        let queue = Arc::new(LogQueue::new(10));
+        let queue = Arc::new(LogQueue::new(10 + 2 * EVENT_OVERHEAD));
         let ((written, is_written), (go_on, may_go_on)) = (channel(), channel());
         let output = Output { written, may_go_on: Arc::new(Mutex::new(may_go_on)), text: Arc::default() };
         let (writing, text) = (queue.clone(), output.text.clone());
@@ -281,8 +297,29 @@ mod tests {
         let mut rate = LineRate { lines: AGENT_LINES.0, at: start };
         let mut taken = |seconds| {
             let now = start + Duration::from_secs(seconds);
-            (0..5000).filter(|_| rate.takes_line(now)).count()
+            (0..5000).filter(|_| rate.takes_line(100, now)).count()
         };
         assert_eq!([taken(0), taken(1), taken(3), taken(3600)], [1000, 100, 200, 1000]);
+        let mut rate = LineRate { lines: AGENT_LINES.0, at: start };
+        assert_eq!((0..5000).filter(|_| rate.takes_line(9 * LINE_BYTES, start)).count(), 100);
+        let later = start + Duration::from_secs(3600);
+        assert!(rate.takes_line(64 << 20, later) && !rate.takes_line(0, later));
+    }
+
+    #[test]
+    fn lines_of_agents_leave_half_of_the_queue() {
+        let queue = LogQueue::new(10 * (4 + EVENT_OVERHEAD));
+        for _ in 0..20 {
+            queue.push("line".into(), true);
+        }
+        let waiting = || queue.state.lock_unpoisoned().events.len();
+        assert_eq!(waiting(), 5);
+        for _ in 0..20 {
+            queue.push("deny".into(), false);
+        }
+        assert_eq!(waiting(), 10);
+        queue.next_batch(&mut None);
+        queue.push("line".into(), true);
+        assert_eq!(waiting(), 1);
     }
 }

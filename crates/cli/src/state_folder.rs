@@ -46,7 +46,12 @@ fn address_path(folder: &Path) -> PathBuf {
 
 /// The address of a running server, in its state folder. Dropping it removes the file.
 #[cfg(feature = "serve")]
-pub(crate) struct PublishedAddress(PathBuf);
+pub(crate) struct PublishedAddress {
+    path: PathBuf,
+    /// Shows that this server runs.
+    #[cfg(windows)]
+    held: Option<File>,
+}
 
 #[cfg(feature = "serve")]
 impl PublishedAddress {
@@ -54,7 +59,18 @@ impl PublishedAddress {
     pub(crate) fn write(folder: &Path, scheme: &str, address: std::net::SocketAddr) -> Result<Self> {
         let path = address_path(folder);
         write_private(folder, &path, &format!("{scheme}://{address}"))?;
-        Ok(PublishedAddress(path))
+        #[cfg(windows)]
+        let held = {
+            use std::os::windows::fs::OpenOptionsExt as _;
+            // Others can read the file, and neither write nor remove it.
+            let opened = std::fs::OpenOptions::new().read(true).share_mode(1).open(&path);
+            Some(opened.map_err(in_file(path.display()))?)
+        };
+        Ok(PublishedAddress {
+            path,
+            #[cfg(windows)]
+            held,
+        })
     }
 }
 
@@ -75,8 +91,10 @@ impl PublishedAddress {
 #[cfg(feature = "serve")]
 impl Drop for PublishedAddress {
     fn drop(&mut self) {
+        #[cfg(windows)]
+        drop(self.held.take());
         // If it is gone already, there is nothing to do.
-        let _ = std::fs::remove_file(&self.0);
+        let _ = std::fs::remove_file(&self.path);
     }
 }
 
@@ -90,21 +108,58 @@ pub(crate) fn server_url(folder: &Path) -> Result<String> {
     Ok(url.trim().to_owned())
 }
 
-/// Returns the token of the running server of a state folder, if `url` has the address of that server in numbers. A name
-/// can lead to another program, and without a running server another user can listen at the address.
+/// Returns the token of the running server of a state folder, if `url` has the address of that server in numbers.
 pub(crate) fn token_for(folder: &Path, url: &str) -> Option<String> {
-    let own = server_url(folder).ok().and_then(|own| literal_address(&own))?;
-    let is_running = {
-        #[cfg(unix)]
-        {
-            std::os::unix::net::UnixStream::connect(socket_path(folder)).is_ok()
-        }
-        #[cfg(not(unix))]
-        {
-            true
-        }
+    check_server(folder, url).ok()?;
+    read_token(&token_path(folder)).ok()
+}
+
+/// Checks that `url` has the address, in numbers, that the running server of a state folder has written. A name can lead to
+/// another program, and without a running server another user can listen at the address.
+///
+/// # Errors
+///
+/// If there is no such server, or it is at another address.
+pub(crate) fn check_server(folder: &Path, url: &str) -> std::io::Result<()> {
+    let refused = |reason: &str| {
+        let shown = folder.display();
+        std::io::Error::other(format!("the server of {shown} {reason}, so its token is not sent there"))
     };
-    (is_running && literal_address(url) == Some(own)).then(|| read_token(&token_path(folder)).ok()).flatten()
+    let own = server_url(folder).ok().and_then(|own| literal_address(&own));
+    if own.is_none() || literal_address(url) != own {
+        return Err(refused("has no such address"));
+    }
+    if !is_running(folder) {
+        return Err(refused("does not run"));
+    }
+    Ok(())
+}
+
+/// Returns true if a server of this user listens on the socket of a folder. The user of its file is the one that has bound it.
+#[cfg(unix)]
+pub(crate) fn is_running(folder: &Path) -> bool {
+    use std::os::unix::fs::MetadataExt as _;
+
+    let path = socket_path(folder);
+    let user = rustix::process::geteuid().as_raw();
+    let is_own = std::fs::symlink_metadata(&path).is_ok_and(|found| found.uid() == user);
+    is_own && std::os::unix::net::UnixStream::connect(path).is_ok()
+}
+
+/// Returns true if a server holds the file of its address open. It ends with the process, whatever ends it.
+#[cfg(not(unix))]
+pub(crate) fn is_running(folder: &Path) -> bool {
+    is_held(&std::fs::OpenOptions::new().write(true).open(address_path(folder)))
+}
+
+/// The error of Windows for a file that another program has opened without sharing.
+#[cfg(any(not(unix), all(test, feature = "serve")))]
+const SHARING_VIOLATION: i32 = 32;
+
+/// Returns true if a file could not be opened for writing because another program holds it.
+#[cfg(any(not(unix), all(test, feature = "serve")))]
+fn is_held(opened: &std::io::Result<File>) -> bool {
+    opened.as_ref().is_err_and(|error| error.raw_os_error() == Some(SHARING_VIOLATION))
 }
 
 /// Reads the beginning of a file. A token or an address has 100 characters; a wrong path can be any file.
@@ -253,8 +308,44 @@ pub(crate) fn token(folder: &Path) -> Result<String> {
 #[cfg(all(test, unix, feature = "serve"))]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixListener;
 
     use super::*;
+
+    #[test]
+    fn a_token_is_for_the_address_of_the_running_server() {
+        let base = tempfile::tempdir().unwrap();
+        let folder = base.path();
+        let (url, at) = ("http://127.0.0.1:8931/acp", "127.0.0.1:8931".parse().unwrap());
+        std::fs::write(token_path(folder), "a".repeat(TOKEN_LENGTH)).unwrap();
+        let published = PublishedAddress::write(folder, "http", at).unwrap();
+        let refused =
+            |url| check_server(folder, url).err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(refused(url).contains("does not run"));
+        let listener = UnixListener::bind(socket_path(folder)).unwrap();
+        assert_eq!(refused(url), "");
+        assert!(token_for(folder, url).is_some());
+        for other in ["http://127.0.0.1:8932/acp", "http://localhost:8931/acp", "https://127.0.0.2:8931"] {
+            assert!(
+                refused(other).contains("no such address") && token_for(folder, other).is_none(),
+                "{other}"
+            );
+        }
+        // The server was killed, and its files stay.
+        drop(listener);
+        assert!(refused(url).contains("does not run") && token_for(folder, url).is_none());
+        drop(published);
+        assert!(refused(url).contains("no such address"));
+    }
+
+    #[test]
+    fn a_file_is_held_only_with_the_error_of_a_file_that_is_not_shared() {
+        let error = |code| Err(std::io::Error::from_raw_os_error(code));
+        assert!(is_held(&error(SHARING_VIOLATION)));
+        // Access denied, and no such file.
+        assert!(!is_held(&error(5)) && !is_held(&error(2)));
+        assert!(!is_held(&Ok(tempfile::tempfile().unwrap())));
+    }
 
     #[test]
     fn the_folder_of_a_server_is_for_its_user() {

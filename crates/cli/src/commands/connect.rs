@@ -3,15 +3,15 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use duologue_http::connect as open;
 use duologue_proxy::{PathMap, Proxy};
 use duologue_rpc::{Stdio, Transport};
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
-use crate::server_args::{ServerArgs, TransportName, explained};
+use crate::remote_sessions::{self, RelaySettings};
+use crate::runtime;
+use crate::server_args::{ServerArgs, TransportName, agent_url, explained};
 use crate::signals::Signals;
-use crate::{remote_sessions, runtime};
 
 const EXAMPLES: &str = "\
 Examples:
@@ -43,7 +43,10 @@ pub(crate) struct ConnectArgs {
     /// error, and tells the server that the client has neither
     #[arg(long)]
     allow_files: bool,
-    /// The data folder of the server, if not that of the user: `~/.local/state/duologue`
+    /// Continue a session whose conversation the agent has lost without the conversation, after the error `context_lost`
+    #[arg(long)]
+    fresh: bool,
+    /// The data folder of the server, if not that of the user: `~/.local/state/duologue`, or `duologue` in $XDG_STATE_HOME
     #[arg(long, value_name = "DIR", conflicts_with = "token_file")]
     data: Option<PathBuf>,
     /// The agent of a hub, if not its first one
@@ -83,15 +86,15 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
     let (mut url, mut options) =
         args.server.target(args.url.as_deref(), args.data.as_deref(), args.transport)?;
     if let Some(agent) = &args.agent {
-        url = format!("{url}/{agent}");
+        url = agent_url(&url, agent);
     }
     // As long as a server keeps a connection. The pauses between the attempts are at most 15 seconds.
     (options.resume_attempts, options.resume_time) = (100, Duration::from_secs(600));
-    let server =
-        open(&url, options.clone()).await.map_err(|error| Error::Start(explained(&error, &options)))?;
     let stdio = Stdio::take()?;
     let relayed = async {
-        let relay = |client| remote_sessions::relay(client, server, &url, &options, args.allow_files);
+        let settings =
+            RelaySettings { allows_files: args.allow_files, fresh: args.fresh, ..RelaySettings::default() };
+        let relay = |client| remote_sessions::relay(client, &url, &options, settings);
         let relayed = if args.maps.is_empty() {
             relay(stdio.transport).await
         } else {
@@ -102,7 +105,10 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
             let (staged, relayed) = tokio::join!(proxy.run(stdio.transport, inner), relay(outer));
             relayed.and(staged)
         };
-        relayed.map_err(|error| Error::Start(error.to_string()))
+        relayed.map_err(|error| {
+            let known = error.get_ref().and_then(|error| error.downcast_ref());
+            Error::Start(known.map_or_else(|| error.to_string(), |known| explained(known, &options)))
+        })
     };
     tokio::select! {
         relayed = relayed => relayed?,

@@ -65,7 +65,8 @@ pub(crate) struct ServeArgs {
     #[cfg(feature = "tls")]
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// The folder of the logs and the token, if not that of the user: `~/.local/state/duologue`
+    /// The folder of the logs and the token, if not that of the user: `~/.local/state/duologue`, or `duologue` in
+    /// $XDG_STATE_HOME
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
     /// Let the agent request files and terminals from the client, for an agent that shares no files with it
@@ -96,7 +97,13 @@ pub(crate) fn run(args: ServeArgs) -> Result<Exit> {
     #[cfg(unix)]
     raise_descriptor_limit();
     let runtime = runtime::multi_thread(2)?;
-    let exit = runtime.block_on(serve(args));
+    let exit = runtime.block_on(async {
+        let mut signals = Signals::listen()?;
+        let served = serve(args, &mut signals).await;
+        // A signal after that of `signals` would end this process with a part of the log.
+        server_log::flush();
+        served
+    });
     runtime.shutdown_background();
     exit
 }
@@ -140,7 +147,7 @@ impl Server {
     }
 }
 
-async fn serve(args: ServeArgs) -> Result<Exit> {
+async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
     let config = args.config.as_deref().map(GatewayConfig::read).transpose()?;
     if config.is_none() {
         args.agent.required()?;
@@ -167,7 +174,6 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
         options.hosts = AllowedHosts::Any;
     }
     let has_files = config.is_none().then_some(args.client_files);
-    let mut signals = Signals::listen()?;
     let configured = config.as_ref().and_then(|config| config.data.clone());
     let data = args.data.or(configured).map_or_else(state_folder::of_user, Ok)?;
     state_folder::prepare(&data)?;
@@ -175,12 +181,12 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
     let processes = Some(guard::start()?);
     #[cfg(not(unix))]
     let processes = None;
-    let (server, subject) = match config {
+    let (opened, subject) = match config {
         Some(config) => {
             let subject = format!("{} agents", config.agents.len());
             let mut settings = GatewaySettings::new(&data);
             settings.processes = processes;
-            (Server::Gateway(Gateway::open(config, settings)?), subject)
+            (Gateway::open(config, settings).map(Server::Gateway), subject)
         }
         None => {
             let words = ui::printable(&args.agent.words().join(" ")).into_owned();
@@ -194,7 +200,17 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
             if let Some(gib) = args.disk {
                 settings.disk_bytes = gib << 30;
             }
-            (Server::Hub(Hub::open(settings)?), words)
+            (Hub::open(settings).map(Server::Hub), words)
+        }
+    };
+    let server = match opened {
+        Ok(server) => server,
+        Err(error) => {
+            let error = Error::from(error);
+            return Err(running(&data).await.map_or(error, |running| {
+                let remedy = "stop it, or name another folder with --data";
+                std::io::Error::other(format!("{}: {running}; {remedy}", data.display())).into()
+            }));
         }
     };
     options.token = Some(AccessToken::new(state_folder::token(&data)?));
@@ -227,7 +243,8 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
         (None, socket) => socket.iter().map(|path| path.display().to_string()).collect(),
     };
     // The server does not need its output, which may be closed.
-    _ = announce(&subject, &at, &data, address.is_some(), has_files);
+    let socket = socket.as_deref().filter(|_| address.is_some());
+    _ = announce(&subject, &at, socket, &data, address.is_some(), has_files);
     let stop = async {
         signals.next().await;
         // New prompts are refused from now on. Another signal does not wait for the running ones.
@@ -251,16 +268,34 @@ async fn serve(args: ServeArgs) -> Result<Exit> {
         None => served.await?,
     }
     drop(published);
-    // A signal that comes now would end this process with a part of the log.
-    server_log::flush();
-    drop(signals);
     Ok(Exit::Ok)
 }
 
-/// Prints the ways to the server. `has_files` is absent for a hub, whose agents each have the setting.
+/// Returns the address and the process of the server that has a folder open.
+async fn running(folder: &Path) -> Option<String> {
+    if !state_folder::is_running(folder) {
+        return None;
+    }
+    let url = state_folder::server_url(folder).ok();
+    #[cfg(unix)]
+    let (socket, process) = {
+        let path = state_folder::socket_path(folder);
+        let stream = tokio::net::UnixStream::connect(&path).await.ok();
+        let process = stream.and_then(|stream| stream.peer_cred().ok()?.pid());
+        (Some(path.display().to_string()), process)
+    };
+    #[cfg(not(unix))]
+    let (socket, process) = (None::<String>, None::<i32>);
+    let places = url.into_iter().chain(socket).collect::<Vec<_>>().join(" and ");
+    let process = process.map(|process| format!(" (process {process})")).unwrap_or_default();
+    Some(format!("a server with this folder runs already at {places}{process}"))
+}
+
+/// Prints the ways to the server. `socket` is beside the address in `at`. `has_files` is absent for a hub, whose agents each have the setting.
 fn announce(
     subject: &str,
     at: &str,
+    socket: Option<&Path>,
     data: &Path,
     has_token: bool,
     has_files: Option<bool>,
@@ -269,6 +304,9 @@ fn announce(
     writeln!(out, "serving {subject} at {at}")?;
     if has_token {
         writeln!(out, "{DIM}token: {}{DIM:#}", state_folder::token_path(data).display())?;
+    }
+    if let Some(socket) = socket {
+        writeln!(out, "{DIM}socket: {}{DIM:#}", socket.display())?;
     }
     match has_files {
         Some(true) => writeln!(out, "{DIM}files and terminals of clients: on{DIM:#}")?,

@@ -13,28 +13,32 @@ pub(super) fn is_method(method: &str) -> bool {
 
 /// Returns the error for a request with such a method.
 pub(super) fn refusal() -> RpcError {
-    let reason =
-        "`duologue connect` passes on no request for files or terminals; start it with `--allow-files`";
+    let reason = "`duologue connect` passes on no request for files or terminals; start it with `--allow-files`, and the server with `--client-files`";
     RpcError::new(ErrorCode::METHOD_NOT_FOUND, reason)
 }
 
-/// Removes the capabilities for files and terminals from the params of `initialize`. Returns true if there were some.
-pub(super) fn remove_capabilities(params: &mut Value) -> bool {
-    let mut has_changed = false;
+/// Removes the capabilities for files and terminals from the params of `initialize`. Those that are no object are removed as
+/// a whole, because some programs read the members of an array by their order.
+pub(super) fn remove_capabilities(params: &mut Value) {
     // Version 2 has the second name.
-    for capabilities in ["clientCapabilities", "capabilities"] {
-        let Some(capabilities) = params.get_mut(capabilities).and_then(Value::as_object_mut) else {
+    for name in ["clientCapabilities", "capabilities"] {
+        let Some(params) = params.as_object_mut() else { return };
+        let Some(capabilities) = params.get_mut(name) else { continue };
+        let Some(capabilities) = capabilities.as_object_mut() else {
+            params.remove(name);
             continue;
         };
         for name in ["fs", "terminal"] {
-            has_changed |= capabilities.remove(name).is_some();
+            capabilities.remove(name);
         }
         for (object, name) in [("auth", "terminal"), ("_meta", TERMINAL_LOGIN)] {
-            let object = capabilities.get_mut(object).and_then(Value::as_object_mut);
-            has_changed |= object.is_some_and(|object| object.remove(name).is_some());
+            match capabilities.get_mut(object) {
+                Some(Value::Object(members)) => _ = members.remove(name),
+                Some(_) => _ = capabilities.remove(object),
+                None => {}
+            }
         }
     }
-    has_changed
 }
 
 /// The member of `_meta` with which agents name the command of a login, and clients say that they run it.
@@ -59,8 +63,11 @@ pub(super) fn without_terminal_logins(line: &[u8]) -> Result<Vec<u8>, RpcError> 
         |error| RpcError::internal(format!("the response of the server cannot be read: {error}"));
     let mut response: Value = serde_json::from_slice(line).map_err(unreadable)?;
     // Some programs read the members of an array by their order.
-    if response.get("result").is_some_and(Value::is_array) {
-        return Err(RpcError::internal("the result of the server is an array and no object"));
+    if ["result", "error"].iter().any(|name| response.get(name).is_some_and(Value::is_array)) {
+        return Err(RpcError::internal("the result or error of the server is an array and no object"));
+    }
+    if let Some(data) = response.pointer_mut("/error/data").filter(|data| data.is_array()) {
+        *data = Value::Null;
     }
     for place in ["/result/authMethods", "/error/data/authMethods"] {
         let Some(logins) = response.pointer_mut(place) else { continue };

@@ -2,9 +2,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::Arc;
 
 use duologue_rpc::Limits;
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, BufReader};
+use tokio::sync::Notify;
 
 /// The bytes that are read at once, and the bytes that are kept of a line over the limit.
 const CHUNK: usize = 64 << 10;
@@ -47,6 +49,8 @@ pub(super) struct RelayLines {
     waiting: VecDeque<Result<Vec<u8>, LineError>>,
     waiting_bytes: usize,
     pub(super) has_ended: bool,
+    /// Is notified at the end.
+    pub(super) end: Arc<Notify>,
 }
 
 impl RelayLines {
@@ -59,6 +63,7 @@ impl RelayLines {
             waiting: VecDeque::new(),
             waiting_bytes: 0,
             has_ended: false,
+            end: Arc::default(),
         }
     }
 
@@ -121,6 +126,9 @@ impl RelayLines {
             }
             let read = self.reader.fill_buf().await;
             self.has_ended = !matches!(read, Ok([_, ..]));
+            if self.has_ended {
+                self.end.notify_one();
+            }
             read.map_err(LineError::Io)?;
         }
     }

@@ -1,10 +1,14 @@
 //! Parts of messages, as the relay reads and writes them.
 
-use duologue_rpc::raw_message::{member_text, response_line};
+use std::collections::HashSet;
+
+use duologue_rpc::raw_message::{call_line, member, member_text, response_line, text};
 use duologue_schema::{
     CreateElicitationRequest, Error as RpcError, LoadSessionRequest, NewSessionRequest, Request as _,
     RequestId, RequestPermissionRequest, ResumeSessionRequest,
 };
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -17,19 +21,63 @@ pub(super) fn is_question(method: &str) -> bool {
     [RequestPermissionRequest::METHOD, CreateElicitationRequest::METHOD].contains(&method)
 }
 
-/// Removes the cursor of the transport, and the `_meta` that it may have added for it.
-pub(super) fn remove_cursor(params: &mut Value) {
-    let Some(params) = params.as_object_mut() else { return };
-    let is_empty = match params.get_mut("_meta") {
-        Some(Value::Object(meta)) => {
-            meta.remove("acp/cursor");
-            meta.is_empty()
+/// The members of an object in their order, each with its text.
+struct Members<'a>(Vec<(String, &'a RawValue)>);
+
+impl<'de> Deserialize<'de> for Members<'de> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct MembersVisitor;
+
+        impl<'de> Visitor<'de> for MembersVisitor {
+            type Value = Members<'de>;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Members<'de>, A::Error> {
+                let mut members = Vec::new();
+                while let Some((name, value)) = map.next_entry::<String, &RawValue>()? {
+                    members.push((name, value));
+                }
+                Ok(Members(members))
+            }
         }
-        meta => meta.is_some_and(|meta| meta.is_null()),
-    };
-    if is_empty {
-        params.remove("_meta");
+
+        deserializer.deserialize_map(MembersVisitor)
     }
+}
+
+/// The members of the params of a question and of their `_meta`. Their values are text, because numbers of different texts can
+/// be equal as `f64`.
+#[derive(Default, Hash)]
+pub(super) struct QuestionContent {
+    params: Vec<(String, String)>,
+    meta: Vec<(String, String)>,
+}
+
+impl QuestionContent {
+    /// Reads params without the cursor of the transport, and without the empty `_meta` that it may have added.
+    ///
+    /// Returns `None` for params that another program may read in another way.
+    pub(super) fn read(params: &RawValue) -> Option<Self> {
+        serde_json::from_str::<Value>(params.get()).ok()?;
+        let mut content = QuestionContent { params: members(params.get())?, meta: Vec::new() };
+        let meta = content.params.iter().position(|(name, _)| name == "_meta");
+        if let Some(meta) = meta.map(|index| content.params.remove(index).1).filter(|meta| meta != "null") {
+            content.meta = members(&meta)?;
+            content.meta.retain(|(name, _)| name != "acp/cursor");
+        }
+        Some(content)
+    }
+}
+
+/// Returns the members of an object in their order, or `None` if a name occurs twice.
+fn members(object: &str) -> Option<Vec<(String, String)>> {
+    let members = serde_json::from_str::<Members<'_>>(object).ok()?.0;
+    let names: HashSet<&str> = members.iter().map(|(name, _)| &**name).collect();
+    let is_unique = names.len() == members.len();
+    is_unique.then(|| members.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect())
 }
 
 /// Answers a request of the server with an error.
@@ -40,9 +88,17 @@ pub(super) fn refuse(id: &RequestId, error: &RpcError, answers: &mpsc::Sender<Ve
     }
 }
 
-/// Returns an id in one form, whichever way its sender writes it.
+/// Returns an id in one form, whichever way its sender writes its text. Numbers keep theirs: different ones can be equal as
+/// `f64`.
 pub(super) fn key(id: &str) -> String {
-    serde_json::from_str::<Value>(id).map_or_else(|_| id.to_owned(), |id| id.to_string())
+    let text = text(id.as_bytes()).filter(|_| id.starts_with('"'));
+    text.map_or_else(|| id.to_owned(), |text| Value::from(text).to_string())
+}
+
+/// Returns the id of the request that is cancelled, as its sender writes it.
+pub(super) fn request_id_of(params: &RawValue) -> Option<&str> {
+    let params = params.get();
+    params.get(member(params.as_bytes(), "requestId")?)
 }
 
 pub(super) fn value(raw: Option<&RawValue>) -> Value {
@@ -63,6 +119,23 @@ pub(super) fn set_meta(params: &mut Value, name: &str, value: Value) {
     if let Some(members) = object.as_object_mut() {
         members.insert(name.to_owned(), value);
     }
+}
+
+/// Returns a prompt that the server may begin without the conversation so far. Params that cannot be read stay as they are.
+pub(super) fn with_fresh(id: &RawValue, method: &str, params: Option<&RawValue>) -> Option<Vec<u8>> {
+    let mut params: Value = serde_json::from_str(params?.get()).ok()?;
+    set_meta(&mut params, "fresh", json!(true));
+    call_line(Some(id), method, &params).ok().map(without_end)
+}
+
+/// Returns the error for a conversation that the agent has lost, with the option of `connect` that goes on without it.
+pub(super) fn with_fresh_option(error: &RpcError) -> Option<RpcError> {
+    let data = error.data.as_ref().map(|data| json!(data))?;
+    let is_lost = data["code"] == "context_lost";
+    let option = "; or start `duologue connect` with `--fresh`, which continues without the conversation";
+    let mut named = error.clone();
+    named.message = format!("{}{option}", error.message).into();
+    is_lost.then_some(named)
 }
 
 pub(super) fn without_end(mut line: Vec<u8>) -> Vec<u8> {

@@ -1,9 +1,21 @@
 //! Tests of the relay.
 
+use std::time::Instant;
+
 use super::*;
 
 fn line(message: &Value) -> Vec<u8> {
     message.to_string().into_bytes()
+}
+
+fn allowing() -> Book {
+    let settings = RelaySettings { allows_files: true, ..RelaySettings::default() };
+    Book { settings, ..Book::default() }
+}
+
+/// Passes a line of the client, which is a message. Returns the line for the server.
+fn send(book: &mut Book, line: Vec<u8>) -> Vec<u8> {
+    book.accept_client_line(line).expect("a message").expect("a line for the server")
 }
 
 fn call(id: &Value, method: &str, params: &Value) -> Value {
@@ -19,10 +31,10 @@ fn book() -> (Book, mpsc::Sender<Vec<u8>>, mpsc::Receiver<Vec<u8>>) {
         (json!(0), "initialize", mine("client", json!("key"))),
         (json!("one"), "session/new", mine("position", json!(7))),
     ] {
-        book.note_client_line(&line(&call(&id, method, &json!({"cwd": "/"}))));
+        send(&mut book, line(&call(&id, method, &json!({"cwd": "/"}))));
         book.accept_server_line(line(&json!({"jsonrpc": "2.0", "id": id, "result": result})), &answers);
     }
-    book.note_client_line(&line(&call(&json!(2), "session/prompt", &json!({"sessionId": "s"}))));
+    send(&mut book, line(&call(&json!(2), "session/prompt", &json!({"sessionId": "s"}))));
     (book, answers, repeated)
 }
 
@@ -49,11 +61,11 @@ fn answers_and_cancellations_are_repeated_and_requests_are_not() {
     let question = line(&call(&json!("s:9"), "session/request_permission", &json!({"sessionId": "s"})));
     assert!(book.accept_server_line(question.clone(), &answers).is_some());
     let answer = line(&json!({"jsonrpc": "2.0", "id": "s:9", "result": {}}));
-    book.note_client_line(&answer);
+    send(&mut book, answer.clone());
     let cancel = line(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}));
-    book.note_client_line(&cancel);
-    book.note_client_line(&line(&call(&json!(3), "session/set_mode", &json!({"sessionId": "s"}))));
-    book.note_client_line(&line(&call(&json!(4), "session/list", &json!({}))));
+    send(&mut book, cancel.clone());
+    send(&mut book, line(&call(&json!(3), "session/set_mode", &json!({"sessionId": "s"}))));
+    send(&mut book, line(&call(&json!(4), "session/list", &json!({}))));
 
     book.begin_replacement();
     assert_eq!(book.accept_server_line(question.clone(), &answers), None);
@@ -87,7 +99,7 @@ fn an_id_can_be_used_for_another_question() {
     let (first, second) = (question(&json!(7), "read README.md"), question(&json!(7), "rm -rf"));
     for text in [&first, &second, &second] {
         assert!(book.accept_server_line(text.clone(), &answers).is_some());
-        book.note_client_line(&line(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
+        send(&mut book, line(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
     }
     book.begin_replacement();
     // The server has lost the second question.
@@ -109,7 +121,7 @@ fn a_server_cannot_fill_the_memory_with_questions() {
         assert!(book.accept_server_line(text, &answers).is_some());
     }
     let answer = json!({"jsonrpc": "2.0", "id": 9, "result": "x".repeat(ANSWER_BYTES)});
-    book.note_client_line(&line(&answer));
+    send(&mut book, line(&answer));
     assert_eq!(book.questions.len(), QUESTIONS - 1);
 }
 
@@ -205,19 +217,21 @@ fn the_server_learns_of_no_files_that_are_not_allowed() {
     };
     for name in ["clientCapabilities", "capabilities"] {
         let mut book = Book::default();
-        let sent = book.note_client_line(&line(&offer(name, capabilities.clone()))).expect("another line");
+        let sent = send(&mut book, line(&offer(name, capabilities.clone())));
         let left = json!({"elicitation": {}, "auth": {}, "_meta": {}});
         let masked = offer(name, left.clone());
         assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), masked);
         // The next server gets the same.
         assert_eq!(book.begin_replacement().0[name], left);
 
-        let mut book = Book { allows_files: true, ..Book::default() };
-        assert_eq!(book.note_client_line(&line(&offer(name, capabilities.clone()))), None);
+        let mut book = allowing();
+        let offered = line(&offer(name, capabilities.clone()));
+        assert_eq!(send(&mut book, offered.clone()), offered);
         assert_eq!(book.begin_replacement().0[name], capabilities);
     }
     let without = offer("clientCapabilities", json!({"elicitation": {}}));
-    assert_eq!(Book::default().note_client_line(&line(&without)), None);
+    let sent = send(&mut Book::default(), line(&without));
+    assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), without);
 }
 
 #[test]
@@ -234,8 +248,8 @@ fn a_server_runs_no_login_on_the_machine_of_the_client() {
     let (offered, shown) = (response(json!([login, command, terminal])), response(json!([login, harmless])));
     for (allows_files, expected) in [(false, shown), (true, offered.clone())] {
         let (mut book, answers, _repeated) = book();
-        book.allows_files = allows_files;
-        book.note_client_line(&line(&call(&json!("i"), "initialize", &json!({"protocolVersion": 1}))));
+        book.settings.allows_files = allows_files;
+        send(&mut book, line(&call(&json!("i"), "initialize", &json!({"protocolVersion": 1}))));
         let passed = book.accept_server_line(offered.clone(), &answers).expect("a line");
         let read = |line: &[u8]| serde_json::from_slice::<Value>(line).unwrap();
         assert_eq!(read(&passed), read(&expected));
@@ -255,7 +269,7 @@ fn a_server_runs_no_login_on_the_machine_of_the_client() {
         format!("\u{feff}{text}"),
     ] {
         let (mut book, answers, _repeated) = book();
-        book.note_client_line(&line(&call(&json!("i"), "initialize", &json!({"protocolVersion": 1}))));
+        send(&mut book, line(&call(&json!("i"), "initialize", &json!({"protocolVersion": 1}))));
         let passed = book.accept_server_line(hidden.clone().into_bytes(), &answers);
         let passed = passed.map(|line| String::from_utf8(line).unwrap()).unwrap_or_default();
         assert!(!passed.contains("LD_PRELOAD"), "{hidden}: {passed}");
@@ -271,7 +285,7 @@ fn a_server_runs_no_login_on_the_machine_of_the_client() {
     // Neither may the server read more than this program.
     let mut book = Book::default();
     let offer = r#"{"jsonrpc":"2.0","id":"i","method":"initialize","params":{"x":1e999,"clientCapabilities":{"terminal":true}}}"#;
-    let sent = String::from_utf8(book.note_client_line(offer.as_bytes()).expect("another line")).unwrap();
+    let sent = String::from_utf8(send(&mut book, offer.as_bytes().to_vec())).unwrap();
     assert!(!sent.contains("terminal"), "{sent}");
 }
 
@@ -287,7 +301,7 @@ fn a_question_that_cannot_be_read_is_shown_again() {
         let (mut book, answers, mut repeated) = book();
         assert!(book.accept_server_line(ask("ls").into_bytes(), &answers).is_some());
         let outcome = json!({"outcome": {"outcome": "selected", "optionId": "yes"}});
-        book.note_client_line(&line(&json!({"jsonrpc": "2.0", "id": 7, "result": outcome})));
+        send(&mut book, line(&json!({"jsonrpc": "2.0", "id": 7, "result": outcome})));
         book.begin_replacement();
         book.accept_server_line(second.clone().into_bytes(), &answers);
         assert!(repeated.try_recv().is_err(), "{second}");
@@ -320,7 +334,7 @@ fn requests_for_files_do_not_reach_the_client() {
         let names_option = answer["error"]["message"].as_str().unwrap().contains("`--allow-files`");
         assert_eq!(names_option, code == -32601, "{answer}");
 
-        book.allows_files = true;
+        book.settings.allows_files = true;
         assert_eq!(book.accept_server_line(refused.clone(), &answers), Some(refused), "{shown}");
     }
     let (mut book, answers, mut repeated) = book();
@@ -365,7 +379,7 @@ fn a_question_with_another_meta_is_another_question() {
     ] {
         let (mut book, answers, mut repeated) = book();
         assert!(book.accept_server_line(first.clone(), &answers).is_some());
-        book.note_client_line(&line(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
+        send(&mut book, line(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
         book.begin_replacement();
         assert_eq!(book.accept_server_line(second.clone(), &answers).is_none(), is_same);
         assert_eq!(repeated.try_recv().is_ok(), is_same);
@@ -375,7 +389,7 @@ fn a_question_with_another_meta_is_another_question() {
     for meta in [json!(null), json!({}), json!({"acp/cursor": "9"})] {
         let (mut book, answers, mut repeated) = book();
         assert!(book.accept_server_line(plain.clone(), &answers).is_some());
-        book.note_client_line(&line(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
+        send(&mut book, line(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
         book.begin_replacement();
         let params = json!({"sessionId": "s", "_meta": meta});
         let again = line(&call(&json!(7), "session/request_permission", &params));
@@ -387,24 +401,229 @@ fn a_question_with_another_meta_is_another_question() {
 #[test]
 fn a_long_line_is_answered_if_its_beginning_has_the_id() {
     let refused = |beginning: &str| {
-        let line = refused_line(beginning.as_bytes(), 100)?;
+        let (line, is_request) = match LongLine::read(beginning.as_bytes(), 100) {
+            LongLine::Request(line) => (line, true),
+            LongLine::Response(line) => (line, false),
+            LongLine::Unanswered => return None,
+        };
         let line: Value = serde_json::from_slice(&line).unwrap();
-        assert_eq!(line["error"]["code"], -32600);
-        assert!(line["error"]["message"].as_str().unwrap().contains("100 bytes"), "{line}");
-        Some(line["id"].clone())
+        let error = &line["error"];
+        assert_eq!(
+            (error["code"] == -32600, error["data"]["code"] == "limit_reached"),
+            (is_request, !is_request)
+        );
+        assert!(error["message"].as_str().unwrap().contains("100 bytes"), "{line}");
+        Some((line["id"].clone(), is_request))
     };
     let long_id = "1".repeat(ID_BYTES + 1);
     for (beginning, id) in [
-        (r#"{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"a":"bbb"#, Some(json!(7))),
-        (r#" { "method" : "a", "id" : "x\"y", "params":[[[{"id":3}"#, Some(json!("x\"y"))),
+        (r#"{"jsonrpc":"2.0","id":7,"method":"session/prompt","params":{"a":"bbb"#, Some((json!(7), true))),
+        (r#" { "method" : "a", "id" : "x\"y", "params":[[[{"id":3}"#, Some((json!("x\"y"), true))),
+        // An agent waits for these.
+        (r#"{"jsonrpc":"2.0","id":"7","result":{"content":"bbb"#, Some((json!("7"), false))),
+        (r#"{"id":7,"result":{"method":"a"#, Some((json!(7), false))),
+        (r#"{"id":7,"error":{"code":1"#, Some((json!(7), false))),
         (r#"{"method":"session/cancel","params":{"id":7,"a":"b"#, None),
-        (r#"{"id":7,"result":{"method":"a"#, None),
         (r#"{"method":"a","id":7"#, None),
         (r#"{"id":7,"method":"a"#, None),
+        (r#"{"id":7,"other":"a"#, None),
+        (r#"{"result":"a"#, None),
         (r#"{"id":{"a":1},"method":"a","params":"#, None),
         (&format!(r#"{{"id":"{long_id}","method":"a","params":"#), None),
         ("no message", None),
     ] {
         assert_eq!(refused(beginning), id, "{beginning}");
+    }
+}
+
+/// A line of a client offers files in a way that this program and the server could read in different ways.
+#[test]
+fn the_server_gets_no_line_that_is_not_one_message() {
+    let offer = r#"{"jsonrpc":"2.0","id":5,"method":"initialize","params":{"clientCapabilities":{"fs":{"readTextFile":true},"terminal":true}}}"#;
+    let deep = format!("{}{}", "[".repeat(200), "]".repeat(200));
+    for (text, answer) in [
+        (format!("{offer}{offer}"), Some((json!(null), -32700))),
+        (format!("{offer} {offer}"), Some((json!(null), -32700))),
+        (format!("[{offer}]"), Some((json!(null), -32600))),
+        (format!("\0{offer}"), Some((json!(null), -32700))),
+        ("no message fs terminal".to_owned(), Some((json!(null), -32700))),
+        (r#""fs terminal""#.to_owned(), Some((json!(null), -32600))),
+        (offer.replacen("\"params\"", "\"params\":{},\"params\"", 1), Some((json!(5), -32600))),
+        (offer.replacen("\"method\"", "\"method\":\"a\",\"method\"", 1), Some((json!(5), -32600))),
+        (offer.replacen("true", &deep, 1), Some((json!(5), -32600))),
+        (offer.replacen("\"2.0\"", "2", 1), Some((json!(5), -32600))),
+        (offer.replacen("5", "[5]", 1), Some((json!(null), -32600))),
+        (
+            offer.replacen("{\"clientCapabilities\"", "7,\"x\":{\"clientCapabilities\"", 1),
+            Some((json!(5), -32602)),
+        ),
+        // Neither a notification nor a response is answered.
+        (offer.replacen("\"id\":5,", "", 1), None),
+        (r#"{"jsonrpc":"2.0","id":5,"result":{"fs":1},"result":{"terminal":2}}"#.to_owned(), None),
+    ] {
+        let refused = Book::default().accept_client_line(text.clone().into_bytes()).expect_err(&text);
+        let read = refused.answer.map(|answer| {
+            let answer: Value = serde_json::from_slice(&answer).unwrap();
+            (answer["id"].clone(), answer["error"]["code"].as_i64().unwrap())
+        });
+        assert_eq!(read, answer.map(|(id, code)| (id, i64::from(code))), "{text}");
+        assert!(!refused.reason.is_empty(), "{text}");
+    }
+    for (text, is_sent) in [
+        (format!("\u{feff}{offer}"), true),
+        (
+            offer.replacen("\"clientCapabilities\"", "\"clientCapabilities\":{},\"clientCapabilities\"", 1),
+            true,
+        ),
+        (offer.replacen("{\"fs\"", "[{\"fs\"", 1).replacen("}}}", "}]}}", 1), true),
+        (
+            offer.replacen("{\"fs\"", "{\"auth\":[{\"terminal\":1}],\"_meta\":[\"terminal-auth\"],\"fs\"", 1),
+            true,
+        ),
+        (offer.replacen("\"params\":{", "\"params\":[{", 1).replacen("}}}", "}}]}", 1), true),
+        (offer.replacen("initialize", "\\u0069nitialize", 1), true),
+        (offer.replacen("\"clientCapabilities\"", "\"client\\u0043apabilities\"", 1), true),
+        (offer.replacen("\"id\"", "\"fs\":{\"terminal\":1},\"id\"", 1), true),
+        ("\u{feff} \t".to_owned(), false),
+    ] {
+        let sent = Book::default().accept_client_line(text.clone().into_bytes()).expect(&text);
+        assert_eq!(sent.is_some(), is_sent, "{text}");
+        let sent = String::from_utf8(sent.unwrap_or_default()).unwrap();
+        let offers = ["\"fs\"", "terminal", "\u{feff}"].iter().any(|hidden| sent.contains(hidden));
+        assert!(!offers, "{text}: {sent}");
+    }
+}
+
+#[test]
+fn numbers_that_are_equal_as_floats_are_different_questions() {
+    let ask = |id: &str, params: &str| {
+        let text = format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"method":"session/request_permission","params":{params}}}"#
+        );
+        text.into_bytes()
+    };
+    let first = (r#"7"#, r#"{"sessionId":"s","toolCall":{"n":18446744073709551617}}"#);
+    for (id, params, is_same) in [
+        (first.0, first.1, true),
+        ("7", r#"{"sessionId":"s","_meta":null,"toolCall":{"n":18446744073709551617}}"#, true),
+        ("7", r#"{"sessionId":"s","toolCall":{"n":18446744073709551618}}"#, false),
+        ("7", r#"{"sessionId":"s","toolCall":{"n":1.8446744073709551617e19}}"#, false),
+        ("7", r#"{"sessionId":"s","toolCall":{"n":18446744073709551617,"n":1}}"#, false),
+        ("7", r#"{"sessionId":"s","toolCall":{"n":18446744073709551617},"toolCall":{}}"#, false),
+        ("7", r#"{"sessionId":"s","toolCall":{"n":18446744073709551617},"_meta":[]}"#, false),
+        ("7", r#"{"sessionId":"s","_meta":{"toolCall":{"n":18446744073709551617}}}"#, false),
+        (
+            "7",
+            r#"{"sessionId":"s","toolCall":{"n":18446744073709551617},"_meta":{"acp/cursor":1,"a":1}}"#,
+            false,
+        ),
+        (
+            "7",
+            r#"{"sessionId":"s","toolCall":{"n":18446744073709551617},"_meta":{"acp/cursor":1,"acp/cursor":1}}"#,
+            false,
+        ),
+        ("7", r#"[{"sessionId":"s"}]"#, false),
+        ("7.0", first.1, false),
+        ("\"7\"", first.1, false),
+    ] {
+        let (mut book, answers, mut repeated) = book();
+        assert!(book.accept_server_line(ask(first.0, first.1), &answers).is_some());
+        send(&mut book, line(&json!({"jsonrpc": "2.0", "id": 7, "result": {}})));
+        book.begin_replacement();
+        book.accept_server_line(ask(id, params), &answers);
+        assert_eq!(
+            repeated.try_recv().is_ok_and(|answer| answer.ends_with(br#""result":{}}"#)),
+            is_same,
+            "{params}"
+        );
+    }
+}
+
+/// Variants of a login in a terminal, beside those that were found before.
+#[test]
+fn a_login_in_a_terminal_has_no_other_form() {
+    let id = r#""jsonrpc":"2.0","id":"i""#;
+    let login = r#"{"id":"t","name":"T","type":"terminal","env":{"LD_PRELOAD":"/x"}}"#;
+    for hidden in [
+        format!(r#"{{{id},"result":{{"authMethods":[{login}],"authMethods":[]}}}}"#),
+        format!(r#"{{{id},"result":{{"authMethods":[],"auth\u004dethods":[{login}]}}}}"#),
+        format!(r#"{{{id},"result":{{"authMethods":{login}}}}}"#),
+        format!(r#"{{{id},"result":{{"authMethods":{{"0":{login}}}}}}}"#),
+        format!(
+            r#"{{{id},"result":{{"authMethods":[{}]}}}}"#,
+            login.replace("\"terminal\"", "\"term\\u0069nal\"")
+        ),
+        format!(
+            r#"{{{id},"result":{{"authMethods":[{}]}}}}"#,
+            login.replace("\"terminal\"", "[\"terminal\"]")
+        ),
+        format!(
+            r#"{{{id},"result":{{"authMethods":[{}]}}}}"#,
+            login.replace("\"type\"", "\"type\":\"agent\",\"type\"")
+        ),
+        format!(r#"{{{id},"result":{{"authMethods":[[{login}]]}}}}"#),
+        format!(r#"{{{id},"result":{{}},"result":{{"authMethods":[{login}]}}}}"#),
+        format!(r#"{{{id},"error":{{"code":-32000,"message":"m","data":{{"authMethods":[{login}]}}}}}}"#),
+        format!(r#"{{{id},"error":{{"code":-32000,"message":"m","data":[[{login}]]}}}}"#),
+        format!(r#"{{{id},"error":[-32000,"m",{{"authMethods":[{login}]}}]}}"#),
+        format!(
+            r#"{{{id},"result":null,"error":{{"code":-32000,"message":"m","data":{{"authMethods":[{login}]}}}}}}"#
+        ),
+        format!(
+            r#"{{{id},"result":{{"x":1}},"error":{{"code":-32000,"message":"m","data":{{"authMethods":[{login}]}}}}}}"#
+        ),
+        format!(r#"[{{{id},"result":{{"authMethods":[{login}]}}}}]"#),
+        format!(r#"{{{id},"result":{{"authMethods":[{login}]}}}} {{}}"#),
+    ] {
+        for may_ask in [true, false] {
+            let (mut book, answers, _repeated) = book();
+            if may_ask {
+                send(&mut book, line(&call(&json!("i"), "initialize", &json!({"protocolVersion": 1}))));
+            }
+            let passed = book.accept_server_line(hidden.clone().into_bytes(), &answers);
+            let passed = passed.map(|line| String::from_utf8(line).unwrap()).unwrap_or_default();
+            assert!(!passed.contains("LD_PRELOAD"), "{hidden}: {passed}");
+        }
+    }
+}
+
+/// Relays for a client that has ended, to a server that accepts connections and never answers.
+#[tokio::test]
+async fn the_end_of_the_client_ends_the_relay() {
+    for transport in [duologue_http::RemoteTransport::WebSocket, duologue_http::RemoteTransport::Events] {
+        let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", silent.local_addr().unwrap());
+        let mut options = ConnectOptions::default();
+        options.transport = transport;
+        let (client, editor) = Transport::memory();
+        let (_output, mut input) = editor.into_split();
+        write(&mut input, line(&call(&json!(1), "initialize", &json!({"protocolVersion": 1}))))
+            .await
+            .unwrap();
+        input.shutdown().await.unwrap();
+        let settings = RelaySettings { end_wait: Duration::ZERO, ..RelaySettings::default() };
+        relay(client, &url, &options, settings).await.expect("it ends by itself");
+    }
+}
+
+#[test]
+fn a_lost_conversation_names_the_option_that_goes_on_without_it() {
+    let prompt = line(&call(&json!(9), "session/prompt", &json!({"sessionId": "s", "_meta": {"a": 1}})));
+    let lost = |id: u64| {
+        let error =
+            RpcError::internal("the conversation is lost").data(Json::from(json!({"code": "context_lost"})));
+        line(&json!({"jsonrpc": "2.0", "id": id, "error": error}))
+    };
+    let read = |line: &[u8]| serde_json::from_slice::<Value>(line).unwrap();
+    for fresh in [false, true] {
+        let (mut book, answers, _repeated) = book();
+        book.settings.fresh = fresh;
+        let sent = read(&send(&mut book, prompt.clone()));
+        let meta = if fresh { json!({"a": 1, "duologue": {"fresh": true}}) } else { json!({"a": 1}) };
+        assert_eq!(sent["params"], json!({"sessionId": "s", "_meta": meta}));
+        let passed = read(&book.accept_server_line(lost(9), &answers).expect("a line"));
+        let text = passed["error"]["message"].as_str().unwrap();
+        assert_eq!(text.contains("`--fresh`"), !fresh, "{text}");
+        assert_eq!((&passed["id"], &passed["error"]["data"]["code"]), (&json!(9), &json!("context_lost")));
     }
 }

@@ -87,6 +87,8 @@ fn two_terminals_need_no_address() {
     // A second server does not take the socket.
     let second = in_state(state.path(), &["serve", "--", DUOLOGUE, "mock"]);
     assert!(!second.ends_with("exit 0") && hello().ends_with("exit 0"), "{second}");
+    let running = format!("runs already at {} (process {})", socket.display(), process.id());
+    assert!(second.contains(&running), "{second}");
     run(Command::new("kill").arg(process.id().to_string()), "");
     assert!(process.wait().expect("it ended").success());
     assert!(!socket.exists());
@@ -627,7 +629,7 @@ fn a_client_that_ends_does_not_wait_for_a_server_that_is_away() {
         client.input = None;
         assert!(client.process.wait().expect("it ends").success());
         let rest: Vec<String> = log.collect();
-        assert!(rest.len() == 1 && rest[0].contains("the server is away"), "{rest:?}");
+        assert!(rest.len() == 1 && rest[0].contains("the server does not answer"), "{rest:?}");
     }
 }
 

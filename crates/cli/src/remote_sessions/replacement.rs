@@ -1,0 +1,181 @@
+//! The next connection to a server, on which the sessions of the last one are resumed.
+
+use std::io;
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use duologue_http::{ConnectOptions, RemoteLink, reconnect};
+use duologue_rpc::raw_message::call_line;
+use duologue_rpc::{Limits, Lock as _, ResponseOutcome, RpcMessage, Transport};
+use duologue_schema::{Error as RpcError, InitializeRequest, Request as _, ResumeSessionRequest};
+use serde_json::value::to_raw_value;
+use serde_json::{Value, json};
+use tokio::io::AsyncWrite;
+use tokio::sync::mpsc;
+
+use super::lines::RelayLines;
+use super::messages::value;
+use super::{Book, log, write};
+
+/// Returns true if a server that has the sessions may be reached by another connection.
+pub(super) fn can_be_replaced(error: &io::Error) -> bool {
+    use duologue_http::Error;
+
+    let error = error.get_ref().and_then(|error| error.downcast_ref());
+    matches!(
+        error,
+        Some(
+            Error::Lost { .. }
+                | Error::ResumeRefused { .. }
+                | Error::Closed { .. }
+                | Error::FramesLost { .. }
+        )
+    )
+}
+
+/// Opens connections until the sessions continue on one.
+pub(super) async fn replace(
+    url: &str,
+    options: &ConnectOptions,
+    book: &Mutex<Book>,
+    to_client: &mut (impl AsyncWrite + Unpin),
+    answers: &mpsc::Sender<Vec<u8>>,
+) -> io::Result<(Server, RemoteLink)> {
+    let start = Instant::now();
+    loop {
+        let (transport, link) = reconnect(url, options.clone()).await.map_err(io::Error::other)?;
+        let mut server = Server::new(transport);
+        match server.resume_all((options, start), book, to_client, answers).await {
+            Ok(()) => return Ok((server, link)),
+            Err(error) if start.elapsed() < options.resume_time => {
+                log(format_args!("{error}; another attempt follows"));
+                tokio::time::sleep(pause(options)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// Returns the pause between two attempts.
+fn pause(options: &ConnectOptions) -> Duration {
+    options.resume_delay_max.min(options.resume_time) / 8
+}
+
+/// The consequence of an error that answers a resume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum FailedResume {
+    /// The session is there, and its server cannot open it now.
+    Retry,
+    /// The server does not have the position of the client.
+    Gone,
+    /// The session is lost.
+    Lost,
+}
+
+impl FailedResume {
+    fn of(error: &RpcError) -> Self {
+        let data = error.data.as_ref().map(|data| json!(data)).unwrap_or_default();
+        match (data["code"].as_str(), data["retryable"].as_bool()) {
+            (Some("cursor_gone"), _) => FailedResume::Gone,
+            (_, Some(true)) => FailedResume::Retry,
+            _ => FailedResume::Lost,
+        }
+    }
+}
+
+/// Returns the params of a resume behind the end of the session.
+fn without_position(mut params: Value) -> Value {
+    if let Some(own) = params.pointer_mut("/_meta/duologue").and_then(Value::as_object_mut) {
+        own.remove("after");
+    }
+    params
+}
+
+/// A connection to the server.
+pub(super) struct Server {
+    pub(super) lines: RelayLines,
+    pub(super) writer: Box<dyn AsyncWrite + Send + Unpin>,
+}
+
+impl Server {
+    pub(super) fn new(transport: Transport) -> Self {
+        let (reader, writer) = transport.into_split();
+        Server { lines: RelayLines::new(reader), writer: Box::new(writer) }
+    }
+
+    /// Introduces the client, and resumes its sessions.
+    pub(super) async fn resume_all(
+        &mut self,
+        (options, start): (&ConnectOptions, Instant),
+        book: &Mutex<Book>,
+        client: &mut (impl AsyncWrite + Unpin),
+        answers: &mpsc::Sender<Vec<u8>>,
+    ) -> io::Result<()> {
+        let (introduction, ids) = book.lock_unpoisoned().begin_replacement();
+        let introduced =
+            self.request(InitializeRequest::METHOD, &introduction, book, client, answers).await?;
+        introduced.map_err(|error| io::Error::other(format!("the server refused `initialize`: {error}")))?;
+        for id in ids {
+            let Some(mut params) = book.lock_unpoisoned().resume_params(&id) else { continue };
+            let mut has_gap = false;
+            let resumed = loop {
+                let resumed =
+                    self.request(ResumeSessionRequest::METHOD, &params, book, client, answers).await?;
+                match resumed.as_ref().err().map(FailedResume::of) {
+                    Some(FailedResume::Gone) if !has_gap => {
+                        (has_gap, params) = (true, without_position(params));
+                    }
+                    Some(FailedResume::Retry) if start.elapsed() < options.resume_time => {
+                        log(format_args!("a session cannot be resumed now; another attempt follows"));
+                        tokio::time::sleep(pause(options)).await;
+                    }
+                    _ => break resumed,
+                }
+            };
+            let settled = book.lock_unpoisoned().resumed(&id, resumed, has_gap);
+            for line in settled.to_client {
+                write(client, line).await?;
+            }
+            for line in settled.to_server {
+                write(&mut self.writer, line).await?;
+            }
+        }
+        let refused = book.lock_unpoisoned().refuse_others();
+        for line in refused {
+            write(client, line).await?;
+        }
+        Ok(())
+    }
+
+    /// Sends a request and returns its outcome. Lines before it go to the client.
+    async fn request(
+        &mut self,
+        method: &str,
+        params: &Value,
+        book: &Mutex<Book>,
+        client: &mut (impl AsyncWrite + Unpin),
+        answers: &mpsc::Sender<Vec<u8>>,
+    ) -> io::Result<Result<Value, RpcError>> {
+        let id = to_raw_value(&format!("connect:{method}"))?;
+        let mut line = call_line(Some(&id), method, params)?;
+        line.pop();
+        write(&mut self.writer, line).await?;
+        while let Some(line) = self.lines.next().await? {
+            if let Some(Ok(RpcMessage::Response { id: of, outcome })) =
+                RpcMessage::read(&line, &Limits::default())
+                && of.get() == id.get()
+            {
+                return Ok(match outcome {
+                    ResponseOutcome::Result(result) => Ok(value(Some(result))),
+                    ResponseOutcome::Error(error) | ResponseOutcome::Missing(error) => Err(error),
+                    _ => Err(RpcError::internal("the response is unreadable")),
+                });
+            }
+            let line = book.lock_unpoisoned().accept_server_line(line, answers);
+            if let Some(line) = line {
+                write(client, line).await?;
+            }
+        }
+        Err(io::ErrorKind::UnexpectedEof.into())
+    }
+}
