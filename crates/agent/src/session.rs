@@ -6,7 +6,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use duologue_exchange::PendingSession;
-use duologue_rpc::{CancellationToken, Limits, Lock, NotificationBuffer, Peer, Responder};
+use duologue_rpc::{
+    CancellationToken, EncodedNotification, Limits, Lock, NotificationBuffer, Peer, Responder,
+};
 #[cfg(feature = "protocol-v2")]
 use duologue_schema::Notification as _;
 use duologue_schema::{
@@ -95,6 +97,28 @@ impl std::fmt::Debug for Session {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Session").field("id", &self.inner.id).finish_non_exhaustive()
     }
+}
+
+/// An update that is sent when there is space.
+pub(crate) struct WaitingUpdate {
+    pub(crate) notification: SessionNotification,
+    encoded: Option<EncodedNotification>,
+}
+
+impl WaitingUpdate {
+    pub(crate) fn new(session: SessionId, update: SessionUpdate) -> Self {
+        WaitingUpdate { notification: SessionNotification::new(session, update), encoded: None }
+    }
+}
+
+/// Returns true for an update of the modes, options or commands.
+fn changes_settings(update: &SessionUpdate) -> bool {
+    matches!(
+        update,
+        SessionUpdate::CurrentModeUpdate(_)
+            | SessionUpdate::ConfigOptionUpdate(_)
+            | SessionUpdate::AvailableCommandsUpdate(_)
+    )
 }
 
 impl Session {
@@ -316,12 +340,13 @@ impl Session {
         if !self.sends(&update).or_else(|error| self.outside_turns(&update, error))? {
             return Ok(());
         }
-        let update = SessionNotification::new(self.inner.id.clone(), update);
+        let mut update = WaitingUpdate::new(self.inner.id.clone(), update);
         loop {
             if matches!(&*self.inner.pre_open.lock_unpoisoned(), PreOpenBuffer::Open) {
+                self.encode(&mut update)?;
                 self.peer().ready().await?;
             }
-            if self.try_send_outside(&update)? {
+            if self.try_send_outside(&mut update)? {
                 return Ok(());
             }
         }
@@ -402,13 +427,13 @@ impl Session {
     }
 
     /// Sends an update that is not part of a turn, if there is space. Returns false otherwise.
-    fn try_send_outside(&self, update: &SessionNotification) -> Result<bool> {
-        let turn = match ends_call(&update.update) {
+    fn try_send_outside(&self, update: &mut WaitingUpdate) -> Result<bool> {
+        let turn = match ends_call(&update.notification.update) {
             true => self.inner.turn.borrow().as_ref().map(|turn| turn.state.clone()),
             false => None,
         };
         match turn {
-            Some(turn) => turn.end_call(&update.update, || self.try_send(update)),
+            Some(turn) => turn.end_call(update, |update| self.try_send(update)),
             None => self.try_send(update),
         }
     }
@@ -421,13 +446,27 @@ impl Session {
         }
     }
 
+    /// Encodes an update, unless its line depends on the state at the moment at which it is sent.
+    pub(crate) fn encode(&self, update: &mut WaitingUpdate) -> Result<()> {
+        let is_fixed = !self.client().is_v2() && !changes_settings(&update.notification.update);
+        #[cfg(feature = "protocol-v2")]
+        let is_fixed = is_fixed && self.for_v1(&update.notification).is_none();
+        if is_fixed && update.encoded.is_none() {
+            update.encoded = Some(self.peer().encode_notification(&update.notification)?);
+        }
+        Ok(())
+    }
+
     /// Sends an update if there is space. Returns false otherwise.
-    pub(crate) fn try_send(&self, update: &SessionNotification) -> Result<bool> {
-        self.buffer_or_send(update, || match &update.update {
-            SessionUpdate::CurrentModeUpdate(_)
-            | SessionUpdate::ConfigOptionUpdate(_)
-            | SessionUpdate::AvailableCommandsUpdate(_) => self.send_settings(update),
-            _ => self.try_notify(update),
+    pub(crate) fn try_send(&self, update: &mut WaitingUpdate) -> Result<bool> {
+        let WaitingUpdate { notification, encoded } = update;
+        self.buffer_or_send(notification, || match encoded.take() {
+            Some(line) => {
+                *encoded = self.peer().try_notify_encoded(line)?;
+                Ok(encoded.is_none())
+            }
+            None if changes_settings(&notification.update) => self.send_settings(notification),
+            None => self.try_notify(notification),
         })
     }
 

@@ -61,10 +61,11 @@ impl Drop for Reservation {
 
 #[cfg(test)]
 mod tests {
-    use duologue_schema::{NewSessionResponse, SessionNotification, SessionUpdate};
+    use duologue_schema::{NewSessionResponse, SessionUpdate};
 
     use super::*;
     use crate::agent::SessionSetup;
+    use crate::session::WaitingUpdate;
 
     #[test]
     fn the_memory_of_all_sessions_is_limited() {
@@ -106,11 +107,11 @@ mod tests {
             assert!(counted() > two && counted() == session.settings().bytes());
             // An update that is buffered until the session is open.
             let update = SessionUpdate::from(ConfigOptionUpdate::new(options(1)));
-            assert!(session.try_send(&SessionNotification::new("s", update)).unwrap());
+            assert!(session.try_send(&mut WaitingUpdate::new("s".into(), update)).unwrap());
             session.open(responder, NewSessionResponse::new("s"));
             assert!(counted() < two && counted() == session.settings().bytes());
             let update = SessionUpdate::from(ConfigOptionUpdate::new(options(8)));
-            assert!(session.try_send(&SessionNotification::new("s", update)).unwrap());
+            assert!(session.try_send(&mut WaitingUpdate::new("s".into(), update)).unwrap());
             assert!(counted() > two && counted() == session.settings().bytes());
             drop(session);
             assert_eq!(memory.0.load(Relaxed), 0);

@@ -14,7 +14,7 @@ use crate::client::ClearMode;
 use crate::context::Context;
 use crate::error::{Error, Result};
 use crate::message::{ChunkKind, MessageBuffer, MessageWriter, message_id, without_clear};
-use crate::session::Session;
+use crate::session::{Session, WaitingUpdate};
 use crate::tool_call::NewToolCall;
 
 /// A running turn. It has all methods of its [`Session`]. Everything that it sends precedes the response
@@ -54,13 +54,13 @@ impl TurnState {
     /// update ends is no longer an open call of the turn.
     pub(crate) fn end_call(
         &self,
-        update: &SessionUpdate,
-        send: impl FnOnce() -> Result<bool>,
+        update: &mut WaitingUpdate,
+        send: impl FnOnce(&mut WaitingUpdate) -> Result<bool>,
     ) -> Result<bool> {
         let mut state = self.0.lock_unpoisoned();
-        let sent = send()?;
+        let sent = send(update)?;
         if sent && let Some(running) = state.as_mut() {
-            running.open_calls.end(update);
+            running.open_calls.end(&update.notification.update);
         }
         Ok(sent)
     }
@@ -313,10 +313,18 @@ impl Turn {
         if !self.session().sends(&update)? {
             return Ok(());
         }
-        let update = SessionNotification::new(self.id().clone(), update);
+        let mut update = WaitingUpdate::new(self.id().clone(), update);
+        self.session().encode(&mut update)?;
         loop {
             self.room().await?;
-            if self.while_running(&update, |session| session.try_send(&update))? {
+            let sent = self.with_running(|running| -> Result<bool> {
+                let sent = self.session().try_send(&mut update)?;
+                if sent {
+                    running.open_calls.apply(&update.notification.update);
+                }
+                Ok(sent)
+            })?;
+            if sent? {
                 return Ok(());
             }
         }
@@ -334,27 +342,16 @@ impl Turn {
     pub(crate) fn update_now(&self, update: SessionUpdate) -> Result<()> {
         let sends = self.session().sends(&update)?;
         let update = SessionNotification::new(self.id().clone(), update);
-        let send = |session: &Session| if sends { session.send_now(&update) } else { Ok(()) };
-        self.while_running(&update, |session| send(session).map(|()| true)).map(drop)
-    }
-
-    /// Sends under the lock that the end of the turn takes, unless the turn has ended. `send` returns true if it has
-    /// sent the update.
-    fn while_running(
-        &self,
-        update: &SessionNotification,
-        send: impl FnOnce(&Session) -> Result<bool>,
-    ) -> Result<bool> {
-        self.with_running(|running| {
-            let sent = send(self.session())?;
-            if sent {
-                running.open_calls.apply(&update.update);
+        self.with_running(|running| -> Result<()> {
+            if sends {
+                self.session().send_now(&update)?;
             }
-            Ok(sent)
+            running.open_calls.apply(&update.update);
+            Ok(())
         })?
     }
 
-    /// Changes the state of the turn, unless the turn has ended.
+    /// Changes the state of the turn, unless the turn has ended. The turn does not end meanwhile.
     fn with_running<T>(&self, work: impl FnOnce(&mut Running) -> T) -> Result<T> {
         self.inner.state.0.lock_unpoisoned().as_mut().map(work).ok_or(Error::TurnEnded)
     }

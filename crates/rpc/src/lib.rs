@@ -56,7 +56,7 @@ pub use limits::Limits;
 pub use line_buffer::{LineBuffer, LineTooLong};
 pub use message::{Malformed, ResponseOutcome, RpcMessage};
 pub use message_meta::MessageMeta;
-pub use peer::{Peer, RequestHandle, ResponseFuture};
+pub use peer::{EncodedNotification, Peer, RequestHandle, ResponseFuture};
 pub use pending_table::PendingTable;
 pub use queue::{Queue, QueueId, QueueSender};
 pub use service::{

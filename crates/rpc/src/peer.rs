@@ -239,6 +239,30 @@ impl Peer {
         self.shared.send_if_room(&mut self.encode(method, params)?)
     }
 
+    /// Encodes a notification that [`try_notify_encoded`](Self::try_notify_encoded) sends later.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::FrameTooLarge`] and [`Error::Encode`] for a message that cannot be sent.
+    pub fn encode_notification<N: Notification>(&self, params: &N) -> Result<EncodedNotification, Error> {
+        let frame = self.encode(N::METHOD, params)?;
+        self.shared.fits(&frame)?;
+        Ok(EncodedNotification(frame))
+    }
+
+    /// Sends an encoded notification if there is space. Otherwise it returns the notification; wait with
+    /// [`ready`](Self::ready) then.
+    ///
+    /// # Errors
+    ///
+    /// As [`notify`](Self::notify).
+    pub fn try_notify_encoded(
+        &self,
+        mut notification: EncodedNotification,
+    ) -> Result<Option<EncodedNotification>, Error> {
+        Ok((!self.shared.send_if_room(&mut notification.0)?).then_some(notification))
+    }
+
     /// Sends a notification without waiting for space. Use it only for messages that must not wait,
     /// such as a cancellation.
     ///
@@ -376,6 +400,15 @@ impl Peer {
         if let Ok(frame) = self.encode(CANCEL_REQUEST, &params) {
             let _ = self.shared.send_all(&mut [frame], InsideTapPolicy::Defer);
         }
+    }
+}
+
+/// A notification that is encoded and not sent yet, see [`Peer::encode_notification`].
+pub struct EncodedNotification(Frame);
+
+impl std::fmt::Debug for EncodedNotification {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("EncodedNotification").field("bytes", &self.0.bytes().len()).finish()
     }
 }
 

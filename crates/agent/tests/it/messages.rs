@@ -117,6 +117,13 @@ impl Writer {
         assert!(turn.mode_changed("never").now_or_never().is_none());
         let ended = ToolCallUpdate::new("ends").status(ToolCallStatus::Completed);
         assert!(turn.session().update(ended).now_or_never().is_none());
+        // An update is encoded before it waits, so one that is too long does not wait.
+        let long = || SessionUpdate::agent_message("never".repeat(10_000));
+        let failed = [turn.update(long()).now_or_never(), turn.session().update(long()).now_or_never()];
+        for failed in failed {
+            let failed = failed.map(|failed| failed.expect_err("too long").to_string());
+            assert!(failed.as_ref().is_some_and(|error| error.contains("frame_bytes")), "{failed:?}");
+        }
         let _ = self.0.send("full".into());
         turn.mode_changed("later").await
     }
@@ -291,6 +298,7 @@ async fn nothing_is_sent_by_a_step_that_was_dropped_while_it_waited() {
     in_time(async {
         let mut limits = Limits::default();
         limits.output_bytes = 32 * 1024;
+        limits.frame_bytes = 16 * 1024;
         let mut client = client_of(ClearPolicy::Separator, false, limits).await;
         let prompt = client.peer.prompt(&client.session, "full").await;
         // Nothing is read before the output is full.
