@@ -30,12 +30,6 @@ use crate::wire::{CONNECTION_ID, FRAME_NUMBER, LAST_EVENT_ID, RESUME_SECRET, SES
 /// The time for which a connection without a request is used again. Servers close them after 5 s and more.
 const IDLE_CONNECTION: Duration = Duration::from_secs(2);
 
-/// The time without an event after which a session's stream has everything that was sent before a response on that of the
-/// connection.
-const QUIET: Duration = Duration::from_millis(50);
-/// The longest time for which such a response waits.
-const QUIET_LIMIT: Duration = Duration::from_secs(1);
-
 /// A request for which another attempt may succeed, with the reason.
 struct Lost(String);
 
@@ -496,23 +490,9 @@ impl EventsLink {
         }
     }
 
-    /// Waits for the frames of a session that were sent before a response for it, if the server sends that response on the
-    /// stream of the connection. Nothing orders the two streams.
-    async fn wait_for_session(&self, stream: &StreamId, frame: &[u8]) {
-        if *stream != StreamId::Connection {
-            return;
-        }
-        let start = Instant::now();
-        while let Some(received_at) = self.shared.with(|core| core.other_stream_of(frame)) {
-            let quiet_for = received_at.max(start).elapsed();
-            if quiet_for >= QUIET || start.elapsed() >= QUIET_LIMIT {
-                return;
-            }
-            sleep(QUIET - quiet_for).await;
-        }
-    }
-
     /// Reads the events of one response, and counts them. It is done if the response was complete.
+    ///
+    /// Each event is delivered when it is read. Events of different streams have no order.
     async fn read_events(
         &self,
         stream: &StreamId,
@@ -539,7 +519,6 @@ impl EventsLink {
             let Ok(bytes) = frame.into_data() else { continue };
             parser.push(&bytes, &mut events)?;
             for ServerEvent { id, data, .. } in events.drain(..) {
-                self.wait_for_session(stream, &data).await;
                 self.shared.inbox_room().await;
                 count += 1;
                 if std::str::from_utf8(&data).is_err() {

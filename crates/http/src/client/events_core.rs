@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duologue_rpc::raw_message::member;
-use tokio::time::Instant;
 
 use crate::client::client_core::{MOST_STREAMS, Resumption, offered, value};
 use crate::client::link::LinkCore;
@@ -28,9 +27,6 @@ pub(crate) struct EventsCore {
     has_ended: bool,
     resumption: Resumption,
     streams: HashMap<StreamId, StreamState>,
-    created_at: Instant,
-    /// The times of the last frames of the sessions.
-    received_at: HashMap<Arc<str>, Instant>,
     /// The changes of streams that the task of the connection has not seen.
     changes: VecDeque<StreamChange>,
     /// The sessions of the open requests of this client.
@@ -69,8 +65,6 @@ impl EventsCore {
             has_ended: false,
             resumption: Resumption::Unknown,
             streams: HashMap::new(),
-            created_at: Instant::now(),
-            received_at: HashMap::new(),
             changes: VecDeque::new(),
             own_requests: RequestSessions::default(),
             closing_requests: RequestSessions::default(),
@@ -134,9 +128,6 @@ impl EventsCore {
     /// Takes a frame of the server from one of its streams. Cursors in it mean nothing here.
     pub(crate) fn receive(&mut self, frame: Bytes, stream: &StreamId) {
         let frame = without_cursors(without_line_breaks(frame));
-        if let StreamId::Session(session) = stream {
-            self.received_at.insert(session.clone(), Instant::now());
-        }
         let view = FrameView::read(&frame);
         match (&view.method, view.id) {
             (Some(_), Some(id)) => {
@@ -173,15 +164,6 @@ impl EventsCore {
         self.inbox.push(frame);
     }
 
-    /// Returns the time of the last frame in the open stream of the session that a response belongs to.
-    pub(crate) fn other_stream_of(&self, response: &[u8]) -> Option<Instant> {
-        let view = FrameView::read(response);
-        let id = view.id.filter(|_| view.method.is_none())?;
-        let session = self.own_requests.get(id)?;
-        let is_open = self.streams.get(&StreamId::Session(session.clone())) == Some(&StreamState::Open);
-        is_open.then(|| self.received_at.get(session).copied().unwrap_or(self.created_at))
-    }
-
     /// Answers a request that the server has refused, with the error in its refusal.
     pub(crate) fn refused(&mut self, frame: &[u8], status: u16, body: &[u8]) {
         let view = FrameView::read(frame);
@@ -215,9 +197,6 @@ impl EventsCore {
     }
 
     fn close_stream(&mut self, stream: StreamId) {
-        if let StreamId::Session(session) = &stream {
-            self.received_at.remove(session);
-        }
         if self.streams.remove(&stream).is_some() {
             self.changes.push_back(StreamChange::Close(stream));
         }

@@ -115,25 +115,35 @@ fn endpoint_options(rng: &mut Rng) -> AgentEndpointOptions {
     }
 }
 
-/// The requests of a side that close sessions and wait for their responses. `None` if sessions are not closed.
-type Closing = Option<Mutex<Vec<u64>>>;
+/// The requests of a session that a side has received and not answered, with their method.
+struct OpenRequests {
+    method: &'static str,
+    ids: Mutex<Vec<(u64, String)>>,
+}
+
+/// The ids of requests begin behind those of the responses to unknown requests.
+const REQUEST_IDS: u64 = 1_000_000;
 
 /// Writes one message. Some cannot carry a cursor, and some have one of another connection. `answered` are the requests
-/// that it may answer.
-fn message(rng: &mut Rng, number: u64, answered: &Closing) -> String {
+/// that it may answer. A response names the session of its request.
+fn message(rng: &mut Rng, number: u64, answered: &OpenRequests) -> String {
     let text = "x".repeat(rng.usize(0..*rng.clone().choice(&[10, 200, 3000]).unwrap_or(&10)));
     let session = rng.u8(0..3);
-    let close = answered.as_ref().filter(|_| rng.bool()).and_then(|closing| closing.lock_unpoisoned().pop());
-    if let Some(id) = close {
-        return format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"t":"{text}"}},"n":{number}}}"#);
+    let open = if rng.bool() { answered.ids.lock_unpoisoned().pop() } else { None };
+    if let Some((id, session)) = open {
+        return format!(
+            r#"{{"jsonrpc":"2.0","id":{id},"result":{{"t":"{text}"}},"session":"{session}","n":{number}}}"#
+        );
     }
     let foreign = match rng.u8(0..3) {
         0 => format!(r#""_meta":{{"acp/cursor":"{}"}},"#, rng.u64(0..200)),
         _ => String::new(),
     };
-    match rng.u8(0..if answered.is_some() { 6 } else { 5 }) {
+    match rng.u8(0..6) {
         5 => format!(
-            r#"{{"jsonrpc":"2.0","id":{number},"method":"session/close","params":{{"sessionId":"s{session}"}},"n":{number}}}"#
+            r#"{{"jsonrpc":"2.0","id":{},"method":"{}","params":{{"sessionId":"s{session}"}},"n":{number}}}"#,
+            REQUEST_IDS + number,
+            answered.method
         ),
         0 => format!(
             r#"{{"jsonrpc":"2.0","id":{number},"error":{{"code":1,"message":"{text}"}},"n":{number}}}"#
@@ -153,7 +163,7 @@ async fn send(
     writer: &mut Writer,
     mut rng: Rng,
     numbers: RangeInclusive<u64>,
-    answered: &Closing,
+    answered: &OpenRequests,
 ) -> Result<(), String> {
     let burst = rng.u8(1..20);
     for number in numbers {
@@ -175,17 +185,16 @@ async fn send(
 }
 
 /// The messages that a side has received.
-#[derive(Default)]
 struct Received {
     /// Their numbers, each with the session of its message or an empty text.
     numbers: Mutex<Vec<(String, u64)>>,
-    /// The requests that close a session.
-    closing: Closing,
+    open: OpenRequests,
 }
 
 impl Received {
-    fn new(closes: bool) -> Self {
-        Received { numbers: Mutex::default(), closing: closes.then(Mutex::default) }
+    /// `method` is that of the requests.
+    fn new(method: &'static str) -> Self {
+        Received { numbers: Mutex::default(), open: OpenRequests { method, ids: Mutex::default() } }
     }
 }
 
@@ -206,10 +215,11 @@ async fn receive(
         }
         let message: Value = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
         let number = message["n"].as_u64().ok_or_else(|| format!("a stray message: {line}"))?;
-        let session = message["params"]["sessionId"].as_str().unwrap_or_default();
-        received.numbers.lock_unpoisoned().push((session.to_owned(), number));
-        if let Some(closing) = received.closing.as_ref().filter(|_| message["method"] == "session/close") {
-            closing.lock_unpoisoned().push(number);
+        let session = message["params"]["sessionId"].as_str().or(message["session"].as_str());
+        let session = session.unwrap_or_default().to_owned();
+        received.numbers.lock_unpoisoned().push((session.clone(), number));
+        if message["method"] == received.open.method {
+            received.open.ids.lock_unpoisoned().push((REQUEST_IDS + number, session));
         }
         if slowness == 0 && rng.u8(0..10) == 0 {
             sleep(Duration::from_millis(rng.u64(0..60_000))).await;
@@ -233,10 +243,15 @@ struct SimulatedAgent {
     sessions: &'static [&'static str],
 }
 
+/// Returns the method of the requests: one that closes sessions, unless the client opens their streams first.
+fn request_method(sessions: &[&str]) -> &'static str {
+    if sessions.is_empty() { "session/close" } else { "session/prompt" }
+}
+
 impl SimulatedAgent {
     fn new(rng: &mut Rng, sessions: &'static [&'static str], options: AgentEndpointOptions) -> Self {
         let counts = message_counts(rng);
-        let received = Arc::new(Received::new(sessions.is_empty()));
+        let received = Arc::new(Received::new(request_method(sessions)));
         let (sender, ended) = mpsc::unbounded_channel();
         let (agent_rng, at_agent) = (rng.fork(), received.clone());
         let serve = move |transport| {
@@ -270,7 +285,7 @@ async fn agent(
     if sessions > 0 || rng.bool() {
         let (sending, receiving) = (rng.fork(), rng.fork());
         let (sent, all_received) = tokio::join!(
-            send(&mut writer, sending, 1..=counts.0, &received.closing),
+            send(&mut writer, sending, 1..=counts.0, &received.open),
             receive(&mut reader, receiving, counts.1, received)
         );
         sent.and(all_received)?;
@@ -278,7 +293,7 @@ async fn agent(
         // This agent reads nothing while it cannot write.
         for number in 1..=counts.0.max(counts.1) {
             if number <= counts.0 {
-                send(&mut writer, rng.fork(), number..=number, &received.closing).await?;
+                send(&mut writer, rng.fork(), number..=number, &received.open).await?;
             }
             if number <= counts.1 {
                 receive(&mut reader, rng.fork(), 1, received).await?;
@@ -325,10 +340,10 @@ async fn exchange(
         let open = json!({"jsonrpc": "2.0", "method": "open", "params": {"sessionId": session}});
         writer.write_all(format!("{open}\n").as_bytes()).await.map_err(|error| error.to_string())?;
     }
-    let at_client = Received::new(agent.sessions.is_empty());
+    let at_client = Received::new(request_method(agent.sessions));
     let exchanging = async {
         tokio::join!(
-            send(&mut writer, rng.fork(), 1..=counts.1, &at_client.closing),
+            send(&mut writer, rng.fork(), 1..=counts.1, &at_client.open),
             receive(&mut reader, rng.fork(), counts.0, &at_client)
         )
     };
@@ -518,7 +533,7 @@ async fn connected(
 
 /// Reads `count` messages and returns their numbers.
 async fn numbers(reader: &mut BufReader<Reader>, count: u64) -> Result<Vec<u64>, String> {
-    let received = Received::default();
+    let received = Received::new(request_method(&[]));
     // This seed reads without pauses.
     receive(reader, Rng::with_seed(1), count, &received).await?;
     Ok(numbers_of(&received))
