@@ -13,9 +13,10 @@ use duologue_schema::{ChildSession, Conversation, SessionId, SessionState, Sessi
 
 use crate::connection::ConnectionInner;
 use crate::error::Result;
+use crate::idle_updates::Updates;
 use crate::open_state::OpenState;
 use crate::router::{EntryState, Router, SessionEntry, SessionSlot, Sessions};
-use crate::session::{Session, Updates};
+use crate::session::Session;
 
 /// The children of a session.
 #[derive(Default)]

@@ -60,6 +60,7 @@ pub use duologue_schema as schema;
 pub use duologue_schema::{Conversation, SessionId, SessionState, SessionUpdate, StopReason};
 pub use error::{AgentExited, Error, Result};
 pub use host::{Host, HostResult};
+pub use idle_updates::Updates;
 pub use listing::Listing;
 #[cfg(all(fuzzing, feature = "local-host"))]
 #[doc(hidden)]
@@ -68,5 +69,5 @@ pub use local::fuzzing;
 pub use local::{LocalHost, Permissions};
 pub use prompt::PromptBuilder;
 pub use request::RequestBuilder;
-pub use session::{Session, SessionBuilder, SessionReplay, Updates};
+pub use session::{Session, SessionBuilder, SessionReplay};
 pub use turn::{Reply, Turn};

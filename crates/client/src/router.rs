@@ -76,6 +76,8 @@ pub(crate) struct EntryState {
     #[cfg(feature = "protocol-v2")]
     cancellable: CancellableIds,
     between: IdleUpdates,
+    /// The number of updates between turns so far.
+    between_count: u64,
     /// The agent's requests to the user that are open, by age. A cancellation responds to them in the order in
     /// which they arrived.
     questions: BTreeMap<u64, UserQuestion>,
@@ -186,6 +188,7 @@ impl SessionEntry {
                 #[cfg(feature = "protocol-v2")]
                 cancellable: CancellableIds::default(),
                 between: IdleUpdates::kept(&shared.kept),
+                between_count: 0,
                 questions: BTreeMap::new(),
                 last_number: 0,
                 #[cfg(feature = "unstable")]
@@ -243,7 +246,8 @@ impl SessionEntry {
         self.shared.turn_ended.notified()
     }
 
-    /// Begins a turn and returns its number. In version 2 its end is an update, otherwise the response.
+    /// Begins a turn. Returns its number, and the number of updates between turns before it. In version 2 its end is an
+    /// update, otherwise the response.
     ///
     /// # Errors
     ///
@@ -252,7 +256,7 @@ impl SessionEntry {
         &self,
         sink: QueueSender<PromptTurnEvent>,
         version: ProtocolVersion,
-    ) -> Result<u64, TurnRefused> {
+    ) -> Result<(u64, u64), TurnRefused> {
         let mut inner = self.lock();
         if let Some(turn) = &inner.turn {
             return Err(if turn.cancelled { TurnRefused::Ending } else { TurnRefused::Busy });
@@ -274,7 +278,7 @@ impl SessionEntry {
         });
         #[cfg(not(feature = "protocol-v2"))]
         let _ = version;
-        Ok(number)
+        Ok((number, inner.between_count))
     }
 
     /// Adds a prompt to the conversation.
@@ -370,9 +374,12 @@ impl SessionEntry {
         sink.finish();
     }
 
-    /// Sends the kept updates, and later updates between turns, to `sink`.
-    pub(crate) fn listen(&self, sink: QueueSender<SessionUpdate>) {
-        self.lock().between.listen(sink);
+    /// Sends the kept updates, and later updates between turns, to `sink`. Returns the number of updates between turns
+    /// before them.
+    pub(crate) fn listen(&self, sink: QueueSender<SessionUpdate>) -> u64 {
+        let mut inner = self.lock();
+        let kept = inner.between.listen(sink);
+        inner.between_count - kept
     }
 
     /// Fills in absent fields from earlier updates of the tool call. Returns false if nothing was added.
@@ -437,6 +444,7 @@ impl EntryState {
             Some(RunningTurn { detached: false, .. }) => return,
             _ => {}
         }
+        self.between_count += 1;
         let evicted = self.between.push(update, bytes, &self.shared.kept);
         self.shared.dropped.fetch_add(evicted, Relaxed);
     }

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 
-use duologue_rpc::{Error as RpcError, Queue, QueueId, RequestHandle};
+use duologue_rpc::{Error as RpcError, QueueId, RequestHandle};
 #[cfg(feature = "protocol-v2")]
 use duologue_schema::SetSessionModeResponse;
 use duologue_schema::{
@@ -21,6 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::connection::{Connection, ConnectionInner, WithdrawOnDrop};
 use crate::error::{Error, Result};
+use crate::idle_updates::Updates;
 use crate::open_state::RestoreTicket;
 use crate::prompt::PromptBuilder;
 use crate::request::RequestBuilder;
@@ -334,10 +335,10 @@ impl Session {
         }
         let (sink, queue) = self.connection.peer().queue();
         let stream = sink.id();
-        let number = loop {
+        let (number, between) = loop {
             let changed = self.entry.turn_ended();
             match self.entry.begin(sink.clone(), self.connection.version()) {
-                Ok(number) => break number,
+                Ok(begun) => break begun,
                 Err(TurnRefused::Busy) => return Err(Error::Busy),
                 Err(TurnRefused::Ending) => changed.await,
             }
@@ -350,7 +351,7 @@ impl Session {
                     // The turn was cancelled meanwhile, and the cancellation may precede the prompt.
                     self.connection.send_cancel(&self.entry);
                 }
-                Ok(Turn::new(self.connection.clone(), self.entry.clone(), number, queue))
+                Ok(Turn::new(self.connection.clone(), self.entry.clone(), number, between, queue))
             }
             Err(error) => {
                 let error = Error::from(error);
@@ -647,48 +648,6 @@ impl Session {
     #[must_use]
     pub fn connection(&self) -> Connection {
         Connection { inner: self.connection.clone() }
-    }
-}
-
-/// A stream of updates of a session between its turns. It ends with the connection.
-pub struct Updates {
-    queue: Queue<SessionUpdate>,
-    /// Keeps the session registered.
-    session: Arc<SessionEntry>,
-}
-
-impl Updates {
-    /// Listens to the updates of a session between its turns.
-    pub(crate) fn of(connection: &ConnectionInner, session: &Arc<SessionEntry>) -> Self {
-        let (sink, queue) = connection.peer().queue();
-        session.listen(sink);
-        Updates { queue, session: session.clone() }
-    }
-}
-
-impl std::fmt::Debug for Updates {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Updates").field("session", &self.session.id).finish_non_exhaustive()
-    }
-}
-
-impl Updates {
-    /// Waits for the next update. At the end of the connection it returns one error with the reason, then
-    /// `None`.
-    ///
-    /// # Cancel safety
-    ///
-    /// Dropping the future loses no update.
-    pub async fn next(&mut self) -> Option<Result<SessionUpdate>> {
-        self.queue.next().await.map(|update| update.map_err(Error::from))
-    }
-}
-
-impl Stream for Updates {
-    type Item = Result<SessionUpdate>;
-
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Pin::new(&mut self.queue).poll_next(cx).map(|item| item.map(|update| update.map_err(Error::from)))
     }
 }
 

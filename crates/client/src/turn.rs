@@ -23,6 +23,7 @@ use crate::turn_events::TurnEvents;
 ///
 /// Updates do not name their turn. An update that the agent sends after the end is part of the session's next turn,
 /// or of [`Session::updates`](crate::Session::updates) if there is none.
+/// [`Updates::next_before`](crate::Updates::next_before) tells both apart in the order of the wire.
 ///
 /// ```no_run
 /// use duologue_client::schema::printable;
@@ -41,6 +42,8 @@ pub struct Turn {
     connection: Arc<ConnectionInner>,
     entry: Arc<SessionEntry>,
     number: u64,
+    /// The number of updates between turns before this turn.
+    between: u64,
     events: TurnEvents<PromptResponse>,
 }
 
@@ -55,9 +58,15 @@ impl Turn {
         connection: Arc<ConnectionInner>,
         entry: Arc<SessionEntry>,
         number: u64,
+        between: u64,
         queue: Queue<PromptTurnEvent>,
     ) -> Self {
-        Turn { connection, entry, number, events: TurnEvents::new(queue) }
+        Turn { connection, entry, number, between, events: TurnEvents::new(queue) }
+    }
+
+    /// Returns true if an update between turns of the session, behind `count` others, arrived before this turn.
+    pub(crate) fn is_behind(&self, session: &Arc<SessionEntry>, count: u64) -> bool {
+        Arc::ptr_eq(&self.entry, session) && count < self.between
     }
 
     /// Returns the next update, or `None` at the end of the turn.

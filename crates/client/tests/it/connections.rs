@@ -477,3 +477,37 @@ async fn a_list_has_a_limited_number_of_pages() {
     })
     .await;
 }
+
+/// Updates around a turn are told apart by their place on the wire, also if all of them arrived before one was taken.
+#[tokio::test(start_paused = true)]
+async fn updates_before_a_turn_are_not_those_after_it() {
+    in_time(async {
+        let (agent, mut script) = connected(json!({})).await;
+        let session = open(&agent, &mut script, "s").await;
+        for is_listening in [false, true] {
+            let mut listener = is_listening.then(|| session.updates());
+            for text in ["one", "two"] {
+                script.send_chunk("s", text).await;
+            }
+            script.probe().await;
+            let mut turn = session.prompt("hello").await.expect("a turn");
+            let prompt = script.expect("session/prompt").await;
+            script.send_chunk("s", "in the turn").await;
+            script.end_turn(&prompt, "end_turn").await;
+            script.send_chunk("s", "late").await;
+            script.probe().await;
+
+            let mut updates = listener.take().unwrap_or_else(|| session.updates());
+            for text in ["one", "two"] {
+                let update = updates.next_before(&turn).expect("an update").expect("no error");
+                assert_eq!(update.to_string(), text);
+            }
+            assert!(updates.next_before(&turn).is_none());
+            assert_eq!(texts(&mut turn).await, ["in the turn"]);
+            assert!(updates.next_before(&turn).is_none());
+            let late = updates.next().await.expect("an update").expect("no error");
+            assert_eq!(late.to_string(), "late");
+        }
+    })
+    .await;
+}
