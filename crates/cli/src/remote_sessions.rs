@@ -478,10 +478,10 @@ impl Book {
                 return None;
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
-                if method == CancelRequestNotification::METHOD {
-                    if let Some(id) = params.and_then(request_id_of) {
-                        self.questions.remove(&key(id));
-                    }
+                if method == CancelRequestNotification::METHOD
+                    && let Some(id) = params.and_then(request_id_of)
+                {
+                    self.questions.remove(&key(id));
                 }
                 self.count(params.and_then(session_of).as_deref());
                 if !self.settings.allows_files && client_files::is_method(&method) {
