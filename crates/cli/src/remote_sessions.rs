@@ -37,7 +37,7 @@ use tokio::time::timeout;
 
 use self::client_lines::{LongLine, RefusedLine};
 use self::lines::{LineError, RelayLines};
-use self::replacement::{Server, can_be_replaced, replace};
+use self::replacement::{RelayServer, can_be_replaced, replace};
 use crate::ui;
 use messages::{
     QuestionContent, is_question, key, opens_session, refuse, request_id_of, session_of, set_meta, value,
@@ -119,13 +119,13 @@ async fn relay_lines(
         never = never => match never {},
     };
     let (server, mut link) = opened.map_err(io::Error::other)?;
-    let mut server = Server::new(server);
+    let mut server = RelayServer::new(server);
     let book = Mutex::new(Book { settings, ..Book::default() });
     let (answers, mut repeated) = mpsc::channel(ANSWERS);
     let (refusals, mut refused) = mpsc::channel(1);
     loop {
         let ended = {
-            let Server { lines, writer } = &mut server;
+            let RelayServer { lines, writer } = &mut server;
             let up = async {
                 send_to_server(&mut client, &mut repeated, &refusals, writer, &book).await;
                 // The other direction has the reason of a failure.

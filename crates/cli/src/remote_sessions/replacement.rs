@@ -40,11 +40,11 @@ pub(super) async fn replace(
     book: &Mutex<Book>,
     to_client: &mut (impl AsyncWrite + Unpin),
     answers: &mpsc::Sender<Vec<u8>>,
-) -> io::Result<(Server, RemoteLink)> {
+) -> io::Result<(RelayServer, RemoteLink)> {
     let start = Instant::now();
     loop {
         let (transport, link) = reconnect(url, options.clone()).await.map_err(io::Error::other)?;
-        let mut server = Server::new(transport);
+        let mut server = RelayServer::new(transport);
         match server.resume_all((options, start), book, to_client, answers).await {
             Ok(()) => return Ok((server, link)),
             Err(error) if start.elapsed() < options.resume_time => {
@@ -92,15 +92,15 @@ fn without_position(mut params: Value) -> Value {
 }
 
 /// A connection to the server.
-pub(super) struct Server {
+pub(super) struct RelayServer {
     pub(super) lines: RelayLines,
     pub(super) writer: Box<dyn AsyncWrite + Send + Unpin>,
 }
 
-impl Server {
+impl RelayServer {
     pub(super) fn new(transport: Transport) -> Self {
         let (reader, writer) = transport.into_split();
-        Server { lines: RelayLines::new(reader), writer: Box::new(writer) }
+        RelayServer { lines: RelayLines::new(reader), writer: Box::new(writer) }
     }
 
     /// Introduces the client, and resumes its sessions.

@@ -168,7 +168,7 @@ async fn resumed_with(answers: Vec<Value>) -> (Vec<Value>, Vec<String>, bool) {
     let (mut output, client) = tokio::io::duplex(1 << 16);
     let mut options = ConnectOptions::default();
     options.resume_delay_max = Duration::from_millis(8);
-    let mut connection = Server::new(ours);
+    let mut connection = RelayServer::new(ours);
     let at = (&options, Instant::now());
     connection.resume_all(at, &book, &mut output, &repeated).await.unwrap();
     drop((output, connection));

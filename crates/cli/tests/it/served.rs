@@ -180,7 +180,10 @@ pub(crate) fn start_hub_with(data: &Path, options: &[&str]) -> Server {
     let config = std::fs::read_to_string(format!("{EXAMPLE}/hub.toml")).expect("the example");
     let program = format!("command = [{DUOLOGUE:?}");
     let folders = format!("trust = \"shared\"\nroots = [{data:?}]");
-    let config = config.replace("command = [\"duologue\"", &program).replace("trust = \"shared\"", &folders);
+    let config = config
+        .replace("roots = [\"/tmp\"]\n", "")
+        .replace("command = [\"duologue\"", &program)
+        .replace("trust = \"shared\"", &folders);
     let file = data.join("hub.toml");
     std::fs::write(&file, config).expect("a file");
     let mut command = Command::new(DUOLOGUE);
