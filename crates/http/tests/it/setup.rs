@@ -147,6 +147,12 @@ impl RawSocket {
         self.send(message.to_string()).await;
     }
 
+    /// Waits for a ping and answers it.
+    pub(crate) async fn answer_ping(&mut self) {
+        while !matches!(self.0.next().await, Some(Ok(Message::Ping(_)))) {}
+        self.0.flush().await.expect("an open socket");
+    }
+
     /// Returns the next text, or the code that closed the socket.
     pub(crate) async fn next(&mut self) -> Result<Value, Option<u16>> {
         loop {

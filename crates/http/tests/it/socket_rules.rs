@@ -37,9 +37,7 @@ fn resume(params: &Value, cursors: Value) -> Value {
 #[tokio::test]
 async fn the_first_message_has_to_open_or_resume_a_connection() {
     in_time(async {
-        let mut options = ServerOptions::default();
-        options.handshake_timeout = Duration::from_millis(200);
-        let address = server(echo_endpoint(), options).await;
+        let address = server(echo_endpoint(), ServerOptions::default()).await;
         for first in [
             json!({"jsonrpc": "2.0", "id": 1, "method": "session/new"}),
             json!({"jsonrpc": "2.0", "method": "initialize", "params": {}}),
@@ -50,7 +48,9 @@ async fn the_first_message_has_to_open_or_resume_a_connection() {
             socket.send_json(&first).await;
             assert_eq!(socket.next().await, Err(Some(close_code::PROTOCOL)), "{first}");
         }
-        let mut socket = RawSocket::open(address).await;
+        let mut options = ServerOptions::default();
+        options.handshake_timeout = Duration::from_secs(1);
+        let mut socket = RawSocket::open(server(echo_endpoint(), options).await).await;
         assert_eq!(socket.next().await, Err(Some(close_code::STALLED)), "nothing was sent in time");
     })
     .await;
@@ -148,8 +148,10 @@ async fn a_resume_needs_the_secret_and_a_position_that_is_kept() {
         for _ in 0..11 {
             first.next().await.expect("a frame");
         }
-        // This answers a ping, which confirms the frames.
-        let _ = tokio::time::timeout(Duration::from_millis(200), first.next()).await;
+        // The answer to a ping confirms the frames. The server has read it before the next request.
+        first.answer_ping().await;
+        first.send_json(&request(2, "echo", json!({}))).await;
+        assert_eq!(first.next().await.expect("the echo")["id"], 2);
         let mut wrong = params.clone();
         wrong["secret"] = json!("0".repeat(32));
         let mut none = params.clone();
@@ -336,11 +338,14 @@ async fn an_agent_learns_if_its_client_is_present() {
 async fn an_absent_client_is_dropped_after_the_grace_period() {
     in_time(async {
         let mut options = AgentEndpointOptions::default();
-        options.grace = Duration::from_millis(100);
+        options.grace = Duration::from_millis(1);
         let endpoint = AgentEndpoint::with_options(echo_agent, options);
         let address = server(endpoint.clone(), ServerOptions::default()).await;
-        let (socket, ..) = opened(address).await;
-        tokio::time::sleep(Duration::from_millis(200)).await;
+        let (mut socket, ..) = opened(address).await;
+        for id in 1..=100 {
+            socket.send_json(&request(id, "echo", json!({}))).await;
+            assert_eq!(socket.next().await.expect("the echo")["id"], id);
+        }
         assert_eq!(endpoint.connection_count(), 1, "a client that is there is not absent");
         drop(socket);
         while endpoint.connection_count() > 0 {

@@ -1,12 +1,13 @@
 //! The limits on the disk: the bytes of all logs, and the age of sessions.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use duologue_rpc::Lock as _;
 use duologue_schema::SessionId;
 use duologue_store::IndexQuery;
 use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::{Hub, HubShared, LOG_RELEASED};
 use crate::error::Error;

@@ -83,8 +83,10 @@ pub(crate) fn agent(pace: u64) -> Command {
     Command::new(program).args(args).env(AGENT, pace.to_string())
 }
 
-/// Allows everything, after a pause.
-struct Allow(Duration);
+/// Allows everything, or never answers.
+struct Allow {
+    answers: bool,
+}
 
 impl Host for Allow {
     async fn request_permission(
@@ -92,16 +94,23 @@ impl Host for Allow {
         _: &HostContext,
         request: RequestPermissionRequest,
     ) -> HostResult<RequestPermissionResponse> {
-        tokio::time::sleep(self.0).await;
+        if !self.answers {
+            std::future::pending().await
+        }
         Ok(request.outcome(true).into())
     }
 }
 
-async fn connect_with(hub: &Hub, pause: Duration) -> Connection {
+async fn connect_with(hub: &Hub, host: Allow) -> Connection {
     let (ours, theirs) = Transport::memory();
     let hub = hub.clone();
     tokio::spawn(async move { hub.serve(theirs).await });
-    Client::new(Allow(pause)).connect(ours).await.expect("a connection")
+    Client::new(host).connect(ours).await.expect("a connection")
+}
+
+/// Connects a client that never answers a question, so a turn that asks goes on.
+async fn connect_silent(hub: &Hub) -> Connection {
+    connect_with(hub, Allow { answers: false }).await
 }
 
 /// Connects a client whose connection is lost when the handle is aborted.
@@ -118,12 +127,12 @@ async fn connect_over_a_cable(hub: &Hub) -> (Connection, tokio::task::AbortHandl
     };
     let (hub, theirs) = (hub.clone(), transport(theirs));
     tokio::spawn(async move { hub.serve(theirs).await });
-    let client = Client::new(Allow(Duration::ZERO)).connect(transport(ours)).await.expect("a connection");
+    let client = Client::new(Allow { answers: true }).connect(transport(ours)).await.expect("a connection");
     (client, copy.abort_handle())
 }
 
 pub(crate) async fn connect(hub: &Hub) -> Connection {
-    connect_with(hub, Duration::ZERO).await
+    connect_with(hub, Allow { answers: true }).await
 }
 
 pub(crate) async fn prompt(session: &Session, text: &str) -> String {
@@ -161,11 +170,47 @@ async fn a_session_is_loaded_by_another_client() {
     .await;
 }
 
+/// Agents whose turns write `one`, wait until the gate is opened, and write ` two`.
+#[cfg(unix)]
+struct GatedAgents(std::path::PathBuf);
+
+#[cfg(unix)]
+impl GatedAgents {
+    const AGENT: &str = r#"
+        say() {
+            echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'"$1"'"}}}}'
+        }
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}'
+        read -r line; say one; read -r line <"$0"; say ' two'
+        echo '{"jsonrpc":"2.0","id":1,"result":{"stopReason":"end_turn"}}'; read -r line
+    "#;
+
+    fn new(folder: &Path) -> Self {
+        let gate = folder.join("gate");
+        assert!(std::process::Command::new("mkfifo").arg(&gate).status().unwrap().success());
+        GatedAgents(gate)
+    }
+
+    fn hub(&self, data: &Path) -> Hub {
+        let gate = self.0.clone();
+        let command = move || Command::new("sh").args(["-c", Self::AGENT]).arg(&gate);
+        Hub::open(HubSettings::new(command, data)).unwrap()
+    }
+
+    /// Lets the turn that waits go on.
+    async fn open(&self) {
+        tokio::fs::write(&self.0, "\n").await.unwrap();
+    }
+}
+
+#[cfg(unix)]
 #[tokio::test]
 async fn a_turn_goes_on_without_its_client() {
     in_time(async {
-        let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 20)).unwrap();
+        let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let agents = GatedAgents::new(folder.path());
+        let hub = agents.hub(data.path());
         let (first, cable) = connect_over_a_cable(&hub).await;
         let session = first.new_session("/tmp").await.unwrap();
         let id = session.id().clone();
@@ -174,11 +219,8 @@ async fn a_turn_goes_on_without_its_client() {
         cable.abort();
         assert!(turn.finish().await.is_err());
         let second = connect(&hub).await;
-        let expected = {
-            let session = second.new_session("/tmp").await.unwrap();
-            prompt(&session, "hello").await;
-            load(&second, session.id()).await.1
-        };
+        agents.open().await;
+        let expected = ["hello", "one two"];
         loop {
             let (_, texts) = load(&second, &id).await;
             assert!(texts.len() <= expected.len(), "{texts:?}");
@@ -233,7 +275,7 @@ async fn two_clients_answer_one_question() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let hub = Hub::open(settings(data.path(), 0)).unwrap();
-        let slow = connect_with(&hub, Duration::from_secs(50)).await;
+        let slow = connect_silent(&hub).await;
         let session = slow.new_session("/tmp").await.unwrap();
         let fast = connect(&hub).await;
         let (_same, _) = load(&fast, session.id()).await;
@@ -272,10 +314,10 @@ async fn a_closed_session_is_loaded_again_by_two_clients_at_once() {
 async fn a_session_that_another_client_deletes_answers_its_prompts() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 20)).unwrap();
-        let (first, second) = (connect(&hub).await, connect(&hub).await);
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let (first, second) = (connect_silent(&hub).await, connect(&hub).await);
         let session = first.new_session("/tmp").await.unwrap();
-        let turn = session.prompt("hello").await.unwrap();
+        let turn = session.prompt("permission").await.unwrap();
         second.delete_session(session.id().clone()).await.unwrap();
         let error = turn.finish().await.unwrap_err().to_string();
         assert!(error.contains("the session was closed"), "{error}");
@@ -399,11 +441,17 @@ async fn a_client_that_loads_a_session_twice_keeps_it_open() {
 async fn a_shutdown_ends_an_agent_that_does_not_answer() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(HubSettings::new(|| Command::new("sleep").args(["1000"]), data.path())).unwrap();
+        // The agent reports that it has the first message, and never answers it.
+        let read = data.path().join("read");
+        assert!(std::process::Command::new("mkfifo").arg(&read).status().unwrap().success());
+        let report = read.clone();
+        let command =
+            move || Command::new("sh").args(["-c", "read -r line; : >\"$0\"; exec sleep 1000"]).arg(&report);
+        let hub = Hub::open(HubSettings::new(command, data.path().join("hub"))).unwrap();
         let mut client = RawClient::new(&hub);
         let answer = async {
             tokio::join!(client.initialize(), async {
-                tokio::time::sleep(Duration::from_millis(100)).await;
+                tokio::fs::read(&read).await.unwrap();
                 hub.shut_down().await;
             })
         };
@@ -416,15 +464,22 @@ async fn a_shutdown_ends_an_agent_that_does_not_answer() {
 }
 
 #[cfg(unix)]
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn clients_of_an_agent_that_does_not_answer_fail_together_and_are_served_meanwhile() {
+    use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let mut settings = HubSettings::new(|| Command::new("sleep").args(["1000"]), data.path());
+        let starts = std::sync::Arc::<AtomicUsize>::default();
+        let counted = starts.clone();
+        let command = move || {
+            counted.fetch_add(1, Relaxed);
+            Command::new("sleep").args(["1000"])
+        };
+        let mut settings = HubSettings::new(command, data.path());
         settings.agent_timeout = Duration::from_secs(2);
         let hub = Hub::open(settings).unwrap();
         let mut clients = [RawClient::new(&hub), RawClient::new(&hub), RawClient::new(&hub)];
-        let start = tokio::time::Instant::now();
         for client in &mut clients {
             client.send(0, "initialize", json!({"protocolVersion": 1, "clientCapabilities": {}})).await;
             client.send(1, "session/list", json!({})).await;
@@ -441,7 +496,7 @@ async fn clients_of_an_agent_that_does_not_answer_fail_together_and_are_served_m
                 "{answer}"
             );
         }
-        assert!(start.elapsed() < 3 * Duration::from_secs(2), "each had a process of its own");
+        assert_eq!(starts.load(Relaxed), 1, "they share a process");
         hub.shut_down().await;
     })
     .await;
@@ -514,11 +569,13 @@ async fn a_resume_without_servers_keeps_those_of_the_session() {
     .await;
 }
 
+#[cfg(unix)]
 #[tokio::test]
 async fn a_drain_waits_for_turns_and_refuses_new_ones() {
     in_time(async {
-        let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 50)).unwrap();
+        let (data, folder) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let agents = GatedAgents::new(folder.path());
+        let hub = agents.hub(data.path());
         let client = connect(&hub).await;
         let (running, idle) =
             (client.new_session("/tmp").await.unwrap(), client.new_session("/tmp").await.unwrap());
@@ -531,7 +588,8 @@ async fn a_drain_waits_for_turns_and_refuses_new_ones() {
         assert_eq!(runs_on, 1);
         let refused = refused.unwrap_err().to_string();
         assert!(refused.contains("the server is shutting down"), "{refused}");
-        assert_eq!(hub.drain(Duration::from_secs(60)).await, 0);
+        let (runs_on, ()) = tokio::join!(hub.drain(Duration::from_secs(60)), agents.open());
+        assert_eq!(runs_on, 0);
         turn.finish().await.unwrap();
         hub.shut_down().await;
     })
@@ -624,13 +682,15 @@ async fn a_client_continues_with_its_key() {
 async fn a_closed_session_answers_its_prompt_first() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = Hub::open(settings(data.path(), 50)).unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
         let mut client = RawClient::new(&hub);
         client.initialize().await;
         let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
         let id = json!({"sessionId": new["result"]["sessionId"]});
         let mut prompt = id.clone();
-        prompt["prompt"] = json!([{"type": "text", "text": "hello"}]);
+        // It asks a question that nobody answers.
+        prompt["prompt"] = json!([{"type": "text", "text": "permission"}]);
+        const QUESTION: &str = "session/request_permission";
 
         // Another client has it open, so it goes on.
         let mut other = RawClient::new(&hub);
@@ -639,7 +699,7 @@ async fn a_closed_session_answers_its_prompt_first() {
         resume["cwd"] = json!("/tmp");
         other.request(1, "session/resume", resume).await;
         other.send(2, "session/prompt", prompt.clone()).await;
-        while agent_text(&other.next().await).is_empty() {}
+        while other.next().await["method"] != QUESTION {}
         other.send(3, "session/close", id.clone()).await;
         assert_eq!(other.response(2).await["error"]["data"]["code"], "session_closed");
         assert!(other.response(3).await["result"].is_object());
@@ -651,7 +711,7 @@ async fn a_closed_session_answers_its_prompt_first() {
         let id = json!({"sessionId": new["result"]["sessionId"]});
         prompt["sessionId"] = id["sessionId"].clone();
         client.send(4, "session/prompt", prompt).await;
-        while agent_text(&client.next().await).is_empty() {}
+        while client.next().await["method"] != QUESTION {}
         client.send(5, "session/close", id).await;
         assert_eq!(client.response(4).await["result"]["stopReason"], "cancelled");
         assert!(client.response(5).await["result"].is_object());

@@ -25,7 +25,6 @@ mod values;
 mod visibility;
 
 use std::sync::{Arc, LazyLock};
-use std::time::Instant;
 
 use axum::Router;
 use axum::extract::{Request, State};
@@ -34,6 +33,7 @@ use axum::http::{HeaderMap, HeaderName, HeaderValue};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::Instant;
 use utoipa::openapi::OpenApi;
 use utoipa_axum::router::OpenApiRouter;
 use utoipa_axum::routes;
