@@ -12,6 +12,7 @@ use duologue_schema::OutputTail;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::Child;
 use tokio::sync::{Notify, watch};
+use tokio::time::Instant;
 
 use crate::child::{AgentProcess, Pipes, ProcessGroup, graceful_shutdown, reap};
 use crate::command::Command;
@@ -21,6 +22,10 @@ use crate::limits::STDERR_TAIL;
 
 /// The most chunks of stderr that wait for their writer.
 const SHOWN_CHUNKS: usize = 64;
+/// The time in which an agent that has ended its output exits. A later exit does not explain the end of the connection.
+const EXIT_LIMIT: Duration = Duration::from_secs(2);
+/// The time after the exit in which its stderr ends, unless another process keeps it open.
+const STDERR_LIMIT: Duration = Duration::from_secs(2);
 
 /// Owns the process until it has exited.
 pub(crate) struct Supervisor {
@@ -38,10 +43,23 @@ pub(crate) struct ProcessHandle {
 struct Shared {
     stderr: Mutex<OutputTail>,
     stderr_done: watch::Sender<bool>,
-    /// `Some` after the exit; the status may be unknown.
-    exit: watch::Sender<Option<Option<ExitStatus>>>,
+    exit: watch::Sender<Option<ProcessExit>>,
     close: Notify,
     kill: Notify,
+}
+
+/// The exit of the process.
+#[derive(Clone, Copy)]
+struct ProcessExit {
+    /// `None` if it is unknown.
+    status: Option<ExitStatus>,
+    at: Instant,
+}
+
+impl ProcessExit {
+    fn now(status: Option<ExitStatus>) -> Self {
+        ProcessExit { status, at: Instant::now() }
+    }
 }
 
 impl ProcessHandle {
@@ -60,9 +78,13 @@ impl ProcessHandle {
     }
 
     pub(crate) async fn exited(&self) -> Option<ExitStatus> {
+        self.exit().await.status
+    }
+
+    async fn exit(&self) -> ProcessExit {
         let mut exit = self.shared.exit.subscribe();
-        let status = exit.wait_for(Option::is_some).await;
-        status.ok().and_then(|status| *status).flatten()
+        let exit = exit.wait_for(Option::is_some).await;
+        exit.ok().and_then(|exit| *exit).unwrap_or_else(|| ProcessExit::now(None))
     }
 
     /// Replaces the reason of the end by the exit of the process, if it exits shortly after the end of its output.
@@ -70,16 +92,16 @@ impl ProcessHandle {
         if !matches!(reason, Closed::EndOfInput | Closed::Io(_)) {
             return reason;
         }
-        match tokio::time::timeout(Duration::from_millis(400), self.exited()).await {
-            Ok(status) => self.cause(status, noise).await,
+        match tokio::time::timeout(EXIT_LIMIT, self.exit()).await {
+            Ok(exit) => self.cause(exit, noise).await,
             Err(_) => reason,
         }
     }
 
-    async fn cause(&self, status: Option<ExitStatus>, noise: Vec<String>) -> Closed {
+    async fn cause(&self, exit: ProcessExit, noise: Vec<String>) -> Closed {
         let mut done = self.shared.stderr_done.subscribe();
-        let _ = tokio::time::timeout(LAST_OUTPUT, done.wait_for(|done| *done)).await;
-        Closed::Cause(Arc::new(AgentExited { status, stderr: self.stderr(), noise }))
+        let _ = tokio::time::timeout_at(exit.at + STDERR_LIMIT, done.wait_for(|done| *done)).await;
+        Closed::Cause(Arc::new(AgentExited { status: exit.status, stderr: self.stderr(), noise }))
     }
 }
 
@@ -136,7 +158,8 @@ impl Supervisor {
             // End the processes that the program left behind.
             group.kill();
             group.forget();
-            shared.exit.send_replace(Some(status));
+            let exit = ProcessExit::now(status);
+            shared.exit.send_replace(Some(exit));
             // A helper process that inherited the pipe can keep it open or continue to write. So the
             // rest of the pipe is read, and the connection ends after a silence or after some rounds.
             let (mut read, mut rounds) = (None, 0);
@@ -147,7 +170,7 @@ impl Supervisor {
                 let so_far = Some(peer.stats().bytes_read);
                 rounds += 1;
                 if rounds == LAST_ROUNDS || std::mem::replace(&mut read, so_far) == so_far {
-                    peer.close_because(process.cause(status, peer.recent_noise()).await);
+                    peer.close_because(process.cause(exit, peer.recent_noise()).await);
                     break;
                 }
             }
@@ -237,21 +260,21 @@ mod tests {
         ProcessHandle { shared: Arc::new(shared) }
     }
 
-    /// The end of the output is explained by an exit that follows soon, together with the last lines of stderr.
+    /// The end of the output is explained by an exit that follows, together with the last lines of stderr.
     #[tokio::test(start_paused = true)]
-    async fn an_exit_soon_after_the_end_of_the_output_explains_it() {
+    async fn an_exit_after_the_end_of_the_output_explains_it() {
         for (exit_after, stderr_after, expected) in [
             (0, 0, Some("last words")),
-            (399, 0, Some("last words")),
-            (399, 149, Some("last words")),
-            (399, 151, Some("")),
-            (401, 0, None),
+            (1999, 0, Some("last words")),
+            (1999, 1999, Some("last words")),
+            (1999, 2001, Some("")),
+            (2001, 0, None),
         ] {
             let process = process();
             let shared = process.shared.clone();
             tokio::spawn(async move {
                 tokio::time::sleep(Duration::from_millis(exit_after)).await;
-                shared.exit.send_replace(Some(Some(ExitStatus::from_raw(0))));
+                shared.exit.send_replace(Some(ProcessExit::now(Some(ExitStatus::from_raw(0)))));
                 tokio::time::sleep(Duration::from_millis(stderr_after)).await;
                 shared.stderr.lock_unpoisoned().push(b"last words");
                 shared.stderr_done.send_replace(true);

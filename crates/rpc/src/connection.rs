@@ -9,6 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
 
 use duologue_schema::{Error as WireError, RequestId};
 use serde_json::value::RawValue;
@@ -183,6 +184,9 @@ impl EndSignal {
     }
 }
 
+/// Limit on the time of [`PeerBuilder::explain_end`].
+const EXPLANATION_LIMIT: Duration = Duration::from_secs(10);
+
 type ExplainEnd = Box<dyn FnOnce(Closed, Peer) -> Pin<Box<dyn Future<Output = Closed> + Send>> + Send>;
 
 /// Builds a connection over a transport and starts it as a [`Peer`].
@@ -246,7 +250,7 @@ impl PeerBuilder {
     }
 
     /// Replaces the reason of the end by the result of `explain`, before waiting callers receive it.
-    /// The owner of a child process reports its exit this way.
+    /// The owner of a child process reports its exit this way. After 10 seconds the callers receive the original reason.
     pub fn explain_end<F>(mut self, explain: impl FnOnce(Closed, Peer) -> F + Send + 'static) -> Self
     where
         F: Future<Output = Closed> + Send + 'static,
@@ -315,7 +319,7 @@ async fn run<S: Service>(
     if let Some(explain) = explain {
         // Limited in time, because callers wait for it.
         let explained = explain(end.reason.clone(), Peer { shared: shared.clone() });
-        end.reason = tokio::time::timeout(grace, explained).await.unwrap_or(end.reason.clone());
+        end.reason = tokio::time::timeout(EXPLANATION_LIMIT, explained).await.unwrap_or(end.reason.clone());
     }
     let reason = end.reason.clone();
     tracing::debug!(%reason, "the connection ends");

@@ -122,7 +122,7 @@ async fn an_explanation_that_takes_too_long_is_not_awaited() {
         let begun = Instant::now();
         drop(script);
         assert!(matches!(call.await, Err(Error::Closed(Closed::EndOfInput))));
-        assert_eq!(begun.elapsed(), GRACE);
+        assert_eq!(begun.elapsed(), Duration::from_secs(10));
         assert!(matches!(peer.closed().await, Closed::EndOfInput));
     })
     .await;
