@@ -16,6 +16,9 @@ use crate::signals::Signals;
 /// The silence after which output is closed that a child of an ended agent holds open.
 const CHILD_OUTPUT_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// Limit on the time in which the stderr of an ended agent ends. Only a child of the agent reaches it.
+const STDERR_LIMIT: Duration = Duration::from_secs(2);
+
 /// The directions of a relay, each with the future that forwards it.
 pub(crate) struct Relay<A, C, E, B> {
     pub(crate) to_agent: A,
@@ -77,7 +80,7 @@ where
             if !has_ended {
                 wait_for_end(&mut to_client, activity).await;
             }
-            let _ = tokio::time::timeout(CHILD_OUTPUT_TIMEOUT, stderr).await;
+            let _ = tokio::time::timeout(STDERR_LIMIT, stderr).await;
             status
         };
         tokio::select! {

@@ -16,7 +16,7 @@ use tokio::time::Instant;
 use crate::runtime;
 
 /// The time after which an unhandled signal ends the process.
-const HANDLING_TIMEOUT: Duration = Duration::from_millis(500);
+const HANDLING_TIMEOUT: Duration = Duration::from_secs(2);
 /// The number of signals that can be pending.
 const QUEUE_LENGTH: usize = 16;
 
@@ -44,7 +44,7 @@ impl Signal {
 
 type LastResort = Box<dyn FnOnce() + Send>;
 
-/// The received signals, in order. One that is not handled within half a second ends the process.
+/// The received signals, in order. One that is not handled within two seconds ends the process.
 pub(crate) struct Signals {
     signals: mpsc::Receiver<Signal>,
     last_resort: Arc<Mutex<Option<LastResort>>>,

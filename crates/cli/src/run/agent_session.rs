@@ -28,6 +28,8 @@ use crate::ui::{BAD, DIM, plural};
 const SOON: Duration = Duration::from_secs(2);
 /// Limit on the time in which the agent has to end after the user has left.
 const LEAVING: Duration = Duration::from_millis(500);
+/// Limit on the time in which the stderr of an ended agent ends. Only a child process of the agent reaches it.
+const STDERR_LIMIT: Duration = Duration::from_secs(2);
 
 /// The number of events of a wait after which the input has its turn, though the agent sends without a pause.
 const INPUT_TURN: u32 = 16;
@@ -201,7 +203,7 @@ impl AgentSession {
         }
         if let Some(end) = self.stderr_end.take() {
             // The last lines may still be in the pipe. A child process of the agent may keep it open.
-            let _ = tokio::time::timeout(LEAVING, end).await;
+            let _ = tokio::time::timeout(STDERR_LIMIT, end).await;
         }
         if let (Some(mut idle), Some(session)) = (self.idle.take(), self.session.clone()) {
             while let Ok(Some(Ok(update))) = tokio::time::timeout(Duration::ZERO, idle.next()).await {

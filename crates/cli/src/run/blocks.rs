@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::collections::HashSet;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anstyle::Style;
 use duologue_schema::{
@@ -212,8 +212,12 @@ pub(super) fn diff_lines_within(diff: &Diff, budget: &mut usize) -> DiffLines {
     let mut config = TextDiff::configure();
     match budget.checked_sub(compared) {
         Some(left) => *budget = left,
-        // A limit that is over at once ends the comparison after the common lines at both ends.
-        None => _ = config.timeout(Duration::ZERO),
+        // A deadline in the past ends the comparison behind the common lines at both ends, however fast the machine is.
+        None => {
+            if let Some(past) = Instant::now().checked_sub(Duration::from_nanos(1)) {
+                config.deadline(past);
+            }
+        }
     }
     let text = config.diff_lines(old, new);
     let mut shown = DiffLines::default();

@@ -1,7 +1,6 @@
 //! The `duologue run` command: opens a session and runs turns.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use duologue_client::{Client, Connection, Error as ClientError, LocalHost, Session, Updates};
 use duologue_schema::{
@@ -27,10 +26,6 @@ use crate::ui::{BAD, DIM};
 
 /// The commands of this program at the prompt.
 const OWN_COMMANDS: [&str; 6] = [":help", ":settings", ":mode", ":option", "/exit", "/quit"];
-/// The pause after which no more updates are expected between two turns of a script.
-const BETWEEN_TURNS: Duration = Duration::from_millis(20);
-/// Limit on the wait for that pause.
-const LONGEST_WAIT: Duration = Duration::from_millis(500);
 /// Longest name of a command of the agent that is completed.
 const LONGEST_COMMAND: usize = 100;
 const HELP: [&str; 6] = [
@@ -113,8 +108,7 @@ impl AgentSession {
         match prompt {
             Some(prompt) => {
                 let mut updates = session.updates();
-                self.take_waiting(&session, &mut updates).await?;
-                let exit = self.turn(&session, prompt, args).await?;
+                let exit = self.turn(&session, &mut updates, prompt, args).await?;
                 // The last ones are shown when the agent has ended.
                 self.idle = Some(updates);
                 exit.map_err(SessionEnd::from)
@@ -191,10 +185,7 @@ impl AgentSession {
                 "" => {}
                 command if !counts && prompt.starts_with(':') => self.own_command(command, session).await?,
                 _ => {
-                    if counts {
-                        self.take_waiting(session, &mut updates).await?;
-                    }
-                    let outcome = self.turn(session, prompt, args).await?;
+                    let outcome = self.turn(session, &mut updates, prompt, args).await?;
                     if counts {
                         worst = worst.or_worse(outcome.as_ref().map_or_else(Error::exit, |exit| *exit));
                     }
@@ -282,34 +273,23 @@ impl AgentSession {
         }
     }
 
-    /// Shows the updates between turns. Waits a moment for those behind the last response, which would
-    /// count as the next turn's. An agent that sends updates without a pause does not delay the turn for
-    /// longer.
-    async fn take_waiting(&mut self, session: &Session, updates: &mut Updates) -> Result<(), SessionEnd> {
-        let end = Instant::now() + LONGEST_WAIT;
-        while Instant::now() < end {
-            let next = tokio::time::timeout(BETWEEN_TURNS, updates.next());
-            match self.uninterrupted(next).await? {
-                Ok(Some(Ok(update))) => self.output.update(session.id(), &update)?,
-                _ => break,
-            }
-        }
-        Ok(())
-    }
-
-    /// Runs one turn. The inner result is the agent's response.
+    /// Runs one turn, behind the updates that arrived before it. The inner result is the agent's response.
     async fn turn(
         &mut self,
         session: &Session,
+        updates: &mut Updates,
         prompt: String,
         args: &RunArgs,
     ) -> Result<Result<Exit>, SessionEnd> {
+        let begun = self.uninterrupted(session.prompt(prompt.as_str())).await?;
+        if let Ok(turn) = &begun {
+            while let Some(update) = updates.next_before(turn) {
+                self.output.update(session.id(), &update?)?;
+            }
+        }
         self.output.begin_turn(&prompt)?;
         let mut cancelled = false;
-        let outcome: Result<PromptResponse, ClientError> = match self
-            .uninterrupted(session.prompt(prompt))
-            .await?
-        {
+        let outcome: Result<PromptResponse, ClientError> = match begun {
             Err(error) => Err(error),
             Ok(mut turn) => loop {
                 match self.wait_for(turn.next(), Listen::Escape).await? {

@@ -53,14 +53,15 @@ pub(crate) fn agent(folder: &Path, lines: &[Value]) -> String {
 pub(crate) fn talkative(folder: &Path) -> String {
     let chunk = |text: &str| {
         format!(
-            r#"echo '{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text} '$id'"}}}}}}}}'"#
+            r#"'{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"{text} '$id'"}}}}}}}}'"#
         )
     };
     format!(
         r#"cd '{}'; read -r a; echo '{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":1}}}}'
         read -r a; echo '{{"jsonrpc":"2.0","id":2,"result":{{"sessionId":"s"}}}}'
-        id=3; while IFS= read -r a; do {}
-            echo '{{"jsonrpc":"2.0","id":'$id',"result":{{"stopReason":"end_turn"}}}}'; {}; id=$((id+1)); done"#,
+        id=3; while IFS= read -r a; do echo {}
+            printf '%s\n%s\n' '{{"jsonrpc":"2.0","id":'$id',"result":{{"stopReason":"end_turn"}}}}' {}
+            id=$((id+1)); done"#,
         folder.display(),
         chunk("answer"),
         chunk("stray"),
