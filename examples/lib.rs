@@ -11,4 +11,4 @@ macro_rules! chapters {
 }
 
 #[cfg(doctest)]
-chapters!(introduction agent client testing proxy editors exchange protocol_2 remote unstable security);
+chapters!(introduction agent client testing proxy editors exchange delegation protocol_2 remote unstable security);

@@ -6,11 +6,12 @@ use duologue_exchange::PeerAgent;
 use duologue_rpc::Peer;
 use duologue_schema::{
     ClientCapabilities, Implementation, InVersion, InitializeRequest, ProtocolVersion, SessionConfigKind,
-    SessionConfigOption, SessionId, SessionUpdate,
+    SessionConfigOption, SessionUpdate,
 };
 
 use crate::error::{Error, Result};
 use crate::message::ClearPolicy;
+use crate::subagents::RunningChildren;
 
 /// The client on the other side.
 #[derive(Clone)]
@@ -24,6 +25,7 @@ struct ClientState {
     initialize: OnceLock<Introduction>,
     none: ClientCapabilities,
     clear_policy: ClearPolicy,
+    children: RunningChildren,
     #[cfg(feature = "unstable")]
     unstable: crate::unstable::UnstableState,
 }
@@ -47,6 +49,7 @@ impl ClientHandle {
             initialize: OnceLock::new(),
             none: ClientCapabilities::default(),
             clear_policy,
+            children: RunningChildren::default(),
             #[cfg(feature = "unstable")]
             unstable: Default::default(),
         };
@@ -154,19 +157,19 @@ impl ClientHandle {
             SessionUpdate::CompactionUpdate(_) | SessionUpdate::CompactionSummaryChunk(_) => {
                 self.capabilities().has_compaction()
             }
-            #[cfg(feature = "unstable")]
-            update => self.accepts_unstable(update),
-            #[cfg(not(feature = "unstable"))]
+            SessionUpdate::PlanUpdate(_) | SessionUpdate::PlanRemoved(_) => {
+                self.capabilities().plan.is_some()
+            }
+            SessionUpdate::SubagentUpdate(_)
+            | SessionUpdate::SessionMessage(_)
+            | SessionUpdate::SessionMessageChunk(_) => self.capabilities().subagents.is_some(),
             _ => true,
         }
     }
 
-    /// Cancels the work of a child session.
-    pub(crate) fn cancel_child(&self, id: &SessionId) {
-        #[cfg(feature = "unstable")]
-        self.unstable().cancel_child(id);
-        #[cfg(not(feature = "unstable"))]
-        let _ = id;
+    /// Returns the child sessions that work.
+    pub(crate) fn children(&self) -> &RunningChildren {
+        &self.state.children
     }
 
     #[cfg(feature = "unstable")]

@@ -16,6 +16,7 @@ mod client;
 mod context;
 mod error;
 mod message;
+mod plans;
 mod prompt_answer;
 mod request;
 mod serve;
@@ -26,6 +27,8 @@ mod session_queue;
 mod session_table;
 mod settings;
 mod steering;
+mod subagents;
+mod system_prompt;
 mod tool_call;
 mod turn;
 mod unhandled;
@@ -57,9 +60,8 @@ pub use serve::serve_http;
 pub use serve::{Server, serve, serve_stdio};
 pub use session::Session;
 pub use settings::SlashCommand;
+pub use subagents::{NewSubagent, SessionMessageWriter, Subagent};
 pub use tool_call::{NewToolCall, ToolCallHandle};
 pub use turn::Turn;
-#[cfg(feature = "unstable")]
-pub use unstable::{NewSubagent, SessionMessageWriter, Subagent};
 #[cfg(feature = "protocol-v2")]
 pub use v2::{DetachedToolCall, ForegroundWork, NewDisplayTerminal, TerminalWriter};

@@ -29,6 +29,7 @@ use crate::session_memory::{Reservation, SessionMemory};
 use crate::session_queue::QueueTicket;
 use crate::session_table::SessionTable;
 use crate::steering::has_steering;
+use crate::system_prompt::check_system_prompt;
 use crate::turn::Turn;
 use crate::unhandled::{check_capabilities, is_unhandled};
 
@@ -40,7 +41,6 @@ macro_rules! params {
             additional_directories: $request.additional_directories,
             mcp_servers: $request.mcp_servers,
             meta: $request.meta,
-            #[cfg(feature = "unstable")]
             system_prompt: $request.system_prompt,
             reservation: $reservation,
         }
@@ -357,7 +357,7 @@ impl<A: Agent> Service for AgentService<A> {
                 let session = self.shared.sessions.get(&cancel.session_id);
                 match session {
                     Some(session) => session.cancel_turn(),
-                    None => self.shared.client.cancel_child(&cancel.session_id),
+                    None => self.shared.client.children().cancel_child(&cancel.session_id),
                 }
             }
             Some(Err(error)) => {
@@ -678,8 +678,7 @@ impl<A: Agent> Shared<A> {
 
     fn check(&self, params: &SessionParams) -> Result<()> {
         check_path(&params.cwd, "cwd")?;
-        #[cfg(feature = "unstable")]
-        crate::unstable::check_system_prompt(params.system_prompt.as_ref(), self.advertised())?;
+        check_system_prompt(params.system_prompt.as_ref(), self.advertised())?;
         for path in &params.additional_directories {
             check_path(path, "additionalDirectories")?;
         }

@@ -75,7 +75,6 @@ pub(crate) struct SessionParams {
     pub(crate) additional_directories: Vec<PathBuf>,
     pub(crate) mcp_servers: Vec<McpServer>,
     pub(crate) meta: Option<Meta>,
-    #[cfg(feature = "unstable")]
     pub(crate) system_prompt: Option<duologue_schema::SystemPrompt>,
     pub(crate) reservation: Reservation,
 }
@@ -193,7 +192,6 @@ impl Session {
     }
 
     /// Returns the parameters of the session.
-    #[cfg(feature = "unstable")]
     pub(crate) fn params(&self) -> &SessionParams {
         &self.inner.params
     }
@@ -667,8 +665,7 @@ impl Session {
     pub(crate) fn begin_close(&self) -> CloseGuard {
         self.inner.closing.fetch_add(1, Relaxed);
         self.cancel_turn();
-        #[cfg(feature = "unstable")]
-        self.client().unstable().cancel_children(self.id());
+        self.client().children().cancel_children(self.id());
         CloseGuard(self.clone())
     }
 

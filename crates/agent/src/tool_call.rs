@@ -5,8 +5,9 @@ use std::sync::Mutex;
 
 use duologue_rpc::{CancellationToken, Lock};
 use duologue_schema::{
-    ContentBlock, Json, PermissionOption, RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate,
-    ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolKind,
+    ContentBlock, Json, PermissionOption, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
+    SessionUpdate, ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate,
+    ToolKind,
 };
 use serde_json::Value;
 
@@ -325,6 +326,19 @@ impl ToolCallHandle {
     /// As [`Turn::update`].
     pub async fn terminal(&self, terminal: &RemoteTerminal) -> Result<()> {
         self.add(ToolCallContent::terminal(terminal.id().clone())).await
+    }
+
+    /// Refers to a session that the client knows, mostly a [child session](crate::Subagent) that the call begins or waits for.
+    /// The client shows the reference. It is only sent to clients that advertise `subagents`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Turn::update`].
+    pub async fn session(&self, session: impl Into<SessionId>) -> Result<()> {
+        if self.turn.client().capabilities().subagents.is_none() {
+            return Ok(());
+        }
+        self.add(ToolCallContent::session(session)).await
     }
 
     pub(crate) async fn add(&self, content: ToolCallContent) -> Result<()> {

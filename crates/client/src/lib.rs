@@ -10,7 +10,6 @@
 #[cfg(feature = "protocol-v2")]
 mod cancellable;
 mod child;
-#[cfg(feature = "unstable")]
 mod children;
 mod client;
 mod command;
@@ -34,6 +33,7 @@ mod request;
 mod router;
 mod service;
 mod session;
+mod system_prompt;
 mod turn;
 mod turn_events;
 #[cfg(feature = "unstable")]
@@ -42,7 +42,6 @@ mod unstable;
 mod v2;
 
 pub use child::{AgentProcess, Pipes};
-#[cfg(feature = "unstable")]
 pub use children::SubagentSession;
 pub use client::Client;
 pub use command::Command;

@@ -47,7 +47,6 @@ pub(crate) struct SessionEntry {
     /// The number of loads and resumes, see [`OpenState`].
     restored: AtomicU64,
     /// The session of the client to which this child session belongs.
-    #[cfg(feature = "unstable")]
     pub(crate) root: Option<Weak<SessionEntry>>,
     inner: Mutex<EntryState>,
     pub(crate) shared: Arc<ConnectionShared>,
@@ -82,7 +81,6 @@ pub(crate) struct EntryState {
     /// which they arrived.
     questions: BTreeMap<u64, UserQuestion>,
     last_number: u64,
-    #[cfg(feature = "unstable")]
     pub(crate) children: crate::children::Children,
     shared: Arc<ConnectionShared>,
 }
@@ -177,7 +175,6 @@ impl SessionEntry {
         SessionEntry {
             id,
             restored: AtomicU64::new(0),
-            #[cfg(feature = "unstable")]
             root: None,
             inner: Mutex::new(EntryState {
                 conversation: Conversation::retaining(retention),
@@ -191,7 +188,6 @@ impl SessionEntry {
                 between_count: 0,
                 questions: BTreeMap::new(),
                 last_number: 0,
-                #[cfg(feature = "unstable")]
                 children: Default::default(),
                 shared: shared.clone(),
             }),
@@ -401,7 +397,6 @@ impl EntryState {
     pub(crate) fn apply(&mut self, update: &SessionUpdate, bytes: usize) {
         #[cfg(feature = "protocol-v2")]
         self.cancellable.apply(update);
-        #[cfg(feature = "unstable")]
         if self.children.of_child && !self.keeps_entries() && crate::children::is_state(update) {
             return;
         }
@@ -595,7 +590,6 @@ impl Router {
     pub(crate) fn update(&self, id: &str, update: SessionUpdate, bytes: usize) {
         let mut sessions = self.lock();
         if let Some(entry) = sessions.entry(id) {
-            #[cfg(feature = "unstable")]
             if let SessionUpdate::SubagentUpdate(_) = &update {
                 let mut changes = crate::children::ChildChanges::default();
                 sessions.update_child(&entry, update, bytes, &mut changes);
@@ -637,7 +631,6 @@ impl Router {
         });
         let mut sessions = self.lock();
         sessions.opening -= 1;
-        #[cfg(feature = "unstable")]
         let mut changes = crate::children::ChildChanges::default();
         if let Some(entry) = &entry {
             let slot =
@@ -645,7 +638,6 @@ impl Router {
             sessions.slots.insert(entry.id.clone(), slot);
             for _ in 0..sessions.early.len() {
                 let Some(((id, update), bytes)) = sessions.early.pop() else { break };
-                #[cfg(feature = "unstable")]
                 let Some((id, update)) =
                     sessions.update_early_child(entry, (id, update), bytes, &mut changes)
                 else {
@@ -663,7 +655,6 @@ impl Router {
             sessions.early = Sessions::default().early;
         }
         drop(sessions);
-        #[cfg(feature = "unstable")]
         self.finish(changes);
         entry
     }
@@ -695,7 +686,6 @@ impl Router {
         if after != before {
             self.announce(&entry.id, after.as_deref());
         }
-        #[cfg(feature = "unstable")]
         if after.is_none() {
             self.close_children(entry);
         }

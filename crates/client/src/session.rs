@@ -48,7 +48,6 @@ pub struct SessionBuilder {
     pub(crate) cwd: PathBuf,
     pub(crate) additional_directories: Vec<PathBuf>,
     pub(crate) mcp_servers: Vec<McpServer>,
-    #[cfg(feature = "unstable")]
     pub(crate) system_prompt: Option<duologue_schema::SystemPrompt>,
     pub(crate) meta: Option<Meta>,
 }
@@ -60,7 +59,6 @@ impl SessionBuilder {
             cwd,
             additional_directories: Vec::new(),
             mcp_servers: Vec::new(),
-            #[cfg(feature = "unstable")]
             system_prompt: None,
             meta: None,
         }
@@ -103,10 +101,7 @@ impl SessionBuilder {
         request.mcp_servers = self.mcp_servers;
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
-        #[cfg(feature = "unstable")]
-        {
-            request.system_prompt = self.system_prompt;
-        }
+        request.system_prompt = self.system_prompt;
         open(self.connection.inner, request, folders, std::convert::identity).await
     }
 
@@ -125,10 +120,7 @@ impl SessionBuilder {
         request.mcp_servers = self.mcp_servers;
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
-        #[cfg(feature = "unstable")]
-        {
-            request.system_prompt = self.system_prompt;
-        }
+        request.system_prompt = self.system_prompt;
         let (sink, queue) = inner.peer().queue();
         let stream = sink.id();
         let (entry, ticket) =
@@ -167,10 +159,7 @@ impl SessionBuilder {
         request.additional_directories = self.additional_directories;
         request.meta = self.meta;
         request.mcp_servers = self.mcp_servers;
-        #[cfg(feature = "unstable")]
-        {
-            request.system_prompt = self.system_prompt;
-        }
+        request.system_prompt = self.system_prompt;
         let (entry, restore) = inner.router.register(&request.session_id, &folders);
         let restore = RunningRestore { router: inner.router.clone(), entry: entry.clone(), ticket: restore };
         let answer = inner.call_then(&request, move |response| {
@@ -185,7 +174,6 @@ impl SessionBuilder {
 
     /// Checks the request and returns the folders of the session.
     pub(crate) fn check(&self) -> Result<Vec<PathBuf>> {
-        #[cfg(feature = "unstable")]
         self.check_system_prompt()?;
         let agent = self.connection.inner.agent();
         let folders: Vec<_> =

@@ -43,13 +43,10 @@ pub mod work;
 pub use attachment::{Attachment, AttachmentError};
 #[doc(hidden)]
 pub use conversation::append_content;
-#[cfg(feature = "unstable")]
 pub use conversation::{
-    CHILD_SESSION_BYTES, CHILD_SESSIONS, ChildSession, InterSessionMessage, PLAN_BYTES, PLANS, SessionTree,
-};
-pub use conversation::{
-    Compaction, Conversation, ConversationEntry, ConversationMessage, ConversationStats, MessageKind,
-    OPEN_CALL_BYTES, OPEN_CALLS, Retention, SessionState,
+    CHILD_SESSION_BYTES, CHILD_SESSIONS, ChildSession, Compaction, Conversation, ConversationEntry,
+    ConversationMessage, ConversationStats, InterSessionMessage, MessageKind, OPEN_CALL_BYTES, OPEN_CALLS,
+    PLAN_BYTES, PLANS, Retention, SessionState, SessionTree,
 };
 #[cfg(feature = "protocol-v2")]
 pub use conversation::{DISPLAY_TERMINAL_BYTES, DISPLAY_TERMINALS, DisplayTerminal};

@@ -499,7 +499,6 @@ pub(crate) fn list<'de, A: MapAccess<'de>, T: DeserializeOwned>(
 }
 
 /// Reads the next list without its invalid items. Another value than a list is an error.
-#[cfg(feature = "unstable")]
 pub(crate) fn items<'de, A: MapAccess<'de>, T: DeserializeOwned>(map: &mut A) -> Result<Vec<T>, A::Error> {
     struct Items<T>(Vec<T>);
     impl<'de, T: DeserializeOwned> Deserialize<'de> for Items<T> {

@@ -22,7 +22,6 @@ impl Service for InRequest {
                 additional_directories: Vec::new(),
                 mcp_servers: Vec::new(),
                 meta: None,
-                #[cfg(feature = "unstable")]
                 system_prompt: None,
                 reservation: memory.reserve(0).unwrap(),
             };

@@ -1,26 +1,16 @@
 //! The unstable methods: their capabilities and their requests.
 
-mod session_message;
-mod subagent;
-mod updates;
-
-use duologue_rpc::{CancellationToken, Incoming, Lock, Responder};
+use duologue_rpc::{Incoming, Responder};
 use duologue_schema::{
     AgentCapabilities, ArchiveSessionRequest, ArchiveSessionResponse, AuthState, AuthStatusRequest,
-    AuthStatusResponse, AuthStatusUpdateNotification, ContentBlock, DisableProviderRequest,
-    DisableProviderResponse, Error as WireError, ErrorCode, ForkSessionRequest, ListProvidersRequest,
-    ListProvidersResponse, Meta, Request, SessionArchiveFilter, SessionId, SessionStatus,
-    SessionStatusRequest, SessionStatusResponse, SessionUpdate, SetProviderRequest, SetProviderResponse,
-    SetSessionTitleRequest, SetSessionTitleResponse, SystemPrompt, SystemPromptMode, UnarchiveSessionRequest,
-    UnarchiveSessionResponse, UnstableClientRequest,
+    AuthStatusResponse, AuthStatusUpdateNotification, DisableProviderRequest, DisableProviderResponse,
+    ErrorCode, ForkSessionRequest, ListProvidersRequest, ListProvidersResponse, Meta, Request,
+    SessionArchiveFilter, SessionId, SessionStatus, SessionStatusRequest, SessionStatusResponse,
+    SetProviderRequest, SetProviderResponse, SetSessionTitleRequest, SetSessionTitleResponse,
+    UnarchiveSessionRequest, UnarchiveSessionResponse, UnstableClientRequest,
 };
-use std::collections::HashMap;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-pub use self::session_message::SessionMessageWriter;
-use self::subagent::RunningChild;
-pub use self::subagent::{NewSubagent, Subagent};
 use crate::agent::Agent;
 use crate::client::ClientHandle;
 use crate::context::Context;
@@ -91,29 +81,6 @@ fn is_advertised(method: &str, agent: &AgentCapabilities) -> bool {
     }
 }
 
-/// Fails for a system prompt that the agent does not support.
-pub(crate) fn check_system_prompt(prompt: Option<&SystemPrompt>, agent: &AgentCapabilities) -> Result<()> {
-    let Some(prompt) = prompt else { return Ok(()) };
-    let Some(offered) = &agent.session_capabilities.system_prompt else {
-        return Err(Error::invalid_params("system prompts are not supported"));
-    };
-    let can_override = offered.mode.as_ref().is_some_and(|mode| mode.r#override.is_some());
-    let is_supported = match &prompt.mode {
-        SystemPromptMode::Append => true,
-        SystemPromptMode::Override => can_override,
-        _ => false,
-    };
-    if !is_supported {
-        let mode = prompt.mode.as_str();
-        return Err(Error::invalid_params(format!("the mode {mode:?} of system prompts is not supported")));
-    }
-    if prompt.content.is_empty() || !prompt.content.iter().all(|block| matches!(block, ContentBlock::Text(_)))
-    {
-        return Err(Error::invalid_params("a system prompt has to be text"));
-    }
-    Ok(())
-}
-
 /// Fails for a filter of sessions that the agent does not support. `exclude` is the default.
 pub(crate) fn check_archive_filter(
     filter: Option<&SessionArchiveFilter>,
@@ -139,47 +106,12 @@ pub(crate) fn check_archive_filter(
 #[derive(Default)]
 pub(crate) struct UnstableState {
     has_auth_status: AtomicBool,
-    /// The child sessions that work.
-    children: Mutex<HashMap<SessionId, RunningChild>>,
 }
 
 impl UnstableState {
     /// Stores the capabilities that the agent has advertised.
     pub(crate) fn set_advertised(&self, agent: &AgentCapabilities) {
         self.has_auth_status.store(agent.auth.status.is_some(), Relaxed);
-    }
-
-    /// Cancels the work of a child, if the client may do so.
-    pub(crate) fn cancel_child(&self, id: &SessionId) {
-        let children = self.children.lock_unpoisoned();
-        let child = children.get(id).filter(|child| child.is_cancellable);
-        let cancellation = child.map(|child| child.cancellation.clone());
-        drop(children);
-        if let Some(cancellation) = cancellation {
-            cancellation.cancel();
-        }
-    }
-
-    /// Cancels the work of the children of a session. Those of its children are cancelled with them.
-    pub(crate) fn cancel_children(&self, parent: &SessionId) {
-        let children = self.children.lock_unpoisoned();
-        let of_parent = children.values().filter(|child| child.parent.id() == parent);
-        let cancellations: Vec<_> = of_parent.map(|child| child.cancellation.clone()).collect();
-        drop(children);
-        cancellations.iter().for_each(CancellationToken::cancel);
-    }
-
-    /// Ends the children of a session that is closed in version 2. Nothing of them follows.
-    #[cfg(feature = "protocol-v2")]
-    pub(crate) fn end_children(&self, parent: &SessionId) {
-        let is_of_parent = |_: &SessionId, child: &mut RunningChild| child.parent.id() == parent;
-        let ended: Vec<_> = self.children.lock_unpoisoned().extract_if(is_of_parent).collect();
-        for (id, child) in ended {
-            child.cancellation.cancel();
-            self.end_children(&id);
-            child.report_end(duologue_schema::StateUpdate::idle(duologue_schema::StopReason::Cancelled));
-            child.turn.session().end_updates();
-        }
     }
 }
 
@@ -204,41 +136,6 @@ impl ClientHandle {
                 return Ok(());
             }
         }
-    }
-
-    /// Returns false for an unstable update that the client has not advertised.
-    pub(crate) fn accepts_unstable(&self, update: &SessionUpdate) -> bool {
-        match update {
-            SessionUpdate::PlanUpdate(_) | SessionUpdate::PlanRemoved(_) => {
-                self.capabilities().plan.is_some()
-            }
-            SessionUpdate::SubagentUpdate(_)
-            | SessionUpdate::SessionMessage(_)
-            | SessionUpdate::SessionMessageChunk(_) => self.capabilities().subagents.is_some(),
-            _ => true,
-        }
-    }
-}
-
-impl Session {
-    /// Returns the instructions of the client to the model. The crate has checked that
-    /// [`capabilities`](Agent::capabilities) advertise their mode, and that they are text.
-    ///
-    /// ```
-    /// # use duologue_agent::schema::SystemPromptMode;
-    /// # fn instructions(session: &duologue_agent::Session) -> String {
-    /// let own = "You are a careful programmer.";
-    /// let Some(prompt) = session.system_prompt() else { return own.to_owned() };
-    /// let text: String = prompt.content.iter().filter_map(|block| block.as_text()).collect();
-    /// match prompt.mode {
-    ///     SystemPromptMode::Override => text,
-    ///     _ => format!("{own}\n{text}"),
-    /// }
-    /// # }
-    /// ```
-    #[must_use]
-    pub fn system_prompt(&self) -> Option<&SystemPrompt> {
-        self.params().system_prompt.as_ref()
     }
 }
 
@@ -404,9 +301,4 @@ impl<A: Agent> AgentService<A> {
         };
         shared.new_session(context, params, Beginning::Fork(request.session_id), responder);
     }
-}
-
-/// Returns the error for a session that is still being created.
-fn not_open_yet() -> Error {
-    Error::Response(WireError::internal("the session is not open yet; begin its children in the first turn"))
 }

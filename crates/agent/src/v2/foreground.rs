@@ -153,7 +153,7 @@ impl Session {
     pub(crate) fn end_session(&self) {
         self.cancel_work();
         self.v2().background.cancel();
-        self.client().unstable().end_children(self.id());
+        self.client().children().end_children(self.id());
         let calls = std::mem::take(&mut *self.v2().cancellable.lock_unpoisoned());
         for call in calls.into_call_ids() {
             let mut update = ToolCallUpdate::new(call).status(ToolCallStatus::Cancelled);

@@ -5,6 +5,7 @@ mod clears;
 mod commands;
 mod conformance;
 mod contexts;
+mod delegation;
 mod gates;
 mod handles;
 mod messages;

@@ -3,10 +3,9 @@
 use std::collections::BTreeMap;
 
 use duologue_rpc::Responder;
-#[cfg(feature = "unstable")]
-use duologue_schema::ProtocolVersion;
 use duologue_schema::{
-    AgentRequest, CreateElicitationResponse, RequestPermissionOutcome, RequestPermissionResponse,
+    AgentRequest, CreateElicitationResponse, ProtocolVersion, RequestPermissionOutcome,
+    RequestPermissionResponse,
 };
 #[cfg(feature = "protocol-v2")]
 use duologue_schema::{StateUpdate, ToolCallId, v2::BackgroundWork, v2::RequestPermissionSubject};
@@ -106,7 +105,6 @@ impl SessionEntry {
 
     /// Returns the open requests to the user of a child session that is cancelled alone. In version 2 the agent cancels those
     /// that may belong to other work.
-    #[cfg(feature = "unstable")]
     pub(crate) fn cancel_child(&self, version: ProtocolVersion) -> OpenQuestions {
         let mut inner = self.lock();
         match version {

@@ -1,7 +1,6 @@
 //! Tests of a client whose agent is scripted, and of `LocalHost`.
 
 mod advertise;
-#[cfg(feature = "unstable")]
 mod children;
 mod conformance;
 mod connections;

@@ -101,7 +101,7 @@ pub(super) fn result(entry: &TranscriptEntry<'_>, result: &Value, problems: &mut
     }
 }
 
-/// Warns of an update of an unknown kind, which is kept unchanged, and of an unstable one.
+/// Warns of an update of an unknown kind, which is kept unchanged.
 fn unknown_update(params: &Value, is_v2: bool, problems: &mut Problems) {
     let Some(update) = params.get("update") else { return };
     let path = "$.params.update.sessionUpdate";
@@ -114,16 +114,8 @@ fn unknown_update(params: &Value, is_v2: bool, problems: &mut Problems) {
     }
     let update: Option<SessionUpdate> = serde_json::from_value(update.clone()).ok();
     let Some(update) = update else { return };
-    let Some(tag) = update.tag_outside_v1() else { return };
-    match update {
-        SessionUpdate::PlanUpdate(_)
-        | SessionUpdate::PlanRemoved(_)
-        | SessionUpdate::SubagentUpdate(_)
-        | SessionUpdate::SessionMessage(_)
-        | SessionUpdate::SessionMessageChunk(_) => {
-            problems.warning(path, format!("is {tag:?}, which is unstable and may change"));
-        }
-        _ => problems.warning(path, unknown(tag)),
+    if let Some(tag) = update.tag_outside_v1() {
+        problems.warning(path, unknown(tag));
     }
 }
 

@@ -13,7 +13,6 @@ pub enum ConversationEntry {
     /// A compaction of the context.
     Compaction(Compaction),
     /// A message between sessions.
-    #[cfg(feature = "unstable")]
     SessionMessage(Box<InterSessionMessage>),
 }
 
@@ -46,7 +45,6 @@ impl ConversationEntry {
     }
 
     /// Returns the message between sessions, if the entry is one.
-    #[cfg(feature = "unstable")]
     #[must_use]
     pub fn as_session_message(&self) -> Option<&InterSessionMessage> {
         match self {
@@ -57,7 +55,6 @@ impl ConversationEntry {
 }
 
 /// A message between sessions, as far as it has arrived.
-#[cfg(feature = "unstable")]
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct InterSessionMessage {
@@ -77,7 +74,6 @@ pub struct InterSessionMessage {
     pub meta: Option<Meta>,
 }
 
-#[cfg(feature = "unstable")]
 impl InterSessionMessage {
     pub(super) fn new(id: MessageId) -> Self {
         InterSessionMessage {

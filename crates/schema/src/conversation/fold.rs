@@ -25,7 +25,6 @@ impl Conversation {
             self.state.apply(update);
             return None;
         }
-        #[cfg(feature = "unstable")]
         if let SessionUpdate::SubagentUpdate(update) = update {
             self.stats.unknown_updates += u64::from(!self.children.apply(None, update));
             return None;
@@ -62,11 +61,9 @@ impl Conversation {
                 self.stats.unknown_updates += u64::from(!self.terminals.append(chunk));
                 None
             }
-            #[cfg(feature = "unstable")]
             SessionUpdate::SessionMessage(update) => {
                 Some(self.change_session_message(&update.message_id, |message| message.apply(update)))
             }
-            #[cfg(feature = "unstable")]
             SessionUpdate::SessionMessageChunk(chunk) => {
                 Some(self.change_session_message(&chunk.message_id, |message| {
                     append_content(&mut message.content, &chunk.content);
@@ -217,7 +214,6 @@ impl Conversation {
         self.change_tool_call(id, |known| known.content.push(chunk.content.clone()), begin)
     }
 
-    #[cfg(feature = "unstable")]
     fn change_session_message(
         &mut self,
         id: &MessageId,

@@ -1,6 +1,5 @@
 //! The fold of session updates into a conversation.
 
-#[cfg(feature = "unstable")]
 mod children;
 mod entry;
 mod fold;
@@ -11,15 +10,12 @@ mod terminals;
 
 use std::collections::HashMap;
 
-#[cfg(feature = "unstable")]
 pub use self::children::{CHILD_SESSION_BYTES, CHILD_SESSIONS, ChildSession, SessionTree};
-#[cfg(feature = "unstable")]
 pub use self::entry::InterSessionMessage;
 pub use self::entry::{Compaction, ConversationEntry, ConversationMessage, MessageKind, append_content};
 use self::open_calls::OpenCalls;
 pub use self::open_calls::{OPEN_CALL_BYTES, OPEN_CALLS};
 pub use self::state::SessionState;
-#[cfg(feature = "unstable")]
 pub use self::state::{PLAN_BYTES, PLANS};
 #[cfg(feature = "protocol-v2")]
 use self::terminals::DisplayTerminals;
@@ -69,7 +65,6 @@ pub struct Conversation {
     open_calls: OpenCalls,
     state: SessionState,
     stats: ConversationStats,
-    #[cfg(feature = "unstable")]
     children: SessionTree,
     #[cfg(feature = "protocol-v2")]
     terminals: DisplayTerminals,
@@ -106,7 +101,6 @@ enum EntryKey {
     Message(MessageKind, MessageId),
     ToolCall(ToolCallId),
     Compaction(CompactionId),
-    #[cfg(feature = "unstable")]
     SessionMessage(MessageId),
 }
 
@@ -283,7 +277,6 @@ impl Conversation {
     }
 
     /// Returns the child sessions and their children. They are kept with every [`Retention`].
-    #[cfg(feature = "unstable")]
     #[must_use]
     pub fn children(&self) -> &SessionTree {
         &self.children
@@ -291,7 +284,6 @@ impl Conversation {
 
     /// Applies an update of the child session `child` to the [tree](Self::children). Only a `subagent_update`
     /// changes it. The messages of a child belong into a conversation of their own.
-    #[cfg(feature = "unstable")]
     pub fn apply_of_child(&mut self, child: &crate::SessionId, update: &crate::SessionUpdate) {
         if let crate::SessionUpdate::SubagentUpdate(update) = update
             && !self.children.apply(Some(child), update)
@@ -301,7 +293,6 @@ impl Conversation {
     }
 
     /// Returns the message between sessions with this id.
-    #[cfg(feature = "unstable")]
     #[must_use]
     pub fn session_message(&self, id: impl Into<MessageId>) -> Option<&InterSessionMessage> {
         self.entry(&EntryKey::SessionMessage(id.into()))?.as_session_message()

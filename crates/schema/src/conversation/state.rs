@@ -6,10 +6,8 @@ use crate::{
 };
 
 /// Limit on the plans with an id that a session keeps. The one that was updated longest ago is dropped.
-#[cfg(feature = "unstable")]
 pub const PLANS: usize = 64;
 /// Limit on their bytes together as JSON.
-#[cfg(feature = "unstable")]
 pub const PLAN_BYTES: usize = 1024 * 1024;
 
 /// The latest modes, options, commands, plan, usage and title of a session.
@@ -28,10 +26,8 @@ pub struct SessionState {
     /// The plan. A list of steps with the id [`MAIN_PLAN`](Self::MAIN_PLAN) is this plan too.
     pub plan: Option<Plan>,
     /// The other plans by id, the one updated last at the end. At most [`PLANS`] with [`PLAN_BYTES`] together.
-    #[cfg(feature = "unstable")]
     pub plans: Vec<crate::PlanUpdateContent>,
     /// The bytes of each of these plans as JSON, so that an update does not measure the others.
-    #[cfg(feature = "unstable")]
     plan_bytes: Vec<usize>,
     /// The state of the foreground work, with the work in the background. Absent until the agent reports it.
     #[cfg(feature = "protocol-v2")]
@@ -48,7 +44,6 @@ pub struct SessionState {
 
 impl SessionState {
     /// The id of the plan that version 1 sends without one.
-    #[cfg(feature = "unstable")]
     pub const MAIN_PLAN: &'static str = "main";
 
     /// Returns true if `update` changes the state of a session.
@@ -61,7 +56,6 @@ impl SessionState {
             | SessionUpdate::ConfigOptionUpdate(_)
             | SessionUpdate::SessionInfoUpdate(_)
             | SessionUpdate::UsageUpdate(_) => true,
-            #[cfg(feature = "unstable")]
             SessionUpdate::PlanUpdate(_) | SessionUpdate::PlanRemoved(_) => true,
             #[cfg(feature = "protocol-v2")]
             SessionUpdate::StateUpdate(_) => true,
@@ -81,9 +75,7 @@ impl SessionState {
             }
             SessionUpdate::SessionInfoUpdate(update) => self.set_info(update.clone()),
             SessionUpdate::UsageUpdate(usage) => self.set_usage(usage.clone()),
-            #[cfg(feature = "unstable")]
             SessionUpdate::PlanUpdate(update) => self.set_plan(&update.plan),
-            #[cfg(feature = "unstable")]
             SessionUpdate::PlanRemoved(removed) => self.remove_plan(&removed.plan_id),
             #[cfg(feature = "protocol-v2")]
             SessionUpdate::StateUpdate(state) => self.foreground = Some(state.clone()),
@@ -131,12 +123,10 @@ impl SessionState {
     }
 
     fn set_main_plan(&mut self, plan: Plan) {
-        #[cfg(feature = "unstable")]
         self.remove_plan(&Self::MAIN_PLAN.into());
         self.plan = Some(plan);
     }
 
-    #[cfg(feature = "unstable")]
     fn remove_plan(&mut self, id: &crate::PlanId) {
         if id.as_str() == Self::MAIN_PLAN {
             self.plan = None;
@@ -149,7 +139,6 @@ impl SessionState {
 
     /// Replaces the plan with the same id, and drops those updated longest ago over the limits. A plan that is too long
     /// drops itself alone.
-    #[cfg(feature = "unstable")]
     fn set_plan(&mut self, plan: &crate::PlanUpdateContent) {
         let Some(id) = plan.plan_id() else { return };
         self.remove_plan(&id);

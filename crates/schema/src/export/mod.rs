@@ -1,6 +1,7 @@
 //! Exports the types as JSON Schema and the methods as `meta.json`, and provides test helpers.
 
 mod dialogue;
+mod difference;
 mod envelope;
 mod extension_schemas;
 pub mod random;
@@ -15,6 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{MethodRow, MethodSide};
 
+pub use difference::differences;
 pub use extension_schemas::{ExtensionSchema, extension_schemas};
 pub(crate) use registry::define;
 pub use registry::{Definition, definitions};

@@ -36,7 +36,10 @@ impl<'a> RandomValues<'a> {
     /// Creates a value that fits `schema`.
     fn value(&mut self, schema: &Value, depth: usize) -> Value {
         if let Some(name) = schema["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/")) {
-            return self.value(&self.root["$defs"][name], depth);
+            let referenced = self.value(&self.root["$defs"][name], depth);
+            // Properties beside the reference, such as the tag of a union.
+            let own = self.own(schema, depth);
+            return merge(referenced, own).unwrap_or_default();
         }
         if let Some(value) = schema.get("const") {
             return value.clone();

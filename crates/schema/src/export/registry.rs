@@ -115,7 +115,12 @@ pub fn definitions() -> Vec<Definition> {
         TextContent, TextResourceContents, TitledMultiSelectItems, ToolCall, ToolCallContent, ToolCallId,
         ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolKind, UnstructuredCommandInput, UsageUpdate,
         WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
-        WriteTextFileResponse,
+        WriteTextFileResponse, ErrorStopReason, IdleStateUpdate, PlanCapabilities, PlanId, PlanItems,
+        PlanMarkdown, PlanRemoved, PlanUpdate, PlanUpdateContent, RequiresActionStateUpdate,
+        RunningStateUpdate, SessionCancelCapabilities, SessionMessage, SessionMessageChunk,
+        SessionReference, SessionSystemPromptCapabilities, SessionSystemPromptModeCapabilities,
+        SessionSystemPromptOverrideCapabilities, StateUpdate, SubagentCapabilities,
+        SubagentSessionCapabilities, SubagentUpdate, SystemPrompt, SystemPromptMode, UnknownStateUpdate,
     };
     all.extend(envelopes! { AgentNotification, AgentRequest, AgentResponse, ClientNotification, ClientRequest, ClientResponse });
     all
@@ -151,22 +156,16 @@ pub(super) fn unstable_definitions() -> Vec<Definition> {
     let mut more = define! {
         ArchiveSessionRequest, ArchiveSessionResponse, AuthAccount, AuthState, AuthStatusCapabilities,
         AuthStatusRequest, AuthStatusResponse, AuthStatusUpdateNotification, DisableProviderRequest,
-        DisableProviderResponse, ErrorStopReason, ForkSessionRequest, ForkSessionResponse,
-        IdleStateUpdate, InitializeProxyRequest, InitializeProxyResponse, ListProvidersRequest,
+        DisableProviderResponse, ForkSessionRequest, ForkSessionResponse,
+        InitializeProxyRequest, InitializeProxyResponse, ListProvidersRequest,
         ListProvidersResponse, LlmProtocol, McpError, McpFailure, McpRequestId, McpServerAcp,
         McpServerAcpId, McpSuccess, MessageMcpNotification, MessageMcpRequest, MessageMcpResponse,
-        PlanCapabilities, PlanFile, PlanId, PlanItems, PlanMarkdown, PlanRemoved, PlanUpdate,
-        PlanUpdateContent, ProviderCurrentConfig, ProviderId, ProviderInfo, ProvidersCapabilities,
+        ProviderCurrentConfig, ProviderId, ProviderInfo, ProvidersCapabilities,
         ProxySuccessorNotification, ProxySuccessorRequest, ProxySuccessorResponse,
-        RequiresActionStateUpdate, RunningStateUpdate, SessionArchiveCapabilities,
-        SessionArchiveFilter, SessionCancelCapabilities, SessionForkCapabilities, SessionMessage,
-        SessionMessageChunk, SessionStatus, SessionStatusCapabilities, SessionStatusRequest,
-        SessionStatusResponse, SessionSystemPromptCapabilities, SessionSystemPromptModeCapabilities,
-        SessionSystemPromptOverrideCapabilities, SessionTitleCapabilities, SetProviderRequest,
-        SetProviderResponse, SetSessionTitleRequest, SetSessionTitleResponse, StateUpdate,
-        SubagentCapabilities, SubagentSessionCapabilities, SubagentUpdate, SystemPrompt,
-        SystemPromptMode, UnarchiveSessionRequest, UnarchiveSessionResponse, UnknownStateUpdate,
-        Usage,
+        SessionArchiveCapabilities,
+        SessionArchiveFilter, SessionForkCapabilities, SessionStatus, SessionStatusCapabilities, SessionStatusRequest,
+        SessionStatusResponse, SessionTitleCapabilities, SetProviderRequest,
+        SetProviderResponse, SetSessionTitleRequest, SetSessionTitleResponse, UnarchiveSessionRequest, UnarchiveSessionResponse, Usage,
     };
     more.extend([
         Definition::envelope("AgentNotification", update),

@@ -52,7 +52,10 @@ pub(super) fn definitions(unstable: bool) -> Vec<Definition> {
         TitledMultiSelectItems, ToolCallCancelCapabilities, ToolCallCapabilities, ToolCallContent,
         ToolCallContentChunk, ToolCallId, ToolCallLocation, ToolCallPermissionSubject, ToolCallStatus,
         ToolCallUpdate, ToolKind, UnsupportedProtocolVersionErrorData, UpdateSessionNotification,
-        UsageUpdate,
+        UsageUpdate, BackgroundSubagent, PlanMarkdown, PlanRemoved, SessionCancelCapabilities,
+        SessionMessage, SessionMessageChunk, SessionReference, SessionSystemPromptCapabilities,
+        SessionSystemPromptModeCapabilities, SessionSystemPromptOverrideCapabilities,
+        SubagentSessionCapabilities, SubagentUpdate, SystemPrompt, SystemPromptMode, UnknownStateUpdate,
     };
     all.extend([
         Definition::alias::<AbsolutePath>("AbsolutePath"),
@@ -69,22 +72,18 @@ pub(super) fn definitions(unstable: bool) -> Vec<Definition> {
         all.extend(define! {
             ArchiveSessionRequest, ArchiveSessionResponse, AuthAccount, AuthState,
             AuthStatusCapabilities, AuthStatusRequest, AuthStatusResponse,
-            AuthStatusUpdateNotification, BackgroundSubagent, DisableProviderRequest,
+            AuthStatusUpdateNotification, DisableProviderRequest,
             DisableProviderResponse, ForkSessionRequest, ForkSessionResponse,
             InitializeProxyRequest, InitializeProxyResponse, ListProvidersRequest,
             ListProvidersResponse, LlmProtocol, McpAcpCapabilities, McpError, McpFailure,
             McpRequestId, McpServerAcp, McpServerAcpId, McpSuccess, MessageMcpNotification,
-            MessageMcpRequest, MessageMcpResponse, PlanFile, PlanMarkdown, PlanRemoved,
-            ProviderCurrentConfig, ProviderId, ProviderInfo, ProvidersCapabilities,
+            MessageMcpRequest, MessageMcpResponse, ProviderCurrentConfig, ProviderId, ProviderInfo, ProvidersCapabilities,
             ProxySuccessorNotification, ProxySuccessorRequest, ProxySuccessorResponse,
-            SessionArchiveCapabilities, SessionArchiveFilter, SessionCancelCapabilities,
-            SessionForkCapabilities, SessionMessage, SessionMessageChunk, SessionStatus,
+            SessionArchiveCapabilities, SessionArchiveFilter, SessionForkCapabilities, SessionStatus,
             SessionStatusCapabilities, SessionStatusRequest, SessionStatusResponse,
-            SessionSystemPromptCapabilities, SessionSystemPromptModeCapabilities,
-            SessionSystemPromptOverrideCapabilities, SessionTitleCapabilities, SetProviderRequest,
+            SessionTitleCapabilities, SetProviderRequest,
             SetProviderResponse, SetSessionTitleRequest, SetSessionTitleResponse,
-            SubagentSessionCapabilities, SubagentUpdate, SystemPrompt, SystemPromptMode,
-            UnarchiveSessionRequest, UnarchiveSessionResponse, UnknownStateUpdate, Usage,
+            UnarchiveSessionRequest, UnarchiveSessionResponse, Usage,
         });
         all.extend(envelopes! { ProxyNotification, ProxyRequest, ProxyResponse });
     }

@@ -49,6 +49,9 @@ pub enum AuthState {
 pub struct AuthAccount {
     /// The name of the account.
     pub label: String,
+    /// A short text to show beside the label, such as the source of a key. It has no secrets.
+    #[wire(lenient)]
+    pub description: Option<String>,
     /// True if the agent uses the account. Several can be active.
     #[wire(lenient)]
     pub active: Option<bool>,

@@ -4,22 +4,14 @@
 mod auth_status;
 mod mcp_message;
 mod methods;
-mod plan_update;
 mod provider;
 mod proxy;
 mod session_admin;
-mod session_state;
-mod subagent;
-mod system_prompt;
 mod versioned;
 
 pub use auth_status::*;
 pub use mcp_message::*;
 pub use methods::*;
-pub use plan_update::*;
 pub use provider::*;
 pub use proxy::*;
 pub use session_admin::*;
-pub use session_state::*;
-pub use subagent::*;
-pub use system_prompt::*;

@@ -25,11 +25,9 @@ pub struct ClientCapabilities {
     #[wire(lenient)]
     pub elicitation: Option<ElicitationCapabilities>,
     /// Present if the client shows child sessions.
-    #[cfg(feature = "unstable")]
     #[wire(lenient)]
     pub subagents: Option<crate::SubagentCapabilities>,
-    /// Present if the client shows several plans.
-    #[cfg(feature = "unstable")]
+    /// Present if the client shows plans by their ids.
     #[wire(lenient)]
     pub plan: Option<crate::PlanCapabilities>,
 }
@@ -221,7 +219,6 @@ pub struct SessionCapabilities {
     #[wire(lenient)]
     pub close: Option<SessionCloseCapabilities>,
     /// Present if the agent reads the field `systemPrompt`.
-    #[cfg(feature = "unstable")]
     #[wire(lenient)]
     pub system_prompt: Option<crate::SessionSystemPromptCapabilities>,
     /// Present if the agent handles `session/fork`.

@@ -47,6 +47,7 @@ pub struct McpServerHttp {
     /// The URL of the server.
     pub url: String,
     /// The headers to send.
+    #[wire(null_default)]
     pub headers: Vec<HttpHeader>,
 }
 
@@ -58,6 +59,7 @@ pub struct McpServerSse {
     /// The URL of the server.
     pub url: String,
     /// The headers to send.
+    #[wire(null_default)]
     pub headers: Vec<HttpHeader>,
 }
 

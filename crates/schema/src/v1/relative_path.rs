@@ -4,9 +4,9 @@ use std::fmt;
 use std::path::Path;
 
 use crate::{
-    AgentNotification, AgentRequest, AgentResponse, ClientRequest, CreateTerminalRequest,
-    ReadTextFileRequest, SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation, ToolCallUpdate,
-    WriteTextFileRequest,
+    AgentNotification, AgentRequest, AgentResponse, ClientRequest, CreateTerminalRequest, PlanUpdate,
+    PlanUpdateContent, ReadTextFileRequest, SessionUpdate, ToolCall, ToolCallContent, ToolCallLocation,
+    ToolCallUpdate, WriteTextFileRequest,
 };
 
 /// A relative path in a message where the protocol requires an absolute one.
@@ -98,7 +98,7 @@ impl ToolCallUpdate {
 }
 
 impl SessionUpdate {
-    /// Returns a relative path of a tool call, a terminal or a child session, if there is one.
+    /// Returns a relative path of a tool call, a terminal, a plan or a child session, if there is one.
     #[must_use]
     pub fn relative_path(&self) -> Option<RelativePath<'_>> {
         match self {
@@ -110,7 +110,9 @@ impl SessionUpdate {
             }
             #[cfg(feature = "protocol-v2")]
             Self::TerminalUpdate(update) => RelativePath::find_in("cwd", update.cwd.value()),
-            #[cfg(feature = "unstable")]
+            Self::PlanUpdate(PlanUpdate { plan: PlanUpdateContent::Markdown(plan), .. }) => {
+                RelativePath::find_in("path", &plan.path)
+            }
             Self::SubagentUpdate(update) => RelativePath::find_in("cwd", update.cwd.value()).or_else(|| {
                 let directories = update.additional_directories.value();
                 RelativePath::find_in("additionalDirectories[]", directories.into_iter().flatten())

@@ -20,7 +20,6 @@ pub struct NewSessionRequest {
     #[wire(default, null_default)]
     pub additional_directories: Vec<PathBuf>,
     /// Instructions of the client to the model. Only for agents with `session_capabilities.system_prompt`.
-    #[cfg(feature = "unstable")]
     pub system_prompt: Option<crate::SystemPrompt>,
 }
 
@@ -55,7 +54,6 @@ pub struct LoadSessionRequest {
     #[wire(default, null_default)]
     pub additional_directories: Vec<PathBuf>,
     /// Instructions of the client to the model. Only for agents with `session_capabilities.system_prompt`.
-    #[cfg(feature = "unstable")]
     pub system_prompt: Option<crate::SystemPrompt>,
 }
 
@@ -88,7 +86,6 @@ pub struct ResumeSessionRequest {
     #[wire(default, null_default)]
     pub additional_directories: Vec<PathBuf>,
     /// Instructions of the client to the model. Only for agents with `session_capabilities.system_prompt`.
-    #[cfg(feature = "unstable")]
     pub system_prompt: Option<crate::SystemPrompt>,
 }
 

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use duologue_schema_derive::wire;
 
-use crate::{ContentBlock, Json, Meta, Patch, TerminalId, ToolCallId};
+use crate::{ContentBlock, Json, Meta, Patch, SessionId, TerminalId, ToolCallId};
 
 /// A tool call as first announced.
 #[wire]
@@ -232,6 +232,8 @@ pub enum ToolCallContent {
     Diff(Box<Diff>),
     /// The live output of a terminal of the client.
     Terminal(Terminal),
+    /// A reference to another session, such as a child that the call creates or waits for.
+    Session(SessionReference),
     /// Changes to files, from an agent of version 2.
     #[cfg(feature = "protocol-v2")]
     #[wire(rename = "diff", never_read)]
@@ -257,6 +259,19 @@ impl ToolCallContent {
     /// Creates the live output of a terminal.
     pub fn terminal(terminal_id: impl Into<TerminalId>) -> Self {
         Terminal::new(terminal_id).into()
+    }
+
+    /// Creates a reference to a session that the client knows, mostly a child session.
+    ///
+    /// ```
+    /// use duologue_schema::ToolCallContent;
+    ///
+    /// let content = ToolCallContent::session("child");
+    /// assert_eq!(serde_json::to_string(&content)?, r#"{"type":"session","sessionId":"child"}"#);
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    pub fn session(session_id: impl Into<SessionId>) -> Self {
+        SessionReference::new(session_id).into()
     }
 
     /// Creates the live output of a terminal that an agent of version 2 runs.
@@ -306,6 +321,13 @@ pub struct Diff {
 pub struct Terminal {
     /// The id of the terminal.
     pub terminal_id: TerminalId,
+}
+
+/// A reference to another session in a tool call, to show. It grants no control of that session.
+#[wire]
+pub struct SessionReference {
+    /// The session.
+    pub session_id: SessionId,
 }
 
 /// A place in a file that a tool call works on.

@@ -87,19 +87,14 @@ pub enum SessionUpdate {
     #[cfg(feature = "protocol-v2")]
     TerminalOutputChunk(crate::v2::TerminalOutputChunk),
     /// One of several plans.
-    #[cfg(feature = "unstable")]
     PlanUpdate(crate::PlanUpdate),
     /// The removal of a plan.
-    #[cfg(feature = "unstable")]
     PlanRemoved(crate::PlanRemoved),
     /// The state of a child session.
-    #[cfg(feature = "unstable")]
     SubagentUpdate(Box<crate::SubagentUpdate>),
     /// A message between sessions, or a change to it.
-    #[cfg(feature = "unstable")]
     SessionMessage(Box<crate::SessionMessage>),
     /// A piece of a message between sessions.
-    #[cfg(feature = "unstable")]
     SessionMessageChunk(crate::SessionMessageChunk),
 }
 
@@ -144,7 +139,12 @@ impl SessionUpdate {
             | Self::UsageUpdate(_)
             | Self::Notice(_)
             | Self::CompactionUpdate(_)
-            | Self::CompactionSummaryChunk(_) => None,
+            | Self::CompactionSummaryChunk(_)
+            | Self::PlanUpdate(_)
+            | Self::PlanRemoved(_)
+            | Self::SubagentUpdate(_)
+            | Self::SessionMessage(_)
+            | Self::SessionMessageChunk(_) => None,
             other => Some(other.tag()),
         }
     }

@@ -12,7 +12,6 @@ pub enum BackgroundWork {
     /// A tool call.
     ToolCall(BackgroundToolCall),
     /// A child session.
-    #[cfg(feature = "unstable")]
     Subagent(BackgroundSubagent),
 }
 

@@ -67,7 +67,6 @@ pub struct SessionCapabilities {
     #[wire(lenient)]
     pub additional_directories: Option<SessionAdditionalDirectoriesCapabilities>,
     /// Present if the agent reads the field `systemPrompt`.
-    #[cfg(feature = "unstable")]
     #[wire(lenient)]
     pub system_prompt: Option<crate::SessionSystemPromptCapabilities>,
     /// Present if the agent handles `session/fork`.

@@ -17,7 +17,6 @@ pub struct NewSessionRequest {
     #[wire(default, null_default)]
     pub mcp_servers: Vec<McpServer>,
     /// Instructions of the client to the model. Only for agents with `session.systemPrompt`.
-    #[cfg(feature = "unstable")]
     pub system_prompt: Option<SystemPrompt>,
 }
 
@@ -50,7 +49,6 @@ pub struct ResumeSessionRequest {
     /// The start of the history to send as updates. Without one, no history is sent.
     pub replay_from: Option<ReplayFrom>,
     /// Instructions of the client to the model. Only for agents with `session.systemPrompt`.
-    #[cfg(feature = "unstable")]
     pub system_prompt: Option<SystemPrompt>,
 }
 

@@ -4,7 +4,8 @@ use duologue_schema_derive::wire;
 
 use super::Diff;
 use crate::{
-    Content, Json, Meta, Patch, SessionId, Terminal, ToolCallId, ToolCallLocation, ToolCallStatus, ToolKind,
+    Content, Json, Meta, Patch, SessionId, SessionReference, Terminal, ToolCallId, ToolCallLocation,
+    ToolCallStatus, ToolKind,
 };
 
 /// A new tool call, or a change to a known one.
@@ -65,6 +66,8 @@ pub enum ToolCallContent {
     Diff(Box<Diff>),
     /// A terminal that the agent runs.
     Terminal(Terminal),
+    /// A reference to another session, such as a child that the call creates or waits for.
+    Session(SessionReference),
 }
 
 /// A further piece of the content of a tool call.

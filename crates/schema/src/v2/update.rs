@@ -48,7 +48,6 @@ pub enum SessionUpdate {
     /// A plan.
     PlanUpdate(PlanUpdate),
     /// The removal of a plan.
-    #[cfg(feature = "unstable")]
     PlanRemoved(crate::PlanRemoved),
     /// All slash commands.
     AvailableCommandsUpdate(AvailableCommandsUpdate),
@@ -65,13 +64,10 @@ pub enum SessionUpdate {
     /// A piece of the summary of a compaction.
     CompactionSummaryChunk(CompactionSummaryChunk),
     /// A child session.
-    #[cfg(feature = "unstable")]
     SubagentUpdate(Box<crate::SubagentUpdate>),
     /// A message between sessions, or a change to it.
-    #[cfg(feature = "unstable")]
     SessionMessage(Box<crate::SessionMessage>),
     /// A piece of a message between sessions.
-    #[cfg(feature = "unstable")]
     SessionMessageChunk(crate::SessionMessageChunk),
 }
 

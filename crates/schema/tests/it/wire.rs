@@ -383,7 +383,7 @@ fn mistakes_of_peers() {
     {"type":"http","name":"n"}
       -> error: missing field `url` at line 1 column 26
     {"name":"n","url":"https://x","headers":null,"type":"http"}
-      -> error: invalid type: null, expected a sequence at line 1 column 4
+      -> {"type":"http","name":"n","url":"https://x","headers":[]}
     "#);
     assert_snapshot!(table("AuthMethod", &[
         r#"{"id":"a","name":"n"}"#,

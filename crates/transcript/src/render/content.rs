@@ -136,6 +136,7 @@ pub(super) fn tool_content(it: &mut ObjectLine<'_>) {
             it.line.change(old.as_deref().unwrap_or_default(), &new);
         }
         Some("terminal") => _ = it.words(&["type", "terminalId"]),
+        Some("session") => _ = it.words(&["type", "sessionId"]),
         _ => {}
     }
 }
@@ -181,11 +182,11 @@ pub(super) fn commands(it: &mut ObjectLine<'_>) {
     });
 }
 
-/// Writes one of several plans.
+/// Writes a plan with an id.
 pub(super) fn plan_with_id(it: &mut ObjectLine<'_>) {
-    if let Some("items" | "file" | "markdown") = it.fields.peek("type") {
+    if let Some("items" | "markdown") = it.fields.peek("type") {
         it.fields.take("type");
-        it.words(&["planId", "uri"]).text("content");
+        it.words(&["planId", "path"]).text("content");
         plan(it);
     }
 }

@@ -137,7 +137,7 @@ pub fn update(update: &SessionUpdate) -> Option<Description<'_>> {
             parts: notice.description.iter().map(|text| DescribedPart::Text(text.into())).collect(),
         },
         SessionUpdate::StateUpdate(state) => self::state(state),
-        SessionUpdate::PlanUpdate(update) => plan_content(&update.plan),
+        SessionUpdate::PlanUpdate(update) => plan_with_id(&update.plan),
         SessionUpdate::PlanRemoved(removed) => labelled("plan removed", removed.plan_id.as_str()),
         SessionUpdate::SubagentUpdate(update) => subagent(update),
         SessionUpdate::TerminalUpdate(update) => terminal(update),
@@ -166,17 +166,18 @@ fn state(state: &StateUpdate) -> Description<'_> {
     }
 }
 
-/// Describes one of several plans.
-fn plan_content(content: &PlanUpdateContent) -> Description<'_> {
+/// Describes a plan with an id, which is the text of the description.
+#[must_use]
+pub fn plan_with_id(content: &PlanUpdateContent) -> Description<'_> {
     match content {
         PlanUpdateContent::Items(items) => {
             Description { text: items.plan_id.as_str().into(), ..steps(&items.entries) }
         }
-        PlanUpdateContent::File(file) => labelled("plan", file.uri.as_str()),
-        PlanUpdateContent::Markdown(markdown) => Description {
-            parts: vec![DescribedPart::Text(markdown.content.as_str().into())],
-            ..labelled("plan", markdown.plan_id.as_str())
-        },
+        PlanUpdateContent::Markdown(markdown) => {
+            let path = markdown.path.iter().map(|path| DescribedPart::field("file", path.to_string_lossy()));
+            let text = DescribedPart::Text(markdown.content.as_str().into());
+            Description { parts: path.chain([text]).collect(), ..labelled("plan", markdown.plan_id.as_str()) }
+        }
         other => labelled("plan", other.plan_id().map(|id| id.as_str().to_owned()).unwrap_or_default()),
     }
 }
@@ -306,6 +307,7 @@ pub fn tool_content(content: &ToolCallContent) -> DescribedPart<'_> {
         ToolCallContent::DisplayTerminal(terminal) => {
             DescribedPart::field("terminal", terminal.terminal_id.as_str())
         }
+        ToolCallContent::Session(session) => DescribedPart::field("session", session.session_id.as_str()),
         ToolCallContent::Changes(diff) => DescribedPart::Text(changes(diff)),
         ToolCallContent::Unknown(unknown) => {
             DescribedPart::field("content of the unknown kind", unknown.tag())

@@ -164,29 +164,38 @@ fn the_same_updates_are_other_ones_in_version_1() {
 }
 
 #[test]
-fn unstable_updates_of_version_1_are_known() {
+fn plans_and_child_sessions_of_version_1_are_shown() {
     let transcript = updates(&[
-        json!({"sessionUpdate": "plan_update", "plan": {"type": "markdown", "planId": "p", "content": "# One"}}),
-        json!({"sessionUpdate": "plan_update", "plan": {"type": "file", "planId": "f", "uri": "file:///plan.md"}}),
+        json!({"sessionUpdate": "plan_update", "plan": {"type": "items", "planId": "p", "entries": []}}),
+        json!({"sessionUpdate": "plan_update", "plan": {"type": "markdown", "planId": "p", "content": "# One", "path": "/plan.md"}}),
+        json!({"sessionUpdate": "plan_update", "plan": {"type": "markdown", "planId": "f", "content": "# Two"}}),
         json!({"sessionUpdate": "plan_removed", "planId": "f"}),
+        json!({"sessionUpdate": "plan_removed", "planId": "unknown"}),
         json!({"sessionUpdate": "subagent_update", "sessionId": "child", "title": "Search", "state": {"state": "running"}}),
         json!({"sessionUpdate": "session_message", "messageId": "m", "senderSessionId": "s", "recipientSessionId": "child", "content": [{"type": "text", "text": "Look"}]}),
         json!({"sessionUpdate": "session_message_chunk", "messageId": "m", "content": {"type": "text", "text": " in"}}),
         json!({"sessionUpdate": "session_message_chunk", "messageId": "m", "content": {"type": "text", "text": "side"}}),
+        json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "Delegate", "content": [{"type": "session", "sessionId": "child"}]}),
     ]);
     insta::assert_snapshot!(format!("{}{}", transcript.render(), transcript.fold()), @r##"
     ## session s
 
-    ← plan p "# One"
-    ← plan f file:///plan.md
+    ← plan p {"entries":[]}
+    ← plan p /plan.md "# One"
+    ← plan f "# Two"
     ← plan_removed f
+    ← plan_removed unknown
     ← subagent child "Search" running
     ← session_message m from s to child = "Look"
     ← session_message m " inside"
+    ← tool_call c "Delegate"
+      session child
     ## session s
 
     session_message m from s to child "Look inside"
-    plan p "# One"
+    tool_call c other pending "Delegate"
+      session child
+    plan p /plan.md "# One"
     subagent child running "Search"
     "##);
 }

@@ -86,6 +86,7 @@ impl From<v2::ToolCallContent> for ToolCallContent {
             v2::ToolCallContent::Content(content) => ToolCallContent::Content(content),
             v2::ToolCallContent::Diff(diff) => ToolCallContent::Changes(diff),
             v2::ToolCallContent::Terminal(terminal) => ToolCallContent::DisplayTerminal(terminal),
+            v2::ToolCallContent::Session(session) => ToolCallContent::Session(session),
             v2::ToolCallContent::Unknown(unknown) => ToolCallContent::Unknown(unknown),
         }
     }
@@ -100,6 +101,7 @@ impl From<ToolCallContent> for v2::ToolCallContent {
             ToolCallContent::Terminal(terminal) | ToolCallContent::DisplayTerminal(terminal) => {
                 v2::ToolCallContent::Terminal(terminal)
             }
+            ToolCallContent::Session(session) => v2::ToolCallContent::Session(session),
             ToolCallContent::Unknown(unknown) => v2::ToolCallContent::Unknown(unknown),
         }
     }

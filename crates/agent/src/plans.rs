@@ -1,9 +1,9 @@
-//! Several plans of one session.
+//! The plans of a session by id.
 
 use std::sync::Mutex;
 
 use duologue_rpc::Lock;
-use duologue_schema::{PlanId, PlanRemoved, PlanUpdate, PlanUpdateContent};
+use duologue_schema::{PlanId, PlanRemoved, PlanUpdate, PlanUpdateContent, SessionUpdate};
 
 use crate::error::Result;
 use crate::session::Session;
@@ -14,7 +14,7 @@ struct ShownPlan(Mutex<Option<PlanId>>);
 
 impl Session {
     /// Shows a plan, or replaces the one with its id. A client without `plan` shows the last plan that is a list
-    /// of steps, as [`set_plan`](Self::set_plan) does, and no other.
+    /// of steps, as [`set_plan`](Self::set_plan) does, and no other. If that plan becomes Markdown, it shows an empty one.
     ///
     /// ```
     /// # use duologue_agent::schema::{PlanEntry, PlanItems};
@@ -36,12 +36,13 @@ impl Session {
         if self.client().accepts(&update) {
             return self.update(update).await;
         }
-        let duologue_schema::SessionUpdate::PlanUpdate(PlanUpdate {
-            plan: PlanUpdateContent::Items(items),
-            ..
-        }) = update
-        else {
-            return Ok(());
+        let SessionUpdate::PlanUpdate(PlanUpdate { plan, .. }) = update else { return Ok(()) };
+        let PlanUpdateContent::Items(items) = plan else {
+            // Its earlier steps no longer count.
+            return match plan.plan_id() {
+                Some(id) => self.hide_plan(&id).await,
+                None => Ok(()),
+            };
         };
         self.set_plan(items.entries).await?;
         *self.state::<ShownPlan>().0.lock_unpoisoned() = Some(items.plan_id);
@@ -63,8 +64,13 @@ impl Session {
         if self.client().accepts(&update) {
             return self.update(update).await;
         }
+        self.hide_plan(&id).await
+    }
+
+    /// Shows an empty plan to a client without `plan`, if it shows the plan with this id.
+    async fn hide_plan(&self, id: &PlanId) -> Result<()> {
         let shown = self.state::<ShownPlan>();
-        if *shown.0.lock_unpoisoned() != Some(id) {
+        if shown.0.lock_unpoisoned().as_ref() != Some(id) {
             return Ok(());
         }
         self.set_plan(Vec::new()).await?;

@@ -18,7 +18,6 @@ pub enum StateUpdate {
     /// The agent waits for the user, for example for a permission.
     RequiresAction(RequiresActionStateUpdate),
     /// The agent cannot tell.
-    #[cfg(feature = "unstable")]
     #[wire(rename = "unknown")]
     Undetermined(UnknownStateUpdate),
 }
@@ -208,6 +207,7 @@ pub struct UnknownStateUpdate {
 }
 
 /// The tokens that one turn used, not the whole session.
+#[cfg(feature = "unstable")]
 #[wire]
 pub struct Usage {
     /// The sum of all tokens.

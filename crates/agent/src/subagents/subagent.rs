@@ -162,7 +162,7 @@ struct ChildEntry(Session);
 impl ChildEntry {
     fn new(child: RunningChild) -> Self {
         let session = child.turn.session().clone();
-        session.client().unstable().children.lock_unpoisoned().insert(session.id().clone(), child);
+        session.client().children().0.lock_unpoisoned().insert(session.id().clone(), child);
         ChildEntry(session)
     }
 }
@@ -170,7 +170,7 @@ impl ChildEntry {
 impl Drop for ChildEntry {
     fn drop(&mut self) {
         // The entry is dropped without the lock.
-        let _entry = self.0.client().unstable().children.lock_unpoisoned().remove(self.0.id());
+        let _entry = self.0.client().children().0.lock_unpoisoned().remove(self.0.id());
     }
 }
 
