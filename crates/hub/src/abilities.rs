@@ -23,6 +23,8 @@ pub struct Abilities {
     pub writes_files: bool,
     /// Runs programs in terminals.
     pub terminals: bool,
+    /// Shows plans by their ids.
+    pub plans: bool,
     /// Clears messages of the agent (RFD 0001).
     pub clears: bool,
     /// Handles envelopes (RFD 0004).
@@ -45,6 +47,7 @@ impl Abilities {
             reads_files: capabilities.fs.read_text_file,
             writes_files: capabilities.fs.write_text_file,
             terminals: capabilities.terminal,
+            plans: capabilities.plan.is_some(),
             clears: duologue.message_clear,
             envelopes: duologue.speaks_envelopes(),
             dialogues: duologue.dialogue,

@@ -371,6 +371,7 @@ impl HostedAgent {
                 "fs": {"readTextFile": client_files, "writeTextFile": client_files},
                 "terminal": client_files,
                 "elicitation": {"form": {}, "url": {}},
+                "plan": {},
                 "_meta": meta,
             },
             "clientInfo": {"name": "duologue-hub", "title": "Duologue", "version": env!("CARGO_PKG_VERSION")},

@@ -21,6 +21,7 @@ mod hosted_agent;
 mod http;
 mod hub;
 mod input;
+mod legacy_plan;
 mod load;
 mod log_reader;
 mod open_log;

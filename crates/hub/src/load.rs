@@ -6,8 +6,8 @@ use duologue_rpc::RpcMessage;
 use duologue_rpc::raw_message::call_line;
 use duologue_schema::{
     AvailableCommandsUpdate, ContentBlock, ContentChunk, Conversation, ConversationEntry,
-    LoadSessionResponse, MessageId, MessageKind, Notification as _, PromptRequest, Request as _, Retention,
-    SessionId, SessionInfoUpdate, SessionNotification, SessionUpdate, TextContent,
+    LoadSessionResponse, MessageId, MessageKind, Notification as _, PlanUpdate, PromptRequest, Request as _,
+    Retention, SessionId, SessionInfoUpdate, SessionNotification, SessionUpdate, TextContent,
 };
 use duologue_transcript::Side;
 use serde_json::value::RawValue;
@@ -16,6 +16,7 @@ use crate::abilities::Abilities;
 use crate::cleared_messages::{StreamKind, StreamUpdate, agents_id};
 use crate::error::Error;
 use crate::hub::for_each_record;
+use crate::legacy_plan::legacy_plan;
 use crate::open_log::OpenLog;
 use crate::record::{HubEvent, LogEntry};
 use crate::state::parse;
@@ -198,6 +199,13 @@ fn append_updates(loaded: &LoadedConversation, abilities: Abilities, updates: &m
         }
     }
     let state = conversation.state();
+    let plans = state.plans.iter().map(|plan| SessionUpdate::from(PlanUpdate::new(plan.clone())));
+    if abilities.plans {
+        updates.extend(plans);
+    } else {
+        // The plan without an id was updated with the others, or by an agent that has no others.
+        updates.extend(plans.filter_map(legacy_plan).next_back().filter(|_| state.plan.is_none()));
+    }
     updates.extend(state.plan.clone().map(SessionUpdate::Plan));
     if !conversation.commands().is_empty() {
         let commands = AvailableCommandsUpdate::new(conversation.commands().to_vec());

@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 use crate::abilities::Abilities;
 use crate::cleared_messages::{separator, with_message_id};
 use crate::exchange_state::ExchangeScheme;
+use crate::legacy_plan::legacy_frames;
 use crate::question::SharedQuestionKind;
 use crate::record::{ClientKey, HubEvent, InvalidRecord, LogEntry};
 use crate::routing::is_of_transport;
@@ -54,7 +55,8 @@ pub fn project(
                 && !is_of_transport(&method)
                 && ExchangeScheme::of(&method).is_none_or(|scheme| view.abilities.speak(scheme))
             {
-                frames.push(frame.get().into());
+                let legacy = if view.abilities.plans { None } else { legacy_frames(frame.get().as_bytes()) };
+                frames.extend(legacy.unwrap_or_else(|| vec![frame.get().into()]));
             }
         }
         (Some(HubEvent::Addressed { client }), Some(frame)) if client == *view.client => {

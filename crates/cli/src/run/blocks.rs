@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 use anstyle::Style;
 use duologue_schema::{
     AvailableCommandsUpdate, Compaction, ConfigOptionUpdate, ContentBlock, Conversation, ConversationEntry,
-    ConversationMessage, Diff, MessageKind, Plan, SessionUpdate, ToolCall,
+    ConversationMessage, Diff, InterSessionMessage, MessageKind, Patch, PlanId, SessionId, SessionTree,
+    SessionUpdate, ToolCall,
 };
 use duologue_transcript::describe::{self, DescribedPart, Description, Stage};
 use similar::{ChangeTag, TextDiff};
@@ -35,18 +36,19 @@ pub(super) enum Repeat {
     Again,
 }
 
-/// Returns a message, a tool call or a compaction as text. `printed` is the text that an earlier drawing
+/// Returns an entry of the conversation as text. `printed` is the text that an earlier drawing
 /// left above.
 pub(super) fn entry(
     entry: &ConversationEntry,
     repeat: Repeat,
     printed: &str,
-    terminals: &Terminals,
+    (terminals, children): (&Terminals, &SessionTree),
 ) -> Vec<Span> {
     match entry {
         ConversationEntry::Message(message) => self::message(message, repeat),
-        ConversationEntry::ToolCall(call) => tool_call(call, printed, terminals),
+        ConversationEntry::ToolCall(call) => tool_call(call, printed, terminals, children),
         ConversationEntry::Compaction(compaction) => self::compaction(compaction),
+        ConversationEntry::SessionMessage(message) => session_message(message, children),
         _ => Vec::new(),
     }
 }
@@ -128,7 +130,7 @@ fn head(call: &Description<'_>) -> Vec<Span> {
 }
 
 /// Returns a tool call without the parts that are already printed.
-fn tool_call(call: &ToolCall, printed: &str, terminals: &Terminals) -> Vec<Span> {
+fn tool_call(call: &ToolCall, printed: &str, terminals: &Terminals, children: &SessionTree) -> Vec<Span> {
     let call = describe::tool_call(call);
     let mut spans = head(&call);
     let changed: HashSet<_> = describe::changed_paths(&call).collect();
@@ -140,6 +142,11 @@ fn tool_call(call: &ToolCall, printed: &str, terminals: &Terminals) -> Vec<Span>
             }
             DescribedPart::Diff(diff) => self::diff(diff),
             DescribedPart::Text(text) => indented(text),
+            DescribedPart::Field { name, text, is_raw: false } if name == "session" => {
+                let child = child(children, &SessionId::from(text.as_ref()));
+                let text = child.unwrap_or(text.as_ref());
+                vec![Span::plain("\n  "), Span::line(DIM, &format!("[session {text}]"))]
+            }
             DescribedPart::Field { name, text, is_raw: false } => {
                 let terminal = if name == "terminal" { terminals.get(text) } else { None };
                 let label = || vec![Span::plain("\n  "), Span::line(DIM, &label(part))];
@@ -268,22 +275,63 @@ fn compaction(compaction: &Compaction) -> Vec<Span> {
     spans
 }
 
-pub(super) fn plan(plan: &Plan) -> Vec<Span> {
-    let mut spans = vec![Span::new(BOLD, "Plan")];
-    for part in &describe::plan(plan).parts {
-        let DescribedPart::Step { text, status, is_urgent } = part else { continue };
-        let (style, mark) = mark(status.stage);
-        spans.extend([
-            Span::plain("\n  "),
-            Span::new(style, mark),
-            Span::plain(" "),
-            Span::line(NORMAL, text),
-        ]);
-        if *is_urgent {
-            spans.push(Span::new(DIM, "  high"));
+/// Returns the title of a child session, or its id.
+fn child<'a>(children: &'a SessionTree, id: &SessionId) -> Option<&'a str> {
+    children.get(id).map(|child| child.title.as_deref().unwrap_or(child.id.as_str()))
+}
+
+/// Returns a message between sessions. The session of the user has no name.
+fn session_message(message: &InterSessionMessage, children: &SessionTree) -> Vec<Span> {
+    let name = |id: &Option<SessionId>| id.as_ref().and_then(|id| child(children, id).map(str::to_owned));
+    let words = match (name(&message.sender), name(&message.recipient)) {
+        (Some(sender), Some(recipient)) => format!("message from {sender} to {recipient}"),
+        (Some(sender), None) => format!("message from {sender}"),
+        (None, Some(recipient)) => format!("message to {recipient}"),
+        (None, None) => "message between sessions".to_owned(),
+    };
+    let mut spans = vec![Span::line(DIM, &format!("· {words}"))];
+    let content: Vec<_> = message.content.iter().map(describe::content).collect();
+    spans.extend(indented(&content.join("\n")));
+    spans
+}
+
+/// Returns a plan: its steps, or its text.
+pub(super) fn plan(plan: &Description<'_>) -> Vec<Span> {
+    let mut spans = plan_head(&plan.text);
+    for part in &plan.parts {
+        match part {
+            DescribedPart::Step { text, status, is_urgent } => {
+                let (style, mark) = mark(status.stage);
+                spans.extend([
+                    Span::plain("\n  "),
+                    Span::new(style, mark),
+                    Span::plain(" "),
+                    Span::line(NORMAL, text),
+                ]);
+                if *is_urgent {
+                    spans.push(Span::new(DIM, "  high"));
+                }
+            }
+            DescribedPart::Text(text) => {
+                let lines = text.lines().flat_map(|line| [Span::plain("\n  "), Span::line(NORMAL, line)]);
+                spans.extend(lines);
+            }
+            part => spans.extend([Span::plain("\n  "), Span::line(DIM, &label(part))]),
         }
     }
     spans
+}
+
+/// Returns that a plan was removed.
+pub(super) fn removed_plan(id: &PlanId) -> Vec<Span> {
+    let mut spans = plan_head(id.as_str());
+    spans.push(Span::new(DIM, ": removed"));
+    spans
+}
+
+fn plan_head(id: &str) -> Vec<Span> {
+    let head = Span::new(BOLD, "Plan");
+    if id.is_empty() { vec![head] } else { vec![head, Span::line(DIM, &format!(" {id}"))] }
 }
 
 /// Returns a note for each change of an update that no entry of the conversation shows.
@@ -303,6 +351,13 @@ pub(super) fn notes(before: &Conversation, update: &SessionUpdate) -> Vec<Vec<Sp
                 _ => None,
             });
             fields.collect()
+        }
+        SessionUpdate::SubagentUpdate(_) => {
+            let state = description.parts.iter().find_map(|part| match part {
+                DescribedPart::Field { text, .. } => Some(format!(", {text}")),
+                _ => None,
+            });
+            vec![note(&description.label, &format!("{}{}", description.text, state.unwrap_or_default()))]
         }
         _ if description.text.is_empty() => Vec::new(),
         _ => vec![note(&description.label, &description.text)],
@@ -325,8 +380,22 @@ fn changes<'a>(before: &Conversation, update: &'a SessionUpdate) -> Option<Cow<'
             commands.retain(|command| !before.commands().contains(command));
             Some(Cow::Owned(AvailableCommandsUpdate::new(commands).into()))
         }
-        // The screen shows the plan in place, and the usage at the end of the turn.
-        SessionUpdate::Plan(_) | SessionUpdate::UsageUpdate(_) => None,
+        // The screen shows the plans in place, and the usage at the end of the turn.
+        SessionUpdate::Plan(_)
+        | SessionUpdate::PlanUpdate(_)
+        | SessionUpdate::PlanRemoved(_)
+        | SessionUpdate::UsageUpdate(_) => None,
+        // A later update of a child has its changes alone.
+        SessionUpdate::SubagentUpdate(update) => {
+            let mut shown = update.clone();
+            if let (Patch::Keep, Some(known)) = (&update.title, before.children().get(&update.session_id)) {
+                update.state.value()?;
+                shown.title = known.title.clone().map_or(Patch::Keep, Patch::Set);
+            }
+            Some(Cow::Owned(SessionUpdate::SubagentUpdate(shown)))
+        }
+        // The conversation shows messages between sessions.
+        SessionUpdate::SessionMessage(_) | SessionUpdate::SessionMessageChunk(_) => None,
         // The tool calls that name a terminal show it.
         SessionUpdate::TerminalUpdate(_) | SessionUpdate::TerminalOutputChunk(_) => None,
         // The conversation shows whole messages.

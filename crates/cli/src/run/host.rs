@@ -9,11 +9,11 @@ use duologue_schema::{
     CompleteElicitationNotification, CreateElicitationRequest, CreateElicitationResponse,
     CreateTerminalRequest, CreateTerminalResponse, ElicitationCapabilities, ElicitationFormCapabilities,
     ElicitationUrlCapabilities, Error as WireError, FileSystemCapabilities, KillTerminalRequest,
-    KillTerminalResponse, NoticeCapabilities, ReadTextFileRequest, ReadTextFileResponse,
+    KillTerminalResponse, NoticeCapabilities, PlanCapabilities, ReadTextFileRequest, ReadTextFileResponse,
     ReleaseTerminalRequest, ReleaseTerminalResponse, Request as _, RequestPermissionRequest,
-    RequestPermissionResponse, SessionConfigOptionsCapabilities, SessionId, TerminalOutputRequest,
-    TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse, WriteTextFileRequest,
-    WriteTextFileResponse,
+    RequestPermissionResponse, SessionConfigOptionsCapabilities, SessionId, SubagentCapabilities,
+    TerminalOutputRequest, TerminalOutputResponse, WaitForTerminalExitRequest, WaitForTerminalExitResponse,
+    WriteTextFileRequest, WriteTextFileResponse,
 };
 
 use super::audit::AuditEntry;
@@ -42,7 +42,12 @@ impl Host for RunHost {
             .notices(NoticeCapabilities::new())
             .compaction(CompactionCapabilities::new())
             .config_options(options);
-        let mut capabilities = self.local.capabilities().session(session);
+        let mut capabilities = self
+            .local
+            .capabilities()
+            .session(session)
+            .plan(PlanCapabilities::new())
+            .subagents(SubagentCapabilities::new());
         if !self.tools {
             capabilities = capabilities.fs(FileSystemCapabilities::new());
         }

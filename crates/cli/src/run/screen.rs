@@ -11,9 +11,11 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use duologue_schema::{
-    AvailableCommandsUpdate, Conversation, SessionUpdate, TerminalId, ToolCall, ToolCallContent, ToolCallId,
-    ToolCallStatus, ToolCallUpdate,
+    AvailableCommandsUpdate, Conversation, Patch, PlanId, PlanUpdate, SessionState, SessionUpdate,
+    SubagentUpdate, TerminalId, ToolCall, ToolCallContent, ToolCallId, ToolCallStatus, ToolCallUpdate,
 };
+
+use duologue_transcript::describe;
 
 use super::blocks::{self, Repeat};
 use super::input::TypedText;
@@ -118,8 +120,8 @@ impl Block {
 enum BlockSource {
     /// An entry of the conversation.
     Entry(usize),
-    /// The plan.
-    Plan,
+    /// A plan. The one without an id is [`SessionState::MAIN_PLAN`].
+    Plan(PlanId),
     /// A note of this program. Its first row has no margin.
     Note(Vec<Span>),
     /// A note in the agent's words.
@@ -174,7 +176,18 @@ impl Screen {
         }
         self.used |= matches!(update, SessionUpdate::UsageUpdate(_));
         match update {
-            SessionUpdate::Plan(_) => self.touch(BlockSource::Plan),
+            SessionUpdate::Plan(_) => self.touch(BlockSource::Plan(SessionState::MAIN_PLAN.into())),
+            SessionUpdate::PlanUpdate(update) => {
+                if let Some(id) = update.plan.plan_id() {
+                    self.touch(BlockSource::Plan(id));
+                }
+            }
+            SessionUpdate::PlanRemoved(removed) => {
+                let source = BlockSource::Plan(removed.plan_id.clone());
+                if self.blocks.iter().any(|block| block.source == source) {
+                    self.touch(source);
+                }
+            }
             SessionUpdate::TerminalUpdate(update) => self.display_terminal(&update.terminal_id),
             SessionUpdate::TerminalOutputChunk(chunk) => self.display_terminal(&chunk.terminal_id),
             _ => {}
@@ -528,6 +541,12 @@ impl Screen {
         self.conversation.begin(state.modes.clone(), state.config_options.clone());
         let commands = AvailableCommandsUpdate::new(old.commands().to_vec()).into();
         let plan = old.plan().cloned().map(SessionUpdate::Plan);
+        let plans = state.plans.iter().map(|plan| PlanUpdate::new(plan.clone()).into());
+        let children = old.children().children_of(None).map(|child| {
+            let mut known = SubagentUpdate::new(child.id.clone());
+            known.title = child.title.clone().map_or(Patch::Keep, Patch::Set);
+            SessionUpdate::from(known)
+        });
         let usage = old.usage().cloned().map(SessionUpdate::UsageUpdate);
         let is_open =
             |call: &&ToolCall| matches!(call.status, ToolCallStatus::Pending | ToolCallStatus::InProgress);
@@ -536,7 +555,8 @@ impl Screen {
         let mut calls: Vec<_> = calls.filter(|call| update_len(call) <= KEPT_CALL).take(KEPT_CALLS).collect();
         calls.reverse();
         self.bytes = 0;
-        for update in [commands].into_iter().chain(plan).chain(usage).chain(calls) {
+        let kept = [commands].into_iter().chain(plan).chain(plans).chain(children).chain(usage).chain(calls);
+        for update in kept {
             if self.conversation.apply(&update).is_some() {
                 self.bytes = self.bytes.saturating_add(update_len(&update));
             }
@@ -597,9 +617,10 @@ impl Screen {
             BlockSource::Entry(_) if head.is_some() => head,
             BlockSource::Entry(index) => {
                 let entry = self.conversation.entries().get(*index);
-                entry.map(|entry| blocks::entry(entry, block.repeat, &block.printed, &self.terminals))
+                let others = (&self.terminals, self.conversation.children());
+                entry.map(|entry| blocks::entry(entry, block.repeat, &block.printed, others))
             }
-            BlockSource::Plan => self.conversation.plan().map(blocks::plan),
+            BlockSource::Plan(id) => Some(self.plan(id)),
             BlockSource::Note(spans) | BlockSource::AgentNote(spans) => Some(spans.clone()),
             BlockSource::Final => Some(block.spans.clone()),
         }
@@ -612,6 +633,17 @@ impl Screen {
             spans.insert(0, Span::plain("\n"));
         }
         spans
+    }
+
+    /// Returns a plan, or that it was removed.
+    fn plan(&self, id: &PlanId) -> Vec<Span> {
+        let state = self.conversation.state();
+        let with_id = state.plans.iter().rfind(|plan| plan.plan_id().as_ref() == Some(id));
+        let main = state.plan.as_ref().filter(|_| id.as_str() == SessionState::MAIN_PLAN);
+        match with_id.map(describe::plan_with_id).or_else(|| main.map(describe::plan)) {
+            Some(plan) => blocks::plan(&plan),
+            None => blocks::removed_plan(id),
+        }
     }
 
     /// Marks the block of `source` as changed. Adds it if there is none.
@@ -691,109 +723,4 @@ pub(super) fn described(conversation: &Conversation, update: ToolCallUpdate) -> 
 }
 
 #[cfg(test)]
-mod tests {
-    use duologue_schema::{
-        SessionUpdate, StateUpdate, StopReason, ToolCall, ToolCallStatus, ToolCallUpdate, v2,
-    };
-
-    use super::{Block, Screen, TypedText, WindowSize};
-    use crate::run::rows::Span;
-
-    fn typed(text: &str) -> Option<TypedText> {
-        Some(TypedText { text: text.into(), cursor: text.len(), ..TypedText::default() })
-    }
-
-    #[test]
-    fn a_key_does_not_draw_a_question_again_that_is_taller_than_the_window() {
-        let mut screen = Screen::new(WindowSize { width: 40, height: 5 }, false);
-        let head: String = (1..=20).map(|number| format!("row {number}\n")).collect();
-        screen.ask(vec![Span::plain(&head), Span::plain("> ")].into(), None);
-        screen.show_typed(Some(TypedText::default()));
-        let first = screen.paint();
-        assert!(first.contains("row 1\u{1b}") && first.contains("row 20\u{1b}"), "{first:?}");
-        for text in ["a", "ab", "a"] {
-            screen.show_typed(typed(text));
-            let next = screen.paint();
-            assert!(next.contains(&format!("> {text}")) && !next.contains("row"), "{next:?}");
-        }
-        // The whole question stands below a note that comes between.
-        screen.note(vec![Span::plain("a note")]);
-        let next = screen.paint();
-        let (_, below) = next.split_once("a note").expect("the note");
-        assert!(below.contains("row 1\u{1b}") && below.contains("> a"), "{next:?}");
-        assert!(screen.resize(WindowSize { width: 30, height: 1 }).ends_with("\r\n"));
-        assert!(screen.paint().contains("row 1\u{1b}"));
-        for (text, end) in [("x".repeat(50), "xxxxx\u{1b}[K"), ("short".to_owned(), "short\u{1b}[K")] {
-            screen.show_typed(typed(&text));
-            assert!(screen.paint().contains(end), "{end:?}");
-        }
-    }
-
-    #[test]
-    fn a_terminal_of_the_agent_is_shown_in_its_call_and_states_are_not() {
-        let mut screen = Screen::new(WindowSize { width: 80, height: 20 }, false);
-        let updates = [
-            r#"{"sessionUpdate":"state_update","state":"running"}"#,
-            r#"{"sessionUpdate":"terminal_output_chunk","terminalId":"sh","data":"Y29tcGlsaW5n"}"#,
-            r#"{"sessionUpdate":"tool_call_update","toolCallId":"c","title":"Test","content":[{"type":"terminal","terminalId":"sh"}]}"#,
-            r#"{"sessionUpdate":"terminal_output_chunk","terminalId":"sh","data":"CmRvbmUK"}"#,
-            r#"{"sessionUpdate":"terminal_update","terminalId":"sh","exitStatus":{"exitCode":3}}"#,
-        ];
-        for update in updates {
-            let update: v2::SessionUpdate = serde_json::from_str(update).expect("an update");
-            screen.update(&update.into());
-        }
-        let shown = screen.paint();
-        for row in ["Test", "compiling", "done", "[ended with code 3]"] {
-            assert!(shown.contains(row), "{row} in {shown:?}");
-        }
-        assert!(!shown.contains("running"), "{shown:?}");
-        screen.shows_states = true;
-        screen.update(&StateUpdate::idle(StopReason::EndTurn).into());
-        assert!(screen.paint().contains("state: idle: end_turn"));
-    }
-
-    /// The bytes that a screen keeps to draw them again.
-    fn kept(screen: &Screen) -> usize {
-        let of_block = |block: &Block| {
-            let spans: usize = block.spans.iter().map(|span| span.as_str().len()).sum();
-            spans + block.text.len() + block.gone.len() + block.printed.len()
-        };
-        let entries = screen.conversation.entries().iter().filter_map(|entry| entry.as_message());
-        entries.map(|message| message.text().len()).sum::<usize>()
-            + screen.blocks.iter().map(of_block).sum::<usize>()
-    }
-
-    #[test]
-    fn a_long_conversation_is_forgotten_except_its_open_calls() {
-        const LIMIT: usize = 64 * 1024;
-        let mut screen = Screen::new(WindowSize { width: 80, height: 10 }, false);
-        screen.kept_bytes = LIMIT;
-        let mut call = ToolCall::new("build", "Build it all");
-        call.status = ToolCallStatus::InProgress;
-        screen.update(&SessionUpdate::from(call));
-        let mut shown = screen.paint();
-        let text = "word by word\n".repeat(100);
-        for number in 0..400 {
-            if number % 10 == 0 {
-                let mut read = ToolCall::new(format!("call {number}").as_str(), "Read");
-                read.status = ToolCallStatus::Completed;
-                screen.update(&SessionUpdate::from(read));
-            }
-            screen.update(&SessionUpdate::agent_message(format!("{text}part {number}\n")));
-            shown.push_str(&screen.paint());
-            assert!(kept(&screen) < 6 * LIMIT, "{} bytes after part {number}", kept(&screen));
-            assert!(screen.conversation.entries().len() < 200 && screen.blocks.len() < 200);
-        }
-        // Nothing is lost or shown twice, and the screen says that it forgot.
-        for number in 0..400 {
-            assert_eq!(shown.matches(&format!("part {number}\u{1b}")).count(), 1, "part {number}");
-        }
-        assert!(shown.contains("they stay as they are"));
-        let mut done = ToolCallUpdate::new("build");
-        done.status = Some(ToolCallStatus::Completed);
-        screen.update(&SessionUpdate::from(done));
-        let shown = screen.paint();
-        assert!(shown.contains("✓ Build it all  other"), "{shown:?}");
-    }
-}
+mod tests;
