@@ -91,6 +91,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             let dialogue = if dialogue == "--v2" { v2::DIALOGUE } else { unstable::DIALOGUE };
             return dialogue.run(&paths).map(|_| ());
         }
+        Some("--schema") if args.get(1).is_some_and(|arg| matches!(arg.as_str(), "--list" | "--write")) => {
+            return schema_compat::show_differences(&paths, args.get(1).is_some_and(|arg| arg == "--write"));
+        }
         Some("--schema") => {
             install::ts(&paths)?;
             for found in schema_compat::check(&paths) {

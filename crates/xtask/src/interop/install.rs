@@ -74,6 +74,32 @@ pub(crate) fn ts(paths: &InteropPaths) -> Result<()> {
     Ok(())
 }
 
+/// Writes the schemas of the newest version of the published crate, and returns their folder and that version.
+pub(super) fn published_schemas(paths: &InteropPaths) -> Result<(PathBuf, String)> {
+    let folder = std::path::absolute(paths.target.join("schema"))?;
+    // The copy has the lock file, which cargo writes beside the manifest.
+    for file in ["Cargo.toml", "src/main.rs"] {
+        let copy = folder.join(file);
+        fs::create_dir_all(copy.parent().unwrap_or(&copy))?;
+        fs::copy(paths.sources.join("schema").join(file), copy)?;
+    }
+    let cargo = |command: &str| {
+        let mut cargo = crate::target::cargo();
+        cargo.args([command, "--quiet", "--manifest-path"]).arg(folder.join("Cargo.toml"));
+        cargo
+    };
+    finish(&mut cargo("update"), LIMIT)?;
+    for (part, features) in [("stable", &[][..]), ("unstable", &["--features", "unstable"])] {
+        let mut run = cargo("run");
+        run.args(features).arg("--target-dir").arg(folder.join("target"));
+        finish(run.arg("--").arg(folder.join(part)), BUILD)?;
+    }
+    let lock = fs::read_to_string(folder.join("Cargo.lock"))?;
+    let package = lock.split("name = \"agent-client-protocol-schema\"\nversion = \"").nth(1);
+    let version = package.and_then(|rest| rest.split('"').next()).ok_or("the lock file has no version")?;
+    Ok((folder, version.to_owned()))
+}
+
 /// The command that starts the agent or client on one SDK.
 pub(super) fn program(paths: &InteropPaths, sdk: &str, role: &str) -> Result<Command> {
     let absolute = |path: PathBuf| std::path::absolute(path);

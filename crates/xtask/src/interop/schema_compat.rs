@@ -1,13 +1,14 @@
-//! Across the fence: the schema files inside the npm package of the TypeScript SDK against our types. What fits
-//! theirs must pass through ours, what is malformed in theirs must not, and what ours write must fit theirs.
+//! Across the fence: the schemas of the newest published crate against our types. What fits theirs must pass through ours, what
+//! is malformed in theirs must not, and what ours write must fit theirs. Each difference has a name.
 
-use super::{InteropPaths, Result, finish};
+use super::{InteropPaths, Result, finish, install};
 use duologue_schema::export::random::{RandomValues, same};
-use duologue_schema::export::{Definition, Surface};
+use duologue_schema::export::{Definition, Surface, differences};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -15,14 +16,74 @@ const INSTANCES: u64 = 200;
 
 /// Checks each published schema: both versions, with and without their unstable part.
 pub(super) fn check(paths: &InteropPaths) -> Vec<Result<String>> {
-    Surface::ALL.iter().map(|surface| check_surface(paths, *surface)).collect()
+    match install::published_schemas(paths) {
+        Ok((folder, version)) => {
+            Surface::ALL.iter().map(|surface| check_surface(paths, &folder, &version, *surface)).collect()
+        }
+        Err(error) => vec![Err(error)],
+    }
+}
+
+/// Returns the file of the published crate for one of our schemas.
+fn their_file(folder: &Path, surface: Surface) -> PathBuf {
+    let part = if surface.path().ends_with(".unstable") { "unstable" } else { "stable" };
+    folder.join(part).join(format!("v{}.json", surface.version()))
+}
+
+/// Prints each difference between the newest published schemas and ours. With `--write` the copies that the tests of
+/// `duologue-schema` read become those schemas.
+#[expect(clippy::print_stdout, reason = "this is the program's output")]
+pub(super) fn show_differences(paths: &InteropPaths, write: bool) -> Result<()> {
+    let (folder, version) = install::published_schemas(paths)?;
+    for surface in Surface::ALL {
+        let theirs: Value = serde_json::from_str(&fs::read_to_string(their_file(&folder, *surface))?)?;
+        let found = differences(&theirs, &surface.document());
+        println!("{} and version {version} of the crate: {} differences", surface.path(), found.len());
+        found.iter().for_each(|difference| println!("  {difference}"));
+        if write && *surface == Surface::V1 {
+            let name = surface.path().replace("/schema", "");
+            let file = format!("../../schema/tests/fixtures/published/{name}.json");
+            fs::write(paths.sources.join(file), reduced(&theirs, &version)?)?;
+        }
+    }
+    Ok(())
+}
+
+/// Writes a schema without descriptions, one definition a line.
+fn reduced(schema: &Value, version: &str) -> Result<String> {
+    let comment = format!("From agent-client-protocol-schema {version} (Apache-2.0), without descriptions.");
+    let mut text = format!("{{\n\"$comment\": {},\n\"$defs\": {{\n", Value::from(comment));
+    let all = schema["$defs"].as_object().ok_or("the schema has no definitions")?;
+    let lines: Vec<_> = all
+        .iter()
+        .map(|(name, definition)| {
+            let mut definition = definition.clone();
+            strip(&mut definition);
+            format!("{}: {definition}", Value::from(name.as_str()))
+        })
+        .collect();
+    text.push_str(&lines.join(",\n"));
+    text.push_str("\n}\n}\n");
+    Ok(text)
+}
+
+/// Removes the descriptions of a schema and of its parts.
+fn strip(schema: &mut Value) {
+    match schema {
+        Value::Object(members) => {
+            members.retain(|key, value| !(key == "description" && value.is_string()));
+            members.values_mut().for_each(strip);
+        }
+        Value::Array(items) => items.iter_mut().for_each(strip),
+        _ => {}
+    }
 }
 
 /// Runs the checks of one schema and returns their result. An error lists the first differences.
-fn check_surface(paths: &InteropPaths, surface: Surface) -> Result<String> {
+fn check_surface(paths: &InteropPaths, folder: &Path, version: &str, surface: Surface) -> Result<String> {
     let ts = std::path::absolute(paths.target.join("ts"))?;
     let path = format!("{}.json", surface.path());
-    let their_file = ts.join("node_modules/@agentclientprotocol/sdk/schema").join(&path);
+    let their_file = their_file(folder, surface);
     let theirs: Value = serde_json::from_str(&fs::read_to_string(&their_file)?)?;
     let ours: BTreeMap<_, _> =
         surface.definitions().into_iter().map(|ours| (ours.name.to_string(), ours)).collect();
@@ -73,7 +134,7 @@ fn check_surface(paths: &InteropPaths, surface: Surface) -> Result<String> {
 
     if wrong.is_empty() {
         return Ok(format!(
-            "{path} of the npm package, {} definitions, {methods} methods, {updates} updates: {instances} random \
+            "{path} of version {version} of the crate, {} definitions, {methods} methods, {updates} updates: {instances} random \
              instances pass through ours, {broken} malformed ones do not, {written} of ours fit theirs",
             names.len()
         ));
