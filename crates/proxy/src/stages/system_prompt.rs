@@ -19,7 +19,7 @@ const FORK_SESSION: &str = "session/fork";
 
 /// Adds instructions for the agent to each session.
 ///
-/// - If the agent advertises the unstable capability `systemPrompt`, requests that open a session get
+/// - If the agent advertises the capability `systemPrompt`, requests that open a session get
 ///   `systemPrompt: {"mode": "append"}`, or one more block in the one that the client sends.
 /// - Else the first prompt of each session gets the text as its first block. A prompt that begins with `/` is a command and
 ///   stays as it is; the next one gets the text. A prompt that fails does not count. Sessions that are loaded or resumed have
