@@ -22,8 +22,23 @@ use tokio::task::JoinSet;
 use crate::finding::{Finding, Verdict, fail, skip, skip_dependent};
 use crate::raw_process::{ProcessLog, RawProcess, ResponseFromAgent, seconds};
 
-/// The time to wait for a message that must not come.
+/// The usual time to wait for a message that must not come.
 pub(crate) const QUIET: Duration = Duration::from_millis(300);
+
+/// The durations on which the verdict about a slow agent depends.
+#[derive(Clone, Copy)]
+pub(crate) struct Waits {
+    /// The time to wait for a message that must not come.
+    pub(crate) quiet: Duration,
+    /// A turn that ends this soon after its cancel may have ended by itself.
+    pub(crate) crossed: Duration,
+}
+
+impl Default for Waits {
+    fn default() -> Self {
+        Waits { quiet: QUIET, crossed: Duration::from_secs(1) }
+    }
+}
 
 /// The check that reports an agent that does not answer `initialize`.
 const INITIALIZE: &str = "initialize-answers";
@@ -38,6 +53,7 @@ pub(crate) struct Settings {
     /// The folder of the sessions; canonical.
     pub(crate) cwd: PathBuf,
     pub(crate) timeout: Duration,
+    pub(crate) waits: Waits,
     pub(crate) prompt: String,
     /// The prompt that requests a permission; `prompt` if `None`.
     pub(crate) permission_prompt: Option<String>,
@@ -222,7 +238,7 @@ impl Harness {
         if let Some(flood) = log.flooded() {
             return Err(skip(flood));
         }
-        match RawProcess::start((settings.command)(), &settings.cwd, settings.timeout, log) {
+        match RawProcess::start((settings.command)(), &settings.cwd, settings.timeout, settings.waits, log) {
             Ok(mut process) => {
                 let probes = self.finding("unknown-extension");
                 process.answers_probes =

@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use crate::finding::{Finding, check_of_responses, fail};
-use crate::harness::QUIET;
+use crate::harness::Waits;
 
 /// The bytes that all processes of a run may send and receive. More is a flood.
 const RUN_BYTES: usize = 64 * 1024 * 1024;
@@ -171,6 +171,7 @@ pub(crate) struct RawProcess {
     /// The sessions whose turn was cancelled. Their permission requests are cancelled, too.
     cancelled: HashSet<String>,
     pub(crate) patience: Duration,
+    pub(crate) waits: Waits,
     /// False if the agent is known to leave requests for extension methods unanswered.
     pub(crate) answers_probes: bool,
 }
@@ -180,6 +181,7 @@ impl RawProcess {
         command: duologue_client::Command,
         folder: &Path,
         patience: Duration,
+        waits: Waits,
         log: ProcessLog,
     ) -> Result<Self, duologue_client::Error> {
         let (process, pipes) = AgentProcess::start(command)?;
@@ -205,6 +207,7 @@ impl RawProcess {
             sessions: Vec::new(),
             cancelled: HashSet::new(),
             patience,
+            waits,
             answers_probes: true,
         })
     }
@@ -334,7 +337,7 @@ impl RawProcess {
         let name = id_key(id);
         let check = self.methods.get(&name).and_then(|method| check_of_responses(method));
         let is_unanswered = !self.answers_probes && check == Some("unknown-extension");
-        let patience = if is_unanswered { QUIET.min(self.patience) } else { self.patience };
+        let patience = if is_unanswered { self.waits.quiet.min(self.patience) } else { self.patience };
         let mut deadline = Instant::now() + patience;
         let is_misspelled = |response: &&ResponseFromAgent| nearly_same_id(&response.id, id);
         let mut misspelled = self.responses.values().find(is_misspelled).map(|response| response.id.clone());
@@ -367,6 +370,11 @@ impl RawProcess {
             }
         };
         Err(check.into_iter().fold(finding, Finding::explained_by))
+    }
+
+    /// Reads for the time in which a message that must not come would come, and answers the agent's requests.
+    pub(crate) async fn serve_in_quiet(&mut self) -> Result<(), Finding> {
+        self.serve_for(self.waits.quiet).await
     }
 
     /// Reads for a while, and answers the agent's requests.

@@ -11,7 +11,7 @@ use duologue_schema::Meta;
 use crate::checks::{checks, checks_v2, named};
 use crate::error::{Error, Result};
 use crate::finding::{Check, CheckFunction, Finding, Running, Severity, Verdict};
-use crate::harness::{Harness, Settings};
+use crate::harness::{Harness, Settings, Waits};
 use crate::report::{CheckResult, Report};
 
 /// A selection of checks and the agent to run them against.
@@ -32,6 +32,7 @@ pub struct Suite {
     chosen: Vec<&'static Check>,
     working_dir: Option<PathBuf>,
     timeout: Duration,
+    waits: Waits,
     prompt: String,
     permission_prompt: Option<String>,
     slow_prompt: Option<String>,
@@ -50,6 +51,7 @@ impl Suite {
             chosen: checks().collect(),
             working_dir: None,
             timeout: Duration::from_secs(20),
+            waits: Waits::default(),
             prompt: "Say hello.".into(),
             permission_prompt: None,
             slow_prompt: None,
@@ -104,6 +106,15 @@ impl Suite {
     #[must_use]
     pub fn timeout(mut self, timeout: Duration) -> Self {
         self.timeout = timeout;
+        self
+    }
+
+    /// Sets the time to wait for a message that must not come, and the time after a cancel in which a turn may end by itself.
+    /// They are 300 ms and one second if not set. Tests of this crate set others.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn waits(mut self, quiet: Duration, crossed: Duration) -> Self {
+        self.waits = Waits { quiet, crossed };
         self
     }
 
@@ -198,6 +209,7 @@ impl Suite {
             command: self.command,
             cwd: canonical(&folder)?,
             timeout: self.timeout,
+            waits: self.waits,
             prompt: self.prompt,
             permission_prompt: self.permission_prompt,
             slow_prompt: self.slow_prompt,

@@ -2,6 +2,8 @@
 //! it finds, and that no other check takes for its own.
 #![cfg(unix)]
 
+use std::time::Duration;
+
 use duologue_conformance::{Command, Report, Suite, Verdict};
 
 /// An agent without a fault, unless the variable `FAULT` names one. The prompt `slow` lasts until a cancel.
@@ -54,7 +56,7 @@ const AGENT: &str = r#"
             case $line in *slow*) ;; *) idle end_turn ;; esac ;;
         *'"session/cancel"'*)
             [ -z "$busy" ] && continue
-            is late-end && { sleep 1.3; idle end_turn; continue; }
+            is late-end && { idle end_turn; continue; }
             is odd-reason && { idle refusal; continue; }
             idle cancelled ;;
         *'"session/resume"'*)
@@ -83,9 +85,12 @@ const AGENT: &str = r#"
         esac
     done"#;
 
+/// A suite that waits no longer than necessary for messages that do not come, and counts each end of a turn after its
+/// cancel as an end by the cancel.
 fn suite(fault: &str) -> Suite {
     let script = format!("FAULT={fault}{AGENT}");
     let suite = Suite::new(move || Command::new("sh").args(["-c", &script])).protocol_v2();
+    let suite = suite.waits(Duration::from_millis(10), Duration::ZERO);
     suite.prompt("go").slow_prompt("slow")
 }
 
@@ -127,7 +132,7 @@ fn every_fault_is_found_by_its_check() {
         ("silent-second", "second-prompt", "no answer to a prompt in the turn of another one, and a cancel"),
         ("same-id", "second-prompt", "both prompts are answered with the message id \"u"),
         ("unreported-second", "second-prompt", "its message was not sent"),
-        ("late-end", "cancel-ends-turn", "the turn ended with \"end_turn\" 1 s after the cancel"),
+        ("late-end", "cancel-ends-turn", "the turn ended with \"end_turn\" 0 s after the cancel"),
         ("odd-reason", "cancel-ends-turn", "the turn ended with \"refusal\" 0 s after the cancel"),
         ("open-call", "cancel-ends-turn", "the tool call \"c\" is open after the cancelled turn"),
         ("no-state", "resume-state", "no state came before the answer"),
@@ -136,8 +141,16 @@ fn every_fault_is_found_by_its_check() {
         ("second-close", "close-twice", "the second close is answered with error -32603"),
         ("late-after-close", "nothing-after-close", "`state_update` came after the answer"),
     ] {
-        let timeout = std::time::Duration::from_secs(if fault == "silent-second" { 2 } else { 20 });
-        let report = suite(fault).timeout(timeout).run_blocking().unwrap();
+        let suite = match fault {
+            "silent-second" => suite(fault).timeout(Duration::from_secs(2)),
+            // The wait ends with the first message that must not come.
+            "late-after-close" => {
+                let patient = suite(fault).waits(Duration::from_secs(30), Duration::ZERO);
+                patient.only(["close-answers", check]).unwrap()
+            }
+            _ => suite(fault),
+        };
+        let report = suite.run_blocking().unwrap();
         let mut faults = found(&report, Verdict::Fail);
         faults.extend(found(&report, Verdict::Warn));
         assert_eq!(faults.len(), 1, "{fault}: {faults:?}");

@@ -4,7 +4,7 @@ use duologue_schema::{NewSessionRequest, PromptRequest, Request as _};
 use serde_json::json;
 
 use crate::finding::{Finding, Outcome, checks, fail, pass, warn};
-use crate::harness::{Harness, QUIET};
+use crate::harness::Harness;
 use crate::raw_process::{ResponseFromAgent, notification, request};
 
 checks! { "requests";
@@ -60,7 +60,7 @@ async fn unknown_notification(harness: &mut Harness) -> Outcome {
     agent.notify("_duologue.dev/no_such_notification", json!({})).await?;
     agent.send(&notification("no/such_notification", &json!({}))).await?;
     agent.expect_alive("a notification it does not know").await?;
-    agent.serve_for(QUIET).await?;
+    agent.serve_in_quiet().await?;
     agent.expect_no_response(start)?;
     Ok(pass("no answer, and the next request is answered"))
 }

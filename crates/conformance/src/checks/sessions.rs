@@ -9,7 +9,7 @@ use duologue_transcript::{ParsedLine, Record, Side, TranscriptEntry, entries};
 use serde_json::{Value, json};
 
 use crate::finding::{Finding, Outcome, checks, fail, pass, skip, warn};
-use crate::harness::{Agent, EndedTurn, Harness, QUIET, TestClient, plural};
+use crate::harness::{Agent, EndedTurn, Harness, TestClient, plural};
 use crate::raw_process::ErrorFromAgent;
 
 checks! { "sessions";
@@ -217,7 +217,7 @@ async fn mode_option(harness: &mut Harness) -> Outcome {
     if let Err(error) = agent.request(SetSessionModeRequest::METHOD, params).await?.outcome {
         return Ok(skip(format!("the mode {other} is answered with {error}")).explained_by("set-mode"));
     }
-    agent.serve_for(QUIET).await?;
+    agent.serve_in_quiet().await?;
     let shown = |update: &Value| {
         mode_option_of(&update["configOptions"]).is_some_and(|option| option["currentValue"] == *other)
     };
@@ -230,7 +230,7 @@ async fn mode_option(harness: &mut Harness) -> Outcome {
     if let Err(error) = agent.request(SetSessionConfigOptionRequest::METHOD, params).await?.outcome {
         return Ok(skip(format!("the value {current} of {} is answered with {error}", option["id"])));
     }
-    agent.serve_for(QUIET).await?;
+    agent.serve_in_quiet().await?;
     let back = |update: &Value| update["currentModeId"] == *current;
     match updates_since(agent, start, &opened.id).iter().any(back) {
         true => Ok(pass("a change of one changes the other")),
@@ -308,7 +308,7 @@ async fn restore_by(agent: &mut Agent, method: &str, turn: &EndedTurn) -> Result
     let start = agent.log().len();
     let params = agent.load_session_params(&turn.session);
     let response = agent.request_with_login(method, params).await?;
-    agent.serve_for(QUIET).await?;
+    agent.serve_in_quiet().await?;
     Ok((agent.log().since(start), response.outcome))
 }
 

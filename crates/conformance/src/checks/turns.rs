@@ -5,7 +5,7 @@ use duologue_transcript::{ParsedLine, Side, entries};
 use serde_json::Value;
 
 use crate::finding::{Outcome, checks, fail, pass, warn};
-use crate::harness::{Harness, QUIET};
+use crate::harness::Harness;
 
 checks! { "turns";
     "session-new" => session_new, Must, SESSION_SETUP,
@@ -70,7 +70,8 @@ async fn updates_before_answer(harness: &mut Harness) -> Outcome {
     let (agent, opened) = harness.session().await?;
     let start = agent.log().len();
     agent.turn(&opened.id).await.map_err(|finding| finding.needed("there is no turn"))?;
-    agent.serve_for(QUIET * 2).await?;
+    let quiet = agent.waits.quiet * 2;
+    agent.serve_for(quiet).await?;
     let records = agent.log().since(start);
     let entries = entries(&records);
     let answered = entries.iter().position(|entry| {

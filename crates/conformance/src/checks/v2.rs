@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::finding::{Finding, Outcome, checks, fail, pass, skip, warn};
-use crate::harness::{Agent, Harness, QUIET, TestClient};
+use crate::harness::{Agent, Harness, TestClient};
 use crate::raw_process::{FromAgent, ReadOutcome, ResponseFromAgent, seconds};
 
 checks! { "version-2";
@@ -64,8 +64,6 @@ checks! { "version-2";
 const FIRST_WORK: Duration = Duration::from_secs(2);
 /// The time to wait for the answer to a prompt that the agent may hold.
 const HELD: Duration = Duration::from_secs(1);
-/// An end this soon after the cancel may have been sent before it.
-const CROSSED: Duration = Duration::from_secs(1);
 
 /// A line of a turn that concerns the checks.
 enum Seen {
@@ -284,7 +282,7 @@ async fn stop_reason(harness: &mut Harness) -> Outcome {
 
 async fn nothing_after_idle(harness: &mut Harness) -> Outcome {
     let (agent, session, _) = turn(harness).await?;
-    let deadline = Instant::now() + QUIET * 2;
+    let deadline = Instant::now() + agent.waits.quiet * 2;
     loop {
         match agent.next(deadline).await {
             ReadOutcome::Message(FromAgent::Notification(sent)) if sent.params["sessionId"] == *session => {
@@ -395,7 +393,7 @@ async fn cancel_ends_turn(harness: &mut Harness) -> Outcome {
     let after = turn.after_cancel.unwrap_or_default();
     match idle.and_then(|idle| idle["stopReason"].as_str()) {
         Some("cancelled") => {}
-        Some("end_turn") if after < CROSSED => {
+        Some("end_turn") if after < agent.waits.crossed => {
             return Ok(skip("the turn was over before it could be cancelled; set a slow prompt"));
         }
         Some(other) => {
@@ -587,7 +585,7 @@ async fn nothing_after_close(harness: &mut Harness) -> Outcome {
     if let Err(error) = agent.response(&close, CloseSessionRequest::METHOD).await?.outcome {
         return Ok(fail(format!("answered with {error}")).explained_by("close-answers"));
     }
-    let quiet = Instant::now() + QUIET * 2;
+    let quiet = Instant::now() + agent.waits.quiet * 2;
     let late = updates_until(agent, &session.id, quiet, |_, update| update.is_some()).await?;
     Ok(match late.first() {
         None => pass("nothing came after the answer"),

@@ -8,6 +8,7 @@ use duologue_conformance::{
 };
 use duologue_http::{Error as HttpError, RemoteTransport};
 use duologue_test_support::in_time;
+use futures_util::StreamExt as _;
 
 use crate::faulty_server::{NONE, TOKEN, start};
 
@@ -83,22 +84,22 @@ async fn a_transport_that_the_server_does_not_have_is_skipped() {
 
 #[tokio::test]
 async fn each_fault_is_found_by_its_check_alone() {
-    let checks: Vec<_> = checks_transport().collect();
     let mut wrong = Vec::new();
-    for some in checks.chunks(AT_ONCE) {
-        let reports = some.iter().map(|check_of_fault| check(check_of_fault.name(), RemoteTransport::Auto));
-        let reports = in_time(futures_util::future::join_all(reports)).await;
-        for (check, report) in some.iter().zip(reports) {
-            let (failed, warned) = (of_verdict(&report, Verdict::Fail), of_verdict(&report, Verdict::Warn));
-            let expected = match check.severity() {
-                Severity::Must => (vec![check.name()], vec![]),
-                Severity::Should => (vec![], vec![check.name()]),
-            };
-            let shown = report.results().iter().find(|result| result.check().name() == check.name());
-            let has_records = shown.is_some_and(|result| !result.records().is_empty());
-            if (failed, warned) != expected || !has_records {
-                wrong.push(format!("{}: {}", check.name(), report.to_text()));
-            }
+    let reports = checks_transport().map(|of_fault| async move {
+        let report = check(of_fault.name(), RemoteTransport::Auto).await;
+        (of_fault, report)
+    });
+    let mut reports = futures_util::stream::iter(reports).buffer_unordered(AT_ONCE);
+    while let Some((check, report)) = in_time(reports.next()).await {
+        let (failed, warned) = (of_verdict(&report, Verdict::Fail), of_verdict(&report, Verdict::Warn));
+        let expected = match check.severity() {
+            Severity::Must => (vec![check.name()], vec![]),
+            Severity::Should => (vec![], vec![check.name()]),
+        };
+        let shown = report.results().iter().find(|result| result.check().name() == check.name());
+        let has_records = shown.is_some_and(|result| !result.records().is_empty());
+        if (failed, warned) != expected || !has_records {
+            wrong.push(format!("{}: {}", check.name(), report.to_text()));
         }
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n\n"));
