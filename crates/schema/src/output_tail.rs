@@ -120,7 +120,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(runs(4_000)) })]
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(runs(1_000)) })]
 
         fn longest_end(
             bytes in output(),
@@ -155,6 +155,6 @@ mod tests {
     #[allow(clippy::print_stdout, reason = "what a campaign reads")]
     fn is_the_longest_end_within_the_limit() {
         longest_end();
-        println!("measured: {} outputs, each the longest end that fits", runs(4_000));
+        println!("measured: {} outputs, each the longest end that fits", runs(1_000));
     }
 }

@@ -86,6 +86,26 @@ const ALL: &[Campaign] = &[
         work: Work::Tests("duologue-transcript", "campaign"),
     },
     Campaign {
+        name: "recordings",
+        crates: "transcript",
+        minutes: 3,
+        effect: "random recordings: secrets in pieces, replays and drawings of any conversation",
+        tools: &[],
+        work: Work::Larger(
+            "duologue-transcript",
+            "--test it -- nothing_is any_conversation each_others_script",
+            "300",
+        ),
+    },
+    Campaign {
+        name: "schema",
+        crates: "schema",
+        minutes: 1,
+        effect: "1,000 random values of every definition of the schemas",
+        tools: &[],
+        work: Work::Larger("duologue-schema", "--test it random_values", "1000"),
+    },
+    Campaign {
         name: "store",
         crates: "store",
         minutes: 2,
@@ -105,9 +125,9 @@ const ALL: &[Campaign] = &[
         name: "http",
         crates: "http",
         minutes: 4,
-        effect: "300 schedules of remote connections over each transport",
+        effect: "6,000 schedules of remote connections over each transport",
         tools: &[],
-        work: Work::Larger("duologue-http", "--lib simulation", "300"),
+        work: Work::Larger("duologue-http", "--lib simulation", "6000"),
     },
     Campaign {
         name: "browser",

@@ -9,11 +9,13 @@ const TABLE: &str = "tests/MUTANTS.md";
 /// The time in which a test program has to end, in seconds. A change can make it run for ever.
 const LIMIT: &str = "300";
 
-/// The tests of a crate that have to fail: arguments of `cargo test`, and of the test program.
-const TESTS: [(&str, &[&str], &[&str]); 3] = [
-    ("hub", &["--test", "it"], &["nothing_is_lost_or_doubled_in_any_schedule"]),
-    ("http", &["--all-features", "--lib"], &["simulation::"]),
-    ("store", &["--test", "it"], &["kills::", "damage::", "power_cut::"]),
+/// The tests of a crate that have to fail: arguments of `cargo test` and of the test program, and the number of schedules if it
+/// is another one than in the gate.
+type Tests = (&'static str, &'static [&'static str], &'static [&'static str], Option<&'static str>);
+const TESTS: [Tests; 3] = [
+    ("hub", &["--test", "it"], &["nothing_is_lost_or_doubled_in_any_schedule"], Some("3500")),
+    ("http", &["--all-features", "--lib"], &["simulation::"], Some("6000")),
+    ("store", &["--test", "it"], &["kills::", "damage::", "power_cut::"], None),
 ];
 
 /// A changed line.
@@ -57,7 +59,7 @@ impl Mutant {
         let text = std::fs::read_to_string(&path)?;
         let changed = self.apply(&text)?;
         let name = self.file.split('/').nth(1).unwrap_or_default();
-        let Some((_, arguments, filters)) = TESTS.iter().find(|(known, ..)| *known == name) else {
+        let Some((_, arguments, filters, schedules)) = TESTS.iter().find(|(known, ..)| *known == name) else {
             return Err(format!("{}: no tests of this crate are known", self.file).into());
         };
         let cargo = |more: &[&str]| {
@@ -67,6 +69,7 @@ impl Mutant {
             limited.args(["--kill-after=10", LIMIT]).arg(cargo.get_program());
             limited.envs(cargo.get_envs().filter_map(|(name, value)| Some((name, value?))));
             limited.args(["test", "--quiet", "-p", &format!("duologue-{name}")]).args(*arguments).args(more);
+            limited.envs(schedules.map(|schedules| ("DUOLOGUE_RUNS", schedules)));
             limited.env("DUOLOGUE_FIRST_SEED", "1").output()
         };
         std::fs::write(&path, changed)?;

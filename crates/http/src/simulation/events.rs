@@ -96,7 +96,7 @@ fn is_in_order(received: &[(String, u64)]) -> bool {
 fn every_message_of_events_arrives_once_and_in_the_order_of_its_stream() {
     let campaign = Campaign {
         test: "duologue-http --lib simulation::events",
-        schedules: 1000,
+        schedules: 200,
         minimum: &[
             ("cuts", 30),
             ("half-closes", 4),

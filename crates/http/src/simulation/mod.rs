@@ -494,7 +494,7 @@ fn every_message_arrives_once_and_in_order() {
     // At most half of the usual counts in a hundred schedules.
     let campaign = Campaign {
         test: "duologue-http --lib simulation",
-        schedules: 5500,
+        schedules: 1000,
         minimum: &[
             ("cuts", 30),
             ("half-closes", 4),

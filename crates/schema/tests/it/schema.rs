@@ -7,8 +7,10 @@ use duologue_schema::export::random::{RandomValues, same};
 use duologue_schema::export::{Definition, Surface, extension_schemas, files};
 use serde_json::Value;
 
-/// The number of values that are tried for each definition.
-const VALUES: u64 = 200;
+/// Returns the number of values that are tried for each definition.
+fn values() -> u64 {
+    std::env::var("DUOLOGUE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(50)
+}
 
 #[test]
 fn the_committed_files_are_those_the_types_make() {
@@ -46,7 +48,7 @@ fn the_definitions_of_a_scheme_are_those_of_its_document() {
 fn survive(document: &Value, definitions: &[Definition]) {
     let mut failures = Vec::new();
     for definition in definitions {
-        for seed in 0..VALUES {
+        for seed in 0..values() {
             let value = RandomValues::new(document, seed).definition(&definition.name);
             let failure = match (definition.round_trip)(&value.to_string()) {
                 Err(error) => error,

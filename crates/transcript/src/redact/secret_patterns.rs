@@ -658,7 +658,7 @@ mod tests {
     }
 
     proptest::proptest! {
-        #![proptest_config(proptest::test_runner::Config { failure_persistence: None, cases: 4_000, ..Default::default() })]
+        #![proptest_config(proptest::test_runner::Config { failure_persistence: None, cases: 1_000, ..Default::default() })]
 
         /// Each match is checked, wherever a line starts and stops to differ from a clean one.
         #[test]

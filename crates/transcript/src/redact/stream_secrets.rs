@@ -200,7 +200,7 @@ mod tests {
     }
 
     proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 1_000, ..Default::default() })]
+        #![proptest_config(ProptestConfig { failure_persistence: None, cases: 300, ..Default::default() })]
 
         /// The message before makes no difference.
         #[test]

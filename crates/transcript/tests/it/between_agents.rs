@@ -359,7 +359,7 @@ fn session(letter: char) -> Vec<String> {
 }
 
 proptest::proptest! {
-    #![proptest_config(proptest::prelude::ProptestConfig::with_cases(64))]
+    #![proptest_config(crate::random_cases(16))]
 
     /// Exchanges in two sessions have the same script however they run into each other, and on whatever day.
     #[test]

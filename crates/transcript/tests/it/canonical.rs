@@ -395,7 +395,7 @@ fn record(conversation: &Conversation, chance: Vec<u8>) -> Transcript {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::random_cases(24))]
 
     #[test]
     fn chance_leaves_no_trace(

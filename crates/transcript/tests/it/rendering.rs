@@ -527,7 +527,7 @@ fn a_snapshot_in_a_file() {
 }
 
 /// Every message of these tests, with any of its values missing or of another kind: whatever is left in
-/// it shows.
+/// it shows. The gate tries a third of these messages, and a campaign all.
 #[test]
 fn nothing_is_lost() {
     // The members that name a kind are shown in another form.
@@ -551,7 +551,9 @@ fn nothing_is_lost() {
         serde_json::from_str::<serde_json::Value>(line.get(start..=line.rfind('}')?)?).ok()
     }) {
         let update = line.get("sessionUpdate").is_some();
-        for changed in variants(&line) {
+        for changed in
+            variants(&line).into_iter().step_by(if duologue_test_support::runs(0) > 0 { 1 } else { 3 })
+        {
             let params = match update {
                 true => serde_json::json!({"sessionId": "s", "update": changed}),
                 false => changed.clone(),
@@ -590,7 +592,7 @@ fn nothing_is_lost() {
             }
         }
     }
-    assert!(tried > 10_000, "{tried}");
+    assert!(tried > 3_000, "{tried}");
 }
 
 /// The value with each of its parts in turn missing or of another kind.

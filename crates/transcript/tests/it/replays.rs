@@ -60,7 +60,7 @@ fn sessions() -> impl Strategy<Value = Plan> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(crate::random_cases(12))]
 
     #[test]
     fn any_conversation_replays_both_ways(plan in sessions()) {

@@ -253,11 +253,7 @@ fn plan() -> impl Strategy<Value = Plan> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        failure_persistence: None,
-        cases: std::env::var("DUOLOGUE_RUNS").ok().and_then(|runs| runs.parse().ok()).unwrap_or(60),
-        ..Default::default()
-    })]
+    #![proptest_config(crate::random_cases(12))]
 
     /// Texts of several kinds and sessions interleave.
     #[test]
