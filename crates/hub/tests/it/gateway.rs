@@ -1,5 +1,6 @@
 //! Tasks and messages of a gateway: a real agent in a process, and changes of the store in the place of requests.
 
+use std::path::Path;
 use std::time::Duration;
 
 use duologue_client::{Client, Connection};
@@ -18,7 +19,7 @@ use tokio::net::TcpListener;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
-use crate::hub::{AGENT, DELAY};
+use crate::hub::{AGENT, MARK};
 
 /// A gateway that serves on a port of its own.
 struct Served {
@@ -29,11 +30,11 @@ struct Served {
 
 impl Served {
     async fn start(data: &TempDir) -> Self {
-        Served::start_slow(data, 0).await
+        Served::start_waiting(data, data.path()).await
     }
 
-    /// As [`start`](Self::start), with an agent that reads nothing for these milliseconds.
-    async fn start_slow(data: &TempDir, delay: u64) -> Self {
+    /// As [`start`](Self::start), with an agent that reads nothing until there is a file.
+    async fn start_waiting(data: &TempDir, mark: &Path) -> Self {
         let program = std::env::current_exe().unwrap();
         let config = format!(
             r#"
@@ -42,7 +43,7 @@ impl Served {
             [[agents]]
             id = "writer"
             command = [{program:?}, "--exact", "hub::agent_process", "--nocapture"]
-            env = {{ {AGENT} = "0", {DELAY} = "{delay}" }}
+            env = {{ {AGENT} = "0", {MARK} = {mark:?} }}
             "#
         );
         let file = data.path().join("hub.toml");
@@ -269,7 +270,8 @@ async fn a_task_that_ran_is_not_started_again_after_a_restart() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_drain_waits_for_work_whose_turn_has_not_begun() {
     let data = tempfile::tempdir().unwrap();
-    let served = Served::start_slow(&data, 4_000).await;
+    let mark = data.path().join("mark");
+    let served = Served::start_waiting(&data, &mark).await;
     let key = served.create_task(task("t1", "plan")).await;
     let content = JsonText::of(&json!({"type": "query", "content": "hello"})).unwrap();
     let sender = MessageSender::new("alice", "alice");
@@ -287,6 +289,7 @@ async fn a_drain_waits_for_work_whose_turn_has_not_begun() {
 
     // Work that has not begun counts as running.
     assert_eq!(served.gateway.drain(Duration::ZERO).await, 2);
+    std::fs::write(&mark, "").unwrap();
     assert_eq!(served.gateway.drain(Duration::from_secs(60)).await, 0);
     let ended = served.task(&key).await;
     assert_eq!(ended.state, TaskState::Completed, "{ended:?}");

@@ -20,8 +20,10 @@ pub(crate) const AGENT: &str = "DUOLOGUE_HUB_TEST_AGENT";
 fn agent_process() {
     let Ok(pace) = std::env::var(AGENT) else { return };
     let pace = Duration::from_millis(pace.parse().unwrap());
-    if let Some(delay) = std::env::var(DELAY).ok().and_then(|delay| delay.parse().ok()) {
-        std::thread::sleep(Duration::from_millis(delay));
+    if let Some(mark) = std::env::var_os(MARK) {
+        while !Path::new(&mark).exists() {
+            std::thread::sleep(Duration::from_millis(5));
+        }
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let mut server = MockAgent::new().pace(pace).server().unwrap();
@@ -33,8 +35,8 @@ fn agent_process() {
     runtime.block_on(async { server.serve_stdio().await }).unwrap();
 }
 
-/// The variable with the milliseconds for which an agent does not read its first message.
-pub(crate) const DELAY: &str = "DUOLOGUE_HUB_TEST_DELAY";
+/// The variable with the file without which an agent does not read its first message.
+pub(crate) const MARK: &str = "DUOLOGUE_HUB_TEST_MARK";
 
 /// The variable with the folder of an agent's [`Traces`].
 const TRACES: &str = "DUOLOGUE_HUB_TEST_TRACES";

@@ -80,7 +80,7 @@ async fn malformed_heads_are_refused() {
         format!("GET /agents HTTP/1.1\r\nhost: {host}\r\nx-api-key: a\rx-api-key: {ADMIN}\r\n\r\n"),
         format!("GET /agents HTTP/1.1\r\nhost: {host}\r\nhost: evil.example\r\nx-api-key: {ADMIN}\r\n\r\n"),
         format!("GET /agents HTTP/1.1\r\nhost: evil.example\r\nx-api-key: {ADMIN}\r\n\r\n"),
-        format!("GET /agents HTTP/1.1\r\nx-api-key: {ADMIN}\r\n\r\n"),
+        format!("GET /agents HTTP/1.1\r\nconnection: close\r\nx-api-key: {ADMIN}\r\n\r\n"),
         format!("GET /agents HTTP/1.1 \r\nhost: {host}\r\nx-api-key: {ADMIN}\r\n\r\n"),
         format!("GET /agents HTTP/9.9\r\nhost: {host}\r\nx-api-key: {ADMIN}\r\n\r\n"),
         format!("GET  /agents HTTP/1.1\r\nhost: {host}\r\nx-api-key: {ADMIN}\r\n\r\n"),
