@@ -5,3 +5,4 @@ mod attacks;
 #[path = "../it/local_host/desk.rs"]
 #[allow(dead_code, reason = "the gate uses all of it")]
 mod desk;
+mod terminals;

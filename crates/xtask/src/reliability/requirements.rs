@@ -558,7 +558,7 @@ pub(super) const REQUIREMENTS: &[Requirement] = &[
         "R23",
         "memory",
         "a command that prints 10 GiB: the limit and 1 MiB more",
-        ("duologue-client", Some("it"), "local_host::terminals::a_command_costs_the_output_that_is_kept"),
+        ("duologue-client", Some("campaign"), "terminals::a_command_costs_the_output_that_is_kept"),
         10240,
     ),
     Requirement::test(

@@ -117,6 +117,12 @@ impl Agent {
         self.sessions.push(session.expect("a session"));
     }
 
+    /// Ends the agent and closes the connection, which would otherwise wait for the agent to end.
+    pub(crate) async fn leave(self) {
+        drop(self.script);
+        self.connection.close().await;
+    }
+
     /// Closes the newest session.
     pub(crate) async fn close(&mut self) {
         let session = self.sessions.pop().expect("a session");
@@ -151,6 +157,32 @@ impl Agent {
     pub(crate) async fn write(&mut self, path: impl AsRef<Path>, text: &str) -> Result<(), Refused> {
         let params = json!({"path": path.as_ref(), "content": text});
         self.ask("fs/write_text_file", params).await.map(drop)
+    }
+
+    pub(crate) async fn start(&mut self, params: Value) -> Value {
+        self.ask("terminal/create", params).await.expect("a terminal")
+    }
+
+    pub(crate) async fn sh(&mut self, script: &str) -> Value {
+        self.start(json!({"command": "/bin/sh", "args": ["-c", script]})).await
+    }
+
+    pub(crate) async fn output(&mut self, terminal: &Value) -> Value {
+        self.ask("terminal/output", terminal.clone()).await.expect("output")
+    }
+
+    pub(crate) async fn exit(&mut self, terminal: &Value) -> Value {
+        self.ask("terminal/wait_for_exit", terminal.clone()).await.expect("an end")
+    }
+
+    /// Runs a program to its end: what it printed, and how it ended.
+    pub(crate) async fn run(&mut self, params: Value) -> (String, Value) {
+        let terminal = self.start(params).await;
+        let exit = self.exit(&terminal).await;
+        let output = self.output(&terminal).await;
+        assert_eq!(output["exitStatus"], exit);
+        self.ask("terminal/release", terminal).await.expect("released");
+        (output["output"].as_str().expect("text").to_owned(), exit)
     }
 }
 

@@ -212,7 +212,7 @@ async fn a_host_serves_one_connection_after_the_other() {
             agent.ask("terminal/create", json!({"command": "sleep 60"})).await.expect("a terminal");
             let one_more = agent.ask("terminal/create", json!({"command": "true"})).await;
             one_more.expect_err("refused").says(INTERNAL, "too many terminals are open (1)");
-            agent.connection.close().await;
+            agent.leave().await;
         }
     })
     .await;
@@ -235,8 +235,8 @@ async fn terminals_are_limited_for_each_connection_and_for_all() {
         refused.says(INTERNAL, "too many terminals are open in all connections (3); release one first");
         first.ask("terminal/release", terminal).await.expect("released");
         second.ask("terminal/create", sleep()).await.expect("a terminal");
-        first.connection.close().await;
-        second.connection.close().await;
+        first.leave().await;
+        second.leave().await;
     })
     .await;
 }
@@ -264,7 +264,7 @@ async fn connections_of_one_host_share_neither_folders_nor_answers_nor_terminals
             second.ask("terminal/create", json!({"command": "sleep 60"})).await.expect("a terminal");
         first.ask("terminal/kill", terminal.clone()).await.expect_err("refused").says(NOT_FOUND, "no such");
         // The end of one leaves the other as it is.
-        first.connection.close().await;
+        first.leave().await;
         assert_eq!(second.read(&outer).await.as_deref(), Ok("inside"));
         let output = second.ask("terminal/output", terminal).await.expect("output");
         assert!(output["exitStatus"].is_null(), "{output}");

@@ -9,37 +9,11 @@ use duologue_client::schema::{CreateTerminalRequest, TerminalOutputRequest};
 use serde_json::{Value, json};
 
 use super::desk::{Agent, Desk, INTERNAL, INVALID, NOT_FOUND, Refused};
-use duologue_test_support::{in_time, measured, memory, runs, sent_away};
+use duologue_test_support::in_time;
 
 const MIB: usize = 1024 * 1024;
 
 impl Agent {
-    async fn start(&mut self, params: Value) -> Value {
-        self.ask("terminal/create", params).await.expect("a terminal")
-    }
-
-    async fn sh(&mut self, script: &str) -> Value {
-        self.start(json!({"command": "/bin/sh", "args": ["-c", script]})).await
-    }
-
-    async fn output(&mut self, terminal: &Value) -> Value {
-        self.ask("terminal/output", terminal.clone()).await.expect("output")
-    }
-
-    async fn exit(&mut self, terminal: &Value) -> Value {
-        self.ask("terminal/wait_for_exit", terminal.clone()).await.expect("an end")
-    }
-
-    /// Runs a program to its end: what it printed, and how it ended.
-    async fn run(&mut self, params: Value) -> (String, Value) {
-        let terminal = self.start(params).await;
-        let exit = self.exit(&terminal).await;
-        let output = self.output(&terminal).await;
-        assert_eq!(output["exitStatus"], exit);
-        self.ask("terminal/release", terminal).await.expect("released");
-        (output["output"].as_str().expect("text").to_owned(), exit)
-    }
-
     /// Waits until a program has printed a whole line.
     async fn line(&mut self, terminal: &Value) -> String {
         loop {
@@ -244,7 +218,9 @@ async fn a_terminal_goes_through_its_life_in_any_order() {
         let pid = agent.line(&terminal).await;
         gone(&pid).await;
         // Unless it went away on purpose; nobody waits for it.
-        let terminal = agent.sh("setsid sh -c 'echo $$; exec sleep 600' & sleep 0.3").await;
+        let terminal = agent
+            .sh("setsid sh -c 'echo $$; : >gone; exec sleep 600' & until [ -e gone ]; do sleep 0.02; done")
+            .await;
         assert_eq!(agent.exit(&terminal).await, json!({"exitCode": 0}));
         let pid: i32 = agent.line(&terminal).await.parse().expect("a number");
         let pid = rustix::process::Pid::from_raw(pid).expect("a number");
@@ -385,73 +361,19 @@ async fn output_is_cut_at_its_front_between_characters() {
     .await;
 }
 
-/// `DUOLOGUE_RUNS` says how many MiB a command prints.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_command_costs_the_output_that_is_kept() {
-    if sent_away("local_host::terminals::a_command_costs_the_output_that_is_kept").await {
-        return;
-    }
-    let (printed, limit) = (runs(300), 2 * MIB);
-    let desk = Desk::new();
-    let mut agent = Agent::of(desk.host(), desk.root()).await;
-    // The first program is not counted, as it fills caches.
-    agent.run(json!({"command": "head -c 100000 /dev/zero", "outputByteLimit": 1000})).await;
-    std::fs::write("/proc/self/clear_refs", "5").expect("the peak begins anew");
-    let before = memory("VmRSS");
-    let line = "yes 'a line of output' | head -c";
-    let params = json!({"command": format!("{line} {}", printed * MIB as u64), "outputByteLimit": limit});
-    let terminal = agent.start(params).await;
-    assert_eq!(agent.exit(&terminal).await, json!({"exitCode": 0}));
-    let most = memory("VmHWM").saturating_sub(before);
-    assert!(
-        most <= limit + MIB,
-        "{} KiB for {printed} MiB of output, {} MiB of them kept",
-        most / 1024,
-        limit / MIB
-    );
-    let output = agent.output(&terminal).await;
-    assert_eq!((output["output"].as_str().map(str::len), &output["truncated"]), (Some(limit), &json!(true)));
-    measured(format_args!(
-        "{printed} MiB printed: {:.2} MiB more, of which {} are kept",
-        most as f64 / MIB as f64,
-        limit / MIB
-    ));
-}
-
-/// While one floods, the agent is served.
+/// While one floods, the agent is served. The campaign measures the memory.
 #[tokio::test(flavor = "multi_thread")]
-async fn a_flood_costs_what_is_kept() {
-    if sent_away("local_host::terminals::a_flood_costs_what_is_kept").await {
-        return;
-    }
+async fn a_flood_is_cut_to_the_limit_while_the_agent_is_served() {
     in_time(async {
         let desk = Desk::new();
         let mut agent = Agent::of(desk.host(), desk.root()).await;
-        // Without the pages of this program's file, of which there are more the more tests it has.
-        let before = memory("RssAnon");
         // The second is no UTF-8, which is the longest as text.
-        for flood in ["yes | head -c 200000000", "head -c 20000000 /dev/zero | tr '\\0' '\\377'"] {
-            let terminal = agent.sh(flood).await;
-            let mut wait = terminal.clone();
-            wait["sessionId"] = "s0".into();
-            let wait = agent.script.send_request("terminal/wait_for_exit", wait).await;
-            // The agent is served meanwhile.
-            let (mut reads, mut most) = (0, 0);
-            loop {
-                let params = json!({"sessionId": "s0", "path": desk.at("file.txt")});
-                let read = agent.script.send_request("fs/read_text_file", params).await;
-                let answer = agent.script.next_message().await;
-                most = most.max(memory("RssAnon"));
-                if answer["id"] == wait {
-                    assert_eq!(answer["result"], json!({"exitCode": 0}));
-                    agent.script.next_message().await;
-                    break;
-                }
-                assert_eq!(answer["id"], read);
-                reads += 1;
-            }
-            assert!(reads > 20, "{reads}");
-            assert!(most < before + 16 * MIB, "{} MiB for a flood", (most - before) / MIB);
+        for flood in ["yes | head -c 20000000", "head -c 2000000 /dev/zero | tr '\\0' '\\377'"] {
+            // It ends after the agent has read a file.
+            let terminal = agent.sh(&format!("{flood}; until [ -e read ]; do sleep 0.02; done")).await;
+            agent.read(desk.at("file.txt")).await.expect("served");
+            desk.put("read", "");
+            assert_eq!(agent.exit(&terminal).await, json!({"exitCode": 0}));
             let output = agent.output(&terminal).await;
             let text = output["output"].as_str().expect("text");
             assert!(
@@ -459,6 +381,7 @@ async fn a_flood_costs_what_is_kept() {
                 "{}",
                 text.len()
             );
+            std::fs::remove_file(desk.at("read")).expect("removed");
         }
     })
     .await;
