@@ -2,9 +2,10 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use serde_json::Value;
+
+use crate::process::at_once;
 
 fn duologue(args: &[&str], agent: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
@@ -18,7 +19,10 @@ fn mock(args: &[&str]) -> Command {
 }
 
 fn shown(command: &mut Command) -> String {
-    let Output { status, stdout, stderr } = command.output().unwrap();
+    printed(command.output().unwrap())
+}
+
+fn printed(Output { status, stdout, stderr }: Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     format!("{}--- stderr\n{}--- {}", text(&stdout), text(&stderr), status.code().unwrap())
 }
@@ -205,7 +209,14 @@ fn says_how_a_task_ended() {
 
 #[test]
 fn cancels_what_takes_too_long() {
-    insta::assert_snapshot!(shown(&mut mock(&["delegate", "slow", "--cancel-after", "1s"])), @"
+    let [cancelled, late, stubborn, quick] = at_once([
+        mock(&["delegate", "slow", "--cancel-after", "2s"]),
+        mock(&["delegate", "slow", "--deadline", "2s"]),
+        mock(&["delegate", "stubborn", "--cancel-after", "2s"]),
+        mock(&["delegate", "quick", "--cancel-after", "1h"]),
+    ])
+    .map(printed);
+    insta::assert_snapshot!(cancelled, @"
     --- stderr
     · accepted, takes about 1ms
     · working until it is cancelled
@@ -213,15 +224,15 @@ fn cancels_what_takes_too_long() {
     error: the other agent returned an error: the mock stopped as it was told (cancelled)
     --- 1
     ");
-    insta::assert_snapshot!(shown(&mut mock(&["delegate", "slow", "--deadline", "1s"])), @"
+    insta::assert_snapshot!(late, @"
     --- stderr
     · accepted, takes about 1ms
     · working until it is cancelled
-    error: the other agent returned an error: not done within 1s: the mock stopped as it was told (timeout)
+    error: the other agent returned an error: not done within 2s: the mock stopped as it was told (timeout)
     --- 1
     ");
     // A delegation that ignores the cancel request is awaited to its end.
-    insta::assert_snapshot!(shown(&mut mock(&["delegate", "stubborn", "--cancel-after", "1s"])), @r#"
+    insta::assert_snapshot!(stubborn, @r#"
     Done: stubborn
     {"context":{},"steps":3,"urgent":false}
     --- stderr
@@ -235,8 +246,7 @@ fn cancels_what_takes_too_long() {
     --- 0
     "#);
     // A delegation that is done before the time of `--cancel-after` is not cancelled.
-    let done = mock(&["delegate", "quick", "--cancel-after", "1h"]).output().unwrap();
-    assert_eq!(done.status.code(), Some(0));
+    assert!(quick.ends_with("--- 0"), "{quick}");
 }
 
 #[test]
@@ -395,32 +405,41 @@ fn a_dead_agent_and_a_rejection_are_reported_differently() {
 
 #[test]
 fn an_agent_that_never_answers_is_not_waited_for() {
-    let silent = "exec sleep 100";
-    insta::assert_snapshot!(shown(&mut script(&["ping", "--timeout", "2"], SPEAKS, silent)), @"
+    let silent = "while read -r a; do :; done";
+    let asked = format!("{SESSION}; {silent}");
+    let args = |args: &'static [&'static str], agent: &str| script(args, SPEAKS, agent);
+    let [ping, discover, query, deadline, delegate] = at_once([
+        args(&["ping", "--timeout", "3"], silent),
+        args(&["discover", "--timeout", "3", "--json"], silent),
+        args(&["query", "Who?", "--timeout", "3"], silent),
+        args(&["query", "Who?", "--deadline", "300ms"], &asked),
+        args(&["delegate", "Paint", "--timeout", "3"], &asked),
+    ])
+    .map(printed);
+    insta::assert_snapshot!(ping, @"
     --- stderr
-    error: no response to ping within 2s
+    error: no response to ping within 3s
     --- 3
     ");
-    insta::assert_snapshot!(shown(&mut script(&["discover", "--timeout", "2", "--json"], SPEAKS, silent)), @r#"
-    {"kind":"error","payload":{"code":"timeout","message":"no response to discover within 2s","retryable":true}}
+    insta::assert_snapshot!(discover, @r#"
+    {"kind":"error","payload":{"code":"timeout","message":"no response to discover within 3s","retryable":true}}
     --- stderr
-    error: no response to discover within 2s
+    error: no response to discover within 3s
     --- 3
     "#);
-    insta::assert_snapshot!(shown(&mut script(&["query", "Who?", "--timeout", "2"], SPEAKS, silent)), @"
+    insta::assert_snapshot!(query, @"
     --- stderr
-    error: the agent did not answer session/new within 2s (--timeout)
+    error: the agent did not answer session/new within 3s (--timeout)
     --- 3
     ");
-    let asked = format!("{SESSION}; {silent}");
-    insta::assert_snapshot!(shown(&mut script(&["query", "Who?", "--deadline", "300ms"], SPEAKS, &asked)), @"
+    insta::assert_snapshot!(deadline, @"
     --- stderr
     error: no response to query within 300ms
     --- 3
     ");
-    insta::assert_snapshot!(shown(&mut script(&["delegate", "Paint", "--timeout", "2"], SPEAKS, &asked)), @"
+    insta::assert_snapshot!(delegate, @"
     --- stderr
-    error: no response to delegate within 2s
+    error: no response to delegate within 3s
     --- 3
     ");
 }
@@ -504,7 +523,7 @@ mod interrupted {
     }
 
     /// It accepts the task and cancels nothing.
-    const DEAF: &str = r#"read a; echo '{"jsonrpc":"2.0","id":3,"result":{"envelope":{"v":1,"id":"e1","from":"a1","to":"","ts":1,"kind":"ack","ref":null,"payload":{"accepted":true}}}}'; exec sleep 100"#;
+    const DEAF: &str = r#"read a; echo '{"jsonrpc":"2.0","id":3,"result":{"envelope":{"v":1,"id":"e1","from":"a1","to":"","ts":1,"kind":"ack","ref":null,"payload":{"accepted":true}}}}'; exec sleep 1000"#;
 
     #[test]
     fn a_second_one_leaves() {
@@ -514,10 +533,8 @@ mod interrupted {
         let mut line = String::new();
         stderr.read_line(&mut line).unwrap();
         assert!(line.contains("cancelling; Ctrl-C again leaves"), "{line}");
-        let start = Instant::now();
         interrupt(&child);
         assert_eq!(child.wait().unwrap().code(), Some(130));
-        assert!(start.elapsed() < Duration::from_secs(8), "{:?}", start.elapsed());
     }
 
     #[test]

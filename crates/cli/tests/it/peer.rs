@@ -122,26 +122,31 @@ fn a_dialogue_is_opened_and_its_answer_printed() {
 
 #[test]
 fn messages_have_a_meta_and_a_trace() {
-    let folder = TempDir::new().unwrap();
-    let agent = listener(&folder);
     let trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
     let meta = ["--meta", "example.com/thread=t1", "--meta", r#"n={"a":[1]}"#, "--trace", trace];
     let sent = json!({"example.com/thread": "t1", "n": {"a": [1]}, "traceparent": trace});
-    for (command, kind) in [
-        (&["notify", "topic", "1"][..], "notify"),
-        (&["query", "Who?", "--deadline", "100ms"], "query"),
-        (&["delegate", "Tidy up", "--no-report", "--timeout", "1"], "delegate"),
-        (&["cancel", "task-7", "--reason", "Enough", "--timeout", "1"], "cancel"),
-    ] {
-        let _ = fs::remove_file(folder.path().join("received"));
-        peer(&[command, &meta].concat(), &["sh", "-c", &agent]);
+    let carries = |command: &[&str], kind: &str| {
+        let folder = TempDir::new().unwrap();
+        peer(&[command, &meta].concat(), &["sh", "-c", &listener(&folder)]);
         let text = fs::read_to_string(folder.path().join("received")).unwrap();
         let line: Value = serde_json::from_str(text.lines().next().unwrap()).unwrap();
         assert_eq!(line["params"]["envelope"]["kind"], kind);
         for (key, value) in sent.as_object().unwrap() {
             assert_eq!(&line["params"]["_meta"][key], value, "{kind}: {line}");
         }
-    }
+    };
+    let carries = &carries;
+    std::thread::scope(|scope| {
+        for (command, kind) in [
+            (&["notify", "topic", "1"][..], "notify"),
+            (&["query", "Who?", "--deadline", "3s"], "query"),
+            (&["delegate", "Tidy up", "--no-report", "--timeout", "3"], "delegate"),
+            (&["cancel", "task-7", "--reason", "Enough", "--timeout", "3"], "cancel"),
+        ] {
+            scope.spawn(move || carries(command, kind));
+        }
+    });
+    let folder = TempDir::new().unwrap();
     let order = json!({"context": {"feature_id": "login", "workflow": "feature", "iteration": 1},
         "paths": {"feature_root": "features/login"}, "task": {"action": "specify", "params": {}}});
     let order_file = folder.path().join("order.json");

@@ -21,6 +21,12 @@ pub(crate) fn run(command: &mut Command, input: impl AsRef<[u8]>) -> Output {
     output
 }
 
+/// Returns the outputs of commands that run at the same time, without input.
+pub(crate) fn at_once<const N: usize>(commands: [Command; N]) -> [Output; N] {
+    let running = commands.map(|mut command| std::thread::spawn(move || run(&mut command, "")));
+    running.map(|running| running.join().expect("no panic"))
+}
+
 /// Returns the output of a command and its exit code.
 pub(crate) fn shown(output: &Output) -> String {
     let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).expect("UTF-8");

@@ -215,22 +215,24 @@ fn a_signal_ends_the_agent_and_what_it_started() {
 
 #[test]
 fn an_agent_that_does_not_end_with_its_input_is_ended() {
-    let (_folder, path) = folder();
-    let start = Instant::now();
-    let output = run(&mut record(&path, &[], &["sleep", "1000"]), b"");
-    assert_eq!(output.status.code(), Some(128 + 15));
-    assert!(start.elapsed() < Duration::from_secs(30));
-
-    // One that owes an answer is waited for, however quiet it is.
+    // One that owes an answer is waited for, however quiet it is. One that still speaks may finish.
     let quiet = "cat >/dev/null; sleep 4; echo '{\"id\":1,\"result\":{}}'";
-    let question = b"{\"id\":1,\"method\":\"session/prompt\"}\n";
-    let output = run(&mut record(&path, &["--force"], &["sh", "-c", quiet]), question);
-    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"{\"id\":1,\"result\":{}}\n"[..]));
-
-    // One that still speaks may finish.
+    let question = &b"{\"id\":1,\"method\":\"session/prompt\"}\n"[..];
     let slow = "cat >/dev/null; for i in 1 2 3 4 5; do sleep 1; echo $i; done";
-    let output = run(&mut record(&path, &["--force"], &["sh", "-c", slow]), b"");
-    assert_eq!((output.status.code(), &*output.stdout), (Some(0), &b"1\n2\n3\n4\n5\n"[..]));
+    let cases = [
+        (&["sleep", "1000"][..], &b""[..], 128 + 15, &b""[..]),
+        (&["sh", "-c", quiet], question, 0, b"{\"id\":1,\"result\":{}}\n"),
+        (&["sh", "-c", slow], b"", 0, b"1\n2\n3\n4\n5\n"),
+    ];
+    std::thread::scope(|scope| {
+        for (agent, input, code, expected) in cases {
+            scope.spawn(move || {
+                let (_folder, path) = folder();
+                let output = run(&mut record(&path, &[], agent), input);
+                assert_eq!((output.status.code(), &*output.stdout), (Some(code), expected), "{agent:?}");
+            });
+        }
+    });
 }
 
 fn wait_until(holds: impl Fn() -> bool, complaint: &str) {
@@ -391,9 +393,7 @@ fn a_hung_agent_ends_after_its_client_has_died() {
     drop(stdin);
     std::thread::sleep(Duration::from_secs(4));
     assert!(child.try_wait().expect("it runs").is_none(), "a client that still reads gets its response");
-    let died = Instant::now();
     drop(child.stdout.take());
-    let status = child.wait().expect("it ends");
-    assert!(died.elapsed() < Duration::from_secs(20), "{status} after {:?}", died.elapsed());
+    assert!(!child.wait().expect("it ends").success(), "the agent is ended by a signal");
     assert!(!said(&load(&path), Side::Client).is_empty());
 }

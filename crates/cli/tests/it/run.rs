@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 
 use serde_json::json;
 
+use crate::process::at_once;
 use crate::scripted::{agent, end_turn, talkative, update};
 
 /// Runs in a temporary folder, with the mock as the agent.
@@ -448,20 +449,22 @@ const END: &str = r#"echo '{"jsonrpc":"2.0","id":3,"result":{"stopReason":"end_t
 
 #[test]
 fn does_not_wait_for_ever_for_a_start() {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
-    let silent = "echo no key found >&2; exec sleep 100";
-    command.args(["run", "hi", "--timeout", "1", "--", "sh", "-c", silent]);
-    insta::assert_snapshot!(shown(&feed(command, "")), @"
+    let mut silent = Command::new(env!("CARGO_BIN_EXE_duologue"));
+    let agent = "echo no key found >&2; while read -r a; do :; done";
+    silent.args(["run", "hi", "--timeout", "2", "--", "sh", "-c", agent]);
+    let late =
+        script(&["hi", "--timeout", "2", "--json"], "echo no network >&2; while read -r a; do :; done");
+    let [silent, late] = at_once([silent, late]);
+    insta::assert_snapshot!(shown(&silent), @"
     --- stderr
-    error: the agent did not respond to initialize within 1s; its stderr ended with:
+    error: the agent did not respond to initialize within 2s; its stderr ended with:
       no key found
     --- 3
     ");
-    let late = script(&["hi", "--timeout", "1", "--json"], "echo no network >&2; exec sleep 100");
-    insta::assert_snapshot!(shown(&feed(late, "")), @r#"
-    {"sessionId":null,"error":{"message":"the agent did not answer session/new within 1s (--timeout); its stderr ended with:\nno network"}}
+    insta::assert_snapshot!(shown(&late), @r#"
+    {"sessionId":null,"error":{"message":"the agent did not answer session/new within 2s (--timeout); its stderr ended with:\nno network"}}
     --- stderr
-    error: the agent did not answer session/new within 1s (--timeout); its stderr ended with:
+    error: the agent did not answer session/new within 2s (--timeout); its stderr ended with:
       no network
     --- 3
     "#);
@@ -471,18 +474,21 @@ fn does_not_wait_for_ever_for_a_start() {
 fn does_not_wait_for_ever_for_an_answer_before_the_first_turn() {
     let hello = r#"echo '{"jsonrpc":"2.0","id":1,"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true,"sessionCapabilities":{"list":{}}}}}'"#;
     let session = r#"read a; echo '{"jsonrpc":"2.0","id":2,"result":{"sessionId":"s","modes":{"currentModeId":"a","availableModes":[{"id":"a","name":"A"},{"id":"b","name":"B"}]},"configOptions":[{"id":"o","name":"O","type":"boolean","currentValue":false}]}}'; "#;
-    for (args, answers, method) in [
+    let cases = [
         (&["--list"][..], "", "session/list"),
         (&["--load", "s", "hi"], "", "session/load"),
         (&["--mode", "b", "hi"], session, "session/set_mode"),
         (&["--option", "o=on", "hi"], session, "session/set_config_option"),
-    ] {
+    ];
+    let outputs = at_once(cases.map(|(args, answers, _)| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_duologue"));
-        let agent = format!("read a; {hello}; {answers}read a; exec sleep 100");
-        command.args(["run", "--timeout", "1"]).args(args).args(["--", "sh", "-c", &agent]);
-        let output = feed(command, "");
+        let agent = format!("read a; {hello}; {answers}read a; while read -r a; do :; done");
+        command.args(["run", "--timeout", "3"]).args(args).args(["--", "sh", "-c", &agent]);
+        command
+    }));
+    for ((args, _, method), output) in cases.into_iter().zip(outputs) {
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
-        let expected = format!("error: the agent did not answer {method} within 1s (--timeout)\n");
+        let expected = format!("error: the agent did not answer {method} within 3s (--timeout)\n");
         assert_eq!((output.status.code(), error), (Some(3), expected), "{args:?}");
     }
 }
@@ -579,46 +585,49 @@ fn a_signal_ends_it_when_nobody_reads() {
     );
     // And one that is stuck, ignores the end of its input, and has to be ended.
     let deaf = format!("{SESSION} trap '' TERM; while :; do sleep 0.1; done");
-    for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
-        for (agent, twice) in [(&flood, false), (&deaf, signal == "INT")] {
-            let agent = format!("echo $$ >&2; {agent}");
-            let mut command = script(&["--json", "-v", "hi"], &agent);
-            command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-            let mut child = command.spawn().unwrap();
-            let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
-            let mut line = String::new();
-            std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
-            let agent = line.trim().trim_start_matches("stderr: ").to_owned();
-            let stdout = child.stdout.as_ref().unwrap();
-            let start = Instant::now();
-            let mut unread = (0, start);
-            // Until the pipe is full, which nobody takes from; the other agent says next to nothing.
-            while unread.1.elapsed() < Duration::from_millis(700) && start.elapsed() < Duration::from_secs(20)
-            {
-                let now = rustix::io::ioctl_fionread(stdout).unwrap();
-                if now != unread.0 {
-                    unread = (now, Instant::now());
-                }
-                std::thread::sleep(Duration::from_millis(10));
+    let end_by = |signal: &str, code: i32, agent: &str, twice: bool| {
+        let agent = format!("echo $$ >&2; {agent}");
+        let mut command = script(&["--json", "-v", "hi"], &agent);
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let mut stderr = std::io::BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        std::io::BufRead::read_line(&mut stderr, &mut line).unwrap();
+        let agent = line.trim().trim_start_matches("stderr: ").to_owned();
+        let stdout = child.stdout.as_ref().unwrap();
+        let start = Instant::now();
+        let mut unread = (0, start);
+        // Until the pipe is full, which nobody takes from; the other agent says next to nothing.
+        while unread.1.elapsed() < Duration::from_millis(700) && start.elapsed() < Duration::from_secs(20) {
+            let now = rustix::io::ioctl_fionread(stdout).unwrap();
+            if now != unread.0 {
+                unread = (now, Instant::now());
             }
-            let kill = |signal: &str, id: &str| {
-                Command::new("kill").args([&format!("-{signal}"), id]).stderr(Stdio::null()).status().unwrap()
-            };
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let kill = |signal: &str, id: &str| {
+            Command::new("kill").args([&format!("-{signal}"), id]).stderr(Stdio::null()).status().unwrap()
+        };
+        kill(signal, &child.id().to_string());
+        if twice {
+            std::thread::sleep(Duration::from_millis(200));
             kill(signal, &child.id().to_string());
-            if twice {
-                std::thread::sleep(Duration::from_millis(200));
-                kill(signal, &child.id().to_string());
-            }
-            let start = Instant::now();
-            let status = child.wait().unwrap();
-            assert!(start.elapsed() < Duration::from_secs(5), "{signal}: {:?}", start.elapsed());
-            assert_eq!(status.code(), Some(code), "{signal}");
-            while kill("0", &agent).success() {
-                assert!(start.elapsed() < Duration::from_secs(10), "{signal} left the agent running");
-                std::thread::sleep(Duration::from_millis(10));
+        }
+        let status = child.wait().unwrap();
+        assert_eq!(status.code(), Some(code), "{signal}");
+        while kill("0", &agent).success() {
+            assert!(start.elapsed() < Duration::from_secs(60), "{signal} left the agent running");
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    };
+    let end_by = &end_by;
+    std::thread::scope(|scope| {
+        for (signal, code) in [("INT", 130), ("TERM", 143), ("HUP", 129)] {
+            for (agent, twice) in [(&flood, false), (&deaf, signal == "INT")] {
+                scope.spawn(move || end_by(signal, code, agent, twice));
             }
         }
-    }
+    });
 }
 
 /// A message outside of a turn is neither lost nor part of the next answer.

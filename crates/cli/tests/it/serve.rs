@@ -25,18 +25,23 @@ fn a_prompt_runs_on_a_server() {
 fn a_server_passes_the_checks_of_an_agent() {
     let data = tempfile::tempdir().expect("a folder");
     let server = Server::start(data.path(), "0");
-    for transport in ["ws", "sse"] {
-        let mut command = Command::new(DUOLOGUE);
-        command.args(["check", "--", DUOLOGUE, "connect", "--transport", transport]);
-        command.args(["--token-file", &server.token, &server.url]);
-        let checked = shown(&run(&mut command, ""));
-        assert!(
-            checked.contains(" passed, 0 failed") && checked.ends_with("exit 0"),
-            "{transport}: {checked}"
-        );
-        // It ends the turn as cancelled.
-        assert!(checked.contains("✓ close-ends"), "{transport}: {checked}");
-    }
+    let (token, url) = (&server.token, &server.url);
+    std::thread::scope(|scope| {
+        for transport in ["ws", "sse"] {
+            scope.spawn(move || {
+                let mut command = Command::new(DUOLOGUE);
+                command.args(["check", "--", DUOLOGUE, "connect", "--transport", transport]);
+                command.args(["--token-file", token, url]);
+                let checked = shown(&run(&mut command, ""));
+                assert!(
+                    checked.contains(" passed, 0 failed") && checked.ends_with("exit 0"),
+                    "{transport}: {checked}"
+                );
+                // It ends the turn as cancelled.
+                assert!(checked.contains("✓ close-ends"), "{transport}: {checked}");
+            });
+        }
+    });
 }
 
 #[test]
