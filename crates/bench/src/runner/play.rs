@@ -28,10 +28,10 @@ pub struct BenchRun {
     pub latency_ns: Spread,
     /// The usage of the client's process before and after.
     #[serde(default)]
-    pub client: Vec<Usage>,
+    pub client: Vec<ProcessUsage>,
     /// The agent's.
     #[serde(default)]
-    pub agent: Vec<Usage>,
+    pub agent: Vec<ProcessUsage>,
 }
 
 /// Durations in nanoseconds.
@@ -47,7 +47,7 @@ pub struct Spread {
 
 /// The usage of a process.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub struct Usage {
+pub struct ProcessUsage {
     /// User and system time.
     pub cpu_us: f64,
     /// Memory now.

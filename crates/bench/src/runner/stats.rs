@@ -1,6 +1,6 @@
 //! From runs to figures: medians of each, and what they are compared with.
 
-use super::play::{BenchRun, Usage};
+use super::play::{BenchRun, ProcessUsage};
 use crate::workloads::{Figure, Workload};
 
 /// The figures of one pair on one workload, each the median of its runs.
@@ -55,8 +55,8 @@ pub fn figures(workload: &Workload, messages: f64, runs: &[BenchRun]) -> BenchSu
     let values: Vec<f64> = runs.iter().map(value).collect();
     let least = values.iter().copied().fold(f64::INFINITY, f64::min);
     let most = values.iter().copied().fold(0.0, f64::max);
-    let last = |usage: &[Usage], field: fn(&Usage) -> f64| usage.last().map(field);
-    let spent = |usage: &[Usage]| match usage {
+    let last = |usage: &[ProcessUsage], field: fn(&ProcessUsage) -> f64| usage.last().map(field);
+    let spent = |usage: &[ProcessUsage]| match usage {
         [before, after] => Some((after.cpu_us - before.cpu_us) / messages),
         _ => None,
     };
@@ -81,14 +81,14 @@ pub fn figures(workload: &Workload, messages: f64, runs: &[BenchRun]) -> BenchSu
 /// Allocations of the client and the agent for each message, from a run that counted them.
 #[must_use]
 pub fn allocations(messages: f64, run: &BenchRun) -> Option<(f64, f64)> {
-    let counted = |usage: &[Usage]| match usage {
+    let counted = |usage: &[ProcessUsage]| match usage {
         [before, after] => Some((after.allocations? - before.allocations?) / messages),
         _ => None,
     };
     Some((counted(&run.client)?, counted(&run.agent)?))
 }
 
-fn grown(usage: &[Usage], messages: f64) -> f64 {
+fn grown(usage: &[ProcessUsage], messages: f64) -> f64 {
     match usage {
         [before, after] => (after.rss_kib - before.rss_kib) * 1024.0 / messages,
         _ => 0.0,

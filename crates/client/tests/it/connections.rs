@@ -478,7 +478,7 @@ async fn a_list_has_a_limited_number_of_pages() {
     .await;
 }
 
-/// Updates around a turn are told apart by their place on the wire, also if all of them arrived before one was taken.
+/// Updates around a turn are separated by their place on the wire, also if all of them arrived before one was taken.
 #[tokio::test(start_paused = true)]
 async fn updates_before_a_turn_are_not_those_after_it() {
     in_time(async {

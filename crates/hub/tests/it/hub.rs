@@ -722,42 +722,6 @@ async fn a_closed_session_answers_its_prompt_first() {
     .await;
 }
 
-#[tokio::test]
-async fn a_full_log_is_loaded_and_refuses_prompts() {
-    in_time(async {
-        let data = tempfile::tempdir().unwrap();
-        let mut settings = settings(data.path(), 0);
-        settings.logs.log_bytes = 16 << 10;
-        let hub = Hub::open(settings).unwrap();
-        let mut client = RawClient::new(&hub);
-        client.initialize().await;
-        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
-        let id = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
-        let mut prompt = id.clone();
-        prompt["prompt"] = json!([{"type": "text", "text": "hello ".repeat(80)}]);
-        prompt["_meta"] = json!({"duologue": {"fresh": true}});
-        let mut number = 2;
-        for _ in 0..3 {
-            let code = loop {
-                number += 1;
-                assert!(number < 100, "the log is never full");
-                client.send(number, "session/prompt", prompt.clone()).await;
-                let answer = client.response(number).await;
-                if answer["error"].is_object() {
-                    break answer["error"]["data"]["code"].clone();
-                }
-            };
-            assert_eq!(code, "log_failed");
-            number += 1;
-            client.send(number, "session/load", id.clone()).await;
-            let loaded = client.response(number).await;
-            assert!(loaded["result"].is_object(), "{loaded}");
-        }
-        hub.shut_down().await;
-    })
-    .await;
-}
-
 #[cfg(unix)]
 #[tokio::test]
 async fn the_last_output_of_an_agent_that_reads_no_more_counts() {

@@ -22,7 +22,6 @@ mod lost_agents;
 #[cfg(feature = "gateway")]
 mod outbound;
 mod peers;
-mod plans;
 #[cfg(feature = "gateway")]
 mod played_post;
 #[cfg(feature = "gateway")]

@@ -1,5 +1,7 @@
 //! Single rules of an owner.
 
+mod plans;
+
 use std::time::Duration;
 
 use duologue_hub::{

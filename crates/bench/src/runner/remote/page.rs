@@ -7,7 +7,7 @@ use super::{Runs, Sizes, TRANSPORTS};
 use crate::play::Play;
 use crate::remote::load::Load;
 use crate::runner::pairs::OURS;
-use crate::runner::play::{BenchRun, Usage};
+use crate::runner::play::{BenchRun, ProcessUsage};
 use crate::runner::table::number;
 
 const EXPLANATION: &str = "`cargo xtask bench remote` writes this page. [RFD 0010](rfds/0010-the-benchmark.md) gives the \
@@ -47,7 +47,7 @@ fn grown(connections: usize) -> impl Fn(&BenchRun) -> Option<f64> {
 }
 
 fn peak(run: &BenchRun) -> Option<f64> {
-    run.agent.last().map(|usage: &Usage| usage.peak_kib / 1024.0)
+    run.agent.last().map(|usage: &ProcessUsage| usage.peak_kib / 1024.0)
 }
 
 fn shown(value: Option<f64>) -> String {

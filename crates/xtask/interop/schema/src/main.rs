@@ -2,7 +2,6 @@
 //! feature of the same name demands.
 
 use std::fs;
-use std::path::PathBuf;
 
 use agent_client_protocol_schema::{v1, v2};
 use schemars::generate::SchemaSettings;
@@ -31,7 +30,7 @@ macro_rules! document {
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
-    let folder = PathBuf::from(std::env::args_os().nth(1).ok_or("the first argument is the folder")?);
+    let folder = std::path::PathBuf::from(std::env::args_os().nth(1).ok_or("the first argument is the folder")?);
     fs::create_dir_all(&folder)?;
     for (version, document) in [("v1", document!(v1)), ("v2", document!(v2))] {
         fs::write(folder.join(version).with_extension("json"), format!("{document:#}\n"))?;

@@ -3,7 +3,7 @@
 use duologue_hub::Abilities;
 use serde_json::{Value, json};
 
-use crate::scenarios::{Fixture, able};
+use super::{Fixture, able};
 
 /// A client that shows plans by their ids.
 fn with_plans() -> Abilities {
