@@ -30,7 +30,7 @@ pub(crate) fn check_system_prompt(prompt: Option<&SystemPrompt>, agent: &AgentCa
 
 impl Session {
     /// Returns the instructions of the client to the model. The crate has checked that
-    /// [`capabilities`](Agent::capabilities) advertise their mode, and that they are text.
+    /// [`capabilities`](crate::Agent::capabilities) advertise their mode, and that they are text.
     ///
     /// ```
     /// # use duologue_agent::schema::SystemPromptMode;
