@@ -398,5 +398,6 @@ async fn a_deal_goes_on_after_the_hub_was_killed() {
             }
         }
     }
-    assert_eq!(repeated, [(SELLER.0, "propose".to_owned())]);
+    // So was each message that was delivered, and whose end was not recorded yet.
+    assert!(repeated.contains(&(SELLER.0, "propose".to_owned())), "{repeated:?}");
 }
