@@ -109,12 +109,15 @@ pub(super) fn session_of(params: &RawValue) -> Option<String> {
     Some(member_text(params.get().as_bytes(), "sessionId")?.into_owned())
 }
 
-/// Sets a member of `_meta.duologue`.
+/// Sets a member of `_meta.duologue`. A member that is null counts as absent.
 pub(super) fn set_meta(params: &mut Value, name: &str, value: Value) {
     let mut object = params;
     for name in ["_meta", "duologue"] {
         let Some(members) = object.as_object_mut() else { return };
-        object = members.entry(name).or_insert_with(|| json!({}));
+        object = members.entry(name).or_insert(Value::Null);
+        if object.is_null() {
+            *object = json!({});
+        }
     }
     if let Some(members) = object.as_object_mut() {
         members.insert(name.to_owned(), value);

@@ -626,4 +626,10 @@ fn a_lost_conversation_names_the_option_that_goes_on_without_it() {
         assert_eq!(text.contains("`--fresh`"), !fresh, "{text}");
         assert_eq!((&passed["id"], &passed["error"]["data"]["code"]), (&json!(9), &json!("context_lost")));
     }
+    let (mut book, _answers, _repeated) = book();
+    book.settings.fresh = true;
+    for meta in [Value::Null, json!({"duologue": null})] {
+        let prompt = line(&call(&json!(9), "session/prompt", &json!({"sessionId": "s", "_meta": meta})));
+        assert_eq!(read(&send(&mut book, prompt))["params"]["_meta"]["duologue"]["fresh"], true);
+    }
 }

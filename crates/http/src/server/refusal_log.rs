@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 /// The most refusals that are logged in a second. Others are counted.
 const PER_SECOND: u32 = 10;
-/// The bytes of a path and of a reason that are logged.
+/// The bytes of a method, a path and a reason that are logged.
 const SHOWN_BYTES: usize = 256;
 
 /// Logs refused requests, as events of the target `duologue::audit`.
@@ -27,7 +27,7 @@ impl Default for RefusalLog {
 impl RefusalLog {
     pub(crate) fn note(&self, method: &str, path: &str, status: u16, reason: &str) {
         let Some(dropped) = self.rate.lock_unpoisoned().take(self.started.elapsed()) else { return };
-        let (path, reason) = (beginning(path), beginning(reason));
+        let [method, path, reason] = [method, path, reason].map(beginning);
         // As strings their control characters are escaped.
         tracing::warn!(target: "duologue::audit", event = "access_refused", method, path, status, reason, dropped);
     }
