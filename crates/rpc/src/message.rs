@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::json_scanner::{JsonScanner, JsonTokenKind};
 use crate::limits::Limits;
+use crate::raw_message::equal_ignoring_case;
 use crate::surrogates::{has_surrogate_escape, repair_surrogates};
 
 /// A well-formed JSON-RPC message.
@@ -151,7 +152,8 @@ struct Envelope<'a> {
     params: Option<&'a RawValue>,
     result: Option<&'a RawValue>,
     error: Option<&'a RawValue>,
-    duplicate: bool,
+    /// The reason why another reader can take the message for another one.
+    ambiguity: Option<&'static str>,
 }
 
 impl<'a> Envelope<'a> {
@@ -165,8 +167,11 @@ impl<'a> Envelope<'a> {
         let Some(method) = self.method else {
             return self.response(exceeded_limit, id.flatten());
         };
-        let fault = if self.duplicate {
-            Some(Error::invalid_request("duplicate member in the envelope"))
+        let is_answer = [self.result, self.error].into_iter().flatten().any(|raw| raw.get() != "null");
+        let fault = if let Some(ambiguity) = self.ambiguity {
+            Some(Error::invalid_request(ambiguity))
+        } else if is_answer {
+            Some(Error::invalid_request("a message with a method has no result and no error"))
         } else if let Some(exceeded_limit) = exceeded_limit {
             Some(Error::invalid_request(exceeded_limit))
         } else if self.jsonrpc.is_none_or(|raw| string(raw).as_deref() != Some("2.0")) {
@@ -204,6 +209,13 @@ impl<'a> Envelope<'a> {
         exceeded_limit: Option<&'static str>,
         readable: Option<RequestId>,
     ) -> Result<RpcMessage<'a>, Malformed> {
+        if let Some(ambiguity) = self.ambiguity {
+            let is_response = self.result.is_some() || self.error.is_some();
+            return Err(match is_response {
+                true => Malformed::Silent(ambiguity),
+                false => Malformed::Noise(Error::invalid_request(ambiguity)),
+            });
+        }
         let error = self.error.filter(|raw| raw.get() != "null");
         if self.result.is_none() && self.error.is_none() {
             let error = Error::invalid_request("neither a request nor a response");
@@ -220,9 +232,6 @@ impl<'a> Envelope<'a> {
         let Some(id) = self.id else {
             return Err(Malformed::Silent("a response without an id"));
         };
-        if self.duplicate {
-            return Err(Malformed::Silent("a response with a duplicate member"));
-        }
         if let Some(exceeded_limit) = exceeded_limit {
             // The caller gets an error, because no other response will arrive.
             let outcome = ResponseOutcome::Unreadable(serde::de::Error::custom(exceeded_limit));
@@ -278,13 +287,19 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
                 Key::Params => &mut envelope.params,
                 Key::Result => &mut envelope.result,
                 Key::Error => &mut envelope.error,
-                Key::Other => {
+                Key::Similar | Key::Other => {
                     map.next_value::<serde::de::IgnoredAny>()?;
+                    if matches!(key, Key::Similar) {
+                        envelope.ambiguity =
+                            Some("a member has the name of a member of JSON-RPC in another case");
+                    }
                     continue;
                 }
             };
             let value: &RawValue = map.next_value()?;
-            envelope.duplicate |= slot.replace(value).is_some();
+            if slot.replace(value).is_some() {
+                envelope.ambiguity = Some("a member of JSON-RPC occurs twice");
+            }
         }
         Ok(envelope)
     }
@@ -297,8 +312,13 @@ enum Key {
     Params,
     Result,
     Error,
+    /// A name that is equal to one of the others for a reader that ignores case.
+    Similar,
     Other,
 }
+
+/// The names of the members of a message.
+const MEMBERS: [&str; 6] = ["jsonrpc", "id", "method", "params", "result", "error"];
 
 impl<'de> Deserialize<'de> for Key {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
@@ -316,6 +336,7 @@ impl<'de> Deserialize<'de> for Key {
                     "params" => Key::Params,
                     "result" => Key::Result,
                     "error" => Key::Error,
+                    _ if MEMBERS.iter().any(|member| equal_ignoring_case(member, name)) => Key::Similar,
                     _ => Key::Other,
                 })
             }
@@ -454,7 +475,14 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":7}"#, "bad request 1 -32602"),
             (r#"{"jsonrpc":"2.0","method":"a","params":7}"#, "silent"),
             (r#"{"jsonrpc":"2.0","method":7}"#, "noise -32600"),
+            (r#"{"jsonrpc":"2.0","method":"a","result":null,"x":1}"#, "notification a -"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#, "bad request 1 -32600"),
+            (r#"{"jsonrpc":"2.0","method":"a","error":{}}"#, "noise -32600"),
             (r#"{"JSONRPC":"2.0","ID":1,"METHOD":"a"}"#, "noise -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","Method":"b"}"#, "bad request 1 -32600"),
+            (r#"{"jsonrpc":"2.0","method":"a","paramſ":{}}"#, "noise -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"Result":{}}"#, "noise -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{},"RESULT":{}}"#, "silent"),
             ("{}", "noise -32600"),
             ("[]", "noise -32600"),
             ("null", "noise -32600"),

@@ -51,6 +51,16 @@ pub fn member(object: &[u8], name: &str) -> Option<Range<usize>> {
     None
 }
 
+/// Returns true if the names are equal for a reader that ignores case, as programs in Go do. Such readers also take the long
+/// s and the sign of kelvin for `s` and `k`.
+#[must_use]
+pub fn equal_ignoring_case(a: &str, b: &str) -> bool {
+    fn folded(name: &str) -> impl Iterator<Item = char> + '_ {
+        name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+    }
+    folded(a).eq(folded(b))
+}
+
 /// Returns true if an object has a member more than once. Readers of JSON do not agree on the one that counts.
 #[must_use]
 pub fn is_doubled(object: &[u8], name: &str) -> bool {

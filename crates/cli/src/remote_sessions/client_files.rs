@@ -1,7 +1,8 @@
 //! The files, terminals and terminal logins of the client, which a server reaches only with `--allow-files`.
 
+use duologue_rpc::raw_message::equal_ignoring_case;
 use duologue_schema::{Error as RpcError, ErrorCode};
-use serde_json::Value;
+use serde_json::{Map, Value, json};
 
 /// The beginnings of the methods with which an agent uses them. Version 2 has no such methods.
 const METHODS: [&str; 2] = ["fs/", "terminal/"];
@@ -20,20 +21,26 @@ pub(super) fn refusal() -> RpcError {
 /// Removes the capabilities for files and terminals from the params of `initialize`. Those that are no object are removed as
 /// a whole, because some programs read the members of an array by their order.
 pub(super) fn remove_capabilities(params: &mut Value) {
+    let Some(params) = params.as_object_mut() else { return };
     // Version 2 has the second name.
     for name in ["clientCapabilities", "capabilities"] {
-        let Some(params) = params.as_object_mut() else { return };
+        remove_similar(params, name);
         let Some(capabilities) = params.get_mut(name) else { continue };
         let Some(capabilities) = capabilities.as_object_mut() else {
             params.remove(name);
             continue;
         };
         for name in ["fs", "terminal"] {
+            remove_similar(capabilities, name);
             capabilities.remove(name);
         }
         for (object, name) in [("auth", "terminal"), ("_meta", TERMINAL_LOGIN)] {
+            remove_similar(capabilities, object);
             match capabilities.get_mut(object) {
-                Some(Value::Object(members)) => _ = members.remove(name),
+                Some(Value::Object(members)) => {
+                    remove_similar(members, name);
+                    members.remove(name);
+                }
                 Some(_) => _ = capabilities.remove(object),
                 None => {}
             }
@@ -41,15 +48,20 @@ pub(super) fn remove_capabilities(params: &mut Value) {
     }
 }
 
+/// Removes the members that a reader that ignores case takes for `name`.
+fn remove_similar(object: &mut Map<String, Value>, name: &str) {
+    object.retain(|key, _| key == name || !equal_ignoring_case(key, name));
+}
+
 /// The member of `_meta` with which agents name the command of a login, and clients say that they run it.
 const TERMINAL_LOGIN: &str = "terminal-auth";
 
 /// Returns true for a login whose kind is `terminal`, or cannot be read.
-fn is_terminal_login(login: &Value) -> bool {
-    match login.get("type") {
-        None | Some(Value::Null) => false,
-        Some(kind) => kind.as_str().is_none_or(|kind| kind == "terminal"),
-    }
+fn is_terminal_login(login: &Map<String, Value>) -> bool {
+    let mut kinds = login.iter().filter(|(name, _)| equal_ignoring_case(name, "type"));
+    kinds.any(|(_, kind)| {
+        !kind.is_null() && kind.as_str().is_none_or(|kind| equal_ignoring_case(kind, "terminal"))
+    })
 }
 
 /// Returns a response without the logins in a terminal: the client would run a program with arguments and variables of the
@@ -66,19 +78,28 @@ pub(super) fn without_terminal_logins(line: &[u8]) -> Result<Vec<u8>, RpcError> 
     if ["result", "error"].iter().any(|name| response.get(name).is_some_and(Value::is_array)) {
         return Err(RpcError::internal("the result or error of the server is an array and no object"));
     }
-    if let Some(data) = response.pointer_mut("/error/data").filter(|data| data.is_array()) {
-        *data = Value::Null;
-    }
-    for place in ["/result/authMethods", "/error/data/authMethods"] {
-        let Some(logins) = response.pointer_mut(place) else { continue };
-        if !logins.is_array() {
-            *logins = Value::Array(Vec::new());
+    if let Some(Value::Object(error)) = response.get_mut("error") {
+        remove_similar(error, "data");
+        if let Some(data) = error.get_mut("data").filter(|data| data.is_array()) {
+            *data = Value::Null;
         }
-        let Some(logins) = logins.as_array_mut() else { continue };
-        logins.retain(|login| login.is_object() && !is_terminal_login(login));
-        for login in logins {
+    }
+    for place in ["/result", "/error/data"] {
+        let Some(Value::Object(answer)) = response.pointer_mut(place) else { continue };
+        remove_similar(answer, "authMethods");
+        let Some(logins) = answer.get_mut("authMethods") else { continue };
+        let Value::Array(logins) = logins else {
+            *logins = json!([]);
+            continue;
+        };
+        logins.retain(|login| login.as_object().is_some_and(|login| !is_terminal_login(login)));
+        for login in logins.iter_mut().filter_map(Value::as_object_mut) {
+            remove_similar(login, "_meta");
             match login.get_mut("_meta") {
-                Some(Value::Object(meta)) => _ = meta.remove(TERMINAL_LOGIN),
+                Some(Value::Object(meta)) => {
+                    remove_similar(meta, TERMINAL_LOGIN);
+                    meta.remove(TERMINAL_LOGIN);
+                }
                 Some(meta) => *meta = Value::Null,
                 None => {}
             }

@@ -457,6 +457,8 @@ fn the_server_gets_no_line_that_is_not_one_message() {
             offer.replacen("{\"clientCapabilities\"", "7,\"x\":{\"clientCapabilities\"", 1),
             Some((json!(5), -32602)),
         ),
+        (offer.replacen("\"params\"", "\"params\":{},\"Params\"", 1), Some((json!(5), -32600))),
+        (offer.replacen("\"params\"", "\"result\":{},\"params\"", 1), Some((json!(5), -32600))),
         // Neither a notification nor a response is answered.
         (offer.replacen("\"id\":5,", "", 1), None),
         (r#"{"jsonrpc":"2.0","id":5,"result":{"fs":1},"result":{"terminal":2}}"#.to_owned(), None),
@@ -484,11 +486,17 @@ fn the_server_gets_no_line_that_is_not_one_message() {
         (offer.replacen("initialize", "\\u0069nitialize", 1), true),
         (offer.replacen("\"clientCapabilities\"", "\"client\\u0043apabilities\"", 1), true),
         (offer.replacen("\"id\"", "\"fs\":{\"terminal\":1},\"id\"", 1), true),
+        (offer.replacen("clientCap", "ClientCap", 1), true),
+        (offer.replacen("clientCapabilities", "CAPABILITIE\\u017f", 1), true),
+        (offer.replacen("\"fs\"", "\"FS\"", 1).replacen("terminal", "Terminal", 1), true),
+        (offer.replacen("{\"fs\"", "{\"Auth\":{\"terminal\":1},\"fs\"", 1), true),
+        (offer.replacen("{\"fs\"", "{\"auth\":{\"TERMINAL\":1},\"fs\"", 1), true),
+        (offer.replacen("{\"fs\"", "{\"_META\":{\"terminal-auth\":1},\"fs\"", 1), true),
         ("\u{feff} \t".to_owned(), false),
     ] {
         let sent = Book::default().accept_client_line(text.clone().into_bytes()).expect(&text);
         assert_eq!(sent.is_some(), is_sent, "{text}");
-        let sent = String::from_utf8(sent.unwrap_or_default()).unwrap();
+        let sent = String::from_utf8(sent.unwrap_or_default()).unwrap().to_lowercase();
         let offers = ["\"fs\"", "terminal", "\u{feff}"].iter().any(|hidden| sent.contains(hidden));
         assert!(!offers, "{text}: {sent}");
     }
@@ -574,6 +582,25 @@ fn a_login_in_a_terminal_has_no_other_form() {
         ),
         format!(r#"[{{{id},"result":{{"authMethods":[{login}]}}}}]"#),
         format!(r#"{{{id},"result":{{"authMethods":[{login}]}}}} {{}}"#),
+        // For readers that ignore case.
+        format!(r#"{{{id},"Result":{{"authMethods":[{login}]}}}}"#),
+        format!(r#"{{{id},"result":{{"AUTHMETHODS":[{login}]}}}}"#),
+        format!(r#"{{{id},"result":{{"authMethod\u017f":[{login}],"authMethods":[]}}}}"#),
+        format!(r#"{{{id},"result":{{"authMethods":[{}]}}}}"#, login.replace("\"type\"", "\"Type\"")),
+        format!(
+            r#"{{{id},"result":{{"authMethods":[{}]}}}}"#,
+            login.replace("\"type\"", "\"type\":\"agent\",\"TYPE\"")
+        ),
+        format!(
+            r#"{{{id},"result":{{"authMethods":[{{"id":"t","_Meta":{{"terminal-auth":"LD_PRELOAD"}}}}]}}}}"#
+        ),
+        format!(
+            r#"{{{id},"result":{{"authMethods":[{{"id":"t","_meta":{{"Terminal-Auth":"LD_PRELOAD"}}}}]}}}}"#
+        ),
+        format!(r#"{{{id},"error":{{"code":-32000,"message":"m","Data":{{"authMethods":[{login}]}}}}}}"#),
+        // For readers that look at the result first.
+        format!(r#"{{{id},"method":"_x","result":{{"authMethods":[{login}]}}}}"#),
+        format!(r#"{{{id},"method":"_x","error":{{"data":{{"authMethods":[{login}]}}}}}}"#),
     ] {
         for may_ask in [true, false] {
             let (mut book, answers, _repeated) = book();
