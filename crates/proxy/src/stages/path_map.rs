@@ -2,8 +2,8 @@
 
 use std::borrow::Cow;
 
-use duologue_rpc::raw_message::text;
-use duologue_rpc::{JsonScanner, JsonTokenKind};
+use duologue_rpc::raw_message::{equal_ignoring_case, text};
+use duologue_rpc::{JsonScanner, JsonTokenKind, Limits};
 use duologue_schema::Error as RpcError;
 use duologue_transcript::Side;
 
@@ -26,7 +26,7 @@ const OPAQUE: [&str; 6] = ["_meta", "rawInput", "rawOutput", "env", "headers", "
 /// These members are paths: `cwd`, `path`, `oldPath`, the items of `additionalDirectories`, and `uri` with `file:`. So files,
 /// terminals, locations, diffs, links and sessions have them. Text, commands, arguments, variables, raw input and output,
 /// `_meta` and extension methods are not changed. Whole components match: `/work` is not the start of `/workshop`. If several
-/// folders match, the longest one counts. A path with `..` matches none.
+/// folders match, the longest one counts. A path or a folder with `..` matches none.
 ///
 /// ```
 /// use duologue_proxy::{PathMap, Proxy};
@@ -57,6 +57,9 @@ impl PathMap {
 
     /// Rejects requests with a path outside of all folders or a relative one, and drops lines that another program may read in
     /// another way ([`is_suspect`](StageMessage::is_suspect)). Responses and notifications pass with such a path.
+    ///
+    /// A value that is no text counts as a path outside, and so does a member whose name differs from that of a path in its
+    /// case only. A message whose params are an array does not pass: some programs read its items as members.
     pub fn strict(mut self) -> Self {
         self.is_strict = true;
         self
@@ -66,6 +69,17 @@ impl PathMap {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.maps.is_empty()
+    }
+
+    /// Maps the paths of a message, for a program that reads the lines itself. Returns the new line, or `None` if the line
+    /// stays as it is. A line that is no message stays so.
+    ///
+    /// # Errors
+    ///
+    /// The error of a strict map. A request is answered with it, a response has it in the place of its outcome, and a
+    /// notification is dropped.
+    pub fn map_line(&self, from: Side, line: &[u8], limits: &Limits) -> Result<Option<Vec<u8>>, RpcError> {
+        self.mapped_message(from, &StageMessage::new(line, limits))
     }
 
     /// Maps the path of a side. Returns `None` if it is in no folder.
@@ -113,8 +127,8 @@ impl PathMap {
     ///
     /// # Errors
     ///
-    /// The first path outside of all folders, if the map is strict. A relative path is outside too, because it can lead
-    /// anywhere.
+    /// The fault of the first path outside of all folders, if the map is strict. A relative path is outside too, because it can
+    /// lead anywhere.
     fn line(&self, from: Side, line: &[u8]) -> Result<Option<Vec<u8>>, String> {
         let (mut changed, mut copied) = (Vec::new(), 0);
         let mut is_changed = false;
@@ -125,15 +139,26 @@ impl PathMap {
         let mut scanner = JsonScanner::new(line);
         while let Some(token) = scanner.next() {
             let depth = scanner.depth();
+            let written = line.get(token.span.clone()).unwrap_or_default();
+            let is_opaque = opaque_from.is_some();
+            let mut mapped = Mapped::Other;
             match token.kind {
                 JsonTokenKind::Key => {
-                    name = line.get(token.span).and_then(text).map_or(Name::Other, |key| Name::of(&key));
+                    let key = text(written);
+                    name = key.as_deref().map_or(Name::Other, Name::of);
+                    // Only a strict map needs this comparison.
+                    if self.is_strict && name == Name::Other && key.is_none_or(|key| is_similar(&key)) {
+                        mapped = Mapped::Unreadable;
+                    }
                 }
                 JsonTokenKind::ObjectStart | JsonTokenKind::ArrayStart => {
-                    if name == Name::Opaque && opaque_from.is_none() {
+                    if name == Name::Opaque && !is_opaque {
                         opaque_from = Some(depth);
                     }
                     let is_list = token.kind == JsonTokenKind::ArrayStart;
+                    if name.is_path() && !(is_list && name == Name::PathList) {
+                        mapped = Mapped::Unreadable;
+                    }
                     name = if is_list { name.in_list() } else { Name::Other };
                     open.push(name);
                 }
@@ -143,65 +168,95 @@ impl PathMap {
                     opaque_from = opaque_from.filter(|from| *from <= depth);
                 }
                 JsonTokenKind::Comma => name = open.last().copied().unwrap_or(Name::Other),
+                JsonTokenKind::Scalar if name.is_path() && written != b"null" => mapped = Mapped::Unreadable,
                 JsonTokenKind::Scalar => {}
-                JsonTokenKind::String if opaque_from.is_some() => {}
-                JsonTokenKind::String => {
-                    let Some(value) = line.get(token.span.clone()).and_then(text) else { continue };
-                    let mapped = match name {
-                        Name::Path | Name::PathItem if is_absolute(&value) => {
-                            self.mapped(from, &value).map_or(Mapped::Outside, Mapped::To)
-                        }
-                        Name::Path | Name::PathItem => Mapped::Outside,
-                        Name::Uri => self.mapped_uri(from, &value),
-                        _ => Mapped::Other,
-                    };
-                    match mapped {
-                        Mapped::To(path) => {
-                            changed.extend_from_slice(line.get(copied..token.span.start).unwrap_or_default());
-                            let Ok(quoted) = serde_json::to_vec(&path) else { continue };
-                            changed.extend_from_slice(&quoted);
-                            copied = token.span.end;
-                            is_changed = true;
-                        }
-                        Mapped::Outside if self.is_strict => return Err(value.into_owned()),
-                        Mapped::Outside | Mapped::Other => {}
-                    }
+                JsonTokenKind::String if name.is_path() && !is_opaque => {
+                    let value = text(written);
+                    mapped = value.map_or(Mapped::Unreadable, |value| self.mapped_value(from, name, &value));
                 }
+                JsonTokenKind::String => {}
+            }
+            if is_opaque {
+                continue;
+            }
+            match mapped {
+                Mapped::To(path) => {
+                    changed.extend_from_slice(line.get(copied..token.span.start).unwrap_or_default());
+                    let Ok(quoted) = serde_json::to_vec(&path) else { continue };
+                    changed.extend_from_slice(&quoted);
+                    copied = token.span.end;
+                    is_changed = true;
+                }
+                Mapped::Outside if self.is_strict => {
+                    let path = text(written).unwrap_or_default();
+                    return Err(format!("{} is outside of the folders that the proxy maps", shown(&path)));
+                }
+                Mapped::Unreadable if self.is_strict => {
+                    let part = shown(&String::from_utf8_lossy(written));
+                    return Err(format!(
+                        "the proxy cannot read a path at {part}; write it as the schema does"
+                    ));
+                }
+                Mapped::Outside | Mapped::Unreadable | Mapped::Other => {}
             }
         }
         changed.extend_from_slice(line.get(copied..).unwrap_or_default());
         Ok(is_changed.then_some(changed))
     }
 
-    fn message(&self, from: Side, message: &StageMessage<'_>) -> Decision {
-        if self.is_strict && message.is_suspect() {
-            return Decision::Drop;
+    /// Maps the text of a member with this name.
+    fn mapped_value(&self, from: Side, name: Name, value: &str) -> Mapped {
+        match name {
+            Name::Uri => self.mapped_uri(from, value),
+            Name::Path | Name::PathItem if is_absolute(value) => {
+                self.mapped(from, value).map_or(Mapped::Outside, Mapped::To)
+            }
+            Name::Path | Name::PathItem => Mapped::Outside,
+            // A text in the place of a list.
+            Name::PathList => Mapped::Unreadable,
+            Name::Opaque | Name::Other => Mapped::Other,
         }
+    }
+
+    fn mapped_message(&self, from: Side, message: &StageMessage<'_>) -> Result<Option<Vec<u8>>, RpcError> {
         if message.is_invalid() {
-            return Decision::Pass;
+            return Ok(None);
+        }
+        if self.is_strict && message.is_suspect() {
+            let reason = "the message has a carriage return, at which some programs end a line";
+            return Err(RpcError::invalid_request(reason));
         }
         // The params of an extension are not known.
-        if message.method().is_some_and(|method| method.starts_with('_')) || !may_have_paths(message.line()) {
-            return Decision::Pass;
+        if message.method().is_some_and(|method| method.starts_with('_')) {
+            return Ok(None);
+        }
+        if self.is_strict && message.params().is_some_and(|params| params.get().starts_with('[')) {
+            let reason = "the proxy maps no paths in params that are an array; send an object";
+            return Err(RpcError::invalid_params(reason));
+        }
+        // A strict map looks at names in another case too.
+        if !self.is_strict && !may_have_paths(message.line()) {
+            return Ok(None);
         }
         match self.line(from, message.line()) {
-            Ok(None) => Decision::Pass,
-            Ok(Some(line)) => message.with_same_line(line),
-            Err(path) if message.is_request() => {
-                let shown: String = path.chars().take(200).collect();
-                let shown = duologue_schema::printable(&shown);
-                Decision::error(RpcError::invalid_params(format!(
-                    "{shown} is outside of the folders that the proxy maps"
-                )))
-            }
+            Ok(mapped) => Ok(mapped),
+            Err(fault) if message.is_request() => Err(RpcError::invalid_params(fault)),
             // The other paths of the message are mapped.
             Err(_) => {
                 let lenient = PathMap { maps: self.maps.clone(), is_strict: false };
-                match lenient.line(from, message.line()) {
-                    Ok(Some(line)) => message.with_same_line(line),
-                    _ => Decision::Pass,
-                }
+                Ok(lenient.line(from, message.line()).unwrap_or_default())
             }
+        }
+    }
+
+    fn message(&self, from: Side, message: &StageMessage<'_>) -> Decision {
+        if self.is_strict && message.is_invalid() && message.is_suspect() {
+            return Decision::Drop;
+        }
+        match self.mapped_message(from, message) {
+            Ok(None) => Decision::Pass,
+            Ok(Some(line)) => message.with_same_line(line),
+            Err(error) => Decision::error(error),
         }
     }
 }
@@ -222,12 +277,25 @@ fn may_have_paths(line: &[u8]) -> bool {
     ends.iter().any(|end| memchr::memmem::find(line, end).is_some())
 }
 
+/// Returns true for a name that some programs read as that of a path, because they ignore case.
+fn is_similar(name: &str) -> bool {
+    PATHS.iter().chain(&PATH_LISTS).chain(&URIS).any(|known| equal_ignoring_case(name, known))
+}
+
+/// Returns the beginning of a text, for an error.
+fn shown(text: &str) -> String {
+    let beginning: String = text.chars().take(200).collect();
+    duologue_schema::printable(&beginning).to_string()
+}
+
 /// The result of mapping a string.
 enum Mapped {
     /// The new string.
     To(String),
     /// A path in no folder.
     Outside,
+    /// A value that may be a path for another program, and is none here.
+    Unreadable,
     /// No path.
     Other,
 }
@@ -253,6 +321,11 @@ impl Name {
             _ if OPAQUE.contains(&name) => Name::Opaque,
             _ => Name::Other,
         }
+    }
+
+    /// Returns true if the value is a path, a link or a list of paths.
+    fn is_path(self) -> bool {
+        !matches!(self, Name::Opaque | Name::Other)
     }
 
     /// Returns the meaning of the items of a list with this name.
@@ -299,8 +372,11 @@ impl Folder {
     }
 
     /// Returns a path in this folder, or `None` if a component has another meaning on the system of this folder: a
-    /// backslash separates there, and a colon names a drive or a stream.
+    /// backslash separates there, and a colon names a drive or a stream. `..` leads out of the folder.
     fn joined(&self, rest: &[&str]) -> Option<String> {
+        if self.components.iter().any(|part| part == "..") {
+            return None;
+        }
         if self.is_windows && rest.iter().any(|part| part.contains(['\\', ':'])) {
             return None;
         }
@@ -379,6 +455,7 @@ fn encoded(path: &str) -> String {
 
 #[cfg(test)]
 mod tests {
+    use duologue_schema::ErrorCode;
     use serde_json::json;
 
     use super::*;
@@ -424,7 +501,7 @@ mod tests {
         let uri = |side, uri: &str| match paths().mapped_uri(side, uri) {
             Mapped::To(uri) => uri,
             Mapped::Outside => "outside".into(),
-            Mapped::Other => "other".into(),
+            Mapped::Unreadable | Mapped::Other => "other".into(),
         };
         assert_eq!(
             uri(Side::Client, "file:///home/me/project/a%20b.rs#L10"),
@@ -472,17 +549,78 @@ mod tests {
             .replace("\"/c/v\"", "\"/a/v\"");
         let mapped = map.line(Side::Client, line.as_bytes()).unwrap().unwrap();
         assert_eq!(String::from_utf8(mapped).unwrap(), expected);
-        assert_eq!(map.clone().strict().line(Side::Client, line.as_bytes()), Err("/b".into()));
+        let strict = |line: &str| map.clone().strict().line(Side::Client, line.as_bytes());
+        assert!(strict(line).is_err());
         for relative in ["c", "", "../c", r"\c", "C:c", " /c", "~/c"] {
             for line in [json!({"path": relative}), json!({"additionalDirectories": ["/c", relative]})] {
                 let line = line.to_string();
                 assert!(map.line(Side::Client, line.as_bytes()).is_ok(), "{line}");
-                assert_eq!(map.clone().strict().line(Side::Client, line.as_bytes()), Err(relative.into()));
+                assert!(
+                    strict(&line).is_err_and(|fault| fault.starts_with(&format!("{relative} is outside")))
+                );
             }
         }
         // No paths.
-        for line in [&br#"{"path":null,"cwd":7,"oldPath":{"a":"b"}}"#[..], br#"{"name":"cwd","text":"a"}"#] {
-            assert_eq!(map.clone().strict().line(Side::Client, line), Ok(None));
+        for line in [r#"{"path":null,"uri":"https://a","cwd":null}"#, r#"{"name":"cwd","text":"a"}"#] {
+            assert_eq!(strict(line), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_strict_map_passes_no_value_that_another_program_may_read_as_a_path() {
+        let map = PathMap::new().map("/c", "/a");
+        for (line, part) in [
+            (r#"{"path":["/etc"]}"#, "["),
+            (r#"{"oldPath":{"a":"/etc"}}"#, "{"),
+            (r#"{"cwd":7}"#, "7"),
+            (r#"{"uri":["file:///etc"]}"#, "["),
+            (r#"{"path":"/a/\ud800"}"#, r#""/a/\ud800""#),
+            (r#"{"additionalDirectories":"/etc"}"#, r#""/etc""#),
+            (r#"{"additionalDirectories":["/a",["/etc"]]}"#, "["),
+            (r#"{"additionalDirectories":["/a",{"path":"/a"}]}"#, "{"),
+            // Names in another case, with the long s, and with half of a pair.
+            (r#"{"a":[{"PATH":"/a"}]}"#, r#""PATH""#),
+            (r#"{"\u0043wd":"/a"}"#, r#""\u0043wd""#),
+            (r#"{"additionalDirectorieſ":["/a"]}"#, r#""additionalDirectorieſ""#),
+            (r#"{"pa\ud800th":"/a"}"#, r#""pa\ud800th""#),
+        ] {
+            let fault = map.clone().strict().line(Side::Agent, line.as_bytes()).expect_err(line);
+            assert!(fault.starts_with(&format!("the proxy cannot read a path at {part};")), "{fault}");
+            assert!(map.line(Side::Agent, line.as_bytes()).is_ok(), "{line}");
+            let opaque = format!(r#"{{"_meta":{line},"rawInput":[{line}]}}"#);
+            assert_eq!(map.clone().strict().line(Side::Agent, opaque.as_bytes()), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_message_is_mapped_or_refused_without_a_chain() {
+        let strict = PathMap::new().map("/c", "/a").strict();
+        let map = |line: &str| {
+            let mapped = strict.map_line(Side::Agent, line.as_bytes(), &Limits::default());
+            mapped.map(|line| line.map(|line| String::from_utf8(line).unwrap())).map_err(|error| error.code)
+        };
+        let read = |params: &str| {
+            format!(r#"{{"jsonrpc":"2.0","id":1,"method":"fs/read_text_file","params":{params}}}"#)
+        };
+        assert_eq!(map(&read(r#"{"path":"/a/x"}"#)), Ok(Some(read(r#"{"path":"/c/x"}"#))));
+        for params in [r#"["s","/etc/passwd"]"#, r#"{"path":"/etc/passwd"}"#] {
+            assert_eq!(map(&read(params)), Err(ErrorCode::INVALID_PARAMS));
+        }
+        // A notification with such params is dropped, and the path of another one stays as it is.
+        let notification = |params: &str| read(params).replace(r#""id":1,"#, "");
+        assert!(map(&notification("[]")).is_err());
+        assert_eq!(map(&notification(r#"{"path":"/etc"}"#)), Ok(None));
+        assert_eq!(map(&read("{\r}")), Err(ErrorCode::INVALID_REQUEST));
+        for line in ["no message", "[]", "", &read("[]").replace("fs/", "_fs/")] {
+            assert_eq!(map(line), Ok(None));
+        }
+    }
+
+    #[test]
+    fn a_folder_that_leads_out_of_itself_is_not_mapped() {
+        let map = PathMap::new().map("/c", "/a/../..").map("/b/..", "/d");
+        for (from, path) in [(Side::Client, "/c/x"), (Side::Agent, "/a/../../x"), (Side::Agent, "/d/x")] {
+            assert_eq!(map.mapped(from, path), None, "{path}");
         }
     }
 }
