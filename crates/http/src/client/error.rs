@@ -15,7 +15,7 @@ pub enum Error {
         /// The fault.
         reason: String,
     },
-    /// A header of the options is not valid, or the id of a session cannot be one.
+    /// A header of the options is not valid.
     #[error("invalid header {name}: it contains characters that a header cannot have")]
     Header {
         /// The name of the header.

@@ -21,7 +21,7 @@ use tokio::time::{Instant, sleep, timeout};
 use crate::client::dial::{HttpBody, RequestHeaders, StreamDialer, read_beginning};
 use crate::client::error::Error;
 use crate::client::event_parser::{EventParser, ServerEvent};
-use crate::client::events_core::{EventsCore, StreamChange, StreamState, is_initialize};
+use crate::client::events_core::{EventsCore, StreamChange, StreamState, fits_header, is_initialize};
 use crate::client::link::{LAST_WORDS, LinkShared, LinkStatus, Outage, RemoteLink, start_link};
 use crate::client::options::ConnectOptions;
 use crate::frame_view::FrameView;
@@ -29,6 +29,9 @@ use crate::wire::{CONNECTION_ID, FRAME_NUMBER, LAST_EVENT_ID, RESUME_SECRET, SES
 
 /// The time for which a connection without a request is used again. Servers close them after 5 s and more.
 const IDLE_CONNECTION: Duration = Duration::from_secs(2);
+
+/// The answer to a message whose session cannot be named in a header.
+const UNFIT_SESSION: &[u8] = br#"{"error":{"code":-32602,"message":"the id of the session has a control character, which no header can have; use a WebSocket"}}"#;
 
 /// A request for which another attempt may succeed, with the reason.
 struct Lost(String);
@@ -213,6 +216,11 @@ impl EventsLink {
         frame: Bytes,
     ) -> Result<(), Error> {
         let session = self.shared.with(|core| core.session_of(&frame));
+        if session.as_deref().is_some_and(|session| !fits_header(session)) {
+            self.shared.with(|core| core.refused(&frame, 400, UNFIT_SESSION));
+            self.shared.received();
+            return Ok(());
+        }
         if let Some(session) = &session {
             self.stream_settled(&StreamId::Session(session.clone())).await;
         }
@@ -464,9 +472,6 @@ impl EventsLink {
             StreamId::Connection => None,
             StreamId::Session(session) => Some(&**session),
         };
-        if session.is_some_and(|session| HeaderValue::from_bytes(session.as_bytes()).is_err()) {
-            return Err(Error::Header { name: SESSION_ID.into() });
-        }
         let mut headers = self.headers(session);
         headers.push((ACCEPT, HeaderValue::from_static("text/event-stream")));
         let cursor = cursor.and_then(|cursor| HeaderValue::try_from(cursor).ok());

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duologue_rpc::raw_message::member;
+use http::HeaderValue;
 
 use crate::client::client_core::{MOST_STREAMS, Resumption, offered, value};
 use crate::client::link::LinkCore;
@@ -135,7 +136,9 @@ impl EventsCore {
                     StreamId::Connection => None,
                     StreamId::Session(session) => Some(&**session),
                 };
-                if let Some(session) = view.params_session().or(of_stream) {
+                let session = view.params_session().or(of_stream);
+                // The answer has no header then.
+                if let Some(session) = session.filter(|session| fits_header(session)) {
                     self.server_requests.insert(id, session);
                 }
             }
@@ -147,6 +150,7 @@ impl EventsCore {
                         self.close_stream(StreamId::Session(session));
                     } else if let Some(session) = value::<String>(result, &["sessionId"])
                         && session.len() <= ID_BYTES
+                        && fits_header(&session)
                         && self.streams.len() < MOST_STREAMS
                     {
                         self.want_stream(StreamId::Session(session.into()));
@@ -258,6 +262,12 @@ impl LinkCore for EventsCore {
     }
 }
 
+/// Returns true if a session can be named in a header, which has no control characters. Without the header it has no stream,
+/// and a request for it is never answered.
+pub(crate) fn fits_header(session: &str) -> bool {
+    HeaderValue::from_bytes(session.as_bytes()).is_ok()
+}
+
 /// Returns true for the request that begins a connection.
 pub(crate) fn is_initialize(frame: &[u8]) -> bool {
     FrameView::read(frame).is_request(INITIALIZE)
@@ -317,6 +327,8 @@ mod tests {
         let mut core = EventsCore::new(100);
         let opened = |id: &str| Bytes::from(format!(r#"{{"id":1,"result":{{"sessionId":"{id}"}}}}"#));
         core.receive(opened(&"x".repeat(ID_BYTES + 1)), &StreamId::Connection);
+        assert_eq!(core.next_change(), None);
+        core.receive(opened("\\u0007"), &StreamId::Connection);
         assert_eq!(core.next_change(), None);
         for id in 0..MOST_STREAMS + 5 {
             core.receive(opened(&id.to_string()), &StreamId::Connection);

@@ -131,6 +131,35 @@ async fn a_server_that_ends_each_response_after_an_event_is_slowed_down() {
 }
 
 #[tokio::test]
+async fn a_session_that_no_header_can_name_costs_only_its_requests() {
+    in_time(async {
+        let opened = br#"data: {"jsonrpc":"2.0","id":1,"result":{"sessionId":"a\u0007"}}"#;
+        let (address, mut requests) =
+            server(move |number| (number == 1).then(|| [&opened[..], b"\n\n", &event(2)].concat())).await;
+        let mut options = quick();
+        options.transport = RemoteTransport::Events;
+        let mut lines = client(address, options).await;
+        assert_eq!(lines.next().await.expect("a response")["result"]["sessionId"], "a\u{7}");
+        assert_eq!(lines.next().await.expect("an event")["params"]["number"], 2);
+        let params = json!({"sessionId": "a\u{7}"});
+        let (refused, _) = lines.request(2, "session/prompt", params.clone()).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        // A notification is dropped, and the connection goes on.
+        lines.send(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": params})).await;
+        lines.send(&json!({"jsonrpc": "2.0", "method": "n"})).await;
+        loop {
+            let request = requests.recv().await.expect("a request");
+            let body = String::from_utf8(request.body).expect("UTF-8");
+            assert!(!body.contains("session/"), "{body}");
+            if body.ends_with(r#""method":"n"}"#) {
+                break;
+            }
+        }
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn an_event_that_is_not_utf8_is_dropped() {
     in_time(async {
         let invalid = b"id: 1\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"\xff\"}\n\n";
