@@ -6,7 +6,6 @@ use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
 use duologue_http::raw::literal_address;
-#[cfg(feature = "serve")]
 use duologue_transcript::private_file::access_of_others;
 
 use crate::error::{Error, Result};
@@ -98,13 +97,23 @@ impl Drop for PublishedAddress {
     }
 }
 
-/// Returns the address that a server has written to its state folder.
+/// Returns the address that a server of this user has written to its state folder.
+///
+/// # Errors
+///
+/// If there is no such file, or others could have written it: they could lead the token to a program of theirs.
 pub(crate) fn server_url(folder: &Path) -> Result<String> {
     let path = address_path(folder);
-    let url = File::open(&path).and_then(|file| read_start(&file)).map_err(|error| {
+    let read = || {
+        let file = File::open(&path)?;
+        let found = file.metadata()?;
+        Ok((read_start(&file)?, found))
+    };
+    let (url, found) = read().map_err(|error: std::io::Error| {
         let remedy = "start a server with `duologue serve`, or name the address of one";
         Error::Usage(format!("{}: {error}; {remedy}", path.display()))
     })?;
+    check_private(&path, &found, 0o022, "remove it, and start the server again")?;
     Ok(url.trim().to_owned())
 }
 
@@ -236,7 +245,6 @@ pub(crate) fn prepare(folder: &Path) -> Result<()> {
 }
 
 /// Rejects a file or folder that another user owns, or to which others have the rights of `mask`.
-#[cfg(feature = "serve")]
 fn check_private(path: &Path, found: &Metadata, mask: u32, advice: &str) -> Result<()> {
     match access_of_others(found, mask) {
         Some(fault) => Err(Error::Usage(format!("{}: {fault}; {advice}", path.display()))),
@@ -325,6 +333,12 @@ mod tests {
         let listener = UnixListener::bind(socket_path(folder)).unwrap();
         assert_eq!(refused(url), "");
         assert!(token_for(folder, url).is_some());
+        // Others can have written it.
+        let address = address_path(folder);
+        std::fs::set_permissions(&address, std::fs::Permissions::from_mode(0o666)).unwrap();
+        assert!(server_url(folder).unwrap_err().to_string().contains("other users have access to it"));
+        assert!(refused(url).contains("no such address") && token_for(folder, url).is_none());
+        std::fs::set_permissions(&address, std::fs::Permissions::from_mode(0o600)).unwrap();
         for other in ["http://127.0.0.1:8932/acp", "http://localhost:8931/acp", "https://127.0.0.2:8931"] {
             assert!(
                 refused(other).contains("no such address") && token_for(folder, other).is_none(),
