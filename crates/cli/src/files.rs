@@ -17,6 +17,33 @@ pub(crate) fn exists(path: &Path) -> Error {
     Error::Usage(format!("{} exists; --force replaces it", path.display()))
 }
 
+/// Reads the two folders of a map of paths, each absolute on any system. `form` is their form for an error.
+///
+/// # Errors
+///
+/// If one of them is not absolute, or leads out of itself by `..`.
+pub(crate) fn folder_pair(text: &str, form: &str) -> Result<(String, String), String> {
+    let pair = text.split_once('=').filter(|(client, agent)| is_absolute(client) && is_absolute(agent));
+    let (client, agent) = pair.ok_or_else(|| format!("{text} are not two absolute folders: {form}"))?;
+    for folder in [client, agent] {
+        if folder.split(['/', '\\']).any(|part| part == "..") {
+            return Err(format!(
+                "{folder} leads out of its folder by `..`; name the folder that is meant: {form}"
+            ));
+        }
+    }
+    Ok((client.to_owned(), agent.to_owned()))
+}
+
+/// Returns true for an absolute path of any system.
+fn is_absolute(path: &str) -> bool {
+    let has_drive = match path.as_bytes() {
+        [drive, b':'] | [drive, b':', b'/' | b'\\', ..] => drive.is_ascii_alphabetic(),
+        _ => false,
+    };
+    has_drive || path.starts_with('/') || path.starts_with(r"\\")
+}
+
 /// Creates a file. An existing file is replaced only with `force`. A pipe is rejected, since opening it would wait for a
 /// reader.
 pub(crate) fn create(options: &mut OpenOptions, path: &Path, force: bool) -> Result<File> {

@@ -91,13 +91,8 @@ fn stage(text: &str) -> Result<StageArg, String> {
             Ok(StageArg::Permissions(rules.collect::<Result<_, _>>()?))
         }
         "path-map" => {
-            let folders = needed("CLIENT=AGENT")?;
-            match folders.split_once('=') {
-                Some((client, agent)) if is_absolute(client) && is_absolute(agent) => {
-                    Ok(StageArg::PathMap(client.into(), agent.into()))
-                }
-                _ => Err(format!("{folders} are not two absolute folders: path-map=CLIENT=AGENT")),
-            }
+            let (client, agent) = files::folder_pair(needed("CLIENT=AGENT")?, "path-map=CLIENT=AGENT")?;
+            Ok(StageArg::PathMap(client, agent))
         }
         "system-prompt" => Ok(StageArg::SystemPrompt(needed("FILE")?.into())),
         _ => Err("the stages are record, redact, permissions, path-map and system-prompt".into()),
@@ -121,13 +116,6 @@ fn permission_rule(text: &str) -> Result<(PermissionRule, String), String> {
     } else {
         Err(format!("{kind} is not a kind of tool; `duologue proxy --help` lists them"))
     }
-}
-
-/// Returns true for an absolute path of any system.
-fn is_absolute(path: &str) -> bool {
-    path.starts_with('/')
-        || path.starts_with(r"\\")
-        || path.get(1..).is_some_and(|rest| rest.starts_with(':'))
 }
 
 pub(crate) fn run(args: ProxyArgs) -> Result<Exit> {

@@ -112,11 +112,19 @@ fn mistakes_are_named_before_anything_starts() {
         ("permissions=deny:exec", "exec is not a kind of tool; `duologue proxy --help` lists them"),
         ("permissions=no:read", "no is not a rule: allow, ask or deny"),
         ("path-map=a=b", "a=b are not two absolute folders: path-map=CLIENT=AGENT"),
+        ("path-map=1:=/b", "1:=/b are not two absolute folders: path-map=CLIENT=AGENT"),
+        (
+            "path-map=/a=/b/../..",
+            "/b/../.. leads out of its folder by `..`; name the folder that is meant: path-map=CLIENT=AGENT",
+        ),
     ] {
         let (code, line) = fault(&["--use", stage], "cat");
         assert_eq!(code, Some(2), "{stage}");
         assert!(line.ends_with(text), "{line}");
     }
+    let connect = run(Command::new(DUOLOGUE).args(["connect", "--map", r"C:\a\..=/b"]), "");
+    assert!(String::from_utf8_lossy(&connect.stderr).contains(r"C:\a\.. leads out of its folder by `..`"));
+    assert_eq!(connect.status.code(), Some(2));
     let missing = folder.path().join("missing");
     let prompt = format!("system-prompt={}", missing.display());
     assert_eq!(fault(&["--use", &record, "--use", &prompt], "cat").0, Some(4));
