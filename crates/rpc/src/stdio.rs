@@ -77,6 +77,12 @@ impl InputWatch {
     pub fn wait(&self) -> InputEndReason {
         self.0.wait()
     }
+
+    /// Ignores the parent, so that only the input can end.
+    #[must_use]
+    pub fn without_parent(self) -> Self {
+        InputWatch(self.0.without_parent())
+    }
 }
 
 /// Detects from outside the writer that nothing reads the output any more. It keeps the output open until it is dropped.
@@ -243,6 +249,10 @@ mod system {
     }
 
     impl EndWatch {
+        pub(super) fn without_parent(self) -> Self {
+            EndWatch { parent: None, ..self }
+        }
+
         pub(super) fn wait(&self) -> InputEndReason {
             #[cfg(target_os = "linux")]
             let half_closed = PollFlags::RDHUP;
@@ -297,6 +307,10 @@ mod system {
     pub(super) struct EndWatch;
 
     impl EndWatch {
+        pub(super) fn without_parent(self) -> Self {
+            self
+        }
+
         pub(super) fn wait(&self) -> InputEndReason {
             never()
         }
