@@ -11,6 +11,7 @@ mod client_files;
 mod client_lines;
 mod lines;
 mod messages;
+mod paths;
 mod replacement;
 
 use std::collections::HashMap;
@@ -22,6 +23,7 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 use duologue_http::{ConnectOptions, LinkState, RemoteLink, connect as open};
+use duologue_proxy::{PathMap, Side};
 use duologue_rpc::raw_message::{call_line, response_line};
 use duologue_rpc::{Limits, Lock as _, Malformed, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{
@@ -45,19 +47,21 @@ use messages::{
 };
 
 /// The settings of a relay.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(crate) struct RelaySettings {
     /// True if the server may use the files and terminals of the client.
     pub(crate) allows_files: bool,
     /// True if a session may continue without its conversation, should the agent have lost it.
     pub(crate) fresh: bool,
+    /// The folders of the client and of the server, if they differ.
+    pub(crate) paths: Option<PathMap>,
     /// The time in which the server has to accept the last messages after the client has ended.
     pub(crate) end_wait: Duration,
 }
 
 impl Default for RelaySettings {
     fn default() -> Self {
-        RelaySettings { allows_files: false, fresh: false, end_wait: Duration::from_secs(2) }
+        RelaySettings { allows_files: false, fresh: false, paths: None, end_wait: Duration::from_secs(2) }
     }
 }
 
@@ -74,23 +78,28 @@ const ANSWER_BYTES: usize = 64 << 10;
 const ANSWERS: usize = 1024;
 
 /// Connects to the server, and relays until the client or the server ends the connection, or the server does not answer
-/// within [`RelaySettings::end_wait`] after the client has ended.
+/// within [`RelaySettings::end_wait`] after the client has ended. `input_end` is ready if the client is known to have ended
+/// before all its lines are read.
 ///
 /// # Errors
 ///
 /// The error of the connection, if it cannot be opened or replaced.
 pub(crate) async fn relay(
     client: Transport,
+    input_end: impl Future<Output = ()>,
     url: &str,
     options: &ConnectOptions,
     settings: RelaySettings,
 ) -> io::Result<()> {
     let (reader, to_client) = client.into_split();
     let client = RelayLines::new(reader);
-    let end = client.end.clone();
+    let (end, end_wait) = (client.end.clone(), settings.end_wait);
     let after_end = async {
-        end.notified().await;
-        let _ = timeout(settings.end_wait, std::future::pending::<()>()).await;
+        tokio::select! {
+            () = end.notified() => {}
+            () = input_end => {}
+        }
+        let _ = timeout(end_wait, std::future::pending::<()>()).await;
     };
     tokio::select! {
         relayed = relay_lines(client, to_client, url, options, settings) => relayed,
@@ -202,7 +211,7 @@ async fn send_to_server(
                 match long {
                     LongLine::Request(error) => {
                         // The receiver is there as long as the relay.
-                        let _ = refusals.send(error).await;
+                        let _ = while_client_is_read(client, refusals.send(error)).await;
                         continue;
                     }
                     // The agent waits for it.
@@ -217,26 +226,27 @@ async fn send_to_server(
             Ok(Some(line)) => line,
             Ok(None) => continue,
             Err(RefusedLine { answer, reason }) => {
-                log(format_args!("a line of the client is no message and was not sent: {reason}"));
+                log(format_args!("a line of the client was not sent: {reason}"));
                 if let Some(answer) = answer {
-                    let _ = refusals.send(answer).await;
+                    let _ = while_client_is_read(client, refusals.send(answer)).await;
                 }
                 continue;
             }
         };
-        let written = {
-            let mut writing = pin!(write(server, line));
-            tokio::select! {
-                biased;
-                written = &mut writing => written,
-                // A server that does not read does not hide the end of the client.
-                () = client.wait_for_end() => writing.await,
-            }
-        };
-        if written.is_err() {
+        if while_client_is_read(client, write(server, line)).await.is_err() {
             // The other direction has the reason.
             return std::future::pending().await;
         }
+    }
+}
+
+/// Waits for the receiver of a line, and reads the client meanwhile: a receiver that does not read does not hide its end.
+async fn while_client_is_read<T>(client: &mut RelayLines, sending: impl Future<Output = T>) -> T {
+    let mut sending = pin!(sending);
+    tokio::select! {
+        biased;
+        sent = &mut sending => sent,
+        () = client.wait_for_end() => sending.await,
     }
 }
 
@@ -347,8 +357,8 @@ struct Book {
     question_count: u64,
     was_replaced: bool,
     settings: RelaySettings,
-    /// True after the first line of the server that was dropped because it is no message.
-    has_dropped_line: bool,
+    /// The number of the server's lines that were dropped.
+    dropped_lines: u64,
 }
 
 impl Book {
@@ -361,12 +371,14 @@ impl Book {
     ///
     /// # Errors
     ///
-    /// A line that is not exactly one message is not sent. The server could read it in another way.
-    fn accept_client_line(&mut self, line: Vec<u8>) -> Result<Option<Vec<u8>>, RefusedLine> {
-        let line = match line.strip_prefix(client_lines::BYTE_ORDER_MARK) {
-            Some(rest) => rest.to_vec(),
-            None => line,
-        };
+    /// A line that is not exactly one message is not sent. The server could read it in another way. Byte order marks in front
+    /// of a message are removed, however many there are, because a reader may skip them.
+    fn accept_client_line(&mut self, mut line: Vec<u8>) -> Result<Option<Vec<u8>>, RefusedLine> {
+        let mark = client_lines::BYTE_ORDER_MARK;
+        let marks = line.chunks(mark.len()).take_while(|part| *part == mark).count();
+        line.drain(..marks * mark.len());
+        let mapped = paths::mapped(self.settings.paths.as_ref(), Side::Client, line);
+        let line = mapped.map_err(|refused| RefusedLine::unmapped(&refused))?;
         match RpcMessage::read(&line, &Limits::default()) {
             None => return Ok(None),
             Some(Err(malformed)) => return Err(RefusedLine::malformed(&malformed)),
@@ -388,6 +400,11 @@ impl Book {
                 }
                 if method == PromptRequest::METHOD && self.settings.fresh {
                     masked = with_fresh(&raw, &method, params);
+                    if masked.is_none() {
+                        log(format_args!(
+                            "the params of a prompt cannot be read, so `--fresh` has no effect on it"
+                        ));
+                    }
                 }
                 let opens = opens_session(&method);
                 let session = params.filter(|_| !opens).and_then(session_of);
@@ -425,8 +442,26 @@ impl Book {
         Ok(Some(line))
     }
 
-    /// Returns the line for the client, unless the client has it already.
+    /// Returns the line for the client, unless the client has it already or may not have it.
     fn accept_server_line(&mut self, line: Vec<u8>, answers: &mpsc::Sender<Vec<u8>>) -> Option<Vec<u8>> {
+        let line = self.note_server_line(line, answers)?;
+        let refused = match paths::mapped(self.settings.paths.as_ref(), Side::Agent, line) {
+            Ok(line) => return Some(line),
+            Err(refused) => refused,
+        };
+        if let Some(id) = &refused.id {
+            refuse(id, &refused.error, answers);
+            // It is refused again if it comes again.
+            self.questions.remove(&key(id.token()));
+        }
+        self.log_dropped(&refused.error);
+        None
+    }
+
+    /// Notes a line of the server, and returns the line for the client before its paths are mapped.
+    fn note_server_line(&mut self, line: Vec<u8>, answers: &mpsc::Sender<Vec<u8>>) -> Option<Vec<u8>> {
+        // The client could read a line that is no message in another way.
+        let is_guarded = !self.settings.allows_files || self.settings.paths.is_some();
         match RpcMessage::read(&line, &Limits::default()) {
             Some(Ok(RpcMessage::Response { id, outcome })) => match self.pending.remove(&key(id.get())) {
                 Some(request) => {
@@ -457,7 +492,8 @@ impl Book {
                 None if self.was_replaced => return None,
                 // The client may take it for the response to `initialize`.
                 None if !self.settings.allows_files => {
-                    return client_files::without_terminal_logins(&line).ok();
+                    let masked = client_files::without_terminal_logins(&line);
+                    return masked.inspect_err(|error| self.log_dropped(error)).ok();
                 }
                 None => {}
             },
@@ -488,23 +524,32 @@ impl Book {
                     return None;
                 }
             }
-            // So is a line that does not begin as a message.
-            None if !self.settings.allows_files && !line.trim_ascii().is_empty() => return None,
-            // The client could read such a line in another way.
-            Some(Err(malformed)) if !self.settings.allows_files => {
+            None if is_guarded && !line.trim_ascii().is_empty() => {
+                self.log_dropped(&"it is blank behind a byte order mark");
+                return None;
+            }
+            Some(Err(malformed)) if is_guarded => {
                 if let Malformed::Request(id, error) = &malformed {
                     refuse(id, error, answers);
                 }
-                if !std::mem::replace(&mut self.has_dropped_line, true) {
-                    log(format_args!(
-                        "a line of the server is no message and was dropped ({malformed}); more of them are not logged"
-                    ));
-                }
+                self.log_dropped(&malformed);
                 return None;
             }
             _ => {}
         }
         Some(line)
+    }
+
+    /// Logs a line of the server that is dropped, if its number is a power of two. A server cannot fill the log.
+    fn log_dropped(&mut self, reason: &dyn std::fmt::Display) {
+        self.dropped_lines += 1;
+        let count = self.dropped_lines;
+        if count.is_power_of_two() {
+            log(format_args!(
+                "a line of the server was dropped: {reason} ({count} so far, which is logged again at {})",
+                2 * count
+            ));
+        }
     }
 
     /// Notes a question. Returns false if the client has it from an earlier connection; its answer is sent again.

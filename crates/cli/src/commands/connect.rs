@@ -3,11 +3,13 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use duologue_proxy::{PathMap, Proxy};
-use duologue_rpc::{Stdio, Transport};
+use duologue_proxy::PathMap;
+use duologue_rpc::{InputWatch, Stdio};
+use tokio::sync::oneshot;
 
 use crate::error::{Error, Result};
 use crate::exit::Exit;
+use crate::files;
 use crate::remote_sessions::{self, RelaySettings};
 use crate::runtime;
 use crate::server_args::{ServerArgs, TransportName, agent_url, explained};
@@ -65,12 +67,7 @@ fn agent_id(text: &str) -> Result<String, String> {
 }
 
 fn map(text: &str) -> Result<(String, String), String> {
-    match text.split_once('=') {
-        Some((local, remote)) if local.starts_with('/') && remote.starts_with('/') => {
-            Ok((local.into(), remote.into()))
-        }
-        _ => Err(format!("{text} are not two absolute folders: LOCAL=REMOTE")),
-    }
+    files::folder_pair(text, "LOCAL=REMOTE")
 }
 
 pub(crate) fn run(args: ConnectArgs) -> Result<Exit> {
@@ -91,20 +88,16 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
     // As long as a server keeps a connection. The pauses between the attempts are at most 15 seconds.
     (options.resume_attempts, options.resume_time) = (100, Duration::from_secs(600));
     let stdio = Stdio::take()?;
+    let maps = args.maps.iter().fold(PathMap::new(), |maps, (local, remote)| maps.map(local, remote));
+    let settings = RelaySettings {
+        allows_files: args.allow_files,
+        fresh: args.fresh,
+        paths: (!maps.is_empty()).then(|| maps.strict()),
+        ..RelaySettings::default()
+    };
+    let input_end = end_of_input(stdio.end)?;
     let relayed = async {
-        let settings =
-            RelaySettings { allows_files: args.allow_files, fresh: args.fresh, ..RelaySettings::default() };
-        let relay = |client| remote_sessions::relay(client, &url, &options, settings);
-        let relayed = if args.maps.is_empty() {
-            relay(stdio.transport).await
-        } else {
-            let maps = args.maps.iter().fold(PathMap::new(), |maps, (local, remote)| maps.map(local, remote));
-            let (inner, outer) = Transport::memory();
-            // Each ends the other.
-            let proxy = Proxy::new().stage(maps.strict());
-            let (staged, relayed) = tokio::join!(proxy.run(stdio.transport, inner), relay(outer));
-            relayed.and(staged)
-        };
+        let relayed = remote_sessions::relay(stdio.transport, input_end, &url, &options, settings).await;
         relayed.map_err(|error| {
             let known = error.get_ref().and_then(|error| error.downcast_ref());
             Error::Start(known.map_or_else(|| error.to_string(), |known| explained(known, &options)))
@@ -115,4 +108,21 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
         _ = signals.next() => {}
     }
     Ok(Exit::Ok)
+}
+
+/// Returns a future that is ready when the client has closed its end, also while nothing reads the input.
+fn end_of_input(watch: InputWatch) -> Result<impl Future<Output = ()>> {
+    let (ended, end) = oneshot::channel();
+    // A launcher may leave while the client goes on.
+    let watch = watch.without_parent();
+    std::thread::Builder::new().name("connect-stdin-end".into()).spawn(move || {
+        watch.wait();
+        // The relay may have ended before.
+        let _ = ended.send(());
+    })?;
+    Ok(async {
+        if end.await.is_err() {
+            std::future::pending().await
+        }
+    })
 }

@@ -7,11 +7,12 @@ use serde_json::json;
 
 use super::ID_BYTES;
 use super::messages::without_end;
+use super::paths::RefusedMessage;
 
 /// The mark that some programs write before a text. A message has none.
 pub(super) const BYTE_ORDER_MARK: &[u8] = b"\xEF\xBB\xBF";
 
-/// A line of the client that is not sent, because it is not exactly one message.
+/// A line of the client that is not sent, because it is not exactly one message or has a path outside of the mapped folders.
 #[derive(Debug)]
 pub(super) struct RefusedLine {
     /// The response for the client.
@@ -34,6 +35,12 @@ impl RefusedLine {
             _ => None,
         };
         RefusedLine { answer, reason: malformed.to_string() }
+    }
+
+    /// Creates the refusal of a message that cannot be mapped.
+    pub(super) fn unmapped(refused: &RefusedMessage) -> Self {
+        let RefusedMessage { id, error } = refused;
+        RefusedLine { answer: id.as_ref().and_then(|id| error_line(id, error)), reason: error.to_string() }
     }
 }
 

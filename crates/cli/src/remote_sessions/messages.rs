@@ -109,25 +109,27 @@ pub(super) fn session_of(params: &RawValue) -> Option<String> {
     Some(member_text(params.get().as_bytes(), "sessionId")?.into_owned())
 }
 
-/// Sets a member of `_meta.duologue`. A member that is null counts as absent.
-pub(super) fn set_meta(params: &mut Value, name: &str, value: Value) {
+/// Sets a member of `_meta.duologue`. A member that is null counts as absent. Returns false if one of them is no object.
+pub(super) fn set_meta(params: &mut Value, name: &str, value: Value) -> bool {
     let mut object = params;
     for name in ["_meta", "duologue"] {
-        let Some(members) = object.as_object_mut() else { return };
+        let Some(members) = object.as_object_mut() else { return false };
         object = members.entry(name).or_insert(Value::Null);
         if object.is_null() {
             *object = json!({});
         }
     }
-    if let Some(members) = object.as_object_mut() {
-        members.insert(name.to_owned(), value);
-    }
+    let Some(members) = object.as_object_mut() else { return false };
+    members.insert(name.to_owned(), value);
+    true
 }
 
-/// Returns a prompt that the server may begin without the conversation so far. Params that cannot be read stay as they are.
+/// Returns a prompt that the server may begin without the conversation so far, or `None` if its params cannot be read.
 pub(super) fn with_fresh(id: &RawValue, method: &str, params: Option<&RawValue>) -> Option<Vec<u8>> {
     let mut params: Value = serde_json::from_str(params?.get()).ok()?;
-    set_meta(&mut params, "fresh", json!(true));
+    if !set_meta(&mut params, "fresh", json!(true)) {
+        return None;
+    }
     call_line(Some(id), method, &params).ok().map(without_end)
 }
 

@@ -347,6 +347,8 @@ fn requests_for_files_do_not_reach_the_client() {
         assert_eq!(book.accept_server_line(dropped.to_vec(), &answers), None);
     }
     assert!(repeated.try_recv().is_err());
+    // The others are no messages.
+    assert_eq!(book.dropped_lines, 3);
     let update = line(&json!({"jsonrpc": "2.0", "method": "session/update", "params": {"sessionId": "s"}}));
     assert!(book.accept_server_line(update, &answers).is_some());
     // A frame that is refused counts for the position in its session.
@@ -614,10 +616,13 @@ fn a_login_in_a_terminal_has_no_other_form() {
     }
 }
 
-/// Relays for a client that has ended, to a server that accepts connections and never answers.
+/// Relays for a client that has ended, to a server that accepts connections and never answers. The end is read, or is known
+/// before it can be read.
 #[tokio::test]
 async fn the_end_of_the_client_ends_the_relay() {
-    for transport in [duologue_http::RemoteTransport::WebSocket, duologue_http::RemoteTransport::Events] {
+    use duologue_http::RemoteTransport::{Events, WebSocket};
+
+    for (transport, is_read) in [(WebSocket, true), (Events, true), (WebSocket, false)] {
         let silent = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", silent.local_addr().unwrap());
         let mut options = ConnectOptions::default();
@@ -627,10 +632,100 @@ async fn the_end_of_the_client_ends_the_relay() {
         write(&mut input, line(&call(&json!(1), "initialize", &json!({"protocolVersion": 1}))))
             .await
             .unwrap();
-        input.shutdown().await.unwrap();
+        if is_read {
+            input.shutdown().await.unwrap();
+        }
+        let input_end = async {
+            if is_read {
+                std::future::pending().await
+            }
+        };
         let settings = RelaySettings { end_wait: Duration::ZERO, ..RelaySettings::default() };
-        relay(client, &url, &options, settings).await.expect("it ends by itself");
+        relay(client, input_end, &url, &options, settings).await.expect("it ends by itself");
     }
+}
+
+#[test]
+fn the_end_of_a_client_that_reads_no_refusals_is_seen() {
+    use std::task::{Context, Waker};
+
+    let mut client = RelayLines::new(&b"no message\nno message\nno message\n"[..]);
+    let end = client.end.clone();
+    let (refusals, _refused) = mpsc::channel(1);
+    let (_answers, mut repeated) = mpsc::channel(1);
+    let (book, mut server) = (Mutex::new(Book::default()), Vec::new());
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut sending = pin!(send_to_server(&mut client, &mut repeated, &refusals, &mut server, &book));
+    assert!(sending.as_mut().poll(&mut cx).is_pending());
+    assert!(pin!(end.notified()).poll(&mut cx).is_ready());
+}
+
+#[test]
+fn byte_order_marks_do_not_reach_the_server() {
+    let prompt = line(&call(&json!(9), "session/prompt", &json!({"sessionId": "s"})));
+    for marks in 0..4 {
+        let marked = ["\u{feff}".repeat(marks).as_bytes(), &prompt].concat();
+        assert_eq!(send(&mut allowing(), marked), prompt, "{marks}");
+    }
+    let marks = "\u{feff}\u{feff} ".to_owned().into_bytes();
+    assert!(allowing().accept_client_line(marks).unwrap().is_none());
+}
+
+#[test]
+fn a_prompt_whose_params_cannot_be_read_is_not_written_anew() {
+    let id = serde_json::value::to_raw_value(&9).unwrap();
+    for params in ["[1]", r#"{"_meta":7}"#, r#"{"_meta":{"duologue":[]}}"#, r#"{"a":1e999}"#] {
+        let raw = RawValue::from_string(params.to_owned()).unwrap();
+        assert_eq!(with_fresh(&id, PromptRequest::METHOD, Some(&raw)), None, "{params}");
+        let prompt = format!(r#"{{"jsonrpc":"2.0","id":9,"method":"session/prompt","params":{params}}}"#);
+        let mut book = allowing();
+        book.settings.fresh = true;
+        assert_eq!(send(&mut book, prompt.clone().into_bytes()), prompt.into_bytes());
+    }
+}
+
+#[test]
+fn paths_are_mapped_between_the_client_and_the_server() {
+    let (mut book, answers, mut repeated) = book();
+    book.settings.allows_files = true;
+    book.settings.paths = Some(PathMap::new().map("/here", "/there").strict());
+    let load =
+        |folder: &str| line(&call(&json!(7), "session/load", &json!({"sessionId": "t", "cwd": folder})));
+    assert_eq!(send(&mut book, load("/here/a")), load("/there/a"));
+    let refused = book.accept_client_line(load("/etc")).expect_err("a path outside");
+    let answer: Value = serde_json::from_slice(&refused.answer.expect("an answer")).unwrap();
+    assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32602)));
+    // The server that resumes the session gets its own folder.
+    let loaded = json!({"jsonrpc": "2.0", "id": 7, "result": {"_meta": {"duologue": {"position": 1}}}});
+    book.accept_server_line(line(&loaded), &answers).expect("a response");
+    assert_eq!(book.resume_params("t").unwrap()["cwd"], "/there/a");
+
+    let read =
+        |path: Value| line(&call(&json!("f"), "fs/read_text_file", &json!({"sessionId": "s", "path": path})));
+    assert_eq!(book.accept_server_line(read(json!("/there/a")), &answers), Some(read(json!("/here/a"))));
+    let mut expect_refused = |book: &mut Book, request: Vec<u8>| {
+        assert_eq!(book.accept_server_line(request, &answers), None);
+        let answer: Value = serde_json::from_slice(&repeated.try_recv().expect("an answer")).unwrap();
+        assert_eq!(answer["error"]["code"], -32602, "{answer}");
+    };
+    expect_refused(&mut book, read(json!("/etc/passwd")));
+    expect_refused(&mut book, read(json!(["/etc/passwd"])));
+    expect_refused(&mut book, line(&call(&json!("f"), "fs/read_text_file", &json!(["s", "/etc/passwd"]))));
+    // A question is refused again on the next connection.
+    let location = json!({"sessionId": "s", "toolCall": {"locations": [{"path": "/etc"}]}});
+    let question = line(&call(&json!("q"), "session/request_permission", &location));
+    for _ in 0..2 {
+        expect_refused(&mut book, question.clone());
+        book.begin_replacement();
+    }
+    // Lines that are no messages do not pass with a map, even if files are allowed.
+    for dropped in ["no message", "[{}]", r#"{"jsonrpc":"2.0","method":"a","params":["/etc"]}"#] {
+        assert_eq!(book.accept_server_line(dropped.as_bytes().to_vec(), &answers), None, "{dropped}");
+    }
+    // The agent waits for the response.
+    let odd = send(&mut book, b"{\"jsonrpc\":\"2.0\",\"id\":\"x\",\r\"result\":{}}".to_vec());
+    let odd: Value = serde_json::from_slice(&odd).unwrap();
+    assert_eq!((&odd["id"], &odd["error"]["code"]), (&json!("x"), &json!(-32600)));
 }
 
 #[test]

@@ -582,24 +582,48 @@ fn a_message_that_is_too_long_costs_only_itself() {
     let data = tempfile::tempdir().expect("a folder");
     let server = Server::start(data.path(), "0");
     let long = "x".repeat(17 << 20);
-    let mut client = RawClient::of(server.connect().stderr(Stdio::piped()), &json!({}));
-    let session = client.session();
-    let (refused, _) = client.request_with("session/prompt", &prompt(&session, &long));
-    assert_eq!(refused["error"]["code"], -32600, "{refused}");
-    assert!(refused["error"]["message"].as_str().expect("a text").contains("16777216"), "{refused}");
-    // Nothing can be answered to a notification.
-    client.write(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": long}}));
-    let (ended, updates) = client.request_with("session/prompt", &prompt(&session, "hello"));
-    assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
-    assert!(text(&updates).contains("Hello!"));
-    client.input = None;
-    let log: Vec<String> = client.log().collect();
-    assert_eq!(log.iter().filter(|line| line.contains("longer than 16777216 bytes")).count(), 2, "{log:?}");
+    for more in [&[][..], &["--map", "/tmp=/tmp"]] {
+        let mut client = RawClient::of(server.connect().args(more).stderr(Stdio::piped()), &json!({}));
+        let session = client.session();
+        let (refused, _) = client.request_with("session/prompt", &prompt(&session, &long));
+        assert_eq!(refused["error"]["code"], -32600, "{refused}");
+        assert!(refused["error"]["message"].as_str().expect("a text").contains("16777216"), "{refused}");
+        // Nothing can be answered to a notification.
+        client.write(&json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": long}}));
+        // A line that is no message has an error without an id.
+        client.write(&json!("no message"));
+        assert_eq!(client.next()["error"]["code"], -32600);
+        let (ended, updates) = client.request_with("session/prompt", &prompt(&session, "hello"));
+        assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+        assert!(text(&updates).contains("Hello!"));
+        client.input = None;
+        let log: Vec<String> = client.log().collect();
+        let count = log.iter().filter(|line| line.contains("longer than 16777216 bytes")).count();
+        assert_eq!(count, 2, "{log:?}");
+    }
+}
 
-    // The stage of the folders has an error for it.
-    let line = json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": long}});
-    let mapped = shown(&run(server.connect().args(["--map", "/a=/b"]), format!("{line}\n")));
-    assert!(mapped.contains("longer than 16777216 bytes") && mapped.ends_with("exit 3"), "{mapped}");
+/// More lines wait than `connect` reads in advance, so that it cannot read the end.
+#[test]
+fn a_client_ends_behind_lines_that_its_server_does_not_read() {
+    use std::io::Write as _;
+
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a listener");
+    let state = tempfile::tempdir().expect("a folder");
+    let token = state.path().join("token");
+    std::fs::write(&token, "0".repeat(64)).expect("a file");
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["connect", "--token-file"]).arg(token);
+    command.arg(format!("http://{}/acp", silent.local_addr().expect("an address")));
+    let mut client = command.stdin(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut input = client.stdin.take().expect("a pipe");
+    let line = format!("{}\n", "x".repeat((64 << 10) - 1));
+    for _ in 0..17 {
+        input.write_all(line.as_bytes()).expect("it reads");
+    }
+    drop(input);
+    let ended = shown(&client.wait_with_output().expect("it ends"));
+    assert!(ended.contains("the server does not answer") && ended.ends_with("exit 0"), "{ended}");
 }
 
 /// Nobody reads the log, and all threads of the server would wait for it.

@@ -1,0 +1,40 @@
+//! The folders of the client and of the server, which `--map` exchanges in each message.
+
+use duologue_proxy::{PathMap, Side};
+use duologue_rpc::raw_message::response_line;
+use duologue_rpc::{Limits, RpcMessage};
+use duologue_schema::{Error as RpcError, RequestId};
+
+use super::messages::without_end;
+
+/// A request or notification that the map refuses.
+#[derive(Debug)]
+pub(super) struct RefusedMessage {
+    /// The id of a request, which has to be answered.
+    pub(super) id: Option<RequestId>,
+    pub(super) error: RpcError,
+}
+
+/// Maps the paths of a line. A response that is refused has the error in the place of its outcome.
+pub(super) fn mapped(paths: Option<&PathMap>, from: Side, line: Vec<u8>) -> Result<Vec<u8>, RefusedMessage> {
+    let Some(paths) = paths else { return Ok(line) };
+    let limits = Limits::default();
+    let error = match paths.map_line(from, &line, &limits) {
+        Ok(None) => return Ok(line),
+        Ok(Some(mapped)) if mapped.len() <= limits.frame_bytes.max(line.len()) => return Ok(mapped),
+        Ok(Some(mapped)) => RpcError::invalid_request(format!(
+            "the message with its mapped paths has {} bytes, and the limit is {}; send less",
+            mapped.len(),
+            limits.frame_bytes
+        )),
+        Err(error) => error,
+    };
+    match RpcMessage::read(&line, &limits) {
+        Some(Ok(RpcMessage::Request { id, .. })) => Err(RefusedMessage { id: Some(id), error }),
+        Some(Ok(RpcMessage::Response { id, .. })) => match response_line(id.get(), Err(&error)) {
+            Ok(response) => Ok(without_end(response)),
+            Err(_) => Err(RefusedMessage { id: None, error }),
+        },
+        _ => Err(RefusedMessage { id: None, error }),
+    }
+}
