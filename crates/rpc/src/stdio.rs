@@ -279,6 +279,22 @@ mod system {
             if watched[0].revents().is_empty() { InputEndReason::Parent } else { InputEndReason::Input }
         }
     }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn a_parent_that_has_exited_can_be_ignored() {
+            let (input, writer) = std::io::pipe().unwrap();
+            // A pipe whose writer is gone is readable, as the exit of a process is.
+            let (parent, _) = std::io::pipe().unwrap();
+            let watch = EndWatch { input: input.into(), parent: Some(parent.into()) };
+            assert_eq!(watch.wait(), InputEndReason::Parent);
+            drop(writer);
+            assert_eq!(watch.without_parent().wait(), InputEndReason::Input);
+        }
+    }
 }
 
 #[cfg(not(unix))]
