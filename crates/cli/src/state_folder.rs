@@ -219,19 +219,10 @@ fn token_of(path: &Path, file: &File) -> Result<String> {
 /// If another user owns the folder or its logs, or can write to the folder.
 #[cfg(feature = "serve")]
 pub(crate) fn prepare(folder: &Path) -> Result<()> {
-    let create = || {
-        if let Some(parent) = folder.parent() {
-            std::fs::create_dir_all(parent)?;
-        }
-        let mut builder = std::fs::DirBuilder::new();
-        #[cfg(unix)]
-        std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
-        match builder.create(folder) {
-            Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
-            created => created,
-        }
-    };
-    create().map_err(in_file(folder.display()))?;
+    let mut builder = std::fs::DirBuilder::new();
+    #[cfg(unix)]
+    std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
+    builder.recursive(true).create(folder).map_err(in_file(folder.display()))?;
     let check = |path: &Path, mask, advice| {
         let found = std::fs::metadata(path).map_err(in_file(path.display()))?;
         check_private(path, &found, mask, advice)

@@ -15,6 +15,9 @@ pub use duologue_client::Command;
 #[doc(no_inline)]
 pub use duologue_schema::Meta;
 
+#[cfg(unix)]
+#[doc(hidden)]
+pub use checks::is_group_alive;
 pub use checks::{checks, checks_v2};
 pub use error::{Error, Result};
 pub use finding::{Check, Severity, Verdict};

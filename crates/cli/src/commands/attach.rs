@@ -91,15 +91,17 @@ async fn attach(args: AttachArgs) -> Result<Exit> {
     let agent = args.agent;
     // It is there, see above.
     let command = move || agent.given().unwrap_or_else(|| AgentCommand::new("false"));
+    state_folder::prepare(&data)?;
+    #[cfg(unix)]
+    let processes = Some(guard::start(&data).await?);
+    #[cfg(not(unix))]
+    let processes = None;
     let mut settings = HubSettings::new(command, data);
+    settings.processes = processes;
     settings.shared_process = args.shared;
     let mut policy = SessionPolicy::default();
     policy.roots = Some(roots);
     settings.policy = policy;
-    #[cfg(unix)]
-    {
-        settings.processes = Some(guard::start()?);
-    }
     let hub = Hub::open(settings)?;
     let ended = tokio::select! {
         refused = hub.attach(&attachment, report) => refused.map_err(|error| Error::Start(error.to_string())),

@@ -178,7 +178,10 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
     let data = args.data.or(configured).map_or_else(state_folder::of_user, Ok)?;
     state_folder::prepare(&data)?;
     #[cfg(unix)]
-    let processes = Some(guard::start()?);
+    let processes = match guard::start(&data).await {
+        Ok(processes) => Some(processes),
+        Err(error) => return Err(running(&data).await.unwrap_or(error)),
+    };
     #[cfg(not(unix))]
     let processes = None;
     let (opened, subject) = match config {
@@ -205,13 +208,7 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
     };
     let server = match opened {
         Ok(server) => server,
-        Err(error) => {
-            let error = Error::from(error);
-            return Err(running(&data).await.map_or(error, |running| {
-                let remedy = "stop it, or name another folder with --data";
-                std::io::Error::other(format!("{}: {running}; {remedy}", data.display())).into()
-            }));
-        }
+        Err(error) => return Err(running(&data).await.unwrap_or_else(|| error.into())),
     };
     options.token = Some(AccessToken::new(state_folder::token(&data)?));
     // Another program may have the port of an earlier server by now.
@@ -271,8 +268,8 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
     Ok(Exit::Ok)
 }
 
-/// Returns the address and the process of the server that has a folder open.
-async fn running(folder: &Path) -> Option<String> {
+/// Returns the error about the server that has a folder open, with its address and its process.
+async fn running(folder: &Path) -> Option<Error> {
     if !state_folder::is_running(folder) {
         return None;
     }
@@ -288,7 +285,9 @@ async fn running(folder: &Path) -> Option<String> {
     let (socket, process) = (None::<String>, None::<i32>);
     let places = url.into_iter().chain(socket).collect::<Vec<_>>().join(" and ");
     let process = process.map(|process| format!(" (process {process})")).unwrap_or_default();
-    Some(format!("a server with this folder runs already at {places}{process}"))
+    let state = format!("a server with this folder runs already at {places}{process}");
+    let remedy = "stop it, or name another folder with --data";
+    Some(std::io::Error::other(format!("{}: {state}; {remedy}", folder.display())).into())
 }
 
 /// Prints the ways to the server. `socket` is beside the address in `at`. `has_files` is absent for a hub, whose agents each have the setting.

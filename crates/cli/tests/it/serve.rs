@@ -269,10 +269,36 @@ fn a_stopped_server_leaves_no_process_behind() {
     let mut client = RawClient::new(&server);
     client.session();
     server.stop();
+    assert!(!is_left(&pid), "the agent is left");
+}
+
+/// Returns true if the process whose id is in a file runs.
+fn is_left(pid: &Path) -> bool {
     let pid = std::fs::read_to_string(pid).expect("it ran");
-    let left =
-        Command::new("kill").args(["-0", pid.trim()]).stderr(Stdio::null()).status().expect("it starts");
-    assert!(!left.success(), "process {pid} is left");
+    let left = Command::new("kill").args(["-0", pid.trim()]).stderr(Stdio::null()).status();
+    left.expect("it starts").success()
+}
+
+/// An agent that ignores the end of its input.
+#[test]
+fn a_server_starts_behind_the_agents_of_a_killed_one() {
+    let data = tempfile::tempdir().expect("a folder");
+    let (pid, log) = (data.path().join("pid"), data.path().join("log"));
+    let script = format!("echo $$ > {}; {DUOLOGUE} mock; while :; do sleep 1; done", pid.display());
+    let serve = |log: &Path| {
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+        let log = std::fs::File::create(log).expect("a file");
+        Server::of(command.args(["--", "sh", "-c", &script]).stderr(log))
+    };
+    let mut server = serve(&log);
+    RawClient::new(&server).session();
+    server.kill();
+    assert!(is_left(&pid), "the agent ends too early for this test");
+    let _next = serve(&log);
+    assert!(!is_left(&pid), "two servers have agents");
+    let log = std::fs::read_to_string(log).expect("a log");
+    assert!(log.contains("waiting for the agents of an earlier server to end"), "{log}");
 }
 
 #[test]

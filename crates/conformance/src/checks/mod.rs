@@ -15,6 +15,8 @@ mod v2;
 mod work;
 
 use crate::finding::Check;
+#[cfg(unix)]
+pub use process::is_group_alive;
 
 /// All checks by group, in the order in which they run. The checks of the stream examine the lines that the
 /// other checks caused, so they come last.

@@ -81,7 +81,7 @@ async fn leaves_no_children(harness: &mut Harness) -> Outcome {
     let mut left = true;
     for _ in 0..20 {
         // The agent leads a process group of its own, which exists while a process is left.
-        left = group.is_some_and(is_alive);
+        left = group.is_some_and(is_group_alive);
         if !left {
             break;
         }
@@ -93,7 +93,7 @@ async fn leaves_no_children(harness: &mut Harness) -> Outcome {
 
 /// Returns true if a process of the group runs. Zombies do not count.
 #[cfg(unix)]
-fn is_alive(group: rustix::process::Pid) -> bool {
+pub fn is_group_alive(group: rustix::process::Pid) -> bool {
     if rustix::process::test_kill_process_group(group).is_err() {
         return false;
     }
@@ -135,14 +135,14 @@ mod tests {
         let mut alive = Command::new("sleep").arg("60").process_group(0).spawn().expect("it starts");
         let group = |child: &std::process::Child| Pid::from_raw(child.id().cast_signed()).expect("a number");
         let deadline = std::time::Instant::now() + Duration::from_secs(30);
-        while is_alive(group(&dead)) && std::time::Instant::now() < deadline {
+        while is_group_alive(group(&dead)) && std::time::Instant::now() < deadline {
             std::thread::sleep(Duration::from_millis(5));
         }
-        let seen = (is_alive(group(&dead)), is_alive(group(&alive)));
+        let seen = (is_group_alive(group(&dead)), is_group_alive(group(&alive)));
         alive.kill().expect("killed");
         alive.wait().expect("collected");
         dead.wait().expect("collected");
         assert_eq!(seen, (false, true));
-        assert!(!is_alive(group(&dead)));
+        assert!(!is_group_alive(group(&dead)));
     }
 }
