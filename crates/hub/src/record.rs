@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use duologue_schema::RequestId;
 use duologue_transcript::Side;
+use serde::de::Error as _;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
@@ -247,7 +248,7 @@ impl HubEvent {
     }
 }
 
-/// A record that is not JSON, or has members of other types.
+/// A record that is not JSON, has members of other types, or is in the place of lost ones.
 #[derive(Debug, thiserror::Error)]
 #[error("the record of a session log is invalid: {0}")]
 pub struct InvalidRecord(#[from] pub(crate) serde_json::Error);
@@ -274,6 +275,14 @@ struct EntryFields<'a> {
     frame: Option<&'a RawValue>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     hub: Option<EventFields>,
+    #[serde(default, skip_serializing)]
+    dropped: Option<DroppedFields>,
+}
+
+/// The members of a record in the place of a lost part of the log.
+#[derive(Deserialize)]
+struct DroppedFields {
+    bytes: u64,
 }
 
 impl<'a> LogEntry<'a> {
@@ -281,9 +290,12 @@ impl<'a> LogEntry<'a> {
     ///
     /// # Errors
     ///
-    /// [`InvalidRecord`] if the line is not a record.
+    /// [`InvalidRecord`] if the line is not a record, or the one in the place of a lost part.
     pub fn read(line: &'a [u8]) -> Result<Self, InvalidRecord> {
         let fields: EntryFields<'a> = serde_json::from_slice(line)?;
+        if let Some(DroppedFields { bytes }) = fields.dropped {
+            return Err(InvalidRecord(serde_json::Error::custom(format!("{bytes} bytes are lost here"))));
+        }
         Ok(LogEntry {
             at: fields.at,
             frame: fields.from.zip(fields.frame),
@@ -305,6 +317,7 @@ impl<'a> LogEntry<'a> {
             from: self.frame.map(|(from, _)| from),
             frame: self.frame.map(|(_, frame)| frame),
             hub: self.event.as_ref().map(HubEvent::fields),
+            dropped: None,
         };
         serde_json::to_writer(&mut line, &fields)?;
         Ok(line)
@@ -355,5 +368,7 @@ mod tests {
         let entry = LogEntry::read(br#"{"at":1,"hub":{"event":"later","life":1},"more":1}"#).unwrap();
         assert!(entry.event.is_none() && entry.frame.is_none());
         assert!(LogEntry::read(b"{").is_err());
+        let lost = LogEntry::read(br#"{"at":1,"dropped":{"lines":1,"bytes":7}}"#).unwrap_err();
+        assert!(lost.to_string().contains("7 bytes are lost here"), "{lost}");
     }
 }

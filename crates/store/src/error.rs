@@ -98,10 +98,10 @@ pub enum Error {
         /// The error of the operating system.
         error: Arc<io::Error>,
     },
-    /// The segments of a log have no readable header.
-    #[error("{}: no segment has a readable header: {reason}", path.display())]
-    NoHeader {
-        /// The folder of the log.
+    /// The header of a log cannot be used, since a later version has written it.
+    #[error("{}: {reason}", path.display())]
+    LaterVersion {
+        /// The path of the segment.
         path: PathBuf,
         /// The reason.
         reason: String,

@@ -65,6 +65,12 @@ impl LogLine {
         let text = format!(r#"{{"at":{},"hub":{{"event":"opened","life":{life}}}}}"#, micros(at));
         LogLine(text.into())
     }
+
+    /// Returns the record in the place of lost ones, the record `dropped` of a transcript.
+    pub(crate) fn dropped(at: Duration, lines: u64, bytes: u64) -> Self {
+        let at = micros(at);
+        LogLine(format!(r#"{{"at":{at},"dropped":{{"lines":{lines},"bytes":{bytes}}}}}"#).into())
+    }
 }
 
 /// The latest time of a record, 2^53 microseconds. Numbers in JSON are exact up to this limit.

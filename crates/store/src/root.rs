@@ -102,7 +102,7 @@ impl LogRoot {
     ///
     /// # Errors
     ///
-    /// [`Error::InUse`] if the log is open already, [`Error::BadName`], [`Error::NoHeader`], [`Error::DiskFull`] and
+    /// [`Error::InUse`] if the log is open already, [`Error::BadName`], [`Error::LaterVersion`], [`Error::DiskFull`] and
     /// [`Error::File`].
     pub fn open(&self, name: &str, header: &Header) -> Result<FileLog> {
         let folder = self.log_folder(name)?;

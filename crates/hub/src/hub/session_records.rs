@@ -104,13 +104,13 @@ impl Drop for WaitingLoad<'_> {
     }
 }
 
-/// Logs what was cut off from a log when it was opened.
+/// Logs what was lost from a log when it was opened.
 fn report_recovery(id: &SessionId, log: &FileLog) {
     let recovery = log.recovery();
-    let (bytes, lines) = (recovery.removed_bytes, recovery.removed_lines);
+    let (bytes, lines, moved) = (recovery.removed_bytes, recovery.removed_lines, recovery.moved_records);
     match &recovery.saved_to {
         Some(path) => {
-            tracing::error!(session = %id, bytes, lines, saved_to = %path.display(), "the end of a log was lost");
+            tracing::error!(session = %id, bytes, lines, moved, saved_to = %path.display(), "a part of a log was lost");
         }
         None if bytes > 0 => {
             tracing::warn!(session = %id, bytes, "a part of a record was removed from a log")

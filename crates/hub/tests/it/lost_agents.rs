@@ -216,18 +216,13 @@ fn damage(folder: &Path, damage: impl Fn(Vec<u8>) -> Option<Vec<u8>>) -> usize {
 #[tokio::test]
 async fn a_session_whose_log_is_lost_is_no_empty_conversation() {
     type Damage = (&'static str, usize, fn(Vec<u8>) -> Option<Vec<u8>>);
-    const DAMAGES: [Damage; 7] = [
+    const DAMAGES: [Damage; 6] = [
         ("no file", 1, |_| None),
         ("no bytes", 1, |_| Some(Vec::new())),
         ("zeros", 1, |text| Some(vec![0; text.len()])),
         ("one line of garbage", 1, |text| Some(vec![b'x'; text.len()])),
         ("lines of garbage", 1, |mut text| {
             text.iter_mut().filter(|byte| **byte != b'\n').for_each(|byte| *byte = b'x');
-            Some(text)
-        }),
-        ("a header of zeros", 1, |mut text| {
-            let header = text.iter().position(|byte| *byte == b'\n').unwrap();
-            text[..header].fill(0);
             Some(text)
         }),
         // The second segment has no record but that of its beginning.
@@ -309,4 +304,54 @@ async fn a_session_whose_first_segment_is_lost_is_loaded_with_a_notice() {
         hub.shut_down().await;
     })
     .await;
+}
+
+#[tokio::test]
+async fn zeros_in_a_log_cost_no_other_records() {
+    type Place = fn(&[u8]) -> std::ops::Range<usize>;
+    fn line_with(text: &[u8], part: &str) -> usize {
+        let place = text.windows(part.len()).position(|window| window == part.as_bytes()).unwrap();
+        text[..place].iter().rposition(|byte| *byte == b'\n').unwrap() + 1
+    }
+    // The header with the records that open the session, and the first turn.
+    let places: [Place; 2] = [
+        |text| 0..line_with(text, "alpha"),
+        |text| line_with(text, "alpha") + 5..line_with(text, "omega") - 5,
+    ];
+    for (place, is_first_kept) in places.into_iter().zip([true, false]) {
+        in_time(async {
+            let data = tempfile::tempdir().unwrap();
+            let hub = Hub::open(settings(data.path(), 0)).unwrap();
+            let client = connect(&hub).await;
+            let session = client.new_session("/tmp").await.unwrap();
+            prompt(&session, "alpha").await;
+            prompt(&session, "omega").await;
+            let id = session.id().clone();
+            hub.shut_down().await;
+            drop((session, client, hub));
+            let folder = data.path().join("sessions").join(id.as_str());
+            let change = |mut text: Vec<u8>| {
+                let place = place(&text);
+                text[place].fill(0);
+                Some(text)
+            };
+            assert_eq!(damage(&folder, change), 1);
+            let hub = open_when_free(|| settings(data.path(), 0)).await;
+            let read = hub.read_log("local", id.as_str(), 0, 1 << 20, Duration::ZERO).await.unwrap();
+            assert!(!read.page.records.is_empty());
+            for _ in 0..2 {
+                let client = connect(&hub).await;
+                let (_session, texts) = load(&client, &id).await;
+                let texts = texts.join("|");
+                assert!(
+                    texts.starts_with("[1 record of this session is damaged and was left out.]"),
+                    "{texts}"
+                );
+                assert_eq!(texts.contains("|alpha"), is_first_kept, "{texts}");
+                assert!(texts.contains("|omega"), "{texts}");
+            }
+            hub.shut_down().await;
+        })
+        .await;
+    }
 }

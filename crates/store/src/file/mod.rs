@@ -3,7 +3,7 @@
 mod recover;
 mod segment;
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant, SystemTime};
 use duologue_rpc::Lock as _;
 use duologue_transcript::Header;
 
-use crate::disk::{length_at, remove_if_there};
+use crate::disk::{length_at, open_ordinary, remove_if_there};
 use crate::error::{CursorGoneReason, Error, Result};
 use crate::line::{LogLine, time_of};
 use crate::log::{Log, LogPage};
@@ -93,13 +93,15 @@ impl FileLog {
         folder: PathBuf,
         header: &Header,
     ) -> Result<Self> {
-        let EarlierLives { mut segments, header: earlier, has_header, life: before, at, report } =
-            EarlierLives::open(&folder)?;
-        let header = earlier.unwrap_or_else(|| header.clone());
+        let lives = EarlierLives::open(&folder)?;
+        let EarlierLives { mut segments, has_header, life: before, at, report, .. } = lives;
+        let header = lives.header.unwrap_or_else(|| header.clone());
         let opened_at = SystemTime::now().duration_since(header.started).unwrap_or_default().max(at);
         let life = before.saturating_add(1);
         let first = LogPosition::new(report.end.number() + 1);
-        let opened = LogLine::opened(opened_at, life);
+        let mut records = lives.moved;
+        records.insert(0, LogLine::opened(opened_at, life));
+        let end = LogPosition::new(report.end.number() + records.len() as u64);
         let short = SHORT_BYTES.min(root.settings.segment_bytes / 4);
         let replaced = segments.pop_if(|newest| has_header && newest.life < life && newest.bytes <= short);
         let mut segment = Segment { first, life, bytes: 0, index: None };
@@ -110,14 +112,18 @@ impl FileLog {
             }
             None => SegmentStart::header(&header, opened_at, &segment)?,
         };
-        let (file, segment) = create_segment(&folder, segment, start, &[opened])?;
+        let (file, segment) = create_segment(&folder, segment, start, &records)?;
+        for (path, length) in lives.cuts {
+            // The bytes are not read again if that fails: the segment ends where this one begins.
+            let _ = cut(&path, length);
+        }
         if let Some(older) = replaced {
             // The next start removes it if that fails now.
             let _ = remove_if_there(&older.path(&folder));
         }
         segments.push(segment);
         let bytes = segments.iter().map(|segment| segment.bytes).sum();
-        let state = FileLogState { segments, bytes, end: first, synced: first, tail: Tail::default() };
+        let state = FileLogState { segments, bytes, end, synced: end, tail: Tail::default() };
         let inner = Arc::new(FileLogInner {
             used: AtomicU64::new(root.now()),
             root,
@@ -555,6 +561,7 @@ impl FileLogState {
         };
         let record = first.number() - segment.first.number();
         let (offset, skip) = index.place(record);
+        let (sound, expected) = index.readable(record, behind - segment.first.number());
         PageSource::File(PagePlace {
             path,
             segment_first,
@@ -563,14 +570,22 @@ impl FileLogState {
             skip,
             limit: index.bytes,
             has_pairs: index.has_pairs,
-            sound: index.sound.saturating_sub(record),
-            expected: behind - first.number(),
+            sound,
+            expected,
         })
     }
 
     /// Returns the segment with the end of an earlier life. That is the first one in which a later life began.
     fn end_of_life(&self, life: u32) -> Option<Segment> {
         self.segments.iter().find(|segment| segment.life > life).cloned()
+    }
+}
+
+/// Removes what follows the records of a segment, and a segment without records.
+fn cut(path: &Path, length: u64) -> io::Result<()> {
+    match length {
+        0 => remove_if_there(path),
+        length => open_ordinary(path, OpenOptions::new().write(true))?.set_len(length),
     }
 }
 

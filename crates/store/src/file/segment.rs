@@ -25,6 +25,9 @@ pub(super) const SHORT_BYTES: u64 = 16 * 1024;
 /// More than the bytes of the record that begins a life.
 const LIFE_BYTES: u64 = 256;
 
+/// The bytes of the shortest line with a record.
+const LEAST_LINE: u64 = r#"{"at":0}"#.len() as u64 + 1;
+
 /// The distance of the known offsets in a segment. Reading a page skips at most as much.
 const POINT_BYTES: u64 = 64 * 1024;
 
@@ -103,8 +106,10 @@ pub(super) struct SegmentIndex {
     pub(super) records: u64,
     /// The length of the whole lines, with the header.
     pub(super) bytes: u64,
-    /// The number of records whose positions are certain. Behind them the file is damaged.
-    pub(super) sound: u64,
+    /// The number of records before the first damage, whose positions are certain.
+    sound: u64,
+    /// The first record behind the damage, if the positions from there on are certain again.
+    resumed: Option<u64>,
     /// Lines with two records count as two.
     pub(super) has_pairs: bool,
 }
@@ -135,6 +140,49 @@ impl SegmentIndex {
         self.has_pairs = true;
     }
 
+    /// Returns the number of records from this one on whose positions are certain, and, if there are none, the number of those
+    /// that are lost. `behind` is the number of records that there should be.
+    pub(super) fn readable(&self, record: u64, behind: u64) -> (u64, u64) {
+        match self.resumed {
+            Some(resumed) if record >= resumed => (self.records - record, 0),
+            resumed => (self.sound.saturating_sub(record), resumed.unwrap_or(behind) - record),
+        }
+    }
+
+    /// Finds the last lines without damage. Their positions are certain, since that of the last one is: the next segment begins
+    /// behind it. `sound` is the number of lines before the damage, and `expected` that of all records.
+    fn resume(&mut self, mut file: File, sound: u64, expected: u64) -> io::Result<()> {
+        self.sound = sound.min(expected);
+        let (start, skip) = self.place(self.sound);
+        file.seek(SeekFrom::Start(start))?;
+        let length = file.metadata()?.len();
+        let mut file = BufReader::with_capacity(256 * 1024, file);
+        let (mut line, mut place, mut skipped) = (Vec::new(), start, 0);
+        let (mut damage, mut offset, mut lines) = (start, start, 0);
+        while read_line(&mut file, &mut line, false)? {
+            place += line.len() as u64 + 1;
+            if skipped < skip {
+                skipped += 1;
+                (damage, offset) = (place, place);
+            } else if check_record(&line).is_ok() {
+                lines += 1;
+            } else {
+                (offset, lines) = (place, 0);
+            }
+        }
+        let lost = expected.checked_sub(self.sound + lines);
+        // Lines that are missing at the end would change the numbers. The damage has to have room for the lost ones.
+        if place == length
+            && lines > 0
+            && let Some(lost) = lost.filter(|lost| *lost <= (offset - damage) / LEAST_LINE)
+        {
+            self.points.retain(|(before, _)| *before <= self.sound);
+            self.points.push((self.sound + lost, offset));
+            (self.resumed, self.records, self.bytes) = (Some(self.sound + lost), expected, length);
+        }
+        Ok(())
+    }
+
     /// Returns the place from which a record is found: its offset, and the number of records to skip.
     pub(super) fn place(&self, record: u64) -> (u64, u64) {
         let after = self.points.partition_point(|(before, _)| *before <= record);
@@ -157,16 +205,25 @@ impl SegmentScan {
     /// were lost in a power cut consist of them. They may have contained line feeds, so records behind them have no
     /// certain position. A line with one NUL is a damaged record: if that was a line feed, it is between two records.
     pub(super) fn check(file: impl Read) -> io::Result<Self> {
+        SegmentScan::check_lines(file, true)
+    }
+
+    /// As [`check`](Self::check), and goes on behind holes. The numbers behind the first one are not certain.
+    pub(super) fn check_behind_holes(file: impl Read) -> io::Result<Self> {
+        SegmentScan::check_lines(file, false)
+    }
+
+    fn check_lines(file: impl Read, ends_at_hole: bool) -> io::Result<Self> {
         let mut file = BufReader::with_capacity(256 * 1024, file);
         let mut line = Vec::new();
         let mut index: Option<SegmentIndex> = None;
         let mut undamaged = None;
-        while read_line(&mut file, &mut line)? {
+        while read_line(&mut file, &mut line, ends_at_hole)? {
             let length = line.len() as u64 + 1;
             let Some(index) = &mut index else {
                 let header = match first_of_two(&line) {
                     Some(header) => header as u64 + 1,
-                    None if line.contains(&0) => break,
+                    None if ends_at_hole && line.contains(&0) => break,
                     None => length,
                 };
                 let mut start = SegmentIndex::new(header);
@@ -218,9 +275,9 @@ impl SegmentScan {
     }
 }
 
-/// Reads the next line, without its line feed. Returns false for a cut line, one with more than one NUL and one that is too
-/// long for a record.
-fn read_line(file: &mut BufReader<impl Read>, line: &mut Vec<u8>) -> io::Result<bool> {
+/// Reads the next line, without its line feed. Returns false for a cut line, one that is too long for a record, and, if
+/// `ends_at_hole`, one with more than one NUL.
+fn read_line(file: &mut BufReader<impl Read>, line: &mut Vec<u8>, ends_at_hole: bool) -> io::Result<bool> {
     line.clear();
     let mut holes = 0;
     loop {
@@ -234,7 +291,7 @@ fn read_line(file: &mut BufReader<impl Read>, line: &mut Vec<u8>) -> io::Result<
         line.extend_from_slice(part);
         let used = part.len() + usize::from(end.is_some());
         file.consume(used);
-        if used == 0 || holes > 1 || line.len() as u64 > Transcript::LINE_BYTES {
+        if used == 0 || ends_at_hole && holes > 1 || line.len() as u64 > Transcript::LINE_BYTES {
             return Ok(false);
         }
         if end.is_some() {
@@ -283,7 +340,7 @@ pub(super) fn index_segment(path: &Path, expected: u64) -> Result<SegmentIndex> 
     let mut index = index.unwrap_or_default();
     if index.records != expected {
         // Lines are missing or were added. The positions before the first damage are certain.
-        index.sound = undamaged.min(expected);
+        open_to_read(path).and_then(|file| index.resume(file, undamaged, expected)).map_err(failed)?;
     }
     Ok(index)
 }
@@ -302,7 +359,7 @@ pub(super) struct PagePlace {
     pub(super) limit: u64,
     /// Lines with two records count as two.
     pub(super) has_pairs: bool,
-    /// The number of records from `first` on that can be read, and that there should be.
+    /// The number of records from `first` on that can be read, and, if there are none, that are lost.
     pub(super) sound: u64,
     pub(super) expected: u64,
 }
@@ -312,11 +369,8 @@ impl PagePlace {
     pub(super) fn read(&self, max_bytes: usize) -> Result<Vec<LogRecord>> {
         let failed = |error| Error::file(&self.path, error);
         if self.sound == 0 {
-            let readable = self.first.number() - self.segment_first.number();
-            return Err(self.damaged(
-                self.expected,
-                format!("only the first {readable} records of the file have certain numbers"),
-            ));
+            let lost = self.expected;
+            return Err(self.damaged(lost, format!("{lost} records of the file have no certain numbers")));
         }
         let mut file = open_to_read(&self.path).map_err(failed)?;
         file.seek(SeekFrom::Start(self.offset)).map_err(failed)?;

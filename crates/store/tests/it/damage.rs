@@ -3,10 +3,10 @@
 use std::fs;
 use std::path::Path;
 
-use duologue_store::{Error, Log, LogPosition, LogRecovery, LogSettings};
+use duologue_store::{Error, Log, LogCursor, LogPosition, LogRecovery, LogSettings};
 use tempfile::tempdir;
 
-use crate::support::{NAME, at, line, lines, open, root, segments, small};
+use crate::support::{NAME, at, line, lines, numbers, open, root, segments, small};
 
 /// Records with their positions.
 type Records = Vec<(u64, String)>;
@@ -87,13 +87,11 @@ fn a_lost_line_feed_costs_no_record() {
     }
 }
 
+/// The numbers behind the damage count from the end of the segment.
 #[test]
-fn a_lost_line_feed_beside_a_damaged_record_damages_the_rest_of_its_segment_alone() {
+fn a_lost_line_feed_beside_a_damaged_record_damages_both_records() {
     let (records, damaged) = damaged_log(|text, place| text[place - 2..place].fill(b' '));
-    let [(5, last, 6)] = damaged[..] else { panic!("{damaged:?}") };
-    assert!(last > 20 && last < 100, "{last}");
-    assert_eq!(records.len() as u64, 101 - (last - 4));
-    assert!(records.iter().any(|(position, _)| *position == last + 1));
+    assert_eq!((records.len(), damaged), (99, vec![(5, 6, 6)]));
 }
 
 /// Damages the newest segment, at record 9 of 20, and opens it. Checks that later lives read the same, and returns the
@@ -154,9 +152,25 @@ fn a_lost_line_feed_behind_a_header_costs_no_record() {
 }
 
 #[test]
-fn a_hole_in_an_older_segment_is_no_end_of_the_log() {
-    let (records, damaged) = damaged_log(|text, place| text[place..place + 100].fill(0));
+fn a_hole_in_an_older_segment_costs_its_records_alone() {
+    let (records, damaged) = damaged_log(|text, place| text[place + 3..place + 90].fill(0));
     let [(6, last, 7)] = damaged[..] else { panic!("{damaged:?}") };
+    assert!(last < 10, "{last}");
+    assert_eq!(records.len() as u64, 101 - (last - 5));
+    // The header has no number.
+    let (records, damaged) = damaged_log_at(1, |text| text[..20].fill(0));
+    assert_eq!((records.len(), damaged), (101, vec![]));
+}
+
+/// Each record behind the hole would have the number of another one.
+#[test]
+fn a_hole_and_a_cut_end_leave_no_certain_number() {
+    let (records, damaged) = damaged_log(|text, place| {
+        text[place + 3..place + 20].fill(0);
+        text.truncate(offset(text, line(15, 0).bytes()));
+    });
+    let [(6, last, 7)] = damaged[..] else { panic!("{damaged:?}") };
+    assert!(last > 15);
     assert_eq!(records.len() as u64, 101 - (last - 5));
 }
 
@@ -167,25 +181,55 @@ fn missing_lines_at_the_end_of_an_older_segment_are_reported() {
     assert_eq!(records.len() as u64, 101 - (last - 5));
 }
 
-/// Lines behind a hole in the newest segment have no certain number. They are kept in a file.
+/// Lines behind a hole in the newest segment have no certain number, so they are records of the next life.
 #[test]
-fn lines_behind_a_hole_are_saved_and_removed() {
-    let folder = tempdir().expect("a folder");
-    let log = open(folder.path(), small());
-    log.append(&lines(2..=20)).expect("appended");
-    drop(log);
-    let mut rest = Vec::new();
-    change(&segments(folder.path())[0], |text| {
-        let place = offset(text, line(10, 0).bytes());
-        text[place + 3..place + 30].fill(0);
-        rest = text[place..].to_vec();
-    });
-    let log = open(folder.path(), small());
-    let report = log.recovery().clone();
-    assert_eq!((report.end, report.removed_lines), (at(9), 11 - 1));
-    assert_eq!(report.removed_bytes, rest.len() as u64);
-    assert_eq!(fs::read(report.saved_to.expect("a file")).expect("the lines"), rest);
-    assert_eq!((log.end(), read(&log).1.len()), (at(10), 0));
+fn records_behind_a_hole_are_moved_to_the_next_life() {
+    for settings in [small(), LogSettings::default()] {
+        let folder = tempdir().expect("a folder");
+        let log = open(folder.path(), settings.clone());
+        log.append(&lines(2..=20)).expect("appended");
+        drop(log);
+        let (mut rest, lost) = (Vec::new(), line(10, 0).bytes().len() + 1);
+        change(&segments(folder.path())[0], |text| {
+            let place = offset(text, line(10, 0).bytes());
+            text[place + 3..place + 20].fill(0);
+            rest = text[place..].to_vec();
+        });
+        let snapshot = root(folder.path(), settings.clone()).snapshot(NAME).expect("a snapshot");
+        assert_eq!(snapshot.end(), at(20));
+        let log = open(folder.path(), settings.clone());
+        let report = log.recovery().clone();
+        assert_eq!((report.end, report.removed_lines, report.moved_records), (at(9), 1, 10));
+        assert_eq!(report.removed_bytes, lost as u64);
+        assert_eq!(fs::read(report.saved_to.expect("a file")).expect("the lines"), rest);
+        let (records, damaged) = read(&log);
+        // The record that began the life, and the one in the place of the lost part.
+        assert_eq!((log.end(), records.len(), &damaged), (at(9 + 2 + 10), 21, &vec![]));
+        let dropped = format!(r#""dropped":{{"lines":1,"bytes":{lost}}}}}"#);
+        assert!(records[10].1.ends_with(&dropped), "{:?}", records[10]);
+        assert!((2..10).chain(11..=20).eq(numbers(&log)));
+        let cursor = |position| LogCursor { life: 1, position: at(position) };
+        assert!(log.check(cursor(9)).is_ok() && log.check(cursor(10)).is_err());
+        drop(log);
+        let log = open(folder.path(), settings);
+        assert!(log.recovery().removed_from.is_none());
+        assert!((2..10).chain(11..=20).eq(numbers(&log)));
+        assert!(log.check(LogCursor { life: 2, position: at(21) }).is_ok());
+    }
+}
+
+#[test]
+fn a_log_keeps_its_records_without_its_only_header() {
+    for (byte, end, moved) in [(0, 0, 20), (b'x', 20, 0)] {
+        let folder = tempdir().expect("a folder");
+        open(folder.path(), LogSettings::default()).append(&lines(2..=20)).expect("appended");
+        change(&segments(folder.path())[0], |text| text[..20].fill(byte));
+        let log = open(folder.path(), LogSettings::default());
+        assert_eq!((log.recovery().end, log.recovery().moved_records), (at(end), moved));
+        assert!((2..=20).eq(numbers(&log)), "{byte}");
+        drop(log);
+        assert!((2..=20).eq(numbers(&open(folder.path(), LogSettings::default()))), "{byte}");
+    }
 }
 
 #[test]
