@@ -272,7 +272,9 @@ impl ClientConnection {
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
                 if let Err(error) = check_length(text).and_then(|()| check_routing(params)) {
-                    return tracing::warn!(%error, method = &*method, "dropped a notification of a client");
+                    let session = params.and_then(session_id);
+                    let session = session.as_ref().map(SessionId::as_str);
+                    return tracing::warn!(session, %error, method = &*method, "dropped a notification of a client");
                 }
                 if method == CancelRequestNotification::METHOD {
                     self.cancel_passed(params);

@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use duologue_rpc::raw_message::call_line;
 use duologue_rpc::{Limits, LineBuffer, Lock as _, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelRequestNotification, Error as RpcError, InitializeRequest, InitializeResponse, Notification as _,
-    OutputTail, Request as _,
+    OutputTail, Request as _, SessionId,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -24,6 +24,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite a
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
+use tracing::field::{DisplayValue, display};
 
 use crate::abilities::ExchangeSchemes;
 use crate::announced_id::RenamedAgent;
@@ -95,6 +96,8 @@ pub(crate) struct HostedAgent {
     /// The bytes that wait for the agent.
     waiting: Arc<AtomicUsize>,
     from_agent: AgentInput,
+    /// The session of the process, once it is known. One that several sessions use has none.
+    session: Arc<OnceLock<SessionId>>,
     early: VecDeque<Vec<u8>>,
     early_bytes: usize,
     /// The ids in envelopes, if the process has another one than clients have learned.
@@ -128,7 +131,8 @@ impl HostedAgent {
         let waiting = Arc::new(AtomicUsize::new(0));
         let (link, dropped) = oneshot::channel();
         let input = ProcessInput { lines: lines_in, waiting: waiting.clone(), link: dropped };
-        let running = run(process, stdin.clone(), stderr, input, closing);
+        let session = Arc::<OnceLock<_>>::default();
+        let running = run(process, stdin.clone(), (stderr, session.clone()), input, closing);
         let (ended, end) = watch::channel(None);
         let process = tokio::spawn(async move {
             let exited = running.await;
@@ -140,6 +144,7 @@ impl HostedAgent {
             to_agent,
             waiting,
             from_agent,
+            session,
             early: VecDeque::new(),
             early_bytes: 0,
             renamed: None,
@@ -159,6 +164,7 @@ impl HostedAgent {
             to_agent,
             waiting,
             from_agent: AgentInput::Lane(from_agent),
+            session: Arc::default(),
             early: VecDeque::new(),
             early_bytes: 0,
             renamed: None,
@@ -168,6 +174,17 @@ impl HostedAgent {
             process: pump,
             end,
         }
+    }
+
+    /// Names the session of the process in the lines of the log about it.
+    pub(crate) fn set_session(&self, session: &SessionId) {
+        // It has one session as long as it runs.
+        _ = self.session.set(session.clone());
+    }
+
+    /// Returns the session of the process, for the log.
+    pub(crate) fn session(&self) -> Option<DisplayValue<&SessionId>> {
+        self.session.get().map(display)
     }
 
     /// Sends a line without its line end. Returns false if the agent has ended, or does not read.
@@ -331,7 +348,10 @@ impl HostedAgent {
                     self.early_bytes += line.len();
                     self.early.push_back(line);
                 }
-                _ => tracing::warn!("dropped a line that the agent sent before its session is open"),
+                _ => tracing::warn!(
+                    session = self.session(),
+                    "dropped a line that the agent sent before its session is open"
+                ),
             }
         }
     }
@@ -551,7 +571,6 @@ impl<R: AsyncRead + Unpin> AgentLines<R> {
                     let failure = format!(
                         "a line of the agent exceeds the limit of {limit} bytes, and the agent was ended; let it send less at once"
                     );
-                    tracing::error!("{failure}");
                     self.failure = Some(failure);
                     has_ended = true;
                     break;
@@ -584,13 +603,13 @@ struct ProcessInput {
 async fn run(
     mut process: AgentProcess,
     stdin: SharedStdin,
-    stderr: ChildStderr,
+    (stderr, session): (ChildStderr, Arc<OnceLock<SessionId>>),
     input: ProcessInput,
     mut closing: watch::Receiver<bool>,
 ) -> AgentExited {
     let ProcessInput { lines: mut lines_in, waiting, link } = input;
     let tail = Arc::new(Mutex::new(OutputTail::new(STDERR_TAIL)));
-    let mut log = tokio::spawn(log_stderr(stderr, tail.clone()));
+    let mut log = tokio::spawn(log_stderr(stderr, session, tail.clone()));
     let no_input = Notify::new();
     let send = async {
         let mut reads = true;
@@ -642,13 +661,14 @@ async fn run(
 }
 
 /// Logs the stderr of an agent, and keeps its end. A long line is logged in parts.
-async fn log_stderr(stderr: ChildStderr, tail: Arc<Mutex<OutputTail>>) {
+async fn log_stderr(stderr: ChildStderr, session: Arc<OnceLock<SessionId>>, tail: Arc<Mutex<OutputTail>>) {
     let mut stderr = BufReader::new(stderr);
     let mut line = Vec::new();
     while let Ok(1..) = (&mut stderr).take(STDERR_LINE).read_until(b'\n', &mut line).await {
         tail.lock_unpoisoned().push(&line);
         let text = String::from_utf8_lossy(&line);
-        tracing::info!(target: "duologue_hub::agent", "{}", text.trim_end_matches(['\r', '\n']));
+        let session = session.get().map(display);
+        tracing::info!(target: "duologue_hub::agent", session, "{}", text.trim_end_matches(['\r', '\n']));
         line.clear();
     }
     tail.lock_unpoisoned().finish();

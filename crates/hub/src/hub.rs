@@ -499,13 +499,13 @@ impl HubShared {
 
     /// Removes the log of a session that could not be created.
     async fn remove_unused(self: &Arc<Self>, id: SessionId) {
-        let hub = self.clone();
+        let (hub, name) = (self.clone(), id.clone());
         let removed = tokio::task::spawn_blocking(move || {
-            let removed = hub.index.remove(id.as_str());
-            removed.and(hub.logs.remove(id.as_str()))
+            let removed = hub.index.remove(name.as_str());
+            removed.and(hub.logs.remove(name.as_str()))
         });
         if let Ok(Err(error)) = removed.await {
-            tracing::warn!(%error, "the log of a session that could not be created was not removed");
+            tracing::warn!(session = %id, %error, "the log of a session that could not be created was not removed");
         }
     }
 
@@ -652,17 +652,17 @@ impl HubShared {
 
     /// Records a change of a session, with its title if that has changed.
     pub(crate) async fn changed(self: &Arc<Self>, id: &SessionId, title: Option<Option<String>>) {
-        let id = id.as_str().to_owned();
+        let name = id.as_str().to_owned();
         let updated = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
-        let changed = self.in_index(move |index| match (title, index.get(&id)?) {
+        let changed = self.in_index(move |index| match (title, index.get(&name)?) {
             (Some(title), Some(mut session)) => {
                 (session.title, session.updated) = (title, updated);
                 index.put(&session)
             }
-            _ => index.touch(&id, updated),
+            _ => index.touch(&name, updated),
         });
         if let Err(error) = changed.await {
-            tracing::warn!(%error, "the index of sessions was not updated");
+            tracing::warn!(session = %id, %error, "the index of sessions was not updated");
         }
     }
 

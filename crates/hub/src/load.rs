@@ -49,7 +49,7 @@ pub(crate) fn load(
     if abilities.is_none() {
         loaded.conversation = Conversation::retaining(Retention::OpenCalls);
     }
-    let damaged = for_each_record(log, end, |_, entry| apply(&mut loaded, session, entry))?;
+    let damaged = for_each_record(log, session, end, |_, entry| apply(&mut loaded, session, entry))?;
     let mut updates = Vec::new();
     if let Some(abilities) = abilities {
         updates.extend((damaged > 0).then(|| damage_notice(damaged)));

@@ -30,6 +30,7 @@ const LATE_BYTES: usize = 4 << 20;
 #[derive(Debug)]
 pub(crate) struct LogReaderTask {
     task: JoinHandle<()>,
+    session: SessionId,
     /// Absent since the reader has begun to send.
     begin: Option<oneshot::Sender<()>>,
     /// The position behind which the reader ends. Before it, only responses are sent.
@@ -43,8 +44,9 @@ impl LogReaderTask {
     pub(crate) fn spawn(reader: LogReader, position: u64) -> Self {
         let (begin, begun) = oneshot::channel();
         let (last, end) = (watch::Sender::new(None), reader.end.clone());
+        let session = reader.live.id.clone();
         let task = tokio::spawn(reader.run(position, last.subscribe(), begun));
-        LogReaderTask { task, begin: Some(begin), last, end }
+        LogReaderTask { task, session, begin: Some(begin), last, end }
     }
 
     /// Lets the reader send, behind the response that opens the session.
@@ -64,7 +66,7 @@ impl LogReaderTask {
     /// wait for ever for the responses in it, and receives them when it resumes.
     pub(crate) async fn ended(mut self) {
         if timeout(LAST_FRAMES, &mut self.task).await.is_err() {
-            tracing::warn!(limit = ?LAST_FRAMES, "a client does not read the last frames of a session; it is disconnected");
+            tracing::warn!(session = %self.session, limit = ?LAST_FRAMES, "a client does not read the last frames of a session; it is disconnected");
             self.end.notify_one();
         }
     }
@@ -227,7 +229,7 @@ impl LogReader {
             let page = match log.read(LogPosition::new(after), PAGE) {
                 Ok(page) => page,
                 Err(error) => {
-                    let last = behind_damage(error)?.number().min(visible);
+                    let last = behind_damage(&id, error)?.number().min(visible);
                     return Ok(PageFrames { frames: Vec::new(), last, damaged: last - after });
                 }
             };
@@ -263,7 +265,7 @@ fn page_frames(
         let position = record.position.number();
         frames.last = position;
         if let Err(error) = project(view, position, &record.line, &mut earlier, &mut frames.frames) {
-            leave_out(position, &error);
+            leave_out(view.session, position, &error);
             frames.damaged += 1;
         }
     }
@@ -312,8 +314,13 @@ mod tests {
                     std::future::pending::<()>().await;
                 }
             });
-            let reader =
-                LogReaderTask { task, begin: None, last: watch::Sender::new(None), end: end.clone() };
+            let reader = LogReaderTask {
+                task,
+                session: SessionId::from("s"),
+                begin: None,
+                last: watch::Sender::new(None),
+                end: end.clone(),
+            };
             reader.finish(1).await;
             let ended = timeout(LAST_FRAMES, end.notified()).await;
             assert_eq!(ended.is_err(), is_read, "the connection of a client that reads: {is_read}");

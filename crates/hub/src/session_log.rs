@@ -86,11 +86,11 @@ impl Hub {
         let hub = self.shared.clone();
         let read = move || -> Result<LogPage, Error> {
             let page = match hub.known_log(&id) {
-                Some(log) => read_behind_damage(after, |after| log.read(after, max_bytes)),
+                Some(log) => read_behind_damage(&id, after, |after| log.read(after, max_bytes)),
                 // Opening it would begin another life of it.
                 None => {
                     let log = hub.snapshot(&id)?;
-                    read_behind_damage(after, |after| log.read(after, max_bytes))
+                    read_behind_damage(&id, after, |after| log.read(after, max_bytes))
                 }
             };
             Ok(page?)

@@ -125,6 +125,9 @@ impl SessionTask {
     /// Starts the task.
     pub(crate) fn spawn(hub: &Arc<HubShared>, start: SessionStart) -> LiveSession {
         let SessionStart { id, principal, owner, log, agent, agent_session, params, first } = start;
+        if let Some(agent) = &agent {
+            agent.set_session(&id);
+        }
         let (sender, commands) = mpsc::channel(COMMANDS);
         let (visible, readers) = watch::channel(owner.visible());
         let log_of_readers = Arc::downgrade(&log);

@@ -49,7 +49,7 @@ impl HubShared {
             log => Some(log?),
         };
         if let Some(log) = log
-            && has_records(&log)?
+            && has_records(id, &log)?
         {
             return Ok(log);
         }
@@ -151,7 +151,7 @@ pub(super) fn restore(
     let mut restore = OwnerRestore::new(id.clone());
     let mut agent_session = String::new();
     let end = log.end().number();
-    for_each_record(&log, end, |position, entry| {
+    for_each_record(&log, &id, end, |position, entry| {
         if let Some(HubEvent::AgentSession { id }) = &entry.event {
             agent_session.clone_from(id);
         }
@@ -167,6 +167,7 @@ pub(super) fn restore(
 /// [`Error::UnknownSession`] if the session is deleted meanwhile.
 pub(crate) fn for_each_record(
     log: &OpenLog,
+    session: &SessionId,
     end: u64,
     mut each: impl FnMut(u64, &LogEntry<'_>),
 ) -> Result<u64, Error> {
@@ -180,7 +181,7 @@ pub(crate) fn for_each_record(
         let page = match log.read(position, PAGE) {
             Ok(page) => page,
             Err(error) => {
-                let last = behind_damage(error)?;
+                let last = behind_damage(session, error)?;
                 damaged += last.number().min(end) - position.number();
                 position = last;
                 continue;
@@ -191,7 +192,7 @@ pub(crate) fn for_each_record(
             match LogEntry::read(&record.line) {
                 Ok(entry) => each(record.position.number(), &entry),
                 Err(error) => {
-                    leave_out(record.position.number(), &error);
+                    leave_out(session, record.position.number(), &error);
                     damaged += 1;
                 }
             }
@@ -202,12 +203,12 @@ pub(crate) fn for_each_record(
 }
 
 /// Reports a record that is JSON and none of the hub's. It is damaged too.
-pub(crate) fn leave_out(position: u64, error: &crate::InvalidRecord) {
-    tracing::error!(position, %error, "a record of a session is left out");
+pub(crate) fn leave_out(session: &SessionId, position: u64, error: &crate::InvalidRecord) {
+    tracing::error!(%session, position, %error, "a record of a session is left out");
 }
 
 /// Returns true if a record of a log can be read. Those that begin a life of the log do not count.
-fn has_records(log: &LogSnapshot) -> Result<bool, duologue_store::Error> {
+fn has_records(session: &SessionId, log: &LogSnapshot) -> Result<bool, duologue_store::Error> {
     /// The size of a page in bytes.
     const PAGE: usize = 64 << 10;
     let is_record = |line: &[u8]| match LogEntry::read(line) {
@@ -216,7 +217,7 @@ fn has_records(log: &LogSnapshot) -> Result<bool, duologue_store::Error> {
     };
     let mut after = LogPosition::START;
     while after < log.end() {
-        let page = read_behind_damage(after.number(), |after| log.read(after, PAGE))?;
+        let page = read_behind_damage(session, after.number(), |after| log.read(after, PAGE))?;
         if page.records.iter().any(|record| is_record(&record.line)) {
             return Ok(true);
         }
@@ -228,6 +229,7 @@ fn has_records(log: &LogSnapshot) -> Result<bool, duologue_store::Error> {
 
 /// Reads a page with a function, and skips damaged records.
 pub(crate) fn read_behind_damage(
+    session: &SessionId,
     after: u64,
     read: impl Fn(LogPosition) -> Result<LogPage, duologue_store::Error>,
 ) -> Result<LogPage, duologue_store::Error> {
@@ -235,16 +237,19 @@ pub(crate) fn read_behind_damage(
     loop {
         match read(after) {
             Ok(page) => return Ok(page),
-            Err(error) => after = behind_damage(error)?,
+            Err(error) => after = behind_damage(session, error)?,
         }
     }
 }
 
 /// Returns the position of the last damaged record, if that is why a log could not be read.
-pub(crate) fn behind_damage(error: duologue_store::Error) -> Result<LogPosition, duologue_store::Error> {
+pub(crate) fn behind_damage(
+    session: &SessionId,
+    error: duologue_store::Error,
+) -> Result<LogPosition, duologue_store::Error> {
     match error {
         duologue_store::Error::Damaged { last, .. } => {
-            tracing::error!(%error, "records of a session are left out");
+            tracing::error!(%session, %error, "records of a session are left out");
             Ok(last)
         }
         error => Err(error),

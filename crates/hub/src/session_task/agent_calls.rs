@@ -40,10 +40,10 @@ impl ProcessCalls {
 
     /// Passes a request on.
     pub(super) fn route(&self, agent: &str, principal: &Arc<str>, session: &SessionId, line: Vec<u8>) {
-        let (principal, session, replies) = (principal.clone(), session.clone(), self.replies.clone());
-        let call = AgentCall { agent: agent.to_owned(), principal, session, line, replies };
+        let (principal, replies) = (principal.clone(), self.replies.clone());
+        let call = AgentCall { agent: agent.to_owned(), principal, session: session.clone(), line, replies };
         if self.server.as_ref().is_none_or(|server| server.send(call).is_err()) {
-            tracing::debug!(agent, "dropped a call to another agent: the server is being stopped");
+            tracing::debug!(%session, agent, "dropped a call to another agent: the server is being stopped");
         }
     }
 

@@ -102,7 +102,7 @@ impl SessionTask {
         let (cancel, mut cancelled) = oneshot::channel();
         let (agent_session, params) = (self.agent_session.clone(), self.params.clone());
         let params: Value = serde_json::from_str(params.get()).unwrap_or_default();
-        let schemes = self.owner.schemes();
+        let (id, schemes) = (self.id.clone(), self.owner.schemes());
         let task = tokio::spawn(async move {
             // Two processes of one session would change the same files.
             wait_for_former(former).await;
@@ -112,6 +112,7 @@ impl SessionTask {
                 started = hub.start_agent(schemes) => started,
             };
             let (mut agent, introduction) = started.map_err(StartFailure::Error)?;
+            agent.set_session(&id);
             let restored = tokio::select! {
                 biased;
                 _ = &mut cancelled => Err(StartFailure::Error(Error::Closed)),
@@ -173,7 +174,7 @@ async fn restore(
                 return Ok((agent_session, true));
             }
             Err(Error::Agent { error, .. }) => {
-                tracing::info!(%error, "the agent cannot restore a session");
+                tracing::info!(session = agent.session(), %error, "the agent cannot restore a session");
                 agent.drop_early();
             }
             Err(error) => return Err(StartFailure::Error(error)),
