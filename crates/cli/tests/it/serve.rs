@@ -189,6 +189,31 @@ fn a_client_without_the_token_is_refused() {
 }
 
 #[test]
+fn refused_requests_are_logged() {
+    let data = tempfile::tempdir().expect("a folder");
+    let log = data.path().join("log");
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+    command.args(["--", DUOLOGUE, "mock"]).stderr(std::fs::File::create(&log).expect("a file"));
+    let mut server = Server::of(&mut command);
+    let token = std::fs::read_to_string(&server.token).expect("a token");
+    let address = server.url.trim_start_matches("http://").trim_end_matches("/acp");
+    let with_token = format!("Authorization: Bearer {}\r\n", token.trim());
+    for (path, more) in [("/acp", ""), ("/other", &*with_token), ("/unknown", "")] {
+        let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+        let head = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{more}\r\n");
+        std::io::Write::write_all(&mut stream, head.as_bytes()).expect("it reads");
+        std::io::Read::read_to_end(&mut stream, &mut Vec::new()).expect("it answers");
+    }
+    server.stop();
+    let log = std::fs::read_to_string(log).expect("a log");
+    for expected in [r#"path="/acp" status=401"#, r#"path="/unknown" status=404"#] {
+        assert!(log.contains(expected), "{log}");
+    }
+    assert!(!log.contains("/other"), "{log}");
+}
+
+#[test]
 fn a_token_that_others_can_read_is_refused() {
     use std::os::unix::fs::PermissionsExt as _;
 
@@ -311,7 +336,9 @@ fn an_encrypted_server_can_be_reached_by_others() {
     std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
     let mut command = Command::new(DUOLOGUE);
     command.args(["serve", "--listen", "0.0.0.0:0", "--cert"]).arg(&cert).arg("--key").arg(&key);
-    let server = Server::of(command.arg("--data").arg(data.path()).args(["--", DUOLOGUE, "mock"]));
+    let log = data.path().join("log");
+    command.stderr(std::fs::File::create(&log).expect("a file"));
+    let mut server = Server::of(command.arg("--data").arg(data.path()).args(["--", DUOLOGUE, "mock"]));
     let url = server.url.replace("0.0.0.0", "localhost");
     assert!(url.starts_with("https://localhost:"), "{url}");
     let connect = |ca: &[&str]| {
@@ -323,6 +350,10 @@ fn an_encrypted_server_can_be_reached_by_others() {
     assert!(hello.contains("Hello!") && hello.ends_with("exit 0"), "{hello}");
     let refused = connect(&[]);
     assert!(refused.contains("TLS failed"), "{refused}");
+    server.stop();
+    let log = std::fs::read_to_string(log).expect("a log");
+    let expected = r#"event="connection_refused" peer="127.0.0.1:"#;
+    assert!(log.contains(expected) && log.contains("the TLS handshake has failed"), "{log}");
 }
 
 #[test]
@@ -562,6 +593,25 @@ fn the_log_has_the_stderr_of_the_agent() {
         assert_eq!(log.contains("no model"), is_logged, "{log}");
         assert!(!log.contains('\u{1b}'), "{log:?}");
     }
+}
+
+#[test]
+fn lines_of_an_agent_have_its_session_in_the_log() {
+    let data = tempfile::tempdir().expect("a folder");
+    let log = data.path().join("log");
+    let script =
+        format!("while read -r line; do echo seen >&2; echo \"$line\"; done | {DUOLOGUE} mock --pace 0");
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+    command.args(["--", "sh", "-c", &script]).stderr(std::fs::File::create(&log).expect("a file"));
+    let mut server = Server::of(&mut command);
+    let mut client = RawClient::new(&server);
+    let session = client.session();
+    client.request("session/prompt", &prompt(&session, "hello"));
+    server.stop();
+    let log = std::fs::read_to_string(log).expect("a log");
+    let expected = format!("session={session}");
+    assert!(log.lines().any(|line| line.contains("seen") && line.contains(&expected)), "{log}");
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! The accept loop: limits of connections, and a time limit for the head of each request.
 
 use std::collections::VecDeque;
+use std::fmt::Debug;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Weak};
@@ -27,7 +28,7 @@ use crate::server::options::ServerOptions;
 /// [`ServerOptions::strangers`] places; a new one takes the place of the oldest.
 ///
 /// `credential` is the header `Authorization` of requests that have none.
-pub(super) async fn serve_connections<L: Listener>(
+pub(super) async fn serve_connections<L: Listener<Addr: Debug>>(
     mut listener: L,
     router: Router,
     options: &ServerOptions,
@@ -39,12 +40,10 @@ pub(super) async fn serve_connections<L: Listener>(
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new()).header_read_timeout(options.handshake_timeout).max_buf_size(HEAD_BYTES);
     loop {
-        let (io, _) = listener.accept().await;
+        let (io, peer) = listener.accept().await;
         let Some((permit, standing)) = admit(&permits, &mut strangers) else {
-            tracing::warn!(
-                limit,
-                "a connection was closed; raise `ServerOptions::sockets`, `requests` or `strangers`"
-            );
+            let remedy = "raise `ServerOptions::sockets`, `requests` or `strangers`";
+            options.refusals.note_connection(peer, &format!("connection limit reached ({limit}); {remedy}"));
             continue;
         };
         let router = TowerToHyperService::new(router.clone());

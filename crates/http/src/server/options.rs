@@ -1,8 +1,10 @@
 //! The settings of a server.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::server::access::AccessToken;
+use crate::server::refusal_log::RefusalLog;
 use crate::socket::WAITING_PINGS;
 
 const MIB: usize = 1024 * 1024;
@@ -69,6 +71,8 @@ pub struct ServerOptions {
     pub ack_delay: Duration,
     /// The buffer for reading from a socket, in bytes. Each socket has one.
     pub read_buffer: usize,
+    /// Clones share it, so that the limits of a listener and of its paths are one.
+    pub(crate) refusals: Arc<RefusalLog>,
 }
 
 impl Default for ServerOptions {
@@ -94,6 +98,7 @@ impl Default for ServerOptions {
             stall_timeout: Duration::from_secs(60),
             ack_delay: Duration::from_millis(100),
             read_buffer: 4 * 1024,
+            refusals: Arc::default(),
         }
     }
 }

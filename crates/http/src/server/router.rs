@@ -9,7 +9,7 @@ use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::{ConnectInfo, FromRequestParts as _, Request};
 use axum::http::header::{ALLOW, CONTENT_TYPE, UPGRADE, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::response::Response;
 use axum::routing::{any, get};
 use axum::serve::ListenerExt as _;
@@ -23,7 +23,6 @@ use crate::server::endpoint::{Endpoint, HttpRequestHead};
 use crate::server::http_requests::{HttpRefusal, INVALID_REQUEST};
 use crate::server::listeners::Listeners;
 use crate::server::options::ServerOptions;
-use crate::server::refusal_log::RefusalLog;
 use crate::server::secret::random_token;
 use crate::server::serve_socket::{SocketContext, serve_socket};
 #[cfg(feature = "tls")]
@@ -40,9 +39,12 @@ const WRITE_BUFFER: usize = 16 * 1024;
 /// example with `axum::serve::ListenerExt::tap_io`: without that, small messages can wait for 40 ms.
 pub fn router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Router {
     let checked = options.clone();
-    let health = move |headers: HeaderMap| async move {
-        match checked.foreign_request(&headers) {
-            Some(reason) => error(StatusCode::FORBIDDEN, INVALID_REQUEST, &reason),
+    let health = move |request: Request| async move {
+        match checked.foreign_request(request.headers()) {
+            Some(reason) => {
+                checked.note_refusal(request.method(), request.uri(), StatusCode::FORBIDDEN, &reason);
+                error(StatusCode::FORBIDDEN, INVALID_REQUEST, &reason)
+            }
             None => Response::new(Body::from("ok")),
         }
     };
@@ -55,8 +57,7 @@ pub fn endpoint_router<E: Endpoint>(endpoint: E, options: ServerOptions) -> Rout
     let requests = Semaphore::new(options.requests.min(Semaphore::MAX_PERMITS));
     let path = options.path.clone();
     let (endpoint, options) = (Arc::new(endpoint), Arc::new(options));
-    let shared =
-        Arc::new(RouterShared { endpoint, options, sockets, requests, refusals: RefusalLog::default() });
+    let shared = Arc::new(RouterShared { endpoint, options, sockets, requests });
     Router::new().route(&path, any(move |request: Request| async move { shared.handle(request).await }))
 }
 
@@ -84,7 +85,14 @@ pub async fn serve<E: Endpoint>(
         let why = format!("{address} can be reached by others; set `ServerOptions::token`");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
-    serve_router(listeners, router(endpoint, options.clone()), &options).await
+    let logged = options.clone();
+    let unknown = move |request: Request| async move {
+        if let Some((_, reason)) = access::refusal(request.headers(), &logged) {
+            logged.note_refusal(request.method(), request.uri(), StatusCode::NOT_FOUND, &reason);
+        }
+        StatusCode::NOT_FOUND
+    };
+    serve_router(listeners, router(endpoint, options.clone()).fallback(unknown), &options).await
 }
 
 /// Serves a router, on TCP with TLS if the options have it. The program has checked who may use it.
@@ -145,14 +153,13 @@ pub(crate) struct RouterShared<E> {
     pub(crate) options: Arc<ServerOptions>,
     sockets: Arc<Semaphore>,
     pub(crate) requests: Semaphore,
-    refusals: RefusalLog,
 }
 
 impl<E: Endpoint> RouterShared<E> {
     async fn handle(&self, request: Request) -> Response {
         let (parts, body) = request.into_parts();
         if let Some((status, reason)) = access::refusal(&parts.headers, &self.options) {
-            self.refusals.note(parts.method.as_str(), parts.uri.path(), status.as_u16(), &reason);
+            self.options.note_refusal(&parts.method, &parts.uri, status, &reason);
             let mut response = error(status, INVALID_REQUEST, &reason);
             if status == StatusCode::UNAUTHORIZED {
                 response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
@@ -215,6 +222,12 @@ impl<E: Endpoint> RouterShared<E> {
             });
         response.headers_mut().insert(CONNECTION_ID, header);
         Ok(response)
+    }
+}
+
+impl ServerOptions {
+    fn note_refusal(&self, method: &Method, uri: &Uri, status: StatusCode, reason: &str) {
+        self.refusals.note(method.as_str(), uri.path(), status.as_u16(), reason);
     }
 }
 

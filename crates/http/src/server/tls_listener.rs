@@ -90,27 +90,22 @@ impl TlsListener {
         let (sender, accepted) = mpsc::channel(1);
         let mut accepting = JoinSet::new();
         let acceptor = TlsAcceptor::from(tls.0.clone());
-        accepting.spawn(accept(
-            listener,
-            acceptor,
-            options.strangers.max(1),
-            options.handshake_timeout,
-            sender,
-        ));
+        accepting.spawn(accept(listener, acceptor, options.clone(), sender));
         Ok(TlsListener { address, accepted, _accepting: accepting })
     }
 }
 
-/// Accepts sockets, with at most `limit` handshakes at a time. A new one ends the oldest.
+/// Accepts sockets, with at most [`ServerOptions::strangers`] handshakes at a time. A new one ends the oldest.
 async fn accept(
     listener: TcpListener,
     acceptor: TlsAcceptor,
-    limit: usize,
-    handshake_timeout: Duration,
+    options: ServerOptions,
     accepted: mpsc::Sender<(TlsStream<TcpStream>, SocketAddr)>,
 ) {
+    let ServerOptions { strangers, handshake_timeout, refusals, .. } = options;
+    let limit = strangers.max(1);
     let mut handshakes = JoinSet::new();
-    let mut order = VecDeque::<AbortHandle>::new();
+    let mut order = VecDeque::<(AbortHandle, SocketAddr)>::new();
     loop {
         while handshakes.try_join_next().is_some() {}
         let (socket, address) = match listener.accept().await {
@@ -122,25 +117,30 @@ async fn accept(
             }
         };
         if order.len() >= limit {
-            order.retain(|handshake| !handshake.is_finished());
+            order.retain(|(handshake, _)| !handshake.is_finished());
         }
         if order.len() >= limit
-            && let Some(oldest) = order.pop_front()
+            && let Some((oldest, peer)) = order.pop_front()
         {
-            tracing::debug!("a TLS handshake was ended (`ServerOptions::strangers`)");
+            refusals
+                .note_connection(peer, "newer TLS handshakes took its place (`ServerOptions::strangers`)");
             oldest.abort();
         }
-        let (acceptor, accepted) = (acceptor.clone(), accepted.clone());
-        order.push_back(handshakes.spawn(async move {
+        let (acceptor, accepted, refusals) = (acceptor.clone(), accepted.clone(), refusals.clone());
+        let handshake = handshakes.spawn(async move {
             let _ = socket.set_nodelay(true);
             match timeout(handshake_timeout, acceptor.accept(socket)).await {
                 Ok(Ok(stream)) => _ = accepted.send((stream, address)).await,
-                Ok(Err(error)) => tracing::debug!(%error, "a TLS handshake has failed"),
+                Ok(Err(error)) => {
+                    refusals.note_connection(address, &format!("the TLS handshake has failed: {error}"));
+                }
                 Err(_) => {
-                    tracing::debug!("a TLS handshake took too long (`ServerOptions::handshake_timeout`)")
+                    let reason = "the TLS handshake took too long (`ServerOptions::handshake_timeout`)";
+                    refusals.note_connection(address, reason);
                 }
             }
-        }));
+        });
+        order.push_back((handshake, address));
     }
 }
 
