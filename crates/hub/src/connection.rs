@@ -9,7 +9,7 @@ use std::time::Duration;
 use duologue_rpc::raw_message::response_line;
 use duologue_rpc::{Limits, LineBuffer, Malformed, RpcMessage, Transport};
 use duologue_schema::{
-    AuthenticateRequest, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
+    AuthMethod, AuthenticateRequest, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
     DuologueCapabilities, Error as RpcError, InitializeRequest, InitializeResponse, ListSessionsRequest,
     LoadSessionRequest, LogoutRequest, NewSessionRequest, Notification as _, PromptRequest, ProtocolVersion,
     Request as _, RequestId, ResumeSessionRequest, SessionId,
@@ -485,7 +485,7 @@ impl ClientConnection {
         self.hub.register((self.principal.clone(), self.client.clone()), &self.end);
         let (hub, client) = (self.hub.clone(), self.client.clone());
         self.answer(id, None, async move {
-            let introduction = introduced(hub.introduction(schemes).await?);
+            let introduction = introduced(hub.introduction(schemes).await?, hub.has_client_files());
             with_meta(&introduction, [("client", json!(client))]).map(Answer::Result)
         })
         .await;
@@ -608,8 +608,19 @@ fn with_meta<const N: usize>(
 }
 
 /// Returns the introduction of the hub: that of the agent, with the hub's own session methods.
-fn introduced(mut introduction: InitializeResponse) -> InitializeResponse {
+fn introduced(mut introduction: InitializeResponse, client_files: bool) -> InitializeResponse {
     introduction.protocol_version = ProtocolVersion::V1;
+    if !client_files {
+        // The client would run a program with arguments and variables of the agent.
+        introduction.auth_methods.retain(|method| matches!(method, AuthMethod::Agent(_)));
+        for method in &mut introduction.auth_methods {
+            if let AuthMethod::Agent(method) = method
+                && let Some(meta) = &mut method.meta
+            {
+                meta.remove(AuthMethod::TERMINAL_META);
+            }
+        }
+    }
     let capabilities = &mut introduction.agent_capabilities;
     let schemes = passed_on(DuologueCapabilities::of(capabilities.meta.as_ref()));
     for meta in [&mut introduction.meta, &mut capabilities.meta].into_iter().flatten() {

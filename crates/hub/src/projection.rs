@@ -17,7 +17,7 @@ use crate::exchange_state::ExchangeScheme;
 use crate::legacy_plan::legacy_frames;
 use crate::question::SharedQuestionKind;
 use crate::record::{ClientKey, HubEvent, InvalidRecord, LogEntry};
-use crate::routing::is_of_transport;
+use crate::routing::{is_of_client_files, is_of_transport};
 use crate::state::{CONTEXT_LOST, outcome_members, parse};
 
 /// A client that reads the log of a session.
@@ -53,6 +53,7 @@ pub fn project(
             let parsed = is_agents.then(|| parse(frame.get().as_bytes())).flatten();
             if let Some(RpcMessage::Notification { method, .. }) = parsed
                 && !is_of_transport(&method)
+                && !is_of_client_files(&method)
                 && ExchangeScheme::of(&method).is_none_or(|scheme| view.abilities.speak(scheme))
             {
                 let legacy = if view.abilities.plans { None } else { legacy_frames(frame.get().as_bytes()) };

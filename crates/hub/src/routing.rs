@@ -26,6 +26,16 @@ pub(crate) fn is_of_transport(method: &str) -> bool {
     method.starts_with("stream/")
 }
 
+/// The beginnings of the methods with which an agent uses files and terminals of a client.
+const CLIENT_FILES: [&str; 2] = ["fs/", "terminal/"];
+
+/// Returns true for a method of files or terminals. All of them are requests, so no client receives such a notification. Some
+/// programs read names without case.
+pub(crate) fn is_of_client_files(method: &str) -> bool {
+    let begins = |start: &&str| method.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start));
+    CLIENT_FILES.iter().any(begins)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

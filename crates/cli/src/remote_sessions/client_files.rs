@@ -1,7 +1,7 @@
 //! The files, terminals and terminal logins of the client, which a server reaches only with `--allow-files`.
 
 use duologue_rpc::raw_message::equal_ignoring_case;
-use duologue_schema::{Error as RpcError, ErrorCode};
+use duologue_schema::{AuthMethod, Error as RpcError, ErrorCode};
 use serde_json::{Map, Value, json};
 
 /// The beginnings of the methods with which an agent uses them. Version 2 has no such methods.
@@ -34,7 +34,7 @@ pub(super) fn remove_capabilities(params: &mut Value) {
             remove_similar(capabilities, name);
             capabilities.remove(name);
         }
-        for (object, name) in [("auth", "terminal"), ("_meta", TERMINAL_LOGIN)] {
+        for (object, name) in [("auth", "terminal"), ("_meta", AuthMethod::TERMINAL_META)] {
             remove_similar(capabilities, object);
             match capabilities.get_mut(object) {
                 Some(Value::Object(members)) => {
@@ -52,9 +52,6 @@ pub(super) fn remove_capabilities(params: &mut Value) {
 fn remove_similar(object: &mut Map<String, Value>, name: &str) {
     object.retain(|key, _| key == name || !equal_ignoring_case(key, name));
 }
-
-/// The member of `_meta` with which agents name the command of a login, and clients say that they run it.
-const TERMINAL_LOGIN: &str = "terminal-auth";
 
 /// Returns true for a login whose kind is `terminal`, or cannot be read.
 fn is_terminal_login(login: &Map<String, Value>) -> bool {
@@ -97,8 +94,8 @@ pub(super) fn without_terminal_logins(line: &[u8]) -> Result<Vec<u8>, RpcError> 
             remove_similar(login, "_meta");
             match login.get_mut("_meta") {
                 Some(Value::Object(meta)) => {
-                    remove_similar(meta, TERMINAL_LOGIN);
-                    meta.remove(TERMINAL_LOGIN);
+                    remove_similar(meta, AuthMethod::TERMINAL_META);
+                    meta.remove(AuthMethod::TERMINAL_META);
                 }
                 Some(meta) => *meta = Value::Null,
                 None => {}

@@ -55,7 +55,7 @@ impl TerminalLogin {
             words.extend(terminal.args.iter().cloned());
             return Ok(Some(TerminalLogin { words, env: terminal.env.clone() }));
         }
-        let old = || method.as_agent()?.meta?.get::<OldTerminalLogin>("terminal-auth");
+        let old = || method.as_agent()?.meta?.get::<OldTerminalLogin>(AuthMethod::TERMINAL_META);
         Ok(old().map(|OldTerminalLogin { command, args, env }| TerminalLogin {
             words: [command].into_iter().chain(args).collect(),
             env,

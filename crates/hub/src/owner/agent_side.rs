@@ -13,7 +13,7 @@ use crate::cleared_messages::StreamUpdate;
 use crate::projection::interruption;
 use crate::question::SharedQuestionKind;
 use crate::record::HubEvent;
-use crate::routing::{check_routing, is_of_transport};
+use crate::routing::{check_routing, is_of_client_files, is_of_transport};
 use crate::state::{CONTEXT_LOST, parse};
 
 impl SessionOwner {
@@ -35,8 +35,8 @@ impl SessionOwner {
                 }
                 if method == CancelRequestNotification::METHOD {
                     self.agent_cancels(params);
-                } else if is_misaddressed || is_of_transport(&method) {
-                    tracing::warn!(session = %self.session, method = &*method, "dropped a notification of the agent for another session or for the transport");
+                } else if is_misaddressed || is_of_transport(&method) || is_of_client_files(&method) {
+                    tracing::warn!(session = %self.session, method = &*method, "dropped a notification of the agent for another session, for the transport, or with a method of files or terminals");
                 } else {
                     let params = params.map_or("{}", RawValue::get);
                     if self.is_call(&method, params) {

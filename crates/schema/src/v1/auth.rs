@@ -20,6 +20,9 @@ pub enum AuthMethod {
 }
 
 impl AuthMethod {
+    /// The member of `_meta` with which older agents name the command of a login in a terminal, and clients say that they run it.
+    pub const TERMINAL_META: &str = "terminal-auth";
+
     /// Returns the id of the method. Only a method of an unknown kind can lack one.
     #[must_use]
     pub fn id(&self) -> Option<AuthMethodId> {
