@@ -297,7 +297,7 @@ fn log(line: std::fmt::Arguments<'_>) {
     use std::io::Write as _;
 
     // Nobody may read it.
-    let _ = writeln!(ui::stderr(), "duologue connect: {}", ui::indented(&line.to_string()));
+    let _ = writeln!(ui::stderr(), "{}{}", ui::CONNECT_LOG, ui::indented(&line.to_string()));
 }
 
 /// A request of the client without a response.

@@ -29,6 +29,9 @@ pub(crate) fn print_error(error: &dyn Display) {
     let _ = writeln!(stderr(), "{BAD}error{BAD:#}: {}", indented(&error.to_string()));
 }
 
+/// The beginning of the lines that `duologue connect` writes to stderr.
+pub(crate) const CONNECT_LOG: &str = "duologue connect: ";
+
 /// Escapes a text of a peer, and indents its later lines, which must not look like lines of ours.
 pub(crate) fn indented(text: &str) -> String {
     printable(&text.replace('\n', "\n  ")).into_owned()

@@ -285,11 +285,10 @@ impl AgentSession {
             None => Command::new(std::env::current_exe()?).arg("mock"),
         };
         let recorder = self.recorder.clone();
-        if args.stderr || recorder.is_some() {
-            let (lines, end) = StderrLines::new(args.stderr.then(|| ui.clone()), recorder);
-            command = command.stderr_to(lines);
-            self.stderr_end = Some(end);
-        }
+        let is_complete = args.stderr || recorder.is_some();
+        let (lines, end) = StderrLines::new(Some(ui.clone()), args.stderr, recorder);
+        command = command.stderr_to(lines);
+        self.stderr_end = is_complete.then_some(end);
         let info = Implementation::new("duologue", env!("CARGO_PKG_VERSION"));
         let mut client = client(ui)?.info(info).start_timeout(args.patience());
         if let Some(recorder) = &self.recorder {

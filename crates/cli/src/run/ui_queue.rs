@@ -12,7 +12,7 @@ use super::audit::{AuditEntry, OpenEntry};
 use super::question::QuestionText;
 use super::rows::Span;
 use super::terminals::TerminalTail;
-use crate::ui::{DIM, plural};
+use crate::ui::{CONNECT_LOG, DIM, plural};
 
 /// An event for the user from outside the session.
 pub(super) enum UiEvent {
@@ -133,6 +133,8 @@ impl UiQueue {
 pub(super) struct StderrLines {
     /// Shows the lines, if they are to be shown.
     ui: Option<UiQueue>,
+    /// False shows only the lines of `duologue connect`, since the user waits while its server is away.
+    shows_all: bool,
     /// Records the lines, if they are to be recorded. It has whole lines: a secret is not found in pieces.
     recorder: Option<StderrWriter>,
     /// The part of the current line that is not shown yet.
@@ -152,15 +154,20 @@ const LONGEST_LINE: usize = 8 * 1024;
 
 impl StderrLines {
     /// Returns the writer, and a receiver that is ready when the writer is dropped.
-    pub(super) fn new(ui: Option<UiQueue>, recorder: Option<Recorder>) -> (Self, oneshot::Receiver<()>) {
+    pub(super) fn new(
+        ui: Option<UiQueue>,
+        shows_all: bool,
+        recorder: Option<Recorder>,
+    ) -> (Self, oneshot::Receiver<()>) {
         let (end, ended) = oneshot::channel();
         let recorder = recorder.map(|recorder| recorder.stderr_writer());
-        (StderrLines { ui, recorder, line: Vec::new(), left_out: 0, _end: end }, ended)
+        (StderrLines { ui, shows_all, recorder, line: Vec::new(), left_out: 0, _end: end }, ended)
     }
 
     fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
-        if let Some(ui) = &self.ui {
+        let is_shown = self.shows_all || line.starts_with(CONNECT_LOG.as_bytes());
+        if let Some(ui) = self.ui.as_ref().filter(|_| is_shown) {
             let room = self.left_out == 0 || ui.events.try_send(left_out(self.left_out)).is_ok();
             let line = UiEvent::Stderr(String::from_utf8_lossy(&line).into_owned());
             match room && ui.events.try_send(line).is_ok() {
@@ -218,7 +225,7 @@ mod tests {
     #[tokio::test]
     async fn a_secret_in_a_long_line_of_stderr_is_not_recorded() {
         let recorder = Recorder::in_memory().unwrap();
-        let (mut lines, _end) = StderrLines::new(None, Some(recorder.clone()));
+        let (mut lines, _end) = StderrLines::new(None, false, Some(recorder.clone()));
         let secret = "sk-ant-api03-A1b2C3d4E5f6G7h8I9j0K1l2M3n4O5p6Q7r8";
         let text = format!("{} {secret} behind\nlast", "x".repeat(LONGEST_LINE - 20));
         let (one, two) = text.split_at(LONGEST_LINE);

@@ -738,6 +738,25 @@ fn a_client_that_ends_does_not_wait_for_a_server_that_is_away() {
 }
 
 #[test]
+fn a_user_sees_that_the_server_is_lost() {
+    let data = tempfile::tempdir().expect("a folder");
+    let mut server = Server::start(data.path(), "1000");
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["run", "--json", "hello", "--", DUOLOGUE, "connect", "--token-file", &server.token]);
+    command.arg(&server.url).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut process = command.spawn().expect("it starts");
+    let mut output = BufReader::new(process.stdout.take().expect("a pipe")).lines();
+    // The turn has begun.
+    assert!(output.any(|line| line.expect("UTF-8").contains("agent_thought_chunk")));
+    server.kill();
+    let mut log = BufReader::new(process.stderr.take().expect("a pipe")).lines();
+    let lost = log.next().expect("a line").expect("UTF-8");
+    process.kill().expect("it runs");
+    process.wait().expect("it ended");
+    assert_eq!(lost, "stderr: duologue connect: the connection to the server was lost; trying again");
+}
+
+#[test]
 fn the_return_of_a_server_is_logged_once() {
     let data = tempfile::tempdir().expect("a folder");
     let mut server = Server::start(data.path(), "0");
