@@ -5,14 +5,18 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use duologue_client::Command;
 use duologue_hub::gateway::RefusalCode;
+use duologue_hub::{AccessToken, Hub, HubSettings, ServerOptions};
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
+use tokio::io::AsyncReadExt as _;
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::faulty_store::{Faults, FaultyStore};
 use crate::receiver::{Receiver, accept};
 use crate::rest::hosted::writer;
-use crate::rest::recorder::recorded;
+use crate::rest::recorder::{record, recorded};
 use crate::rest::world::{ADMIN, ALICE, BOB, Call, REMOTE, RestWorld, STRANGER, events};
 
 const TRACE: &str = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01";
@@ -231,6 +235,32 @@ async fn refused_access_is_an_audit_line() {
         lines.iter().any(|line| line.contains(r#"principal="alice""#) && line.contains("not_authorized"))
     );
     world.stop().await;
+}
+
+#[tokio::test]
+async fn a_connection_above_the_limit_is_an_audit_line_with_its_peer() {
+    in_time(async {
+        record();
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(HubSettings::new(|| Command::new("false"), data.path())).unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut options = ServerOptions::default();
+        (options.sockets, options.requests, options.strangers) = (0, 0, 1);
+        options.token = Some(AccessToken::new("secret"));
+        let clients = async {
+            let _first = TcpStream::connect(address).await.unwrap();
+            let mut above = TcpStream::connect(address).await.unwrap();
+            let peer = above.local_addr().unwrap();
+            assert_eq!(above.read(&mut [0]).await.unwrap_or_default(), 0, "it is closed");
+            let line =
+                format!(r#"event="connection_refused" peer="{peer}" reason="connection limit reached (1);"#);
+            let lines = recorded("duologue::audit");
+            assert!(lines.iter().any(|found| found.contains(&line)), "{lines:?}");
+        };
+        hub.serve_http(listener, options, clients).await.unwrap();
+    })
+    .await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
