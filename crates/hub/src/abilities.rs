@@ -36,6 +36,20 @@ pub struct Abilities {
 }
 
 impl Abilities {
+    /// The abilities of a client that sees each message as the agent has sent it.
+    pub(crate) const EXACT: Self = Abilities {
+        forms: true,
+        links: true,
+        reads_files: false,
+        writes_files: false,
+        terminals: false,
+        plans: true,
+        clears: true,
+        envelopes: true,
+        dialogues: true,
+        work: true,
+    };
+
     /// Returns the abilities that a client has advertised.
     #[must_use]
     pub fn of(capabilities: &ClientCapabilities) -> Self {

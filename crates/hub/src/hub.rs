@@ -466,7 +466,7 @@ impl HubShared {
                     return Err(error);
                 }
             };
-            let owner = SessionOwner::new(id.clone(), hub.settings.owner.clone(), end);
+            let owner = SessionOwner::new(id.clone(), hub.settings.owner.clone(), end).opened(&result);
             let (log, agent, first) = (Arc::new(OpenLog::new(log)), Some(agent), Some(attach));
             let params = to_raw_value(&params).map_err(Error::Encode)?;
             let start = SessionStart { id, principal, owner, log, agent, agent_session, params, first };

@@ -1,5 +1,8 @@
 //! The inputs and actions of the owner of a session.
 
+use duologue_schema::{InitializeResponse, SessionUpdate};
+use serde_json::Value;
+
 use crate::abilities::Abilities;
 use crate::record::ClientKey;
 
@@ -13,8 +16,6 @@ pub enum OwnerInput<'a> {
         client: &'a ClientKey,
         /// The requests of the agent that it can answer.
         abilities: Abilities,
-        /// True if the agent's requests for files and terminals go to this client from now on.
-        is_host: bool,
     },
     /// The connection of a client is lost. The client can come back.
     Absent(&'a ClientKey),
@@ -38,14 +39,16 @@ pub enum OwnerInput<'a> {
     Misaddressed(&'a [u8]),
     /// A message about a request of [`OwnerAction::Route`]: its response, or a notification that refers to it.
     Routed(&'a [u8]),
-    /// The process of the agent runs, after [`OwnerAction::StartAgent`].
-    AgentStarted {
-        /// The id of a session that began without the conversation so far, only after a start with `fresh`. `None` if
-        /// the agent knows the conversation.
-        new_session: Option<&'a str>,
+    /// The process of the agent was started and has answered `initialize`, after [`OwnerAction::StartAgent`]. The owner restores
+    /// the session in it.
+    AgentReady {
+        /// The response to `initialize`.
+        introduction: &'a InitializeResponse,
+        /// The params with which the session is opened again: its folders and MCP servers.
+        params: Value,
+        /// The conversation in the log, as a client receives it that loads the session. The agent may send it again.
+        conversation: Vec<SessionUpdate>,
     },
-    /// The agent cannot restore the conversation, after [`OwnerAction::StartAgent`] without `fresh`.
-    ContextLost,
     /// The last client closes the session. Its turn is cancelled, as with `session/cancel`.
     Closing,
     /// The session is closed, and the process of the agent ends. A turn that still runs has ended as cancelled. The text is the
@@ -100,7 +103,13 @@ pub enum OwnerAction {
     StartAgent {
         /// True if the agent begins without the conversation if it cannot restore it.
         fresh: bool,
+        /// The client whose request needs the agent.
+        client: ClientKey,
     },
+    /// Names the session at the agent, which has begun it anew. Later messages to the agent have this id.
+    AgentSession(String),
+    /// Ends the process of the agent. The owner counts it as ended.
+    EndAgent,
 }
 
 /// The meaning of an answer to a question.

@@ -29,6 +29,7 @@ mod open_log;
 mod outbound;
 mod output;
 mod owner;
+mod picture;
 mod projection;
 mod question;
 mod record;

@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::hub::for_each_record;
 use crate::legacy_plan::legacy_plan;
 use crate::open_log::OpenLog;
+use crate::picture::Picture;
 use crate::record::{HubEvent, LogEntry};
 use crate::state::parse;
 
@@ -33,6 +34,7 @@ pub(crate) struct LoadedSession {
 #[derive(Default)]
 struct LoadedConversation {
     conversation: Conversation,
+    picture: Picture,
     /// The messages that clients that cannot clear see under other ids.
     renamed: HashMap<(StreamKind, String), String>,
 }
@@ -56,9 +58,9 @@ pub(crate) fn load(
         append_updates(&loaded, abilities, &mut updates);
     }
     let mut response = LoadSessionResponse::new();
-    response.modes.clone_from(&loaded.conversation.state().modes);
-    let options = loaded.conversation.config_options();
-    response.config_options = (!options.is_empty()).then(|| options.to_vec());
+    // Without a list there is nothing to choose from.
+    response.modes = loaded.picture.modes.filter(|modes| !modes.available_modes.is_empty());
+    response.config_options = Some(loaded.picture.options).filter(|options| !options.is_empty());
     Ok(LoadedSession { updates, response })
 }
 
@@ -80,8 +82,9 @@ pub(crate) fn update_line(session: &SessionId, update: SessionUpdate) -> Result<
 }
 
 fn apply(loaded: &mut LoadedConversation, session: &SessionId, entry: &LogEntry<'_>) {
+    loaded.picture.apply(session, entry);
     let Some((side, frame)) = entry.frame else { return };
-    let LoadedConversation { conversation, renamed } = loaded;
+    let LoadedConversation { conversation, renamed, .. } = loaded;
     if let Some(HubEvent::Renamed { message }) = &entry.event
         && let Some(update) = StreamUpdate::read(frame.get().as_bytes())
         && let (Some((kind, _)), Some(id)) = (update.chunk(), agents_id(message))
@@ -103,8 +106,6 @@ fn apply(loaded: &mut LoadedConversation, session: &SessionId, entry: &LogEntry<
             let update = params::<SessionNotification>(frame, SessionNotification::METHOD);
             if let Some(update) = update.filter(|update| update.session_id == *session) {
                 conversation.apply(&update.update);
-            } else if let Some(result) = opening(frame) {
-                conversation.begin(result.modes, result.config_options.unwrap_or_default());
             }
         }
         _ => {}
@@ -129,16 +130,6 @@ fn is_end_of_turn(frame: &RawValue) -> bool {
     let frame = frame.get().as_bytes();
     let result = member(frame, "result").and_then(|result| frame.get(result));
     result.is_some_and(|result| member_text(result, "stopReason").is_some())
-}
-
-/// Returns the result of `session/new`, if the frame is it.
-fn opening(frame: &RawValue) -> Option<duologue_schema::NewSessionResponse> {
-    use duologue_rpc::raw_message::{member, member_text};
-
-    let bytes = frame.get().as_bytes();
-    let id = member_text(bytes, "id")?;
-    let result = bytes.get(member(bytes, "result")?)?;
-    (id == "hub:session/new").then(|| serde_json::from_slice(result).ok())?
 }
 
 /// The longest text of a chunk, in bytes. A message that the agent wrote in many chunks can be longer than a line may be.
@@ -166,7 +157,7 @@ fn parts(block: &ContentBlock) -> Vec<ContentBlock> {
 
 /// Appends the updates from which a client rebuilds a conversation.
 fn append_updates(loaded: &LoadedConversation, abilities: Abilities, updates: &mut Vec<SessionUpdate>) {
-    let LoadedConversation { conversation, renamed } = loaded;
+    let LoadedConversation { conversation, renamed, .. } = loaded;
     // Later chunks of a message have the same id.
     let shown = |kind, id: &Option<MessageId>| {
         let renamed = renamed.get(&(kind, id.as_ref()?.as_str().to_owned())).filter(|_| !abilities.clears);

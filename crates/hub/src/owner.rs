@@ -3,20 +3,26 @@
 mod agent_calls;
 mod agent_side;
 mod client_side;
+mod hosts;
 mod peer_messages;
+mod replay;
+mod restoring;
 
-use std::collections::{BTreeMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use duologue_rpc::RpcMessage;
-use duologue_schema::{Error as RpcError, Json, RequestId, SessionId};
+use duologue_schema::{Error as RpcError, Json, NewSessionResponse, RequestId, SessionId};
 use duologue_transcript::Side;
 use serde_json::json;
 use serde_json::value::RawValue;
 
+use self::replay::LateReplay;
+use self::restoring::{LostValue, Restoring};
 use crate::abilities::{Abilities, ExchangeSchemes};
 use crate::cleared_messages::StreamUpdate;
 use crate::input::{OwnerAction, OwnerInput};
+use crate::picture::Picture;
 use crate::projection::{error_response, interruption};
 use crate::record::{Asker, ClientKey, HubEvent, InvalidRecord, LogEntry};
 use crate::state::{LoggedState, parse};
@@ -29,6 +35,13 @@ pub struct OwnerSettings {
     pub question: Duration,
     /// The time after which a turn is cancelled if no client is connected. No limit by default.
     pub unattended_turn: Option<Duration>,
+    /// The time in which an agent ends a turn that was cancelled. Its process is ended after it. 30 seconds by default.
+    pub cancel_grace: Duration,
+    /// The time after which a second cancellation of a turn ends the process. 5 seconds by default.
+    pub second_cancel: Duration,
+    /// The time in which a new process answers each request that restores the session, questions to the user not
+    /// counted. 2 minutes by default.
+    pub restore: Duration,
     /// Limit on the requests of clients that wait for the agent, and on all messages that wait while it is being started.
     /// 256 by default.
     pub client_requests: usize,
@@ -50,6 +63,9 @@ impl Default for OwnerSettings {
         OwnerSettings {
             question: Duration::from_secs(24 * 60 * 60),
             unattended_turn: None,
+            cancel_grace: Duration::from_secs(30),
+            second_cancel: Duration::from_secs(5),
+            restore: Duration::from_secs(120),
             client_requests: 256,
             request_id_bytes: 256,
             agent_requests: 256,
@@ -65,6 +81,8 @@ impl Default for OwnerSettings {
 struct AttachedClient {
     abilities: Abilities,
     is_present: bool,
+    /// Its place in the order of the clients.
+    number: u64,
 }
 
 /// The process of the agent.
@@ -80,6 +98,21 @@ enum AgentProcess {
 struct Waiting {
     position: u64,
     output: OwnerAction,
+    /// True for the answer to a request of the agent, which an agent receives that restores the session.
+    is_answer: bool,
+}
+
+impl Waiting {
+    fn new(position: u64, output: OwnerAction) -> Self {
+        Waiting { position, output, is_answer: false }
+    }
+}
+
+/// A turn that was cancelled and goes on.
+#[derive(Clone, Copy, Debug)]
+struct CancelledTurn {
+    call: u64,
+    at: Duration,
 }
 
 /// The owner of a session. It alone talks to the agent, writes the log and decides which answer counts.
@@ -95,8 +128,18 @@ pub struct SessionOwner {
     settings: OwnerSettings,
     state: LoggedState,
     clients: BTreeMap<ClientKey, AttachedClient>,
-    host: Option<ClientKey>,
+    /// The number of clients so far.
+    client_count: u64,
+    /// The clients on which terminals were created, by the ids of the terminals.
+    terminals: HashMap<String, ClientKey>,
     process: AgentProcess,
+    /// The work of a process that was started and does not run the session yet.
+    restoring: Option<Box<Restoring>>,
+    /// The conversation that an agent which has restored the session may send again.
+    replay: Option<LateReplay>,
+    /// The values that the agent did not take back. Prompts are refused until a client chooses.
+    lost: Vec<LostValue>,
+    cancelled: Option<CancelledTurn>,
     /// The times at which the process ended or could not be started, at most `restarts + 1` of them.
     process_ends: VecDeque<Duration>,
     written: u64,
@@ -128,6 +171,15 @@ impl SessionOwner {
     pub fn new(session: SessionId, settings: OwnerSettings, end: u64) -> Self {
         let state = LoggedState { end, ..LoggedState::new(session.clone()) };
         SessionOwner::with_state(session, settings, state, AgentProcess::Running)
+    }
+
+    /// Notes the response of the agent that began the session.
+    #[must_use]
+    pub(crate) fn opened(mut self, response: &RawValue) -> Self {
+        if let Ok(opened) = serde_json::from_str::<NewSessionResponse>(response.get()) {
+            self.state.picture = Picture::new(opened.modes, opened.config_options.unwrap_or_default());
+        }
+        self
     }
 
     /// Restores an owner from the records of its log, in order. Its process has ended. The first input ends what was
@@ -163,8 +215,13 @@ impl SessionOwner {
             synced: state.end,
             state,
             clients: BTreeMap::new(),
-            host: None,
+            client_count: 0,
+            terminals: HashMap::new(),
             process,
+            restoring: None,
+            replay: None,
+            lost: Vec::new(),
+            cancelled: None,
             process_ends: VecDeque::new(),
             calls_of_agent: HashSet::new(),
             to_agent: VecDeque::new(),
@@ -241,7 +298,11 @@ impl SessionOwner {
         let questions = self.state.questions.values().filter_map(|question| question.unattended);
         let question = questions.min().map(|since| since + self.settings.question);
         let turn = self.settings.unattended_turn.zip(self.unattended).filter(|_| self.has_turn());
-        question.into_iter().chain(turn.map(|(limit, since)| since + limit)).min()
+        let cancel = self.cancelled.map(|cancelled| cancelled.at + self.settings.cancel_grace);
+        let restore = self.restoring.as_ref().filter(|_| self.state.questions.is_empty());
+        let restore = restore.map(|restoring| restoring.since + self.settings.restore);
+        let turn = turn.map(|(limit, since)| since + limit);
+        question.into_iter().chain(turn).chain(cancel).chain(restore).min()
     }
 
     /// Handles an input, and returns the actions that follow from it.
@@ -251,7 +312,7 @@ impl SessionOwner {
             self.interrupt_all("interrupted", "the agent's process ended before it answered");
         }
         match input {
-            OwnerInput::Attached { client, abilities, is_host } => self.attach(client, abilities, is_host),
+            OwnerInput::Attached { client, abilities } => self.attach(client, abilities),
             OwnerInput::Absent(client) => self.set_present(client, false),
             OwnerInput::Returned(client) => self.set_present(client, true),
             OwnerInput::Left(client) => self.leave(client),
@@ -259,8 +320,9 @@ impl SessionOwner {
             OwnerInput::FromAgent(line) => self.receive_from_agent(line, false),
             OwnerInput::Misaddressed(line) => self.receive_from_agent(line, true),
             OwnerInput::Routed(line) => self.receive_routed(line),
-            OwnerInput::AgentStarted { new_session } => self.agent_started(new_session),
-            OwnerInput::ContextLost => self.context_lost(),
+            OwnerInput::AgentReady { introduction, params, conversation } => {
+                self.agent_ready(introduction, params, conversation);
+            }
             OwnerInput::AgentEnded(reason) => {
                 self.count_process_end();
                 self.agent_ended("interrupted", reason);
@@ -324,6 +386,13 @@ impl SessionOwner {
     /// Returns the outputs whose records are written or synced.
     fn release(&mut self) {
         let (written, synced, process) = (self.written, self.synced, self.process);
+        if self.restoring.is_some() && self.to_agent.iter().any(|waiting| waiting.is_answer) {
+            let waiting = std::mem::take(&mut self.to_agent);
+            let (released, kept): (VecDeque<_>, VecDeque<_>) =
+                waiting.into_iter().partition(|waiting| waiting.is_answer && waiting.position <= written);
+            self.to_agent = kept;
+            self.actions.extend(released.into_iter().map(|waiting| waiting.output));
+        }
         let queues = [
             (&mut self.to_agent, if process == AgentProcess::Running { written } else { 0 }),
             (&mut self.acknowledged_written, written),
@@ -370,8 +439,13 @@ impl SessionOwner {
     }
 
     fn send_to_agent(&mut self, position: u64, frame: &RawValue) {
+        self.to_agent.push_back(Waiting::new(position, OwnerAction::ToAgent(frame.get().into())));
+    }
+
+    /// Sends the answer to a request of the agent.
+    fn send_answer(&mut self, position: u64, frame: &RawValue) {
         let output = OwnerAction::ToAgent(frame.get().into());
-        self.to_agent.push_back(Waiting { position, output });
+        self.to_agent.push_back(Waiting { is_answer: true, ..Waiting::new(position, output) });
     }
 
     fn reply(&mut self, client: &ClientKey, line: Vec<u8>) {

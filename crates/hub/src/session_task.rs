@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 pub(crate) use self::agent_calls::AgentCall;
 pub(crate) use self::agent_calls::CallSender;
 use self::agent_calls::ProcessCalls;
-use self::agent_lines::{ForeignSessions, new_title, with_session};
+use self::agent_lines::{EarlyLines, ForeignSessions, new_title, with_session};
 use self::agent_process::{EndedAgent, Started, StartingAgent, wait_for_former};
 use self::live_session::ended_response;
 pub(crate) use self::live_session::{AttachReply, LiveSession, Replies, SessionCommand};
@@ -79,6 +79,10 @@ pub(crate) struct SessionTask {
     foreign: ForeignSessions,
     /// The params of `session/new`, with which the session is restored. As text they take the least memory.
     params: Box<RawValue>,
+    /// The params with which clients have opened the session. They count if the client needs a new process.
+    given: HashMap<ClientKey, Box<RawValue>>,
+    /// The messages of an agent that begins the session anew, until its id is known.
+    early: EarlyLines,
     /// The clients, with the number of their last attachment.
     replies: HashMap<ClientKey, (u64, Replies)>,
     visible: watch::Sender<u64>,
@@ -99,6 +103,8 @@ pub(crate) struct SessionTask {
     to_index: Option<Option<Option<String>>>,
     /// The agent reads no more.
     agent_failed: bool,
+    /// The owner has ended the agent.
+    ends_agent: bool,
     /// The agent has ended, and requests that it has not answered wait for the reason.
     ended: Option<EndedAgent>,
     /// Closed when the former processes have ended. The next one is started behind it.
@@ -154,6 +160,8 @@ impl SessionTask {
             agent_session,
             foreign: ForeignSessions::default(),
             params,
+            given: HashMap::new(),
+            early: EarlyLines::default(),
             replies: HashMap::new(),
             visible,
             turns,
@@ -167,6 +175,7 @@ impl SessionTask {
             indexing: None,
             to_index: None,
             agent_failed: false,
+            ends_agent: false,
             ended: None,
             ending: None,
         };
@@ -268,16 +277,12 @@ impl SessionTask {
     async fn handle_event(&mut self, event: SessionEvent) -> Result<(), Error> {
         match event {
             SessionEvent::FromAgent(Some(line)) => {
-                let (line, is_misaddressed) = self.with_own_session(line).await;
-                let had_turn = self.owner.has_turn();
-                self.input(match is_misaddressed {
-                    true => OwnerInput::Misaddressed(&line),
-                    false => OwnerInput::FromAgent(&line),
-                });
-                let title = new_title(&line, &self.id);
-                if title.is_some() || (had_turn && !self.owner.has_turn()) {
-                    self.to_index = Some(title.or_else(|| self.to_index.take().flatten()));
-                    self.index();
+                let Some(line) = self.early.keep(line, self.owner.begins_anew()) else { return Ok(()) };
+                self.receive_from_agent(line).await;
+                if !self.owner.begins_anew() {
+                    for line in self.early.take() {
+                        self.receive_from_agent(line).await;
+                    }
                 }
             }
             SessionEvent::FromAgent(None) => self.end_agent(CLOSED_OUTPUT),
@@ -304,6 +309,20 @@ impl SessionTask {
             SessionEvent::Routed(line) => self.input(OwnerInput::Routed(&line)),
         }
         Ok(())
+    }
+
+    async fn receive_from_agent(&mut self, line: Vec<u8>) {
+        let (line, is_misaddressed) = self.with_own_session(line).await;
+        let had_turn = self.owner.has_turn();
+        self.input(match is_misaddressed {
+            true => OwnerInput::Misaddressed(&line),
+            false => OwnerInput::FromAgent(&line),
+        });
+        let title = new_title(&line, &self.id);
+        if title.is_some() || (had_turn && !self.owner.has_turn()) {
+            self.to_index = Some(title.or_else(|| self.to_index.take().flatten()));
+            self.index();
+        }
     }
 
     /// Cancels the turn of a session that is being closed, and gives the agent some time to end it.
@@ -367,10 +386,10 @@ impl SessionTask {
                 }
                 self.replies.insert(client.clone(), (attachment, replies));
                 if let Some(params) = params.and_then(|given| with_members(&self.params, given)) {
-                    self.params = params;
+                    self.given.insert(client.clone(), params);
                 }
                 let position = self.owner.end();
-                self.input(OwnerInput::Attached { client: &client, abilities, is_host: true });
+                self.input(OwnerInput::Attached { client: &client, abilities });
                 let (end, requests) = (self.owner.end(), self.owner.requests_of(&client));
                 if attached.send(AttachReply { position, end, requests }).is_err() {
                     // The client has left meanwhile.
@@ -391,6 +410,7 @@ impl SessionTask {
             SessionCommand::Left { client, attachment } => {
                 if self.replies.get(&client).is_some_and(|(last, _)| *last == attachment) {
                     self.replies.remove(&client);
+                    self.given.remove(&client);
                     self.input(OwnerInput::Left(&client));
                 }
             }
@@ -413,6 +433,10 @@ impl SessionTask {
     /// Gives an input to the owner and executes its actions.
     fn input(&mut self, input: OwnerInput<'_>) {
         self.handle(input);
+        if std::mem::take(&mut self.ends_agent) {
+            self.agent_failed = false;
+            self.leave_agent(CLOSED_OUTPUT);
+        }
         if std::mem::take(&mut self.agent_failed) {
             self.end_agent(READS_NO_MORE);
         }
@@ -446,7 +470,9 @@ impl SessionTask {
                 }
                 OwnerAction::Acknowledge { .. } => {}
                 OwnerAction::Decided { question, decision, .. } => self.audit(question, &decision),
-                OwnerAction::StartAgent { fresh } => self.start_agent(fresh),
+                OwnerAction::StartAgent { client, .. } => self.start_agent(&client),
+                OwnerAction::AgentSession(id) => self.agent_session = id,
+                OwnerAction::EndAgent => self.ends_agent = true,
             }
         }
         publish(&self.visible, self.owner.visible());

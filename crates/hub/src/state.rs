@@ -12,6 +12,7 @@ use serde_json::{Map, Value};
 
 use crate::cleared_messages::{ClearedMessages, StreamUpdate};
 use crate::exchange_state::{ExchangeScheme, ExchangeState};
+use crate::picture::Picture;
 use crate::question::{OpenHostRequest, SharedQuestion, SharedQuestionKind};
 use crate::record::{Asker, HubEvent, LogEntry};
 
@@ -95,6 +96,7 @@ pub(crate) struct LoggedState {
     pub(crate) operations: Operations,
     pub(crate) cleared: ClearedMessages,
     pub(crate) exchange: ExchangeState,
+    pub(crate) picture: Picture,
 }
 
 impl LoggedState {
@@ -109,6 +111,7 @@ impl LoggedState {
             operations: Operations::default(),
             cleared: ClearedMessages::default(),
             exchange: ExchangeState::default(),
+            picture: Picture::default(),
         }
     }
 
@@ -132,8 +135,9 @@ impl LoggedState {
     pub(crate) fn apply_read(&mut self, entry: &LogEntry<'_>, update: Option<&StreamUpdate<'_>>) {
         self.end += 1;
         let frame = entry.frame.map(|(_, frame)| frame);
-        if let Some(update) = update {
-            self.cleared.apply(&self.session, update, self.end);
+        match update {
+            Some(update) => self.cleared.apply(&self.session, update, self.end),
+            None => self.picture.apply(&self.session, entry),
         }
         let Some(event) = &entry.event else { return };
         match event {

@@ -25,18 +25,21 @@ impl SessionOwner {
         }
         let position = self.record(Some((Side::Agent, frame)), None);
         let output = OwnerAction::Route(frame.get().into());
-        self.acknowledged_written.push_back(Waiting { position, output });
+        self.acknowledged_written.push_back(Waiting::new(position, output));
     }
 
     /// Records a message about a call of the agent, and sends it to the agent.
     pub(super) fn receive_routed(&mut self, line: &[u8]) {
         let frame = std::str::from_utf8(line).ok().and_then(|line| raw(line.trim()));
-        let Some(frame) = frame.filter(|_| self.process == AgentProcess::Running) else { return };
+        let Some(frame) = frame.filter(|_| self.process == AgentProcess::Running || self.restoring.is_some())
+        else {
+            return;
+        };
         match parse(line) {
             Some(RpcMessage::Response { id, .. }) if !self.calls_of_agent.remove(id.get()) => {}
             Some(RpcMessage::Response { .. } | RpcMessage::Notification { .. }) => {
                 let position = self.record(Some((Side::Client, &frame)), None);
-                self.send_to_agent(position, &frame);
+                self.send_answer(position, &frame);
             }
             _ => {
                 tracing::error!(session = %self.session, "dropped a routed line that is no response and no notification")

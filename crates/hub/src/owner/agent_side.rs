@@ -1,7 +1,7 @@
 //! The agent of a session: its messages, its process, and the responses that it waits for.
 
-use duologue_rpc::RpcMessage;
 use duologue_rpc::raw_message::response_line;
+use duologue_rpc::{ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelRequestNotification, Error as RpcError, Notification as _, PromptResponse, RequestId, StopReason,
 };
@@ -10,6 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::{AgentProcess, SessionOwner, client_lost, raw_line};
 use crate::cleared_messages::StreamUpdate;
+use crate::picture::update_of_picture;
 use crate::projection::interruption;
 use crate::question::SharedQuestionKind;
 use crate::record::HubEvent;
@@ -19,12 +20,11 @@ use crate::state::{CONTEXT_LOST, parse};
 impl SessionOwner {
     /// Handles a message of the agent. `is_misaddressed` is true if it names another session of the server.
     pub(super) fn receive_from_agent(&mut self, line: &[u8], is_misaddressed: bool) {
-        if self.process != AgentProcess::Running {
-            // An agent that restores its session replays the conversation, which is in the log.
-            return;
-        }
         let repaired = RpcMessage::repair(line);
         let line = repaired.as_deref().unwrap_or(line);
+        if self.process != AgentProcess::Running {
+            return self.receive_while_restoring(line, is_misaddressed);
+        }
         let Ok(frame) = serde_json::from_slice::<&RawValue>(line.trim_ascii()) else {
             return tracing::debug!(session = %self.session, "dropped a line of the agent that is not JSON");
         };
@@ -42,7 +42,14 @@ impl SessionOwner {
                     if self.is_call(&method, params) {
                         return tracing::debug!(session = %self.session, method = &*method, "dropped a notification to another agent; only requests are routed");
                     }
+                    if self.replay.as_mut().is_some_and(|replay| replay.repeats(line)) {
+                        return;
+                    }
                     let update = StreamUpdate::of(&method, params.as_bytes());
+                    // Modes and commands are reported at any time, and do not end a replay.
+                    if self.replay.is_some() && update_of_picture(&self.session, line).is_none() {
+                        self.replay = None;
+                    }
                     let event = match &update {
                         Some(update) => self.state.cleared.event(&self.session, update),
                         None => self.notification_event(&method, params),
@@ -69,10 +76,20 @@ impl SessionOwner {
             return tracing::debug!(session = %self.session, id, "dropped a response without a request");
         };
         let open = self.state.calls.get(&call);
+        let choice = self.state.picture.choice(call).cloned();
         let (to, is_prompt) = open.map(|open| (open.askers.clone(), open.is_prompt)).unwrap_or_default();
+        let askers = to.clone();
         let position = self.record(Some((Side::Agent, frame)), Some(HubEvent::Answer { call, to }));
         if is_prompt {
             self.sync_first(position);
+            (self.replay, self.cancelled) = (None, None);
+        }
+        if let (Some(choice), Some(RpcMessage::Response { outcome: ResponseOutcome::Result(_), .. })) =
+            (choice, parse(frame.get().as_bytes()))
+        {
+            let picture = &self.state.picture;
+            self.lost.retain(|lost| !lost.is_chosen(&choice, picture));
+            self.tell_others(&choice, &askers);
         }
     }
 
@@ -115,7 +132,7 @@ impl SessionOwner {
         self.record(Some((Side::Agent, frame)), None);
         let Some(answer) = raw_line(response_line(id.token(), Err(error))) else { return };
         let position = self.record(Some((Side::Client, &answer)), None);
-        self.send_to_agent(position, &answer);
+        self.send_answer(position, &answer);
     }
 
     /// Handles a request of the agent that it withdraws.
@@ -131,18 +148,6 @@ impl SessionOwner {
         if let Some((request, client)) = request.map(|(at, it)| (*at, it.client.clone())) {
             let event = HubEvent::HostAnswer { request, client: Some(client) };
             self.answer_agent(&request_id, Err(&error), event);
-        }
-    }
-
-    pub(super) fn agent_started(&mut self, new_session: Option<&str>) {
-        match (self.process, new_session) {
-            (AgentProcess::Starting { .. }, None) => self.process = AgentProcess::Running,
-            (AgentProcess::Starting { fresh: true }, Some(id)) => {
-                self.record(None, Some(HubEvent::AgentSession { id: id.to_owned() }));
-                self.process = AgentProcess::Running;
-            }
-            (AgentProcess::Starting { fresh: false }, Some(_)) => self.context_lost(),
-            (AgentProcess::Running | AgentProcess::Ended, _) => {}
         }
     }
 
@@ -178,6 +183,9 @@ impl SessionOwner {
     pub(super) fn agent_ended(&mut self, code: &str, reason: &str) {
         let reason = &shortened(reason);
         self.process = AgentProcess::Ended;
+        (self.restoring, self.replay, self.cancelled) = (None, None, None);
+        self.lost.clear();
+        self.terminals.clear();
         self.to_agent.clear();
         self.forget_calls();
         self.interrupt_all(code, reason);
@@ -221,7 +229,11 @@ impl SessionOwner {
     ) -> Option<u64> {
         let frame = raw_line(response_line(id.token(), outcome))?;
         let position = self.record(Some((Side::Client, &frame)), Some(event));
-        self.send_to_agent(position, &frame);
+        self.send_answer(position, &frame);
+        if let Some(restoring) = &mut self.restoring {
+            // The agent may have waited for a user.
+            restoring.since = self.now;
+        }
         Some(position)
     }
 }

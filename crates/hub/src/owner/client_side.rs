@@ -12,20 +12,19 @@ use duologue_transcript::Side;
 use serde_json::json;
 use serde_json::value::RawValue;
 
-use super::{AgentProcess, AttachedClient, SessionOwner, Waiting, client_lost, raw, raw_line};
+use super::{AgentProcess, AttachedClient, CancelledTurn, SessionOwner, Waiting, client_lost, raw, raw_line};
 use crate::abilities::Abilities;
 use crate::input::OwnerAction;
 use crate::projection::{error_response, position_of, response};
 use crate::question::{SharedQuestion, SharedQuestionKind};
 use crate::record::{Asker, ClientKey, HubEvent};
-use crate::state::Operation;
+use crate::state::{Operation, parse};
 
 impl SessionOwner {
-    pub(super) fn attach(&mut self, client: &ClientKey, abilities: Abilities, is_host: bool) {
-        self.clients.insert(client.clone(), AttachedClient { abilities, is_present: true });
-        if is_host {
-            self.host = Some(client.clone());
-        }
+    pub(super) fn attach(&mut self, client: &ClientKey, abilities: Abilities) {
+        self.client_count += 1;
+        let number = self.clients.get(client).map_or(self.client_count, |client| client.number);
+        self.clients.insert(client.clone(), AttachedClient { abilities, is_present: true, number });
         let questions = self.state.questions.iter().filter(|(_, it)| abilities.show(&it.kind));
         let questions: Vec<u64> = questions.map(|(at, _)| *at).collect();
         for question in questions {
@@ -51,9 +50,6 @@ impl SessionOwner {
 
     pub(super) fn leave(&mut self, client: &ClientKey) {
         self.clients.remove(client);
-        if self.host.as_ref() == Some(client) {
-            self.host = None;
-        }
         let requests: Vec<_> =
             self.state.host_requests.iter().filter(|(_, it)| it.client == *client).collect();
         let requests: Vec<_> = requests.into_iter().map(|(at, it)| (*at, it.id.clone())).collect();
@@ -97,6 +93,20 @@ impl SessionOwner {
             // Once: the next limit begins now.
             self.unattended = Some(now);
             self.cancel_turn();
+        }
+        let restore = self.settings.restore;
+        if let Some(restoring) = &self.restoring
+            && self.state.questions.is_empty()
+            && restoring.since + restore <= now
+        {
+            let reason = format!(
+                "the agent was started again and did not restore the session within {restore:?} (`OwnerSettings::restore`), and its process was ended"
+            );
+            self.end_restoring(&reason);
+        }
+        let grace = self.settings.cancel_grace;
+        if self.cancelled.is_some_and(|cancelled| cancelled.at + grace <= now) {
+            self.end_cancelled_turn();
         }
     }
 
@@ -142,9 +152,9 @@ impl SessionOwner {
             self.actions.push(output);
         } else if needs_sync {
             self.actions.push(OwnerAction::Sync);
-            self.acknowledged_synced.push_back(Waiting { position: self.state.end, output });
+            self.acknowledged_synced.push_back(Waiting::new(self.state.end, output));
         } else {
-            self.acknowledged_written.push_back(Waiting { position: self.state.end, output });
+            self.acknowledged_written.push_back(Waiting::new(self.state.end, output));
         }
     }
 
@@ -164,7 +174,7 @@ impl SessionOwner {
                     } else {
                         // A power cut could still replace the outcome by an interruption.
                         self.actions.push(OwnerAction::Sync);
-                        self.acknowledged_synced.push_back(Waiting { position: self.state.end, output });
+                        self.acknowledged_synced.push_back(Waiting::new(self.state.end, output));
                     }
                 }
             }
@@ -173,6 +183,8 @@ impl SessionOwner {
         let refusal = if is_prompt && self.has_turn() {
             let error = RpcError::invalid_request("a prompt is already running in this session");
             Some(error.data(Json::from(json!({ "code": "busy", "retryable": true }))))
+        } else if let Some(error) = self.lost_error().filter(|_| is_prompt) {
+            Some(error)
         } else if let Err(error) = self.check_requests() {
             Some(error)
         } else if self.process == AgentProcess::Ended {
@@ -188,6 +200,7 @@ impl SessionOwner {
         let Some(frame) = raw_line(call_line(raw(&call.to_string()).as_deref(), method, &params)) else {
             return false;
         };
+        let client = asker.client.clone();
         let event = match is_prompt {
             true => HubEvent::Prompt { call, asker, operation },
             false => HubEvent::Call { call, asker },
@@ -196,7 +209,7 @@ impl SessionOwner {
         self.send_to_agent(position, &frame);
         if self.process == AgentProcess::Ended {
             self.process = AgentProcess::Starting { fresh: meta.fresh };
-            self.actions.push(OwnerAction::StartAgent { fresh: meta.fresh });
+            self.actions.push(OwnerAction::StartAgent { fresh: meta.fresh, client });
         }
         is_prompt
     }
@@ -232,6 +245,10 @@ impl SessionOwner {
         params: Option<&RawValue>,
     ) {
         match method {
+            // Some agents keep a cancellation, and end the next turn with it.
+            CancelNotification::METHOD if !self.has_turn() => {
+                tracing::debug!(session = %self.session, "dropped a cancellation without a turn");
+            }
             CancelNotification::METHOD => self.cancel_turn(),
             CancelRequestNotification::METHOD => {
                 let cancelled = params.and_then(|params| serde_json::from_str(params.get()).ok());
@@ -251,28 +268,52 @@ impl SessionOwner {
             return;
         }
         let Some(frame) = raw_line(call_line(None, method, params)) else { return };
-        if matches!(self.process, AgentProcess::Starting { .. }) {
-            let is_waiting = |waiting: &Waiting| matches!(&waiting.output, OwnerAction::ToAgent(line) if *line == frame.get().as_bytes());
-            let limit = self.settings.client_requests;
-            // A repeated cancellation changes nothing.
-            if method == CancelNotification::METHOD && self.to_agent.iter().any(is_waiting) {
-                return;
-            }
-            if method != CancelNotification::METHOD && self.to_agent.len() >= limit {
-                tracing::warn!(session = %self.session, method, limit, "a notification was dropped: the agent is being started, and `client_requests` messages wait for it");
-                return;
-            }
+        let limit = self.settings.client_requests;
+        if self.process != AgentProcess::Running && self.to_agent.len() >= limit {
+            tracing::warn!(session = %self.session, method, limit, "a notification was dropped: the agent is being started, and `client_requests` messages wait for it");
+            return;
         }
         let position = self.record(Some((Side::Client, &frame)), None);
         self.send_to_agent(position, &frame);
     }
 
+    /// Cancels the turn. A prompt that waits for the process is answered at once. An agent that does not end a cancelled turn
+    /// is ended with a second cancellation, or when its time is over.
     pub(super) fn cancel_turn(&mut self) {
+        let Some(call) = self.state.turn() else { return };
+        if self.process != AgentProcess::Running {
+            self.withdraw_call(call);
+            return self.end_as_cancelled();
+        }
+        match self.cancelled {
+            Some(cancelled) if cancelled.call == call => {
+                if cancelled.at + self.settings.second_cancel <= self.now {
+                    return self.end_cancelled_turn();
+                }
+            }
+            _ => self.cancelled = Some(CancelledTurn { call, at: self.now }),
+        }
         self.notify_agent(CancelNotification::METHOD, &CancelNotification::new(self.session.clone()));
         let questions: Vec<u64> = self.state.questions.keys().copied().collect();
         for question in questions {
             self.cancel_question(question);
         }
+    }
+
+    /// Ends the process of an agent that does not end a cancelled turn. The prompt is answered as cancelled.
+    fn end_cancelled_turn(&mut self) {
+        self.end_as_cancelled();
+        self.count_process_end();
+        let reason = "the agent did not end a turn that was cancelled, and its process was ended";
+        self.end_restoring(reason);
+    }
+
+    /// Removes a request that waits for the process. The agent never receives it.
+    pub(super) fn withdraw_call(&mut self, call: u64) {
+        self.to_agent.retain(|waiting| {
+            let OwnerAction::ToAgent(line) = &waiting.output else { return true };
+            !matches!(parse(line), Some(RpcMessage::Request { id, .. }) if id == RequestId::from(call))
+        });
     }
 
     /// Handles the response of a client. Returns true if its record has to survive a power cut.
@@ -284,9 +325,12 @@ impl SessionOwner {
     ) -> bool {
         let Some(position) = position_of(&self.session, id) else { return false };
         if let Some(request) = self.state.host_requests.get(&position).filter(|it| it.client == *client) {
-            let agent_id = request.id.clone();
+            let (agent_id, method) = (request.id.clone(), request.method.clone());
             let event = HubEvent::HostAnswer { request: position, client: None };
             let answer = readable(outcome);
+            if let Ok(result) = &answer {
+                self.note_terminal(client, &method, result);
+            }
             self.answer_agent(&agent_id, answer.as_ref().map(|result| &**result), event);
             return false;
         }

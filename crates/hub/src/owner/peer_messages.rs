@@ -11,7 +11,7 @@ impl SessionOwner {
     pub(super) fn notification_event(&self, method: &str, params: &str) -> Option<HubEvent> {
         ExchangeScheme::of(method)?;
         let holder = self.state.exchange.client_of_reference(method, params.as_bytes());
-        let client = holder.or(self.host.as_ref().filter(|_| !is_broadcast(method)));
+        let client = holder.or(self.host(method).filter(|_| !is_broadcast(method)));
         client.map(|client| HubEvent::Addressed { client: client.clone() })
     }
 
@@ -30,7 +30,7 @@ impl SessionOwner {
                 return Some(client.clone());
             }
         }
-        self.host.clone()
+        self.host_of(method, params)
     }
 
     /// Ends the delegations of clients whose agent has ended.

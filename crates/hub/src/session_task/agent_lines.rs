@@ -59,6 +59,39 @@ impl SessionTask {
     }
 }
 
+/// The messages of an agent that come before the id of its session.
+#[derive(Debug, Default)]
+pub(super) struct EarlyLines {
+    lines: Vec<Vec<u8>>,
+    bytes: usize,
+}
+
+impl EarlyLines {
+    /// Limit on the lines that are kept. Further ones are dropped.
+    const LINES: usize = 256;
+    /// Limit on their bytes.
+    const BYTES: usize = 16 << 20;
+
+    /// Keeps a notification that comes too early. Returns any other line.
+    pub(super) fn keep(&mut self, line: Vec<u8>, is_early: bool) -> Option<Vec<u8>> {
+        let is_notification = is_early && member(&line, "id").is_none();
+        if !is_notification {
+            return Some(line);
+        }
+        if self.lines.len() < Self::LINES && self.bytes + line.len() <= Self::BYTES {
+            self.bytes += line.len();
+            self.lines.push(line);
+        } else {
+            tracing::warn!("dropped a line that the agent sent before its session is open");
+        }
+        None
+    }
+
+    pub(super) fn take(&mut self) -> Vec<Vec<u8>> {
+        std::mem::take(self).lines
+    }
+}
+
 /// Returns the place of the `sessionId` in the params of a message.
 fn session_place(line: &[u8]) -> Option<Range<usize>> {
     let params = member(line, "params")?;

@@ -1,6 +1,6 @@
 //! Clears of messages, for clients that can clear and for others.
 
-use duologue_hub::{Abilities, OwnerInput};
+use duologue_hub::Abilities;
 use serde_json::{Value, json};
 
 use crate::scenarios::{Fixture, able};
@@ -49,7 +49,7 @@ fn seen(it: &Fixture) -> Vec<(Option<String>, String)> {
 
 fn played(updates: &[Value]) -> Fixture {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     for update in updates {
         it.agent(update);
@@ -166,9 +166,10 @@ fn the_translation_is_the_same_after_a_restart() {
     let mut it = played(&[chunk(Some("m"), "draft"), clear(Some("m"))]);
     let mut restarted = it.restarted();
     for it in [&mut it, &mut restarted] {
-        it.attach("a", able(), true);
+        it.attach("a", able());
         it.prompt_with("a", 2, &json!({"fresh": true}));
-        it.input(OwnerInput::AgentStarted { new_session: None });
+        // The first one runs, and the other one is restored.
+        it.restores_if_started();
         it.agent(&chunk(Some("m"), "final"));
     }
     let shown = |it: &Fixture| seen(it).pop().unwrap();

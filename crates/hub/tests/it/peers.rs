@@ -41,8 +41,8 @@ fn methods(it: &Fixture, client: &str, abilities: Abilities) -> Vec<String> {
 /// Client `a` has delegated a task, which runs. Client `b` is the host.
 fn delegated() -> Fixture {
     let mut it = Fixture::new();
-    it.attach("a", speaking(), true);
-    it.attach("b", speaking(), true);
+    it.attach("a", speaking());
+    it.attach("b", speaking());
     it.client("a", &request(1, "delegate", &envelope("d", "delegate", None, &json!({"task": "t"}))));
     let call = it.last_to_agent()["id"].clone();
     let ack = envelope("k", "ack", Some("d"), &json!({"accepted": true}));
@@ -71,10 +71,11 @@ fn a_delegation_belongs_to_its_client() {
     assert_eq!(methods(&it, "b", speaking()), [] as [String; 0]);
     assert!(!it.owner.is_working());
 
-    // Without a delegation requests go to the host. A broadcast goes to every client that handles envelopes.
+    // Without a delegation requests go to the creator. A broadcast goes to every client that handles envelopes.
     it.agent(&request(10, "query", &envelope("q2", "query", None, &json!({"question": "?"}))));
     it.agent(&notification("notify", &envelope("n2", "notify", None, &json!({"topic": "t"}))));
-    assert_eq!(methods(&it, "b", speaking()), ["_session/query", "_session/notify"]);
+    assert_eq!(methods(&it, "a", speaking())[3..], ["_session/query", "_session/notify"]);
+    assert_eq!(methods(&it, "b", speaking()), ["_session/notify"]);
     assert_eq!(methods(&it, "c", able()), [] as [String; 0]);
 }
 
@@ -89,7 +90,7 @@ fn a_request_of_the_agent_is_sent_to_one_client_once() {
     it.agent(&request(10, "cancel", &envelope("c", "cancel", Some("d"), &json!({}))));
     assert_eq!(it.last_to_agent()["error"]["data"]["code"], "client_lost");
     // The host does not handle envelopes.
-    it.attach("b", able(), true);
+    it.attach("b", able());
     it.agent(&request(11, "query", &envelope("q2", "query", None, &json!({"question": "?"}))));
     assert_eq!(it.last_to_agent()["error"]["code"], -32601);
 }
@@ -126,7 +127,7 @@ fn a_refused_delegation_does_not_run() {
         json!({"error": {"code": -31005, "message": "overloaded"}}),
     ] {
         let mut it = Fixture::new();
-        it.attach("a", speaking(), true);
+        it.attach("a", speaking());
         it.client("a", &request(1, "delegate", &envelope("d", "delegate", None, &json!({"task": "t"}))));
         let mut answer = answer;
         (answer["jsonrpc"], answer["id"]) = (json!("2.0"), it.last_to_agent()["id"].clone());
@@ -141,7 +142,7 @@ fn a_call_to_another_agent_is_routed() {
     let mut settings = OwnerSettings::default();
     settings.routes_calls = true;
     let mut it = Fixture::with(settings);
-    it.attach("a", speaking(), true);
+    it.attach("a", speaking());
     let mut call = envelope("d", "delegate", None, &json!({"task": "t"}));
     call["envelope"]["to"] = json!("agent://b");
     it.is_writing = false;
@@ -180,12 +181,12 @@ fn a_call_to_another_agent_is_routed() {
 fn a_dialogue_stays_with_its_client() {
     let dialogue = |id| json!({"sessionId": "s", "message": {"message_id": "m", "session_id": id}});
     let mut it = Fixture::new();
-    it.attach("a", speaking(), true);
+    it.attach("a", speaking());
     it.client("a", &request(1, "dialogue", &dialogue("d1")));
     let call = it.last_to_agent()["id"].clone();
     it.agent(&json!({"jsonrpc": "2.0", "id": call, "result": {"receipt": {}}}));
     it.agent(&request(8, "dialogue", &dialogue("d2")));
-    it.attach("b", speaking(), true);
+    it.attach("b", speaking());
     for id in ["d1", "d2"] {
         it.agent(&request(9, "dialogue", &dialogue(id)));
     }

@@ -1,13 +1,14 @@
 //! Single rules of an owner.
 
 mod plans;
+mod restoring;
 
 use std::time::Duration;
 
 use duologue_hub::{
     Abilities, ClientKey, ClientView, OwnerAction, OwnerInput, OwnerSettings, SessionOwner, project,
 };
-use duologue_schema::{ClientCapabilities, SessionId};
+use duologue_schema::{ClientCapabilities, SessionId, SessionUpdate};
 use duologue_transcript::Transcript;
 use serde_json::{Value, json};
 
@@ -23,6 +24,11 @@ pub(crate) struct Fixture {
     replies: Vec<(String, Value)>,
     acknowledged: Vec<u64>,
     starts: Vec<bool>,
+    /// The requests that restore the session.
+    pub(crate) restoring: Vec<Value>,
+    /// The conversation that the next process may send again.
+    pub(crate) conversation: Vec<SessionUpdate>,
+    pub(crate) ends: usize,
     pub(crate) routed: Vec<Value>,
     number: u64,
 }
@@ -60,6 +66,9 @@ impl Fixture {
             replies: Vec::new(),
             acknowledged: Vec::new(),
             starts: Vec::new(),
+            restoring: Vec::new(),
+            conversation: Vec::new(),
+            ends: 0,
             routed: Vec::new(),
             number: 0,
         }
@@ -84,21 +93,61 @@ impl Fixture {
         for action in actions {
             match action {
                 OwnerAction::Append(line) => self.log.push(line),
-                OwnerAction::ToAgent(line) => self.agent.push(serde_json::from_slice(&line).unwrap()),
+                OwnerAction::ToAgent(line) => {
+                    let line: Value = serde_json::from_slice(&line).unwrap();
+                    let is_of_owner = line["id"].as_str().is_some_and(|id| id.starts_with("hub:"));
+                    if is_of_owner { &mut self.restoring } else { &mut self.agent }.push(line);
+                }
                 OwnerAction::Reply { client, line } => {
                     let line = serde_json::from_slice(&line).unwrap();
                     self.replies.push((client.as_str().to_owned(), line));
                 }
                 OwnerAction::Acknowledge { number, .. } => self.acknowledged.push(number),
-                OwnerAction::StartAgent { fresh } => self.starts.push(fresh),
+                OwnerAction::StartAgent { fresh, .. } => self.starts.push(fresh),
+                OwnerAction::EndAgent => self.ends += 1,
                 OwnerAction::Route(line) => self.routed.push(serde_json::from_slice(&line).unwrap()),
                 _ => {}
             }
         }
     }
 
-    pub(crate) fn attach(&mut self, client: &str, abilities: Abilities, is_host: bool) {
-        self.input(OwnerInput::Attached { client: &key(client), abilities, is_host });
+    pub(crate) fn attach(&mut self, client: &str, abilities: Abilities) {
+        self.input(OwnerInput::Attached { client: &key(client), abilities });
+    }
+
+    /// The process that was started has answered `initialize`.
+    pub(crate) fn ready(&mut self, capabilities: &Value) {
+        let introduction = json!({"protocolVersion": 1, "agentCapabilities": capabilities});
+        let introduction = serde_json::from_value(introduction).unwrap();
+        let params = json!({"cwd": "/", "mcpServers": []});
+        let conversation = std::mem::take(&mut self.conversation);
+        self.input(OwnerInput::AgentReady { introduction: &introduction, params, conversation });
+    }
+
+    /// The agent answers the last request that restores the session.
+    pub(crate) fn answers_owner(&mut self, outcome: &Value) {
+        let mut answer = json!({"jsonrpc": "2.0", "id": self.restoring.last().unwrap()["id"]});
+        answer.as_object_mut().unwrap().extend(outcome.as_object().unwrap().clone());
+        self.agent(&answer);
+    }
+
+    /// The process that was started restores the session.
+    pub(crate) fn restores(&mut self) {
+        self.ready(&json!({"sessionCapabilities": {"resume": {}}}));
+        self.answers_owner(&json!({"result": {}}));
+    }
+
+    /// The process restores the session, if one was started.
+    pub(crate) fn restores_if_started(&mut self) {
+        if !self.starts.is_empty() {
+            self.restores();
+        }
+    }
+
+    /// The process that was started does not know the session.
+    fn loses(&mut self) {
+        self.ready(&json!({"sessionCapabilities": {"resume": {}}}));
+        self.answers_owner(&json!({"error": {"code": -32002, "message": "unknown session"}}));
     }
 
     pub(crate) fn client(&mut self, client: &str, message: &Value) {
@@ -164,7 +213,7 @@ impl Fixture {
 #[test]
 fn the_log_precedes_the_agent_and_a_sync_precedes_the_acknowledgement() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.is_writing = false;
     it.prompt("a", 7);
     assert!(it.agent.is_empty() && it.acknowledged.is_empty());
@@ -186,8 +235,8 @@ fn the_log_precedes_the_agent_and_a_sync_precedes_the_acknowledgement() {
 #[test]
 fn another_client_sees_the_prompt_and_not_its_response() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
-    it.attach("b", able(), false);
+    it.attach("a", able());
+    it.attach("b", able());
     it.prompt("a", 1);
     it.ends_turn();
     let frames = it.frames("b", able());
@@ -201,7 +250,7 @@ fn another_client_sees_the_prompt_and_not_its_response() {
 #[test]
 fn a_second_prompt_is_refused_while_one_runs() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.prompt("a", 2);
     let (client, reply) = it.replies.pop().unwrap();
@@ -219,9 +268,9 @@ fn a_second_prompt_is_refused_while_one_runs() {
 fn a_repeated_operation_runs_once_and_has_one_outcome() {
     let mut it = Fixture::new();
     let operation = json!({"operation": "o"});
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt_with("a", 1, &operation);
-    it.attach("b", able(), true);
+    it.attach("b", able());
     it.prompt_with("b", 9, &operation);
     assert_eq!(it.agent.len(), 1);
     it.ends_turn();
@@ -231,7 +280,7 @@ fn a_repeated_operation_runs_once_and_has_one_outcome() {
     }
     // After a restart too.
     let mut it = it.restarted();
-    it.attach("c", able(), true);
+    it.attach("c", able());
     it.prompt_with("c", 5, &operation);
     let expected = json!({"jsonrpc": "2.0", "id": 5, "result": {"stopReason": "end_turn"}});
     assert_eq!(it.replies, [("c".to_owned(), expected)]);
@@ -242,7 +291,7 @@ fn a_repeated_operation_runs_once_and_has_one_outcome() {
 fn the_first_valid_answer_wins() {
     let mut it = Fixture::new();
     for client in ["a", "b", "c"] {
-        it.attach(client, able(), false);
+        it.attach(client, able());
     }
     it.prompt("a", 1);
     it.asks(50);
@@ -268,7 +317,7 @@ fn the_first_valid_answer_wins() {
 #[test]
 fn a_question_is_cancelled_after_a_day_without_a_client() {
     let mut it = Fixture::new();
-    it.attach("a", able(), false);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.asks(50);
     it.now += 30 * HOUR;
@@ -288,12 +337,12 @@ fn a_question_is_cancelled_after_a_day_without_a_client() {
 #[test]
 fn a_client_that_attaches_later_is_shown_the_open_question() {
     let mut it = Fixture::new();
-    it.attach("a", able(), false);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.asks(50);
     it.input(OwnerInput::Left(&key("a")));
     let before = it.frames("b", able()).len();
-    it.attach("b", able(), false);
+    it.attach("b", able());
     let frames = it.frames("b", able());
     assert_eq!(frames.len(), before + 1);
     assert_eq!(frames[before]["id"], it.frames("a", able())[0]["id"]);
@@ -302,13 +351,13 @@ fn a_client_that_attaches_later_is_shown_the_open_question() {
 #[test]
 fn a_form_that_nobody_can_show_is_declined() {
     let mut it = Fixture::new();
-    it.attach("a", Abilities::default(), true);
+    it.attach("a", Abilities::default());
     it.prompt("a", 1);
     let schema = json!({"type": "object", "properties": {}});
     let form = json!({"sessionId": "s", "mode": "form", "message": "m", "requestedSchema": schema});
     it.requests(50, "elicitation/create", &form);
     assert_eq!(it.last_to_agent()["result"]["action"], "decline");
-    it.attach("b", able(), false);
+    it.attach("b", able());
     it.requests(51, "elicitation/create", &form);
     assert_eq!(it.agent.len(), 2, "b can show it");
     it.input(OwnerInput::Left(&key("b")));
@@ -322,33 +371,33 @@ fn a_form_that_nobody_can_show_is_declined() {
 fn files_are_requested_from_the_host_alone() {
     let mut it = Fixture::new();
     let read = json!({"sessionId": "s", "path": "/a"});
-    it.attach("a", able(), false);
-    it.prompt("a", 1);
-    it.requests(50, "fs/read_text_file", &read);
-    assert_eq!(it.last_to_agent()["error"]["data"]["code"], "client_lost", "there is no host");
-    it.attach("b", Abilities::default(), true);
+    it.attach("b", Abilities::default());
+    it.prompt("b", 1);
     it.requests(51, "fs/read_text_file", &read);
-    assert_eq!(it.last_to_agent()["error"]["code"], -32601, "the host has no files");
-    it.attach("c", able(), true);
+    assert_eq!(it.last_to_agent()["error"]["code"], -32601, "no client has files");
+    it.attach("c", able());
     it.requests(52, "fs/read_text_file", &read);
     let is_request = |frame: &Value| frame["method"] == "fs/read_text_file";
-    assert!(!it.frames("a", able()).iter().any(is_request));
+    assert!(!it.frames("b", able()).iter().any(is_request));
     let request = it.frames("c", able()).into_iter().find(is_request).unwrap();
     let response = json!({"jsonrpc": "2.0", "id": request["id"], "result": {"content": "text"}});
-    it.client("a", &response);
+    it.client("b", &response);
     assert_ne!(it.last_to_agent()["id"], 52, "the request was not for this client");
     it.client("c", &response);
     assert_eq!(it.last_to_agent()["result"]["content"], "text");
     it.requests(53, "fs/read_text_file", &read);
     it.input(OwnerInput::Left(&key("c")));
     assert_eq!(it.last_to_agent()["error"]["data"]["code"], "client_lost");
+    it.input(OwnerInput::Left(&key("b")));
+    it.requests(54, "fs/read_text_file", &read);
+    assert_eq!(it.last_to_agent()["error"]["data"]["code"], "client_lost", "no client is left");
 }
 
 /// The server was started with other settings after the request.
 #[test]
 fn a_recorded_request_for_files_is_not_sent_without_files() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.requests(50, "fs/read_text_file", &json!({"sessionId": "s", "path": "/a"}));
     it.requests(51, "_x/y", &json!({"sessionId": "s"}));
@@ -360,7 +409,7 @@ fn a_recorded_request_for_files_is_not_sent_without_files() {
     assert_eq!(methods(able().without_files()), ["$/cancel_request", "_x/y"]);
     assert_eq!(it.frames("a", able().without_files())[0]["params"]["sessionId"], "s");
     // The same client is back without them.
-    it.attach("a", able().without_files(), true);
+    it.attach("a", able().without_files());
     assert_eq!(
         (&it.last_to_agent()["id"], &it.last_to_agent()["error"]["code"]),
         (&json!(50), &json!(-32601))
@@ -370,7 +419,7 @@ fn a_recorded_request_for_files_is_not_sent_without_files() {
 #[test]
 fn a_message_of_the_transport_is_not_one_of_the_agent() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     let ack = json!({"jsonrpc": "2.0", "method": "stream/ack", "params": {"received": 1_000_000}});
     let before = it.log.len();
@@ -389,7 +438,7 @@ fn a_message_of_the_transport_is_not_one_of_the_agent() {
 #[test]
 fn a_message_for_another_session_reaches_no_client() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     let before = it.log.len();
     let send = |it: &mut Fixture, message: Value| {
@@ -410,7 +459,7 @@ fn a_message_for_another_session_reaches_no_client() {
 #[test]
 fn a_cancel_reaches_the_agent_and_its_questions() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.asks(50);
     it.client("a", &json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}));
@@ -427,7 +476,7 @@ fn a_cancel_reaches_the_agent_and_its_questions() {
 #[test]
 fn the_agent_can_withdraw_its_requests() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.asks(50);
     it.requests(51, "fs/read_text_file", &json!({"sessionId": "s", "path": "/a"}));
@@ -446,7 +495,7 @@ fn the_agent_can_withdraw_its_requests() {
 #[test]
 fn an_ended_process_interrupts_what_was_open_and_is_started_for_the_next_prompt() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.asks(50);
     it.input(OwnerInput::AgentEnded("the agent crashed"));
@@ -459,7 +508,7 @@ fn an_ended_process_interrupts_what_was_open_and_is_started_for_the_next_prompt(
     assert_eq!(frames.last().unwrap()["method"], "$/cancel_request");
     it.prompt("a", 2);
     assert_eq!((it.starts.as_slice(), it.agent.len()), (&[false][..], 1), "the prompt waits for the process");
-    it.input(OwnerInput::AgentStarted { new_session: None });
+    it.restores();
     assert_eq!(it.agent.len(), 2);
 }
 
@@ -467,7 +516,7 @@ fn an_ended_process_interrupts_what_was_open_and_is_started_for_the_next_prompt(
 #[test]
 fn the_turn_of_a_closed_session_is_cancelled() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.asks(50);
     let end = it.owner.end();
@@ -493,10 +542,10 @@ fn an_agent_that_ends_again_and_again_is_not_started_until_later() {
     let mut settings = OwnerSettings::default();
     (settings.restarts, settings.restart_period) = (2, HOUR);
     let mut it = Fixture::with(settings);
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.input(OwnerInput::AgentEnded("the agent crashed"));
     it.prompt("a", 1);
-    it.input(OwnerInput::AgentStarted { new_session: None });
+    it.restores();
     it.input(OwnerInput::AgentEnded("the agent crashed"));
     it.prompt("a", 2);
     // It could not be started.
@@ -515,7 +564,7 @@ fn an_agent_that_ends_again_and_again_is_not_started_until_later() {
 #[test]
 fn a_restart_interrupts_the_running_turn() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     let mut it = it.restarted();
     it.input(OwnerInput::Time);
@@ -531,14 +580,15 @@ fn a_restart_interrupts_the_running_turn() {
 #[test]
 fn a_lost_context_needs_consent() {
     let mut it = Fixture::new().restarted();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
-    it.input(OwnerInput::ContextLost);
+    it.loses();
     let frames = it.frames("a", able());
     assert_eq!(frames[0]["error"]["data"]["code"], "context_lost");
     it.prompt_with("a", 2, &json!({"fresh": true}));
     assert_eq!(it.starts, [false, true]);
-    it.input(OwnerInput::AgentStarted { new_session: Some("new") });
+    it.loses();
+    it.answers_owner(&json!({"result": {"sessionId": "new"}}));
     assert_eq!(it.agent.len(), 1);
     assert!(it.log.iter().any(|line| line.ends_with(br#""hub":{"event":"agent_session","id":"new"}}"#)));
 }
@@ -548,7 +598,7 @@ fn a_turn_without_clients_ends_at_its_limit() {
     let mut settings = OwnerSettings::default();
     settings.unattended_turn = Some(HOUR);
     let mut it = Fixture::with(settings);
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.now += 2 * HOUR;
     it.input(OwnerInput::Absent(&key("a")));
@@ -563,7 +613,7 @@ fn limits_name_their_settings() {
     let mut settings = OwnerSettings::default();
     (settings.client_requests, settings.agent_requests) = (1, 1);
     let mut it = Fixture::with(settings);
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     let mode = json!({"sessionId": "s", "modeId": "m"});
     it.client("a", &json!({"jsonrpc": "2.0", "id": 2, "method": "session/set_mode", "params": mode}));
@@ -586,7 +636,7 @@ fn a_client_that_is_not_attached_has_no_session() {
 #[test]
 fn the_log_is_a_transcript() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.asks(50);
     it.ends_turn();
@@ -613,7 +663,7 @@ fn what_waits_for_a_starting_agent_is_limited() {
     settings.client_requests = 10;
     let owner = SessionOwner::restore("s".into(), settings, []).unwrap();
     let mut fixture = Fixture::of(owner, Vec::new());
-    fixture.attach("a", able(), true);
+    fixture.attach("a", able());
     fixture.prompt("a", 1);
     assert_eq!(fixture.starts, [false]);
     for _ in 0..1000 {
@@ -623,17 +673,18 @@ fn what_waits_for_a_starting_agent_is_limited() {
             &json!({"jsonrpc": "2.0", "method": "session/cancel", "params": {"sessionId": "s"}}),
         );
     }
-    // The prompt, notifications up to the limit, one cancellation among them.
+    // Notifications up to the limit. The prompt was cancelled before the agent received it.
     assert_eq!(fixture.owner.waiting_for_agent(), 10);
-    fixture.input(OwnerInput::AgentStarted { new_session: None });
-    assert_eq!(fixture.agent.iter().filter(|line| line["method"] == "session/cancel").count(), 1);
+    fixture.restores();
+    assert_eq!(fixture.agent.len(), 10);
+    assert!(fixture.agent.iter().all(|line| line["method"] == "_x"), "{:?}", fixture.agent);
     assert_eq!(fixture.owner.waiting_for_agent(), 0);
 }
 
 #[test]
 fn a_log_failure_answers_what_clients_cannot_see() {
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.is_writing = false;
     it.ends_turn();
@@ -648,7 +699,7 @@ fn a_log_failure_answers_what_clients_cannot_see() {
     assert_eq!(it.replies.len(), 1);
 
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     it.ends_turn();
     assert_eq!(it.owner.fail("the disk is full"), [], "this response is in the log");
@@ -659,7 +710,7 @@ fn a_log_failure_answers_what_clients_cannot_see() {
 fn a_log_failure_answers_a_repeated_operation() {
     let mut it = Fixture::new();
     let operation = json!({"operation": "o"});
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt_with("a", 1, &operation);
     it.is_writing = false;
     it.ends_turn();
@@ -679,7 +730,7 @@ fn repetitions_of_a_prompt_are_limited_and_answered_once() {
     let mut settings = OwnerSettings::default();
     settings.client_requests = 2;
     let mut it = Fixture::with(settings);
-    it.attach("a", able(), true);
+    it.attach("a", able());
     let operation = json!({"operation": "o"});
     for id in [1, 1, 2, 2, 3] {
         it.prompt_with("a", id, &operation);
@@ -698,7 +749,7 @@ fn repetitions_of_a_prompt_are_limited_and_answered_once() {
 fn an_outcome_is_repeated_when_it_survives_a_power_cut() {
     let mut it = Fixture::new();
     let operation = json!({"operation": "o"});
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt_with("a", 1, &operation);
     it.is_writing = false;
     it.ends_turn();
@@ -714,9 +765,9 @@ fn an_outcome_is_repeated_when_it_survives_a_power_cut() {
 #[test]
 fn an_operation_without_its_context_may_begin_again() {
     let mut it = Fixture::new().restarted();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt_with("a", 1, &json!({"operation": "o"}));
-    it.input(OwnerInput::ContextLost);
+    it.loses();
     it.prompt_with("a", 2, &json!({"operation": "o", "fresh": true}));
     assert_eq!((it.starts.as_slice(), it.replies.len()), ([false, true].as_slice(), 0));
 }
@@ -725,7 +776,7 @@ fn an_operation_without_its_context_may_begin_again() {
 fn the_records_that_end_a_full_session_fit_into_the_reserve() {
     let client = uuid::Uuid::nil().to_string();
     let mut it = Fixture::new();
-    it.attach(&client, able(), true);
+    it.attach(&client, able());
     let id = |number: usize, bytes: usize| format!("{number:0>bytes$}");
     let limit = OwnerSettings::default().request_id_bytes - 2;
     let request = |id: String| json!({"jsonrpc": "2.0", "id": id, "method": "session/set_mode", "params": {"sessionId": "s"}});

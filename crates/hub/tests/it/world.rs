@@ -1,5 +1,7 @@
 //! A simulated world around an owner: clients, an agent, a log, and a random schedule of all their steps.
 
+mod agent;
+
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
@@ -10,119 +12,9 @@ use duologue_schema::SessionId;
 use fastrand::Rng;
 use serde_json::{Value, json};
 
+use self::agent::{Choice, SimulatedAgent, modes, options};
+
 const SESSION: &str = "s";
-
-/// An agent that streams numbered texts, asks for permissions and writes files.
-#[derive(Default)]
-struct SimulatedAgent {
-    is_running: bool,
-    /// The number of the process.
-    process: usize,
-    /// The id of the running prompt.
-    turn: Option<Value>,
-    steps: usize,
-    is_cancelled: bool,
-    /// The id of the request that the turn waits for.
-    waits: Option<u64>,
-    /// True if that is a question.
-    asks: bool,
-    requests: u64,
-    texts: usize,
-    output: VecDeque<Value>,
-    input: VecDeque<Value>,
-    /// The number of responses to each request of the running process.
-    answers: HashMap<u64, usize>,
-}
-
-impl SimulatedAgent {
-    fn start(&mut self) {
-        let (process, requests) = (self.process + 1, self.requests);
-        *self = SimulatedAgent { is_running: true, process, requests, ..SimulatedAgent::default() };
-    }
-
-    fn request(&mut self, method: &str, mut params: Value) {
-        self.requests += 1;
-        params["sessionId"] = json!(SESSION);
-        self.output
-            .push_back(json!({"jsonrpc": "2.0", "id": self.requests, "method": method, "params": params}));
-        self.waits = Some(self.requests);
-        self.asks = method == "session/request_permission";
-        self.answers.insert(self.requests, 0);
-    }
-
-    /// Returns the id of one of its messages.
-    fn message(&self, rng: &mut Rng) -> String {
-        format!("m{}.{}", self.process, rng.u8(..2))
-    }
-
-    fn update(&mut self, update: &Value) {
-        let params = json!({"sessionId": SESSION, "update": update});
-        self.output.push_back(json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
-    }
-
-    /// Continues the turn by a step. Returns false if it waits.
-    fn step(&mut self, rng: &mut Rng) -> bool {
-        let Some(turn) = self.turn.clone() else { return false };
-        if self.waits.is_some() {
-            return false;
-        }
-        if self.steps == 0 || self.is_cancelled {
-            self.turn = None;
-            let reason = if self.is_cancelled { "cancelled" } else { "end_turn" };
-            self.output.push_back(json!({"jsonrpc": "2.0", "id": turn, "result": {"stopReason": reason}}));
-            return true;
-        }
-        self.steps -= 1;
-        match rng.u8(..10) {
-            0 | 1 => {
-                let options = json!([
-                    {"optionId": "yes", "name": "Yes", "kind": "allow_once"},
-                    {"optionId": "no", "name": "No", "kind": "reject_once"},
-                ]);
-                let call = json!({"toolCallId": "c"});
-                self.request("session/request_permission", json!({"toolCall": call, "options": options}));
-            }
-            2 => self.request("fs/write_text_file", json!({"path": "/a", "content": "a"})),
-            3 => {
-                let update = json!({"sessionUpdate": "agent_message_clear", "messageId": self.message(rng)});
-                self.update(&update);
-            }
-            _ => {
-                self.texts += 1;
-                let text = format!("{}.{}", self.process, self.texts);
-                let update = json!({
-                    "sessionUpdate": "agent_message_chunk", "messageId": self.message(rng),
-                    "content": {"type": "text", "text": text},
-                });
-                self.update(&update);
-            }
-        }
-        true
-    }
-
-    /// Reads a message. Returns the name of the prompt, if it is one.
-    fn read(&mut self, rng: &mut Rng) -> Option<String> {
-        let message = self.input.pop_front()?;
-        match message["method"].as_str() {
-            Some("session/prompt") => {
-                assert!(self.turn.is_none(), "a second prompt in a turn");
-                self.turn = Some(message["id"].clone());
-                (self.steps, self.is_cancelled) = (rng.usize(..8), false);
-                return Some(message["params"]["prompt"][0]["text"].as_str().unwrap().to_owned());
-            }
-            Some("session/cancel") => self.is_cancelled = true,
-            Some(_) => {}
-            None => {
-                let id = message["id"].as_u64().unwrap();
-                *self.answers.get_mut(&id).expect("a request of this process") += 1;
-                if self.waits == Some(id) {
-                    self.waits = None;
-                }
-            }
-        }
-        None
-    }
-}
 
 /// The state of a question at a client.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -147,6 +39,11 @@ struct SimulatedClient {
     prompts: BTreeMap<u64, String>,
     questions: BTreeMap<String, Shown>,
     written: HashSet<String>,
+    /// The mode and the model as the client sees them.
+    mode: Choice,
+    model: Choice,
+    /// What the client has chosen and has no response for.
+    choices: HashMap<u64, Value>,
 }
 
 /// The world.
@@ -174,22 +71,28 @@ pub(crate) struct World {
     faults: bool,
     /// The events that a campaign counts.
     events: Vec<&'static str>,
+    /// The codes of the prompts that failed.
+    refusals: Vec<Value>,
     /// Compares the messages of clients that clear with those of others, which costs as much as the schedule.
     compares_clears: bool,
 }
 
 impl World {
     pub(crate) fn new(seed: u64) -> Self {
-        let owner = SessionOwner::new(SESSION.into(), OwnerSettings::default(), 0);
-        let mut agent = SimulatedAgent::default();
-        agent.start();
+        let result = json!({
+            "sessionId": SESSION, "modes": modes(Choice::default()), "configOptions": options(Choice::default()),
+        });
+        let frame = json!({"jsonrpc": "2.0", "id": "hub:session/new", "result": result});
+        let opening = json!({"at": 0, "from": "agent", "frame": frame}).to_string().into_bytes();
+        let owner = SessionOwner::restore(SESSION.into(), OwnerSettings::default(), [&*opening]).unwrap();
+        let agent = SimulatedAgent::default();
         World {
             rng: Rng::with_seed(seed),
             now: Duration::ZERO,
             owner,
-            log: Vec::new(),
+            log: vec![opening],
             pending: VecDeque::new(),
-            synced: 0,
+            synced: 1,
             wants_sync: false,
             agent,
             starting: None,
@@ -201,13 +104,14 @@ impl World {
             sent: HashMap::new(),
             faults: true,
             events: Vec::new(),
+            refusals: Vec::new(),
             compares_clears: seed.is_multiple_of(4),
         }
     }
 
     /// Runs random steps with faults, then ends all work without faults. Returns what happened.
     pub(crate) fn run(mut self, steps: usize) -> Vec<&'static str> {
-        self.attach(true);
+        self.attach();
         for _ in 0..steps {
             self.step();
         }
@@ -240,10 +144,7 @@ impl World {
     fn step(&mut self) {
         self.now += Duration::from_millis(self.rng.u64(..50));
         match self.rng.u8(..40) {
-            0 if self.clients.len() < 4 => {
-                let is_host = self.chance(3);
-                self.attach(is_host);
-            }
+            0 if self.clients.len() < 4 => self.attach(),
             1 => {
                 let client = self.any_client();
                 let is_present = self.rng.bool();
@@ -262,7 +163,7 @@ impl World {
                 let left = self.clients.remove(client);
                 self.input(OwnerInput::Left(&left.key));
                 if self.rng.bool() {
-                    self.attach_again(left, false);
+                    self.attach_again(left);
                 }
             }
             6 if self.chance(10) && self.agent.is_running => {
@@ -274,6 +175,11 @@ impl World {
             }
             7 if self.chance(8) => self.crash(),
             8 => self.input(OwnerInput::Time),
+            10 | 11 => {
+                let client = self.any_client();
+                self.choose(client);
+            }
+            12 if self.chance(4) => self.agent.is_stubborn = self.faults && self.rng.bool(),
             9 if self.chance(10) => self.nobody_answers(),
             _ => _ = self.work(),
         }
@@ -302,10 +208,13 @@ impl World {
         (0..self.clients.len()).for_each(|client| self.present(client, false));
         self.work_until_idle();
         let question = self.agent.waits.filter(|_| self.agent.is_running && self.agent.asks);
+        let process = self.agent.process;
         self.now += OwnerSettings::default().question;
         self.input(OwnerInput::Time);
         self.work_until_idle();
-        if let Some(question) = question {
+        // A cancelled turn has ended with its process.
+        let is_same = self.agent.is_running && self.agent.process == process;
+        if let Some(question) = question.filter(|_| is_same) {
             self.events.push("questions that nobody answers");
             assert_eq!(self.agent.answers.get(&question), Some(&1), "question {question} waits");
         }
@@ -315,10 +224,11 @@ impl World {
         self.rng.usize(..self.clients.len())
     }
 
-    fn attach(&mut self, is_host: bool) {
+    fn attach(&mut self) {
         self.next_client += 1;
         let key = ClientKey::new(format!("c{}", self.next_client));
         let attached_at = self.owner.end();
+        let (mode, model) = self.logged_picture();
         self.clients.push(SimulatedClient {
             key: key.clone(),
             is_present: true,
@@ -331,14 +241,17 @@ impl World {
             prompts: BTreeMap::new(),
             questions: BTreeMap::new(),
             written: HashSet::new(),
+            mode,
+            model,
+            choices: HashMap::new(),
         });
-        self.input(OwnerInput::Attached { client: &key, abilities: abilities(false), is_host });
+        self.input(OwnerInput::Attached { client: &key, abilities: abilities(false) });
     }
 
     /// Attaches a client with a new connection. It repeats the prompts without a response.
-    fn attach_again(&mut self, client: SimulatedClient, is_host: bool) {
+    fn attach_again(&mut self, client: SimulatedClient) {
         self.events.push("new connections");
-        self.attach(is_host);
+        self.attach();
         let index = self.clients.len() - 1;
         for name in client.prompts.into_values() {
             self.prompt(index, Some(name));
@@ -384,6 +297,43 @@ impl World {
         self.sent.insert((key, number), name);
     }
 
+    /// A client chooses a mode or a model.
+    fn choose(&mut self, client: usize) {
+        let chosen = Choice::any(&mut self.rng).name();
+        let (method, params) = match self.rng.bool() {
+            true => ("session/set_mode", json!({"sessionId": SESSION, "modeId": chosen})),
+            false => {
+                let params = json!({"sessionId": SESSION, "configId": "model", "value": chosen});
+                ("session/set_config_option", params)
+            }
+        };
+        let sender = &mut self.clients[client];
+        sender.requests += 1;
+        let id = sender.requests;
+        sender.choices.insert(id, params.clone());
+        self.send(client, json!({"id": id, "method": method, "params": params}));
+    }
+
+    /// Returns the mode and the model in the records so far, written or not.
+    fn logged_picture(&self) -> (Choice, Choice) {
+        let (mut mode, mut model) = (Choice::default(), Choice::default());
+        let mut open: HashMap<Value, Value> = HashMap::new();
+        for line in self.log.iter().chain(&self.pending) {
+            let record: Value = serde_json::from_slice(line).unwrap();
+            let (frame, hub) = (&record["frame"], &record["hub"]);
+            match hub["event"].as_str() {
+                Some("call") => _ = open.insert(hub["call"].clone(), frame["params"].clone()),
+                Some("answer") => {
+                    let chosen = open.remove(&hub["call"]).filter(|_| frame["error"].is_null());
+                    apply_choice(chosen.as_ref(), &mut mode, &mut model);
+                }
+                None => apply_update(&frame["params"]["update"], &mut mode, &mut model),
+                _ => {}
+            }
+        }
+        (mode, model)
+    }
+
     /// Gives an input to the owner, and executes its actions.
     fn input(&mut self, input: OwnerInput<'_>) {
         for action in self.owner.handle(self.now, input) {
@@ -405,26 +355,39 @@ impl World {
                     }
                 }
                 OwnerAction::Decided { .. } => {}
-                OwnerAction::StartAgent { fresh } => self.starting = Some(fresh),
+                OwnerAction::StartAgent { fresh, .. } => self.starting = Some(fresh),
+                OwnerAction::AgentSession(_) => {}
+                OwnerAction::EndAgent => {
+                    self.agent.is_running = false;
+                    self.agent.output.clear();
+                }
                 _ => panic!("an unknown action"),
             }
         }
     }
 
     fn start_agent(&mut self) -> bool {
-        let Some(fresh) = self.starting.take() else { return false };
-        match self.rng.u8(..4) {
-            0 if self.faults => self.input(OwnerInput::AgentEnded("the agent cannot be started")),
-            1 if !fresh => self.input(OwnerInput::ContextLost),
-            choice => {
-                self.agent.start();
-                // The replay of a restored session is dropped.
-                let replayed =
-                    br#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{}}}"#;
-                self.input(OwnerInput::FromAgent(replayed));
-                self.input(OwnerInput::AgentStarted { new_session: (choice == 2).then_some("new") });
-            }
+        if self.starting.take().is_none() {
+            return false;
         }
+        if self.faults && self.chance(4) {
+            self.input(OwnerInput::AgentEnded("the agent cannot be started"));
+            return true;
+        }
+        self.agent.start();
+        // The replay of a restored session is dropped.
+        let replayed =
+            br#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{}}}"#;
+        let capabilities = match self.rng.u8(..3) {
+            0 => json!({"sessionCapabilities": {"resume": {}}}),
+            1 => json!({"loadSession": true}),
+            _ => json!({}),
+        };
+        let introduction = json!({"protocolVersion": 1, "agentCapabilities": capabilities});
+        let introduction = serde_json::from_value(introduction).unwrap();
+        let (params, conversation) = (json!({"cwd": "/"}), Vec::new());
+        self.input(OwnerInput::AgentReady { introduction: &introduction, params, conversation });
+        self.input(OwnerInput::FromAgent(replayed));
         true
     }
 
@@ -529,13 +492,23 @@ impl World {
                     *shown = Shown::Withdrawn;
                 }
             }
-            Some("session/update") => {}
+            Some("session/update") => {
+                let client = &mut self.clients[client];
+                apply_update(&message["params"]["update"], &mut client.mode, &mut client.model);
+            }
             Some(other) => panic!("{other}"),
             None => {
                 let id = message["id"].as_u64().unwrap();
+                let reader = &mut self.clients[client];
+                if let Some(choice) = reader.choices.remove(&id) {
+                    let chosen = Some(&choice).filter(|_| message["error"].is_null());
+                    return apply_choice(chosen, &mut reader.mode, &mut reader.model);
+                }
                 let prompt = self.clients[client].prompts.remove(&id);
                 let name = prompt.unwrap_or_else(|| panic!("a second response: {message}"));
-                let is_busy = message["error"]["data"]["code"] == "busy";
+                let code = &message["error"]["data"]["code"];
+                self.refusals.push(code.clone());
+                let is_busy = code == "busy";
                 assert!(!is_busy || !self.prompted.contains_key(&name), "{name} runs already: {message}");
             }
         }
@@ -584,7 +557,7 @@ impl World {
             assert!(is_in_log, "the acknowledged prompt {name} is lost");
         }
         for client in std::mem::take(&mut self.clients) {
-            self.attach_again(client, self.clients.is_empty());
+            self.attach_again(client);
         }
     }
 
@@ -609,6 +582,7 @@ impl World {
                 .collect();
             assert_eq!(final_texts(&client.received), final_texts(&clearing));
         }
+        self.check_pictures();
         if self.agent.is_running {
             assert!(self.agent.turn.is_none());
             for (request, count) in &self.agent.answers {
@@ -616,6 +590,26 @@ impl World {
             }
         }
         self.check_texts();
+    }
+
+    /// Each client sees the mode and the model of the agent, or its prompts are refused.
+    fn check_pictures(&mut self) {
+        let picture = self.logged_picture();
+        for client in &self.clients {
+            assert!(client.choices.is_empty(), "{:?} waits for {:?}", client.key, client.choices);
+            assert_eq!((client.mode, client.model), picture, "{:?}", client.key);
+        }
+        let refused = self.refusals.len();
+        self.prompt(0, None);
+        self.work_until_idle();
+        let is_lost = self.refusals[refused..].iter().any(|code| code == "state_lost");
+        if is_lost {
+            self.events.push("states that are lost");
+        }
+        if self.agent.is_running && !is_lost {
+            assert_eq!((self.agent.mode, self.agent.model), self.logged_picture());
+            self.events.push("pictures of an agent");
+        }
     }
 
     /// The texts of each process are in the log in their order, without a gap.
@@ -653,6 +647,23 @@ fn final_texts(frames: &[Vec<u8>]) -> BTreeMap<String, String> {
     }
     texts.retain(|_, text| !text.is_empty());
     texts
+}
+
+fn apply_update(update: &Value, mode: &mut Choice, model: &mut Choice) {
+    match update["sessionUpdate"].as_str() {
+        Some("current_mode_update") => *mode = Choice::of(&update["currentModeId"]),
+        Some("config_option_update") => *model = Choice::of(&update["configOptions"][0]["currentValue"]),
+        _ => {}
+    }
+}
+
+/// Applies the params of a choice that the agent has accepted.
+fn apply_choice(chosen: Option<&Value>, mode: &mut Choice, model: &mut Choice) {
+    match chosen {
+        Some(params) if params["configId"] == "model" => *model = Choice::of(&params["value"]),
+        Some(params) if !params["modeId"].is_null() => *mode = Choice::of(&params["modeId"]),
+        _ => {}
+    }
 }
 
 fn names_prompt(line: &[u8], name: &str) -> bool {

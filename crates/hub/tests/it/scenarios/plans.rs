@@ -26,7 +26,7 @@ fn a_client_without_ids_of_plans_gets_the_last_list_of_steps() {
         json!({"sessionUpdate": "plan", "entries": []}),
     ];
     let mut it = Fixture::new();
-    it.attach("a", able(), true);
+    it.attach("a", able());
     it.prompt("a", 1);
     for each in &updates {
         it.agent(&update(each));
