@@ -23,6 +23,7 @@ use uuid::Uuid;
 
 use self::open_session::{ClientAttachment, create, open_session};
 use crate::abilities::{Abilities, passed_on};
+use crate::asking_client::{AskingClient, OpenQuestions};
 use crate::error::Error;
 use crate::exchange_state::needs_no_session;
 use crate::hub::HubShared;
@@ -154,6 +155,8 @@ pub(crate) struct ClientConnection {
     abilities: Option<Abilities>,
     output: ClientOutput,
     replies: Replies,
+    /// Questions of agents that belong to no session.
+    questions: OpenQuestions,
     sessions: HashMap<SessionId, OpenSession>,
     answering: JoinSet<Answered>,
     /// The requests of the tasks in `answering`.
@@ -203,6 +206,7 @@ impl ClientConnection {
             abilities: None,
             output,
             replies,
+            questions: OpenQuestions::default(),
             sessions: HashMap::new(),
             answering: JoinSet::new(),
             answering_requests: HashMap::new(),
@@ -294,6 +298,9 @@ impl ClientConnection {
                 let refused = check_length(text).err().map(|error| error_response(id.get(), &error));
                 let text = refused.as_deref().unwrap_or(text);
                 let id: Option<String> = serde_json::from_str(id.get()).ok();
+                if id.as_deref().is_some_and(|id| self.questions.answer(id, text)) {
+                    return;
+                }
                 let session = id.as_deref().and_then(|id| id.rsplit_once(':'));
                 let open = session.and_then(|(session, _)| self.sessions.get(&SessionId::from(session)));
                 if let Some(open) = open {
@@ -386,7 +393,8 @@ impl ClientConnection {
                     return self.refuse(&id, &RpcError::invalid_params("the params are not an object")).await;
                 }
                 let (hub, attach) = (self.hub.clone(), self.attachment(abilities));
-                self.answer(id, None, async move { create(&hub, attach, params).await }).await;
+                let client = self.asking(&id);
+                self.answer(id, None, async move { create(&hub, attach, client, params).await }).await;
             }
             LoadSessionRequest::METHOD | ResumeSessionRequest::METHOD => {
                 let Some(session) = session else {
@@ -495,11 +503,11 @@ impl ClientConnection {
     async fn pass(&mut self, id: RequestId, method: &str, params: Option<&RawValue>) {
         let (hub, method) = (self.hub.clone(), method.to_owned());
         let params = params.map(RawValue::to_owned);
-        let schemes = self.abilities.unwrap_or_default().schemes();
+        let client = self.asking(&id);
         let cancelled = Arc::<Notify>::default();
         let is_cancelled = cancelled.clone();
         let passed = async move {
-            let request = hub.request_of_no_session(&method, params.as_deref(), schemes, &is_cancelled);
+            let request = hub.request_of_no_session(&method, params.as_deref(), &client, &is_cancelled);
             request.await.map(Answer::Result)
         };
         self.answer_cancellable(AnsweringRequest { id, session: None, cancelled }, passed).await;
@@ -528,6 +536,16 @@ impl ClientConnection {
         }
         let task = self.answering.spawn(answering).id();
         self.answering_requests.insert(task, request);
+    }
+
+    /// Returns the client for the questions of an agent that handles a request of it.
+    fn asking(&self, request: &RequestId) -> AskingClient {
+        AskingClient {
+            request: request.clone(),
+            abilities: self.abilities.unwrap_or_default(),
+            output: self.replies.clone(),
+            questions: self.questions.clone(),
+        }
     }
 
     /// Returns true while a session is opened, closed or deleted for this client.

@@ -4,18 +4,18 @@ use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
 use duologue_client::{AgentExited, AgentProcess, Command, Pipes};
-use duologue_rpc::raw_message::call_line;
+use duologue_rpc::raw_message::{call_line, response_line};
 use duologue_rpc::{Limits, LineBuffer, Lock as _, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelRequestNotification, Error as RpcError, InitializeRequest, InitializeResponse, Notification as _,
-    OutputTail, Request as _, SessionId,
+    OutputTail, Request as _, RequestId, SessionId,
 };
 use serde::Serialize;
 use serde_json::json;
@@ -23,11 +23,13 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncReadExt as _, AsyncWrite as _, BufReader, ReadBuf};
 use tokio::process::{ChildStderr, ChildStdin, ChildStdout};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
-use tokio::task::JoinHandle;
+use tokio::task::{JoinHandle, JoinSet};
+use tokio::time::{Instant, sleep};
 use tracing::field::{DisplayValue, display};
 
 use crate::abilities::ExchangeSchemes;
 use crate::announced_id::RenamedAgent;
+use crate::asking_client::{AskingClient, declined};
 use crate::error::Error;
 use crate::hub::{ProcessEvent, ProcessObserver};
 use crate::output::LINE_RESERVE;
@@ -295,26 +297,44 @@ impl HostedAgent {
         }
     }
 
-    /// Sends a request and waits for its response, not longer than `HubSettings::agent_timeout`.
+    /// Sends a request and waits for its response, not longer than `HubSettings::agent_timeout`. Questions of the agent go to
+    /// the client, if there is one, and its user may take any time for them.
     pub(crate) async fn request<P: Serialize + ?Sized>(
         &mut self,
         method: &'static str,
         params: &P,
+        client: Option<&AskingClient>,
     ) -> Result<Box<RawValue>, Error> {
-        let limit = self.limit;
-        let never = Notify::new();
-        let answered = tokio::time::timeout(limit, self.request_of_user(method, params, &never)).await;
-        answered.unwrap_or(Err(Error::AgentTimeout { method, limit }))
+        let (limit, never) = (self.limit, Notify::new());
+        match self.request_within(method, params, client, &never, Some(limit)).await? {
+            Some(result) => Ok(result),
+            None => Err(Error::AgentTimeout { method, limit }),
+        }
     }
 
-    /// Sends a request for which a user may take any time, and waits for its response. Other lines are kept for [`next`](Self::next).
-    /// If `cancelled` is notified, the agent learns that the request is cancelled. It responds all the same.
+    /// Sends a request for which a user may take any time, and waits for its response. If `cancelled` is notified, the agent
+    /// learns that the request is cancelled. It responds all the same.
     pub(crate) async fn request_of_user<P: Serialize + ?Sized>(
         &mut self,
         method: &str,
         params: &P,
+        client: Option<&AskingClient>,
         cancelled: &Notify,
     ) -> Result<Box<RawValue>, Error> {
+        let result = self.request_within(method, params, client, cancelled, None).await?;
+        result.ok_or(Error::Closed)
+    }
+
+    /// Sends a request, and returns its result, or `None` after the limit. Other lines than questions are kept for
+    /// [`next`](Self::next).
+    async fn request_within<P: Serialize + ?Sized>(
+        &mut self,
+        method: &str,
+        params: &P,
+        client: Option<&AskingClient>,
+        cancelled: &Notify,
+        limit: Option<Duration>,
+    ) -> Result<Option<Box<RawValue>>, Error> {
         // The requests of sessions have numbers.
         let id = to_raw_value(&format!("hub:{method}")).map_err(Error::Encode)?;
         let mut line = call_line(Some(&id), method, params).map_err(Error::Encode)?;
@@ -322,6 +342,9 @@ impl HostedAgent {
         if !self.send(line) {
             return Err(self.end_before_answer(method).await);
         }
+        // They are withdrawn at the end.
+        let mut asked = JoinSet::new();
+        let mut timeout = pin!(sleep(limit.unwrap_or_default()));
         loop {
             let line = tokio::select! {
                 line = self.next_input() => line,
@@ -329,12 +352,22 @@ impl HostedAgent {
                     true => continue,
                     false => None,
                 },
+                Some(Ok((question, outcome))) = asked.join_next(), if !asked.is_empty() => {
+                    let outcome: Result<Box<RawValue>, RpcError> = outcome;
+                    let line = response_line(RequestId::token(&question), outcome.as_deref());
+                    let mut line = line.map_err(Error::Encode)?;
+                    line.pop();
+                    self.send(line);
+                    timeout.as_mut().reset(Instant::now() + limit.unwrap_or_default());
+                    continue;
+                }
+                () = &mut timeout, if limit.is_some() && asked.is_empty() => return Ok(None),
             };
             let Some(line) = line else { return Err(self.end_before_answer(method).await) };
             match RpcMessage::read(&line, &Limits::default()) {
                 Some(Ok(RpcMessage::Response { id: of, outcome })) if of.get() == id.get() => {
                     return match outcome {
-                        ResponseOutcome::Result(result) => Ok(result.to_owned()),
+                        ResponseOutcome::Result(result) => Ok(Some(result.to_owned())),
                         ResponseOutcome::Error(error) | ResponseOutcome::Missing(error) => {
                             Err(Error::Agent { method: method.to_owned(), error })
                         }
@@ -343,6 +376,18 @@ impl HostedAgent {
                             error: RpcError::internal("the response is unreadable"),
                         }),
                     };
+                }
+                // The agent may not answer before it knows this.
+                Some(Ok(RpcMessage::Request { id, method, params })) if asked.len() < EARLY_LINES => {
+                    let (method, params) = (method.into_owned(), params.unwrap_or(RawValue::NULL).to_owned());
+                    let client = client.cloned();
+                    asked.spawn(async move {
+                        let outcome = match &client {
+                            Some(client) => client.ask(&method, &params).await,
+                            None => declined(&method, &params),
+                        };
+                        (id, outcome)
+                    });
                 }
                 _ if self.early.len() < EARLY_LINES && self.early_bytes + line.len() <= EARLY_BYTES => {
                     self.early_bytes += line.len();
@@ -396,7 +441,7 @@ impl HostedAgent {
             },
             "clientInfo": {"name": "duologue-hub", "title": "Duologue", "version": env!("CARGO_PKG_VERSION")},
         });
-        let result = self.request(InitializeRequest::METHOD, &params).await?;
+        let result = self.request(InitializeRequest::METHOD, &params, None).await?;
         serde_json::from_str(result.get()).map_err(Error::Decode)
     }
 }

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use duologue_rpc::{Lock as _, Transport};
 use duologue_schema::{
-    InitializeResponse, ListSessionsRequest, ListSessionsResponse, NewSessionRequest, Request as _,
-    SessionId, SessionInfo,
+    AuthenticateRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse, LogoutRequest,
+    NewSessionRequest, Request as _, SessionId, SessionInfo,
 };
 use duologue_store::{FileLog, IndexQuery, IndexedSession, Log as _, LogRoot, SessionIndex};
 use jiff::Timestamp;
@@ -31,6 +31,7 @@ pub(crate) use self::settings::DISK_BYTES;
 pub use self::settings::{AgentCommand, HubSettings, ProcessEvent, ProcessObserver};
 use crate::abilities::ExchangeSchemes;
 use crate::announced_id::AnnouncedId;
+use crate::asking_client::AskingClient;
 use crate::connection::ClientConnection;
 use crate::error::Error;
 use crate::hosted_agent::HostedAgent;
@@ -59,6 +60,8 @@ pub(crate) struct HubShared {
     clients: Mutex<HashMap<OwnedClient, Arc<Notify>>>,
     attachments: AtomicU64,
     spare: tokio::sync::Mutex<Spare>,
+    /// The params of the last login. Some agents keep a login in memory, so it is repeated in each new process.
+    login: Mutex<Option<Box<RawValue>>>,
     shared_agent: SharedAgent,
     announced_id: AnnouncedId,
     /// The places of requests that belong to no session.
@@ -139,6 +142,7 @@ impl Hub {
             clients,
             attachments,
             spare,
+            login: Mutex::default(),
             shared_agent,
             announced_id,
             without_session,
@@ -315,6 +319,14 @@ impl HubShared {
             AgentLaunch::Remote(remote) => remote.start(*agent_timeout, closing).await?,
         };
         let introduction = agent.initialize(self.settings.client_files, schemes).await?;
+        let login = self.login.lock_unpoisoned().clone();
+        if let Some(login) = login {
+            match agent.request(AuthenticateRequest::METHOD, &login, None).await {
+                // The agent says so again when a session needs the login.
+                Err(Error::Agent { error, .. }) => tracing::warn!(%error, "a login was not repeated"),
+                repeated => _ = repeated?,
+            }
+        }
         Ok((agent, introduction))
     }
 
@@ -357,14 +369,19 @@ impl HubShared {
         &self,
         method: &str,
         params: Option<&RawValue>,
-        schemes: ExchangeSchemes,
+        client: &AskingClient,
         cancelled: &Notify,
     ) -> Result<Box<RawValue>, Error> {
         let limit = self.settings.requests_without_session;
         let _place = self.without_session.try_acquire().map_err(|_| Error::Requests { limit })?;
-        let (mut agent, introduction) = self.start_agent(schemes).await?;
-        let result = agent.request_of_user(method, &params, cancelled).await?;
+        let (mut agent, introduction) = self.start_agent(client.abilities.schemes()).await?;
+        let result = agent.request_of_user(method, &params, Some(client), cancelled).await?;
         agent.drop_early();
+        match method {
+            AuthenticateRequest::METHOD => *self.login.lock_unpoisoned() = params.map(RawValue::to_owned),
+            LogoutRequest::METHOD => *self.login.lock_unpoisoned() = None,
+            _ => {}
+        }
         if let Ok(mut spare) = self.spare.try_lock() {
             spare.agent = Some((agent, introduction));
         }
@@ -441,15 +458,15 @@ impl HubShared {
         self: &Arc<Self>,
         principal: &Arc<str>,
         params: Value,
-        schemes: ExchangeSchemes,
+        client: &AskingClient,
         attach: SessionCommand,
         is_work: bool,
     ) -> Result<(LiveSession, Box<RawValue>), Error> {
         let opening = self.begin_opening(is_work)?;
         self.check_disk().await?;
         let params = self.checked(params).await?;
-        let (mut agent, introduction) = self.start_agent(schemes).await?;
-        let result = agent.request(NewSessionRequest::METHOD, &params).await?;
+        let (mut agent, introduction) = self.start_agent(client.abilities.schemes()).await?;
+        let result = agent.request(NewSessionRequest::METHOD, &params, Some(client)).await?;
         let agent_session = session_of(&result).ok_or(Error::UnknownSession)?;
         let id = SessionId::from(crate::unique_id::new_id().to_string());
         let result = with_id(&result, &id).ok_or(Error::UnknownSession)?;

@@ -3,6 +3,7 @@
 
 mod abilities;
 mod announced_id;
+mod asking_client;
 mod audit;
 mod cleared_messages;
 #[cfg(feature = "client")]

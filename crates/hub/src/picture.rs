@@ -31,12 +31,7 @@ pub(crate) struct Picture {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Choice {
     Mode(SessionModeId),
-    Option {
-        id: SessionConfigId,
-        value: SessionConfigOptionValue,
-        /// True if the agent has reported its options since.
-        is_reported: bool,
-    },
+    Option { id: SessionConfigId, value: SessionConfigOptionValue },
 }
 
 impl Picture {
@@ -80,11 +75,6 @@ impl Picture {
         match update {
             SessionUpdate::CurrentModeUpdate(update) => self.set_mode(&update.current_mode_id),
             SessionUpdate::ConfigOptionUpdate(update) => {
-                for choice in self.choices.values_mut() {
-                    if let Choice::Option { is_reported, .. } = choice {
-                        *is_reported = true;
-                    }
-                }
                 self.set_options(update.config_options.clone());
             }
             SessionUpdate::AvailableCommandsUpdate(update) => {
@@ -108,10 +98,9 @@ impl Picture {
     pub(crate) fn choose(&mut self, choice: Choice, result: &RawValue) {
         match choice {
             Choice::Mode(mode) => self.set_mode(&mode),
-            Choice::Option { id, value, is_reported } => match options_of(result) {
+            Choice::Option { id, value } => match options_of(result) {
                 Some(options) => self.set_options(options),
-                // Some agents answer without the list. What they have reported counts.
-                None if is_reported => {}
+                // Some agents answer without the list.
                 None => {
                     let mut options = self.options.clone();
                     if let Some(option) = options.iter_mut().find(|option| option.id == id) {
@@ -259,7 +248,7 @@ fn choice(request: &RawValue) -> Option<Choice> {
         }
         SetSessionConfigOptionRequest::METHOD => {
             let request: SetSessionConfigOptionRequest = serde_json::from_str(params.get()).ok()?;
-            Some(Choice::Option { id: request.config_id, value: request.value, is_reported: false })
+            Some(Choice::Option { id: request.config_id, value: request.value })
         }
         _ => None,
     }

@@ -79,7 +79,7 @@ pub(crate) struct SessionTask {
     foreign: ForeignSessions,
     /// The params of `session/new`, with which the session is restored. As text they take the least memory.
     params: Box<RawValue>,
-    /// The params with which clients have opened the session. They count if the client needs a new process.
+    /// The params with which clients have opened the session. They count when the client needs a new process.
     given: HashMap<ClientKey, Box<RawValue>>,
     /// The messages of an agent that begins the session anew, until its id is known.
     early: EarlyLines,
@@ -385,7 +385,8 @@ impl SessionTask {
                     return;
                 }
                 self.replies.insert(client.clone(), (attachment, replies));
-                if let Some(params) = params.and_then(|given| with_members(&self.params, given)) {
+                let known = self.given.get(&client).unwrap_or(&self.params);
+                if let Some(params) = params.and_then(|given| with_members(known, given)) {
                     self.given.insert(client.clone(), params);
                 }
                 let position = self.owner.end();

@@ -10,6 +10,7 @@ use tokio::time::Instant;
 
 use super::{Answer, Answered, OpenSession, SessionUse, with_meta};
 use crate::abilities::Abilities;
+use crate::asking_client::AskingClient;
 use crate::error::Error;
 use crate::hub::HubShared;
 use crate::load::{LoadedSession, update_line};
@@ -75,10 +76,14 @@ impl ClientAttachment {
 }
 
 /// Creates a session for a client.
-pub(super) async fn create(hub: &Arc<HubShared>, attach: ClientAttachment, params: Value) -> Answered {
+pub(super) async fn create(
+    hub: &Arc<HubShared>,
+    attach: ClientAttachment,
+    client: AskingClient,
+    params: Value,
+) -> Answered {
     let (command, reply) = attach.command(None);
-    let schemes = attach.abilities.schemes();
-    let (live, result) = hub.new_session(&attach.principal, params, schemes, command, attach.is_work).await?;
+    let (live, result) = hub.new_session(&attach.principal, params, &client, command, attach.is_work).await?;
     let session = attach.session_use(live.clone());
     let log = live.log.upgrade().ok_or_else(|| live.end())?;
     let reply = reply.await.map_err(|_| live.end())?;

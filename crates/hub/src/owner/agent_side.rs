@@ -8,9 +8,9 @@ use duologue_schema::{
 use duologue_transcript::Side;
 use serde_json::value::{RawValue, to_raw_value};
 
+use super::replay::LateReplay;
 use super::{AgentProcess, SessionOwner, client_lost, raw_line};
 use crate::cleared_messages::StreamUpdate;
-use crate::picture::update_of_picture;
 use crate::projection::interruption;
 use crate::question::SharedQuestionKind;
 use crate::record::HubEvent;
@@ -42,14 +42,12 @@ impl SessionOwner {
                     if self.is_call(&method, params) {
                         return tracing::debug!(session = %self.session, method = &*method, "dropped a notification to another agent; only requests are routed");
                     }
-                    if self.replay.as_mut().is_some_and(|replay| replay.repeats(line)) {
-                        return;
+                    match self.replay.as_mut().and_then(|replay| replay.repeats(line)) {
+                        Some(true) => return,
+                        Some(false) => self.end_replay(),
+                        None => {}
                     }
                     let update = StreamUpdate::of(&method, params.as_bytes());
-                    // Modes and commands are reported at any time, and do not end a replay.
-                    if self.replay.is_some() && update_of_picture(&self.session, line).is_none() {
-                        self.replay = None;
-                    }
                     let event = match &update {
                         Some(update) => self.state.cleared.event(&self.session, update),
                         None => self.notification_event(&method, params),
@@ -62,11 +60,28 @@ impl SessionOwner {
                 self.refuse_agent(frame, &id, &error);
             }
             Some(RpcMessage::Request { id, method, params }) => match check_routing(params) {
-                Ok(()) => self.agent_request(frame, &id, &method, params.map_or("{}", RawValue::get)),
+                Ok(()) => {
+                    self.end_replay();
+                    self.agent_request(frame, &id, &method, params.map_or("{}", RawValue::get));
+                }
                 Err(error) => self.refuse_agent(frame, &id, &error),
             },
-            Some(RpcMessage::Response { id, .. }) => self.agent_response(frame, id.get()),
+            Some(RpcMessage::Response { id, .. }) => {
+                let turn = self.state.turn().map(|call| call.to_string());
+                if turn.is_some_and(|turn| turn == id.get()) {
+                    self.end_replay();
+                }
+                self.agent_response(frame, id.get());
+            }
             _ => tracing::debug!(session = %self.session, "dropped a line of the agent that is no message"),
+        }
+    }
+
+    /// Handles the lines that could have been a part of a late replay. They are new.
+    fn end_replay(&mut self) {
+        let held = self.replay.take().map(LateReplay::end).unwrap_or_default();
+        for line in held {
+            self.receive_from_agent(&line, false);
         }
     }
 
@@ -82,7 +97,7 @@ impl SessionOwner {
         let position = self.record(Some((Side::Agent, frame)), Some(HubEvent::Answer { call, to }));
         if is_prompt {
             self.sync_first(position);
-            (self.replay, self.cancelled) = (None, None);
+            self.cancelled = None;
         }
         if let (Some(choice), Some(RpcMessage::Response { outcome: ResponseOutcome::Result(_), .. })) =
             (choice, parse(frame.get().as_bytes()))
@@ -182,8 +197,9 @@ impl SessionOwner {
 
     pub(super) fn agent_ended(&mut self, code: &str, reason: &str) {
         let reason = &shortened(reason);
+        self.end_replay();
         self.process = AgentProcess::Ended;
-        (self.restoring, self.replay, self.cancelled) = (None, None, None);
+        (self.restoring, self.cancelled) = (None, None);
         self.lost.clear();
         self.terminals.clear();
         self.to_agent.clear();

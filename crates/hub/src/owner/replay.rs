@@ -1,12 +1,17 @@
 //! The late replay of an agent that restored its session.
 //!
 //! Some agents send a part of the conversation again behind their response to `session/load`. The clients have it, so it is
-//! dropped as long as it equals the conversation in the log.
+//! dropped as long as it equals the conversation in the log. Text of a new turn can begin like an old message. So a text
+//! alone is held back, and is dropped only if it belongs to a replay: behind a message of the user, a tool call or the id of a
+//! message that the agent sent again.
 
 use std::collections::{HashSet, VecDeque};
 
 use duologue_rpc::raw_message::member;
 use duologue_schema::{ContentBlock, ContentChunk, SessionNotification, SessionUpdate, ToolCallId};
+
+/// The most lines that are held back.
+const HELD: usize = 256;
 
 /// The conversation that an agent may send again.
 #[derive(Debug, Default)]
@@ -16,6 +21,10 @@ pub(super) struct LateReplay {
     taken: usize,
     /// The tool calls that the agent has sent again.
     calls: HashSet<ToolCallId>,
+    /// True if the agent has sent something that no new turn begins with.
+    is_evident: bool,
+    /// The lines that may be of a replay or of a new turn.
+    held: Vec<Vec<u8>>,
 }
 
 impl LateReplay {
@@ -24,49 +33,82 @@ impl LateReplay {
         LateReplay { expected: conversation.into(), ..LateReplay::default() }
     }
 
-    /// Returns true if a line of the agent repeats the next part of the conversation. A piece of a text is a part.
-    pub(super) fn repeats(&mut self, line: &[u8]) -> bool {
-        if self.expected.is_empty() && self.calls.is_empty() {
-            return false;
-        }
-        let params = member(line, "params").and_then(|params| line.get(params));
-        let update = params.and_then(|params| serde_json::from_slice::<SessionNotification>(params).ok());
-        update.is_some_and(|update| self.takes(&update.update))
+    /// Notes that the agent has answered the request that restores the session. What it sends from now on may be new.
+    pub(super) fn restored(&mut self) {
+        (self.is_evident, self.held) = (false, Vec::new());
     }
 
-    fn takes(&mut self, update: &SessionUpdate) -> bool {
-        if let SessionUpdate::ToolCallUpdate(update) = update {
-            return self.calls.contains(&update.tool_call_id);
+    /// Returns the lines that were held back. They are new.
+    pub(super) fn end(self) -> Vec<Vec<u8>> {
+        self.held
+    }
+
+    /// Compares a line of the agent with the next part of the conversation. A piece of a text is a part. Returns true if the
+    /// line repeats it, false if it is something new, and `None` if it is no part of a conversation.
+    pub(super) fn repeats(&mut self, line: &[u8]) -> Option<bool> {
+        let update = line.get(member(line, "params")?)?;
+        let update = serde_json::from_slice::<SessionNotification>(update).ok()?.update;
+        let is_repeated = self.takes(&update)?;
+        if is_repeated && self.is_evident {
+            self.held.clear();
+        } else if is_repeated && self.held.len() < HELD {
+            self.held.push(line.to_vec());
+        } else {
+            return Some(false);
         }
-        let Some(expected) = self.expected.front() else { return false };
-        let is_complete = match (expected, update) {
-            (SessionUpdate::UserMessageChunk(expected), SessionUpdate::UserMessageChunk(chunk))
-            | (SessionUpdate::AgentMessageChunk(expected), SessionUpdate::AgentMessageChunk(chunk))
-            | (SessionUpdate::AgentThoughtChunk(expected), SessionUpdate::AgentThoughtChunk(chunk)) => {
-                match continued(expected, self.taken, chunk) {
-                    Some(taken) => {
-                        self.taken = taken.unwrap_or_default();
-                        taken.is_none()
-                    }
-                    None => return false,
+        Some(true)
+    }
+
+    fn takes(&mut self, update: &SessionUpdate) -> Option<bool> {
+        let expected = self.expected.front();
+        match update {
+            SessionUpdate::UserMessageChunk(chunk)
+            | SessionUpdate::AgentMessageChunk(chunk)
+            | SessionUpdate::AgentThoughtChunk(chunk) => {
+                let expected = match (expected, update) {
+                    (Some(SessionUpdate::UserMessageChunk(expected)), SessionUpdate::UserMessageChunk(_))
+                    | (
+                        Some(SessionUpdate::AgentMessageChunk(expected)),
+                        SessionUpdate::AgentMessageChunk(_),
+                    )
+                    | (
+                        Some(SessionUpdate::AgentThoughtChunk(expected)),
+                        SessionUpdate::AgentThoughtChunk(_),
+                    ) => expected,
+                    _ => return Some(false),
+                };
+                let Some(taken) = continued(expected, self.taken, chunk) else { return Some(false) };
+                let has_id = expected.message_id.is_some() && chunk.message_id.is_some();
+                self.is_evident |= has_id || matches!(update, SessionUpdate::UserMessageChunk(_));
+                self.taken = taken.unwrap_or_default();
+                if taken.is_none() {
+                    self.expected.pop_front();
                 }
+                Some(true)
             }
-            (SessionUpdate::ToolCall(expected), SessionUpdate::ToolCall(call))
-                if expected.tool_call_id == call.tool_call_id =>
-            {
-                self.calls.insert(call.tool_call_id.clone());
-                true
+            SessionUpdate::ToolCall(call) => {
+                let is_expected = matches!(
+                    expected,
+                    Some(SessionUpdate::ToolCall(expected)) if expected.tool_call_id == call.tool_call_id
+                );
+                if is_expected {
+                    self.is_evident = true;
+                    self.calls.insert(call.tool_call_id.clone());
+                    self.expected.pop_front();
+                }
+                Some(is_expected)
             }
-            // The last state of plans, usage and title stands behind the messages, in any order.
-            (_, update) => {
-                let place = self.expected.iter().position(|expected| expected == update);
-                return place.and_then(|place| self.expected.remove(place)).is_some();
+            SessionUpdate::ToolCallUpdate(update) => Some(self.calls.contains(&update.tool_call_id)),
+            // The last state stands behind the messages, and is equal in any order.
+            SessionUpdate::Plan(_)
+            | SessionUpdate::PlanUpdate(_)
+            | SessionUpdate::UsageUpdate(_)
+            | SessionUpdate::SessionInfoUpdate(_) => {
+                let place = self.expected.iter().position(|expected| expected == update)?;
+                self.expected.remove(place).map(|_| true)
             }
-        };
-        if is_complete {
-            self.expected.pop_front();
+            _ => None,
         }
-        true
     }
 }
 

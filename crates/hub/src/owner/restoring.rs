@@ -187,8 +187,11 @@ impl SessionOwner {
                         restoring.names_options |= matches!(update, SessionUpdate::ConfigOptionUpdate(_));
                         restoring.agent.report(&update);
                     }
-                    // The conversation is in the log.
-                    None => _ = restoring.replay.repeats(line),
+                    // The conversation is in the log. What the agent knows of it may end anywhere.
+                    None if restoring.replay.repeats(line) == Some(false) => {
+                        restoring.replay = LateReplay::default();
+                    }
+                    None => {}
                 }
             }
             // The clients answer as at any other time, and the agent does not wait for nothing.
@@ -213,6 +216,7 @@ impl SessionOwner {
             Step::Resume | Step::Load | Step::New => {
                 let opened: LoadSessionResponse = serde_json::from_str(result.get()).unwrap_or_default();
                 let begins_anew = restoring.step == Step::New;
+                restoring.replay.restored();
                 if let Some(options) = opened.config_options {
                     restoring.names_options = true;
                     restoring.agent.report(&ConfigOptionUpdate::new(options).into());
@@ -233,7 +237,7 @@ impl SessionOwner {
             Step::Option(id) => {
                 restoring.names_options |= options_of(result).is_some();
                 if let Some(value) = self.state.picture.value(&id).filter(|_| restoring.names_options) {
-                    restoring.agent.choose(Choice::Option { id, value, is_reported: false }, result);
+                    restoring.agent.choose(Choice::Option { id, value }, result);
                 }
             }
         }

@@ -109,9 +109,11 @@ impl SessionTask {
         let Some(hub) = self.hub.upgrade() else { return };
         let former = self.ending.take();
         let (cancel, mut cancelled) = oneshot::channel();
-        // A viewer with other folders and servers, or none, does not decide for the client that created the session.
-        let params = self.given.get(client).unwrap_or(&self.params);
-        let params: Value = serde_json::from_str(params.get()).unwrap_or_default();
+        // A viewer with other folders and servers, or none, decides nothing before it needs the agent.
+        if let Some(given) = self.given.get(client) {
+            self.params.clone_from(given);
+        }
+        let params: Value = serde_json::from_str(self.params.get()).unwrap_or_default();
         let schemes = self.owner.schemes();
         // The prompt that waits is no part of the conversation so far.
         let (log, id, end) =

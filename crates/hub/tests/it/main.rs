@@ -31,6 +31,7 @@ mod remote_agents;
 #[cfg(feature = "gateway")]
 mod rest;
 mod scenarios;
+mod second_life;
 mod shared;
 mod simulation;
 mod unread;

@@ -21,6 +21,7 @@ const CAMPAIGN: Campaign = Campaign {
         ("prompts", 500),
         ("questions", 200),
         ("questions that nobody answers", 3),
+        ("pictures of an agent", 40),
     ],
     shown: "",
 };

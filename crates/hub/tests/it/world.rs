@@ -245,7 +245,7 @@ impl World {
             model,
             choices: HashMap::new(),
         });
-        self.input(OwnerInput::Attached { client: &key, abilities: abilities(false) });
+        self.input(OwnerInput::Attached { client: &key, abilities: abilities(&key, false) });
     }
 
     /// Attaches a client with a new connection. It repeats the prompts without a response.
@@ -312,6 +312,25 @@ impl World {
         let id = sender.requests;
         sender.choices.insert(id, params.clone());
         self.send(client, json!({"id": id, "method": method, "params": params}));
+    }
+
+    /// Returns the messages in the log as an agent sends them again that has cleared none of them.
+    fn conversation(&self) -> Vec<Value> {
+        let mut conversation = Vec::new();
+        for line in &self.log {
+            let record: Value = serde_json::from_slice(line).unwrap();
+            let params = &record["frame"]["params"];
+            if record["hub"]["event"] == "prompt" {
+                let content = &params["prompt"][0];
+                conversation.push(json!({"sessionUpdate": "user_message_chunk", "content": content}));
+            } else if params["update"]["sessionUpdate"] == "agent_message_chunk" {
+                conversation.push(params["update"].clone());
+            }
+        }
+        // The prompt that needs the process is no part of it.
+        let last = conversation.iter().rposition(|update| update["sessionUpdate"] == "user_message_chunk");
+        conversation.truncate(last.unwrap_or_default());
+        conversation
     }
 
     /// Returns the mode and the model in the records so far, written or not.
@@ -385,7 +404,10 @@ impl World {
         };
         let introduction = json!({"protocolVersion": 1, "agentCapabilities": capabilities});
         let introduction = serde_json::from_value(introduction).unwrap();
-        let (params, conversation) = (json!({"cwd": "/"}), Vec::new());
+        let (params, conversation) = (json!({"cwd": "/"}), self.conversation());
+        self.agent.replay = conversation.clone();
+        let conversation: Result<_, _> = conversation.into_iter().map(serde_json::from_value).collect();
+        let conversation = conversation.unwrap();
         self.input(OwnerInput::AgentReady { introduction: &introduction, params, conversation });
         self.input(OwnerInput::FromAgent(replayed));
         true
@@ -465,7 +487,7 @@ impl World {
     /// Returns the frames of a record for a client that clears messages, or that cannot.
     fn frames_for(&self, client: &ClientKey, position: u64, clears: bool) -> Vec<Vec<u8>> {
         let session = SessionId::from(SESSION);
-        let view = ClientView { client, session: &session, abilities: abilities(clears) };
+        let view = ClientView { client, session: &session, abilities: abilities(client, clears) };
         let line = |position: u64| self.log.get(usize::try_from(position).unwrap() - 1).cloned();
         let mut frames = Vec::new();
         project(&view, position, &line(position).unwrap(), line, &mut frames).unwrap();
@@ -484,6 +506,7 @@ impl World {
             }
             Some("fs/write_text_file") => {
                 assert!(self.clients[client].written.insert(id.clone()), "a file is written twice");
+                assert!(writes(&self.clients[client].key), "the client writes no files");
                 self.send(client, json!({"id": id, "result": {}}));
             }
             Some("$/cancel_request") => {
@@ -671,8 +694,13 @@ fn names_prompt(line: &[u8], name: &str) -> bool {
     record["hub"]["operation"] == name
 }
 
-fn abilities(clears: bool) -> Abilities {
+/// Returns true for a client that writes files: two of three do.
+fn writes(client: &ClientKey) -> bool {
+    !client.as_str().ends_with(['0', '3', '6', '9'])
+}
+
+fn abilities(client: &ClientKey, clears: bool) -> Abilities {
     let mut abilities = Abilities::default();
-    (abilities.writes_files, abilities.clears) = (true, clears);
+    (abilities.writes_files, abilities.clears) = (writes(client), clears);
     abilities
 }

@@ -402,7 +402,7 @@ fn the_late_replay_of_an_agent_is_dropped() {
     let of = |value: Value| -> SessionUpdate { serde_json::from_value(value).unwrap() };
     let mut it = Fixture::new().restarted();
     it.attach("a", able());
-    it.conversation = vec![
+    let conversation = vec![
         of(json!({"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "say one"}})),
         of(
             json!({"sessionUpdate": "agent_message_chunk", "messageId": "m", "content": {"type": "text", "text": "one two"}}),
@@ -410,12 +410,14 @@ fn the_late_replay_of_an_agent_is_dropped() {
         of(json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "t", "status": "completed"})),
         of(json!({"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "three"}})),
     ];
+    it.conversation.clone_from(&conversation);
     it.prompt("a", 2);
     it.ready(&json!({"loadSession": true}));
     // A part of it comes before the answer, as it should.
     it.agent(&text("user_message_chunk", "say one"));
     it.answers_owner(&json!({"result": {}}));
     let before = it.owner.end();
+    // It is held until the agent sends the id of the message.
     it.agent(&text("agent_message_chunk", "one"));
     it.agent(&update(&json!({"sessionUpdate": "agent_message_chunk", "messageId": "m", "content": {"type": "text", "text": " two"}})));
     it.agent(&update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "t"})));
@@ -426,14 +428,44 @@ fn the_late_replay_of_an_agent_is_dropped() {
     assert_eq!(it.owner.end(), before, "clients have all of it");
     it.agent(&text("agent_message_chunk", "new"));
     it.agent(&text("agent_message_chunk", "ee"));
+    // It equals a message that is no longer the next one.
+    it.agent(&text("agent_message_chunk", "one two"));
     let texts = it.updates("a", "agent_message_chunk");
     let texts: Vec<_> = texts.iter().map(|update| update["content"]["text"].as_str().unwrap()).collect();
-    assert_eq!(texts, ["new", "ee"]);
+    assert_eq!(texts, ["new", "ee", "one two"]);
     // The text of a new turn that equals an old one is kept.
     it.ends_turn();
     it.prompt("a", 3);
     it.agent(&text("agent_message_chunk", "three"));
-    assert_eq!(it.updates("a", "agent_message_chunk").len(), 3);
+    assert_eq!(it.updates("a", "agent_message_chunk").len(), 4);
+
+    // An agent that replays nothing: no text of the turn is dropped, whatever it equals.
+    let mut it = Fixture::new().restarted();
+    it.attach("a", able());
+    it.conversation.clone_from(&conversation);
+    it.prompt("a", 2);
+    it.ready(&json!({"loadSession": true}));
+    it.answers_owner(&json!({"result": {}}));
+    it.agent(&text("agent_message_chunk", "three"));
+    assert_eq!(it.updates("a", "agent_message_chunk").len(), 1);
+
+    // The text of the turn begins like the message that was not finished before.
+    for pieces in [&["on", "ce"][..], &["one", " two"], &["one", " two", "!"], &["one"]] {
+        let mut it = Fixture::new().restarted();
+        it.attach("a", able());
+        it.conversation = conversation[..2].to_vec();
+        it.prompt("a", 2);
+        it.ready(&json!({"loadSession": true}));
+        it.agent(&text("user_message_chunk", "say one"));
+        it.answers_owner(&json!({"result": {}}));
+        for piece in pieces {
+            it.agent(&text("agent_message_chunk", piece));
+        }
+        it.ends_turn();
+        let texts = it.updates("a", "agent_message_chunk");
+        let texts: Vec<_> = texts.iter().map(|update| update["content"]["text"].as_str().unwrap()).collect();
+        assert_eq!(texts, pieces);
+    }
 }
 
 /// The requests of the agent go to the client whose prompt runs, else to the creator, else to any that can do it.

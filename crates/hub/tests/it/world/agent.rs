@@ -32,6 +32,8 @@ pub(super) struct SimulatedAgent {
     pub(super) model: Choice,
     /// True while it refuses to change its mode.
     pub(super) is_stubborn: bool,
+    /// The conversation so far, which it sends again when it loads the session.
+    pub(super) replay: Vec<Value>,
 }
 
 /// A mode or model, by its place in the list.
@@ -161,9 +163,25 @@ impl SimulatedAgent {
             Some("session/cancel") => self.is_cancelled = self.turn.is_some(),
             Some(method) if !message["id"].is_null() => {
                 let outcome = self.answer(rng, method, &message["params"]);
+                let mut replay = Vec::new();
+                if method == "session/load" && outcome["error"].is_null() {
+                    replay = std::mem::take(&mut self.replay);
+                }
+                // Some agents answer before they have sent all of it.
+                let late =
+                    replay.split_off(if rng.bool() { rng.usize(..=replay.len()) } else { replay.len() });
+                let late = if late.first().is_some_and(|first| first["sessionUpdate"] == "user_message_chunk")
+                {
+                    late
+                } else {
+                    replay.extend(late);
+                    Vec::new()
+                };
+                replay.iter().for_each(|update| self.update(update));
                 let mut answer = json!({"jsonrpc": "2.0", "id": message["id"]});
                 answer.as_object_mut().unwrap().extend(outcome.as_object().unwrap().clone());
                 self.output.push_back(answer);
+                late.iter().for_each(|update| self.update(update));
             }
             Some(_) => {}
             None => {

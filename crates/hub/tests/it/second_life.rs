@@ -1,0 +1,141 @@
+//! Agents that are started again, and agents that ask something before they answer. The agents are programs.
+#![cfg(unix)]
+
+use std::path::Path;
+
+use duologue_client::Command;
+use duologue_hub::{Hub, HubSettings};
+use duologue_test_support::in_time;
+use serde_json::{Value, json};
+
+use crate::faults::{new_session, text_prompt};
+use crate::hub::{RawClient, open_when_free};
+
+/// An agent that tells its mode in each turn, begins in the mode `ask`, and ends if it is told to.
+const WITH_MODE: &str = r#"
+    mode=ask
+    modes='"availableModes":[{"id":"ask","name":"Ask"},{"id":"plan","name":"Plan"}]'
+    while read -r line; do
+        id=${line#*\"id\":}; id=${id%%,*}
+        case "$line" in
+            *'"initialize"'*)
+                result='{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}';;
+            *session/new*|*session/load*)
+                result='{"sessionId":"s","modes":{"currentModeId":"'$mode'",'$modes'}}';;
+            *session/set_mode*)
+                mode=${line#*\"modeId\":\"}; mode=${mode%%\"*}; result='{}';;
+            *exit*) exit 3;;
+            *session/prompt*)
+                chunk='{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"in '$mode'"}}'
+                echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":'$chunk'}}'
+                result='{"stopReason":"end_turn"}';;
+        esac
+        echo '{"jsonrpc":"2.0","id":'$id',"result":'$result'}'
+    done
+"#;
+
+/// Returns the settings of a hub whose agent is a script in the folder of its data.
+fn script(data: &Path, agent: &'static str) -> HubSettings {
+    let folder = data.to_owned();
+    HubSettings::new(move || Command::new("sh").args(["-c", agent]).cwd(&folder), data)
+}
+
+#[tokio::test]
+async fn a_session_comes_back_in_its_mode() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut hub = Hub::open(script(data.path(), WITH_MODE)).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", new_session()).await;
+        let id = new["result"]["sessionId"].clone();
+        let mode = json!({"sessionId": id, "modeId": "plan"});
+        assert!(client.request(2, "session/set_mode", mode).await["result"].is_object());
+        for restarts_hub in [false, true] {
+            if restarts_hub {
+                hub.shut_down().await;
+                drop((hub, client));
+                hub = open_when_free(|| script(data.path(), WITH_MODE)).await;
+                client = RawClient::new(&hub);
+                client.initialize().await;
+            } else {
+                let ended = client.request(3, "session/prompt", text_prompt(&id, "exit")).await;
+                assert!(ended["error"].is_object(), "{ended}");
+            }
+            let load = json!({"sessionId": id, "cwd": "/tmp", "mcpServers": []});
+            let loaded = client.request(4, "session/load", load).await;
+            assert_eq!(loaded["result"]["modes"]["currentModeId"], "plan", "{loaded}");
+            client.send(5, "session/prompt", text_prompt(&id, "hello")).await;
+            let text = loop {
+                let message = client.next().await;
+                let text = &message["params"]["update"]["content"]["text"];
+                if text.as_str().is_some_and(|text| text.starts_with("in ")) {
+                    break text.clone();
+                }
+                assert!(message["error"].is_null(), "{message}");
+            };
+            assert_eq!(text, "in plan");
+            while client.next().await["id"] != 5 {}
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// An agent that answers a login and the beginning of a session behind a question.
+const ASKING: &str = r#"
+    ask() {
+        form='"mode":"form","message":"Sure?","requestedSchema":{"type":"object","properties":{}}'
+        echo '{"jsonrpc":"2.0","id":70,"method":"elicitation/create","params":{"requestId":"'$1'",'$form'}}'
+        read -r answer
+        echo "$answer" >> answers
+    }
+    while read -r line; do
+        id=${line#*\"id\":}; id=${id%%,*}
+        case "$line" in
+            *'"initialize"'*) result='{"protocolVersion":1,"authMethods":[{"id":"m","name":"M"}]}';;
+            *authenticate*) echo "$$" >> logins; ask hub:authenticate; result='{}';;
+            *session/new*) ask hub:session/new; result='{"sessionId":"'$$'"}';;
+        esac
+        echo '{"jsonrpc":"2.0","id":'$id',"result":'$result'}'
+    done
+"#;
+
+/// Sends a request, answers the question that the agent asks first, and returns the response.
+async fn answered(client: &mut RawClient, id: u32, method: &str, params: Value) -> Value {
+    client.send(id, method, params).await;
+    let asked = client.next().await;
+    assert_eq!((&asked["method"], &asked["params"]["requestId"]), (&json!("elicitation/create"), &json!(id)));
+    let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"action": "accept", "content": {}}});
+    client.send_line(&answer.to_string()).await;
+    client.next().await
+}
+
+#[tokio::test]
+async fn a_question_before_an_answer_goes_to_the_client_that_waits() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(script(data.path(), ASKING)).unwrap();
+        let mut client = RawClient::new(&hub);
+        let forms = json!({"protocolVersion": 1, "clientCapabilities": {"elicitation": {"form": {}}}});
+        client.request(1, "initialize", forms).await;
+        let login = answered(&mut client, 2, "authenticate", json!({"methodId": "m"})).await;
+        assert!(login["result"].is_object(), "{login}");
+        let new = answered(&mut client, 3, "session/new", new_session()).await;
+        assert!(new["result"]["sessionId"].is_string(), "{new}");
+        // A client that shows no forms declines, and so does the login that is repeated in the next process.
+        let mut other = RawClient::new(&hub);
+        other.initialize().await;
+        assert!(other.request(2, "session/new", new_session()).await["result"].is_object());
+        hub.shut_down().await;
+        let lines = |name: &str| -> Vec<String> {
+            let text = std::fs::read_to_string(data.path().join(name)).unwrap();
+            text.lines().map(str::to_owned).collect()
+        };
+        let actions: Vec<bool> = lines("answers").iter().map(|line| line.contains("accept")).collect();
+        assert_eq!(actions, [true, true, false, false]);
+        let logins = lines("logins");
+        assert!(logins.len() == 2 && logins[0] != logins[1], "one in each process: {logins:?}");
+    })
+    .await;
+}
