@@ -12,6 +12,8 @@ use duologue_schema::{ContentBlock, ContentChunk, SessionNotification, SessionUp
 
 /// The most lines that are held back.
 const HELD: usize = 256;
+/// Limit on the text of the conversation that is kept, in bytes. What is behind it counts as new.
+const TEXT_BYTES: usize = 4 << 20;
 
 /// The conversation that an agent may send again.
 #[derive(Debug, Default)]
@@ -30,7 +32,12 @@ pub(super) struct LateReplay {
 impl LateReplay {
     /// Creates the replay of a conversation, as a client receives it that loads the session.
     pub(super) fn new(conversation: Vec<SessionUpdate>) -> Self {
-        LateReplay { expected: conversation.into(), ..LateReplay::default() }
+        let mut bytes = 0;
+        let kept = conversation.into_iter().take_while(|update| {
+            bytes += text_bytes(update);
+            bytes <= TEXT_BYTES
+        });
+        LateReplay { expected: kept.collect(), ..LateReplay::default() }
     }
 
     /// Notes that the agent has answered the request that restores the session. What it sends from now on may be new.
@@ -109,6 +116,21 @@ impl LateReplay {
             }
             _ => None,
         }
+    }
+}
+
+/// Returns the bytes that an update takes at least.
+fn text_bytes(update: &SessionUpdate) -> usize {
+    /// The bytes of the other members, and of an update that is no text.
+    const OTHER: usize = 512;
+    match update {
+        SessionUpdate::UserMessageChunk(chunk)
+        | SessionUpdate::AgentMessageChunk(chunk)
+        | SessionUpdate::AgentThoughtChunk(chunk) => match &chunk.content {
+            ContentBlock::Text(text) => text.text.len() + OTHER,
+            content => serde_json::to_vec(content).map_or(0, |json| json.len()) + OTHER,
+        },
+        update => serde_json::to_vec(update).map_or(0, |json| json.len()) + OTHER,
     }
 }
 

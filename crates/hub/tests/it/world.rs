@@ -361,7 +361,12 @@ impl World {
                 OwnerAction::Sync => self.wants_sync = true,
                 OwnerAction::ToAgent(line) => {
                     assert!(self.agent.is_running, "a message to an agent that does not run");
-                    self.agent.input.push_back(serde_json::from_slice(&line).unwrap());
+                    let line: Value = serde_json::from_slice(&line).unwrap();
+                    let is_still = self.agent.output.is_empty() && self.agent.input.is_empty();
+                    if line["method"] == "session/prompt" && is_still {
+                        assert_eq!(self.agent.mode, self.logged_picture().0, "a turn in another mode");
+                    }
+                    self.agent.input.push_back(line);
                 }
                 OwnerAction::Reply { client, line } => {
                     if let Some(client) = self.clients.iter().position(|it| it.key == client) {
@@ -417,6 +422,14 @@ impl World {
     fn agent_writes(&mut self) -> bool {
         let Some(message) = self.agent.output.pop_front() else { return false };
         self.input(OwnerInput::FromAgent(message.to_string().as_bytes()));
+        if message["method"] == "fs/write_text_file"
+            && let Some(last) = self.pending.back()
+        {
+            let record: Value = serde_json::from_slice(last).unwrap();
+            let is_refused = record["frame"]["error"]["code"] == -32601;
+            let can_write = self.clients.iter().any(|client| writes(&client.key));
+            assert!(!is_refused || !can_write, "a client could write the file");
+        }
         true
     }
 
