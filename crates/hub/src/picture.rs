@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use crate::record::{HubEvent, LogEntry};
 use crate::state::parse;
 
-/// What clients chose and what the agent reported. The log determines it.
+/// The values that clients chose or the agent reported. The log determines them.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Picture {
     pub(crate) modes: Option<SessionModeState>,

@@ -2,7 +2,7 @@
 //!
 //! Some agents send a part of the conversation again behind their response to `session/load`. The clients have it, so it is
 //! dropped as long as it equals the conversation in the log. Text of a new turn can begin like an old message. So a text
-//! alone is held back, and is dropped only if it belongs to a replay: behind a message of the user, a tool call or the id of a
+//! alone waits, and is dropped only if it belongs to a replay: behind a message of the user, a tool call or the id of a
 //! message that the agent sent again.
 
 use std::collections::{HashSet, VecDeque};
@@ -10,7 +10,7 @@ use std::collections::{HashSet, VecDeque};
 use duologue_rpc::raw_message::member;
 use duologue_schema::{ContentBlock, ContentChunk, SessionNotification, SessionUpdate, ToolCallId};
 
-/// The most lines that are held back.
+/// The most lines that wait.
 const HELD: usize = 256;
 /// Limit on the text of the conversation that is kept, in bytes. What is behind it counts as new.
 const TEXT_BYTES: usize = 4 << 20;
@@ -45,7 +45,7 @@ impl LateReplay {
         (self.is_evident, self.held) = (false, Vec::new());
     }
 
-    /// Returns the lines that were held back. They are new.
+    /// Returns the lines that waited. They are new.
     pub(super) fn end(self) -> Vec<Vec<u8>> {
         self.held
     }

@@ -41,7 +41,7 @@ pub(super) struct Restoring {
     step: Step,
     /// The time since which it waits.
     pub(super) since: Duration,
-    /// What the agent has reported so far.
+    /// The values that the agent has reported so far.
     agent: Picture,
     /// True if a response has named the options.
     names_options: bool,

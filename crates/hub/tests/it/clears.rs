@@ -168,7 +168,7 @@ fn the_translation_is_the_same_after_a_restart() {
     for it in [&mut it, &mut restarted] {
         it.attach("a", able());
         it.prompt_with("a", 2, &json!({"fresh": true}));
-        // The first one runs, and the other one is restored.
+        // One runs, and one is restored.
         it.restores_if_started();
         it.agent(&chunk(Some("m"), "final"));
     }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::faults::{new_session, text_prompt};
 use crate::hub::{RawClient, open_when_free};
 
-/// An agent that tells its mode in each turn, begins in the mode `ask`, and ends if it is told to.
+/// An agent that writes its mode in each turn. It begins in the mode `ask`, and exits if the prompt says so.
 const WITH_MODE: &str = r#"
     mode=ask
     modes='"availableModes":[{"id":"ask","name":"Ask"},{"id":"plan","name":"Plan"}]'

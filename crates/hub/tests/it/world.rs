@@ -42,7 +42,7 @@ struct SimulatedClient {
     /// The mode and the model as the client sees them.
     mode: Choice,
     model: Choice,
-    /// What the client has chosen and has no response for.
+    /// The choices of the client that have no response.
     choices: HashMap<u64, Value>,
 }
 

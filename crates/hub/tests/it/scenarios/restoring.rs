@@ -417,7 +417,7 @@ fn the_late_replay_of_an_agent_is_dropped() {
     it.agent(&text("user_message_chunk", "say one"));
     it.answers_owner(&json!({"result": {}}));
     let before = it.owner.end();
-    // It is held until the agent sends the id of the message.
+    // It waits until the agent sends the id of the message.
     it.agent(&text("agent_message_chunk", "one"));
     it.agent(&update(&json!({"sessionUpdate": "agent_message_chunk", "messageId": "m", "content": {"type": "text", "text": " two"}})));
     it.agent(&update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "t"})));
