@@ -17,6 +17,7 @@ pub mod envelope;
 mod error;
 #[cfg(feature = "schemars")]
 pub mod export;
+mod fault_place;
 mod ids;
 mod json;
 mod members;

@@ -4,6 +4,7 @@ use serde::de::DeserializeOwned;
 use serde_json::value::RawValue;
 
 use super::*;
+use crate::fault_place::fault_place;
 use crate::{Error, Notification};
 
 /// The side that handles a method.
@@ -227,23 +228,32 @@ const PROTOCOL_METHODS: &[MethodRow] = &[row(
 /// Every method, by the side that handles it.
 pub const METHODS: [&[MethodRow]; 3] = [AGENT_METHODS, CLIENT_METHODS, PROTOCOL_METHODS];
 
-/// Reads the params of `method`. The error does not quote them.
+/// Reads the params of `method`. The error names the member and does not quote its value.
 pub(crate) fn decode<T: DeserializeOwned>(method: &str, params: Option<&RawValue>) -> Result<T, Error> {
-    serde_json::from_str(params.map_or("{}", RawValue::get))
-        .map_err(|error| Error::invalid_params(params_fault(method, &error)))
+    let text = params.map_or("{}", RawValue::get);
+    serde_json::from_str(text)
+        .map_err(|error| Error::invalid_params(fault(method, &error, &fault_place(text, &error))))
 }
 
 /// Describes an error in the params of `method` without quoting them.
 #[must_use]
 pub fn params_fault(method: impl std::fmt::Display, error: &serde_json::Error) -> String {
+    fault(method, error, "")
+}
+
+/// Describes an error in the params of `method` at a place, which is empty for the params as a whole.
+fn fault(method: impl std::fmt::Display, error: &serde_json::Error, place: &str) -> String {
     let text = error.to_string();
     // Written for a field that must be an integer. Serde's own messages do not begin like this.
     if text.starts_with("field `") {
         return format!("{method}: {}", text.split(" at line ").next().unwrap_or_default());
     }
     // Of all messages of serde, only `missing field` quotes nothing from the peer.
-    match text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next()) {
-        Some(field) => format!("{method}: missing field `{field}`"),
-        None => format!("{method}: the params do not fit"),
+    let missing = text.strip_prefix("missing field `").and_then(|rest| rest.split('`').next());
+    match (missing, place) {
+        (Some(field), "") => format!("{method}: missing field `{field}`"),
+        (Some(field), place) => format!("{method}: missing field `{field}` in `{place}`"),
+        (None, "") => format!("{method}: the params do not fit"),
+        (None, place) => format!("{method}: the params do not fit: `{place}` is invalid"),
     }
 }

@@ -464,7 +464,7 @@ fn methods() {
     };
     assert_snapshot!(decode("session/new", r#"{"cwd":"/a","mcpServers":[]}"#), @r#"session/new: {"cwd":"/a","mcpServers":[]}"#);
     assert_snapshot!(decode("session/prompt", r#"{"sessionId":"secret"}"#), @"session/prompt: missing field `prompt` (-32602)");
-    assert_snapshot!(decode("session/prompt", r#"{"sessionId":"s","prompt":"missing field `secret`"}"#), @"session/prompt: the params do not fit (-32602)");
+    assert_snapshot!(decode("session/prompt", r#"{"sessionId":"s","prompt":"missing field `secret`"}"#), @"session/prompt: the params do not fit: `prompt` is invalid (-32602)");
     assert_snapshot!(decode("logout", "null"), @"logout: {}");
     assert_snapshot!(decode("session/update", "{}"), @"no such method");
     assert!(matches!(ClientRequest::decode("logout", None), Some(Ok(ClientRequest::Logout(_)))));
