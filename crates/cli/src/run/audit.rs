@@ -71,6 +71,8 @@ pub(super) enum Decider {
     EarlierAnswer,
     /// The default without a user.
     NoUser,
+    /// No rule, because several options allow it.
+    SeveralOptions,
 }
 
 impl AuditEntry {
@@ -188,6 +190,11 @@ impl AuditEntry {
                     Decider::User => format!("{answer} by you{chosen}: {target}"),
                     Decider::Rule(rule) => format!("{answer} by {rule}{chosen}: {target}"),
                     Decider::EarlierAnswer => format!("{answer} as you answered before{chosen}: {target}"),
+                    Decider::SeveralOptions => {
+                        format!(
+                            "not answered: several options allow it, and only a user can choose one: {target}"
+                        )
+                    }
                     Decider::NoUser => {
                         format!("refused: no user can answer (--yes or --allow {kind} allows it): {target}")
                     }
@@ -247,7 +254,7 @@ impl Decider {
             Decider::User => "user",
             Decider::Rule(_) => "rule",
             Decider::EarlierAnswer => "earlier_answer",
-            Decider::NoUser => "nobody",
+            Decider::NoUser | Decider::SeveralOptions => "nobody",
         }
     }
 }

@@ -4,7 +4,7 @@ use std::cell::Cell;
 
 use duologue_client::{Host as _, HostContext, HostResult, LocalHost, Permissions};
 use duologue_schema::{
-    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, ToolKind,
+    PermissionOption, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse, ToolKind,
 };
 
 use super::audit::{AuditEntry, Decider};
@@ -46,9 +46,11 @@ impl Rules {
 
     /// Returns the rules as a host has them.
     pub(super) fn permissions(&self, ui: UiQueue) -> Permissions {
-        let otherwise = self.otherwise;
+        let (otherwise, allowed) = (self.otherwise, self.allowed.clone());
         self.allowed.iter().cloned().fold(Permissions::new(), Permissions::allow).ask(move |_, request| {
             let ui = ui.clone();
+            // Such a request has several options that allow it.
+            let is_allowed = request.tool_call.kind.as_ref().is_some_and(|kind| allowed.contains(kind));
             async move {
                 let reached = |progress| {
                     let _ = PROGRESS.try_with(|reached| reached.set(progress));
@@ -57,6 +59,7 @@ impl Rules {
                 let outcome = match otherwise {
                     DefaultAnswer::Allow => Some(request.outcome(true)),
                     DefaultAnswer::Ask => ask(request, &ui).await,
+                    DefaultAnswer::Refuse if is_allowed => Some(RequestPermissionOutcome::Cancelled),
                     DefaultAnswer::Refuse => Some(request.outcome(false)),
                 };
                 if outcome.is_some() {
@@ -81,10 +84,12 @@ impl Rules {
             Ok((response, PROGRESS.with(Cell::get)))
         };
         let (response, progress) = PROGRESS.scope(Cell::new(Progress::NotAsked), answered).await?;
+        let is_choice = request.has_several(true);
         let by = match (progress, self.otherwise) {
             // The turn ended before the user answered.
             (Progress::Asked, _) => return Ok(response),
             (Progress::Answered, DefaultAnswer::Ask) => Decider::User,
+            (Progress::Answered, _) if is_choice => Decider::SeveralOptions,
             (Progress::Answered, DefaultAnswer::Allow) => Decider::Rule("--yes".into()),
             (Progress::Answered, DefaultAnswer::Refuse) => Decider::NoUser,
             (Progress::NotAsked, _) => {
@@ -106,26 +111,33 @@ async fn ask(request: RequestPermissionRequest, ui: &UiQueue) -> Option<RequestP
         let is_new = complaint.is_none();
         let text = QuestionText::choose("May it do this?", &request.options, complaint.take());
         let line = ui.ask_about(request.tool_call.clone(), is_new, text).await?;
-        if let Some(outcome) = chosen(&request, line.trim()) {
-            return Some(outcome);
+        match chosen(&request, line.trim()) {
+            Ok(outcome) => return Some(outcome),
+            Err(reason) => complaint = Some(reason),
         }
-        complaint = Some(format!("there is no answer {}", line.trim()));
     }
 }
 
-/// Returns the option that a line selects, by its number or by yes and no.
-fn chosen(request: &RequestPermissionRequest, line: &str) -> Option<RequestPermissionOutcome> {
-    match line.to_lowercase().as_str() {
-        "y" | "yes" => Some(request.outcome(true)),
-        "n" | "no" => Some(request.outcome(false)),
+/// Returns the option that a line selects, by its number or by yes and no, or the reason for which it selects none.
+fn chosen(request: &RequestPermissionRequest, line: &str) -> Result<RequestPermissionOutcome, String> {
+    let allow = match line.to_lowercase().as_str() {
+        "y" | "yes" => true,
+        "n" | "no" => false,
         number => {
-            let index = number.parse::<usize>().ok()?.checked_sub(1)?;
-            request
-                .options
-                .get(index)
-                .map(|option| RequestPermissionOutcome::selected(option.option_id.clone()))
+            let index = number.parse::<usize>().ok().and_then(|number| number.checked_sub(1));
+            let option = index.and_then(|index| request.options.get(index));
+            let selected =
+                |option: &PermissionOption| RequestPermissionOutcome::selected(option.option_id.clone());
+            return option.map(selected).ok_or_else(|| format!("there is no answer {line}"));
         }
+    };
+    if request.has_several(allow) {
+        return Err(format!(
+            "{line} fits several answers; type a number from 1 to {}",
+            request.options.len()
+        ));
     }
+    Ok(request.outcome(allow))
 }
 
 #[cfg(test)]
@@ -147,7 +159,7 @@ mod tests {
             option("yes", PermissionOptionKind::AllowOnce),
         ];
         let request = RequestPermissionRequest::new("s", ToolCallUpdate::new("t"), options);
-        let selected = |line: &str| match chosen(&request, line)? {
+        let selected = |line: &str| match chosen(&request, line).ok()? {
             RequestPermissionOutcome::Selected(selected) => Some(selected.option_id.to_string()),
             other => panic!("{line}: {other:?}"),
         };
@@ -162,5 +174,23 @@ mod tests {
                 assert_eq!(selected(line).as_deref(), id, "{line:?}");
             }
         }
+    }
+
+    #[test]
+    fn yes_selects_none_of_several_answers() {
+        let option = |id: &str, kind| PermissionOption::new(id, id, kind);
+        let options = vec![
+            option("sqlite", PermissionOptionKind::AllowOnce),
+            option("postgres", PermissionOptionKind::AllowOnce),
+            option("always", PermissionOptionKind::AllowAlways),
+            option("no", PermissionOptionKind::RejectOnce),
+        ];
+        let request = RequestPermissionRequest::new("s", ToolCallUpdate::new("t"), options);
+        assert_eq!(
+            chosen(&request, "Y"),
+            Err("Y fits several answers; type a number from 1 to 4".to_owned())
+        );
+        assert_eq!(chosen(&request, "n"), Ok(RequestPermissionOutcome::selected("no")));
+        assert_eq!(chosen(&request, "2"), Ok(RequestPermissionOutcome::selected("postgres")));
     }
 }

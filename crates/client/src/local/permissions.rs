@@ -193,16 +193,22 @@ impl Permissions {
         let Ok((ruled, files)) = self.look_up(&request.tool_call, threads, connection).await else {
             return request.outcome(false).into();
         };
-        if let Some(allow) = ruled {
+        // Of several options that allow it, such as the answers to a question, no rule chooses one.
+        let is_choice = request.has_several(true);
+        if let Some(allow) = ruled.filter(|allow| !(*allow && is_choice)) {
             return request.outcome(allow).into();
         }
         let session = SessionKey::of(context, &request.session_id);
         let subject = Subject::of(&request, session, files);
         let remembered = || self.remembered.lock_unpoisoned();
-        if let Some(allow) = subject.as_ref().and_then(|subject| remembered().get(subject).copied()) {
+        let known = subject.as_ref().and_then(|subject| remembered().get(subject).copied());
+        if let Some(allow) = known.filter(|allow| !(*allow && is_choice)) {
             return request.outcome(allow).into();
         }
-        let Some(ask) = &self.ask else { return request.outcome(false).into() };
+        let Some(ask) = &self.ask else {
+            let is_allowed = ruled.or(known) == Some(true);
+            return if is_allowed { RequestPermissionOutcome::Cancelled } else { request.outcome(false) }.into();
+        };
         let mut response = ask(context.clone(), request.clone()).await;
         let option = match &response.outcome {
             RequestPermissionOutcome::Selected(selected) => request.option(&selected.option_id),

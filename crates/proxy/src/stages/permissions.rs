@@ -21,9 +21,10 @@ pub enum PermissionRule {
     /// The client gets the request.
     #[default]
     Ask,
-    /// The option `allow_once` is selected. A request without this option goes to the client.
+    /// The option `allow_once` is selected. A request without this option, or with several of them, goes to the client.
     Allow,
-    /// The option `reject_once` is selected, else `reject_always`. Without both the outcome is `cancelled`.
+    /// The option `reject_once` is selected, else `reject_always`. Without both, or with several of the first kind there is,
+    /// the outcome is `cancelled`.
     Deny,
 }
 
@@ -112,14 +113,19 @@ impl PermissionPolicy {
         let calls = tools.iter().filter_map(|(_, call)| *call);
         let is_kept = calls.chain([asked.session_id.as_ref()]).all(KnownKinds::keeps);
         let rule = self.rule_for(&kinds, is_clear && is_kept);
-        let option = |kind: &str| asked.options.iter().find(|option| option.kind == kind);
+        let options =
+            |kind: &str| asked.options.iter().filter(|option| option.kind == kind).collect::<Vec<_>>();
+        // No rule chooses one of several, such as the answers to a question.
         let selected = match rule {
             PermissionRule::Ask => return Decision::Pass,
-            PermissionRule::Allow => match option("allow_once") {
-                Some(option) => Some(option),
-                None => return Decision::Pass,
+            PermissionRule::Allow => match options("allow_once")[..] {
+                [option] => Some(option),
+                _ => return Decision::Pass,
             },
-            PermissionRule::Deny => option("reject_once").or_else(|| option("reject_always")),
+            PermissionRule::Deny => match (&options("reject_once")[..], &options("reject_always")[..]) {
+                ([option], _) | ([], [option]) => Some(*option),
+                _ => None,
+            },
         };
         let outcome = match selected {
             Some(option) => json!({ "outcome": "selected", "optionId": option.option_id }),

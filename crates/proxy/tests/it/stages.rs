@@ -129,6 +129,15 @@ mod tests {
                 json!({"sessionId": "s", "toolCall": {"toolCallId": "4", "kind": "execute"}, "options": []}),
                 json!({"outcome": {"outcome": "cancelled"}}),
             ),
+            // Several to select.
+            (
+                json!({"sessionId": "s", "toolCall": {"toolCallId": "4", "kind": "execute"}, "options": [
+                    {"optionId": "a", "name": "A", "kind": "reject_once"},
+                    {"optionId": "b", "name": "B", "kind": "reject_once"},
+                    {"optionId": "c", "name": "C", "kind": "reject_always"},
+                ]}),
+                json!({"outcome": {"outcome": "cancelled"}}),
+            ),
         ];
         for (params, outcome) in decided {
             assert_eq!(
@@ -166,6 +175,10 @@ mod tests {
         client.expect("session/update").await;
         // Everything else is a question for the client.
         let asked = [
+            json!({"sessionId": "s", "toolCall": {"toolCallId": "2", "kind": "read"}, "options": [
+                {"optionId": "a", "name": "A", "kind": "allow_once"},
+                {"optionId": "b", "name": "B", "kind": "allow_once"},
+            ]}),
             ask(json!({"toolCallId": "6"})),
             ask(json!({"toolCallId": "10", "kind": "read"})),
             // The kinds of calls with long ids are not kept.

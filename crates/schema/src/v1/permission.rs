@@ -31,7 +31,8 @@ impl RequestPermissionRequest {
     }
 
     /// Returns the outcome that allows or rejects the tool call. Prefers the option for this time
-    /// over the option for always. Returns `Cancelled` if there is neither.
+    /// over the option for always. Returns `Cancelled` if there is neither, or if
+    /// [several](Self::has_several) options have the same meaning: no rule can choose between them.
     ///
     /// ```
     /// use duologue_schema::{
@@ -45,17 +46,31 @@ impl RequestPermissionRequest {
     /// ```
     #[must_use]
     pub fn outcome(&self, allow: bool) -> RequestPermissionOutcome {
+        match self.options_for(allow)[..] {
+            [option] => RequestPermissionOutcome::selected(option.option_id.clone()),
+            _ => RequestPermissionOutcome::Cancelled,
+        }
+    }
+
+    /// Returns true if several options with the same meaning allow or reject the tool call, such as the answers to a
+    /// question. Only the user can choose one.
+    #[must_use]
+    pub fn has_several(&self, allow: bool) -> bool {
+        self.options_for(allow).len() > 1
+    }
+
+    /// Returns the options for this time that allow or reject the tool call, or those for always if there are none. A
+    /// single option whose id another one shares counts as none.
+    fn options_for(&self, allow: bool) -> Vec<&PermissionOption> {
         use PermissionOptionKind::{AllowAlways, AllowOnce, RejectAlways, RejectOnce};
 
         let kinds = if allow { [AllowOnce, AllowAlways] } else { [RejectOnce, RejectAlways] };
-        let fits = |option: &&PermissionOption, kind| {
-            option.kind == kind && self.option(&option.option_id).is_some()
+        let of_kind = |kind| self.options.iter().filter(|option| option.kind == kind).collect::<Vec<_>>();
+        let can_be_chosen = |options: &Vec<&PermissionOption>| match options[..] {
+            [option] => self.option(&option.option_id).is_some(),
+            _ => !options.is_empty(),
         };
-        let fitting =
-            kinds.into_iter().find_map(|kind| self.options.iter().find(|option| fits(option, kind.clone())));
-        fitting.map_or(RequestPermissionOutcome::Cancelled, |option| {
-            RequestPermissionOutcome::selected(option.option_id.clone())
-        })
+        kinds.into_iter().map(of_kind).find(can_be_chosen).unwrap_or_default()
     }
 }
 

@@ -118,6 +118,39 @@ async fn an_answer_is_one_of_those_that_fit() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_rule_chooses_none_of_several_answers() {
+    in_time(async {
+        let call = json!({"kind": "read"});
+        let option = |id: &str, kind: &str| json!({"optionId": id, "name": id, "kind": kind});
+        let stores = || vec![option("sqlite", "allow_once"), option("postgres", "allow_once")];
+        let options =
+            json!([stores(), vec![option("all", "allow_always"), option("no", "reject_once")]].concat());
+        let allowing = || Permissions::new().allow(ToolKind::Read);
+        let mut rule = agent(allowing()).await;
+        assert_eq!(answer(&mut rule, "s0", &call, options.clone()).await, "cancelled");
+        // A user chooses, and an answer for always does not count for another choice.
+        let user = allowing().ask(async |_, request: RequestPermissionRequest| {
+            let always = request.options.iter().find(|option| option.option_id.as_str() == "all");
+            let first = always.or(request.options.first()).expect("an option");
+            RequestPermissionOutcome::selected(first.option_id.clone())
+        });
+        let mut user = agent(user).await;
+        assert_eq!(answer(&mut user, "s0", &call, options).await, "all");
+        assert_eq!(answer(&mut user, "s0", &call, json!(stores())).await, "sqlite");
+        // A rule that rejects does not ask.
+        let several =
+            json!([option("a", "reject_once"), option("b", "reject_once"), option("y", "allow_once")]);
+        let mut no =
+            agent(Permissions::new().deny(ToolKind::Read).ask(async |_, _| -> RequestPermissionOutcome {
+                unreachable!("a question about a denied call")
+            }))
+            .await;
+        assert_eq!(answer(&mut no, "s0", &call, several).await, "cancelled");
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_rule_chooses_no_id_that_stands_twice() {
     in_time(async {
         let mut yes = agent(Permissions::new().allow(ToolKind::Read)).await;
