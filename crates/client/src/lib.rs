@@ -33,6 +33,7 @@ mod request;
 mod router;
 mod service;
 mod session;
+mod set_option;
 mod system_prompt;
 mod turn;
 mod turn_events;

@@ -13,8 +13,7 @@ use duologue_schema::{
     ErrorCode, LoadSessionRequest, LoadSessionResponse, McpServer, Meta, NewSessionRequest,
     NewSessionResponse, PromptRequest, ProtocolVersion, ResumeSessionRequest, SessionConfigId,
     SessionConfigOption, SessionConfigOptionValue, SessionId, SessionModeId, SessionModeState, SessionState,
-    SessionUpdate, SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, SetSessionModeRequest,
-    SteerOutcome, VersionedRequest,
+    SessionUpdate, SetSessionConfigOptionRequest, SetSessionModeRequest, SteerOutcome, VersionedRequest,
 };
 use futures::Stream;
 use tokio::sync::oneshot;
@@ -26,6 +25,7 @@ use crate::open_state::RestoreTicket;
 use crate::prompt::PromptBuilder;
 use crate::request::RequestBuilder;
 use crate::router::{ReplayTicket, Router, SessionEntry, TurnRefused, opened};
+use crate::set_option::{SetOption, SetOptionResult, set_value};
 use crate::turn::Turn;
 use crate::turn_events::TurnEvents;
 
@@ -556,7 +556,8 @@ impl Session {
         Ok(response)
     }
 
-    /// Sets one of the [`config_options`](Self::config_options) to one of its values. The response has all options.
+    /// Sets one of the [`config_options`](Self::config_options) to one of its values. The response has all options, those of
+    /// the session if the agent sends none.
     ///
     /// # Errors
     ///
@@ -574,20 +575,36 @@ impl Session {
         let (entry, option, value) = (self.entry.clone(), option.into(), value.into());
         let request =
             SetSessionConfigOptionRequest::new(self.entry.id.clone(), option.clone(), value.clone());
-        let offering = entry.clone();
+        let (offering, checked) = (entry.clone(), (option.clone(), value.clone()));
         let check = move || {
             offering.read_state(|state| match &*state.config_options {
                 [] => Err(Error::NotSupported { capability: "configOptions" }),
-                options => Ok(SessionConfigOption::check(options, &option, &value)?),
+                options => Ok(SessionConfigOption::check(options, &checked.0, &checked.1)?),
             })
         };
-        let set = move |response: Option<&SetSessionConfigOptionResponse>| {
-            if let Some(response) = response {
-                entry.change_state(&ConfigOptionUpdate::new(response.config_options.clone()).into());
+        let send = move |connection: Arc<ConnectionInner>, request| async move {
+            let before = entry.read_state(|state| state.config_options.clone());
+            let in_reader = entry.clone();
+            let set = move |result: Option<&SetOptionResult>| {
+                let Some(result) = result else { return };
+                let mut options = result.response.config_options.clone();
+                if !result.has_options {
+                    options = in_reader.read_state(|state| state.config_options.clone());
+                    // An update of the agent has the last word.
+                    if options == before {
+                        set_value(&mut options, &option, &value);
+                    }
+                }
+                in_reader.change_state(&ConfigOptionUpdate::new(options).into());
+            };
+            let mut result = connection.call_then(&SetOption(request), set).await?;
+            if !result.has_options {
+                result.response.config_options = entry.read_state(|state| state.config_options.clone());
             }
+            Ok(result.response)
         };
         let set_meta = |request: &mut SetSessionConfigOptionRequest, meta| request.meta = Some(meta);
-        RequestBuilder::new(&self.connection, request, set_meta, check, set)
+        RequestBuilder::sent_by(&self.connection, request, set_meta, check, send)
     }
 
     /// Closes the session of the agent and cancels a running turn. Needs an agent that advertises

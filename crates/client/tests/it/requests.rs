@@ -1,6 +1,6 @@
 //! Requests of the client: their `_meta`, and the checks before they are sent.
 
-use duologue_client::schema::{Meta, TraceContext};
+use duologue_client::schema::{Meta, SessionConfigKind, TraceContext};
 use duologue_client::{Client, Connection, Error, PromptBuilder, Session};
 use serde_json::{Value, json};
 
@@ -40,6 +40,40 @@ async fn session(opened: Value) -> (Connection, ScriptedPeer, Session) {
         script.respond(&request, opened).await;
     });
     (connection, script, session.expect("a session"))
+}
+
+/// Some agents answer without the options, and report them in an update.
+#[tokio::test]
+async fn an_option_is_set_by_an_answer_without_options() {
+    in_time(async {
+        let model = |session: &Session| {
+            session.config_options().first().and_then(|option| match &option.kind {
+                SessionConfigKind::Select(select) => Some(select.current_value.to_string()),
+                _ => None,
+            })
+        };
+        for (result, update, expected) in [
+            (json!({}), None, "large"),
+            (json!({"configOptions": null, "_meta": {"n": 1}}), None, "large"),
+            (json!(null), None, "large"),
+            (json!({}), Some("huge"), "huge"),
+        ] {
+            let (_connection, mut script, session) = session(state()).await;
+            let (set, ()) = tokio::join!(session.set_config_option("model", "large"), async {
+                let request = script.expect("session/set_config_option").await;
+                if let Some(value) = update {
+                    let mut options = state()["configOptions"].clone();
+                    options[0]["currentValue"] = value.into();
+                    let update = json!({"sessionUpdate": "config_option_update", "configOptions": options});
+                    script.notify("session/update", json!({"sessionId": "s", "update": update})).await;
+                }
+                script.respond(&request, result.clone()).await;
+            });
+            assert_eq!(set.expect("set").config_options.len(), 3, "{result}");
+            assert_eq!(model(&session).as_deref(), Some(expected), "{result}");
+        }
+    })
+    .await;
 }
 
 #[tokio::test]
