@@ -486,6 +486,14 @@ impl Connection {
         status
     }
 
+    /// Sends SIGTERM to the process group of the agent, for a program that has to end soon: call [`close`](Self::close) after
+    /// it, which waits for the exit. Has no effect on systems without signals, and on an agent that was not spawned.
+    pub fn terminate(&self) {
+        if let Some(process) = &self.inner.link.process {
+            process.terminate();
+        }
+    }
+
     /// Kills the process group of the agent at once.
     pub fn kill(&self) {
         self.inner.link.kill();

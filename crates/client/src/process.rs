@@ -1,5 +1,6 @@
 //! Supervises the process of an agent: its stderr and its exit.
 
+use std::convert::Infallible;
 use std::io::Write;
 use std::process::ExitStatus;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -45,6 +46,7 @@ struct Shared {
     stderr_done: watch::Sender<bool>,
     exit: watch::Sender<Option<ProcessExit>>,
     close: Notify,
+    terminate: Notify,
     kill: Notify,
 }
 
@@ -70,6 +72,11 @@ impl ProcessHandle {
     /// Begins the shutdown: end of input, SIGTERM, SIGKILL.
     pub(crate) fn close(&self) {
         self.shared.close.notify_one();
+    }
+
+    /// Sends SIGTERM now.
+    pub(crate) fn terminate(&self) {
+        self.shared.terminate.notify_one();
     }
 
     /// Kills the process at once.
@@ -114,6 +121,7 @@ pub(crate) fn spawn(mut command: Command) -> Result<(Transport, ProcessHandle, S
         stderr_done: watch::Sender::new(false),
         exit: watch::Sender::new(None),
         close: Notify::new(),
+        terminate: Notify::new(),
         kill: Notify::new(),
     });
     tokio::spawn({
@@ -139,6 +147,7 @@ impl Supervisor {
             let shared = &process.shared;
             let status = tokio::select! {
                 status = child.wait() => status.ok(),
+                never = terminations(shared, &group) => match never {},
                 () = shared.kill.notified() => {
                     group.kill();
                     reap(&mut child).await
@@ -148,6 +157,7 @@ impl Supervisor {
                     peer.finish();
                     tokio::select! {
                         status = graceful_shutdown(&mut child, &group) => status,
+                        never = terminations(shared, &group) => match never {},
                         () = shared.kill.notified() => {
                             group.kill();
                             reap(&mut child).await
@@ -175,6 +185,14 @@ impl Supervisor {
                 }
             }
         });
+    }
+}
+
+/// Sends SIGTERM whenever that is requested.
+async fn terminations(shared: &Shared, group: &ProcessGroup) -> Infallible {
+    loop {
+        shared.terminate.notified().await;
+        group.terminate();
     }
 }
 
@@ -255,6 +273,7 @@ mod tests {
             stderr_done: watch::Sender::new(false),
             exit: watch::Sender::new(None),
             close: Notify::new(),
+            terminate: Notify::new(),
             kill: Notify::new(),
         };
         ProcessHandle { shared: Arc::new(shared) }

@@ -539,10 +539,14 @@ impl RawProcess {
         }
     }
 
-    /// Closes its stdin, and kills it if it has not ended after a second.
+    /// Closes its stdin. One that has not ended after a second is sent SIGTERM, and is killed after another second.
     pub(crate) async fn end(mut self) {
+        const STEP: Duration = Duration::from_secs(1);
         self.stdin = None;
-        let _ = self.exit(Duration::from_secs(1)).await;
+        if self.exit(STEP).await.is_none() {
+            self.process.terminate();
+            let _ = self.exit(STEP).await;
+        }
         self.process.kill();
     }
 }

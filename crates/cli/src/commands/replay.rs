@@ -156,7 +156,12 @@ async fn drive(
     let report = tokio::select! {
         report = driven => report?,
         signal = signals.next() => {
-            process.kill();
+            process.terminate();
+            // A second signal drops the process, which kills it.
+            tokio::select! {
+                _ = process.end() => {}
+                _ = signals.next() => {}
+            }
             return Ok(Exit::Signal(signal));
         }
     };

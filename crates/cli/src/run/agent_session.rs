@@ -26,8 +26,10 @@ use crate::ui::{BAD, DIM, plural};
 
 /// The delay after which a wait is announced.
 const SOON: Duration = Duration::from_secs(2);
-/// Limit on the time in which the agent has to end after the user has left.
-const LEAVING: Duration = Duration::from_millis(500);
+/// Limit on the time in which the agent has to end after the user has left and it was sent SIGTERM. It may save its state.
+const LEAVING: Duration = Duration::from_secs(2);
+/// Limit on the time in which a killed agent has to end.
+const KILLED: Duration = Duration::from_millis(500);
 /// Limit on the time in which the stderr of an ended agent ends. Only a child process of the agent reaches it.
 const STDERR_LIMIT: Duration = Duration::from_secs(2);
 
@@ -190,7 +192,10 @@ impl AgentSession {
             recorder.eof(Side::Client);
         }
         let mut ended = match outcome {
-            Err(SessionEnd::Left(_)) => tokio::time::timeout(LEAVING, agent.close()).await.ok(),
+            Err(SessionEnd::Left(_)) => {
+                agent.terminate();
+                tokio::time::timeout(LEAVING, agent.close()).await.ok()
+            }
             // A slow agent has as long as it needs, unless the user interrupts.
             _ => match self.wait_for(agent.close(), Listen::Nothing).await {
                 Ok(WaitResult::Done(status)) => Some(status),
@@ -199,7 +204,7 @@ impl AgentSession {
         };
         if ended.is_none() {
             agent.kill();
-            ended = tokio::time::timeout(LEAVING, agent.close()).await.ok();
+            ended = tokio::time::timeout(KILLED, agent.close()).await.ok();
         }
         if let Some(end) = self.stderr_end.take() {
             // The last lines may still be in the pipe. A child process of the agent may keep it open.

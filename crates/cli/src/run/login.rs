@@ -124,13 +124,25 @@ impl AgentSession {
 /// Adds the possible logins to an error that demands one.
 pub(super) fn explain(error: ClientError, args: &AgentSessionArgs) -> Error {
     let ClientError::AuthRequired { methods, message } = &error else { return error.into() };
-    let mut text = format!("the agent requires a login: {message}");
-    if methods.is_empty() {
-        text.push_str("\nit offers no way to log in from here");
-    } else {
-        text.push_str("\ntry again with:");
+    // A login that was tried and did not help is not proposed again.
+    let tried = |id: &str| args.login.as_deref() == Some(id);
+    let others: Vec<_> =
+        methods.iter().filter(|method| !method.id().is_some_and(|id| tried(id.as_str()))).collect();
+    let mut text = match &args.login {
+        Some(login) => {
+            format!("the agent still requires a login after --login {}: {message}", shell_words(&[login]))
+        }
+        None => format!("the agent requires a login: {message}"),
+    };
+    match (&args.login, others.is_empty()) {
+        (None, true) => text.push_str("\nit offers no way to log in from here"),
+        (None, false) => text.push_str("\ntry again with:"),
+        (Some(_), true) => {
+            text.push_str("\nit offers no other login; check the account, or ask the agent for the reason")
+        }
+        (Some(_), false) => text.push_str("\ntry another login:"),
     }
-    for method in methods {
+    for method in others {
         let id = method.id().map(|id| format!("--login {}", shell_words(&[id.as_str()])));
         let what = match (TerminalLogin::of(method, args).ok().flatten(), id) {
             (Some(login), Some(id)) => format!("{id}, which runs {}", login.line()),

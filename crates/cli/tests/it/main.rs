@@ -19,6 +19,7 @@ mod readme;
 mod record;
 mod replay;
 mod run;
+mod run_scripts;
 mod schema;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the tests in a terminal use the rest"))]
 mod scripted;

@@ -1,0 +1,119 @@
+//! `duologue run` with agents that are shell scripts: their answers, their questions and their end.
+#![cfg(unix)]
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Command, Stdio};
+
+use serde_json::{Value, json};
+
+use crate::process::{DUOLOGUE, run, shown};
+
+/// Returns a line of a script that reads a message and answers it.
+fn answer(id: u32, result: &Value) -> String {
+    format!("read -r a; echo '{}'\n", json!({"jsonrpc": "2.0", "id": id, "result": result}))
+}
+
+/// Returns `duologue run` with an agent that has answered `initialize`.
+fn agent(args: &[&str], then: &str) -> Command {
+    let script = [&answer(1, &json!({"protocolVersion": 1})), then].concat();
+    let mut command = Command::new(DUOLOGUE);
+    command.arg("run").args(args).args(["--", "sh", "-c", &script]);
+    command
+}
+
+#[test]
+fn an_agent_that_saves_on_sigterm_is_not_killed() {
+    for (signal, code) in [("HUP", 129), ("TERM", 143), ("INT", 130)] {
+        let folder = tempfile::tempdir().unwrap();
+        let saved = folder.path().join("saved");
+        let then = format!(
+            "{}read -r a; trap 'echo saved > {}; exit' TERM; echo ready >&2; while :; do sleep 0.05; done",
+            answer(2, &json!({"sessionId": "s"})),
+            saved.display()
+        );
+        let mut command = agent(&["hi", "-v"], &then);
+        let mut child =
+            command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut line = String::new();
+        while !line.contains("ready") {
+            line.clear();
+            assert!(stderr.read_line(&mut line).unwrap() > 0, "it ended before the signal");
+        }
+        let id = child.id().to_string();
+        // Ctrl-C cancels the turn, and once more leaves.
+        let times = if signal == "INT" { 2 } else { 1 };
+        for _ in 0..times {
+            assert!(Command::new("kill").args([&format!("-{signal}"), &id]).status().unwrap().success());
+        }
+        assert_eq!(child.wait().unwrap().code(), Some(code), "{signal}");
+        assert_eq!(std::fs::read_to_string(&saved).unwrap_or_default(), "saved\n", "{signal}");
+    }
+}
+
+#[test]
+fn an_answer_without_options_sets_the_option() {
+    let choices = json!([{"value": "small", "name": "S"}, {"value": "large", "name": "L"}]);
+    let model = json!({"id": "model", "name": "Model", "type": "select", "currentValue": "small", "options": choices});
+    for result in [json!({}), json!({"configOptions": null}), json!(null)] {
+        let then = [
+            answer(2, &json!({"sessionId": "s", "configOptions": [model]})),
+            answer(3, &result),
+            answer(4, &json!({"stopReason": "end_turn"})),
+            "read -r a".to_owned(),
+        ];
+        let output = run(&mut agent(&["hi", "--option", "model=large"], &then.concat()), "");
+        assert_eq!(shown(&output), "exit 0", "{result}");
+    }
+}
+
+/// The options are the answers to a question, and not steps of a permission.
+#[test]
+fn a_rule_chooses_none_of_several_answers() {
+    let option = |id: &str, kind: &str| json!({"optionId": id, "name": id, "kind": kind});
+    let options = json!([
+        option("sqlite", "allow_once"),
+        option("postgres", "allow_once"),
+        option("no", "reject_once")
+    ]);
+    let call = json!({"toolCallId": "t", "title": "Which database?", "kind": "execute"});
+    let question = json!({"jsonrpc": "2.0", "id": 9, "method": "session/request_permission",
+        "params": {"sessionId": "s", "toolCall": call, "options": options}});
+    // The answer of the client is the text of the agent.
+    let then = format!(
+        r#"{}read -r a; echo '{question}'; read -r reply
+        case "$reply" in *cancelled*) text=cancelled;; *) text=chosen;; esac
+        echo '{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"s","update":{{"sessionUpdate":"agent_message_chunk","content":{{"type":"text","text":"'$text'"}}}}}}}}'
+        echo '{{"jsonrpc":"2.0","id":3,"result":{{"stopReason":"end_turn"}}}}'; read -r a"#,
+        answer(2, &json!({"sessionId": "s"})),
+    );
+    for rule in [&["--yes"][..], &["--allow", "execute"]] {
+        let output = run(&mut agent(&[&["hi"], rule].concat(), &then), "");
+        let shown = shown(&output);
+        assert!(shown.starts_with("cancelled\n"), "{rule:?}: {shown}");
+        assert!(shown.contains("not answered: several options allow it"), "{rule:?}: {shown}");
+        assert!(!output.status.success(), "{rule:?}: {shown}");
+    }
+}
+
+#[test]
+fn a_login_that_did_not_help_is_not_proposed_again() {
+    let method = |id: &str| json!({"id": id, "name": id});
+    for (methods, advice) in [
+        (json!([method("a")]), "it offers no other login"),
+        (json!([method("a"), method("b")]), "try another login:\n    --login b"),
+    ] {
+        let refused = json!({"jsonrpc": "2.0", "id": 3, "error": {"code": -32000, "message": "locked"}});
+        let script = [
+            answer(1, &json!({"protocolVersion": 1, "authMethods": methods})),
+            answer(2, &json!({})),
+            format!("read -r a; echo '{refused}'; read -r a"),
+        ];
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["run", "hi", "--login", "a", "--", "sh", "-c", &script.concat()]);
+        let shown = shown(&run(&mut command, ""));
+        let text = "error: the agent still requires a login after --login a: locked";
+        assert!(shown.contains(text) && shown.contains(advice), "{shown}");
+        assert!(!shown.contains("--login a  "), "{shown}");
+    }
+}
