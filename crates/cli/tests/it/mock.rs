@@ -39,6 +39,8 @@ impl Editor {
             &json!({
                 "fs": { "readTextFile": true, "writeTextFile": true },
                 "terminal": true,
+                "plan": {},
+                "subagents": {},
                 "session": { "notices": {}, "compaction": {}, "configOptions": { "boolean": {} } },
                 "elicitation": { "form": {}, "url": {} },
                 "_meta": { "duologue": { "messageClear": true } },
@@ -178,10 +180,7 @@ fn covers_every_update_and_every_callback() {
     };
     let none: [String; 0] = [];
     let updates = values(&frames, "sessionUpdate", &is_update);
-    // The mock gives no work to child sessions, and has one plan.
-    let not_sent =
-        ["plan_removed", "plan_update", "session_message", "session_message_chunk", "subagent_update"];
-    assert_eq!(missing("SessionUpdate", Some("sessionUpdate"), updates), not_sent);
+    assert_eq!(missing("SessionUpdate", Some("sessionUpdate"), updates), none);
     assert_eq!(missing("StopReason", None, values(&frames, "stopReason", &all)), none);
     assert_eq!(missing("ToolKind", None, values(&frames, "kind", &is_call)), none);
     assert_eq!(missing("ToolCallStatus", None, values(&frames, "status", &is_call)), none);
@@ -189,7 +188,7 @@ fn covers_every_update_and_every_callback() {
     assert_eq!(missing("PlanEntryStatus", None, values(&frames, "status", &all)), none);
     assert_eq!(missing("NoticeSeverity", None, values(&frames, "severity", &all)), none);
     assert_eq!(missing("ContentBlock", Some("type"), values(&frames, "type", &all)), none);
-    assert_eq!(missing("ToolCallContent", Some("type"), values(&frames, "type", &all)), ["session"]);
+    assert_eq!(missing("ToolCallContent", Some("type"), values(&frames, "type", &all)), none);
 
     let methods = values(&frames, "method", &all);
     let [_, client, _] = METHODS;
@@ -226,6 +225,39 @@ fn is_kind_to_clients_that_cannot_clear() {
         values(&frames, "messageId", &|_| true),
         ["message-1", "message-2", "message-3"].map(Into::into).into()
     );
+}
+
+/// A client that has not advertised them gets a plan without an id, and no child session.
+#[test]
+fn sends_plans_by_id_and_child_sessions_to_clients_that_show_them() {
+    let of_children = ["session_message", "session_message_chunk", "subagent_update"];
+    let by_id = ["plan_removed", "plan_update"];
+    for (client, plans, children) in [
+        (json!({}), false, false),
+        (json!({ "plan": {} }), true, false),
+        (json!({ "subagents": {} }), false, true),
+        (json!({ "plan": {}, "subagents": {} }), true, true),
+    ] {
+        let mut editor = Editor::start(&[], &client);
+        editor.new_session();
+        let session = editor.session.clone();
+        for scenario in ["plans", "subagents"] {
+            assert_eq!(editor.prompt(scenario)["result"]["stopReason"], "end_turn", "{client}");
+        }
+        let frames = editor.end();
+        let updates = values(&frames, "sessionUpdate", &|_| true);
+        let sent = |names: &[&str]| names.iter().filter(|name| updates.contains(**name)).count();
+        assert_eq!(sent(&by_id), if plans { 2 } else { 0 }, "{client}: {updates:?}");
+        assert_eq!(sent(&["plan"]), usize::from(!plans), "{client}: {updates:?}");
+        assert_eq!(sent(&of_children), if children { 3 } else { 0 }, "{client}: {updates:?}");
+        let others: Vec<_> = frames
+            .iter()
+            .filter(|frame| frame["method"] == "session/update" && frame["params"]["sessionId"] != session)
+            .collect();
+        assert_eq!(others.is_empty(), !children, "{client}");
+        let types = values(&frames, "type", &|value| value.get("sessionId").is_some());
+        assert_eq!(types.contains("session"), children, "{client}");
+    }
 }
 
 #[test]

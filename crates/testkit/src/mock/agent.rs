@@ -26,7 +26,7 @@ use super::session_store::SessionStore;
 use super::settings::{MockSettings, modes};
 #[cfg(feature = "protocol-v2")]
 use super::version_2;
-use super::{client_requests, display, edge_cases, messages};
+use super::{client_requests, delegation, display, edge_cases, messages};
 
 /// The params of the extension method, which are also its result.
 #[derive(serde::Serialize, serde::Deserialize)]
@@ -155,6 +155,7 @@ impl MockAgent {
             Scenario::Clear => messages::clear(turn).await?,
             Scenario::Thoughts => messages::thoughts(turn).await?,
             Scenario::Plan => display::plan(turn).await?,
+            Scenario::Plans => delegation::plans(turn).await?,
             Scenario::Tools => display::tools(turn).await?,
             Scenario::Permission => client_requests::permission(turn).await?,
             Scenario::Files => client_requests::files(turn).await?,
@@ -171,6 +172,7 @@ impl MockAgent {
             Scenario::Unknown => edge_cases::unknown(turn).await?,
             Scenario::Extension => client_requests::extension(turn).await?,
             Scenario::PeerAgent => client_requests::peer_agent(turn).await?,
+            Scenario::Subagents => delegation::subagents(turn).await?,
             Scenario::Markdown => messages::markdown(turn).await?,
             Scenario::Unicode => messages::unicode(turn).await?,
             Scenario::Hostile => edge_cases::hostile(turn).await?,

@@ -2,6 +2,7 @@
 
 mod agent;
 mod client_requests;
+mod delegation;
 mod dialogues;
 mod display;
 mod edge_cases;
