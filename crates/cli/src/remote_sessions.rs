@@ -42,8 +42,8 @@ use self::lines::{LineError, RelayLines};
 use self::replacement::{RelayServer, can_be_replaced, replace};
 use crate::ui;
 use messages::{
-    QuestionContent, is_question, key, opens_session, refuse, request_id_of, session_of, set_meta, value,
-    with_fresh, with_fresh_option, without_end,
+    QuestionContent, is_question, key, opens_session, refuse, request_id_of, root_session_of, session_of,
+    set_meta, value, with_fresh, with_fresh_option, without_end,
 };
 
 /// The settings of a relay.
@@ -498,7 +498,7 @@ impl Book {
                 None => {}
             },
             Some(Ok(RpcMessage::Request { id, method, params })) => {
-                let session = params.and_then(session_of);
+                let session = params.and_then(root_session_of);
                 self.count(session.as_deref());
                 if !self.settings.allows_files && client_files::is_method(&method) {
                     refuse(&id, &client_files::refusal(), answers);
@@ -519,7 +519,7 @@ impl Book {
                 {
                     self.questions.remove(&key(id));
                 }
-                self.count(params.and_then(session_of).as_deref());
+                self.count(params.and_then(root_session_of).as_deref());
                 if !self.settings.allows_files && client_files::is_method(&method) {
                     return None;
                 }

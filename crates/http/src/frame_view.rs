@@ -8,7 +8,7 @@ use bytes::Bytes;
 use duologue_rpc::raw_message::text;
 use duologue_rpc::{JsonScanner, JsonTokenKind};
 
-use crate::wire::{CURSOR, StreamId, TRANSPORT};
+use crate::wire::{CURSOR, StreamId, TRANSPORT, root_session};
 
 /// The parts of a message that the transport reads. They are found in one pass over the text, which is not validated.
 #[derive(Debug, Default)]
@@ -111,9 +111,14 @@ impl<'a> FrameView<'a> {
         self.session.as_deref().filter(|_| self.method.is_some())
     }
 
+    /// Returns the session whose stream has the message: the one that the params name, or its root.
+    pub(crate) fn stream_session(&self) -> Option<&str> {
+        self.params_session().map(root_session)
+    }
+
     /// Returns the stream of the message.
     pub(crate) fn stream(&self) -> StreamId {
-        self.params_session().map_or(StreamId::Connection, |session| StreamId::Session(Arc::from(session)))
+        self.stream_session().map_or(StreamId::Connection, |session| StreamId::Session(Arc::from(session)))
     }
 
     pub(crate) fn is_request(&self, method: &str) -> bool {
@@ -249,6 +254,12 @@ mod tests {
                 Some("7"),
             ),
             (r#"{"params":{"x":{"sessionId":"no"},"sessionId":"s"},"method":"a"}"#, session("s"), None),
+            (
+                r#"{"method":"a","params":{"sessionId":"0198c0de-0000-7000-8000-000000000001~12"}}"#,
+                session("0198c0de-0000-7000-8000-000000000001"),
+                None,
+            ),
+            (r#"{"method":"a","params":{"sessionId":"s~12"}}"#, session("s~12"), None),
             (
                 r#"{"params":{"x":{"sessionId":"no"}},"method":"a","sessionId":"no"}"#,
                 StreamId::Connection,

@@ -54,10 +54,32 @@ pub(crate) const ACK: &str = "stream/ack";
 /// The member of `_meta` with the cursor of a frame.
 pub(crate) const CURSOR: &str = "acp/cursor";
 
+/// Returns the session of a child session, from the id that a hub gives to the child: the id of its session, which is a UUID,
+/// `~`, and a number. Another id is returned as it is.
+#[must_use]
+pub fn root_session(id: &str) -> &str {
+    /// The length of a UUID as text.
+    const UUID: usize = 36;
+    let is_uuid = |text: &str| {
+        text.bytes().enumerate().all(|(at, byte)| match at {
+            8 | 13 | 18 | 23 => byte == b'-',
+            _ => byte.is_ascii_hexdigit(),
+        })
+    };
+    match id.split_at_checked(UUID) {
+        Some((root, child)) if is_uuid(root) => match child.strip_prefix('~') {
+            Some(number) if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) => root,
+            _ => id,
+        },
+        _ => id,
+    }
+}
+
 /// A stream of frames from the server, each with cursors of its own.
 ///
 /// The stream of a frame is a function of its text: a request or notification with a `params.sessionId` belongs to the
-/// stream of that session, every other frame to the stream of the connection. Both sides count by this rule.
+/// stream of that session, or of its [root](root_session), and every other frame to the stream of the connection. Both sides
+/// count by this rule.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum StreamId {
     /// The frames that belong to no session, and all responses.

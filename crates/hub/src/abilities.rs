@@ -25,6 +25,8 @@ pub struct Abilities {
     pub terminals: bool,
     /// Shows plans by their ids.
     pub plans: bool,
+    /// Shows child sessions.
+    pub subagents: bool,
     /// Clears messages of the agent (RFD 0001).
     pub clears: bool,
     /// Handles envelopes (RFD 0004).
@@ -44,6 +46,7 @@ impl Abilities {
         writes_files: false,
         terminals: false,
         plans: true,
+        subagents: false,
         clears: true,
         envelopes: true,
         dialogues: true,
@@ -62,6 +65,7 @@ impl Abilities {
             writes_files: capabilities.fs.write_text_file,
             terminals: capabilities.terminal,
             plans: capabilities.plan.is_some(),
+            subagents: capabilities.subagents.is_some(),
             clears: duologue.message_clear,
             envelopes: duologue.speaks_envelopes(),
             dialogues: duologue.dialogue,
@@ -84,9 +88,14 @@ impl Abilities {
         }
     }
 
-    /// Returns the schemes of messages between agents that the client handles.
-    pub(crate) fn schemes(self) -> ExchangeSchemes {
-        ExchangeSchemes { envelopes: self.envelopes, dialogues: self.dialogues, work: self.work }
+    /// Returns the abilities that the hub advertises to an agent for the client.
+    pub(crate) fn schemes(self) -> AdvertisedAbilities {
+        AdvertisedAbilities {
+            envelopes: self.envelopes,
+            dialogues: self.dialogues,
+            work: self.work,
+            subagents: self.subagents,
+        }
     }
 
     /// Returns true if the client handles the messages of a scheme.
@@ -118,22 +127,26 @@ impl Abilities {
     }
 }
 
-/// The schemes of messages between agents that the hub advertises to an agent.
+/// The abilities that the hub advertises to an agent if a client has them: the schemes of messages between agents, and child
+/// sessions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct ExchangeSchemes {
+pub(crate) struct AdvertisedAbilities {
     pub(crate) envelopes: bool,
     pub(crate) dialogues: bool,
     pub(crate) work: bool,
+    pub(crate) subagents: bool,
 }
 
-impl ExchangeSchemes {
-    pub(crate) const ALL: Self = ExchangeSchemes { envelopes: true, dialogues: true, work: true };
+impl AdvertisedAbilities {
+    pub(crate) const ALL: Self =
+        AdvertisedAbilities { envelopes: true, dialogues: true, work: true, subagents: true };
 
     pub(crate) fn union(self, other: Self) -> Self {
-        ExchangeSchemes {
+        AdvertisedAbilities {
             envelopes: self.envelopes || other.envelopes,
             dialogues: self.dialogues || other.dialogues,
             work: self.work || other.work,
+            subagents: self.subagents || other.subagents,
         }
     }
 

@@ -288,7 +288,7 @@ impl ClientConnection {
                         self.forward(&live, text).await;
                     }
                 } else if passes(&method, params)
-                    && let Some(open) = params.and_then(session_id).and_then(|id| self.sessions.get(&id))
+                    && let Some(open) = params.and_then(session_id).and_then(|id| self.open_session(&id))
                 {
                     self.forward(&open.session.live.clone(), text).await;
                 }
@@ -311,6 +311,12 @@ impl ClientConnection {
             Some(Err(Malformed::Noise(error))) => self.refuse(&RequestId::null(), &error).await,
             Some(_) => {}
         }
+    }
+
+    /// Returns the session with this id, or the one with this child.
+    fn open_session(&self, id: &SessionId) -> Option<&OpenSession> {
+        let root = || id.as_str().rsplit_once('~').map(|(root, _)| SessionId::from(root));
+        self.sessions.get(id).or_else(|| self.sessions.get(&root()?))
     }
 
     /// Cancels a request that was passed to an agent without a session.
@@ -648,7 +654,10 @@ fn introduced(mut introduction: InitializeResponse, client_files: bool) -> Initi
     capabilities.load_session = true;
     let sessions = json!({"list": {}, "resume": {}, "close": {}, "delete": {}});
     if let Ok(sessions) = serde_json::from_value(sessions) {
-        capabilities.session_capabilities = sessions;
+        let of_agent = std::mem::replace(&mut capabilities.session_capabilities, sessions);
+        // Members of the params that open a session reach the agent.
+        capabilities.session_capabilities.system_prompt = of_agent.system_prompt;
+        capabilities.session_capabilities.additional_directories = of_agent.additional_directories;
     }
     introduction
 }

@@ -27,7 +27,7 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{Instant, sleep};
 use tracing::field::{DisplayValue, display};
 
-use crate::abilities::ExchangeSchemes;
+use crate::abilities::AdvertisedAbilities;
 use crate::announced_id::RenamedAgent;
 use crate::asking_client::{AskingClient, declined};
 use crate::error::Error;
@@ -105,7 +105,7 @@ pub(crate) struct HostedAgent {
     /// The ids in envelopes, if the process has another one than clients have learned.
     pub(crate) renamed: Option<RenamedAgent>,
     /// The schemes that were advertised to the agent.
-    pub(crate) schemes: ExchangeSchemes,
+    pub(crate) schemes: AdvertisedAbilities,
     /// The time for the response to a request of the hub.
     limit: Duration,
     /// Dropped to end a process that does not read. Absent for a lane.
@@ -150,7 +150,7 @@ impl HostedAgent {
             early: VecDeque::new(),
             early_bytes: 0,
             renamed: None,
-            schemes: ExchangeSchemes::default(),
+            schemes: AdvertisedAbilities::default(),
             limit,
             link: Some(link),
             process,
@@ -159,7 +159,7 @@ impl HostedAgent {
     }
 
     /// Creates the end of a lane of a shared process.
-    pub(crate) fn of_lane(lane: AgentLane, schemes: ExchangeSchemes, limit: Duration) -> Self {
+    pub(crate) fn of_lane(lane: AgentLane, schemes: AdvertisedAbilities, limit: Duration) -> Self {
         let AgentLane { to_agent, waiting, from_agent, pump, end } = lane;
         HostedAgent {
             stdin: None,
@@ -425,12 +425,12 @@ impl HostedAgent {
     pub(crate) async fn initialize(
         &mut self,
         client_files: bool,
-        schemes: ExchangeSchemes,
+        schemes: AdvertisedAbilities,
     ) -> Result<InitializeResponse, Error> {
         self.schemes = schemes;
         let mut meta = None;
         schemes.capabilities().write_to(&mut meta);
-        let params = json!({
+        let mut params = json!({
             "protocolVersion": 1,
             "clientCapabilities": {
                 "fs": {"readTextFile": client_files, "writeTextFile": client_files},
@@ -441,6 +441,9 @@ impl HostedAgent {
             },
             "clientInfo": {"name": "duologue-hub", "title": "Duologue", "version": env!("CARGO_PKG_VERSION")},
         });
+        if schemes.subagents {
+            params["clientCapabilities"]["subagents"] = json!({});
+        }
         let result = self.request(InitializeRequest::METHOD, &params, None).await?;
         serde_json::from_str(result.get()).map_err(Error::Decode)
     }

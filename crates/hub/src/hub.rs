@@ -29,7 +29,7 @@ use self::settings::AgentLaunch;
 #[cfg(feature = "gateway")]
 pub(crate) use self::settings::DISK_BYTES;
 pub use self::settings::{AgentCommand, HubSettings, ProcessEvent, ProcessObserver};
-use crate::abilities::ExchangeSchemes;
+use crate::abilities::AdvertisedAbilities;
 use crate::announced_id::AnnouncedId;
 use crate::asking_client::AskingClient;
 use crate::connection::ClientConnection;
@@ -163,7 +163,7 @@ impl Hub {
     /// Connects to the agent, or starts it, if it is not there, and returns its introduction.
     #[cfg(feature = "gateway")]
     pub(crate) async fn reach_agent(&self) -> Result<InitializeResponse, Error> {
-        self.shared.introduction(ExchangeSchemes::ALL).await
+        self.shared.introduction(AdvertisedAbilities::ALL).await
     }
 
     /// Returns the number of sessions that are open, and that of connected clients.
@@ -275,7 +275,7 @@ impl HubShared {
     /// Starts a process and introduces the hub to it.
     pub(crate) async fn start_agent(
         &self,
-        schemes: ExchangeSchemes,
+        schemes: AdvertisedAbilities,
     ) -> Result<(HostedAgent, InitializeResponse), Error> {
         self.settings.agent.require_reachable()?;
         let schemes = self.advertised(schemes);
@@ -293,18 +293,18 @@ impl HubShared {
 
     async fn start_new_agent(
         &self,
-        schemes: ExchangeSchemes,
+        schemes: AdvertisedAbilities,
     ) -> Result<(HostedAgent, InitializeResponse), Error> {
         if !self.settings.shared_process && !self.settings.agent.is_shared() {
             return self.start_process(schemes).await;
         }
-        let start = self.start_process(ExchangeSchemes::ALL);
+        let start = self.start_process(AdvertisedAbilities::ALL);
         self.shared_agent.lane(schemes, self.settings.agent_timeout, start).await
     }
 
     async fn start_process(
         &self,
-        schemes: ExchangeSchemes,
+        schemes: AdvertisedAbilities,
     ) -> Result<(HostedAgent, InitializeResponse), Error> {
         let closing = self.closing.subscribe();
         if *closing.borrow() {
@@ -331,13 +331,16 @@ impl HubShared {
     }
 
     /// Returns the introduction of an agent for a client. Its process is kept for the next session.
-    pub(crate) async fn introduction(&self, schemes: ExchangeSchemes) -> Result<InitializeResponse, Error> {
+    pub(crate) async fn introduction(
+        &self,
+        schemes: AdvertisedAbilities,
+    ) -> Result<InitializeResponse, Error> {
         let mut introduction = self.spare_introduction(schemes).await?;
         self.announced_id.announce(&mut introduction);
         Ok(introduction)
     }
 
-    async fn spare_introduction(&self, schemes: ExchangeSchemes) -> Result<InitializeResponse, Error> {
+    async fn spare_introduction(&self, schemes: AdvertisedAbilities) -> Result<InitializeResponse, Error> {
         let (requested, schemes) = (Instant::now(), self.advertised(schemes));
         let mut spare = self.spare.lock().await;
         if let Some((agent, introduction)) = &mut spare.agent
@@ -429,8 +432,8 @@ impl HubShared {
     }
 
     /// Returns the schemes that are advertised to an agent, for clients with these schemes.
-    fn advertised(&self, schemes: ExchangeSchemes) -> ExchangeSchemes {
-        ExchangeSchemes { envelopes: schemes.envelopes || self.settings.owner.routes_calls, ..schemes }
+    fn advertised(&self, schemes: AdvertisedAbilities) -> AdvertisedAbilities {
+        AdvertisedAbilities { envelopes: schemes.envelopes || self.settings.owner.routes_calls, ..schemes }
     }
 
     /// Returns true if prompts are refused: from the beginning of a drain on, and those of work from the shutdown on.

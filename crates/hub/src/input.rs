@@ -34,9 +34,6 @@ pub enum OwnerInput<'a> {
     },
     /// A message of the agent that belongs to the session, without its line end.
     FromAgent(&'a [u8]),
-    /// A message of the agent with the `sessionId` of another session of the server. No client receives it, and a request is
-    /// answered with an error.
-    Misaddressed(&'a [u8]),
     /// A message about a request of [`OwnerAction::Route`]: its response, or a notification that refers to it.
     Routed(&'a [u8]),
     /// The process of the agent was started and has answered `initialize`, after [`OwnerAction::StartAgent`]. The owner restores

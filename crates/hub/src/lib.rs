@@ -5,6 +5,7 @@ mod abilities;
 mod announced_id;
 mod asking_client;
 mod audit;
+mod child_sessions;
 mod cleared_messages;
 #[cfg(feature = "client")]
 pub mod client;

@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use duologue_rpc::RpcMessage;
 use duologue_rpc::raw_message::call_line;
 use duologue_schema::{
-    AvailableCommandsUpdate, ContentBlock, ContentChunk, Conversation, ConversationEntry,
-    LoadSessionResponse, MessageId, MessageKind, Notification as _, PlanUpdate, PromptRequest, Request as _,
-    Retention, SessionId, SessionInfoUpdate, SessionNotification, SessionUpdate, TextContent,
+    AvailableCommandsUpdate, ChildSession, ContentBlock, ContentChunk, Conversation, ConversationEntry,
+    InterSessionMessage, LoadSessionResponse, MessageId, MessageKind, Notification as _, Patch, PlanUpdate,
+    PromptRequest, Request as _, Retention, SessionId, SessionInfoUpdate, SessionMessage,
+    SessionMessageChunk, SessionNotification, SessionUpdate, SubagentUpdate, TextContent, ToolCallContent,
 };
 use duologue_transcript::Side;
 use serde_json::value::RawValue;
@@ -24,8 +25,8 @@ use crate::state::parse;
 
 /// The part of a session that a client receives when it opens the session.
 pub(crate) struct LoadedSession {
-    /// Empty for a resume.
-    pub(crate) updates: Vec<SessionUpdate>,
+    /// The updates of the session and of its children. Empty for a resume.
+    pub(crate) updates: Vec<SessionNotification>,
     /// With the modes and options.
     pub(crate) response: LoadSessionResponse,
 }
@@ -35,6 +36,8 @@ pub(crate) struct LoadedSession {
 struct LoadedConversation {
     conversation: Conversation,
     picture: Picture,
+    /// The conversations of its children, which are in its tree.
+    children: HashMap<SessionId, Conversation>,
     /// The messages that clients that cannot clear see under other ids.
     renamed: HashMap<(StreamKind, String), String>,
 }
@@ -54,8 +57,31 @@ pub(crate) fn load(
     let damaged = for_each_record(log, session, end, |_, entry| apply(&mut loaded, session, entry))?;
     let mut updates = Vec::new();
     if let Some(abilities) = abilities {
-        updates.extend((damaged > 0).then(|| damage_notice(damaged)));
-        append_updates(&loaded, abilities, &mut updates);
+        let mut add = |id: &SessionId, update| updates.push(SessionNotification::new(id.clone(), update));
+        if damaged > 0 {
+            add(session, damage_notice(damaged));
+        }
+        let LoadedConversation { conversation, children, renamed, .. } = &loaded;
+        let children: Vec<_> = match abilities.subagents {
+            true => {
+                descendants(conversation).into_iter().map(|child| (child, children.get(&child.id))).collect()
+            }
+            false => Vec::new(),
+        };
+        // A client knows a child before anything refers to it.
+        for (child, _) in &children {
+            add(child.parent.as_ref().unwrap_or(session), announcement(child));
+        }
+        let mut own = Vec::new();
+        append_updates(conversation, renamed, abilities, &mut own);
+        own.into_iter().for_each(|update| add(session, update));
+        for (child, conversation) in children {
+            let mut of_child = Vec::new();
+            if let Some(conversation) = conversation {
+                append_updates(conversation, &HashMap::new(), abilities, &mut of_child);
+            }
+            of_child.into_iter().for_each(|update| add(&child.id, update));
+        }
     }
     let mut response = LoadSessionResponse::new();
     // Without a list there is nothing to choose from.
@@ -83,8 +109,11 @@ pub(crate) fn update_line(session: &SessionId, update: SessionUpdate) -> Result<
 
 fn apply(loaded: &mut LoadedConversation, session: &SessionId, entry: &LogEntry<'_>) {
     loaded.picture.apply(session, entry);
+    if let Some(HubEvent::Opened { .. } | HubEvent::Interrupted { .. }) = &entry.event {
+        forget_states(&mut loaded.conversation);
+    }
     let Some((side, frame)) = entry.frame else { return };
-    let LoadedConversation { conversation, renamed, .. } = loaded;
+    let LoadedConversation { conversation, children, renamed, .. } = loaded;
     if let Some(HubEvent::Renamed { message }) = &entry.event
         && let Some(update) = StreamUpdate::read(frame.get().as_bytes())
         && let (Some((kind, _)), Some(id)) = (update.chunk(), agents_id(message))
@@ -104,8 +133,16 @@ fn apply(loaded: &mut LoadedConversation, session: &SessionId, entry: &LogEntry<
             Side::Agent,
         ) => {
             let update = params::<SessionNotification>(frame, SessionNotification::METHOD);
-            if let Some(update) = update.filter(|update| update.session_id == *session) {
-                conversation.apply(&update.update);
+            if let Some(SessionNotification { session_id, update, .. }) = update {
+                if session_id == *session {
+                    conversation.apply(&update);
+                } else if conversation.children().get(&session_id).is_some() {
+                    conversation.apply_of_child(&session_id, &update);
+                    let keeps_entries = conversation.retention() != Retention::OpenCalls;
+                    if keeps_entries {
+                        children.entry(session_id).or_default().apply(&update);
+                    }
+                }
             }
         }
         _ => {}
@@ -155,9 +192,70 @@ fn parts(block: &ContentBlock) -> Vec<ContentBlock> {
     parts.into_iter().map(part).collect()
 }
 
+/// Removes the states of the children, because their process has ended. An absent state is an unknown one.
+fn forget_states(conversation: &mut Conversation) {
+    let known: Vec<_> =
+        conversation.children().iter().filter(|child| child.state.is_some()).cloned().collect();
+    for child in known {
+        let mut update = SubagentUpdate::new(child.id);
+        update.state = Patch::Clear;
+        match child.parent {
+            Some(parent) => conversation.apply_of_child(&parent, &update.into()),
+            None => _ = conversation.apply(&update.into()),
+        }
+    }
+}
+
+/// Returns the children of a session and their children, each behind its parent.
+fn descendants(conversation: &Conversation) -> Vec<&ChildSession> {
+    let tree = conversation.children();
+    let mut found: Vec<&ChildSession> = tree.children_of(None).collect();
+    let mut next = 0;
+    while let Some(child) = found.get(next).copied() {
+        found.extend(tree.children_of(Some(&child.id)));
+        next += 1;
+    }
+    found
+}
+
+/// Returns the update that announces a child with all that is known of it.
+fn announcement(child: &ChildSession) -> SessionUpdate {
+    let mut update = SubagentUpdate::new(child.id.clone());
+    update.title = known(&child.title);
+    update.description = known(&child.description);
+    update.capabilities = known(&child.capabilities);
+    update.state = known(&child.state);
+    update.cwd = known(&child.cwd);
+    update.additional_directories = known(&child.additional_directories);
+    update.meta = known(&child.meta);
+    update.into()
+}
+
+/// Appends the updates of a message between sessions: one without content, and the pieces of the content.
+fn append_session_message(message: &InterSessionMessage, updates: &mut Vec<SessionUpdate>) {
+    let mut update = SessionMessage::new(message.id.clone());
+    update.sender_session_id = known(&message.sender);
+    update.recipient_session_id = known(&message.recipient);
+    update.sender_message_id = known(&message.sender_message);
+    update.recipient_message_id = known(&message.recipient_message);
+    update.meta = known(&message.meta);
+    updates.push(update.into());
+    for block in message.content.iter().flat_map(parts) {
+        updates.push(SessionMessageChunk::new(message.id.clone(), block).into());
+    }
+}
+
+fn known<T: Clone>(value: &Option<T>) -> Patch<T> {
+    value.clone().map_or(Patch::Keep, Patch::Set)
+}
+
 /// Appends the updates from which a client rebuilds a conversation.
-fn append_updates(loaded: &LoadedConversation, abilities: Abilities, updates: &mut Vec<SessionUpdate>) {
-    let LoadedConversation { conversation, renamed, .. } = loaded;
+fn append_updates(
+    conversation: &Conversation,
+    renamed: &HashMap<(StreamKind, String), String>,
+    abilities: Abilities,
+    updates: &mut Vec<SessionUpdate>,
+) {
     // Later chunks of a message have the same id.
     let shown = |kind, id: &Option<MessageId>| {
         let renamed = renamed.get(&(kind, id.as_ref()?.as_str().to_owned())).filter(|_| !abilities.clears);
@@ -185,7 +283,16 @@ fn append_updates(loaded: &LoadedConversation, abilities: Abilities, updates: &m
                     }
                 }
             }
-            ConversationEntry::ToolCall(call) => updates.push(SessionUpdate::ToolCall(call.clone())),
+            ConversationEntry::ToolCall(call) => {
+                let mut call = call.clone();
+                if !abilities.subagents {
+                    call.content.retain(|content| !matches!(content, ToolCallContent::Session(_)));
+                }
+                updates.push(SessionUpdate::ToolCall(call));
+            }
+            ConversationEntry::SessionMessage(message) if abilities.subagents => {
+                append_session_message(message, updates);
+            }
             _ => {}
         }
     }
@@ -205,7 +312,7 @@ fn append_updates(loaded: &LoadedConversation, abilities: Abilities, updates: &m
     updates.extend(conversation.usage().cloned().map(SessionUpdate::UsageUpdate));
     if let Some(title) = conversation.title() {
         let mut info = SessionInfoUpdate::new();
-        info.title = duologue_schema::Patch::Set(title.to_owned());
+        info.title = Patch::Set(title.to_owned());
         updates.push(SessionUpdate::SessionInfoUpdate(info));
     }
 }

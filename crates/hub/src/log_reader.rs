@@ -12,6 +12,7 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 
 use crate::abilities::Abilities;
+use crate::child_sessions::is_in_session;
 use crate::error::Error;
 use crate::hub::{behind_damage, leave_out};
 use crate::load::{damage_notice, update_line};
@@ -272,7 +273,7 @@ fn page_frames(
     frames
 }
 
-/// The frames of a session that a client has: its requests and notifications with the session's id.
+/// The frames of a session that a client has: its requests and notifications with the id of the session or of a child.
 #[derive(Clone, Copy, serde::Deserialize)]
 pub(crate) struct SeenFrames {
     /// The position in the result that opened the session.
@@ -290,7 +291,7 @@ pub(crate) fn session_id(params: &RawValue) -> Option<SessionId> {
 fn is_counted(frame: &[u8], session: &SessionId) -> bool {
     match RpcMessage::read(frame, &Limits::default()) {
         Some(Ok(RpcMessage::Request { params, .. } | RpcMessage::Notification { params, .. })) => {
-            params.and_then(session_id).as_ref() == Some(session)
+            params.and_then(session_id).is_some_and(|id| is_in_session(session, id.as_str()))
         }
         _ => false,
     }

@@ -19,7 +19,8 @@ use serde_json::value::RawValue;
 
 use self::replay::LateReplay;
 use self::restoring::{LostValue, Restoring};
-use crate::abilities::{Abilities, ExchangeSchemes};
+use crate::abilities::{Abilities, AdvertisedAbilities};
+use crate::child_sessions::{child_position, with_session_ids};
 use crate::cleared_messages::StreamUpdate;
 use crate::input::{OwnerAction, OwnerInput};
 use crate::picture::Picture;
@@ -274,9 +275,9 @@ impl SessionOwner {
     }
 
     /// Returns the schemes of messages between agents that at least one client handles.
-    pub(crate) fn schemes(&self) -> ExchangeSchemes {
+    pub(crate) fn schemes(&self) -> AdvertisedAbilities {
         let clients = self.clients.values().map(|client| client.abilities.schemes());
-        clients.fold(ExchangeSchemes::default(), ExchangeSchemes::union)
+        clients.fold(AdvertisedAbilities::default(), AdvertisedAbilities::union)
     }
 
     /// Returns the requests of a client that wait for their responses.
@@ -317,8 +318,7 @@ impl SessionOwner {
             OwnerInput::Returned(client) => self.set_present(client, true),
             OwnerInput::Left(client) => self.leave(client),
             OwnerInput::FromClient { client, number, line } => self.receive_from_client(client, number, line),
-            OwnerInput::FromAgent(line) => self.receive_from_agent(line, false),
-            OwnerInput::Misaddressed(line) => self.receive_from_agent(line, true),
+            OwnerInput::FromAgent(line) => self.receive_from_agent(line),
             OwnerInput::Routed(line) => self.receive_routed(line),
             OwnerInput::AgentReady { introduction, params, conversation } => {
                 self.agent_ready(introduction, params, conversation);
@@ -439,13 +439,24 @@ impl SessionOwner {
     }
 
     fn send_to_agent(&mut self, position: u64, frame: &RawValue) {
-        self.to_agent.push_back(Waiting::new(position, OwnerAction::ToAgent(frame.get().into())));
+        let output = self.to_agent_line(frame);
+        self.to_agent.push_back(Waiting::new(position, output));
     }
 
     /// Sends the answer to a request of the agent.
     fn send_answer(&mut self, position: u64, frame: &RawValue) {
-        let output = OwnerAction::ToAgent(frame.get().into());
+        let output = self.to_agent_line(frame);
         self.to_agent.push_back(Waiting { is_answer: true, ..Waiting::new(position, output) });
+    }
+
+    /// Returns the message for the agent, which knows its children by its own ids.
+    fn to_agent_line(&self, frame: &RawValue) -> OwnerAction {
+        let line = frame.get().as_bytes();
+        let own_id =
+            |id: &str| self.state.children.agent_id(child_position(&self.session, id)?).map(str::to_owned);
+        let is_possible = memchr::memchr(b'~', line).is_some();
+        let line = is_possible.then(|| with_session_ids(line, own_id)).flatten();
+        OwnerAction::ToAgent(line.unwrap_or_else(|| frame.get().into()))
     }
 
     fn reply(&mut self, client: &ClientKey, line: Vec<u8>) {

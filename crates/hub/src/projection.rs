@@ -12,6 +12,7 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use crate::abilities::Abilities;
+use crate::child_sessions::{WithoutChildren, without_children};
 use crate::cleared_messages::{separator, with_message_id};
 use crate::exchange_state::ExchangeScheme;
 use crate::legacy_plan::legacy_frames;
@@ -46,6 +47,18 @@ pub fn project(
 ) -> Result<(), InvalidRecord> {
     let entry = LogEntry::read(line)?;
     let frame = entry.frame.map(|(_, frame)| frame);
+    let adapted;
+    let frame = match frame.filter(|_| is_of_agent(&entry) && !view.abilities.subagents) {
+        None => frame,
+        Some(whole) => match without_children(view.session, whole.get().as_bytes()) {
+            WithoutChildren::Same => Some(whole),
+            WithoutChildren::Changed(line) => {
+                adapted = line;
+                Some(serde_json::from_slice(&adapted)?)
+            }
+            WithoutChildren::Dropped => None,
+        },
+    };
     match (entry.event, frame) {
         // A notification of the agent. Its requests and responses have an event.
         (None, Some(frame)) => {
@@ -92,7 +105,11 @@ pub fn project(
         (Some(HubEvent::AskedAgain { question, client }), _) if client == *view.client => {
             let Some(line) = read(question) else { return Ok(()) };
             let question_frame = LogEntry::read(&line)?.frame;
-            frames.extend(question_frame.and_then(|(_, frame)| request(view.session, question, frame)));
+            let asked = question_frame.and_then(|(_, frame)| request(view.session, question, frame));
+            frames.extend(asked.map(|line| match without_children(view.session, &line) {
+                WithoutChildren::Changed(line) if !view.abilities.subagents => line,
+                _ => line,
+            }));
         }
         (Some(HubEvent::Answered { question, by }), _) if by.as_ref() != Some(view.client) => {
             frames.extend(withdrawal(view.session, question));
@@ -110,6 +127,11 @@ pub fn project(
         _ => {}
     }
     Ok(())
+}
+
+/// Returns true for a record of a notification or request of the agent.
+fn is_of_agent(entry: &LogEntry<'_>) -> bool {
+    matches!(entry.frame, Some((Side::Agent, _))) && !matches!(entry.event, Some(HubEvent::Answer { .. }))
 }
 
 /// Returns the id of a request to clients, as JSON: the session and the position of the record.

@@ -117,6 +117,11 @@ pub enum HubEvent {
         /// The id of the session at the agent.
         id: String,
     },
+    /// The agent names a child session for the first time. The clients see it under the position of this record.
+    ChildSession {
+        /// The id of the child at the agent.
+        id: String,
+    },
     /// The agent cleared a message. Its frame is the clear, and clients that cannot clear see a rule behind the message.
     Cleared {
         /// The message, under its id for these clients.
@@ -200,6 +205,7 @@ impl HubEvent {
             },
             HubEvent::Question => of("question"),
             HubEvent::AgentSession { id } => EventFields { id: Some(id), ..of("agent_session") },
+            HubEvent::ChildSession { id } => EventFields { id: Some(id), ..of("child_session") },
             HubEvent::Addressed { client } => EventFields { client: Some(client), ..of("addressed") },
             HubEvent::Cleared { message } => EventFields { id: message, ..of("cleared") },
             HubEvent::ClearedNothing => of("cleared_nothing"),
@@ -235,6 +241,7 @@ impl HubEvent {
             },
             "question" => HubEvent::Question,
             "agent_session" => HubEvent::AgentSession { id: fields.id? },
+            "child_session" => HubEvent::ChildSession { id: fields.id? },
             "addressed" => HubEvent::Addressed { client: fields.client? },
             "cleared" => HubEvent::Cleared { message: fields.id },
             "cleared_nothing" => HubEvent::ClearedNothing,
@@ -342,6 +349,7 @@ mod tests {
             HubEvent::Interrupted { call: 2, to: vec![], code: "c".into(), reason: "r".into() },
             HubEvent::Question,
             HubEvent::AgentSession { id: "a".into() },
+            HubEvent::ChildSession { id: "c".into() },
             HubEvent::Cleared { message: Some("m".into()) },
             HubEvent::Cleared { message: None },
             HubEvent::ClearedNothing,

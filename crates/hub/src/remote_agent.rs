@@ -13,7 +13,7 @@ use duologue_rpc::{Lock as _, Transport};
 use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::abilities::ExchangeSchemes;
+use crate::abilities::AdvertisedAbilities;
 use crate::error::Error;
 use crate::hosted_agent::{AgentEnd, AgentLane, AgentLines, HostedAgent};
 
@@ -219,5 +219,5 @@ fn host(
         ended.send_replace(Some(AgentEnd::of(cause)));
     });
     let lane = AgentLane { to_agent, waiting, from_agent, pump, end };
-    HostedAgent::of_lane(lane, ExchangeSchemes::ALL, limit)
+    HostedAgent::of_lane(lane, AdvertisedAbilities::ALL, limit)
 }

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 pub(crate) use self::agent_calls::AgentCall;
 pub(crate) use self::agent_calls::CallSender;
 use self::agent_calls::ProcessCalls;
-use self::agent_lines::{EarlyLines, ForeignSessions, new_title, with_session};
+use self::agent_lines::{EarlyLines, new_title, with_session};
 use self::agent_process::{EndedAgent, Started, StartingAgent, wait_for_former};
 use self::live_session::ended_response;
 pub(crate) use self::live_session::{AttachReply, LiveSession, Replies, SessionCommand};
@@ -76,7 +76,6 @@ pub(crate) struct SessionTask {
     calls: ProcessCalls,
     /// The id of the session at the agent.
     agent_session: String,
-    foreign: ForeignSessions,
     /// The params of `session/new`, with which the session is restored. As text they take the least memory.
     params: Box<RawValue>,
     /// The params with which clients have opened the session. They count when the client needs a new process.
@@ -158,7 +157,6 @@ impl SessionTask {
             agent,
             calls: ProcessCalls::new(hub.calls()),
             agent_session,
-            foreign: ForeignSessions::default(),
             params,
             given: HashMap::new(),
             early: EarlyLines::default(),
@@ -278,10 +276,10 @@ impl SessionTask {
         match event {
             SessionEvent::FromAgent(Some(line)) => {
                 let Some(line) = self.early.keep(line, self.owner.begins_anew()) else { return Ok(()) };
-                self.receive_from_agent(line).await;
+                self.receive_from_agent(line);
                 if !self.owner.begins_anew() {
                     for line in self.early.take() {
-                        self.receive_from_agent(line).await;
+                        self.receive_from_agent(line);
                     }
                 }
             }
@@ -311,13 +309,10 @@ impl SessionTask {
         Ok(())
     }
 
-    async fn receive_from_agent(&mut self, line: Vec<u8>) {
-        let (line, is_misaddressed) = self.with_own_session(line).await;
+    fn receive_from_agent(&mut self, line: Vec<u8>) {
+        let line = self.with_own_session(line);
         let had_turn = self.owner.has_turn();
-        self.input(match is_misaddressed {
-            true => OwnerInput::Misaddressed(&line),
-            false => OwnerInput::FromAgent(&line),
-        });
+        self.input(OwnerInput::FromAgent(&line));
         let title = new_title(&line, &self.id);
         if title.is_some() || (had_turn && !self.owner.has_turn()) {
             self.to_index = Some(title.or_else(|| self.to_index.take().flatten()));

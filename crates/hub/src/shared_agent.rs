@@ -3,6 +3,7 @@
 //! Each session has a lane: a [`HostedAgent`] at whose other end is the router of the process. The router makes the ids of
 //! requests unique and finds the lane of each message by its session.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -20,7 +21,8 @@ use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
-use crate::abilities::ExchangeSchemes;
+use crate::abilities::AdvertisedAbilities;
+use crate::child_sessions::ChildSessions;
 use crate::error::Error;
 use crate::hosted_agent::{AgentEnd, AgentLane, CLOSED_OUTPUT, HostedAgent, READS_NO_MORE};
 use crate::projection::error_response;
@@ -29,6 +31,8 @@ use crate::projection::error_response;
 const EARLY_LINES: usize = 256;
 /// Limit on their bytes.
 const EARLY_BYTES: usize = 16 << 20;
+/// Limit on the child sessions of all lanes whose messages reach them. The oldest ones are forgotten first.
+const CHILDREN: usize = 4096;
 /// Limit on the lines of the agent that wait for a session. Above it the router waits, and all sessions with it.
 const WAITING_LINES: usize = 64;
 
@@ -49,7 +53,7 @@ impl SharedAgent {
     /// Opens a lane, and starts the process with `start` if it does not run.
     pub(crate) async fn lane(
         &self,
-        schemes: ExchangeSchemes,
+        schemes: AdvertisedAbilities,
         limit: Duration,
         start: impl Future<Output = Result<(HostedAgent, InitializeResponse), Error>>,
     ) -> Result<(HostedAgent, InitializeResponse), Error> {
@@ -114,7 +118,11 @@ impl SharedProcess {
     }
 
     /// Opens a lane. Returns `None` if the process has ended.
-    fn lane(&self, schemes: ExchangeSchemes, limit: Duration) -> Option<(HostedAgent, InitializeResponse)> {
+    fn lane(
+        &self,
+        schemes: AdvertisedAbilities,
+        limit: Duration,
+    ) -> Option<(HostedAgent, InitializeResponse)> {
         let number = self.lanes.fetch_add(1, Ordering::Relaxed);
         let (to_agent, mut lines) = mpsc::unbounded_channel();
         let (to_hub, from_agent) = mpsc::channel(WAITING_LINES);
@@ -158,8 +166,10 @@ struct Router {
     /// True if the agent closes sessions.
     can_close: bool,
     lanes: HashMap<u64, Lane>,
-    /// The lanes by the ids of their sessions.
+    /// The lanes by the ids of their sessions, and of the children that these have announced.
     sessions: HashMap<String, u64>,
+    /// The sessions of `sessions` that are children, the one that was announced first at the front.
+    children: VecDeque<String>,
     /// The lanes of the requests of the agent that have no response yet, by their ids as JSON.
     requests: HashMap<String, u64>,
     /// Lines for sessions that no lane has named yet.
@@ -174,6 +184,7 @@ impl Router {
             can_close,
             lanes: HashMap::new(),
             sessions: HashMap::new(),
+            children: VecDeque::new(),
             requests: HashMap::new(),
             early: VecDeque::new(),
             early_bytes: 0,
@@ -315,8 +326,9 @@ impl Router {
         };
         match session.as_ref().and_then(|session| self.sessions.get(session)).copied() {
             Some(number) => {
-                if let Some(id) = request {
-                    self.requests.insert(id, number);
+                match request {
+                    Some(id) => _ = self.requests.insert(id, number),
+                    None => self.note_child(number, &line),
                 }
                 self.deliver(number, line).await;
                 true
@@ -342,6 +354,21 @@ impl Router {
                     true
                 }
             },
+        }
+    }
+
+    /// Gives the child that a notification announces to the lane of its parent.
+    fn note_child(&mut self, number: u64, line: &[u8]) {
+        let Some(child) = announced_child(line) else { return };
+        if child.len() > ChildSessions::ID_BYTES || self.sessions.contains_key(&child) {
+            return;
+        }
+        self.sessions.insert(child.clone(), number);
+        self.children.push_back(child);
+        if self.children.len() > CHILDREN
+            && let Some(oldest) = self.children.pop_front()
+        {
+            self.sessions.remove(&oldest);
         }
     }
 
@@ -375,8 +402,9 @@ impl Router {
         let error = RpcError::request_cancelled();
         let open = self.requests.extract_if(|_, lane| *lane == number);
         lines.extend(open.map(|(id, _)| response_line(&id, Err(&error))));
+        self.sessions.retain(|_, lane| *lane != number);
+        self.children.retain(|child| self.sessions.contains_key(child));
         if let Some(session) = session {
-            self.sessions.remove(&session);
             let cancel = CancelNotification::new(SessionId::from(session.clone()));
             lines.push(call_line(None, CancelNotification::METHOD, &cancel));
             if self.can_close {
@@ -390,6 +418,15 @@ impl Router {
             self.agent.send(line)
         })
     }
+}
+
+/// Returns the id of the child in a `subagent_update`.
+fn announced_child(line: &[u8]) -> Option<String> {
+    memchr::memmem::find(line, b"subagent_update")?;
+    let params = line.get(member(line, "params")?)?;
+    let update = params.get(member(params, "update")?)?;
+    let is_announcement = member_text(update, "sessionUpdate").as_deref() == Some("subagent_update");
+    is_announcement.then(|| member_text(update, "sessionId").map(Cow::into_owned)).flatten()
 }
 
 /// Returns the `sessionId` of params.

@@ -10,6 +10,7 @@ use duologue_transcript::Side;
 use serde_json::value::RawValue;
 use serde_json::{Map, Value};
 
+use crate::child_sessions::ChildSessions;
 use crate::cleared_messages::{ClearedMessages, StreamUpdate};
 use crate::exchange_state::{ExchangeScheme, ExchangeState};
 use crate::picture::Picture;
@@ -97,6 +98,7 @@ pub(crate) struct LoggedState {
     pub(crate) cleared: ClearedMessages,
     pub(crate) exchange: ExchangeState,
     pub(crate) picture: Picture,
+    pub(crate) children: ChildSessions,
 }
 
 impl LoggedState {
@@ -112,6 +114,7 @@ impl LoggedState {
             cleared: ClearedMessages::default(),
             exchange: ExchangeState::default(),
             picture: Picture::default(),
+            children: ChildSessions::default(),
         }
     }
 
@@ -202,8 +205,10 @@ impl LoggedState {
                 }
             }
             HubEvent::HostAnswer { request, .. } => _ = self.host_requests.remove(request),
+            HubEvent::ChildSession { id } => self.children.insert(id.clone(), self.end),
+            // It may give the ids of former children to others.
+            HubEvent::AgentSession { .. } => self.children = ChildSessions::default(),
             HubEvent::Opened { .. }
-            | HubEvent::AgentSession { .. }
             | HubEvent::AskedAgain { .. }
             | HubEvent::Cleared { .. }
             | HubEvent::ClearedNothing

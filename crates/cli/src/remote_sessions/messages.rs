@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 
+use duologue_http::root_session;
 use duologue_rpc::raw_message::{call_line, member, member_text, response_line, text};
 use duologue_schema::{
     CreateElicitationRequest, Error as RpcError, LoadSessionRequest, NewSessionRequest, Request as _,
@@ -103,6 +104,11 @@ pub(super) fn request_id_of(params: &RawValue) -> Option<&str> {
 
 pub(super) fn value(raw: Option<&RawValue>) -> Value {
     raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
+}
+
+/// Returns the session that a message of the server is counted for: the one that its params name, or the root of a child.
+pub(super) fn root_session_of(params: &RawValue) -> Option<String> {
+    session_of(params).map(|id| root_session(&id).to_owned())
 }
 
 pub(super) fn session_of(params: &RawValue) -> Option<String> {

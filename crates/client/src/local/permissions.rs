@@ -207,7 +207,8 @@ impl Permissions {
         }
         let Some(ask) = &self.ask else {
             let is_allowed = ruled.or(known) == Some(true);
-            return if is_allowed { RequestPermissionOutcome::Cancelled } else { request.outcome(false) }.into();
+            return if is_allowed { RequestPermissionOutcome::Cancelled } else { request.outcome(false) }
+                .into();
         };
         let mut response = ask(context.clone(), request.clone()).await;
         let option = match &response.outcome {

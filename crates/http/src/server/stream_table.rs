@@ -200,7 +200,7 @@ impl StreamTable {
         let Some(id) = view.id else { return };
         if view.method.is_none() {
             self.agent_requests.remove(id);
-        } else if let Some(session) = view.params_session().or(session) {
+        } else if let Some(session) = view.stream_session().or(session) {
             self.client_requests.insert(id, session);
             if view.method.as_deref() == Some(RESUME_SESSION) {
                 // Requests that the client has sent on an earlier connection.
@@ -240,7 +240,7 @@ impl StreamTable {
                 session.map_or_else(|| view.stream(), StreamId::Session)
             }
             (_, id) => {
-                if let (Some(id), Some(session)) = (id, view.params_session()) {
+                if let (Some(id), Some(session)) = (id, view.stream_session()) {
                     self.agent_requests.insert(id, session);
                 }
                 view.stream()

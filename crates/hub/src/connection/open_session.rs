@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duologue_schema::{LoadSessionResponse, SessionId};
+use duologue_schema::{LoadSessionResponse, SessionId, SessionNotification};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
@@ -171,8 +171,8 @@ async fn replayed(
             hub.load(log.clone(), live.id.clone(), position, abilities).await?;
         let begin = Instant::now();
         let mut is_slow = false;
-        for update in updates.into_iter().skip(sent) {
-            let line = update_line(&live.id, update)?;
+        for SessionNotification { session_id, update, .. } in updates.into_iter().skip(sent) {
+            let line = update_line(&session_id, update)?;
             is_slow = output.send_unless(line, hub.end_of_load(begin)).await.is_some();
             if is_slow {
                 break;

@@ -10,6 +10,7 @@ use serde_json::value::{RawValue, to_raw_value};
 
 use super::replay::LateReplay;
 use super::{AgentProcess, SessionOwner, client_lost, raw_line};
+use crate::child_sessions::{ChildSessions, child_id, child_position, with_session_ids};
 use crate::cleared_messages::StreamUpdate;
 use crate::projection::interruption;
 use crate::question::SharedQuestionKind;
@@ -18,31 +19,35 @@ use crate::routing::{check_routing, is_of_client_files, is_of_transport};
 use crate::state::{CONTEXT_LOST, parse};
 
 impl SessionOwner {
-    /// Handles a message of the agent. `is_misaddressed` is true if it names another session of the server.
-    pub(super) fn receive_from_agent(&mut self, line: &[u8], is_misaddressed: bool) {
+    /// Handles a message of the agent.
+    pub(super) fn receive_from_agent(&mut self, line: &[u8]) {
         let repaired = RpcMessage::repair(line);
         let line = repaired.as_deref().unwrap_or(line);
         if self.process != AgentProcess::Running {
-            return self.receive_while_restoring(line, is_misaddressed);
+            return self.receive_while_restoring(line);
         }
         let Ok(frame) = serde_json::from_slice::<&RawValue>(line.trim_ascii()) else {
             return tracing::debug!(session = %self.session, "dropped a line of the agent that is not JSON");
         };
         match parse(line) {
             Some(RpcMessage::Notification { method, params }) => {
-                if let Err(error) = check_routing(params) {
-                    return tracing::warn!(session = %self.session, %error, "dropped a notification of the agent");
+                match check_routing(params).and_then(|()| self.with_children(line)) {
+                    Ok(None) => {}
+                    Ok(Some(line)) => return self.receive_from_agent(&line),
+                    Err(error) => {
+                        return tracing::warn!(session = %self.session, %error, "dropped a notification of the agent");
+                    }
                 }
                 if method == CancelRequestNotification::METHOD {
                     self.agent_cancels(params);
-                } else if is_misaddressed || is_of_transport(&method) || is_of_client_files(&method) {
-                    tracing::warn!(session = %self.session, method = &*method, "dropped a notification of the agent for another session, for the transport, or with a method of files or terminals");
+                } else if is_of_transport(&method) || is_of_client_files(&method) {
+                    tracing::warn!(session = %self.session, method = &*method, "dropped a notification of the agent for the transport, or with a method of files or terminals");
                 } else {
                     let params = params.map_or("{}", RawValue::get);
                     if self.is_call(&method, params) {
                         return tracing::debug!(session = %self.session, method = &*method, "dropped a notification to another agent; only requests are routed");
                     }
-                    match self.replay.as_mut().and_then(|replay| replay.repeats(line)) {
+                    match self.replay.as_mut().and_then(|replay| replay.repeats(&self.session, line)) {
                         Some(true) => return,
                         Some(false) => self.end_replay(),
                         None => {}
@@ -55,17 +60,16 @@ impl SessionOwner {
                     self.record_update(Some((Side::Agent, frame)), event, update.as_ref());
                 }
             }
-            Some(RpcMessage::Request { id, .. }) if is_misaddressed => {
-                let error = RpcError::invalid_params("`sessionId` is that of another session of the server");
-                self.refuse_agent(frame, &id, &error);
-            }
-            Some(RpcMessage::Request { id, method, params }) => match check_routing(params) {
-                Ok(()) => {
-                    self.end_replay();
-                    self.agent_request(frame, &id, &method, params.map_or("{}", RawValue::get));
+            Some(RpcMessage::Request { id, method, params }) => {
+                match check_routing(params).and_then(|()| self.with_children(line)) {
+                    Ok(Some(line)) => self.receive_from_agent(&line),
+                    Ok(None) => {
+                        self.end_replay();
+                        self.agent_request(frame, &id, &method, params.map_or("{}", RawValue::get));
+                    }
+                    Err(error) => self.refuse_agent(frame, &id, &error),
                 }
-                Err(error) => self.refuse_agent(frame, &id, &error),
-            },
+            }
             Some(RpcMessage::Response { id, .. }) => {
                 let turn = self.state.turn().map(|call| call.to_string());
                 if turn.is_some_and(|turn| turn == id.get()) {
@@ -81,7 +85,42 @@ impl SessionOwner {
     fn end_replay(&mut self) {
         let held = self.replay.take().map(LateReplay::end).unwrap_or_default();
         for line in held {
-            self.receive_from_agent(&line, false);
+            self.receive_from_agent(&line);
+        }
+    }
+
+    /// Returns a message with the ids of child sessions for clients, or `None` if it has no others. New children are recorded.
+    ///
+    /// # Errors
+    ///
+    /// If an id is longer than [`ChildSessions::ID_BYTES`].
+    pub(super) fn with_children(&mut self, line: &[u8]) -> Result<Option<Vec<u8>>, RpcError> {
+        let session = self.session.clone();
+        let mut too_long = None;
+        let line = with_session_ids(line, |id| {
+            let known =
+                child_position(&session, id).and_then(|position| self.state.children.agent_id(position));
+            if id == session.as_str() || known.is_some() {
+                return None;
+            }
+            if id.len() > ChildSessions::ID_BYTES {
+                too_long = Some(id.len());
+                return None;
+            }
+            let position = match self.state.children.position(id) {
+                Some(position) => position,
+                None => self.record(None, Some(HubEvent::ChildSession { id: id.to_owned() })),
+            };
+            Some(child_id(&session, position))
+        });
+        match too_long {
+            None => Ok(line),
+            Some(bytes) => {
+                let limit = ChildSessions::ID_BYTES;
+                Err(RpcError::invalid_params(format!(
+                    "the id of a session has {bytes} bytes, and the limit is {limit}; use a shorter one"
+                )))
+            }
         }
     }
 

@@ -6,7 +6,7 @@ use duologue_rpc::raw_message::call_line;
 use duologue_rpc::{Limits, Malformed, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelNotification, CancelRequestNotification, Error as RpcError, Json, Members, Notification as _,
-    PromptRequest, Request as _, RequestId,
+    PromptRequest, Request as _, RequestId, SessionId,
 };
 use duologue_transcript::Side;
 use serde_json::json;
@@ -14,7 +14,9 @@ use serde_json::value::RawValue;
 
 use super::{AgentProcess, AttachedClient, CancelledTurn, SessionOwner, Waiting, client_lost, raw, raw_line};
 use crate::abilities::Abilities;
+use crate::child_sessions::child_position;
 use crate::input::OwnerAction;
+use crate::log_reader::session_id;
 use crate::projection::{error_response, position_of, response};
 use crate::question::{SharedQuestion, SharedQuestionKind};
 use crate::record::{Asker, ClientKey, HubEvent};
@@ -245,11 +247,14 @@ impl SessionOwner {
         params: Option<&RawValue>,
     ) {
         match method {
-            // Some agents keep a cancellation, and end the next turn with it.
-            CancelNotification::METHOD if !self.has_turn() => {
-                tracing::debug!(session = %self.session, "dropped a cancellation without a turn");
-            }
-            CancelNotification::METHOD => self.cancel_turn(),
+            CancelNotification::METHOD => match params.and_then(session_id) {
+                Some(id) if child_position(&self.session, id.as_str()).is_some() => self.cancel_child(&id),
+                // Some agents keep a cancellation, and end the next turn with it.
+                _ if !self.has_turn() => {
+                    tracing::debug!(session = %self.session, "dropped a cancellation without a turn");
+                }
+                _ => self.cancel_turn(),
+            },
             CancelRequestNotification::METHOD => {
                 let cancelled = params.and_then(|params| serde_json::from_str(params.get()).ok());
                 let Some(CancelRequestNotification { request_id, .. }) = cancelled else { return };
@@ -275,6 +280,15 @@ impl SessionOwner {
         }
         let position = self.record(Some((Side::Client, &frame)), None);
         self.send_to_agent(position, &frame);
+    }
+
+    /// Cancels the work of a child session that the running agent has named.
+    fn cancel_child(&mut self, id: &SessionId) {
+        let position = child_position(&self.session, id.as_str());
+        let is_known = position.is_some_and(|position| self.state.children.agent_id(position).is_some());
+        if is_known && self.process == AgentProcess::Running {
+            self.notify_agent(CancelNotification::METHOD, &CancelNotification::new(id.clone()));
+        }
     }
 
     /// Cancels the turn. A prompt that waits for the process is answered at once. An agent that does not end a cancelled turn

@@ -8,7 +8,9 @@
 use std::collections::{HashSet, VecDeque};
 
 use duologue_rpc::raw_message::member;
-use duologue_schema::{ContentBlock, ContentChunk, SessionNotification, SessionUpdate, ToolCallId};
+use duologue_schema::{
+    ContentBlock, ContentChunk, SessionId, SessionNotification, SessionUpdate, ToolCallId,
+};
 
 /// The most lines that wait.
 const HELD: usize = 256;
@@ -52,10 +54,14 @@ impl LateReplay {
 
     /// Compares a line of the agent with the next part of the conversation. A piece of a text is a part. Returns true if the
     /// line repeats it, false if it is something new, and `None` if it is no part of a conversation.
-    pub(super) fn repeats(&mut self, line: &[u8]) -> Option<bool> {
+    pub(super) fn repeats(&mut self, session: &SessionId, line: &[u8]) -> Option<bool> {
         let update = line.get(member(line, "params")?)?;
-        let update = serde_json::from_slice::<SessionNotification>(update).ok()?.update;
-        let is_repeated = self.takes(&update)?;
+        let update: SessionNotification = serde_json::from_slice(update).ok()?;
+        // A child session has a conversation of its own.
+        if update.session_id != *session {
+            return None;
+        }
+        let is_repeated = self.takes(&update.update)?;
         if is_repeated && self.is_evident {
             self.held.clear();
         } else if is_repeated && self.held.len() < HELD {

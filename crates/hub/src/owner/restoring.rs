@@ -164,7 +164,7 @@ impl SessionOwner {
     }
 
     /// Handles a message of an agent that restores the session.
-    pub(super) fn receive_while_restoring(&mut self, line: &[u8], is_misaddressed: bool) {
+    pub(super) fn receive_while_restoring(&mut self, line: &[u8]) {
         let Some(restoring) = &mut self.restoring else { return };
         let Ok(frame) = serde_json::from_slice::<&RawValue>(line.trim_ascii()) else { return };
         match parse(line) {
@@ -179,7 +179,7 @@ impl SessionOwner {
                 if method == CancelRequestNotification::METHOD {
                     return self.agent_cancels(params);
                 }
-                if is_misaddressed || is_of_transport(&method) {
+                if is_of_transport(&method) {
                     return;
                 }
                 match update_of_picture(&self.session, line) {
@@ -188,22 +188,19 @@ impl SessionOwner {
                         restoring.agent.report(&update);
                     }
                     // The conversation is in the log. What the agent knows of it may end anywhere.
-                    None if restoring.replay.repeats(line) == Some(false) => {
+                    None if restoring.replay.repeats(&self.session, line) == Some(false) => {
                         restoring.replay = LateReplay::default();
                     }
                     None => {}
                 }
             }
             // The clients answer as at any other time, and the agent does not wait for nothing.
-            Some(RpcMessage::Request { id, method, params }) if !is_misaddressed => {
-                match check_routing(params) {
-                    Ok(()) => self.agent_request(frame, &id, &method, params.map_or("{}", RawValue::get)),
+            Some(RpcMessage::Request { id, method, params }) => {
+                match check_routing(params).and_then(|()| self.with_children(line)) {
+                    Ok(Some(line)) => self.receive_while_restoring(&line),
+                    Ok(None) => self.agent_request(frame, &id, &method, params.map_or("{}", RawValue::get)),
                     Err(error) => self.refuse_agent(frame, &id, &error),
                 }
-            }
-            Some(RpcMessage::Request { id, .. }) => {
-                let error = RpcError::invalid_params("`sessionId` is that of another session of the server");
-                self.refuse_agent(frame, &id, &error);
             }
             _ => {}
         }

@@ -1,7 +1,5 @@
 //! The session that a message of the agent names.
 
-use std::borrow::Cow;
-use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::LazyLock;
 
@@ -9,53 +7,14 @@ use duologue_rpc::raw_message::{member, splice, text};
 use duologue_schema::{Patch, SessionId, SessionNotification, SessionUpdate};
 
 use super::SessionTask;
-
-/// The sessions that an agent has named beside its own, such as those of its subagents. True for one of the server.
-#[derive(Debug, Default)]
-pub(super) struct ForeignSessions(HashMap<String, bool>);
-
-impl ForeignSessions {
-    /// Limit on the sessions that are not looked up again.
-    const KNOWN: usize = 256;
-    /// Limit on their ids in bytes. The server gives no longer ids.
-    const ID_BYTES: usize = 256;
-}
+use crate::child_sessions::with_session_ids;
 
 impl SessionTask {
-    /// Returns a message of the agent with the id of this session, and true if it names another session of the server.
-    pub(super) async fn with_own_session(&mut self, line: Vec<u8>) -> (Vec<u8>, bool) {
-        let Some(place) = session_place(&line) else { return (line, false) };
-        let named = line.get(place.clone()).and_then(text);
-        let is_own = named.as_deref() == Some(&*self.agent_session);
-        match named.filter(|_| !is_own).map(Cow::into_owned) {
-            Some(named) => (line, self.is_of_server(named).await),
-            None if is_own => (replaced(line, place, self.id.as_str()), false),
-            None => (line, false),
-        }
-    }
-
-    /// Returns true if the server has another session with the id for this principal. Its clients would take a message
-    /// with this id for one of that session.
-    async fn is_of_server(&mut self, id: String) -> bool {
-        if id == self.id.as_str() || id.len() > ForeignSessions::ID_BYTES {
-            return false;
-        }
-        if let Some(is_of_server) = self.foreign.0.get(&id) {
-            return *is_of_server;
-        }
-        let Some(hub) = self.hub.upgrade() else { return true };
-        let found = match hub.indexed(&self.principal, &SessionId::from(id.as_str())).await {
-            Ok(found) => found.is_some(),
-            Err(error) => {
-                tracing::warn!(session = %self.id, %error, "the session that a message of the agent names is unknown");
-                return true;
-            }
-        };
-        if self.foreign.0.len() >= ForeignSessions::KNOWN {
-            self.foreign.0.clear();
-        }
-        self.foreign.0.insert(id, found);
-        found
+    /// Returns a message of the agent with the id that clients know the session by.
+    pub(super) fn with_own_session(&self, line: Vec<u8>) -> Vec<u8> {
+        let own =
+            with_session_ids(&line, |id| (id == self.agent_session).then(|| self.id.as_str().to_owned()));
+        own.unwrap_or(line)
     }
 }
 

@@ -116,6 +116,7 @@ impl SessionTask {
         let params: Value = serde_json::from_str(self.params.get()).unwrap_or_default();
         let schemes = self.owner.schemes();
         // The prompt that waits is no part of the conversation so far.
+        let session = self.id.clone();
         let (log, id, end) =
             (self.log.clone(), self.id.clone(), self.owner.visible().min(self.owner.end() - 1));
         let (ended, ending) = watch::channel(());
@@ -128,7 +129,9 @@ impl SessionTask {
                 let (agent, introduction) = hub.start_agent(schemes).await?;
                 match hub.load(log, id, end, Some(Abilities::EXACT)).await {
                     Ok((_place, loaded)) => {
-                        Ok(StartedAgent { agent, introduction, params, conversation: loaded.updates })
+                        let own = loaded.updates.into_iter().filter(|update| update.session_id == session);
+                        let conversation = own.map(|update| update.update).collect();
+                        Ok(StartedAgent { agent, introduction, params, conversation })
                     }
                     Err(error) => {
                         agent.end().await;

@@ -652,7 +652,7 @@ async fn no_form_of_a_message_brings_files_of_a_client_to_an_agent() {
     }
 }
 
-/// The text of the prompt is the id of another session of the client.
+/// The text of the prompt is the id of another session of the client. An agent that names it names a child of its own.
 #[cfg(unix)]
 #[tokio::test]
 async fn an_agent_does_not_reach_another_session_of_its_client() {
@@ -662,44 +662,59 @@ async fn an_agent_does_not_reach_another_session_of_its_client() {
             update "$other" other
             update child child
             update s own
-            refused=0
             for method in session/request_permission fs/read_text_file _x/y; do
                 request "$method" "{\"sessionId\":\"$other\",\"path\":\"/f\",\"toolCall\":{\"toolCallId\":\"c\"},\"options\":[]}"
-                case "$reply" in *-32602*) refused=$((refused+1));; esac
             done
-            answer "{\"stopReason\":\"end_turn\",\"_meta\":{\"refused\":$refused}}"
+            answer '{"stopReason":"end_turn"}'
         done
     "#;
-    in_time(async {
-        let data = tempfile::tempdir().unwrap();
-        let mut settings = script(data.path(), [ANSWERS, OPENING, AGENT].concat());
-        settings.client_files = true;
-        let hub = Hub::open(settings).unwrap();
-        let mut client = client_with_files(&hub).await;
-        let mut ids = Vec::new();
-        for id in [1, 2] {
-            ids.push(client.request(id, "session/new", new_session()).await["result"]["sessionId"].clone());
-        }
-        for id in [3, 4] {
-            client.send(id, "session/prompt", text_prompt(&ids[0], ids[1].as_str().unwrap())).await;
+    for shows_children in [false, true] {
+        in_time(async {
+            let data = tempfile::tempdir().unwrap();
+            let mut settings = script(data.path(), [ANSWERS, OPENING, AGENT].concat());
+            settings.client_files = true;
+            let hub = Hub::open(settings).unwrap();
+            let mut client = RawClient::new(&hub);
+            let mut capabilities = json!({"fs": {"readTextFile": true, "writeTextFile": true}});
+            if shows_children {
+                capabilities["subagents"] = json!({});
+            }
+            let params = json!({"protocolVersion": 1, "clientCapabilities": capabilities});
+            client.request(0, "initialize", params).await;
+            let mut ids = Vec::new();
+            for id in [1, 2] {
+                let new = client.request(id, "session/new", new_session()).await;
+                ids.push(new["result"]["sessionId"].as_str().unwrap().to_owned());
+            }
+            let prompt = text_prompt(&json!(ids[0]), &ids[1]);
+            client.send(3, "session/prompt", prompt).await;
             let mut received = Vec::new();
-            let ended = loop {
+            loop {
                 let message = client.next().await;
-                if message["method"].is_null() {
-                    break message;
+                let Some(method) = message["method"].as_str() else { break };
+                let session = message["params"]["sessionId"].as_str().unwrap();
+                let child =
+                    session.strip_prefix(&ids[0]).unwrap_or_else(|| panic!("another session: {message}"));
+                assert_eq!(child.is_empty(), !child.starts_with('~'), "{message}");
+                received.push((method.to_owned(), child.is_empty()));
+                if message.get("id").is_some() {
+                    let answer = json!({"jsonrpc": "2.0", "id": message["id"], "result": {"content": "",
+                        "outcome": {"outcome": "cancelled"}}});
+                    client.send_line(&answer.to_string()).await;
                 }
-                assert_eq!(message["method"], "session/update", "{message}");
-                received.push((message["params"]["sessionId"].clone(), agent_text(&message).to_owned()));
+            }
+            let update = |is_own| ("session/update".to_owned(), is_own);
+            let requests = ["session/request_permission", "fs/read_text_file", "_x/y"];
+            let requests = requests.map(|method| (method.to_owned(), !shows_children));
+            let updates = match shows_children {
+                true => vec![update(false), update(false), update(true)],
+                false => vec![update(true)],
             };
-            let expected = [(json!("child"), "child".to_owned()), (ids[0].clone(), "own".to_owned())];
-            assert_eq!(received, expected);
-            assert_eq!(ended["result"]["_meta"]["refused"], 3, "{ended}");
-            // The next round names a session whose task has ended.
-            client.request(10 * id, "session/close", json!({"sessionId": ids[1]})).await;
-        }
-        hub.shut_down().await;
-    })
-    .await;
+            assert_eq!(received, [updates, requests.to_vec()].concat());
+            hub.shut_down().await;
+        })
+        .await;
+    }
 }
 
 #[cfg(unix)]

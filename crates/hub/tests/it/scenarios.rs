@@ -1,5 +1,6 @@
 //! Single rules of an owner.
 
+mod children;
 mod plans;
 mod restoring;
 
@@ -182,6 +183,11 @@ impl Fixture {
         let params = json!({"sessionId": "s", "toolCall": {"toolCallId": "c"}, "options": options});
         let method = "session/request_permission";
         self.agent(&json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params}));
+    }
+
+    fn update(&mut self, session: &str, update: Value) {
+        let params = json!({"sessionId": session, "update": update});
+        self.agent(&json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
     }
 
     pub(crate) fn requests(&mut self, id: u64, method: &str, params: &Value) {
@@ -433,27 +439,6 @@ fn a_message_of_the_transport_is_not_one_of_the_agent() {
     let mut frames = Vec::new();
     project(&view, 9, record.as_bytes(), |_| None, &mut frames).unwrap();
     assert!(frames.is_empty());
-}
-
-#[test]
-fn a_message_for_another_session_reaches_no_client() {
-    let mut it = Fixture::new();
-    it.attach("a", able());
-    it.prompt("a", 1);
-    let before = it.log.len();
-    let send = |it: &mut Fixture, message: Value| {
-        it.input(OwnerInput::Misaddressed(message.to_string().as_bytes()));
-    };
-    send(&mut it, json!({"jsonrpc": "2.0", "method": "_x/y", "params": {"sessionId": "t"}}));
-    assert_eq!(it.log.len(), before);
-    let params = json!({"sessionId": "t", "toolCall": {"toolCallId": "c"}, "options": []});
-    let method = "session/request_permission";
-    send(&mut it, json!({"jsonrpc": "2.0", "id": 50, "method": method, "params": params}));
-    assert_eq!(
-        (&it.last_to_agent()["id"], &it.last_to_agent()["error"]["code"]),
-        (&json!(50), &json!(-32602))
-    );
-    assert!(it.frames("a", able()).is_empty());
 }
 
 #[test]
