@@ -25,6 +25,7 @@ mod schema;
 mod scripted;
 mod serve;
 mod served;
+mod served_children;
 mod show;
 mod terminal;
 mod validate;

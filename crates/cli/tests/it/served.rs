@@ -84,6 +84,8 @@ pub(crate) struct RawClient {
     pub(crate) input: Option<ChildStdin>,
     pub(crate) output: BufReader<ChildStdout>,
     pub(crate) requests: u64,
+    /// The response to `initialize`.
+    pub(crate) introduction: Value,
 }
 
 impl RawClient {
@@ -100,8 +102,10 @@ impl RawClient {
     pub(crate) fn of(command: &mut Command, capabilities: &Value) -> Self {
         let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("it starts");
         let (input, output) = (process.stdin.take(), process.stdout.take().expect("a pipe"));
-        let mut client = RawClient { process, input, output: BufReader::new(output), requests: 0 };
-        client.request("initialize", &json!({"protocolVersion": 1, "clientCapabilities": capabilities}));
+        let output = BufReader::new(output);
+        let mut client = RawClient { process, input, output, requests: 0, introduction: Value::Null };
+        client.introduction =
+            client.request("initialize", &json!({"protocolVersion": 1, "clientCapabilities": capabilities}));
         client
     }
 

@@ -1,7 +1,7 @@
 //! Scenarios that show plans by their ids, and a child session.
 
 use duologue_agent::schema::{PlanEntry, PlanEntryPriority, PlanEntryStatus, PlanItems, PlanMarkdown};
-use duologue_agent::{Error, Result, StopReason, ToolKind};
+use duologue_agent::{Error, Result, StopReason, Subagent, ToolKind};
 
 use super::scenario_turn::ScenarioTurn;
 
@@ -34,6 +34,23 @@ pub(super) async fn subagents(turn: &ScenarioTurn<'_>) -> Result<()> {
         Err(error) => return Err(error),
     };
     call.session(child.id().clone()).await?;
+    let text = match review(turn, &child).await {
+        Ok(()) => {
+            child.finish(StopReason::EndTurn);
+            "The reviewer is done."
+        }
+        // The user cancelled the child alone.
+        Err(Error::Cancelled) if !turn.is_cancelled() => {
+            child.finish(StopReason::Cancelled);
+            "The reviewer was stopped."
+        }
+        Err(error) => return Err(error),
+    };
+    call.complete().await?;
+    turn.send(text).await
+}
+
+async fn review(turn: &ScenarioTurn<'_>, child: &Subagent) -> Result<()> {
     let mut task = child.write_instruction();
     for piece in ["Review ", "the change."] {
         turn.pause().await;
@@ -43,13 +60,5 @@ pub(super) async fn subagents(turn: &ScenarioTurn<'_>) -> Result<()> {
     let read = child.tool_call("Read src/main.rs").kind(ToolKind::Read).start().await?;
     turn.pause().await;
     read.complete().await?;
-    // A user may cancel the child alone.
-    turn.wait(turn.pace * 10).await;
-    let reason = if child.is_cancelled() { StopReason::Cancelled } else { StopReason::EndTurn };
-    if reason == StopReason::EndTurn {
-        child.report("I found nothing.").await?;
-    }
-    child.finish(reason);
-    call.complete().await?;
-    turn.send("The reviewer is done.").await
+    child.report("I found nothing.").await
 }
