@@ -2,16 +2,21 @@
 //! ends the agent and the recording.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
 use std::io::IsTerminal as _;
 use std::pin::pin;
+use std::task::Poll;
 use std::time::Duration;
 
-use duologue_client::{Client, Command, Connection, Error as ClientError, Host, Session, Updates};
-use duologue_schema::{Implementation, NewSessionRequest, Request as _, SessionId};
+use duologue_client::{
+    Client, Command, Connection, Error as ClientError, Host, Result as ClientResult, Session, Updates,
+};
+use duologue_schema::{Implementation, NewSessionRequest, Request as _, SessionId, SessionUpdate};
 use duologue_transcript::{Recorder, Side};
 use tokio::sync::oneshot;
 use tokio::time::Instant;
 
+use super::children::ShownChildren;
 use super::input::{InputEvent, InputLine, Typing, UserInput};
 use super::login::{TerminalLogin, explain};
 use super::output::SessionOutput;
@@ -89,8 +94,14 @@ pub(crate) struct AgentSession {
     signals: Signals,
     /// The session, once it is open.
     pub(super) session: Option<SessionId>,
+    /// The handle of the session whose child sessions are shown.
+    pub(super) opened: Option<Session>,
     /// Updates outside of turns that may arrive until the agent has ended.
     pub(super) idle: Option<Updates>,
+    /// The child sessions of the session.
+    pub(super) children: ShownChildren,
+    /// The number of updates of children since the work of a wait had its turn.
+    child_updates: u32,
     /// True if the end of the last turn has shown its error.
     pub(super) error_shown: bool,
     /// The question that the user reads.
@@ -137,7 +148,10 @@ impl AgentSession {
             events,
             signals,
             session: None,
+            opened: None,
             idle: None,
+            children: ShownChildren::default(),
+            child_updates: 0,
             error_shown: false,
             open_question: None,
             waiting: VecDeque::new(),
@@ -403,6 +417,14 @@ impl AgentSession {
                     continue;
                 }
             }
+            // The work has its turn, though children send without a pause.
+            if self.child_updates >= INPUT_TURN {
+                self.child_updates = 0;
+                let polled = poll_fn(|cx| Poll::Ready(work.as_mut().poll(cx))).await;
+                if let Poll::Ready(done) = polled {
+                    return Ok(WaitResult::Done(done));
+                }
+            }
             tokio::select! {
                 biased;
                 signal = self.signals.next() => match signal {
@@ -411,6 +433,11 @@ impl AgentSession {
                     Signal::Interrupt => return Ok(WaitResult::Interrupt),
                     signal => return Err(SessionEnd::Left(signal)),
                 },
+                // A child is shown in front of later updates of its session.
+                (child, update) = self.children.next() => {
+                    self.child_updates += 1;
+                    self.show_child(&child, update)?;
+                }
                 done = &mut work => return Ok(WaitResult::Done(done)),
                 Some(event) = self.events.events.recv() => self.event(event)?,
                 () = withdrawn(&mut self.open_question), if typing == Typing::Answer => {
@@ -428,6 +455,44 @@ impl AgentSession {
                 () = at(due) => self.output.paint()?,
             }
         }
+    }
+
+    /// Shows an update of the session, and follows the child that it announces.
+    pub(super) fn show_update(
+        &mut self,
+        session: &Session,
+        update: &SessionUpdate,
+    ) -> Result<(), SessionEnd> {
+        if let SessionUpdate::SubagentUpdate(child) = update {
+            self.children.end_messages(&mut self.output, Some(&child.session_id))?;
+        }
+        self.output.update(session.id(), update)?;
+        if let SessionUpdate::SubagentUpdate(_) = update {
+            self.children.follow(session);
+        }
+        Ok(())
+    }
+
+    /// Shows the updates of children that have arrived, and the rest of their messages.
+    pub(super) async fn show_children(&mut self) -> Result<(), SessionEnd> {
+        while let Ok((child, update)) = tokio::time::timeout(Duration::ZERO, self.children.next()).await {
+            self.show_child(&child, update)?;
+        }
+        Ok(self.children.end_messages(&mut self.output, None)?)
+    }
+
+    fn show_child(
+        &mut self,
+        child: &SessionId,
+        update: ClientResult<SessionUpdate>,
+    ) -> Result<(), SessionEnd> {
+        // The session fails for the same reason.
+        let Ok(update) = update else { return Ok(()) };
+        self.children.show(&mut self.output, child, &update)?;
+        if let (SessionUpdate::SubagentUpdate(_), Some(session)) = (&update, &self.opened) {
+            self.children.follow(session);
+        }
+        Ok(())
     }
 
     /// Applies an event of the input. Returns the result of the wait, if the event ends it.

@@ -11,6 +11,7 @@
 mod agent_session;
 mod audit;
 mod blocks;
+mod children;
 mod delegation;
 mod details;
 pub(crate) mod envelope_command;

@@ -141,6 +141,8 @@ impl AgentSession {
         };
         let session = session.map_err(|error| explain(error, &args.session))?;
         self.session = Some(session.id().clone());
+        self.opened = Some(session.clone());
+        self.children.follow(&session);
         let state = session.state();
         if let Some(modes) = state.modes {
             self.output.know(&CurrentModeUpdate::new(modes.current_mode_id).into());
@@ -250,7 +252,7 @@ impl AgentSession {
         loop {
             match self.wait_for(updates.next(), Listen::Prompt).await? {
                 WaitResult::Done(Some(update)) => {
-                    self.output.update(session.id(), &update?)?;
+                    self.show_update(session, &update?)?;
                     if let Some(input) = &mut self.input {
                         input.complete(words(&session.state()));
                     }
@@ -284,7 +286,7 @@ impl AgentSession {
         let begun = self.uninterrupted(session.prompt(prompt.as_str())).await?;
         if let Ok(turn) = &begun {
             while let Some(update) = updates.next_before(turn) {
-                self.output.update(session.id(), &update?)?;
+                self.show_update(session, &update?)?;
             }
         }
         self.output.begin_turn(&prompt)?;
@@ -293,7 +295,7 @@ impl AgentSession {
             Err(error) => Err(error),
             Ok(mut turn) => loop {
                 match self.wait_for(turn.next(), Listen::Escape).await? {
-                    WaitResult::Done(Some(Ok(update))) => self.output.update(session.id(), &update)?,
+                    WaitResult::Done(Some(Ok(update))) => self.show_update(session, &update)?,
                     WaitResult::Done(Some(Err(error))) => break Err(error),
                     WaitResult::Done(None) => break turn.outcome().await,
                     WaitResult::Interrupt if cancelled => return Err(SessionEnd::Left(Signal::Interrupt)),
@@ -307,6 +309,7 @@ impl AgentSession {
                 }
             },
         };
+        self.show_children().await?;
         // The end of a turn cancels its questions.
         self.open_question = None;
         self.waiting.clear();

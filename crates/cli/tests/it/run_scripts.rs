@@ -117,3 +117,32 @@ fn a_login_that_did_not_help_is_not_proposed_again() {
         assert!(!shown.contains("--login a  "), "{shown}");
     }
 }
+
+#[test]
+fn the_messages_of_a_child_session_are_shown() {
+    let with_mock = |args: &[&str]| {
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["run", "subagents"]).args(args).args(["--", DUOLOGUE, "mock", "--pace", "0"]);
+        run(&mut command, "")
+    };
+    let output = with_mock(&[]);
+    assert_eq!(String::from_utf8_lossy(&output.stdout), "The reviewer is done.\n");
+    let notes = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(notes, "· Reviewer: I read the change.\n· Reviewer: Read src/main.rs\n");
+    let output = with_mock(&["--json"]);
+    let lines: Vec<Value> = output
+        .stdout
+        .split(|byte| *byte == b'\n')
+        .filter_map(|line| serde_json::from_slice(line).ok())
+        .collect();
+    let kind = |line: &Value| line["update"]["sessionUpdate"].as_str().unwrap_or_default().to_owned();
+    let announced = lines.iter().position(|line| kind(line) == "subagent_update").expect("a child");
+    let child = &lines[announced]["update"]["sessionId"];
+    let of_child: Vec<usize> =
+        (0..lines.len()).filter(|index| lines[*index]["sessionId"] == *child).collect();
+    let text: String =
+        of_child.iter().filter_map(|index| lines[*index]["update"]["content"]["text"].as_str()).collect();
+    assert!(text.contains("I read the change."), "{lines:?}");
+    let outcome = lines.iter().position(|line| line["outcome"].is_object()).expect("an end");
+    assert!(of_child.iter().all(|index| (announced..outcome).contains(index)), "{lines:?}");
+}
