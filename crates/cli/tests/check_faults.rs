@@ -49,6 +49,7 @@ const MORE: &[&str] = &[
     "no-option-method",
     "end-turn-on-cancel",
     "modes-without-option",
+    "unadvertised-update",
 ];
 /// Faults that show when nothing comes, however long one waits.
 const SILENT: &[&str] = &[
@@ -84,6 +85,7 @@ fn found_by(fault: &str) -> Option<&str> {
         "refuses-option" | "no-option-method" => "set-config-option",
         "end-turn-on-cancel" => "cancel-ends-turn",
         "modes-without-option" => "mode-option",
+        "unadvertised-update" => "only-advertised",
         other => other,
     })
 }
@@ -139,6 +141,7 @@ fn names(fault: &str) -> &str {
         "silent-prompt" | "deaf-prompt" => "no answer to session/prompt within 5 s",
         "paths-absolute" => "locations[].path \"src/main.rs\" must be absolute, in session/",
         "work-missing-member" => "without context does not name it",
+        "unadvertised-update" => "`subagent_update` (`subagents`)",
         "mode-option" => "no config_option_update has it",
         "modes-without-option" => "clients that show only config options hide them",
         "dialogue-refusal" => "the error has no failed_message_id",

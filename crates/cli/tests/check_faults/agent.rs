@@ -458,6 +458,9 @@ impl Agent {
                 self.asked += 1;
                 self.ask(self.asked, "terminal/create", json!({"sessionId": session, "command": "ls"}));
             }
+            "unadvertised-update" => {
+                self.update(&session, json!({"sessionUpdate": "subagent_update", "sessionId": "child"}));
+            }
             "extension-names" => self.tell("craft/status", json!({})),
             "updates-before-answer" => {
                 self.later.push((Instant::now() + Duration::from_millis(100), session.clone()));

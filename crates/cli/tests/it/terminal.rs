@@ -278,12 +278,13 @@ fn ctrl_c_cancels_and_then_leaves() {
     insta::assert_snapshot!(terminal.screen(), @"
     · connected to duologue-mock 0.1.0 · session-1 · /exit or
       Ctrl-D leaves
-      · commands: /hello /clear /thoughts /plan /tools
+      · commands: /hello /clear /thoughts /plan /plans /tools
       /permission /files /terminal /elicitation /modes /options
       /commands /usage /info /compaction /notices /content
-      /unknown /extension /colleague /markdown /unicode
-      /hostile /slow /long /sessions /login /cancel /refusal
-      /max-tokens /max-turn-requests /error /stderr /crash
+      /unknown /extension /colleague /subagents /markdown
+      /unicode /hostile /slow /long /sessions /login /cancel
+      /refusal /max-tokens /max-turn-requests /error /stderr
+      /crash
     > cancel
 
       ✗ Work until cancelled  think

@@ -30,7 +30,7 @@ checks! { "stream";
     "updates-name-session" => updates_name_session, Must, PROMPT_TURN,
         "Every update names a session of this connection.";
     "only-advertised" => only_advertised, Must, INITIALIZATION,
-        "The agent calls no method that the client did not say it has.";
+        "The agent sends no request and no update that needs a capability which the client did not advertise.";
     "extension-names" => extension_names, Should, EXTENSIBILITY,
         "The names of methods that are not part of the protocol begin with `_`.";
 }
@@ -345,30 +345,48 @@ async fn only_advertised(harness: &mut Harness) -> Outcome {
     let records = agent.log().since(start);
     harness.retire(agent.into_process());
     let all = entries(&records);
-    let taken = of_agent(&all).find_map(|entry| match &entry.parsed {
-        ParsedLine::Request { method, .. } if gated(method) => {
-            Some(Fault::new(entry, format!("{method}, of a client that advertises nothing")))
-        }
-        _ => None,
+    let taken = of_agent(&all).find_map(|entry| {
+        let name = gated_request(entry).map(str::to_owned).or_else(|| gated_update(entry))?;
+        Some(Fault::new(entry, format!("{name}, of a client that advertises nothing")))
     });
     if let Some(fault) = taken {
         return Ok(shown(fault, &records));
     }
     turn.map_err(|finding| finding.needed("there is no turn of a client that advertises nothing"))?;
-    // No client of the checks has terminals or forms.
+    // No client of the checks has terminals, forms, plans with ids or child sessions.
     examine(harness, |all| {
-        faults(all, |entry| match &entry.parsed {
-            ParsedLine::Request { method, .. } if gated(method) && !method.starts_with("fs/") => {
-                Some(Fault::new(entry, format!("{method}, which the client did not advertise")))
-            }
-            _ => None,
+        faults(all, |entry| {
+            let request = gated_request(entry).filter(|method| !method.starts_with("fs/"));
+            let name = request.map(str::to_owned).or_else(|| gated_update(entry))?;
+            Some(Fault::new(entry, format!("{name}, which the client did not advertise")))
         })
     })
     .await
 }
 
-fn gated(method: &str) -> bool {
-    method.starts_with("fs/") || method.starts_with("terminal/") || method.starts_with("elicitation/")
+/// Returns the method of a request that needs a capability of the client.
+fn gated_request<'a>(entry: &'a TranscriptEntry<'_>) -> Option<&'a str> {
+    let ParsedLine::Request { method, .. } = &entry.parsed else { return None };
+    ["fs/", "terminal/", "elicitation/"].iter().any(|part| method.starts_with(part)).then_some(&**method)
+}
+
+/// Returns the name of an update that needs the capability `plan` or `subagents` of the client, or of the part that needs it.
+fn gated_update(entry: &TranscriptEntry<'_>) -> Option<String> {
+    let ParsedLine::Notification { method, params, .. } = &entry.parsed else { return None };
+    let params = params.filter(|_| &**method == SessionNotification::METHOD)?;
+    let params: Value = serde_json::from_str(params.get()).ok()?;
+    let update = &params["update"];
+    let is_reference = |content: &Value| content["type"] == "session";
+    match update["sessionUpdate"].as_str()? {
+        name @ ("plan_update" | "plan_removed") => Some(format!("`{name}` (`plan`)")),
+        name @ ("subagent_update" | "session_message" | "session_message_chunk") => {
+            Some(format!("`{name}` (`subagents`)"))
+        }
+        "tool_call" | "tool_call_update" if update["content"].as_array()?.iter().any(is_reference) => {
+            Some("a reference to a session in a tool call (`subagents`)".to_owned())
+        }
+        _ => None,
+    }
 }
 
 async fn extension_names(harness: &mut Harness) -> Outcome {
@@ -386,4 +404,44 @@ async fn extension_names(harness: &mut Harness) -> Outcome {
         })
     })
     .await
+}
+
+#[cfg(test)]
+mod tests {
+    use duologue_transcript::{Header, Transcript};
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn updates_that_need_a_capability_are_found() {
+        let content = |kind: &str| json!([{"type": kind, "sessionId": "c", "terminalId": "t"}]);
+        for (update, expected) in [
+            (json!({"sessionUpdate": "plan", "entries": []}), None),
+            (json!({"sessionUpdate": "plan_update", "plan": {}}), Some("`plan_update` (`plan`)")),
+            (json!({"sessionUpdate": "plan_removed", "planId": "p"}), Some("`plan_removed` (`plan`)")),
+            (json!({"sessionUpdate": "subagent_update"}), Some("`subagent_update` (`subagents`)")),
+            (json!({"sessionUpdate": "session_message"}), Some("`session_message` (`subagents`)")),
+            (
+                json!({"sessionUpdate": "session_message_chunk"}),
+                Some("`session_message_chunk` (`subagents`)"),
+            ),
+            (
+                json!({"sessionUpdate": "tool_call", "content": content("session")}),
+                Some("a reference to a session in a tool call (`subagents`)"),
+            ),
+            (json!({"sessionUpdate": "tool_call_update", "content": content("terminal")}), None),
+            (json!({"sessionUpdate": "tool_call_update"}), None),
+        ] {
+            let params = json!({"sessionId": "s", "update": update});
+            let frame = json!({"jsonrpc": "2.0", "method": "session/update", "params": params});
+            let lines = [
+                json!(Header::new("test")).to_string(),
+                json!({"at": 0, "from": "agent", "frame": frame}).to_string(),
+            ];
+            let transcript = Transcript::read(lines.join("\n").as_bytes()).unwrap();
+            let found = transcript.entries().first().and_then(gated_update);
+            assert_eq!(found.as_deref(), expected, "{update}");
+        }
+    }
 }
