@@ -56,9 +56,15 @@ fn child_of(session: &str, messages: &[Value]) -> (String, String) {
 
 #[test]
 fn a_child_session_is_shown_live_and_after_a_restart() {
-    for transport in ["ws", "sse"] {
+    for (transport, is_shared) in [("ws", false), ("sse", false), ("ws", true)] {
         let data = tempfile::tempdir().unwrap();
-        let mut server = Server::start(data.path(), "0");
+        let start = || {
+            let mut command = Command::new(DUOLOGUE);
+            command.args(["serve", "--listen", "127.0.0.1:0", "--data"]).arg(data.path());
+            command.args(is_shared.then_some("--shared"));
+            Server::of(command.args(["--", DUOLOGUE, "mock", "--pace", "0"]))
+        };
+        let mut server = start();
         let mut client = with_transport(&server, transport, &able());
         let mut other = with_transport(&server, transport, &json!({}));
         let session = client.session();
@@ -83,7 +89,7 @@ fn a_child_session_is_shown_live_and_after_a_restart() {
         // The next life of the server.
         drop((client, other));
         server.kill();
-        let server = Server::start(data.path(), "0");
+        let server = start();
         let mut client = with_transport(&server, transport, &able());
         let (loaded, messages) = client.request_with("session/load", &load);
         assert!(loaded["error"].is_null(), "{loaded}");

@@ -1,6 +1,6 @@
 //! Child sessions: their ids, the clients that do not show them, and the restart of a server.
 
-use duologue_hub::{Abilities, OwnerInput};
+use duologue_hub::Abilities;
 use duologue_schema::ClientCapabilities;
 use serde_json::{Value, json};
 
@@ -73,7 +73,12 @@ fn the_ids_of_children_are_those_of_the_hub() {
         let mut next = it.restarted();
         next.attach("a", shows_children());
         next.prompt_with("a", 2, &json!({"fresh": fresh}));
-        next.input(OwnerInput::AgentStarted { new_session: fresh.then_some("other") });
+        if fresh {
+            next.loses();
+            next.answers_owner(&json!({"result": {"sessionId": "other"}}));
+        } else {
+            next.restores();
+        }
         let before = next.frames("a", shows_children()).len();
         next.update("kid", text("more"));
         let frames = next.frames("a", shows_children());
