@@ -100,8 +100,8 @@ pub enum OwnerAction {
     StartAgent {
         /// True if the agent begins without the conversation if it cannot restore it.
         fresh: bool,
-        /// The client whose request needs the agent.
-        client: ClientKey,
+        /// The client whose prompt needs the agent. `None` for another request.
+        client: Option<ClientKey>,
     },
     /// Names the session at the agent, which has begun it anew. Later messages to the agent have this id.
     AgentSession(String),

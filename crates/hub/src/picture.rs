@@ -151,6 +151,13 @@ impl Picture {
         self.options.iter().find(|option| option.id == *id).and_then(value_of)
     }
 
+    /// Sets the value of an option as it was seen before.
+    pub(crate) fn restore_option(&mut self, seen: &SessionConfigOption) {
+        if let Some(option) = self.options.iter_mut().find(|option| option.id == seen.id) {
+            *option = seen.clone();
+        }
+    }
+
     /// Returns true for a choice of the mode, also by the option that stands for it.
     pub(crate) fn is_of_mode(&self, choice: &Choice) -> bool {
         match choice {

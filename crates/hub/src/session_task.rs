@@ -466,7 +466,7 @@ impl SessionTask {
                 }
                 OwnerAction::Acknowledge { .. } => {}
                 OwnerAction::Decided { question, decision, .. } => self.audit(question, &decision),
-                OwnerAction::StartAgent { client, .. } => self.start_agent(&client),
+                OwnerAction::StartAgent { client, .. } => self.start_agent(client.as_ref()),
                 OwnerAction::AgentSession(id) => self.agent_session = id,
                 OwnerAction::EndAgent => self.ends_agent = true,
             }

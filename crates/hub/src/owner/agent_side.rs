@@ -239,6 +239,7 @@ impl SessionOwner {
         self.end_replay();
         self.process = AgentProcess::Ended;
         (self.restoring, self.cancelled) = (None, None);
+        self.keep_lost();
         self.lost.clear();
         self.terminals.clear();
         self.to_agent.clear();

@@ -209,9 +209,17 @@ impl SessionOwner {
         };
         let position = self.record(Some((Side::Client, &frame)), Some(event));
         self.send_to_agent(position, &frame);
-        if self.process == AgentProcess::Ended {
-            self.process = AgentProcess::Starting { fresh: meta.fresh };
-            self.actions.push(OwnerAction::StartAgent { fresh: meta.fresh, client });
+        match self.process {
+            AgentProcess::Ended => {
+                self.process = AgentProcess::Starting { fresh: meta.fresh };
+                // A viewer that prompts nothing decides no folders and servers.
+                let client = Some(client).filter(|_| is_prompt);
+                self.actions.push(OwnerAction::StartAgent { fresh: meta.fresh, client });
+            }
+            AgentProcess::Starting { fresh: false } if meta.fresh => {
+                self.process = AgentProcess::Starting { fresh: true };
+            }
+            _ => {}
         }
         is_prompt
     }

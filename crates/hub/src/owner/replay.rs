@@ -1,9 +1,9 @@
 //! The late replay of an agent that restored its session.
 //!
 //! Some agents send a part of the conversation again behind their response to `session/load`. The clients have it, so it is
-//! dropped as long as it equals the conversation in the log. Text of a new turn can begin like an old message. So a text
-//! alone waits, and is dropped only if it belongs to a replay: behind a message of the user, a tool call or the id of a
-//! message that the agent sent again.
+//! dropped as long as it equals the conversation in the log. A new turn can begin like an old message, and a process
+//! can count its ids from one again. So text and tool calls wait, and are dropped only behind a message of the user that the
+//! agent sent again: no turn begins with one.
 
 use std::collections::{HashSet, VecDeque};
 
@@ -91,8 +91,7 @@ impl LateReplay {
                     _ => return Some(false),
                 };
                 let Some(taken) = continued(expected, self.taken, chunk) else { return Some(false) };
-                let has_id = expected.message_id.is_some() && chunk.message_id.is_some();
-                self.is_evident |= has_id || matches!(update, SessionUpdate::UserMessageChunk(_));
+                self.is_evident |= matches!(update, SessionUpdate::UserMessageChunk(_));
                 self.taken = taken.unwrap_or_default();
                 if taken.is_none() {
                     self.expected.pop_front();
@@ -102,10 +101,10 @@ impl LateReplay {
             SessionUpdate::ToolCall(call) => {
                 let is_expected = matches!(
                     expected,
-                    Some(SessionUpdate::ToolCall(expected)) if expected.tool_call_id == call.tool_call_id
+                    Some(SessionUpdate::ToolCall(expected))
+                        if expected.tool_call_id == call.tool_call_id && expected.title == call.title
                 );
                 if is_expected {
-                    self.is_evident = true;
                     self.calls.insert(call.tool_call_id.clone());
                     self.expected.pop_front();
                 }

@@ -12,8 +12,9 @@ use duologue_rpc::{ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelRequestNotification, ConfigOptionUpdate, Error as RpcError, ErrorCode, InitializeResponse, Json,
     LoadSessionRequest, LoadSessionResponse, NewSessionRequest, Notification as _, Request as _,
-    ResumeSessionRequest, SessionConfigId, SessionConfigOptionCategory, SessionConfigOptionValue,
-    SessionModeId, SessionNotification, SessionUpdate, SetSessionConfigOptionRequest, SetSessionModeRequest,
+    ResumeSessionRequest, SessionConfigId, SessionConfigKind, SessionConfigOption,
+    SessionConfigOptionCategory, SessionConfigOptionValue, SessionModeId, SessionNotification, SessionUpdate,
+    SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use duologue_transcript::Side;
 use serde::Serialize;
@@ -45,8 +46,8 @@ pub(super) struct Restoring {
     agent: Picture,
     /// True if a response has named the options.
     names_options: bool,
-    /// True if the mode was set again, with or without success.
-    has_set_mode: bool,
+    /// The number of times that the mode was set again, with or without success.
+    mode_sets: usize,
     set_options: BTreeSet<SessionConfigId>,
     sets: usize,
     /// The values that the agent refused and that decide what it may do.
@@ -87,14 +88,56 @@ pub(super) struct LostValue {
     name: String,
     wanted: String,
     actual: String,
+    /// The values that the agent has.
+    available: Vec<String>,
+    /// The option as clients see it. `None` for the mode.
+    option: Option<SessionConfigOption>,
+    /// True for the mode, and for an option that stands for it.
     is_mode: bool,
 }
 
 impl LostValue {
+    fn of_mode(wanted: &SessionModeId, agent: &Picture) -> Self {
+        let actual = agent.mode().map_or("unknown", SessionModeId::as_str).to_owned();
+        let modes = agent.modes.iter().flat_map(|modes| &modes.available_modes);
+        let available = modes.map(|mode| mode.id.as_str().to_owned()).collect();
+        let wanted = wanted.as_str().to_owned();
+        LostValue { name: "mode".to_owned(), wanted, actual, available, option: None, is_mode: true }
+    }
+
+    fn of_option(wanted: &SessionConfigOption, agent: &Picture) -> Option<Self> {
+        let actual = agent.options.iter().find(|option| option.id == wanted.id);
+        let select = actual.and_then(|option| match &option.kind {
+            SessionConfigKind::Select(select) => Some(select),
+            _ => None,
+        });
+        let values = select.into_iter().flat_map(|select| select.options.values());
+        Some(LostValue {
+            name: wanted.id.as_str().to_owned(),
+            wanted: shown(&value_of(wanted)?),
+            actual: actual.and_then(value_of).as_ref().map_or("unknown".to_owned(), shown),
+            available: values.map(|value| value.value.as_str().to_owned()).collect(),
+            option: Some(wanted.clone()),
+            is_mode: matches!(wanted.category, Some(SessionConfigOptionCategory::Mode)),
+        })
+    }
+
+    /// Returns true for the mode itself, which is no option.
+    fn is_mode(&self) -> bool {
+        self.option.is_none()
+    }
+
     /// Returns true if a choice of a client decides the value.
     pub(super) fn is_chosen(&self, choice: &Choice, picture: &Picture) -> bool {
         let is_own = matches!(choice, Choice::Option { id, .. } if id.as_str() == self.name);
         is_own || (self.is_mode && picture.is_of_mode(choice))
+    }
+}
+
+impl Restoring {
+    /// Returns true if the mode can be set. An option that is set later can change it, so it is set twice.
+    fn may_set_mode(&self) -> bool {
+        self.mode_sets < 2 && !self.lost.iter().any(LostValue::is_mode)
     }
 }
 
@@ -125,7 +168,7 @@ impl SessionOwner {
             since: self.now,
             agent: Picture::default(),
             names_options: false,
-            has_set_mode: false,
+            mode_sets: 0,
             set_options: BTreeSet::new(),
             sets: 0,
             lost: Vec::new(),
@@ -264,20 +307,14 @@ impl SessionOwner {
                 let actual = restoring.agent.mode();
                 // An agent that names no mode and sets none is in its only one.
                 if actual.is_some() || error.code != ErrorCode::METHOD_NOT_FOUND {
-                    let actual = actual.map_or("unknown", SessionModeId::as_str).to_owned();
-                    let wanted = wanted.as_str().to_owned();
-                    restoring.lost.push(LostValue { name: "mode".to_owned(), wanted, actual, is_mode: true });
+                    let lost = LostValue::of_mode(&wanted, &restoring.agent);
+                    restoring.lost.retain(|lost| !lost.is_mode());
+                    restoring.lost.push(lost);
                 }
             }
             Step::Option(id) => {
                 let guard = picture.options.iter().find(|option| option.id == id && is_guard(option));
-                if let Some((guard, wanted)) = guard.and_then(|guard| Some((guard, value_of(guard)?))) {
-                    let is_mode = matches!(guard.category, Some(SessionConfigOptionCategory::Mode));
-                    let actual = restoring.agent.value(&id);
-                    let actual = actual.as_ref().map_or("unknown".to_owned(), shown);
-                    let name = id.as_str().to_owned();
-                    restoring.lost.push(LostValue { name, wanted: shown(&wanted), actual, is_mode });
-                }
+                restoring.lost.extend(guard.and_then(|guard| LostValue::of_option(guard, &restoring.agent)));
                 tracing::warn!(session = %self.session, option = id.as_str(), %error, "the agent did not take an option back");
             }
         }
@@ -288,26 +325,29 @@ impl SessionOwner {
     fn set_next(&mut self) {
         let Some(restoring) = &mut self.restoring else { return };
         let picture = &self.state.picture;
-        if restoring.sets >= SETS {
-            tracing::warn!(session = %self.session, limit = SETS, "the agent has more values that differ than are set again");
-            return self.go_on();
-        }
-        if let Some(mode) = picture.mode().filter(|_| !std::mem::replace(&mut restoring.has_set_mode, true))
+        let is_at_limit = restoring.sets >= SETS;
+        if let Some(mode) = picture.mode().filter(|_| restoring.may_set_mode())
             && restoring.agent.mode() != Some(mode)
         {
-            restoring.sets += 1;
+            restoring.mode_sets += 1;
             let request = SetSessionModeRequest::new(self.session.clone(), mode.clone());
             return self.ask_agent(Step::Mode(mode.clone()), &request);
         }
         // The agent's order counts, because one choice can change the others.
         let listed = if restoring.names_options { &restoring.agent.options } else { &picture.options };
-        let next = listed.iter().find_map(|option| {
+        let (guards, others): (Vec<_>, Vec<_>) = listed.iter().partition(|option| is_guard(option));
+        let next = guards.into_iter().chain(others.into_iter().filter(|_| !is_at_limit)).find_map(|option| {
             let wanted = picture.value(&option.id)?;
             let is_new = !restoring.set_options.contains(&option.id);
             let is_confirmed = restoring.names_options && value_of(option).as_ref() == Some(&wanted);
             (is_new && !is_confirmed).then(|| (option.id.clone(), wanted))
         });
-        let Some((id, value)) = next else { return self.go_on() };
+        let Some((id, value)) = next else {
+            if is_at_limit {
+                tracing::warn!(session = %self.session, limit = SETS, "the agent may have more values that differ than are set again");
+            }
+            return self.go_on();
+        };
         restoring.sets += 1;
         restoring.set_options.insert(id.clone());
         let request = SetSessionConfigOptionRequest::new(self.session.clone(), id.clone(), value);
@@ -317,12 +357,13 @@ impl SessionOwner {
     /// Ends the restoring. The clients learn what is different now, and the agent receives what waits.
     fn go_on(&mut self) {
         let Some(restoring) = self.restoring.take() else { return };
-        let Restoring { mut agent, lost, replay, names_options, .. } = *restoring;
         let picture = &self.state.picture;
+        let Restoring { mut agent, mut lost, replay, names_options, .. } = *restoring;
+        lose_unconfirmed(picture, &agent, names_options, &mut lost);
         if !names_options {
             agent.options.clone_from(&picture.options);
         }
-        if agent.modes.is_none() || lost.iter().any(|lost| lost.name == "mode") {
+        if agent.modes.is_none() || lost.iter().any(LostValue::is_mode) {
             agent.modes.clone_from(&picture.modes);
         }
         // A guard that is lost stays in the picture until a client chooses.
@@ -333,12 +374,7 @@ impl SessionOwner {
                 *option = seen.clone();
             }
         }
-        for update in picture.changes(&agent) {
-            let notification = SessionNotification::new(self.session.clone(), update);
-            if let Some(frame) = raw_line(call_line(None, SessionNotification::METHOD, &notification)) {
-                self.record(Some((Side::Agent, &frame)), None);
-            }
-        }
+        self.record_changes(&agent);
         self.process = AgentProcess::Running;
         self.replay = Some(replay);
         self.lost = lost;
@@ -349,12 +385,32 @@ impl SessionOwner {
 
     /// Returns the error for prompts, while the agent may be in another mode than the clients see.
     pub(super) fn lost_error(&self) -> Option<RpcError> {
-        let LostValue { name, wanted, actual, .. } = self.lost.first()?;
+        let LostValue { name, wanted, actual, available, .. } = self.lost.first()?;
         let text = format!(
             "the agent was started again and did not take back {name} `{wanted}` (it is in `{actual}`); choose a value of {name} before the next prompt"
         );
-        let data = json!({"code": "state_lost", "retryable": false, "name": name, "wanted": wanted, "actual": actual});
+        let data = json!({"code": "state_lost", "retryable": false, "name": name, "wanted": wanted, "actual": actual, "available": available});
         Some(RpcError::internal(text).data(Json::from(data)))
+    }
+
+    /// Records the guards that no client has chosen, if the agent has listed others since. So the next process is compared with
+    /// what the clients wanted.
+    pub(super) fn keep_lost(&mut self) {
+        let mut kept = self.state.picture.clone();
+        for option in self.lost.iter().filter_map(|lost| lost.option.as_ref()) {
+            kept.restore_option(option);
+        }
+        self.record_changes(&kept);
+    }
+
+    /// Records the updates that lead from the picture to another one.
+    fn record_changes(&mut self, other: &Picture) {
+        for update in self.state.picture.changes(other) {
+            let notification = SessionNotification::new(self.session.clone(), update);
+            if let Some(frame) = raw_line(call_line(None, SessionNotification::METHOD, &notification)) {
+                self.record(Some((Side::Agent, &frame)), None);
+            }
+        }
     }
 
     /// Answers the prompts that wait for the process. The agent never receives them.
@@ -389,6 +445,22 @@ impl SessionOwner {
     fn lose_context(&mut self) {
         self.actions.push(OwnerAction::EndAgent);
         self.context_lost();
+    }
+}
+
+/// Adds the guards that the agent has in another value, although it has refused none of them.
+fn lose_unconfirmed(picture: &Picture, agent: &Picture, names_options: bool, lost: &mut Vec<LostValue>) {
+    if let (Some(wanted), Some(actual)) = (picture.mode(), agent.mode())
+        && wanted != actual
+        && !lost.iter().any(LostValue::is_mode)
+    {
+        lost.push(LostValue::of_mode(wanted, agent));
+    }
+    for guard in picture.options.iter().filter(|option| names_options && is_guard(option)) {
+        let is_other = agent.value(&guard.id).is_some_and(|actual| value_of(guard) != Some(actual));
+        if is_other && !lost.iter().any(|lost| lost.name == guard.id.as_str()) {
+            lost.extend(LostValue::of_option(guard, agent));
+        }
     }
 }
 

@@ -105,12 +105,12 @@ impl SessionTask {
     }
 
     /// Starts a process for a request of a client.
-    pub(super) fn start_agent(&mut self, client: &ClientKey) {
+    pub(super) fn start_agent(&mut self, client: Option<&ClientKey>) {
         let Some(hub) = self.hub.upgrade() else { return };
         let former = self.ending.take();
         let (cancel, mut cancelled) = oneshot::channel();
         // A viewer with other folders and servers, or none, decides nothing before it needs the agent.
-        if let Some(given) = self.given.get(client) {
+        if let Some(given) = client.and_then(|client| self.given.get(client)) {
             self.params.clone_from(given);
         }
         let params: Value = serde_json::from_str(self.params.get()).unwrap_or_default();

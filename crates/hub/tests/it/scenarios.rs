@@ -25,6 +25,7 @@ pub(crate) struct Fixture {
     replies: Vec<(String, Value)>,
     acknowledged: Vec<u64>,
     starts: Vec<bool>,
+    starters: Vec<Option<String>>,
     /// The requests that restore the session.
     pub(crate) restoring: Vec<Value>,
     /// The conversation that the next process may send again.
@@ -67,6 +68,7 @@ impl Fixture {
             replies: Vec::new(),
             acknowledged: Vec::new(),
             starts: Vec::new(),
+            starters: Vec::new(),
             restoring: Vec::new(),
             conversation: Vec::new(),
             ends: 0,
@@ -104,7 +106,10 @@ impl Fixture {
                     self.replies.push((client.as_str().to_owned(), line));
                 }
                 OwnerAction::Acknowledge { number, .. } => self.acknowledged.push(number),
-                OwnerAction::StartAgent { fresh, .. } => self.starts.push(fresh),
+                OwnerAction::StartAgent { fresh, client } => {
+                    self.starts.push(fresh);
+                    self.starters.push(client.map(|client| client.as_str().to_owned()));
+                }
                 OwnerAction::EndAgent => self.ends += 1,
                 OwnerAction::Route(line) => self.routed.push(serde_json::from_slice(&line).unwrap()),
                 _ => {}

@@ -72,13 +72,11 @@ async fn the_end_of_a_shared_process_interrupts_all_turns() {
         }
         interrupted.sort_unstable();
         assert_eq!(interrupted, [3, 4]);
-        // The next prompts share the next process. The mock forgets its sessions with its process.
+        // The next prompts share the next process. The mock forgets its sessions with its process, and uses their ids again.
         for (id, session) in (5..).zip(&sessions) {
             let mut prompt = prompt_of(session, "hello");
             prompt["_meta"] = json!({"duologue": {"fresh": true}});
             client.send(id, "session/prompt", prompt).await;
-        }
-        for id in [5, 6] {
             let ended = client.response(id).await;
             assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
         }

@@ -70,6 +70,11 @@ impl Fixture {
         self.agent(&json!({"jsonrpc": "2.0", "id": call, "result": result}));
     }
 
+    /// Returns the method of the last message to the agent.
+    fn last_request(&self) -> String {
+        self.agent.last().and_then(|line| line["method"].as_str()).unwrap_or_default().to_owned()
+    }
+
     /// Returns the method and the value of the last request that restores the session.
     fn set(&self) -> (String, Value) {
         let request = self.restoring.last().unwrap();
@@ -273,7 +278,11 @@ fn a_mode_that_is_refused_blocks_prompts_until_a_client_chooses() {
             let error = &it.answer_to("a", id)["error"];
             let (name, wanted, actual) =
                 if is_mode { ("mode", "plan", "ask") } else { ("approval", "ask", "never") };
-            let data = json!({"code": "state_lost", "retryable": false, "name": name, "wanted": wanted, "actual": actual});
+            let available = if is_mode { json!(["ask", "plan", "code"]) } else { json!(["ask", "never"]) };
+            let data = json!({
+                "code": "state_lost", "retryable": false, "name": name, "wanted": wanted, "actual": actual,
+                "available": available,
+            });
             assert_eq!(error["data"], data, "{error}");
             assert!(it.agent.iter().all(|line| line["method"] != "session/prompt"));
             it.agent.clear();
@@ -289,6 +298,94 @@ fn a_mode_that_is_refused_blocks_prompts_until_a_client_chooses() {
         it.prompt("a", 5);
         assert_eq!(it.last_to_agent()["method"], "session/prompt");
     }
+}
+
+/// An agent may accept a value and have another one, and one value can change another.
+#[test]
+fn a_guard_that_is_not_confirmed_is_lost() {
+    let guarded = |approval: &str, model: &str| {
+        json!([
+            select("model", "model", model, &["small", "large"]),
+            select("approval", "permission", approval, &["ask", "never"]),
+        ])
+    };
+    // The agent accepts the guard, and lists it in another value.
+    let mut it = running(&guarded("ask", "large"));
+    it.input(OwnerInput::AgentEnded("killed"));
+    it.prompt("a", 2);
+    it.ready(&json!({"loadSession": true}));
+    it.answers_owner(&json!({"result": {"modes": modes("ask"), "configOptions": guarded("never", "small")}}));
+    assert_eq!(it.set().1, json!({"approval": "ask"}), "guards come before other options");
+    it.answers_owner(&json!({"result": {"configOptions": guarded("never", "small")}}));
+    it.answers_owner(&json!({"result": {"configOptions": guarded("never", "large")}}));
+    assert_eq!(it.answer_to("a", 2)["error"]["data"]["name"], "approval");
+    // Another choice lists the guard. No client has chosen it, so the next process is compared with `ask`.
+    let chosen = json!({"configId": "model", "value": "small"});
+    it.chooses(
+        "a",
+        3,
+        "session/set_config_option",
+        chosen,
+        &json!({"configOptions": guarded("never", "small")}),
+    );
+    it.input(OwnerInput::AgentEnded("killed"));
+    it.prompt("a", 4);
+    it.ready(&json!({"loadSession": true}));
+    it.answers_owner(&json!({"result": {"modes": modes("ask"), "configOptions": guarded("never", "small")}}));
+    assert_eq!(it.set().1, json!({"approval": "ask"}));
+
+    // The mode that an option has changed is set a second time, and then it is lost.
+    let mut it = running(&options("large", true));
+    it.input(OwnerInput::AgentEnded("killed"));
+    it.prompt("a", 2);
+    it.ready(&json!({"loadSession": true}));
+    it.answers_owner(&json!({"result": {"modes": modes("code"), "configOptions": options("small", true)}}));
+    it.answers_owner(&json!({"result": {}}));
+    it.agent(&update(&json!({"sessionUpdate": "current_mode_update", "currentModeId": "code"})));
+    it.answers_owner(&json!({"result": {"configOptions": options("large", true)}}));
+    assert_eq!(it.set(), ("session/set_mode".into(), json!("ask")));
+    it.agent(&update(&json!({"sessionUpdate": "current_mode_update", "currentModeId": "code"})));
+    it.answers_owner(&json!({"error": {"code": -32602, "message": "no"}}));
+    assert_eq!(it.answer_to("a", 2)["error"]["data"]["actual"], "code");
+
+    // More options than are set again.
+    let many = |value: &str| -> Value {
+        let plain = (0..40).map(|it| select(&format!("o{it}"), "model", value, &["small", "large"]));
+        let guard = select(
+            "approval",
+            "permission",
+            if value == "large" { "ask" } else { "never" },
+            &["ask", "never"],
+        );
+        plain.chain([guard]).collect()
+    };
+    let mut it = running(&many("large"));
+    it.input(OwnerInput::AgentEnded("killed"));
+    it.prompt("a", 2);
+    it.ready(&json!({"loadSession": true}));
+    it.answers_owner(&json!({"result": {"modes": modes("ask")}}));
+    assert_eq!(it.set().1, json!({"approval": "ask"}));
+    let mut sets = 1;
+    while it.last_request() != "session/prompt" {
+        it.answers_owner(&json!({"result": {}}));
+        sets += 1;
+    }
+    assert_eq!(sets, 33);
+}
+
+#[test]
+fn a_viewer_decides_no_folders_and_consent_joins_a_start() {
+    let mut it = Fixture::new().restarted();
+    it.attach("a", able());
+    it.client("a", &request(1, "session/set_mode", json!({"modeId": "plan"})));
+    it.prompt_with("a", 2, &json!({"fresh": true}));
+    it.loses();
+    assert_eq!(it.set().0, "session/new", "the prompt gives the conversation up");
+    assert_eq!((it.starters.as_slice(), it.starts.as_slice()), (&[None][..], &[false][..]));
+    let mut it = Fixture::new().restarted();
+    it.attach("a", able());
+    it.prompt("a", 1);
+    assert_eq!(it.starters, [Some("a".to_owned())]);
 }
 
 #[test]
@@ -414,10 +511,10 @@ fn the_late_replay_of_an_agent_is_dropped() {
     it.prompt("a", 2);
     it.ready(&json!({"loadSession": true}));
     // A part of it comes before the answer, as it should.
-    it.agent(&text("user_message_chunk", "say one"));
+    it.agent(&text("user_message_chunk", "say"));
     it.answers_owner(&json!({"result": {}}));
     let before = it.owner.end();
-    // It waits until the agent sends the id of the message.
+    it.agent(&text("user_message_chunk", " one"));
     it.agent(&text("agent_message_chunk", "one"));
     it.agent(&update(&json!({"sessionUpdate": "agent_message_chunk", "messageId": "m", "content": {"type": "text", "text": " two"}})));
     it.agent(&update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": "t"})));
@@ -448,6 +545,30 @@ fn the_late_replay_of_an_agent_is_dropped() {
     it.answers_owner(&json!({"result": {}}));
     it.agent(&text("agent_message_chunk", "three"));
     assert_eq!(it.updates("a", "agent_message_chunk").len(), 1);
+
+    // A process that counts from one again. Its turn has the ids of the turn before the crash.
+    let chunk = |id: &str, text: &str| {
+        update(
+            &json!({"sessionUpdate": "agent_message_chunk", "messageId": id, "content": {"type": "text", "text": text}}),
+        )
+    };
+    let call =
+        |title: &str| update(&json!({"sessionUpdate": "tool_call", "toolCallId": "c", "title": title}));
+    for (number, lines) in
+        [vec![chunk("m", "one"), chunk("m", " is done")], vec![call("t"), call("u")]].iter().enumerate()
+    {
+        let mut it = Fixture::new().restarted();
+        it.attach("a", able());
+        it.conversation = vec![conversation[0].clone(), conversation[number + 1].clone()];
+        it.prompt("a", 2);
+        it.ready(&json!({"loadSession": true}));
+        it.agent(&text("user_message_chunk", "say one"));
+        it.answers_owner(&json!({"result": {}}));
+        let before = it.frames("a", able()).len();
+        lines.iter().for_each(|line| it.agent(line));
+        it.ends_turn();
+        assert_eq!(it.frames("a", able())[before..before + lines.len()], lines[..]);
+    }
 
     // The text of the turn begins like the message that was not finished before.
     for pieces in [&["on", "ce"][..], &["one", " two"], &["one", " two", "!"], &["one"]] {
