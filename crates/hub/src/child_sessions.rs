@@ -148,33 +148,31 @@ fn update_kind<'a>(line: &'a [u8], update: &Range<usize>) -> Option<std::borrow:
     member_text(line.get(update.clone())?, "sessionUpdate")
 }
 
-/// Returns the items of the content of a tool call, each with true for a reference to a session.
-fn content_items<'a>(
-    line: &'a [u8],
-    call: &Range<usize>,
-) -> Option<(Range<usize>, Vec<(&'a RawValue, bool)>)> {
+/// The content of a tool call: its position in the line, and its items.
+type CallContent<'a> = (Range<usize>, Vec<&'a RawValue>);
+
+fn call_content<'a>(line: &'a [u8], call: &Range<usize>) -> Option<CallContent<'a>> {
     let content = member_within(line, call, "content")?;
-    let items: Vec<&RawValue> = serde_json::from_slice(line.get(content.clone())?).ok()?;
-    let is_reference =
-        |item: &RawValue| member_text(item.get().as_bytes(), "type").as_deref() == Some("session");
-    Some((content, items.into_iter().map(|item| (item, is_reference(item))).collect()))
+    let items = serde_json::from_slice(line.get(content.clone())?).ok()?;
+    Some((content, items))
+}
+
+fn is_reference(item: &RawValue) -> bool {
+    member_text(item.get().as_bytes(), "type").as_deref() == Some("session")
 }
 
 /// Returns the places of the references to sessions in the content of a tool call.
 fn session_references(line: &[u8], call: &Range<usize>) -> Vec<Range<usize>> {
-    let (_, items) = content_items(line, call).unwrap_or_default();
-    let references = items.into_iter().filter(|(_, is_reference)| *is_reference);
-    references.filter_map(|(item, _)| position(line, item.get())).collect()
+    let (_, items) = call_content(line, call).unwrap_or_default();
+    let references = items.into_iter().filter(|item| is_reference(item));
+    references.filter_map(|item| position(line, item.get())).collect()
 }
 
 /// Returns the edit that removes the references to sessions from the content of a tool call, if it has any.
 fn without_references(line: &[u8], call: &Range<usize>) -> Option<Edit> {
-    let (content, items) = content_items(line, call)?;
-    if !items.iter().any(|(_, is_reference)| *is_reference) {
-        return None;
-    }
-    let kept = items.iter().filter(|(_, is_reference)| !is_reference).map(|(item, _)| item.get());
-    Some((content, format!("[{}]", kept.collect::<Vec<_>>().join(",")).into_bytes()))
+    let (content, items) = call_content(line, call)?;
+    let kept: Vec<&str> = items.iter().filter(|item| !is_reference(item)).map(|item| item.get()).collect();
+    (kept.len() < items.len()).then(|| (content, format!("[{}]", kept.join(",")).into_bytes()))
 }
 
 /// Returns the position of a member's value in a line, from the position of its object.
