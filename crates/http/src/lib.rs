@@ -30,7 +30,7 @@ pub use client::raw;
 pub use client::system_tls;
 #[cfg(feature = "client")]
 pub use client::{
-    ConnectOptions, Error, LinkState, RemoteLink, RemoteTransport, ServerCheck, connect, reconnect,
+    ConnectOptions, Error, LinkState, RemoteLink, RemoteTransport, RetryNotice, ServerCheck, connect,
 };
 #[cfg(all(unix, feature = "server"))]
 pub use server::LocalListener;

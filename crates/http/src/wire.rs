@@ -24,6 +24,9 @@ pub const RESUME_SECRET: &str = "acp-resume";
 /// The header with the id of the last event that a client has received in a stream.
 pub(crate) const LAST_EVENT_ID: &str = "last-event-id";
 
+/// The JSON-RPC code for a failure of the agent.
+pub(crate) const INTERNAL_ERROR: i64 = -32603;
+
 /// The close codes of a WebSocket that this crate sends or understands.
 pub mod close_code {
     /// The connection has ended. It cannot be resumed.

@@ -142,6 +142,8 @@ impl AgentAddress {
     async fn options(&self) -> Result<ConnectOptions, String> {
         let mut options = ConnectOptions::default();
         options.transport = self.transport;
+        // The client that waits for the agent learns at once that it is offline.
+        options.open_time = Duration::ZERO;
         if let Some(path) = &self.token_file {
             let file = path.clone();
             let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(file)).await;

@@ -2,7 +2,6 @@
 
 use std::io::Write as _;
 use std::path::PathBuf;
-use std::time::Duration;
 
 use duologue_client::Command as AgentCommand;
 use duologue_hub::gateway::{AgentAttachment, AttachmentEvent};
@@ -71,9 +70,7 @@ pub(crate) fn run(args: AttachArgs) -> Result<Exit> {
 async fn attach(args: AttachArgs) -> Result<Exit> {
     args.agent.required()?;
     let mut signals = Signals::listen()?;
-    let (url, mut options) = args.server.target(args.url.as_deref(), None, TransportName::Ws)?;
-    // As long as a hub keeps a connection. The pauses between the attempts are at most 15 seconds.
-    (options.resume_attempts, options.resume_time) = (100, Duration::from_secs(600));
+    let (url, options) = args.server.target(args.url.as_deref(), None, TransportName::Ws)?;
     let roots = match args.roots.as_slice() {
         [] => vec![std::env::current_dir()?],
         roots => roots.iter().map(std::path::absolute).collect::<std::io::Result<_>>()?,

@@ -39,6 +39,8 @@ pub(crate) struct ClientCore {
     /// The bytes that may wait. Frames beyond it wait in the transport.
     limit: usize,
     has_ended: bool,
+    /// The number of frames that were acknowledged before `initialize` was answered. They are kept until then.
+    early_ack: u64,
     initialize_id: Option<Bytes>,
     resumption: Resumption,
     positions: BTreeMap<StreamId, Position>,
@@ -88,6 +90,7 @@ impl ClientCore {
             bytes: 0,
             limit,
             has_ended: false,
+            early_ack: 0,
             initialize_id: None,
             resumption: Resumption::Unknown,
             positions: BTreeMap::new(),
@@ -105,6 +108,11 @@ impl ClientCore {
     pub(crate) fn next_frame(&mut self) -> Option<Bytes> {
         let index = usize::try_from(self.next - self.first).ok()?;
         let frame = self.frames.get(index)?.clone();
+        let view = (index > 0 && self.is_initializing()).then(|| FrameView::read(&frame));
+        if view.is_some_and(|view| view.id.is_some() && view.method.is_some()) {
+            // It could be done twice if the connection begins again.
+            return None;
+        }
         self.next += 1;
         self.unsent = self.unsent.max(self.next);
         match self.resumption {
@@ -144,6 +152,8 @@ impl ClientCore {
                 self.inbox.push(without_cursors(frame));
                 return Ok(true);
             }
+            // The server has `initialize`, too.
+            self.acknowledge(self.early_ack.max(1))?;
         }
         // An agent that takes long to answer `initialize` is acknowledged before its answer.
         if view.method.as_deref() == Some(ACK) {
@@ -196,6 +206,28 @@ impl ClientCore {
         self.resumption.retention()
     }
 
+    /// Returns true if nothing can have been done that another connection would repeat: at most `initialize` was written, and
+    /// nothing was received.
+    pub(crate) fn can_begin_again(&self) -> bool {
+        let most = if self.initialize_id.is_some() { 2 } else { 1 };
+        matches!(self.resumption, Resumption::Unknown) && self.unsent <= most && self.positions.is_empty()
+    }
+
+    /// Goes back to the first frame, on another connection.
+    pub(crate) fn begin_again(&mut self, connection_id: String) {
+        self.connection_id = connection_id;
+        (self.next, self.early_ack) = (self.first, 0);
+    }
+
+    pub(crate) fn connection_id(&self) -> &str {
+        &self.connection_id
+    }
+
+    /// Returns true if the client has sent `initialize`, and the server has not answered it.
+    fn is_initializing(&self) -> bool {
+        matches!(self.resumption, Resumption::Unknown) && self.initialize_id.is_some()
+    }
+
     /// Returns the message that resumes the connection on a new socket.
     pub(crate) fn resume_message(&self) -> Bytes {
         let secret = match &self.resumption {
@@ -237,6 +269,10 @@ impl ClientCore {
             return Err(Error::Protocol(format!(
                 "{received} messages were acknowledged and {sent} were sent"
             )));
+        }
+        if self.is_initializing() {
+            self.early_ack = received;
+            return Ok(());
         }
         while self.first <= received {
             self.drop_first();

@@ -42,7 +42,6 @@ pub(crate) fn start<D: Dialer>(
     let core = ClientCore::new(first.connection_id.clone(), options.unacknowledged_bytes.max(1));
     let shared = Arc::new(LinkShared::new(core, &options));
     let (status, link) = LinkStatus::new();
-    status.set_connection_id(&first.connection_id);
     let mut runner = LinkRunner {
         dialer,
         options: options.clone(),
@@ -88,6 +87,7 @@ impl<D: Dialer> LinkRunner<D> {
     /// Serves one socket after the other.
     async fn link(&mut self, first: D::Socket) -> Result<(), Error> {
         let mut end = self.serve(first).await;
+        let mut was_beginning = false;
         loop {
             let reason = match end {
                 LinkEnd::Finished => return Ok(()),
@@ -100,23 +100,48 @@ impl<D: Dialer> LinkRunner<D> {
                 LinkEnd::Failed(error) => return Err(error),
                 LinkEnd::Lost(reason) => reason,
             };
-            if self.options.resume_attempts == 0 || !self.shared.with(|core| core.can_resume()) {
+            let is_beginning = self.shared.with(|core| core.can_begin_again());
+            if std::mem::replace(&mut was_beginning, is_beginning) && !is_beginning {
+                self.outage = None;
+            }
+            let can_resume =
+                !self.options.resume_time.is_zero() && self.shared.with(|core| core.can_resume());
+            if !is_beginning && !can_resume {
                 return Err(Error::Lost { reason });
             }
-            tracing::debug!(reason, "a socket is lost; the connection is resumed");
-            let Some(socket) = self.redial(reason).await? else { return Ok(()) };
-            end = self.resume(socket).await;
+            tracing::debug!(
+                reason,
+                is_beginning,
+                "a socket is lost; the connection is resumed or begins again"
+            );
+            let Some(dialed) = self.redial(reason, is_beginning).await? else { return Ok(()) };
+            end = if is_beginning {
+                self.shared.with(|core| core.begin_again(dialed.connection_id));
+                self.status.connected();
+                self.serve(dialed.socket).await
+            } else {
+                self.resume(dialed.socket).await
+            };
         }
     }
 
     /// Opens another socket. Returns `None` if nobody needs it any more.
-    async fn redial(&mut self, reason: String) -> Result<Option<D::Socket>, Error> {
+    async fn redial(
+        &mut self,
+        reason: String,
+        is_beginning: bool,
+    ) -> Result<Option<Dialed<D::Socket>>, Error> {
         let shared = self.shared.clone();
         let mut last = reason;
         loop {
             let retention = shared.with(|core| core.retention());
             let outage = self.outage.get_or_insert_with(Outage::begin);
-            let (attempt, pause) = outage.next(&self.options, retention, &last)?;
+            let (attempt, pause) = match is_beginning {
+                true => {
+                    outage.next(&self.options, self.options.open_time).ok_or(Error::Lost { reason: last })?
+                }
+                false => outage.next_resume(&self.options, retention, &last)?,
+            };
             self.status.resuming(attempt);
             let dialed = tokio::select! {
                 dialed = async {
@@ -126,7 +151,7 @@ impl<D: Dialer> LinkRunner<D> {
                 () = shared.is_gone() => return Ok(None),
             };
             match dialed {
-                Ok(dialed) => return Ok(Some(dialed.socket)),
+                Ok(dialed) => return Ok(Some(dialed)),
                 Err(error) if error.is_temporary() => last = error.to_string(),
                 Err(error) => return Err(error),
             }
@@ -212,7 +237,10 @@ impl<D: Dialer> LinkRunner<D> {
             match message {
                 SocketMessage::Text(frame) if !is_blank(&frame) => {
                     match self.shared.with(|core| core.receive(frame)) {
-                        Ok(true) => self.shared.received(),
+                        Ok(true) => {
+                            self.note_connection_id();
+                            self.shared.received();
+                        }
                         Ok(false) => self.shared.room.notify_one(),
                         Err(error) => return LinkEnd::Failed(error),
                     }
@@ -226,6 +254,13 @@ impl<D: Dialer> LinkRunner<D> {
                 }
                 _ => {}
             }
+        }
+    }
+
+    /// Reports the id of the connection when it is that of the answer to `initialize`.
+    fn note_connection_id(&self) {
+        if self.status.connection_id().is_empty() && !self.shared.with(|core| core.can_begin_again()) {
+            self.shared.with(|core| self.status.set_connection_id(core.connection_id()));
         }
     }
 
@@ -275,7 +310,11 @@ impl<D: Dialer> LinkRunner<D> {
         match close {
             Some((close_code::NORMAL, _)) => LinkEnd::Finished,
             // 1005 stands for a close without a code.
-            None | Some((1005, _)) if !self.shared.with(|core| core.can_resume()) => LinkEnd::Finished,
+            None | Some((1005, _))
+                if self.shared.with(|core| !core.can_resume() && !core.can_begin_again()) =>
+            {
+                LinkEnd::Finished
+            }
             None => LinkEnd::Lost("the server closed it without a code".into()),
             Some((code @ (1002 | 1003 | 1007 | 1009 | 1010 | 4000..), reason)) => {
                 LinkEnd::Failed(Error::Closed { code, reason })

@@ -51,8 +51,8 @@ pub enum Error {
     /// The certificates of this system cannot be used, or those of the server are not valid.
     #[error("TLS failed: {0}")]
     Tls(String),
-    /// The socket was lost, and the connection cannot be resumed: the server does not offer it, or `resume_attempts` is 0.
-    #[error("the socket was lost ({reason}), and the server does not resume connections")]
+    /// The socket was lost, and the connection cannot be resumed: the server does not offer it, or `resume_time` is zero.
+    #[error("the socket was lost ({reason}), and the connection cannot be resumed")]
     Lost {
         /// The reason for which the socket was lost.
         reason: String,
@@ -65,8 +65,8 @@ pub enum Error {
     },
     /// The connection could not be resumed in time.
     #[error(
-        "the connection was not resumed after {attempts} attempts in {elapsed:?} \
-         (`ConnectOptions::resume_attempts`, `ConnectOptions::resume_time`): {last}"
+        "the connection was not resumed in {elapsed:?} and {attempts} attempts \
+         (`ConnectOptions::resume_time`, and the time that the server keeps it): {last}"
     )]
     GaveUp {
         /// The number of attempts.
@@ -104,7 +104,9 @@ impl Error {
     /// Returns true if another attempt can succeed.
     pub(crate) fn is_temporary(&self) -> bool {
         match self {
-            Error::Unreachable { .. } | Error::Timeout { .. } => true,
+            // A socket of another user stays one.
+            Error::Unreachable { error, .. } => error.kind() != io::ErrorKind::PermissionDenied,
+            Error::Timeout { .. } => true,
             Error::Refused { status, .. } => *status >= 500 || matches!(status, 408 | 425 | 429),
             _ => false,
         }

@@ -18,6 +18,7 @@ use tokio::sync::Notify;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
+use crate::client::client_core::value;
 use crate::client::dial::{HttpBody, RequestHeaders, StreamDialer, read_beginning};
 use crate::client::error::Error;
 use crate::client::event_parser::{EventParser, ServerEvent};
@@ -25,10 +26,15 @@ use crate::client::events_core::{EventsCore, StreamChange, StreamState, fits_hea
 use crate::client::link::{LAST_WORDS, LinkShared, LinkStatus, Outage, RemoteLink, start_link};
 use crate::client::options::ConnectOptions;
 use crate::frame_view::FrameView;
-use crate::wire::{CONNECTION_ID, FRAME_NUMBER, LAST_EVENT_ID, RESUME_SECRET, SESSION_ID, StreamId};
+use crate::wire::{
+    CONNECTION_ID, FRAME_NUMBER, INTERNAL_ERROR, LAST_EVENT_ID, RESUME_SECRET, SESSION_ID, StreamId,
+};
 
 /// The time for which a connection without a request is used again. Servers close them after 5 s and more.
 const IDLE_CONNECTION: Duration = Duration::from_secs(2);
+
+/// The most responses of a stream in a row that end at once without an event.
+const EMPTY_RESPONSES: u32 = 20;
 
 /// The answer to a message whose session cannot be named in a header.
 const UNFIT_SESSION: &[u8] = br#"{"error":{"code":-32602,"message":"the id of the session has a control character, which no header can have; use a WebSocket"}}"#;
@@ -44,6 +50,11 @@ fn check_is_stream(headers: &HeaderMap) -> Result<(), Error> {
         return Ok(());
     }
     Err(Error::Protocol(format!("a stream has the content type {kind:?}, not text/event-stream")))
+}
+
+/// Returns true for the refusal of a server whose agent has failed. A proxy in front of it has no such error.
+fn is_of_agent(body: &[u8]) -> bool {
+    value::<i64>(body, &["error", "code"]) == Some(INTERNAL_ERROR)
 }
 
 /// The outcome of one attempt.
@@ -182,15 +193,27 @@ impl EventsLink {
 
     /// Begins the connection. Returns false if the agent has answered with an error.
     async fn initialize(&self, connection: &mut PostConnection, frame: Bytes) -> Result<bool, Error> {
-        // An agent may take long to start. The server has a limit for that.
-        let answer = match self.post(connection, Vec::new(), frame, self.options.initialize_timeout).await? {
-            Attempt::Done(answer) => answer,
-            Attempt::Lost(Lost(reason)) => return Err(Error::Lost { reason }),
+        let mut outage = Outage::begin();
+        let answer = loop {
+            // An agent may take long to start. The server has a limit for that.
+            let limit = self.options.initialize_timeout;
+            let (error, is_temporary) = match self.post(connection, Vec::new(), frame.clone(), limit).await? {
+                Attempt::Done(answer) if answer.status == 200 => break answer,
+                Attempt::Done(Answer { status, body, .. }) => {
+                    let message = String::from_utf8_lossy(read_beginning(&body)).into_owned();
+                    let refused = Error::Refused { status, message };
+                    let is_temporary = refused.is_temporary() && !is_of_agent(&body);
+                    (refused, is_temporary)
+                }
+                Attempt::Lost(Lost(reason)) => (Error::Lost { reason }, true),
+            };
+            let next = if is_temporary { outage.next(&self.options, self.options.open_time) } else { None };
+            let Some((attempt, pause)) = next else { return Err(error) };
+            tracing::debug!(%error, "a connection has not begun; another attempt follows");
+            self.status.resuming(attempt);
+            sleep(pause).await;
         };
-        if answer.status != 200 {
-            let message = String::from_utf8_lossy(read_beginning(&answer.body)).into_owned();
-            return Err(Error::Refused { status: answer.status, message });
-        }
+        self.status.connected();
         if FrameView::read(&answer.body).id.is_none() {
             let shown = String::from_utf8_lossy(read_beginning(&answer.body)).into_owned();
             return Err(Error::Protocol(format!("the response to `initialize` is no message: {shown}")));
@@ -271,7 +294,7 @@ impl EventsLink {
             };
             let retention = self.shared.with(|core| core.retention());
             let outage = outage.get_or_insert_with(Outage::begin);
-            let (attempt, pause) = outage.next(&self.options, retention, &reason)?;
+            let (attempt, pause) = outage.next_resume(&self.options, retention, &reason)?;
             self.status.resuming(attempt);
             sleep(pause).await;
         }
@@ -291,7 +314,7 @@ impl EventsLink {
                     },
                     Err(error) => error.to_string(),
                 };
-                let Ok((_, pause)) = outage.next(&self.options, None, &lost) else { return };
+                let Ok((_, pause)) = outage.next_resume(&self.options, None, &lost) else { return };
                 sleep(pause).await;
             }
         };
@@ -408,13 +431,13 @@ impl EventsLink {
                         // The server has ended the stream, so the next use of the session opens it again.
                         return Ok(StreamEnd::Ended);
                     }
-                    if !can_resume || self.options.resume_attempts == 0 {
+                    if !can_resume || self.options.resume_time.is_zero() {
                         return Err(Error::Lost { reason });
                     }
                     let is_short = count == 0 || opened_at.elapsed() < self.options.resume_delay;
                     short_responses = if is_complete && is_short { short_responses + 1 } else { 0 };
                     empty_responses = if is_complete && count == 0 { empty_responses + 1 } else { 0 };
-                    if empty_responses > self.options.resume_attempts {
+                    if empty_responses > EMPTY_RESPONSES {
                         return Err(Error::Lost { reason });
                     }
                     if is_complete {
@@ -457,7 +480,7 @@ impl EventsLink {
             tracing::debug!(?stream, reason, "a stream is lost; it is continued");
             let retention = self.shared.with(|core| core.retention());
             let (attempt, pause) =
-                outage.get_or_insert_with(Outage::begin).next(&self.options, retention, &reason)?;
+                outage.get_or_insert_with(Outage::begin).next_resume(&self.options, retention, &reason)?;
             self.status.resuming(attempt);
             sleep(pause).await;
         }

@@ -63,8 +63,7 @@ pub struct RemoteLink {
 }
 
 impl RemoteLink {
-    /// Returns the id of the connection, or an empty text if the server gave none. Over HTTP with SSE the server gives it
-    /// with the response to `initialize`.
+    /// Returns the id of the connection. It is empty until `initialize` is answered, and if the server gave none.
     #[must_use]
     pub fn connection_id(&self) -> &str {
         self.status.connection_id()
@@ -254,7 +253,7 @@ impl LinkStatus {
         self.connection_id.get().map_or("", String::as_str)
     }
 
-    /// Sets the id of the connection. It does not change.
+    /// Sets the id of the connection, when `initialize` is answered. It does not change.
     pub(crate) fn set_connection_id(&self, id: &str) {
         let _ = self.connection_id.set(id.to_owned());
     }
@@ -264,10 +263,16 @@ impl LinkStatus {
         self.state.send_replace(LinkState::Resuming { attempt });
     }
 
+    /// Reports that there is a socket.
+    pub(crate) fn connected(&self) {
+        self.state
+            .send_if_modified(|state| std::mem::replace(state, LinkState::Connected) != LinkState::Connected);
+    }
+
     /// Reports that the connection is back.
     pub(crate) fn resumed(&self) {
         self.resumes.fetch_add(1, Relaxed);
-        self.state.send_replace(LinkState::Connected);
+        self.connected();
     }
 }
 
@@ -283,12 +288,12 @@ impl Outage {
         Outage { since: Instant::now(), attempts: 0 }
     }
 
-    /// Counts an attempt. Returns its number and the pause before it.
+    /// Counts an attempt to resume. Returns its number and the pause before it.
     ///
     /// # Errors
     ///
-    /// [`Error::GaveUp`] after the last attempt. `retention` is the time for which the server keeps the connection.
-    pub(crate) fn next(
+    /// [`Error::GaveUp`] after the time for attempts. `retention` is the time for which the server keeps the connection.
+    pub(crate) fn next_resume(
         &mut self,
         options: &ConnectOptions,
         retention: Option<Duration>,
@@ -296,11 +301,15 @@ impl Outage {
     ) -> Result<(u32, Duration), Error> {
         let limit = retention.map_or(options.resume_time, |time| time.min(options.resume_time));
         let (attempts, elapsed) = (self.attempts, self.since.elapsed());
-        if attempts >= options.resume_attempts || elapsed >= limit {
-            return Err(Error::GaveUp { attempts, elapsed, last: last.into() });
-        }
-        self.attempts += 1;
-        Ok((self.attempts, options.pause(attempts).min(limit - elapsed)))
+        self.next(options, limit).ok_or_else(|| Error::GaveUp { attempts, elapsed, last: last.into() })
+    }
+
+    /// Counts an attempt. Returns its number and the pause before it, or `None` after the time for attempts.
+    pub(crate) fn next(&mut self, options: &ConnectOptions, limit: Duration) -> Option<(u32, Duration)> {
+        let left = limit.checked_sub(self.since.elapsed()).filter(|left| !left.is_zero())?;
+        let pause = options.pause(self.attempts).min(left);
+        self.attempts = self.attempts.saturating_add(1);
+        Some((self.attempts, pause))
     }
 }
 

@@ -17,16 +17,17 @@ pub(crate) mod tungstenite_socket;
 use std::sync::Arc;
 
 use duologue_rpc::Transport;
-use tokio::time::Instant;
+use tokio::time::sleep;
 
 pub use error::Error;
 pub use link::{LinkState, RemoteLink};
-pub use options::{ConnectOptions, RemoteTransport, ServerCheck};
+pub use options::{ConnectOptions, RemoteTransport, RetryNotice, ServerCheck};
 #[cfg(feature = "tls")]
 pub use tls::system_tls;
 
 use dial::StreamDialer;
 use driver::Dialer as _;
+use link::Outage;
 
 /// Connects to a server and returns the transport for a client, with a handle to observe the connection.
 ///
@@ -34,7 +35,8 @@ use driver::Dialer as _;
 /// gets `/acp`. `wss` and `https` need the feature `tls`. The first message of the client has to be `initialize`.
 ///
 /// If the server allows it, a lost socket is replaced in the background: what was not delivered is sent again in both
-/// directions, and the transport only pauses. Otherwise, and when this fails, the reading half of the transport fails
+/// directions, and the transport only pauses. A connection that is lost before `initialize` is answered begins again, because
+/// nothing can be done twice by then; a request behind `initialize` waits for the answer. Otherwise, and when this fails, the reading half of the transport fails
 /// with an [`std::io::Error`] that contains an [`Error`].
 ///
 /// ```no_run
@@ -53,15 +55,37 @@ use driver::Dialer as _;
 ///
 /// # Errors
 ///
-/// [`Error::Address`] and [`Error::Header`] for invalid arguments, and the errors of the first attempt to connect. It is
-/// not repeated.
+/// [`Error::Address`] and [`Error::Header`] for invalid arguments, and the error of the last attempt to connect. Attempts that
+/// fail for a temporary reason are repeated for [`ConnectOptions::open_time`].
 ///
 /// # Panics
 ///
 /// Outside a tokio runtime.
 pub async fn connect(url: &str, options: ConnectOptions) -> Result<(Transport, RemoteLink), Error> {
     let dialer = StreamDialer::new(url, &options)?;
-    open(dialer, Arc::new(options)).await.map_err(|(error, _)| error)
+    begin(dialer, Arc::new(options)).await
+}
+
+/// Opens the first connection, and repeats attempts that fail for a temporary reason.
+pub(crate) async fn begin(
+    mut dialer: StreamDialer,
+    options: Arc<ConnectOptions>,
+) -> Result<(Transport, RemoteLink), Error> {
+    let mut outage = Outage::begin();
+    loop {
+        let (error, returned) = match open(dialer, options.clone()).await {
+            Ok(connected) => return Ok(connected),
+            Err(failed) => failed,
+        };
+        let next = if error.is_temporary() { outage.next(&options, options.open_time) } else { None };
+        let Some((_, pause)) = next else { return Err(error) };
+        tracing::debug!(%error, "a server was not reached; another attempt follows");
+        if let Some(notice) = &options.on_retry {
+            notice(&error);
+        }
+        dialer = returned;
+        sleep(pause).await;
+    }
 }
 
 /// Opens the first connection. An error gives the dialer back.
@@ -90,37 +114,5 @@ fn has_no_websocket(error: &Error) -> bool {
         Error::Refused { status, .. } => matches!(status, 200..=299 | 400 | 404..=406 | 415 | 426 | 501),
         Error::Protocol(_) => true,
         _ => false,
-    }
-}
-
-/// Connects like [`connect`], and repeats attempts that fail for a temporary reason, with the pauses and limits of resuming.
-///
-/// Use it for a new connection to a server that is being started again.
-///
-/// # Errors
-///
-/// As [`connect`], with the error of the last attempt.
-///
-/// # Panics
-///
-/// Outside a tokio runtime.
-pub async fn reconnect(url: &str, options: ConnectOptions) -> Result<(Transport, RemoteLink), Error> {
-    let options = Arc::new(options);
-    let mut dialer = StreamDialer::new(url, &options)?;
-    let start = Instant::now();
-    let mut attempts = 0;
-    loop {
-        match open(dialer, options.clone()).await {
-            Ok(connected) => return Ok(connected),
-            Err((error, returned)) => {
-                let is_last = attempts >= options.resume_attempts || start.elapsed() >= options.resume_time;
-                if is_last || !error.is_temporary() {
-                    return Err(error);
-                }
-                dialer = returned;
-            }
-        }
-        tokio::time::sleep(options.pause(attempts)).await;
-        attempts += 1;
     }
 }

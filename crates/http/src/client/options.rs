@@ -24,6 +24,9 @@ pub enum RemoteTransport {
 /// A check of the server at the other end of a connection. It may block.
 pub type ServerCheck = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
 
+/// Receives the error of an attempt that is followed by another one.
+pub type RetryNotice = Arc<dyn Fn(&crate::Error) + Send + Sync>;
+
 /// The settings of [`connect`](crate::connect).
 #[derive(Clone)]
 #[non_exhaustive]
@@ -59,9 +62,13 @@ pub struct ConnectOptions {
     pub missed_keepalives: u32,
     /// The most pings of the server that wait because it does not read their pongs. The connection fails beyond it.
     pub waiting_pings: usize,
-    /// The most attempts to resume after a socket was lost. Zero never resumes.
-    pub resume_attempts: u32,
-    /// The longest time for these attempts. The time that the server keeps the connection limits it too.
+    /// The longest time for attempts to begin a connection: to reach the server, and to begin again if the connection is lost
+    /// before `initialize` is answered. They have the pauses of resuming. Zero makes a single attempt.
+    pub open_time: Duration,
+    /// Is called for each attempt to reach the server that fails, and is followed by another one.
+    pub on_retry: Option<RetryNotice>,
+    /// The longest time for attempts to resume after a socket was lost. The time that the server keeps the connection limits
+    /// it too. Zero never resumes.
     pub resume_time: Duration,
     /// The longest pause before the first of these attempts. It doubles with each one, and the pause is random.
     pub resume_delay: Duration,
@@ -93,8 +100,9 @@ impl Default for ConnectOptions {
             keepalive: Duration::from_secs(15),
             missed_keepalives: 5,
             waiting_pings: WAITING_PINGS,
-            resume_attempts: 20,
-            resume_time: Duration::from_secs(300),
+            open_time: Duration::from_secs(30),
+            on_retry: None,
+            resume_time: Duration::from_secs(600),
             resume_delay: Duration::from_millis(250),
             resume_delay_max: Duration::from_secs(15),
             close_timeout: Duration::from_secs(5),
@@ -136,7 +144,6 @@ impl fmt::Debug for ConnectOptions {
             .field("bearer_token", &self.bearer_token.is_some())
             .field("transport", &self.transport)
             .field("frame_bytes", &self.frame_bytes)
-            .field("resume_attempts", &self.resume_attempts)
             .field("resume_time", &self.resume_time)
             .finish_non_exhaustive()
     }

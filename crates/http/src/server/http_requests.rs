@@ -21,14 +21,12 @@ use crate::server::event_stream::event_stream;
 use crate::server::router::{RouterShared, error, request_head};
 use crate::server::secret::random_token;
 use crate::wire::{
-    CONNECTION_ID, FRAME_NUMBER, INITIALIZE, LAST_EVENT_ID, RESUME_SECRET, RemoteConnectionId, SESSION_ID,
-    StreamId,
+    CONNECTION_ID, FRAME_NUMBER, INITIALIZE, INTERNAL_ERROR, LAST_EVENT_ID, RESUME_SECRET,
+    RemoteConnectionId, SESSION_ID, StreamId,
 };
 
 /// The JSON-RPC code of a request that is refused.
 pub(crate) const INVALID_REQUEST: i64 = -32600;
-/// The JSON-RPC code for a failure of the agent.
-const INTERNAL_ERROR: i64 = -32603;
 
 /// A request that is refused.
 pub(crate) struct HttpRefusal {

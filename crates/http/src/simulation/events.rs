@@ -14,13 +14,13 @@ use crate::client::events;
 const SESSIONS: [&str; 3] = ["s0", "s1", "s2"];
 
 /// The server's ends of simulated connections.
-struct WireListener(mpsc::UnboundedReceiver<WireEnd>);
+pub(super) struct WireListener<E>(pub(super) mpsc::UnboundedReceiver<E>);
 
-impl Listener for WireListener {
-    type Io = WireEnd;
+impl<E: AsyncRead + AsyncWrite + Send + Unpin + 'static> Listener for WireListener<E> {
+    type Io = E;
     type Addr = ();
 
-    async fn accept(&mut self) -> (WireEnd, ()) {
+    async fn accept(&mut self) -> (E, ()) {
         match self.0.recv().await {
             Some(end) => (end, ()),
             None => std::future::pending().await,

@@ -8,6 +8,7 @@
 #[allow(dead_code, reason = "shared with the simulation of the peer")]
 mod campaign;
 mod events;
+mod outages;
 mod wire;
 
 use std::ops::RangeInclusive;
@@ -93,7 +94,6 @@ fn client_options(rng: &mut Rng) -> ConnectOptions {
     ConnectOptions {
         unacknowledged_bytes: limit(rng),
         inbox_bytes: limit(rng),
-        resume_attempts: 1000,
         resume_time: Duration::from_secs(3000),
         ..ConnectOptions::default()
     }

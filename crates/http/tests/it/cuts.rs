@@ -116,7 +116,7 @@ async fn a_client_without_attempts_reports_the_lost_socket() {
     in_time(async {
         let relay = CutRelay::new(server(echo_endpoint(), ServerOptions::default()).await).await;
         let mut options = quick();
-        options.resume_attempts = 0;
+        options.resume_time = Duration::ZERO;
         let (transport, _) = connect(&url(relay.address), options).await.expect("a connection");
         let mut lines = Lines::new(transport);
         lines.request(0, "initialize", json!({})).await;

@@ -158,6 +158,8 @@ impl Hub {
     ) -> ConnectionEnd {
         let mut options = attachment.options.clone();
         options.transport = RemoteTransport::WebSocket;
+        // The caller repeats attempts, and reports them.
+        options.open_time = Duration::ZERO;
         let (transport, _link) = match connect(&attachment.address(), options).await {
             Ok(connected) => connected,
             Err(error) if is_final(&error) => return ConnectionEnd::Refused(AttachError::Connect(error)),

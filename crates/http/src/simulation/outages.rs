@@ -1,0 +1,204 @@
+//! Outages before and after the answer to `initialize`.
+
+use std::collections::VecDeque;
+use std::pin::Pin;
+
+use tokio::io::{AsyncReadExt as _, DuplexStream, copy, duplex, split};
+use tokio::task::AbortHandle;
+
+use super::events::WireListener;
+use super::*;
+use crate::RemoteTransport;
+use crate::client::begin;
+use crate::client::dial::{ByteStream, StreamDialer};
+
+const TRANSPORTS: [RemoteTransport; 3] =
+    [RemoteTransport::WebSocket, RemoteTransport::Events, RemoteTransport::Auto];
+
+/// The connections between a client and a server.
+struct Network {
+    listener: mpsc::UnboundedSender<DuplexStream>,
+    /// The bytes from the server after which the next connections are cut.
+    cuts: Mutex<VecDeque<u64>>,
+    open: Mutex<Vec<AbortHandle>>,
+    refused_until: Mutex<Instant>,
+    dials: AtomicU64,
+}
+
+impl Network {
+    fn dial(&self) -> Result<Pin<Box<dyn ByteStream>>, Error> {
+        self.dials.fetch_add(1, Relaxed);
+        let (client, near) = duplex(1 << 16);
+        let (far, server) = duplex(1 << 16);
+        if Instant::now() < *self.refused_until.lock_unpoisoned() || self.listener.send(server).is_err() {
+            let error = std::io::ErrorKind::ConnectionRefused.into();
+            return Err(Error::Unreachable { address: "simulated".into(), error });
+        }
+        let cut = self.cuts.lock_unpoisoned().pop_front().unwrap_or(u64::MAX);
+        let relaying = tokio::spawn(async move {
+            let (mut near_read, mut near_write) = split(near);
+            let (far_read, mut far_write) = split(far);
+            let mut far_read = far_read.take(cut);
+            tokio::select! {
+                _ = copy(&mut far_read, &mut near_write) => {}
+                _ = copy(&mut near_read, &mut far_write) => {}
+            }
+        });
+        self.open.lock_unpoisoned().push(relaying.abort_handle());
+        Ok(Box::pin(client))
+    }
+
+    /// Cuts all connections, and refuses others for this time.
+    fn fail_for(&self, time: Duration) {
+        *self.refused_until.lock_unpoisoned() = Instant::now() + time;
+        self.open.lock_unpoisoned().drain(..).for_each(|connection| connection.abort());
+    }
+}
+
+/// Returns a network to a server, whose agent answers all requests, and the methods that the agent has received.
+fn network(server: ServerOptions) -> (Arc<Network>, Arc<Mutex<Vec<String>>>) {
+    let received = Arc::<Mutex<Vec<String>>>::default();
+    let methods = received.clone();
+    let endpoint = AgentEndpoint::new(move |transport| {
+        let methods = methods.clone();
+        async move {
+            let (reader, mut writer) = transport.into_split();
+            let mut lines = BufReader::new(reader).lines();
+            while let Ok(Some(line)) = lines.next_line().await {
+                let request: Value = serde_json::from_str(&line).expect("a message");
+                methods.lock_unpoisoned().push(request["method"].as_str().expect("a method").to_owned());
+                let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": {"protocolVersion": 1}});
+                let _ = writer.write_all(format!("{answer}\n").as_bytes()).await;
+            }
+        }
+    });
+    let (ends, listener) = mpsc::unbounded_channel();
+    tokio::spawn(async move { axum::serve(WireListener(listener), crate::router(endpoint, server)).await });
+    let network = Network {
+        listener: ends,
+        cuts: Mutex::default(),
+        open: Mutex::default(),
+        refused_until: Mutex::new(Instant::now()),
+        dials: AtomicU64::new(0),
+    };
+    (Arc::new(network), received)
+}
+
+async fn connect(network: &Arc<Network>, options: ConnectOptions) -> Result<(Transport, RemoteLink), Error> {
+    let mut dialer = StreamDialer::new("http://localhost/acp", &options)?;
+    let network = network.clone();
+    dialer.simulated = Some(Box::new(move || {
+        let dialed = network.dial();
+        Box::pin(async move { dialed })
+    }));
+    begin(dialer, Arc::new(options)).await
+}
+
+fn over(transport: RemoteTransport) -> ConnectOptions {
+    ConnectOptions { transport, ..ConnectOptions::default() }
+}
+
+async fn id_of_next(reader: &mut BufReader<Reader>) -> Result<Value, String> {
+    let mut line = String::new();
+    reader.read_line(&mut line).await.map_err(|error| error.to_string())?;
+    let message: Value = serde_json::from_str(&line).map_err(|error| format!("{error}: {line}"))?;
+    Ok(message["id"].clone())
+}
+
+async fn write(writer: &mut Writer, text: &str) -> Result<(), String> {
+    writer.write_all(text.as_bytes()).await.map_err(|error| error.to_string())
+}
+
+#[test]
+fn a_connection_that_is_lost_before_the_answer_to_initialize_begins_again() {
+    const REQUESTS: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{}}\n\
+                            {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"_m\",\"params\":{}}\n";
+    for (transport, cut) in
+        TRANSPORTS.into_iter().flat_map(|transport| (0..900).step_by(30).map(move |cut| (transport, cut)))
+    {
+        let played = play(async {
+            let (network, received) = network(ServerOptions::default());
+            network.cuts.lock_unpoisoned().extend([cut, 0, cut / 2]);
+            let connected = connect(&network, over(transport)).await;
+            let (transport, link) = connected.map_err(|error| error.to_string())?;
+            let (reader, mut writer) = transport.into_split();
+            let mut reader = BufReader::new(reader);
+            write(&mut writer, REQUESTS).await?;
+            let ids = [id_of_next(&mut reader).await?, id_of_next(&mut reader).await?];
+            let count = received.lock_unpoisoned().iter().filter(|method| *method == "_m").count();
+            Ok((ids, count, link.connection_id().is_empty()))
+        });
+        assert_eq!(played, Ok(([json!(0), json!(1)], 1, false)), "{transport:?} after {cut} bytes");
+    }
+}
+
+#[test]
+fn attempts_to_resume_last_as_long_as_the_server_keeps_the_connection() {
+    for transport in TRANSPORTS {
+        for (minutes, is_resumed) in [(9, true), (30, false)] {
+            let played = play(async {
+                let (network, _) = network(ServerOptions::default());
+                let connected = connect(&network, over(transport)).await;
+                let (transport, _link) = connected.map_err(|error| error.to_string())?;
+                let (mut reader, mut writer) = initialized(transport).await?;
+                network.fail_for(Duration::from_secs(60 * minutes));
+                write(&mut writer, "{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"_m\",\"params\":{}}\n")
+                    .await?;
+                let next = id_of_next(&mut reader).await;
+                Ok((next, network.dials.load(Relaxed)))
+            });
+            let (next, dials) = played.expect("it ends");
+            match &next {
+                Ok(id) => assert!(is_resumed && *id == 1, "{transport:?} {id}"),
+                Err(error) => assert!(!is_resumed && error.contains("was not resumed in 600"), "{error}"),
+            }
+            assert!(dials > 30, "{transport:?} {dials}");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_does_not_listen_yet_is_waited_for() {
+    for transport in TRANSPORTS {
+        for (seconds, open_time, is_reached) in [(20, 30, true), (40, 30, false), (1, 0, false)] {
+            let notices = Arc::<AtomicU64>::default();
+            let played = play(async {
+                let (network, _) = network(ServerOptions::default());
+                network.fail_for(Duration::from_secs(seconds));
+                let counter = notices.clone();
+                let options = ConnectOptions {
+                    open_time: Duration::from_secs(open_time),
+                    on_retry: Some(Arc::new(move |_| _ = counter.fetch_add(1, Relaxed))),
+                    ..over(transport)
+                };
+                let connected = connect(&network, options).await;
+                Ok((connected.map(drop), network.dials.load(Relaxed)))
+            });
+            let (connected, dials) = played.expect("it ends");
+            assert_eq!(connected.is_ok(), is_reached, "{transport:?} {connected:?}");
+            assert!(matches!(connected, Ok(()) | Err(Error::Unreachable { .. })), "{connected:?}");
+            assert_eq!(notices.load(Relaxed) + 1, dials, "{transport:?}");
+            assert_eq!(dials == 1, open_time == 0, "{transport:?} {dials}");
+        }
+    }
+}
+
+#[test]
+fn a_refusal_of_a_new_connection_is_final() {
+    for transport in TRANSPORTS {
+        let played = play(async {
+            let token = crate::AccessToken::new("a token");
+            let server = ServerOptions { token: Some(token), ..ServerOptions::default() };
+            let (network, _) = network(server);
+            let connected = match connect(&network, over(transport)).await {
+                // Over HTTP with SSE the first request is `initialize`.
+                Ok((transport, _)) => initialized(transport).await.map(drop),
+                Err(error) => Err(error.to_string()),
+            };
+            Ok((connected, network.dials.load(Relaxed)))
+        });
+        let (connected, dials) = played.expect("it ends");
+        let error = connected.expect_err("it has no token");
+        assert!(error.contains("status 401") && dials == 1, "{transport:?} {dials} {error}");
+    }
+}
