@@ -10,6 +10,7 @@
 mod client_files;
 mod client_lines;
 mod lines;
+mod link_log;
 mod messages;
 mod paths;
 mod replacement;
@@ -22,7 +23,7 @@ use std::pin::pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use duologue_http::{ConnectOptions, LinkState, RemoteLink, connect as open};
+use duologue_http::{ConnectOptions, connect as open};
 use duologue_proxy::{PathMap, Side};
 use duologue_rpc::raw_message::{call_line, response_line};
 use duologue_rpc::{Limits, Lock as _, Malformed, ResponseOutcome, RpcMessage, Transport};
@@ -39,7 +40,9 @@ use tokio::time::timeout;
 
 use self::client_lines::{LongLine, RefusedLine};
 use self::lines::{LineError, RelayLines};
-use self::replacement::{RelayServer, can_be_replaced, replace};
+pub(crate) use self::link_log::first_failure;
+use self::link_log::{connected, report};
+use self::replacement::{RelayServer, replace, replaceable_outage};
 use crate::ui;
 use messages::{
     QuestionContent, is_question, key, opens_session, refuse, request_id_of, root_session_of, session_of,
@@ -136,7 +139,8 @@ async fn relay_lines(
         let ended = {
             let RelayServer { lines, writer } = &mut server;
             let up = async {
-                send_to_server(&mut client, &mut repeated, &refusals, writer, &book).await;
+                let is_ready = async || connected(&link).await;
+                send_to_server(&mut client, &mut repeated, &refusals, (writer, is_ready), &book).await;
                 // The other direction has the reason of a failure.
                 let _ = writer.shutdown().await;
                 std::future::pending::<Infallible>().await
@@ -149,14 +153,15 @@ async fn relay_lines(
             }
         };
         let Err(error) = ended else { return Ok(()) };
-        if client.has_ended || !book.lock_unpoisoned().can_continue() || !can_be_replaced(&error) {
+        let is_over = client.has_ended || !book.lock_unpoisoned().can_continue();
+        let Some(outage) = replaceable_outage(&error, options).filter(|_| !is_over) else {
             return Err(error);
-        }
+        };
         // Their questions come again on the other connection.
         while repeated.try_recv().is_ok() {}
         log(format_args!("{error}; the sessions are resumed on another connection"));
         let replaced = tokio::select! {
-            replaced = replace(url, options, &book, &mut to_client, &answers) => Some(replaced),
+            replaced = replace(url, options, outage, &book, &mut to_client, &answers) => Some(replaced),
             () = client.wait_for_end() => None,
         };
         match replaced {
@@ -167,37 +172,25 @@ async fn relay_lines(
     }
 }
 
-/// Logs each loss of the connection, and its end.
-async fn report(mut link: RemoteLink) -> Infallible {
-    let mut is_lost = false;
-    loop {
-        match link.changed().await {
-            LinkState::Resuming { .. } if !is_lost => {
-                is_lost = true;
-                log(format_args!("the connection to the server was lost; trying again"));
-            }
-            LinkState::Connected if is_lost => {
-                is_lost = false;
-                log(format_args!("the connection to the server was resumed"));
-            }
-            LinkState::Ended => std::future::pending().await,
-            _ => {}
-        }
-    }
-}
-
 /// Sends the client's lines, and answers that are repeated, until the client ends.
+///
+/// Lines wait in the relay until the server can receive them: those that a lost connection has not sent can be sent on another.
 async fn send_to_server(
     client: &mut RelayLines,
     repeated: &mut mpsc::Receiver<Vec<u8>>,
     refusals: &mpsc::Sender<Vec<u8>>,
-    server: &mut (impl AsyncWrite + Unpin),
+    (server, is_ready): (&mut (impl AsyncWrite + Unpin), impl AsyncFn()),
     book: &Mutex<Book>,
 ) {
     loop {
-        let line = tokio::select! {
-            line = client.next() => line,
-            Some(answer) = repeated.recv() => Ok(Some(answer)),
+        let answer = tokio::select! {
+            () = client.wait_for_line() => None,
+            Some(answer) = repeated.recv() => Some(answer),
+        };
+        while_client_is_read(client, is_ready()).await;
+        let line = match answer {
+            Some(answer) => Ok(Some(answer)),
+            None => client.next().await,
         };
         let line = match line {
             Ok(Some(line)) => line,
@@ -704,5 +697,7 @@ impl Book {
     }
 }
 
+#[cfg(test)]
+mod outage_tests;
 #[cfg(test)]
 mod tests;

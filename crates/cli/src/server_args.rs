@@ -135,7 +135,16 @@ pub(crate) fn explained(error: &duologue_http::Error, options: &ConnectOptions) 
         duologue_http::Error::Tls(_) => "; check the certificate of the server, and `--ca-file`",
         _ => "",
     };
-    format!("{error}{remedy}")
+    match error {
+        duologue_http::Error::GaveUp { elapsed, last, .. } => {
+            let seconds = elapsed.as_secs();
+            format!("the connection was lost, and the server was not reached within {seconds} s: {last}")
+        }
+        duologue_http::Error::Timeout { address, after } => {
+            format!("no connection to {address} within {} s", after.as_secs())
+        }
+        _ => format!("{error}{remedy}"),
+    }
 }
 
 /// The address in requests over the socket in the data folder.
@@ -192,6 +201,14 @@ mod tests {
         ] {
             let text = explained(&error, &ConnectOptions::default());
             assert!(text.contains(remedy), "{text}");
+        }
+        let minute = std::time::Duration::from_secs(60);
+        for error in [
+            duologue_http::Error::GaveUp { attempts: 7, elapsed: minute, last: "refused".into() },
+            duologue_http::Error::Timeout { address: "host".into(), after: minute },
+        ] {
+            let text = explained(&error, &ConnectOptions::default());
+            assert!(text.contains("within 60 s") && !text.contains("ConnectOptions"), "{text}");
         }
     }
 }

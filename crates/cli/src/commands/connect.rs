@@ -48,6 +48,12 @@ pub(crate) struct ConnectArgs {
     /// Continue a session whose conversation the agent has lost without the conversation, after the error `context_lost`
     #[arg(long)]
     fresh: bool,
+    /// Wait this long for a server that does not answer yet. A server that refuses the connection is not waited for
+    #[arg(long, value_name = "SECONDS", default_value_t = 30)]
+    wait: u64,
+    /// Try this long to get a lost connection back. A server keeps it for 600 seconds, and the sessions for longer
+    #[arg(long, value_name = "SECONDS", default_value_t = 600)]
+    resume_time: u64,
     /// The data folder of the server, if not that of the user: `~/.local/state/duologue`, or `duologue` in $XDG_STATE_HOME
     #[arg(long, value_name = "DIR", conflicts_with = "token_file")]
     data: Option<PathBuf>,
@@ -85,8 +91,9 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
     if let Some(agent) = &args.agent {
         url = agent_url(&url, agent);
     }
-    // As long as a server keeps a connection. The pauses between the attempts are at most 15 seconds.
-    (options.resume_attempts, options.resume_time) = (100, Duration::from_secs(600));
+    options.open_time = Duration::from_secs(args.wait);
+    options.resume_time = Duration::from_secs(args.resume_time);
+    options.on_retry = Some(remote_sessions::first_failure(&options));
     let stdio = Stdio::take()?;
     let maps = args.maps.iter().fold(PathMap::new(), |maps, (local, remote)| maps.map(local, remote));
     let settings = RelaySettings {

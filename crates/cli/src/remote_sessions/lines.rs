@@ -99,6 +99,17 @@ impl RelayLines {
         line.ok()
     }
 
+    /// Waits until the next line can be taken at once, or the end is reached.
+    pub(super) async fn wait_for_line(&mut self) {
+        if self.waiting.is_empty() && !self.has_ended {
+            match self.read().await {
+                Ok(Some(line)) => self.keep(Ok(line)),
+                Ok(None) => {}
+                Err(error) => self.keep(Err(error)),
+            }
+        }
+    }
+
     /// Waits for the end. Lines before it are kept, and nothing is read above a limit.
     pub(super) async fn wait_for_end(&mut self) {
         while self.waiting_bytes < WAITING_BYTES {

@@ -2,9 +2,9 @@
 
 use std::io;
 use std::sync::Mutex;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use duologue_http::{ConnectOptions, RemoteLink, reconnect};
+use duologue_http::{ConnectOptions, RemoteLink, connect};
 use duologue_rpc::raw_message::call_line;
 use duologue_rpc::{Limits, Lock as _, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{Error as RpcError, InitializeRequest, Request as _, ResumeSessionRequest};
@@ -12,44 +12,49 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::lines::RelayLines;
 use super::messages::value;
 use super::{Book, log, write};
 
-/// Returns true if a server that has the sessions may be reached by another connection.
-pub(super) fn can_be_replaced(error: &io::Error) -> bool {
+/// Returns the time since the connection was lost, if a server that has the sessions may be reached by another connection.
+pub(super) fn replaceable_outage(error: &io::Error, options: &ConnectOptions) -> Option<Duration> {
     use duologue_http::Error;
 
-    let error = error.get_ref().and_then(|error| error.downcast_ref());
-    matches!(
-        error,
-        Some(
-            Error::Lost { .. }
-                | Error::ResumeRefused { .. }
-                | Error::Closed { .. }
-                | Error::FramesLost { .. }
-        )
-    )
+    match error.get_ref()?.downcast_ref()? {
+        Error::Lost { .. }
+        | Error::ResumeRefused { .. }
+        | Error::Closed { .. }
+        | Error::FramesLost { .. } => Some(Duration::ZERO),
+        // The server keeps the connection for less time than it is waited for.
+        Error::GaveUp { elapsed, .. } => Some(*elapsed).filter(|elapsed| *elapsed < options.resume_time),
+        _ => None,
+    }
 }
 
-/// Opens connections until the sessions continue on one.
+/// Opens connections until the sessions continue on one, or the time for attempts is over. `outage` of it has passed.
 pub(super) async fn replace(
     url: &str,
     options: &ConnectOptions,
+    outage: Duration,
     book: &Mutex<Book>,
     to_client: &mut (impl AsyncWrite + Unpin),
     answers: &mpsc::Sender<Vec<u8>>,
 ) -> io::Result<(RelayServer, RemoteLink)> {
-    let start = Instant::now();
+    let end = Instant::now() + options.resume_time.saturating_sub(outage);
     loop {
-        let (transport, link) = reconnect(url, options.clone()).await.map_err(io::Error::other)?;
+        let mut options = options.clone();
+        options.open_time = end.saturating_duration_since(Instant::now());
+        // The loss is logged already.
+        options.on_retry = None;
+        let (transport, link) = connect(url, options.clone()).await.map_err(io::Error::other)?;
         let mut server = RelayServer::new(transport);
-        match server.resume_all((options, start), book, to_client, answers).await {
+        match server.resume_all((&options, end), book, to_client, answers).await {
             Ok(()) => return Ok((server, link)),
-            Err(error) if start.elapsed() < options.resume_time => {
+            Err(error) if Instant::now() < end => {
                 log(format_args!("{error}; another attempt follows"));
-                tokio::time::sleep(pause(options)).await;
+                tokio::time::sleep(pause(&options)).await;
             }
             Err(error) => return Err(error),
         }
@@ -106,7 +111,7 @@ impl RelayServer {
     /// Introduces the client, and resumes its sessions.
     pub(super) async fn resume_all(
         &mut self,
-        (options, start): (&ConnectOptions, Instant),
+        (options, end): (&ConnectOptions, Instant),
         book: &Mutex<Book>,
         client: &mut (impl AsyncWrite + Unpin),
         answers: &mpsc::Sender<Vec<u8>>,
@@ -125,7 +130,7 @@ impl RelayServer {
                     Some(FailedResume::Gone) if !has_gap => {
                         (has_gap, params) = (true, without_position(params));
                     }
-                    Some(FailedResume::Retry) if start.elapsed() < options.resume_time => {
+                    Some(FailedResume::Retry) if Instant::now() < end => {
                         log(format_args!("a session cannot be resumed now; another attempt follows"));
                         tokio::time::sleep(pause(options)).await;
                     }

@@ -1,6 +1,6 @@
 //! Tests of the relay.
 
-use std::time::Instant;
+use tokio::time::Instant;
 
 use super::*;
 
@@ -169,7 +169,7 @@ async fn resumed_with(answers: Vec<Value>) -> (Vec<Value>, Vec<String>, bool) {
     let mut options = ConnectOptions::default();
     options.resume_delay_max = Duration::from_millis(8);
     let mut connection = RelayServer::new(ours);
-    let at = (&options, Instant::now());
+    let at = (&options, Instant::now() + options.resume_time);
     connection.resume_all(at, &book, &mut output, &repeated).await.unwrap();
     drop((output, connection));
     let mut client = RelayLines::new(client);
@@ -655,7 +655,8 @@ fn the_end_of_a_client_that_reads_no_refusals_is_seen() {
     let (_answers, mut repeated) = mpsc::channel(1);
     let (book, mut server) = (Mutex::new(Book::default()), Vec::new());
     let mut cx = Context::from_waker(Waker::noop());
-    let mut sending = pin!(send_to_server(&mut client, &mut repeated, &refusals, &mut server, &book));
+    let to_server = (&mut server, async || {});
+    let mut sending = pin!(send_to_server(&mut client, &mut repeated, &refusals, to_server, &book));
     assert!(sending.as_mut().poll(&mut cx).is_pending());
     assert!(pin!(end.notified()).poll(&mut cx).is_ready());
 }

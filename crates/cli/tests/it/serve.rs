@@ -73,7 +73,7 @@ fn in_state(state: &Path, args: &[&str]) -> String {
 #[test]
 fn two_terminals_need_no_address() {
     let state = tempfile::tempdir().expect("a folder");
-    let hello = || in_state(state.path(), &["run", "hello", "--", DUOLOGUE, "connect"]);
+    let hello = || in_state(state.path(), &["run", "hello", "--", DUOLOGUE, "connect", "--wait", "0"]);
     let refused = hello();
     assert!(refused.contains("start a server with `duologue serve`"), "{refused}");
     let mut command = Command::new(DUOLOGUE);
@@ -104,7 +104,8 @@ fn the_token_of_the_user_goes_to_the_running_server_alone() {
     let state = tempfile::tempdir().expect("a folder");
     let data = state.path().join("duologue");
     let mut server = Server::start(&data, "0");
-    let hello = |url: &str| in_state(state.path(), &["run", "hello", "--", DUOLOGUE, "connect", url]);
+    let hello =
+        |url: &str| in_state(state.path(), &["run", "hello", "--", DUOLOGUE, "connect", "--wait", "0", url]);
     let said = hello(&server.url);
     assert!(said.contains("Hello!") && said.ends_with("exit 0"), "{said}");
     // A name can lead to another program.
@@ -757,24 +758,30 @@ fn a_user_sees_that_the_server_is_lost() {
 }
 
 #[test]
-fn the_return_of_a_server_is_logged_once() {
-    let data = tempfile::tempdir().expect("a folder");
-    let mut server = Server::start(data.path(), "0");
-    let mut client = RawClient::of(server.connect().stderr(Stdio::piped()), &json!({}));
-    let session = client.session();
-    server.kill();
-    let mut log = client.log();
-    assert!(log.next().expect("a line").ends_with("was lost; trying again"));
-    let address = server.url.split('/').nth(2).expect("an address").to_owned();
-    let mut command = Command::new(DUOLOGUE);
-    command.args(["serve", "--listen", &address, "--data"]).arg(data.path());
-    let _server = Server::of(command.args(["--", DUOLOGUE, "mock"]));
-    assert!(log.next().expect("a line").contains("are resumed on another connection"));
-    assert!(log.next().expect("a line").ends_with("the sessions were resumed"));
-    let list = client.request("session/list", &json!({}));
-    assert!(list.to_string().contains(&session), "{list}");
-    client.input = None;
-    assert_eq!(log.next(), None);
+fn a_server_that_returns_is_logged_once_and_receives_the_prompt_of_the_outage() {
+    for transport in ["ws", "sse"] {
+        let data = tempfile::tempdir().expect("a folder");
+        let mut server = Server::start(data.path(), "0");
+        let mut command = server.connect();
+        command.args(["--transport", transport]).stderr(Stdio::piped());
+        let mut client = RawClient::of(&mut command, &json!({}));
+        let session = client.session();
+        server.kill();
+        let mut log = client.log();
+        assert!(log.next().expect("a line").ends_with("was lost; trying again"));
+        let id = client.send("session/prompt", &prompt(&session, "hello"));
+        let address = server.url.split('/').nth(2).expect("an address").to_owned();
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["serve", "--listen", &address, "--data"]).arg(data.path());
+        let _server = Server::of(command.args(["--", DUOLOGUE, "mock", "--pace", "0"]));
+        assert!(log.next().expect("a line").contains("are resumed on another connection"));
+        assert!(log.next().expect("a line").ends_with("the sessions were resumed"));
+        let ended = std::iter::repeat_with(|| client.next()).find(|message| message["id"] == id);
+        let ended = ended.expect("an answer");
+        assert_eq!(ended["result"]["stopReason"], "end_turn", "{transport} {ended}");
+        client.input = None;
+        assert_eq!(log.next(), None);
+    }
 }
 
 #[test]

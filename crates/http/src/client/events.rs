@@ -23,7 +23,9 @@ use crate::client::dial::{HttpBody, RequestHeaders, StreamDialer, read_beginning
 use crate::client::error::Error;
 use crate::client::event_parser::{EventParser, ServerEvent};
 use crate::client::events_core::{EventsCore, StreamChange, StreamState, fits_header, is_initialize};
-use crate::client::link::{LAST_WORDS, LinkShared, LinkStatus, Outage, RemoteLink, start_link};
+use crate::client::link::{
+    LAST_WORDS, LinkShared, LinkStatus, Outage, RemoteLink, ReportedOutage, start_link,
+};
 use crate::client::options::ConnectOptions;
 use crate::frame_view::FrameView;
 use crate::wire::{
@@ -193,7 +195,7 @@ impl EventsLink {
 
     /// Begins the connection. Returns false if the agent has answered with an error.
     async fn initialize(&self, connection: &mut PostConnection, frame: Bytes) -> Result<bool, Error> {
-        let mut outage = Outage::begin();
+        let mut outage = ReportedOutage::begin(&self.status);
         let answer = loop {
             // An agent may take long to start. The server has a limit for that.
             let limit = self.options.initialize_timeout;
@@ -207,13 +209,12 @@ impl EventsLink {
                 }
                 Attempt::Lost(Lost(reason)) => (Error::Lost { reason }, true),
             };
-            let next = if is_temporary { outage.next(&self.options, self.options.open_time) } else { None };
-            let Some((attempt, pause)) = next else { return Err(error) };
-            tracing::debug!(%error, "a connection has not begun; another attempt follows");
-            self.status.resuming(attempt);
-            sleep(pause).await;
+            tracing::debug!(%error, is_temporary, "a connection has not begun");
+            if !is_temporary || !outage.pause_before_begin(&self.options).await {
+                return Err(error);
+            }
         };
-        self.status.connected();
+        drop(outage);
         if FrameView::read(&answer.body).id.is_none() {
             let shown = String::from_utf8_lossy(read_beginning(&answer.body)).into_owned();
             return Err(Error::Protocol(format!("the response to `initialize` is no message: {shown}")));
@@ -248,7 +249,7 @@ impl EventsLink {
             self.stream_settled(&StreamId::Session(session.clone())).await;
         }
         let is_numbered = self.shared.with(|core| core.grant().1);
-        let mut outage: Option<Outage> = None;
+        let mut outage: Option<ReportedOutage> = None;
         let mut names_session = session.is_some();
         loop {
             let mut headers = self.headers(session.as_deref().filter(|_| names_session));
@@ -259,7 +260,7 @@ impl EventsLink {
             let reason = match self.post(connection, headers, frame.clone(), limit).await? {
                 Attempt::Done(Answer { status: 200..300, .. }) => {
                     if outage.is_some() {
-                        self.status.resumed();
+                        self.status.count_resume();
                     }
                     return Ok(());
                 }
@@ -293,10 +294,8 @@ impl EventsLink {
                 Attempt::Lost(Lost(reason)) => reason,
             };
             let retention = self.shared.with(|core| core.retention());
-            let outage = outage.get_or_insert_with(Outage::begin);
-            let (attempt, pause) = outage.next_resume(&self.options, retention, &reason)?;
-            self.status.resuming(attempt);
-            sleep(pause).await;
+            let outage = outage.get_or_insert_with(|| ReportedOutage::begin(&self.status));
+            outage.pause(&self.options, retention, &reason).await?;
         }
     }
 
@@ -406,7 +405,7 @@ impl EventsLink {
 
     async fn read_stream(&self, stream: &StreamId) -> Result<StreamEnd, Error> {
         let mut cursor: Option<Arc<str>> = None;
-        let mut outage: Option<Outage> = None;
+        let mut outage: Option<ReportedOutage> = None;
         let (mut was_open, mut is_complete) = (false, false);
         // The complete responses in a row that were short, and those of them without an event.
         let (mut short_responses, mut empty_responses) = (0, 0);
@@ -415,7 +414,7 @@ impl EventsLink {
                 Attempt::Done(response) if response.status() == 200 => {
                     check_is_stream(response.headers())?;
                     if std::mem::replace(&mut was_open, true) {
-                        self.status.resumed();
+                        self.status.count_resume();
                     }
                     outage = None;
                     self.settle(stream, StreamState::Open);
@@ -479,10 +478,8 @@ impl EventsLink {
             };
             tracing::debug!(?stream, reason, "a stream is lost; it is continued");
             let retention = self.shared.with(|core| core.retention());
-            let (attempt, pause) =
-                outage.get_or_insert_with(Outage::begin).next_resume(&self.options, retention, &reason)?;
-            self.status.resuming(attempt);
-            sleep(pause).await;
+            let outage = outage.get_or_insert_with(|| ReportedOutage::begin(&self.status));
+            outage.pause(&self.options, retention, &reason).await?;
         }
     }
 

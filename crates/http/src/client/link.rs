@@ -13,7 +13,7 @@ use bytes::Bytes;
 use duologue_rpc::{Lock as _, Transport};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::{Notify, watch};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
 use crate::client::error::Error;
 use crate::client::options::ConnectOptions;
@@ -238,13 +238,19 @@ pub(crate) struct LinkStatus {
     connection_id: OnceLock<String>,
     state: watch::Sender<LinkState>,
     resumes: AtomicU64,
+    /// The number of [`ReportedOutage`]s.
+    outages: AtomicU64,
 }
 
 impl LinkStatus {
     pub(crate) fn new() -> (Arc<Self>, RemoteLink) {
         let (state, observed) = watch::channel(LinkState::Connected);
-        let status =
-            Arc::new(LinkStatus { connection_id: OnceLock::new(), state, resumes: AtomicU64::new(0) });
+        let status = Arc::new(LinkStatus {
+            connection_id: OnceLock::new(),
+            state,
+            resumes: AtomicU64::new(0),
+            outages: AtomicU64::new(0),
+        });
         (status.clone(), RemoteLink { status, state: observed })
     }
 
@@ -265,13 +271,23 @@ impl LinkStatus {
 
     /// Reports that there is a socket.
     pub(crate) fn connected(&self) {
-        self.state
-            .send_if_modified(|state| std::mem::replace(state, LinkState::Connected) != LinkState::Connected);
+        self.state.send_if_modified(|state| {
+            let is_resuming = matches!(state, LinkState::Resuming { .. });
+            if is_resuming {
+                *state = LinkState::Connected;
+            }
+            is_resuming
+        });
+    }
+
+    /// Counts a resume of one of several streams.
+    pub(crate) fn count_resume(&self) {
+        self.resumes.fetch_add(1, Relaxed);
     }
 
     /// Reports that the connection is back.
     pub(crate) fn resumed(&self) {
-        self.resumes.fetch_add(1, Relaxed);
+        self.count_resume();
         self.connected();
     }
 }
@@ -310,6 +326,52 @@ impl Outage {
         let pause = options.pause(self.attempts).min(left);
         self.attempts = self.attempts.saturating_add(1);
         Some((self.attempts, pause))
+    }
+}
+
+/// An outage of one of several streams. The connection is back when the last of them has ended.
+pub(crate) struct ReportedOutage {
+    outage: Outage,
+    status: Arc<LinkStatus>,
+}
+
+impl ReportedOutage {
+    pub(crate) fn begin(status: &Arc<LinkStatus>) -> Self {
+        status.outages.fetch_add(1, Relaxed);
+        ReportedOutage { outage: Outage::begin(), status: status.clone() }
+    }
+
+    /// Waits before another attempt to resume.
+    ///
+    /// # Errors
+    ///
+    /// As [`Outage::next_resume`].
+    pub(crate) async fn pause(
+        &mut self,
+        options: &ConnectOptions,
+        retention: Option<Duration>,
+        last: &str,
+    ) -> Result<(), Error> {
+        let (attempt, pause) = self.outage.next_resume(options, retention, last)?;
+        self.status.resuming(attempt);
+        sleep(pause).await;
+        Ok(())
+    }
+
+    /// Waits before another attempt to begin the connection. Returns false after the time for attempts.
+    pub(crate) async fn pause_before_begin(&mut self, options: &ConnectOptions) -> bool {
+        let Some((attempt, pause)) = self.outage.next(options, options.open_time) else { return false };
+        self.status.resuming(attempt);
+        sleep(pause).await;
+        true
+    }
+}
+
+impl Drop for ReportedOutage {
+    fn drop(&mut self) {
+        if self.status.outages.fetch_sub(1, Relaxed) == 1 {
+            self.status.connected();
+        }
     }
 }
 
@@ -373,5 +435,29 @@ async fn run_link<C: LinkCore>(
     status.state.send_replace(LinkState::Ended);
     if !shared.is_abandoned() {
         receiving.await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn the_connection_is_back_when_the_last_outage_has_ended() {
+        let options = ConnectOptions::default();
+        let (status, link) = LinkStatus::new();
+        let mut outages = [ReportedOutage::begin(&status), ReportedOutage::begin(&status)];
+        for outage in &mut outages {
+            outage.pause(&options, None, "reset").await.expect("another attempt");
+        }
+        let [first, second] = outages;
+        drop(first);
+        assert_eq!(link.state(), LinkState::Resuming { attempt: 1 });
+        drop(second);
+        assert_eq!(link.state(), LinkState::Connected);
+        let late = ReportedOutage::begin(&status);
+        status.state.send_replace(LinkState::Ended);
+        drop(late);
+        assert_eq!(link.state(), LinkState::Ended);
     }
 }
