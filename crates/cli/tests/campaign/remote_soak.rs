@@ -201,10 +201,7 @@ fn soak(phases: u32, phase: Duration, seed: u64, is_long: bool) {
     let relay = CutRelay::start(&authority);
     let url = format!("http://{}/acp", relay.address);
     let counts = Counts::default();
-    let start = |transport: &str| {
-        let _opening = relay.opening.read().expect("no panic");
-        SoakClient::start(&server.token, &url, transport)
-    };
+    let start = |transport: &str| SoakClient::start(&server.token, &url, transport);
     // The first turn, without a cut.
     let mut lasting = [start("ws"), start("sse")];
     for client in &mut lasting {

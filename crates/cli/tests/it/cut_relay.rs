@@ -3,13 +3,11 @@
 
 use std::collections::HashMap;
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::sync::{Arc, Mutex, RwLock};
+use std::sync::{Arc, Mutex};
 
 /// A relay of TCP connections, which cuts them.
 pub(crate) struct CutRelay {
     pub(crate) address: String,
-    /// Shared by clients that begin. `initialize` is never sent twice, so a connection that is lost before its answer fails.
-    pub(crate) opening: RwLock<()>,
     open: Arc<Mutex<HashMap<u64, (TcpStream, TcpStream)>>>,
 }
 
@@ -40,12 +38,11 @@ impl CutRelay {
                 }
             }
         });
-        CutRelay { address, opening: RwLock::new(()), open }
+        CutRelay { address, open }
     }
 
     /// Cuts the open connections for which `is_chosen` returns true, and returns their number.
     pub(crate) fn cut(&self, mut is_chosen: impl FnMut() -> bool) -> u64 {
-        let _alone = self.opening.write().expect("no panic");
         let open = self.open.lock().expect("no panic");
         let chosen = open.values().filter(|_| is_chosen());
         let cut = |(client, server): &(TcpStream, TcpStream)| {

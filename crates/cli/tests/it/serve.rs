@@ -763,7 +763,8 @@ fn a_server_that_returns_is_logged_once_and_receives_the_prompt_of_the_outage() 
         let data = tempfile::tempdir().expect("a folder");
         let mut server = Server::start(data.path(), "0");
         let mut command = server.connect();
-        command.args(["--transport", transport]).stderr(Stdio::piped());
+        // The mock forgets its conversations.
+        command.args(["--fresh", "--transport", transport]).stderr(Stdio::piped());
         let mut client = RawClient::of(&mut command, &json!({}));
         let session = client.session();
         server.kill();

@@ -127,7 +127,7 @@ async fn a_client_without_attempts_reports_the_lost_socket() {
 }
 
 #[tokio::test]
-async fn a_socket_that_is_lost_during_the_upgrade_is_tried_again() {
+async fn a_socket_that_is_lost_during_the_upgrade_has_a_temporary_error() {
     in_time(async {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a listener");
         let address = listener.local_addr().expect("an address");
@@ -139,7 +139,10 @@ async fn a_socket_that_is_lost_during_the_upgrade_is_tried_again() {
             tokio::io::copy(&mut socket, &mut tokio::io::sink()).await
         };
         let url = url(address);
-        let (connected, _) = tokio::join!(connect(&url, quick()), answering);
+        let mut options = quick();
+        // Other errors of the upgrade are final.
+        options.open_time = Duration::ZERO;
+        let (connected, _) = tokio::join!(connect(&url, options), answering);
         let error = connected.expect_err("it is lost");
         assert!(matches!(error, duologue_http::Error::Unreachable { .. }), "{error}");
     })
