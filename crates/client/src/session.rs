@@ -165,6 +165,7 @@ impl SessionBuilder {
         let answer = inner.call_then(&request, move |response| {
             if let Some(response) = response {
                 restore.entry.begin_state(opened!(response));
+                restore.entry.note_resumed();
                 restore.router.end_restore(&restore.entry, restore.ticket, true);
             }
         });
@@ -370,18 +371,27 @@ impl Session {
         })
     }
 
-    /// Cancels the running turn, if there is one. In version 2 it also cancels work that the agent began itself.
+    /// Cancels the running turn, if there is one. After a load or resume this can be the turn of another client, see
+    /// [`may_have_other_turn`](Self::may_have_other_turn). In version 2 it also cancels work that the agent began itself.
     pub fn cancel(&self) {
         #[cfg(not(feature = "protocol-v2"))]
-        self.cancel_turn();
+        let has_own_work = false;
         #[cfg(feature = "protocol-v2")]
+        let has_own_work = self.connection.version() > ProtocolVersion::V1;
         if !self.cancel_turn()
-            && self.connection.version() > ProtocolVersion::V1
+            && (has_own_work || self.may_have_other_turn())
             && let Some(questions) = self.entry.cancel_between_turns()
         {
             self.connection.send_cancel(&self.entry);
             questions.cancel();
         }
+    }
+
+    /// Returns true if the turn of another client may run: the session was loaded or resumed, and no turn of this client
+    /// has succeeded since. Its updates are those of [`updates`](Self::updates), and [`cancel`](Self::cancel) ends it.
+    #[must_use]
+    pub fn may_have_other_turn(&self) -> bool {
+        self.entry.may_have_other_turn()
     }
 
     /// Cancels the running turn. Returns false if there is none.

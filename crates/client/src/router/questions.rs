@@ -113,8 +113,8 @@ impl SessionEntry {
         }
     }
 
-    /// Returns the open requests to the user, if no turn runs. They belong to work that the agent began itself.
-    #[cfg(feature = "protocol-v2")]
+    /// Returns the open requests to the user, if no turn of this client runs. They belong to work that the agent or another
+    /// client began.
     pub(crate) fn cancel_between_turns(&self) -> Option<OpenQuestions> {
         let mut inner = self.lock();
         inner.turn.is_none().then(|| inner.take_questions())

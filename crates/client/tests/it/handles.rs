@@ -10,6 +10,7 @@ use duologue_test_support::{ScriptedPeer, Wire, client_of, in_time_tests};
 
 in_time_tests!(
     a_failed_restore_leaves_a_closed_session_closed,
+    the_turn_of_another_client_can_be_cancelled_after_a_restore,
     a_restore_that_succeeds_late_opens_the_session,
     restores_that_overlap_and_fail_leave_a_closed_session_closed,
     a_session_is_closed_with_the_response,
@@ -46,6 +47,40 @@ async fn drops_updates(agent: &Connection, script: &mut ScriptedPeer) -> bool {
     script.send_chunk("s", "late").await;
     script.probe().await;
     agent.dropped_updates() > before
+}
+
+async fn the_turn_of_another_client_can_be_cancelled_after_a_restore() {
+    let (agent, mut script, session) = client().await;
+    session.cancel();
+    // The next line is the answer to this, so nothing was cancelled.
+    script.probe().await;
+    for is_loaded in [true, false] {
+        let session = if is_loaded {
+            let replay = agent.load_session("s", "/tmp").expect("a replay");
+            let request = script.expect("session/load").await;
+            script.respond(&request, json!({})).await;
+            replay.outcome().await.expect("a session")
+        } else {
+            let (resumed, ()) = tokio::join!(agent.resume_session("s", "/tmp"), async {
+                let request = script.expect("session/resume").await;
+                script.respond(&request, json!({})).await;
+            });
+            resumed.expect("a session")
+        };
+        for is_refused in [true, false] {
+            assert!(session.may_have_other_turn());
+            session.cancel();
+            assert_eq!(script.expect("session/cancel").await["params"], json!({"sessionId": "s"}));
+            let (turn, prompt) = tokio::join!(session.prompt("go"), script.expect("session/prompt"));
+            match is_refused {
+                true => refuse(&mut script, &prompt).await,
+                false => script.end_turn(&prompt, "end_turn").await,
+            }
+            assert_eq!(turn.expect("a turn").outcome().await.is_err(), is_refused);
+        }
+        session.cancel();
+        script.probe().await;
+    }
 }
 
 async fn a_failed_restore_leaves_a_closed_session_closed() {
