@@ -5,7 +5,7 @@ use std::sync::Arc;
 use duologue_client::{Client, Connection, Error as ClientError, LocalHost, Session, Updates};
 use duologue_schema::{
     ConfigOptionUpdate, CurrentModeUpdate, ListSessionsRequest, LoadSessionRequest, PromptResponse,
-    Request as _, ResumeSessionRequest, SessionState, StopReason,
+    Request as _, ResumeSessionRequest, SessionState, SessionUpdate, StopReason,
 };
 
 use super::agent_session::{AgentSession, Listen, REFUSED, SessionEnd, WaitResult};
@@ -28,6 +28,7 @@ use crate::ui::{BAD, DIM};
 const OWN_COMMANDS: [&str; 6] = [":help", ":settings", ":mode", ":option", "/exit", "/quit"];
 /// Longest name of a command of the agent that is completed.
 const LONGEST_COMMAND: usize = 100;
+const CANCELLING: &str = "· cancelling; Ctrl-C again leaves";
 const HELP: [&str; 6] = [
     "· :settings lists the modes and options; :mode ID and :option NAME=VALUE set one",
     "· /exit, /quit or Ctrl-D leaves; every other line is a prompt",
@@ -249,10 +250,17 @@ impl AgentSession {
         }
         self.output.ask_prompt()?;
         self.show_typed(Typing::Prompt)?;
+        let (mut has_other_turn, mut is_cancelled) = (false, false);
         loop {
             match self.wait_for(updates.next(), Listen::Prompt).await? {
                 WaitResult::Done(Some(update)) => {
-                    self.show_update(session, &update?)?;
+                    let update = update?;
+                    self.show_update(session, &update)?;
+                    if !has_other_turn && is_of_turn(&update) && session.may_have_other_turn() {
+                        has_other_turn = true;
+                        self.output
+                            .note(vec![Span::new(DIM, "· another client's turn runs; Ctrl-C cancels it")])?;
+                    }
                     if let Some(input) = &mut self.input {
                         input.complete(words(&session.state()));
                     }
@@ -269,6 +277,11 @@ impl AgentSession {
                     return Ok(Some(text));
                 }
                 WaitResult::Line(None) => return Ok(None),
+                WaitResult::Interrupt if has_other_turn && !is_cancelled => {
+                    is_cancelled = true;
+                    session.cancel();
+                    self.output.note(vec![Span::new(DIM, CANCELLING)])?;
+                }
                 WaitResult::Interrupt => return Err(SessionEnd::Left(Signal::Interrupt)),
                 WaitResult::Escape => {}
             }
@@ -303,7 +316,7 @@ impl AgentSession {
                     WaitResult::Interrupt | WaitResult::Escape => {
                         cancelled = true;
                         turn.cancel();
-                        self.output.note(vec![Span::new(DIM, "· cancelling; Ctrl-C again leaves")])?;
+                        self.output.note(vec![Span::new(DIM, CANCELLING)])?;
                     }
                     WaitResult::Line(_) => {}
                 }
@@ -324,6 +337,17 @@ impl AgentSession {
             Ok(_) => Ok(Exit::Found),
         })
     }
+}
+
+/// Returns true for an update that only a turn has.
+fn is_of_turn(update: &SessionUpdate) -> bool {
+    matches!(
+        update,
+        SessionUpdate::AgentMessageChunk(_)
+            | SessionUpdate::AgentThoughtChunk(_)
+            | SessionUpdate::ToolCall(_)
+            | SessionUpdate::ToolCallUpdate(_)
+    )
 }
 
 /// Returns the words that Tab completes: the agent's commands and our own.

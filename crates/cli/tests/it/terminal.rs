@@ -7,6 +7,7 @@ mod emulator;
 mod refusals;
 
 use emulator::Terminal;
+use serde_json::json;
 
 use crate::scripted;
 
@@ -316,6 +317,27 @@ fn a_second_ctrl_c_leaves_a_deaf_agent() {
     terminal.wait_for("I am deaf.");
     terminal.type_keys("\u{3}");
     terminal.wait_for("Ctrl-C again leaves");
+    terminal.type_keys("\u{3}");
+    assert_eq!(terminal.end(), 130);
+}
+
+#[test]
+fn ctrl_c_cancels_the_turn_of_another_client() {
+    let chunk = |text: &str| {
+        let content = json!({"type": "text", "text": text});
+        scripted::update(json!({"sessionUpdate": "agent_message_chunk", "content": content}))
+    };
+    let agent = format!(
+        r#"read a; echo '{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":1,"agentCapabilities":{{"sessionCapabilities":{{"resume":{{}}}}}}}}}}'
+        read a; echo '{{"jsonrpc":"2.0","id":2,"result":{{}}}}'; echo '{}'
+        read a; case $a in *session/cancel*) echo '{}';; esac; read a"#,
+        chunk("at work"),
+        chunk("stopped"),
+    );
+    let mut terminal = Terminal::start(20, 60, &["run", "--resume", "s", "--", "sh", "-c", &agent], &[]);
+    terminal.wait_for("Ctrl-C cancels it");
+    terminal.type_keys("\u{3}");
+    terminal.wait_for("stopped");
     terminal.type_keys("\u{3}");
     assert_eq!(terminal.end(), 130);
 }
