@@ -160,7 +160,7 @@ async fn observe(agent: Arc<RemoteAgent>, mut link: RemoteLink, mut ended: onesh
     loop {
         match link.state() {
             // The first attempt follows the loss at once, and most often succeeds.
-            LinkState::Connected | LinkState::Resuming { attempt: 0..=1 } => {
+            LinkState::Connected | LinkState::Silent | LinkState::Resuming { attempt: 0..=1 } => {
                 agent.note(AgentPresence::Present)
             }
             LinkState::Resuming { .. } => agent.note(AgentPresence::Paused),

@@ -22,7 +22,7 @@ pub(crate) fn first_failure(options: &ConnectOptions) -> RetryNotice {
 
 /// Logs each loss of the connection, and its end.
 pub(super) async fn report(mut link: RemoteLink) -> Infallible {
-    let mut is_lost = false;
+    let (mut is_lost, mut is_silent) = (false, false);
     loop {
         match link.changed().await {
             LinkState::Resuming { .. } if !is_lost => {
@@ -30,8 +30,16 @@ pub(super) async fn report(mut link: RemoteLink) -> Infallible {
                 log(format_args!("the connection to the server was lost; trying again"));
             }
             LinkState::Connected if is_lost => {
-                is_lost = false;
+                (is_lost, is_silent) = (false, false);
                 log(format_args!("the connection to the server was resumed"));
+            }
+            LinkState::Silent if !is_silent => {
+                is_silent = true;
+                log(format_args!("nothing arrives from the server; waiting"));
+            }
+            LinkState::Connected if is_silent => {
+                is_silent = false;
+                log(format_args!("the server answers again"));
             }
             LinkState::Ended => std::future::pending().await,
             _ => {}

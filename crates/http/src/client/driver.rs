@@ -228,11 +228,11 @@ impl<D: Dialer> LinkRunner<D> {
         let dead_after = self.options.dead_after();
         loop {
             self.shared.inbox_room().await;
-            let message = match timeout(dead_after, stream.next()).await {
-                Ok(Some(Ok(message))) => message,
-                Ok(Some(Err(error))) => return error.into(),
-                Ok(None) => return LinkEnd::Lost("the socket ended".into()),
-                Err(_) => return LinkEnd::Lost(format!("nothing was received for {dead_after:?}")),
+            let message = match self.status.observe(&self.options, stream.next()).await {
+                Some(Some(Ok(message))) => message,
+                Some(Some(Err(error))) => return error.into(),
+                Some(None) => return LinkEnd::Lost("the socket ended".into()),
+                None => return LinkEnd::Lost(format!("nothing was received for {dead_after:?}")),
             };
             match message {
                 SocketMessage::Text(frame) if !is_blank(&frame) => {

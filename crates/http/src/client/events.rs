@@ -530,14 +530,17 @@ impl EventsLink {
         let mut count = 0;
         // A server of another kind may have no comments.
         let can_resume = self.shared.with(|core| core.can_resume());
-        let limit = if can_resume { self.options.dead_after() } else { Duration::MAX };
         loop {
-            let frame = match timeout(limit, body.frame()).await {
-                Ok(Some(Ok(frame))) => frame,
-                Ok(Some(Err(error))) => return Ok((count, Attempt::Lost(Lost(error.to_string())))),
-                Ok(None) => return Ok((count, Attempt::Done(()))),
-                Err(_) => {
-                    let reason = format!("nothing was received for {limit:?}");
+            let frame = match can_resume {
+                true => self.status.observe(&self.options, body.frame()).await,
+                false => Some(body.frame().await),
+            };
+            let frame = match frame {
+                Some(Some(Ok(frame))) => frame,
+                Some(Some(Err(error))) => return Ok((count, Attempt::Lost(Lost(error.to_string())))),
+                Some(None) => return Ok((count, Attempt::Done(()))),
+                None => {
+                    let reason = format!("nothing was received for {:?}", self.options.dead_after());
                     return Ok((count, Attempt::Lost(Lost(reason))));
                 }
             };

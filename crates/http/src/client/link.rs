@@ -13,7 +13,7 @@ use bytes::Bytes;
 use duologue_rpc::{Lock as _, Transport};
 use tokio::io::{AsyncRead, ReadBuf};
 use tokio::sync::{Notify, watch};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::error::Error;
 use crate::client::options::ConnectOptions;
@@ -46,6 +46,8 @@ pub(crate) trait LinkCore: Send + 'static {
 pub enum LinkState {
     /// There is a socket.
     Connected,
+    /// There is a socket, and a ping or comment of the server is missing. The link may be dead.
+    Silent,
     /// The socket was lost, and another one is being opened.
     Resuming {
         /// The number of the attempt, from 1.
@@ -269,6 +271,40 @@ impl LinkStatus {
         self.state.send_replace(LinkState::Resuming { attempt });
     }
 
+    /// Waits for the next part of a socket or a response, and reports its silence. Returns `None` after the time without a
+    /// sign of life after which it is dead.
+    pub(crate) async fn observe<T>(
+        &self,
+        options: &ConnectOptions,
+        next: impl Future<Output = T>,
+    ) -> Option<T> {
+        let (silent_after, dead_after) = (options.silent_after(), options.dead_after());
+        let mut next = pin!(next);
+        let seen = match timeout(silent_after, &mut next).await {
+            Ok(seen) => seen,
+            Err(_) => {
+                self.replace(LinkState::Connected, LinkState::Silent);
+                timeout(dead_after - silent_after, next).await.ok()?
+            }
+        };
+        // It may be the silence of another stream, which has ended meanwhile.
+        if *self.state.borrow() == LinkState::Silent {
+            self.replace(LinkState::Silent, LinkState::Connected);
+        }
+        Some(seen)
+    }
+
+    /// Replaces a state by another one.
+    fn replace(&self, from: LinkState, to: LinkState) {
+        self.state.send_if_modified(|state| {
+            let is_replaced = *state == from;
+            if is_replaced {
+                *state = to;
+            }
+            is_replaced
+        });
+    }
+
     /// Reports that there is a socket.
     pub(crate) fn connected(&self) {
         self.state.send_if_modified(|state| {
@@ -459,5 +495,22 @@ mod tests {
         status.state.send_replace(LinkState::Ended);
         drop(late);
         assert_eq!(link.state(), LinkState::Ended);
+    }
+    #[tokio::test(start_paused = true)]
+    async fn a_missing_ping_is_reported_before_the_link_is_dead() {
+        let options = ConnectOptions::default();
+        let (status, link) = LinkStatus::new();
+        let after = |seconds| sleep(Duration::from_secs(seconds));
+        assert!(status.observe(&options, after(29)).await.is_some());
+        for (seconds, is_alive) in [(44, true), (46, false)] {
+            let mut observing = pin!(status.observe(&options, after(seconds)));
+            assert!(timeout(Duration::from_secs(31), &mut observing).await.is_err());
+            assert_eq!(link.state(), LinkState::Silent);
+            assert_eq!(observing.await.is_some(), is_alive);
+            assert_eq!(link.state() == LinkState::Connected, is_alive);
+        }
+        // Another stream is alive.
+        assert!(status.observe(&options, after(1)).await.is_some());
+        assert_eq!(link.state(), LinkState::Connected);
     }
 }

@@ -98,7 +98,7 @@ impl Default for ConnectOptions {
             connect_timeout: Duration::from_secs(20),
             initialize_timeout: Duration::from_secs(150),
             keepalive: Duration::from_secs(15),
-            missed_keepalives: 5,
+            missed_keepalives: 3,
             waiting_pings: WAITING_PINGS,
             open_time: Duration::from_secs(30),
             on_retry: None,
@@ -123,6 +123,11 @@ impl ConnectOptions {
     pub fn trust_pem_file(&mut self, path: impl AsRef<std::path::Path>) -> Result<(), crate::Error> {
         self.tls = Some(crate::client::tls::trusting(path.as_ref())?);
         Ok(())
+    }
+
+    /// Returns the time without a sign of life after which the user is told: one ping or comment is missed then.
+    pub(crate) fn silent_after(&self) -> Duration {
+        self.keepalive.saturating_mul(2).min(self.dead_after())
     }
 
     /// Returns the time without a sign of life after which a socket or a response is dead.
