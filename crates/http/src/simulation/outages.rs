@@ -1,4 +1,4 @@
-//! Outages before and after the answer to `initialize`.
+//! Outages before and after the answer to `initialize`. The runtime of `play` has a paused clock (`start_paused`).
 
 use std::collections::VecDeque;
 use std::pin::Pin;
