@@ -63,8 +63,10 @@ async fn the_end_of_the_client_ends_the_relay_before_the_first_answer() {
             let url = format!("http://{}", listener.local_addr().unwrap());
             let accepting = tokio::spawn(async move {
                 let mut open = Vec::new();
-                while is_listening {
-                    open.extend(listener.accept().await.ok().filter(|_| is_silent));
+                if is_listening {
+                    loop {
+                        open.extend(listener.accept().await.ok().filter(|_| is_silent));
+                    }
                 }
             });
             let mut options = ConnectOptions::default();

@@ -125,7 +125,7 @@ impl ConnectOptions {
         Ok(())
     }
 
-    /// Returns the time without a sign of life after which the user is told: one ping or comment is missed then.
+    /// Returns the time without a sign of life after which it is reported: one ping or comment is missing then.
     pub(crate) fn silent_after(&self) -> Duration {
         self.keepalive.saturating_mul(2).min(self.dead_after())
     }
