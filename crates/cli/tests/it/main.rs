@@ -26,6 +26,7 @@ mod scripted;
 mod serve;
 mod served;
 mod served_children;
+mod served_outages;
 mod show;
 mod terminal;
 mod validate;
