@@ -372,7 +372,7 @@ impl Book {
         line.drain(..marks * mark.len());
         let mapped = paths::mapped(self.settings.paths.as_ref(), Side::Client, line);
         let line = mapped.map_err(|refused| RefusedLine::unmapped(&refused))?;
-        match RpcMessage::read(&line, &Limits::default()) {
+        match RpcMessage::read_strict(&line, &Limits::default()) {
             None => return Ok(None),
             Some(Err(malformed)) => return Err(RefusedLine::malformed(&malformed)),
             Some(Ok(RpcMessage::Request { id, method, params })) => {
@@ -455,7 +455,7 @@ impl Book {
     fn note_server_line(&mut self, line: Vec<u8>, answers: &mpsc::Sender<Vec<u8>>) -> Option<Vec<u8>> {
         // The client could read a line that is no message in another way.
         let is_guarded = !self.settings.allows_files || self.settings.paths.is_some();
-        match RpcMessage::read(&line, &Limits::default()) {
+        match RpcMessage::read_strict(&line, &Limits::default()) {
             Some(Ok(RpcMessage::Response { id, outcome })) => match self.pending.remove(&key(id.get())) {
                 Some(request) => {
                     let result = match outcome {

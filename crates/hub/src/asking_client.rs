@@ -20,9 +20,9 @@ use crate::state::parse;
 
 /// The questions that a client has not answered, by the ids that the hub gave them.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct OpenQuestions(Arc<Mutex<HashMap<String, oneshot::Sender<Vec<u8>>>>>);
+pub(crate) struct QuestionsOfRequests(Arc<Mutex<HashMap<String, oneshot::Sender<Vec<u8>>>>>);
 
-impl OpenQuestions {
+impl QuestionsOfRequests {
     /// Takes the response of a client to one of the questions. Returns false for another response.
     pub(crate) fn answer(&self, id: &str, line: &[u8]) -> bool {
         let asked = self.0.lock_unpoisoned().remove(id);
@@ -37,7 +37,7 @@ pub(crate) struct AskingClient {
     pub(crate) request: RequestId,
     pub(crate) abilities: Abilities,
     pub(crate) output: Replies,
-    pub(crate) questions: OpenQuestions,
+    pub(crate) questions: QuestionsOfRequests,
 }
 
 /// The outcome of a request of the agent.

@@ -23,7 +23,7 @@ use uuid::Uuid;
 
 use self::open_session::{ClientAttachment, create, open_session};
 use crate::abilities::{Abilities, passed_on};
-use crate::asking_client::{AskingClient, OpenQuestions};
+use crate::asking_client::{AskingClient, QuestionsOfRequests};
 use crate::error::Error;
 use crate::exchange_state::needs_no_session;
 use crate::hub::HubShared;
@@ -156,7 +156,7 @@ pub(crate) struct ClientConnection {
     output: ClientOutput,
     replies: Replies,
     /// Questions of agents that belong to no session.
-    questions: OpenQuestions,
+    questions: QuestionsOfRequests,
     sessions: HashMap<SessionId, OpenSession>,
     answering: JoinSet<Answered>,
     /// The requests of the tasks in `answering`.
@@ -206,7 +206,7 @@ impl ClientConnection {
             abilities: None,
             output,
             replies,
-            questions: OpenQuestions::default(),
+            questions: QuestionsOfRequests::default(),
             sessions: HashMap::new(),
             answering: JoinSet::new(),
             answering_requests: HashMap::new(),
@@ -265,7 +265,7 @@ impl ClientConnection {
     async fn line(&mut self, line: Vec<u8>) {
         let repaired = RpcMessage::repair(&line);
         let text = repaired.as_deref().unwrap_or(&line);
-        match RpcMessage::read(text, &Limits::default()) {
+        match RpcMessage::read_strict(text, &Limits::default()) {
             None => {}
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 if let Err(error) = check_length(text).and_then(|()| check_routing(params)) {

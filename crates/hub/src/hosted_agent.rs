@@ -364,7 +364,7 @@ impl HostedAgent {
                 () = &mut timeout, if limit.is_some() && asked.is_empty() => return Ok(None),
             };
             let Some(line) = line else { return Err(self.end_before_answer(method).await) };
-            match RpcMessage::read(&line, &Limits::default()) {
+            match RpcMessage::read_strict(&line, &Limits::default()) {
                 Some(Ok(RpcMessage::Response { id: of, outcome })) if of.get() == id.get() => {
                     return match outcome {
                         ResponseOutcome::Result(result) => Ok(Some(result.to_owned())),

@@ -232,7 +232,7 @@ impl Router {
     }
 
     async fn receive_from_lane(&mut self, number: u64, line: Vec<u8>) -> bool {
-        let translated = match RpcMessage::read(&line, &Limits::default()) {
+        let translated = match RpcMessage::read_strict(&line, &Limits::default()) {
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 let restores = method == LoadSessionRequest::METHOD || method == ResumeSessionRequest::METHOD;
                 let session = params.filter(|_| restores).and_then(session_of);
@@ -281,7 +281,7 @@ impl Router {
     async fn receive_from_agent(&mut self, line: Vec<u8>) -> bool {
         let repaired = RpcMessage::repair(&line);
         let line = repaired.unwrap_or(line);
-        let (session, request) = match RpcMessage::read(&line, &Limits::default()) {
+        let (session, request) = match RpcMessage::read_strict(&line, &Limits::default()) {
             Some(Ok(RpcMessage::Response { id, .. })) => {
                 let found = text(id.get().as_bytes())
                     .as_deref()

@@ -280,7 +280,7 @@ fn short_outcome(outcome: &str, limit: usize) -> String {
 
 /// Parses a frame of the log. Its connection had limits of its own.
 pub(crate) fn parse(frame: &[u8]) -> Option<RpcMessage<'_>> {
-    RpcMessage::read(frame, &Limits::default())?.ok()
+    RpcMessage::read_strict(frame, &Limits::default())?.ok()
 }
 
 /// Returns the id and the method of a request.

@@ -153,11 +153,13 @@ impl<'a> StageMessage<'a> {
     /// - the same behind characters that some programs remove, such as a byte order mark, a no-break space or a NUL
     /// - the same behind another line end, such as a carriage return
     /// - a message with a carriage return in it, which is a line end elsewhere
+    /// - a message with a member of JSON-RPC in another case, or with a method beside a result or an error
     #[must_use]
     pub fn is_suspect(&self) -> bool {
         let line = self.line();
         if !self.is_invalid() {
-            return memchr::memchr(b'\r', line.trim_ascii()).is_some();
+            let has_other_reading = matches!(RpcMessage::read_strict(line, self.limits), Some(Err(_)));
+            return has_other_reading || memchr::memchr(b'\r', line.trim_ascii()).is_some();
         }
         let starts = |part: &str| part.trim_start_matches(is_removed).starts_with(['{', '[']);
         String::from_utf8_lossy(line).split(LINE_ENDS).any(starts)
@@ -314,6 +316,8 @@ mod tests {
             ("{\"jsonrpc\":\"2.0\",\"method\":\"a\"}", false),
             ("{\"jsonrpc\":\"2.0\",\"method\":\"a\",\"method\":\"b\"}", true),
             (" {\"method\":\"a\"}", true),
+            ("{\"jsonrpc\":\"2.0\",\"method\":\"a\",\"Method\":\"b\"}", true),
+            ("{\"jsonrpc\":\"2.0\",\"method\":\"a\",\"result\":{}}", true),
             ("\u{feff}[{\"jsonrpc\":\"2.0\",\"method\":\"a\"}]", true),
             // `trim` of JavaScript, Java and Python removes these.
             ("\u{a0}{\"jsonrpc\":\"2.0\",\"method\":\"a\"}", true),

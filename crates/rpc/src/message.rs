@@ -61,6 +61,22 @@ impl<'a> RpcMessage<'a> {
     /// [`Malformed`] if the line is not a message.
     #[must_use]
     pub fn read(line: &'a [u8], limits: &Limits) -> Option<Result<Self, Malformed>> {
+        Self::read_line(line, limits, false)
+    }
+
+    /// Parses one line, as [`read`](Self::read), for a program that passes the line on. It refuses what other programs could
+    /// take for another message: a member with the name of a member of JSON-RPC in another case, and a method beside a result
+    /// or an error that is not null.
+    ///
+    /// # Errors
+    ///
+    /// [`Malformed`] if the line is not a message, or could be read as another one.
+    #[must_use]
+    pub fn read_strict(line: &'a [u8], limits: &Limits) -> Option<Result<Self, Malformed>> {
+        Self::read_line(line, limits, true)
+    }
+
+    fn read_line(line: &'a [u8], limits: &Limits, is_strict: bool) -> Option<Result<Self, Malformed>> {
         let line = trim(line.strip_prefix(b"\xEF\xBB\xBF").unwrap_or(line));
         if line.is_empty() {
             return None;
@@ -78,9 +94,12 @@ impl<'a> RpcMessage<'a> {
             };
             return Some(Err(Malformed::Noise(error)));
         }
-        let Ok(envelope) = serde_json::from_str::<Envelope<'a>>(text) else {
+        let Ok(mut envelope) = serde_json::from_str::<Envelope<'a>>(text) else {
             return Some(Err(Malformed::Noise(Error::parse_error("the line is not JSON"))));
         };
+        if is_strict {
+            envelope.refuse_other_readings();
+        }
         // The id is repeated in the response, which must not exceed the limit of a line.
         let longest_id = Limits::ID_BYTES.min(limits.frame_bytes / 4);
         Some(envelope.classify(exceeded_limit(line, limits), longest_id))
@@ -154,9 +173,21 @@ struct Envelope<'a> {
     error: Option<&'a RawValue>,
     /// The reason why another reader can take the message for another one.
     ambiguity: Option<&'static str>,
+    /// True if a member has the name of a member of JSON-RPC in another case.
+    has_similar: bool,
 }
 
 impl<'a> Envelope<'a> {
+    /// Notes the reason if a reader that ignores case, or that looks at the result first, reads another message.
+    fn refuse_other_readings(&mut self) {
+        let is_answer = [self.result, self.error].into_iter().flatten().any(|raw| raw.get() != "null");
+        if self.has_similar {
+            self.ambiguity = Some("a member has the name of a member of JSON-RPC in another case");
+        } else if is_answer && self.method.is_some() {
+            self.ambiguity = Some("a message with a method has no result and no error");
+        }
+    }
+
     fn classify(
         self,
         exceeded_limit: Option<&'static str>,
@@ -167,11 +198,8 @@ impl<'a> Envelope<'a> {
         let Some(method) = self.method else {
             return self.response(exceeded_limit, id.flatten());
         };
-        let is_answer = [self.result, self.error].into_iter().flatten().any(|raw| raw.get() != "null");
         let fault = if let Some(ambiguity) = self.ambiguity {
             Some(Error::invalid_request(ambiguity))
-        } else if is_answer {
-            Some(Error::invalid_request("a message with a method has no result and no error"))
         } else if let Some(exceeded_limit) = exceeded_limit {
             Some(Error::invalid_request(exceeded_limit))
         } else if self.jsonrpc.is_none_or(|raw| string(raw).as_deref() != Some("2.0")) {
@@ -289,10 +317,7 @@ impl<'de> Visitor<'de> for EnvelopeVisitor {
                 Key::Error => &mut envelope.error,
                 Key::Similar | Key::Other => {
                     map.next_value::<serde::de::IgnoredAny>()?;
-                    if matches!(key, Key::Similar) {
-                        envelope.ambiguity =
-                            Some("a member has the name of a member of JSON-RPC in another case");
-                    }
+                    envelope.has_similar |= matches!(key, Key::Similar);
                     continue;
                 }
             };
@@ -384,7 +409,11 @@ mod tests {
     use super::*;
 
     fn read(line: &str) -> String {
-        match RpcMessage::read(line.as_bytes(), &Limits::default()) {
+        shown(RpcMessage::read(line.as_bytes(), &Limits::default()))
+    }
+
+    fn shown(message: Option<Result<RpcMessage<'_>, Malformed>>) -> String {
+        match message {
             None => "blank".into(),
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 format!("request {id} {method} {}", params.map_or("-", RawValue::get))
@@ -475,14 +504,8 @@ mod tests {
             (r#"{"jsonrpc":"2.0","id":1,"method":"a","params":7}"#, "bad request 1 -32602"),
             (r#"{"jsonrpc":"2.0","method":"a","params":7}"#, "silent"),
             (r#"{"jsonrpc":"2.0","method":7}"#, "noise -32600"),
-            (r#"{"jsonrpc":"2.0","method":"a","result":null,"x":1}"#, "notification a -"),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#, "bad request 1 -32600"),
-            (r#"{"jsonrpc":"2.0","method":"a","error":{}}"#, "noise -32600"),
             (r#"{"JSONRPC":"2.0","ID":1,"METHOD":"a"}"#, "noise -32600"),
-            (r#"{"jsonrpc":"2.0","id":1,"method":"a","Method":"b"}"#, "bad request 1 -32600"),
-            (r#"{"jsonrpc":"2.0","method":"a","paramſ":{}}"#, "noise -32600"),
-            (r#"{"jsonrpc":"2.0","id":1,"Result":{}}"#, "noise -32600"),
-            (r#"{"jsonrpc":"2.0","id":1,"result":{},"RESULT":{}}"#, "silent"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{},"Method":"b"}"#, "request 1 a -"),
             ("{}", "noise -32600"),
             ("[]", "noise -32600"),
             ("null", "noise -32600"),
@@ -494,6 +517,23 @@ mod tests {
             (r#"{"jsonrpc":"2.0","method":"a","params":{"x":NaN}}"#, "noise -32700"),
         ] {
             assert_eq!(read(line), expect, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_line_that_is_passed_on_has_one_reading() {
+        for (line, expect) in [
+            (r#"{"jsonrpc":"2.0","method":"a","result":null,"x":1}"#, "notification a -"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","result":{}}"#, "bad request 1 -32600"),
+            (r#"{"jsonrpc":"2.0","method":"a","error":{}}"#, "noise -32600"),
+            (r#"{"JSONRPC":"2.0","ID":1,"METHOD":"a"}"#, "noise -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"method":"a","Method":"b"}"#, "bad request 1 -32600"),
+            (r#"{"jsonrpc":"2.0","method":"a","paramſ":{}}"#, "noise -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"Result":{}}"#, "noise -32600"),
+            (r#"{"jsonrpc":"2.0","id":1,"result":{},"RESULT":{}}"#, "silent"),
+        ] {
+            let message = RpcMessage::read_strict(line.as_bytes(), &Limits::default());
+            assert_eq!(shown(message), expect, "{line}");
         }
     }
 

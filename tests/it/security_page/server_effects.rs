@@ -5,6 +5,12 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ("OwnerSettings::client_requests", "the next request of a client in the session is rejected"),
     ("OwnerSettings::agent_requests", "the next request of the agent in the session is rejected"),
     ("OwnerSettings::request_id_bytes", "a request of a client with a longer id is rejected"),
+    ("OwnerSettings::cancel_grace", "an agent that has not ended a cancelled turn is ended"),
+    ("OwnerSettings::second_cancel", "a second cancellation after it ends the agent at once"),
+    (
+        "OwnerSettings::restore",
+        "an agent that has not answered a request that restores the session is ended, questions to users not counted",
+    ),
     ("OwnerSettings::restarts", "prompts are rejected until `restart_period` has passed"),
     ("OwnerSettings::restart_period", "ends of the process before it no longer count"),
     ("GatewayLimits::body_bytes", "the request is rejected"),

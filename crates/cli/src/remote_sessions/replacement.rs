@@ -167,7 +167,7 @@ impl RelayServer {
         write(&mut self.writer, line).await?;
         while let Some(line) = self.lines.next().await? {
             if let Some(Ok(RpcMessage::Response { id: of, outcome })) =
-                RpcMessage::read(&line, &Limits::default())
+                RpcMessage::read_strict(&line, &Limits::default())
                 && of.get() == id.get()
             {
                 return Ok(match outcome {

@@ -115,7 +115,7 @@ impl SessionOwner {
     /// Handles a message of a client, and acknowledges it when its records are written or synced.
     pub(super) fn receive_from_client(&mut self, client: &ClientKey, number: u64, line: &[u8]) {
         let before = self.state.end;
-        let needs_sync = match RpcMessage::read(line, &Limits::default()) {
+        let needs_sync = match RpcMessage::read_strict(line, &Limits::default()) {
             None => false,
             Some(Ok(RpcMessage::Request { id, .. })) if !self.clients.contains_key(client) => {
                 let error = RpcError::resource_not_found("unknown session: create, load or resume it first");

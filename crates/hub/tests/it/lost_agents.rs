@@ -1,6 +1,8 @@
 //! Agents, sessions and logs that are not there any more.
 #![cfg(unix)]
 
+mod second_life;
+
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 

@@ -31,7 +31,6 @@ mod remote_agents;
 #[cfg(feature = "gateway")]
 mod rest;
 mod scenarios;
-mod second_life;
 mod shared;
 mod simulation;
 mod unread;
