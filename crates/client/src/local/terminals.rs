@@ -23,7 +23,7 @@ use crate::limits::{MOST_TERMINAL_OUTPUT, REAP, TERMINAL_OUTPUT, TERMINALS, TERM
 /// The terminals of a host. Dropping the table kills their programs.
 #[derive(Debug)]
 pub(super) struct TerminalTable {
-    open: Mutex<HashMap<TerminalId, Arc<LocalTerminal>>>,
+    open: Mutex<HashMap<TerminalId, OpenTerminal>>,
     counts: TerminalCounts,
     /// The most terminals of one connection.
     pub(super) most: usize,
@@ -56,6 +56,13 @@ impl Drop for CountedTerminal {
     }
 }
 
+/// A terminal that was not released. Its place is not a part of the terminal, whose task outlives the answer to a release.
+#[derive(Debug)]
+struct OpenTerminal {
+    terminal: Arc<LocalTerminal>,
+    _place: TerminalPlace,
+}
+
 /// A program with its output. It runs or has exited.
 #[derive(Debug)]
 pub(super) struct LocalTerminal {
@@ -64,7 +71,6 @@ pub(super) struct LocalTerminal {
     /// `Some` after the program has exited and its output was read.
     exit: watch::Sender<Option<TerminalExitStatus>>,
     kill: Notify,
-    _place: TerminalPlace,
 }
 
 impl TerminalTable {
@@ -77,7 +83,7 @@ impl TerminalTable {
         }
     }
 
-    fn table(&self) -> MutexGuard<'_, HashMap<TerminalId, Arc<LocalTerminal>>> {
+    fn table(&self) -> MutexGuard<'_, HashMap<TerminalId, OpenTerminal>> {
         self.open.lock_unpoisoned()
     }
 
@@ -118,11 +124,10 @@ impl TerminalTable {
             output: Mutex::new(OutputTail::new(limit)),
             exit: watch::Sender::new(None),
             kill: Notify::new(),
-            _place: place,
         });
         tokio::spawn(terminal.clone().run(program));
         let id = TerminalId::new(format!("terminal-{}", NUMBER.fetch_add(1, Relaxed)));
-        self.table().insert(id.clone(), terminal);
+        self.table().insert(id.clone(), OpenTerminal { terminal, _place: place });
         id
     }
 
@@ -138,7 +143,7 @@ impl TerminalTable {
 
     /// Removes terminals and kills their programs.
     fn kill_where(&self, is_killed: impl Fn(&LocalTerminal) -> bool) {
-        self.table().retain(|_, terminal| {
+        self.table().retain(|_, OpenTerminal { terminal, .. }| {
             let stays = !is_killed(terminal);
             if !stays {
                 terminal.kill.notify_one();
@@ -150,17 +155,17 @@ impl TerminalTable {
     /// Returns a terminal of this session.
     pub(super) fn get(&self, session: &SessionKey, id: &TerminalId) -> HostResult<Arc<LocalTerminal>> {
         let open = self.table();
-        let terminal = open.get(id).filter(|terminal| terminal.session == *session);
-        terminal.cloned().ok_or_else(unknown)
+        let open = open.get(id).filter(|open| open.terminal.session == *session);
+        open.map(|open| open.terminal.clone()).ok_or_else(unknown)
     }
 
     /// Removes a terminal of this session from the table.
     pub(super) fn take(&self, session: &SessionKey, id: &TerminalId) -> HostResult<Arc<LocalTerminal>> {
         let mut open = self.table();
-        if open.get(id).is_none_or(|terminal| terminal.session != *session) {
+        if open.get(id).is_none_or(|open| open.terminal.session != *session) {
             return Err(unknown());
         }
-        open.remove(id).ok_or_else(unknown)
+        open.remove(id).map(|open| open.terminal).ok_or_else(unknown)
     }
 }
 
