@@ -2,6 +2,7 @@
 //!
 //! This code runs on the reader, in the order of the wire, and must not block.
 
+mod other_turn;
 mod questions;
 
 use std::collections::{BTreeMap, HashMap};
@@ -17,8 +18,8 @@ use duologue_schema::{
 };
 #[cfg(feature = "protocol-v2")]
 use duologue_schema::{AvailableCommand, AvailableCommandsUpdate};
-use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, watch};
 
 use self::questions::UserQuestion;
 pub(crate) use self::questions::{OpenQuestions, QuestionKind};
@@ -81,8 +82,9 @@ pub(crate) struct EntryState {
     /// which they arrived.
     questions: BTreeMap<u64, UserQuestion>,
     last_number: u64,
-    /// True from a load or resume to the end of a turn of this client: the turn of another client may run.
-    may_have_other_turn: bool,
+    /// True while the turn of another client may run: what the server says or, without its word, from a load or resume to the
+    /// end of a turn of this client.
+    may_have_other_turn: watch::Sender<bool>,
     pub(crate) children: crate::children::Children,
     shared: Arc<ConnectionShared>,
 }
@@ -190,7 +192,7 @@ impl SessionEntry {
                 between_count: 0,
                 questions: BTreeMap::new(),
                 last_number: 0,
-                may_have_other_turn: false,
+                may_have_other_turn: watch::Sender::new(false),
                 children: Default::default(),
                 shared: shared.clone(),
             }),
@@ -218,17 +220,6 @@ impl SessionEntry {
     /// Sets the state from the response that opened the session. Parts over the limit are dropped.
     pub(crate) fn begin_state(&self, opened: Opened<'_>) {
         self.lock().begin_state(opened);
-    }
-
-    /// Notes that the session was restored without a replay.
-    pub(crate) fn note_resumed(&self) {
-        self.lock().may_have_other_turn = true;
-    }
-
-    /// Returns true if no turn of this client runs, and one of another client may.
-    pub(crate) fn may_have_other_turn(&self) -> bool {
-        let inner = self.lock();
-        inner.may_have_other_turn && inner.turn.is_none()
     }
 
     /// Applies a change that the response to a request of ours confirms, unless it is over the limit.
@@ -375,7 +366,7 @@ impl SessionEntry {
         match &answer {
             Ok(response) => {
                 inner.begin_state(opened!(response));
-                inner.may_have_other_turn = true;
+                inner.note_opened(response.meta.as_ref());
                 inner.conversation.end_turn();
             }
             Err(_) => inner.conversation = *before,
@@ -466,7 +457,9 @@ impl EntryState {
         self.conversation.end_turn();
         self.count_open_calls();
         // A prompt can be refused because another turn runs.
-        self.may_have_other_turn &= outcome.is_err();
+        if outcome.is_ok() {
+            self.may_have_other_turn.send_replace(false);
+        }
         if let Some(sink) = turn.sink {
             let login = self.shared.auth_methods.get().map(Vec::as_slice).unwrap_or_default();
             let _ = sink.push(TurnEvent::Done(outcome.map_err(|error| error.with_login(login))), 0);

@@ -17,9 +17,10 @@ use duologue_schema::v2;
 use duologue_schema::{
     AgentNotification, AgentRequest, ClientCapabilities, CreateElicitationRequest, CreateTerminalRequest,
     ElicitationCapabilities, ElicitationFormCapabilities, ElicitationMode, ElicitationUrlCapabilities,
-    Error as WireError, KillTerminalRequest, Meta, Notification as _, ReadTextFileRequest,
-    ReleaseTerminalRequest, Request, RequestPermissionRequest, SessionId, SessionNotification, SessionUpdate,
-    TerminalOutputRequest, WaitForTerminalExitRequest, WriteTextFileRequest, path_fault,
+    Error as WireError, KillTerminalRequest, Meta, Notification as _, OtherTurnNotification,
+    ReadTextFileRequest, ReleaseTerminalRequest, Request, RequestPermissionRequest, SessionId,
+    SessionNotification, SessionUpdate, TerminalOutputRequest, WaitForTerminalExitRequest,
+    WriteTextFileRequest, path_fault,
 };
 use serde::Serialize;
 use serde_json::value::RawValue;
@@ -235,6 +236,23 @@ impl<H: Host> ClientService<H> {
         true
     }
 
+    /// Handles the notification about the turn of another client.
+    fn other_turn_changed(&self, notification: &Incoming<'_>) -> bool {
+        if notification.method != OtherTurnNotification::METHOD {
+            return false;
+        }
+        let params = notification.params.map_or("", RawValue::get);
+        match serde_json::from_str::<OtherTurnNotification>(params) {
+            Ok(turn) => {
+                if let Some(entry) = self.router.entry(&turn.session_id) {
+                    entry.note_other_turn(turn.running);
+                }
+            }
+            Err(error) => tracing::debug!(%error, "dropped an invalid notification of a turn"),
+        }
+        true
+    }
+
     /// Passes a request that is not part of ACP to the exchange, then to the user's extensions.
     fn extension(&self, request: Incoming<'_>, responder: Responder) -> Result<(), Responder> {
         self.exchange
@@ -381,6 +399,7 @@ impl<H: Host> Service for ClientService<H> {
             }
             #[cfg(feature = "unstable")]
             None if self.auth_status_changed(&notification) => {}
+            None if self.other_turn_changed(&notification) => {}
             None => {
                 let taken = self.exchange.notification(notification)
                     || self.extensions.notification(notification, self.context.peer());

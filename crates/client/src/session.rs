@@ -164,8 +164,7 @@ impl SessionBuilder {
         let restore = RunningRestore { router: inner.router.clone(), entry: entry.clone(), ticket: restore };
         let answer = inner.call_then(&request, move |response| {
             if let Some(response) = response {
-                restore.entry.begin_state(opened!(response));
-                restore.entry.note_resumed();
+                restore.entry.begin_resumed(opened!(response));
                 restore.router.end_restore(&restore.entry, restore.ticket, true);
             }
         });
@@ -387,11 +386,21 @@ impl Session {
         }
     }
 
-    /// Returns true if the turn of another client may run: the session was loaded or resumed, and no turn of this client
-    /// has succeeded since. Its updates are those of [`updates`](Self::updates), and [`cancel`](Self::cancel) ends it.
+    /// Returns true if the turn of another client may run. `duologue serve` says whether one runs, when the session is opened
+    /// and at each change. With other agents it is true from a load or resume to the first successful turn of this client.
+    /// The updates of such a turn are those of [`updates`](Self::updates), and [`cancel`](Self::cancel) ends it.
     #[must_use]
     pub fn may_have_other_turn(&self) -> bool {
         self.entry.may_have_other_turn()
+    }
+
+    /// Waits until no turn of another client runs, see [`may_have_other_turn`](Self::may_have_other_turn).
+    ///
+    /// # Cancel safety
+    ///
+    /// Dropping the future has no effect.
+    pub async fn other_turn_ended(&self) {
+        self.entry.other_turn_ended().await;
     }
 
     /// Cancels the running turn. Returns false if there is none.

@@ -31,7 +31,7 @@ use crate::log_reader::{LogReaderTask, session_id};
 use crate::output::{ClientOutput, check_length, client_output};
 use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
-use crate::routing::check_routing;
+use crate::routing::check_client_routing;
 use crate::session_policy::passes;
 use crate::session_task::{LiveSession, Replies, SessionCommand};
 
@@ -185,7 +185,7 @@ impl ClientConnection {
         is_work: bool,
     ) {
         let (reader, writer) = transport.into_split();
-        let (output, writing) = client_output(writer);
+        let (output, writing) = client_output(writer, !hub.has_client_files());
         tokio::join!(ClientConnection::read(hub, principal, reader, output, presence, is_work), writing);
     }
 
@@ -268,14 +268,14 @@ impl ClientConnection {
         match RpcMessage::read_strict(text, &Limits::default()) {
             None => {}
             Some(Ok(RpcMessage::Request { id, method, params })) => {
-                if let Err(error) = check_length(text).and_then(|()| check_routing(params)) {
+                if let Err(error) = check_length(text).and_then(|()| check_client_routing(params)) {
                     return self.refuse(&id, &error).await;
                 }
                 let session = params.and_then(session_id);
                 self.request(id, &method, params, session, text).await;
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
-                if let Err(error) = check_length(text).and_then(|()| check_routing(params)) {
+                if let Err(error) = check_length(text).and_then(|()| check_client_routing(params)) {
                     let session = params.and_then(session_id);
                     let session = session.as_ref().map(SessionId::as_str);
                     return tracing::warn!(session, %error, method = &*method, "dropped a notification of a client");

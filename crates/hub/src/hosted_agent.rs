@@ -344,6 +344,7 @@ impl HostedAgent {
         }
         // They are withdrawn at the end.
         let mut asked = JoinSet::new();
+        let mut asked_bytes = 0;
         let mut timeout = pin!(sleep(limit.unwrap_or_default()));
         loop {
             let line = tokio::select! {
@@ -352,7 +353,8 @@ impl HostedAgent {
                     true => continue,
                     false => None,
                 },
-                Some(Ok((question, outcome))) = asked.join_next(), if !asked.is_empty() => {
+                Some(Ok((question, bytes, outcome))) = asked.join_next(), if !asked.is_empty() => {
+                    asked_bytes -= bytes;
                     let outcome: Result<Box<RawValue>, RpcError> = outcome;
                     let line = response_line(RequestId::token(&question), outcome.as_deref());
                     let mut line = line.map_err(Error::Encode)?;
@@ -378,7 +380,10 @@ impl HostedAgent {
                     };
                 }
                 // The agent may not answer before it knows this.
-                Some(Ok(RpcMessage::Request { id, method, params })) if asked.len() < EARLY_LINES => {
+                Some(Ok(RpcMessage::Request { id, method, params }))
+                    if asked.len() < EARLY_LINES && asked_bytes + line.len() <= EARLY_BYTES =>
+                {
+                    asked_bytes += line.len();
                     let (method, params) = (method.into_owned(), params.unwrap_or(RawValue::NULL).to_owned());
                     let client = client.cloned();
                     asked.spawn(async move {
@@ -386,7 +391,7 @@ impl HostedAgent {
                             Some(client) => client.ask(&method, &params).await,
                             None => declined(&method, &params),
                         };
-                        (id, outcome)
+                        (id, line.len(), outcome)
                     });
                 }
                 _ if self.early.len() < EARLY_LINES && self.early_bytes + line.len() <= EARLY_BYTES => {

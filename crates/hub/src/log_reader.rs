@@ -1,5 +1,6 @@
 //! The task that sends the records of a session's log to a client as frames.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,8 +19,9 @@ use crate::hub::{behind_damage, leave_out};
 use crate::load::{damage_notice, update_line};
 use crate::open_log::OpenLog;
 use crate::output::ClientOutput;
-use crate::projection::{ClientView, project};
+use crate::projection::{ClientView, position_of, project};
 use crate::record::ClientKey;
+use crate::routing::is_of_client_files;
 use crate::session_task::LiveSession;
 
 /// The time in which a client receives the last frames of a session that it has closed.
@@ -91,22 +93,29 @@ pub(crate) struct LogReader {
 }
 
 impl LogReader {
-    /// Sends the frames up to a position that a client has missed.
-    pub(crate) async fn send_missed(&self, seen: SeenFrames, end: u64) -> Result<(), Error> {
+    /// Sends the frames up to a position that a client has missed, without the requests of the agent that were answered: the
+    /// client has acted on them. Behind damaged records it may have those for files and terminals that are open, so they are left
+    /// out too.
+    pub(crate) async fn send_missed(
+        &self,
+        seen: SeenFrames,
+        end: u64,
+        open_requests: &BTreeSet<u64>,
+    ) -> Result<(), Error> {
         if seen.position > end {
             return Err(Error::CursorGone { position: seen.position, end });
         }
-        let (mut position, mut seen) = (seen.position, seen.frames);
+        let (mut position, mut seen, mut is_damaged) = (seen.position, seen.frames, false);
         while position < end {
             let PageFrames { frames, last, damaged } = self.page(position, end).await?;
             if damaged > 0 {
                 // They may be among those that the client has seen. It sees others twice rather than never.
-                seen = 0;
+                (seen, is_damaged) = (0, true);
             }
             for frame in frames {
                 if seen > 0 && is_counted(&frame, &self.live.id) {
                     seen -= 1;
-                } else {
+                } else if self.is_sent_again(&frame, is_damaged, open_requests) {
                     self.output.send(frame).await;
                 }
             }
@@ -116,6 +125,18 @@ impl LogReader {
             position = last;
         }
         Ok(())
+    }
+
+    /// Returns false for a request of the agent that was answered, or on which the client may have acted.
+    fn is_sent_again(&self, frame: &[u8], is_damaged: bool, open_requests: &BTreeSet<u64>) -> bool {
+        let Some(Ok(RpcMessage::Request { id, method, .. })) = RpcMessage::read(frame, &Limits::default())
+        else {
+            return true;
+        };
+        let position = RawValue::from_string(id.token().to_owned()).ok();
+        let position = position.and_then(|id| position_of(&self.live.id, &id));
+        position.is_some_and(|position| open_requests.contains(&position))
+            && !(is_damaged && is_of_client_files(&method))
     }
 
     async fn run(

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use duologue_rpc::Limits;
-use duologue_rpc::raw_message::{call_line, member, member_text};
+use duologue_rpc::raw_message::{call_line, equal_ignoring_case, member, member_text};
+use duologue_rpc::{Limits, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     Error as RpcError, Json, Notification as _, SessionId, SessionNotification, SessionUpdate,
 };
@@ -21,6 +21,9 @@ const WRITE_BYTES: usize = 64 << 10;
 /// The bytes by which a line is shorter than the longest one, for what the transport adds.
 pub(crate) const LINE_RESERVE: usize = 16 << 10;
 
+/// The beginning of each response.
+const RESPONSE: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
+
 type Waiting = (Vec<u8>, OwnedSemaphorePermit);
 
 /// A sender of lines.
@@ -28,6 +31,8 @@ type Waiting = (Vec<u8>, OwnedSemaphorePermit);
 pub(crate) struct ClientOutput {
     lines: mpsc::UnboundedSender<Waiting>,
     room: Arc<Semaphore>,
+    /// True if no error of an agent brings ways to log in. Those in a terminal run a program on the machine of the client.
+    hides_logins: bool,
 }
 
 impl ClientOutput {
@@ -48,6 +53,7 @@ impl ClientOutput {
 
     /// Sends a line as [`send`](Self::send), unless there is no space when `stop` resolves. Returns the line in that case.
     pub(crate) async fn send_unless(&self, line: Vec<u8>, stop: impl Future<Output = ()>) -> Option<Vec<u8>> {
+        let line = if self.hides_logins { without_logins(line) } else { line };
         let line = match check_length(&line) {
             Ok(()) => line,
             Err(error) => shortened(&line, error)?,
@@ -78,6 +84,42 @@ pub(crate) fn check_length(line: &[u8]) -> Result<(), RpcError> {
     Err(error.data(Json::from(json!({ "code": "limit_reached", "retryable": false }))))
 }
 
+/// Returns a line without the ways to log in that the error of a response has in its data. A client knows those of
+/// `initialize`.
+fn without_logins(line: Vec<u8>) -> Vec<u8> {
+    // The hub writes all responses, with the id in front.
+    if !line.starts_with(RESPONSE) {
+        return line;
+    }
+    let cleaned = match RpcMessage::read(&line, &Limits::default()) {
+        Some(Ok(RpcMessage::Response { id, outcome: ResponseOutcome::Error(mut error) })) => {
+            let data = error.data.as_ref().map(|data| serde_json::from_str(data.get()));
+            match data {
+                Some(Ok(serde_json::Value::Object(mut data))) => {
+                    let count = data.len();
+                    data.retain(|key, _| !equal_ignoring_case(key, "authMethods"));
+                    (data.len() < count).then(|| {
+                        error.data = Some(Json::from(serde_json::Value::Object(data)));
+                        error_response(id.get(), &error)
+                    })
+                }
+                // Some programs read the members of an array by their order.
+                Some(Ok(serde_json::Value::Array(_)) | Err(_)) => {
+                    error.data = None;
+                    Some(error_response(id.get(), &error))
+                }
+                _ => None,
+            }
+        }
+        Some(Ok(RpcMessage::Response { id, outcome: ResponseOutcome::Unreadable(error) })) => {
+            let error = RpcError::internal(format!("the response of the agent cannot be read: {error}"));
+            Some(error_response(id.get(), &error))
+        }
+        _ => None,
+    };
+    cleaned.unwrap_or(line)
+}
+
 /// Returns an error for a response that is too long, or a notice for a notification of a session. A request of an agent
 /// is not too long, because the lines of agents have a lower limit.
 fn shortened(line: &[u8], error: RpcError) -> Option<Vec<u8>> {
@@ -98,11 +140,14 @@ fn shortened(line: &[u8], error: RpcError) -> Option<Vec<u8>> {
 
 /// Creates a sender, and the future that writes until all senders are dropped. The future belongs to the task of the
 /// connection, because a task of its own would be another change of tasks for each message.
-pub(crate) fn client_output(writer: impl AsyncWrite + Unpin) -> (ClientOutput, impl Future<Output = ()>) {
+pub(crate) fn client_output(
+    writer: impl AsyncWrite + Unpin,
+    hides_logins: bool,
+) -> (ClientOutput, impl Future<Output = ()>) {
     let (lines, waiting) = mpsc::unbounded_channel();
     let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
     let writing = write(writer, waiting, room.clone());
-    (ClientOutput { lines, room }, writing)
+    (ClientOutput { lines, room, hides_logins }, writing)
 }
 
 async fn write(
@@ -135,9 +180,41 @@ async fn write(
 mod tests {
     use super::*;
 
+    #[test]
+    fn no_error_of_an_agent_brings_a_login() {
+        let of = |text: &str| -> serde_json::Value {
+            serde_json::from_slice(&without_logins(text.as_bytes().to_vec())).unwrap()
+        };
+        let login = r#"[{"id":"a","name":"A","type":"terminal","args":["sh"]}]"#;
+        for (members, data) in [
+            (format!(r#""authMethods":{login},"b":1"#), json!({"b": 1})),
+            (format!(r#""AUTHMETHODS":{login},"b":1"#), json!({"b": 1})),
+            (format!(r#""auth\u004dethods":{login},"authMethods":{login}"#), json!({})),
+        ] {
+            let line = format!(
+                r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":-32000,"message":"log in","data":{{{members}}}}}}}"#
+            );
+            let error = json!({"code": -32000, "message": "log in", "data": data});
+            assert_eq!(of(&line), json!({"jsonrpc": "2.0", "id": 7, "error": error}), "{line}");
+        }
+        let array =
+            format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":1,"message":"","data":[{login}]}}}}"#);
+        assert_eq!(of(&array)["error"], json!({"code": 1, "message": ""}));
+        let odd =
+            format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":"x","data":{{"authMethods":{login}}}}}}}"#);
+        assert!(!of(&odd).to_string().contains("terminal"), "{}", of(&odd));
+        for same in [
+            r#"{"jsonrpc":"2.0","id":7,"result":{"authMethods":[1.50]}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"","data":{"a":1.50}}}"#,
+            r#"{"jsonrpc":"2.0","method":"a","params":{}}"#,
+        ] {
+            assert_eq!(without_logins(same.as_bytes().to_vec()), same.as_bytes());
+        }
+    }
+
     #[tokio::test]
     async fn a_notice_or_an_error_takes_the_place_of_a_line_that_is_too_long() {
-        let (output, writing) = client_output(tokio::io::sink());
+        let (output, writing) = client_output(tokio::io::sink(), false);
         drop(writing);
         let (lines, mut sent) = mpsc::unbounded_channel();
         let output = ClientOutput { lines, ..output };

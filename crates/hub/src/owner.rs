@@ -8,7 +8,7 @@ mod peer_messages;
 mod replay;
 mod restoring;
 
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use duologue_rpc::RpcMessage;
@@ -263,6 +263,13 @@ impl SessionOwner {
         self.state.turn().is_some()
     }
 
+    /// Returns true while a prompt runs that this client has not sent.
+    #[must_use]
+    pub fn has_turn_of_others(&self, client: &ClientKey) -> bool {
+        let call = self.state.turn().and_then(|call| self.state.calls.get(&call));
+        call.is_some_and(|call| call.askers.iter().all(|asker| asker.client != *client))
+    }
+
     /// Returns true while a prompt or a delegation runs.
     #[must_use]
     pub fn is_working(&self) -> bool {
@@ -278,6 +285,11 @@ impl SessionOwner {
     pub(crate) fn schemes(&self) -> AdvertisedAbilities {
         let clients = self.clients.values().map(|client| client.abilities.schemes());
         clients.fold(AdvertisedAbilities::default(), AdvertisedAbilities::union)
+    }
+
+    /// Returns the positions of the requests of the agent that wait for an answer of a client.
+    pub(crate) fn open_requests(&self) -> BTreeSet<u64> {
+        self.state.questions.keys().chain(self.state.host_requests.keys()).copied().collect()
     }
 
     /// Returns the requests of a client that wait for their responses.

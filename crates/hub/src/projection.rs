@@ -3,9 +3,10 @@
 //! The log is the only source: a client that reads it again from a position receives the same frames.
 
 use duologue_rpc::RpcMessage;
-use duologue_rpc::raw_message::{member, splice};
+use duologue_rpc::raw_message::{call_line, member, splice};
 use duologue_schema::{
-    CancelRequestNotification, Error as RpcError, Json, Notification as _, RequestId, SessionId,
+    CancelRequestNotification, Error as RpcError, Json, Notification as _, OtherTurnNotification, RequestId,
+    SessionId,
 };
 use duologue_transcript::Side;
 use serde_json::value::RawValue;
@@ -87,6 +88,7 @@ pub fn project(
             frames.extend(with_message_id(frame.get().as_bytes(), &message));
         }
         (Some(HubEvent::Prompt { asker, .. }), Some(frame)) if asker.client != *view.client => {
+            frames.extend(other_turn(view.session, true));
             user_message(view.session, frame, frames);
         }
         (Some(HubEvent::Answer { to, .. }), Some(frame)) => {
@@ -99,6 +101,7 @@ pub fn project(
                 frames.push(error_response(asker.id.token(), &interruption(&code, &reason)));
             }
         }
+        (Some(HubEvent::TurnEnded), _) => frames.extend(other_turn(view.session, false)),
         (Some(HubEvent::Question), Some(frame)) if shows(view, frame) => {
             frames.extend(request(view.session, position, frame));
         }
@@ -197,6 +200,14 @@ fn withdrawal_of_session(session: &SessionId, position: u64) -> Option<Vec<u8>> 
     let mut withdrawal: Value = serde_json::from_slice(&withdrawal(session, position)?).ok()?;
     withdrawal["params"]["sessionId"] = json!(session);
     serde_json::to_vec(&withdrawal).ok()
+}
+
+/// Returns the notification that the turn of another client begins or ends.
+fn other_turn(session: &SessionId, running: bool) -> Option<Vec<u8>> {
+    let turn = OtherTurnNotification::new(session.clone(), running);
+    let mut line = call_line(None, OtherTurnNotification::METHOD, &turn).ok()?;
+    line.pop();
+    Some(line)
 }
 
 /// Appends the content of a prompt as messages of the user, for the clients that did not send it.

@@ -95,6 +95,8 @@ pub enum HubEvent {
         /// The reason for the user.
         reason: String,
     },
+    /// A prompt has ended that not only clients with a response have seen, and all are told.
+    TurnEnded,
     /// The agent asks the user. Its frame is the request.
     Question,
     /// A question is shown to a client that attached later.
@@ -203,6 +205,7 @@ impl HubEvent {
                 reason: Some(reason),
                 ..of("interrupted")
             },
+            HubEvent::TurnEnded => of("turn_ended"),
             HubEvent::Question => of("question"),
             HubEvent::AgentSession { id } => EventFields { id: Some(id), ..of("agent_session") },
             HubEvent::ChildSession { id } => EventFields { id: Some(id), ..of("child_session") },
@@ -239,6 +242,7 @@ impl HubEvent {
                 code: fields.code?,
                 reason: fields.reason?,
             },
+            "turn_ended" => HubEvent::TurnEnded,
             "question" => HubEvent::Question,
             "agent_session" => HubEvent::AgentSession { id: fields.id? },
             "child_session" => HubEvent::ChildSession { id: fields.id? },
@@ -347,6 +351,7 @@ mod tests {
             HubEvent::Joined { call: 2, asker: asker() },
             HubEvent::Answer { call: 2, to: vec![asker(), asker()] },
             HubEvent::Interrupted { call: 2, to: vec![], code: "c".into(), reason: "r".into() },
+            HubEvent::TurnEnded,
             HubEvent::Question,
             HubEvent::AgentSession { id: "a".into() },
             HubEvent::ChildSession { id: "c".into() },

@@ -1,6 +1,6 @@
 //! The members of params by which messages find their session and their request, and the methods of the transport.
 
-use duologue_rpc::raw_message::is_doubled;
+use duologue_rpc::raw_message::{is_doubled, similar_members};
 use duologue_schema::Error as RpcError;
 use serde_json::value::RawValue;
 
@@ -17,6 +17,19 @@ pub(crate) fn check_routing(params: Option<&RawValue>) -> Result<(), RpcError> {
     }
     match ROUTING.iter().find(|name| is_doubled(params.get().as_bytes(), name)) {
         Some(name) => Err(RpcError::invalid_params(format!("the params have `{name}` twice"))),
+        None => Ok(()),
+    }
+}
+
+/// Refuses the params of a client as [`check_routing`], and those that have one of these members in another case. The hub does
+/// not read it, and an agent may.
+pub(crate) fn check_client_routing(params: Option<&RawValue>) -> Result<(), RpcError> {
+    check_routing(params)?;
+    let params = params.map(|params| params.get().as_bytes()).unwrap_or_default();
+    match similar_members(params, &ROUTING).find(|(key, name)| key != name) {
+        Some((key, name)) => {
+            Err(RpcError::invalid_params(format!("the params have {key:?}; the member is `{name}`")))
+        }
         None => Ok(()),
     }
 }
@@ -53,7 +66,14 @@ mod tests {
         ] {
             let params = RawValue::from_string(params.to_owned()).unwrap();
             assert_eq!(check_routing(Some(&params)).is_ok(), is_allowed, "{params}");
+            assert_eq!(check_client_routing(Some(&params)).is_ok(), is_allowed, "{params}");
         }
-        assert!(check_routing(None).is_ok());
+        assert!(check_routing(None).is_ok() && check_client_routing(None).is_ok());
+        for params in
+            [r#"{"sessionId":"a","SessionId":"b"}"#, r#"{"\u017fessionid":"b"}"#, r#"{"requestID":1}"#]
+        {
+            let params = RawValue::from_string(params.to_owned()).unwrap();
+            assert!(check_client_routing(Some(&params)).is_err(), "{params}");
+        }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use duologue_rpc::raw_message::member;
+use duologue_rpc::raw_message::{equal_ignoring_case, similar_members};
 use duologue_schema::{
     CancelNotification, Notification as _, PromptRequest, Request as _, SetSessionConfigOptionRequest,
     SetSessionModeRequest,
@@ -35,7 +35,7 @@ impl SessionPolicy {
     /// Removes the members of `_meta` that do not reach the agent, also from MCP servers.
     pub(crate) fn filter(&self, params: &mut Value) {
         let Some(allowed) = &self.meta else { return };
-        let servers = params.get_mut("mcpServers").and_then(Value::as_array_mut);
+        let servers = params.get_mut(SERVERS).and_then(Value::as_array_mut);
         servers.into_iter().flatten().for_each(|server| filter(allowed, server));
         filter(allowed, params);
     }
@@ -44,11 +44,36 @@ impl SessionPolicy {
     ///
     /// # Errors
     ///
-    /// [`Error::NotAllowed`] with the folder or the program.
+    /// [`Error::NotAllowed`] with the folder, the program, or a member that an agent could read in another way.
     pub(crate) fn check(&self, params: &Value) -> Result<(), Error> {
+        let checks_servers = self.refuses_mcp_programs || self.meta.is_some();
+        for (is_checked, name) in [
+            (self.roots.is_some(), CWD),
+            (self.roots.is_some(), FOLDERS),
+            (checks_servers, SERVERS),
+            (self.meta.is_some(), META),
+        ] {
+            if is_checked {
+                refuse_similar(params, name)?;
+            }
+        }
+        for (is_checked, name) in [(self.roots.is_some(), FOLDERS), (checks_servers, SERVERS)] {
+            let value = params.get(name).filter(|value| is_checked && !value.is_null());
+            if value.is_some_and(|value| !value.is_array()) {
+                return Err(Error::NotAllowed { reason: format!("`{name}` has to be an array") });
+            }
+        }
+        let servers = params[SERVERS].as_array().into_iter().flatten();
+        for (server, name) in
+            servers.flat_map(|server| [(server, "command"), (server, "type"), (server, META)])
+        {
+            if checks_servers {
+                refuse_similar(server, name)?;
+            }
+        }
         if let Some(roots) = &self.roots {
-            let additional = params["additionalDirectories"].as_array().into_iter().flatten();
-            for folder in params.get("cwd").into_iter().chain(additional) {
+            let additional = params[FOLDERS].as_array().into_iter().flatten();
+            for folder in params.get(CWD).into_iter().chain(additional) {
                 let folder = folder.as_str().unwrap_or_default();
                 if !is_inside(Path::new(folder), roots) {
                     let reason = format!(
@@ -58,7 +83,7 @@ impl SessionPolicy {
                 }
             }
         }
-        let servers = params["mcpServers"].as_array().into_iter().flatten();
+        let servers = params[SERVERS].as_array().into_iter().flatten();
         // A server without a type is a program. An agent may look for the command before the type.
         let is_program = |server: &&Value| match server.get("type") {
             _ if server.get("command").is_some() => true,
@@ -80,6 +105,22 @@ impl SessionPolicy {
 
 /// The member of params for extensions.
 const META: &str = "_meta";
+/// The members of params that name the folders of a session.
+const CWD: &str = "cwd";
+const FOLDERS: &str = "additionalDirectories";
+/// The member of params with MCP servers.
+const SERVERS: &str = "mcpServers";
+
+/// Refuses an object with a member that a reader without case takes for `name`. It would reach the agent unchecked.
+fn refuse_similar(object: &Value, name: &str) -> Result<(), Error> {
+    let mut keys = object.as_object().into_iter().flat_map(|object| object.keys());
+    match keys.find(|key| *key != name && equal_ignoring_case(key, name)) {
+        Some(key) => {
+            Err(Error::NotAllowed { reason: format!("the params have {key:?}; the member is `{name}`") })
+        }
+        None => Ok(()),
+    }
+}
 
 /// Removes the members of `_meta` that are not allowed.
 fn filter(allowed: &[String], value: &mut Value) {
@@ -111,7 +152,7 @@ const PASSED: [&str; 5] = [
 ];
 
 /// The members of params that [`SessionPolicy`] checks.
-const CHECKED: [&str; 3] = ["cwd", "additionalDirectories", "mcpServers"];
+const CHECKED: [&str; 3] = [CWD, FOLDERS, SERVERS];
 
 /// Returns true for a message of a client that an agent receives in an open session. One with params that would open
 /// another session is not passed on under any name.
@@ -120,7 +161,7 @@ pub(crate) fn passes(method: &str, params: Option<&RawValue>) -> bool {
         return PASSED.contains(&method);
     }
     let params = params.map(|params| params.get().as_bytes()).unwrap_or_default();
-    CHECKED.iter().all(|name| member(params, name).is_none())
+    similar_members(params, &CHECKED).next().is_none()
 }
 
 /// Returns true for a folder that is in one of the roots after its links are resolved. One that does not exist is in none.
@@ -191,6 +232,35 @@ mod tests {
         assert!(policy.check(&json!({"cwd": 7})).is_err());
     }
 
+    /// Some agents read names without case, or the members of an object where an array is expected.
+    #[test]
+    fn nothing_reaches_an_agent_under_a_similar_name() {
+        let root = tempfile::tempdir().unwrap();
+        let roots = SessionPolicy { roots: Some(vec![root.path().into()]), ..SessionPolicy::default() };
+        let programs = SessionPolicy { refuses_mcp_programs: true, ..SessionPolicy::default() };
+        let meta = SessionPolicy { meta: Some(Vec::new()), ..SessionPolicy::default() };
+        let cwd = root.path();
+        for (policy, params) in [
+            (&roots, json!({"Cwd": "/"})),
+            (&roots, json!({"cwd": cwd, "additionaldirectories": ["/"]})),
+            (&roots, json!({"cwd": cwd, "additionalDirectories": "/"})),
+            (&roots, json!({"cwd": cwd, "additionalDirectories": {"a": "/"}})),
+            (&programs, json!({"mcpservers": [{"name": "a", "command": "sh"}]})),
+            (&programs, json!({"mcpServers": {"a": {"command": "sh"}}})),
+            (
+                &programs,
+                json!({"mcpServers": [{"type": "http", "url": "https://example.com", "Command": "sh"}]}),
+            ),
+            (&meta, json!({"_Meta": {"agent": {"command": "sh"}}})),
+            (&meta, json!({"mcpServers": [{"type": "http", "url": "https://example.com", "_META": {}}]})),
+        ] {
+            assert!(policy.check(&params).is_err(), "{params}");
+            assert!(SessionPolicy::default().check(&params).is_ok(), "{params}");
+        }
+        let null = json!({"cwd": cwd, "additionalDirectories": null, "mcpServers": null, "_meta": null});
+        assert!([&roots, &programs, &meta].iter().all(|policy| policy.check(&null).is_ok()));
+    }
+
     #[test]
     fn methods_that_could_open_a_session_are_not_passed_on() {
         let params = |text: &str| RawValue::from_string(text.to_owned()).unwrap();
@@ -206,6 +276,8 @@ mod tests {
             ("_example/open", r#"{"cwd":"/"}"#, false),
             ("_example/open", r#"{"additional\u0044irectories":[]}"#, false),
             ("_example/open", r#"{"mcpServers":[]}"#, false),
+            ("_example/open", r#"{"Cwd":"/"}"#, false),
+            ("_example/open", r#"{"mcp\u017fervers":[]}"#, false),
         ] {
             assert_eq!(passes(method, Some(&params(text))), expected, "{method} {text}");
         }

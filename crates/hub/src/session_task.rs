@@ -387,7 +387,10 @@ impl SessionTask {
                 let position = self.owner.end();
                 self.input(OwnerInput::Attached { client: &client, abilities });
                 let (end, requests) = (self.owner.end(), self.owner.requests_of(&client));
-                if attached.send(AttachReply { position, end, requests }).is_err() {
+                let has_other_turn = self.owner.has_turn_of_others(&client);
+                let open_requests = self.owner.open_requests();
+                let reply = AttachReply { position, end, requests, open_requests, has_other_turn };
+                if attached.send(reply).is_err() {
                     // The client has left meanwhile.
                     self.command(SessionCommand::Left { client, attachment });
                 }

@@ -209,6 +209,7 @@ impl LoggedState {
             // It may give the ids of former children to others.
             HubEvent::AgentSession { .. } => self.children = ChildSessions::default(),
             HubEvent::Opened { .. }
+            | HubEvent::TurnEnded
             | HubEvent::AskedAgain { .. }
             | HubEvent::Cleared { .. }
             | HubEvent::ClearedNothing

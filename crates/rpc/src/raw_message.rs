@@ -61,6 +61,26 @@ pub fn equal_ignoring_case(a: &str, b: &str) -> bool {
     folded(a).eq(folded(b))
 }
 
+/// Returns the names of the members of an object that a reader without case takes for one of `names`, each with that one.
+pub fn similar_members<'a>(
+    object: &'a [u8],
+    names: &'a [&'a str],
+) -> impl Iterator<Item = (Cow<'a, str>, &'a str)> + 'a {
+    let mut scanner = JsonScanner::new(object);
+    std::iter::from_fn(move || {
+        while let Some(token) = scanner.next() {
+            if token.kind != JsonTokenKind::Key || scanner.depth() != 1 {
+                continue;
+            }
+            let Some(key) = object.get(token.span).and_then(text) else { continue };
+            if let Some(name) = names.iter().find(|name| equal_ignoring_case(name, &key)) {
+                return Some((key, *name));
+            }
+        }
+        None
+    })
+}
+
 /// Returns true if an object has a member more than once. Readers of JSON do not agree on the one that counts.
 #[must_use]
 pub fn is_doubled(object: &[u8], name: &str) -> bool {
@@ -179,6 +199,15 @@ mod tests {
         ] {
             assert_eq!(is_doubled(object.as_bytes(), "id"), expected, "{object}");
         }
+    }
+
+    #[test]
+    fn similar_members_are_found() {
+        let object = br#"{"cwd":{"Cwd":1},"CWD":2,"\u0063wd":3,"\u017fid":4,"cwds":5}"#;
+        let found: Vec<_> = similar_members(object, &["cwd", "sid"]).collect();
+        let found: Vec<_> = found.iter().map(|(key, name)| (&**key, *name)).collect();
+        assert_eq!(found, [("cwd", "cwd"), ("CWD", "cwd"), ("cwd", "cwd"), ("\u{17f}id", "sid")]);
+        assert_eq!(similar_members(b"[\"cwd\"]", &["cwd"]).count(), 0);
     }
 
     #[test]

@@ -24,6 +24,7 @@ mod members;
 mod meta;
 mod method;
 mod negotiation;
+mod other_turn;
 mod output_tail;
 mod patch;
 mod path;
@@ -61,6 +62,7 @@ pub use members::Members;
 pub use meta::{META_BYTES, Meta};
 pub use method::{Notification, Request};
 pub use negotiation::DuologueCapabilities;
+pub use other_turn::OtherTurnNotification;
 #[doc(hidden)]
 pub use output_tail::OutputTail;
 pub use patch::Patch;

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use duologue_client::{Client, Connection, Error as ClientError, LocalHost, Session, Updates};
 use duologue_schema::{
-    ConfigOptionUpdate, CurrentModeUpdate, ListSessionsRequest, LoadSessionRequest, PromptResponse,
-    Request as _, ResumeSessionRequest, SessionState, SessionUpdate, StopReason,
+    ConfigOptionUpdate, CurrentModeUpdate, ListSessionsRequest, LoadSessionRequest, OtherTurnNotification,
+    PromptResponse, Request as _, ResumeSessionRequest, SessionState, SessionUpdate, StopReason,
 };
 
 use super::agent_session::{AgentSession, Listen, REFUSED, SessionEnd, WaitResult};
@@ -29,6 +29,7 @@ const OWN_COMMANDS: [&str; 6] = [":help", ":settings", ":mode", ":option", "/exi
 /// Longest name of a command of the agent that is completed.
 const LONGEST_COMMAND: usize = 100;
 const CANCELLING: &str = "· cancelling; Ctrl-C again leaves";
+const OTHER_TURN: &str = "· another client's turn runs; Ctrl-C cancels it";
 const HELP: [&str; 6] = [
     "· :settings lists the modes and options; :mode ID and :option NAME=VALUE set one",
     "· /exit, /quit or Ctrl-D leaves; every other line is a prompt",
@@ -250,22 +251,37 @@ impl AgentSession {
         }
         self.output.ask_prompt()?;
         self.show_typed(Typing::Prompt)?;
-        let (mut has_other_turn, mut is_cancelled) = (false, false);
+        let mut has_other_turn = OtherTurnNotification::at_begin(session.meta().as_ref()) == Some(true)
+            && session.may_have_other_turn();
+        let mut is_cancelled = false;
+        if has_other_turn {
+            self.output.note(vec![Span::new(DIM, OTHER_TURN)])?;
+        }
         loop {
-            match self.wait_for(updates.next(), Listen::Prompt).await? {
-                WaitResult::Done(Some(update)) => {
+            let next = async {
+                tokio::select! {
+                    biased;
+                    update = updates.next() => Some(update),
+                    () = session.other_turn_ended(), if has_other_turn => None,
+                }
+            };
+            match self.wait_for(next, Listen::Prompt).await? {
+                WaitResult::Done(None) => {
+                    (has_other_turn, is_cancelled) = (false, false);
+                    self.output.note(vec![Span::new(DIM, "· the other client's turn has ended")])?;
+                }
+                WaitResult::Done(Some(Some(update))) => {
                     let update = update?;
                     self.show_update(session, &update)?;
                     if !has_other_turn && is_of_turn(&update) && session.may_have_other_turn() {
                         has_other_turn = true;
-                        self.output
-                            .note(vec![Span::new(DIM, "· another client's turn runs; Ctrl-C cancels it")])?;
+                        self.output.note(vec![Span::new(DIM, OTHER_TURN)])?;
                     }
                     if let Some(input) = &mut self.input {
                         input.complete(words(&session.state()));
                     }
                 }
-                WaitResult::Done(None) => return Err(session.connection().closed().await.into()),
+                WaitResult::Done(Some(None)) => return Err(session.connection().closed().await.into()),
                 WaitResult::Line(Some(InputLine { mut text, shown })) => {
                     self.output.prompted(&text, shown)?;
                     if let Some(input) = self.input.as_mut().filter(|_| shown)

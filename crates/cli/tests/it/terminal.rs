@@ -329,15 +329,16 @@ fn ctrl_c_cancels_the_turn_of_another_client() {
     };
     let agent = format!(
         r#"read a; echo '{{"jsonrpc":"2.0","id":1,"result":{{"protocolVersion":1,"agentCapabilities":{{"sessionCapabilities":{{"resume":{{}}}}}}}}}}'
-        read a; echo '{{"jsonrpc":"2.0","id":2,"result":{{}}}}'; echo '{}'
-        read a; case $a in *session/cancel*) echo '{}';; esac; read a"#,
-        chunk("at work"),
+        read a; echo '{{"jsonrpc":"2.0","id":2,"result":{{"_meta":{{"duologue":{{"turn":true}}}}}}}}'
+        read a; case $a in *session/cancel*) echo '{}'; echo '{}';; esac; read a"#,
         chunk("stopped"),
+        json!({"jsonrpc": "2.0", "method": "_session/turn", "params": {"sessionId": "s", "running": false}}),
     );
     let mut terminal = Terminal::start(20, 60, &["run", "--resume", "s", "--", "sh", "-c", &agent], &[]);
     terminal.wait_for("Ctrl-C cancels it");
     terminal.type_keys("\u{3}");
     terminal.wait_for("stopped");
+    terminal.wait_for("turn has ended");
     terminal.type_keys("\u{3}");
     assert_eq!(terminal.end(), 130);
 }

@@ -11,6 +11,7 @@ use duologue_test_support::{ScriptedPeer, Wire, client_of, in_time_tests};
 in_time_tests!(
     a_failed_restore_leaves_a_closed_session_closed,
     the_turn_of_another_client_can_be_cancelled_after_a_restore,
+    a_server_says_whether_the_turn_of_another_client_runs,
     a_restore_that_succeeds_late_opens_the_session,
     restores_that_overlap_and_fail_leave_a_closed_session_closed,
     a_session_is_closed_with_the_response,
@@ -80,6 +81,25 @@ async fn the_turn_of_another_client_can_be_cancelled_after_a_restore() {
         }
         session.cancel();
         script.probe().await;
+    }
+}
+
+/// A server of several clients knows it better.
+async fn a_server_says_whether_the_turn_of_another_client_runs() {
+    let (agent, mut script, _session) = client().await;
+    for runs in [false, true] {
+        let replay = agent.load_session("s", "/tmp").expect("a replay");
+        let request = script.expect("session/load").await;
+        script.respond(&request, json!({"_meta": {"duologue": {"turn": runs}}})).await;
+        let session = replay.outcome().await.expect("a session");
+        assert_eq!(session.may_have_other_turn(), runs);
+        for running in [true, false] {
+            let params = json!({"sessionId": "s", "running": running});
+            script.send(json!({"jsonrpc": "2.0", "method": "_session/turn", "params": params})).await;
+            script.probe().await;
+            assert_eq!(session.may_have_other_turn(), running);
+        }
+        session.other_turn_ended().await;
     }
 }
 

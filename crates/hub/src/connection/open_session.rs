@@ -1,5 +1,6 @@
 //! Sessions that a client creates, loads or resumes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use duologue_schema::{LoadSessionResponse, SessionId, SessionNotification};
@@ -143,11 +144,15 @@ pub(super) async fn open_session(
     let position = if matches!(replay, Replay::Missed(_)) { reply.end } else { reply.position };
     let reader = attach.reader(live, log.clone());
     let response = tokio::select! {
-        replayed = replayed(hub, &reader, replay, position) => replayed?,
+        replayed = replayed(hub, &reader, replay, position, &reply.open_requests) => replayed?,
         // The client may not read, and its reader would keep the log.
         () = log.deleted() => return Err(Error::UnknownSession),
     };
-    let mine = [("position", json!(position)), ("requests", json!(reply.requests))];
+    let mine = [
+        ("position", json!(position)),
+        ("requests", json!(reply.requests)),
+        ("turn", json!(reply.has_other_turn)),
+    ];
     let result = with_meta(&response, mine)?;
     let reader = LogReaderTask::spawn(reader, position);
     Ok(Answer::Opened(OpenSession { session: open, reader }, result))
@@ -160,6 +165,7 @@ async fn replayed(
     reader: &LogReader,
     replay: Replay,
     position: u64,
+    open_requests: &BTreeSet<u64>,
 ) -> Result<LoadSessionResponse, Error> {
     let LogReader { live, log, abilities, output, .. } = reader;
     // Records become visible in order, so the replay ends where the client reads on.
@@ -186,7 +192,7 @@ async fn replayed(
         output.half_free().await;
     };
     if let Replay::Missed(seen) = replay {
-        reader.send_missed(seen, position).await?;
+        reader.send_missed(seen, position, open_requests).await?;
     }
     Ok(response)
 }

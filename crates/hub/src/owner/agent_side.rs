@@ -1,6 +1,6 @@
 //! The agent of a session: its messages, its process, and the responses that it waits for.
 
-use duologue_rpc::raw_message::response_line;
+use duologue_rpc::raw_message::{member_text, response_line};
 use duologue_rpc::{ResponseOutcome, RpcMessage};
 use duologue_schema::{
     CancelRequestNotification, Error as RpcError, Notification as _, PromptResponse, RequestId, StopReason,
@@ -14,7 +14,7 @@ use crate::child_sessions::{ChildSessions, child_id, child_position, with_sessio
 use crate::cleared_messages::StreamUpdate;
 use crate::projection::interruption;
 use crate::question::SharedQuestionKind;
-use crate::record::HubEvent;
+use crate::record::{Asker, ClientKey, HubEvent};
 use crate::routing::{check_routing, is_of_client_files, is_of_transport};
 use crate::state::{CONTEXT_LOST, parse};
 
@@ -137,6 +137,7 @@ impl SessionOwner {
         if is_prompt {
             self.sync_first(position);
             self.cancelled = None;
+            self.turn_ended(&askers);
         }
         if let (Some(choice), Some(RpcMessage::Response { outcome: ResponseOutcome::Result(_), .. })) =
             (choice, parse(frame.get().as_bytes()))
@@ -148,6 +149,11 @@ impl SessionOwner {
     }
 
     pub(super) fn agent_request(&mut self, frame: &RawValue, id: &RequestId, method: &str, params: &str) {
+        // A client counts the requests of its session, so that it receives each of them once.
+        if is_of_client_files(method) && member_text(params.as_bytes(), "sessionId").is_none() {
+            let error = RpcError::invalid_params(format!("`{method}` needs a `sessionId`"));
+            return self.refuse_agent(frame, id, &error);
+        }
         if self.state.agent_requests() + self.calls_of_agent.len() >= self.settings.agent_requests {
             let limit = self.settings.agent_requests;
             let error = RpcError::internal(format!(
@@ -247,6 +253,15 @@ impl SessionOwner {
         self.interrupt_all(code, reason);
     }
 
+    /// Tells all clients that a turn has ended, unless those with its response are the only ones. Behind a start of the server
+    /// they are not attached yet.
+    fn turn_ended(&mut self, to: &[Asker]) {
+        let has_response = |client: &ClientKey| to.iter().any(|asker| asker.client == *client);
+        if self.clients.is_empty() || !self.clients.keys().all(has_response) {
+            self.record(None, Some(HubEvent::TurnEnded));
+        }
+    }
+
     /// Ends the turn of a session that is closed, for an agent that has not ended it.
     pub(super) fn end_as_cancelled(&mut self) {
         let Some(call) = self.state.turn().map(|call| call.to_string()) else { return };
@@ -258,11 +273,15 @@ impl SessionOwner {
 
     /// Ends everything that waits for the agent, or for which it waits.
     pub(super) fn interrupt_all(&mut self, code: &str, reason: &str) {
-        let calls: Vec<_> = self.state.calls.iter().map(|(call, it)| (*call, it.askers.clone())).collect();
-        for (call, to) in calls {
-            let (code, reason) = (code.to_owned(), reason.to_owned());
+        let calls = self.state.calls.iter();
+        let calls: Vec<_> = calls.map(|(call, it)| (*call, it.askers.clone(), it.is_prompt)).collect();
+        for (call, to, is_prompt) in calls {
+            let (code, reason, askers) = (code.to_owned(), reason.to_owned(), to.clone());
             let position = self.record(None, Some(HubEvent::Interrupted { call, to, code, reason }));
             self.sync_first(position);
+            if is_prompt {
+                self.turn_ended(&askers);
+            }
         }
         let questions: Vec<u64> = self.state.questions.keys().copied().collect();
         for question in questions {

@@ -1,5 +1,6 @@
 //! A session whose task runs, and the commands of the task.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, OnceLock, Weak};
 
 use duologue_rpc::{Limits, RpcMessage};
@@ -64,6 +65,10 @@ pub(crate) struct AttachReply {
     pub(crate) end: u64,
     /// The requests of the client that wait for their responses.
     pub(crate) requests: Vec<RequestId>,
+    /// The positions of the requests of the agent that wait for an answer.
+    pub(crate) open_requests: BTreeSet<u64>,
+    /// True while the turn of another client runs.
+    pub(crate) has_other_turn: bool,
 }
 
 /// A session whose task runs.

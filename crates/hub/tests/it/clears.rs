@@ -76,7 +76,7 @@ fn a_clear_becomes_a_new_message() {
     // A client that clears receives the frames of the agent.
     let frames = it.frames("b", clearing());
     assert_eq!(
-        frames[1..],
+        frames[2..],
         [
             chunk(Some("m"), "dra"),
             chunk(Some("m"), "ft"),

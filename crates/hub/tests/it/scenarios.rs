@@ -244,18 +244,28 @@ fn the_log_precedes_the_agent_and_a_sync_precedes_the_acknowledgement() {
 }
 
 #[test]
-fn another_client_sees_the_prompt_and_not_its_response() {
-    let mut it = Fixture::new();
-    it.attach("a", able());
-    it.attach("b", able());
-    it.prompt("a", 1);
-    it.ends_turn();
-    let frames = it.frames("b", able());
-    assert_eq!(frames.len(), 1, "{frames:?}");
-    let update = &frames[0]["params"]["update"];
-    let expected =
-        json!({"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "hello"}});
-    assert_eq!(*update, expected);
+fn another_client_sees_the_prompt_and_the_end_of_its_turn_and_not_its_response() {
+    for is_lost in [false, true] {
+        let mut it = Fixture::new();
+        it.attach("a", able());
+        it.attach("b", able());
+        it.prompt("a", 1);
+        match is_lost {
+            false => it.ends_turn(),
+            true => it.input(OwnerInput::AgentEnded("it was killed")),
+        }
+        let frames = it.frames("b", able());
+        let turn = |running: bool| json!({"sessionId": "s", "running": running});
+        assert_eq!((&frames[0]["method"], &frames[0]["params"]), (&json!("_session/turn"), &turn(true)));
+        let text =
+            json!({"sessionUpdate": "user_message_chunk", "content": {"type": "text", "text": "hello"}});
+        assert_eq!(frames[1]["params"]["update"], text);
+        assert_eq!((&frames[2]["method"], &frames[2]["params"]), (&json!("_session/turn"), &turn(false)));
+        assert_eq!(frames.len(), 3, "{frames:?}");
+        let own = it.frames("a", able());
+        assert_eq!((&own[0]["id"], &own[1]["method"]), (&json!(1), &json!("_session/turn")));
+        assert_eq!(own.len(), 2, "{own:?}");
+    }
 }
 
 #[test]
@@ -559,8 +569,9 @@ fn a_restart_interrupts_the_running_turn() {
     let mut it = it.restarted();
     it.input(OwnerInput::Time);
     let frames = it.frames("a", able());
-    let error = &frames.last().unwrap()["error"];
+    let error = &frames[0]["error"];
     assert_eq!((&error["data"]["code"], &error["data"]["retryable"]), (&json!("interrupted"), &json!(true)));
+    assert_eq!((&frames[1]["method"], frames.len()), (&json!("_session/turn"), 2));
     assert!(!it.owner.has_turn());
     // Nothing is interrupted twice.
     let again = it.restarted();

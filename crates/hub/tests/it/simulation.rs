@@ -22,6 +22,7 @@ const CAMPAIGN: Campaign = Campaign {
         ("questions", 200),
         ("questions that nobody answers", 3),
         ("pictures of an agent", 40),
+        ("turns of others", 100),
     ],
     shown: "",
 };

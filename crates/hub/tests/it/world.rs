@@ -42,6 +42,8 @@ struct SimulatedClient {
     /// The mode and the model as the client sees them.
     mode: Choice,
     model: Choice,
+    /// True while the client knows of the turn of another one.
+    has_other_turn: bool,
     /// The choices of the client that have no response.
     choices: HashMap<u64, Value>,
 }
@@ -243,9 +245,12 @@ impl World {
             written: HashSet::new(),
             mode,
             model,
+            has_other_turn: false,
             choices: HashMap::new(),
         });
         self.input(OwnerInput::Attached { client: &key, abilities: abilities(&key, false) });
+        let has_other_turn = self.owner.has_turn_of_others(&key);
+        self.clients.last_mut().unwrap().has_other_turn = has_other_turn;
     }
 
     /// Attaches a client with a new connection. It repeats the prompts without a response.
@@ -532,6 +537,10 @@ impl World {
                 let client = &mut self.clients[client];
                 apply_update(&message["params"]["update"], &mut client.mode, &mut client.model);
             }
+            Some("_session/turn") => {
+                self.events.push("turns of others");
+                self.clients[client].has_other_turn = message["params"]["running"] == true;
+            }
             Some(other) => panic!("{other}"),
             None => {
                 let id = message["id"].as_u64().unwrap();
@@ -604,6 +613,7 @@ impl World {
         for client in &self.clients {
             assert!(client.prompts.is_empty(), "{:?} waits for {:?}", client.key, client.prompts);
             assert!(client.output.is_empty());
+            assert!(!client.has_other_turn, "{:?} does not know that a turn has ended", client.key);
             let open: Vec<_> = client.questions.iter().filter(|(_, shown)| **shown == Shown::Open).collect();
             assert!(open.is_empty(), "{open:?}");
             let again: Vec<_> = (client.attached_at + 1..=client.read)
