@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use duologue_store::transcript::Header;
-use duologue_store::{Error, FileLog, Log, LogLine, LogPosition, LogRoot, LogSettings};
+use duologue_store::{FileLog, Log, LogLine, LogPosition, LogRoot, LogSettings};
 
 use crate::input::Input;
 
@@ -40,8 +40,6 @@ pub fn check(input: &[u8]) {
 
     let log = match open(folder.path()) {
         Ok(log) => log,
-        // The header is in the first segment.
-        Err(Error::NoHeader { .. }) if changed[0] => return,
         Err(error) => panic!("{error}"),
     };
     let before = read(&log);

@@ -153,10 +153,10 @@ impl Error {
             Error::Cancelled => WireError::request_cancelled(),
             Error::Refused { method, error } => {
                 let mut data = json!({ "method": method, "code": error.code, "message": error.message });
-                if let Some(of_client) = error.data
-                    && serialized_len(&of_client, Error::DATA_BYTES).is_some()
-                {
-                    data["data"] = json!(of_client);
+                // A number beyond a float has no value.
+                let of_client = error.data.filter(|data| serialized_len(data, Error::DATA_BYTES).is_some());
+                if let Some(of_client) = of_client.and_then(|data| serde_json::from_str(data.get()).ok()) {
+                    data["data"] = of_client;
                 }
                 WireError::internal(message).data(data)
             }

@@ -519,7 +519,7 @@ impl RawProcess {
     pub(crate) async fn respond(&mut self, id: &str, response: HostResult<Value>) -> Result<(), Finding> {
         let member = match response {
             Ok(result) => format!("\"result\":{result}"),
-            Err(error) => format!("\"error\":{}", json!(error)),
+            Err(error) => format!("\"error\":{}", serde_json::to_string(&error).unwrap_or_default()),
         };
         self.send(format!("{{\"jsonrpc\":\"2.0\",\"id\":{id},{member}}}\n").as_bytes()).await
     }

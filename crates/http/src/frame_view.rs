@@ -138,8 +138,10 @@ impl<'a> FrameView<'a> {
             let space = after.iter().take_while(|byte| byte.is_ascii_whitespace()).count();
             if after.get(space) == Some(&b',') {
                 written += space + 1;
-            } else if rest.trim_ascii_end().ends_with(b",") {
-                rest.truncate(rest.trim_ascii_end().len() - 1);
+            } else {
+                // Without its white space, which is looked at once.
+                rest.truncate(rest.trim_ascii_end().len());
+                rest.pop_if(|last| *last == b',');
             }
         }
         rest.extend_from_slice(frame.get(written..)?);

@@ -161,7 +161,9 @@ pub(crate) fn response(id: &str, outcome: &str) -> Vec<u8> {
 }
 
 pub(crate) fn error_response(id: &str, error: &RpcError) -> Vec<u8> {
-    response(id, &format!("\"error\":{}", json!(error)))
+    // As text, because the data may have numbers that no value has.
+    let error = serde_json::to_string(error).unwrap_or_else(|_| r#"{"code":-32603,"message":""}"#.into());
+    response(id, &format!("\"error\":{error}"))
 }
 
 /// Returns true if the client can show the question in a frame of the agent.

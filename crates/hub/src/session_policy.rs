@@ -111,10 +111,12 @@ const FOLDERS: &str = "additionalDirectories";
 /// The member of params with MCP servers.
 const SERVERS: &str = "mcpServers";
 
-/// Refuses an object with a member that a reader without case takes for `name`. It would reach the agent unchecked.
+/// Refuses an object with a member that some programs take for `name`. It would reach the agent unchecked. In the official
+/// Python SDK `_meta` has another name too.
 fn refuse_similar(object: &Value, name: &str) -> Result<(), Error> {
     let mut keys = object.as_object().into_iter().flat_map(|object| object.keys());
-    match keys.find(|key| *key != name && equal_ignoring_case(key, name)) {
+    let is_meta = |key: &str| name == META && equal_ignoring_case(key, "field_meta");
+    match keys.find(|key| *key != name && (equal_ignoring_case(key, name) || is_meta(key))) {
         Some(key) => {
             Err(Error::NotAllowed { reason: format!("the params have {key:?}; the member is `{name}`") })
         }
@@ -247,6 +249,9 @@ mod tests {
             (&roots, json!({"cwd": cwd, "additionalDirectories": {"a": "/"}})),
             (&programs, json!({"mcpservers": [{"name": "a", "command": "sh"}]})),
             (&programs, json!({"mcpServers": {"a": {"command": "sh"}}})),
+            (&programs, json!({"mcp_servers": [{"command": "sh"}]})),
+            (&roots, json!({"cwd": cwd, "additional_directories": ["/"]})),
+            (&meta, json!({"field_meta": {"agent": {"command": "sh"}}})),
             (
                 &programs,
                 json!({"mcpServers": [{"type": "http", "url": "https://example.com", "Command": "sh"}]}),
@@ -277,6 +282,7 @@ mod tests {
             ("_example/open", r#"{"additional\u0044irectories":[]}"#, false),
             ("_example/open", r#"{"mcpServers":[]}"#, false),
             ("_example/open", r#"{"Cwd":"/"}"#, false),
+            ("_example/open", r#"{"mcp_servers":[]}"#, false),
             ("_example/open", r#"{"mcp\u017fervers":[]}"#, false),
         ] {
             assert_eq!(passes(method, Some(&params(text))), expected, "{method} {text}");

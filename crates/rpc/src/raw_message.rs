@@ -51,12 +51,13 @@ pub fn member(object: &[u8], name: &str) -> Option<Range<usize>> {
     None
 }
 
-/// Returns true if the names are equal for a reader that ignores case, as programs in Go do. Such readers also take the long
-/// s and the sign of kelvin for `s` and `k`.
+/// Returns true if the names are equal for a reader that ignores case, as programs in Go do, or that also reads names with
+/// underscores, as the official Python SDK does. Readers without case also take the long s and the sign of kelvin for `s`
+/// and `k`.
 #[must_use]
 pub fn equal_ignoring_case(a: &str, b: &str) -> bool {
     fn folded(name: &str) -> impl Iterator<Item = char> + '_ {
-        name.chars().flat_map(char::to_uppercase).flat_map(char::to_lowercase)
+        name.chars().filter(|char| *char != '_').flat_map(char::to_uppercase).flat_map(char::to_lowercase)
     }
     folded(a).eq(folded(b))
 }
@@ -203,10 +204,13 @@ mod tests {
 
     #[test]
     fn similar_members_are_found() {
-        let object = br#"{"cwd":{"Cwd":1},"CWD":2,"\u0063wd":3,"\u017fid":4,"cwds":5}"#;
+        let object = br#"{"cwd":{"Cwd":1},"CWD":2,"\u0063wd":3,"\u017fid":4,"cwds":5,"s_Id":6}"#;
         let found: Vec<_> = similar_members(object, &["cwd", "sid"]).collect();
         let found: Vec<_> = found.iter().map(|(key, name)| (&**key, *name)).collect();
-        assert_eq!(found, [("cwd", "cwd"), ("CWD", "cwd"), ("cwd", "cwd"), ("\u{17f}id", "sid")]);
+        assert_eq!(
+            found,
+            [("cwd", "cwd"), ("CWD", "cwd"), ("cwd", "cwd"), ("\u{17f}id", "sid"), ("s_Id", "sid")]
+        );
         assert_eq!(similar_members(b"[\"cwd\"]", &["cwd"]).count(), 0);
     }
 

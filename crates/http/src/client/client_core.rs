@@ -156,7 +156,7 @@ impl ClientCore {
             self.acknowledge(self.early_ack.max(1))?;
         }
         // An agent that takes long to answer `initialize` is acknowledged before its answer.
-        if view.method.as_deref() == Some(ACK) {
+        if view.method.as_deref() == Some(ACK) && view.id.is_none() {
             self.acknowledge(received(&view)?)?;
             return Ok(false);
         }
@@ -345,7 +345,8 @@ pub(crate) fn offered(result: &[u8]) -> Resumption {
     let Some(capability) = capability else { return Resumption::Refused };
     let grant: ResumeGrant = value(result, &["_meta", "duologue", "resume"]).unwrap_or_default();
     Resumption::Offered {
-        secret: grant.secret,
+        // It is in every request over SSE.
+        secret: grant.secret.filter(|secret| secret.len() <= ID_BYTES),
         acknowledges: grant.acknowledges,
         retention: Duration::from_secs(capability.retention_seconds),
     }

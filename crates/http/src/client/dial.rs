@@ -30,6 +30,8 @@ use crate::wire::{CONNECTION_ID, STREAM_ACK};
 const SHOWN: usize = 500;
 /// The most cookies that are kept.
 const COOKIES: usize = 32;
+/// The longest name and value of a cookie that is kept, as in browsers. All of them are in each request.
+const COOKIE_BYTES: usize = 4096;
 /// The buffer for writing to the socket. A frame that fills it is written at once.
 const WRITE_BUFFER: usize = 16 * 1024;
 
@@ -256,7 +258,7 @@ impl StreamDialer {
             let pair = cookie.to_str().ok().and_then(|cookie| cookie.split(';').next()?.split_once('='));
             let Some((name, value)) = pair else { continue };
             cookies.retain(|(known, _)| known != name.trim());
-            if cookies.len() < COOKIES {
+            if cookies.len() < COOKIES && name.len() + value.len() <= COOKIE_BYTES {
                 cookies.push((name.trim().into(), value.trim().into()));
             }
         }

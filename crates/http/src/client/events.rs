@@ -28,6 +28,7 @@ use crate::client::link::{
 };
 use crate::client::options::ConnectOptions;
 use crate::frame_view::FrameView;
+use crate::request_sessions::ID_BYTES;
 use crate::wire::{
     CONNECTION_ID, FRAME_NUMBER, INTERNAL_ERROR, LAST_EVENT_ID, RESUME_SECRET, SESSION_ID, StreamId,
 };
@@ -220,9 +221,12 @@ impl EventsLink {
             return Err(Error::Protocol(format!("the response to `initialize` is no message: {shown}")));
         }
         let id = answer.headers.get(CONNECTION_ID).and_then(|id| id.to_str().ok());
+        let id = id.filter(|id| id.len() <= ID_BYTES);
         let is_success = self.shared.with(|core| core.initialized(answer.body));
         if is_success {
-            let id = id.ok_or_else(|| Error::Protocol("the server gave no `Acp-Connection-Id`".into()))?;
+            let id = id.ok_or_else(|| {
+                Error::Protocol(format!("the server gave no `Acp-Connection-Id` of at most {ID_BYTES} bytes"))
+            })?;
             self.status.set_connection_id(id);
             self.shared.with(|core| core.want_stream(StreamId::Connection));
             self.streams_changed.notify_one();

@@ -32,6 +32,8 @@ pub(crate) struct EventsCore {
     changes: VecDeque<StreamChange>,
     /// The sessions of the open requests of this client.
     own_requests: RequestSessions,
+    /// Those that belong to no session, and may open one.
+    opening_requests: RequestSessions,
     /// Those of them whose success ends a session.
     closing_requests: RequestSessions,
     /// The sessions of the open requests of the server.
@@ -68,6 +70,7 @@ impl EventsCore {
             streams: HashMap::new(),
             changes: VecDeque::new(),
             own_requests: RequestSessions::default(),
+            opening_requests: RequestSessions::default(),
             closing_requests: RequestSessions::default(),
             server_requests: RequestSessions::default(),
             inbox: FrameQueue::default(),
@@ -102,7 +105,11 @@ impl EventsCore {
                 params.get(member(params, "requestId")?).and_then(|id| self.own_requests.get(id).cloned())
             }
             (method, id) => {
-                let session = view.params_session()?;
+                let session = view.params_session();
+                if let (Some(id), None) = (id, session) {
+                    self.opening_requests.insert(id, "");
+                }
+                let session = session?;
                 if let Some(id) = id {
                     self.own_requests.insert(id, session);
                     if method.is_some_and(|method| CLOSING.contains(&method)) {
@@ -145,7 +152,8 @@ impl EventsCore {
             (None, Some(id)) => {
                 let own = self.own_requests.remove(id);
                 let closed = self.closing_requests.remove(id);
-                if let Some(result) = view.result {
+                let is_own = self.opening_requests.remove(id).is_some() || own.is_some();
+                if let Some(result) = view.result.filter(|_| is_own) {
                     if let Some(session) = closed {
                         self.close_stream(StreamId::Session(session));
                     } else if let Some(session) = value::<String>(result, &["sessionId"])
@@ -175,8 +183,9 @@ impl EventsCore {
             tracing::warn!(status, "the server refused a message: {}", String::from_utf8_lossy(body));
             return;
         };
-        self.own_requests.remove(id);
-        self.closing_requests.remove(id);
+        for requests in [&mut self.own_requests, &mut self.opening_requests, &mut self.closing_requests] {
+            requests.remove(id);
+        }
         let error =
             member(body, "error").and_then(|error| body.get(error)).filter(|error| error.starts_with(b"{"));
         let error = match error {
@@ -306,7 +315,12 @@ mod tests {
     #[test]
     fn streams_follow_the_sessions() {
         let mut core = EventsCore::new(100);
-        core.receive(Bytes::from_static(br#"{"id":1,"result":{"sessionId":"a"}}"#), &StreamId::Connection);
+        let opened = || Bytes::from_static(br#"{"id":1,"result":{"sessionId":"a"}}"#);
+        // A response to no request opens nothing, nor one that comes again.
+        core.receive(opened(), &StreamId::Connection);
+        assert_eq!(core.next_change(), None);
+        core.session_of(br#"{"id":1,"method":"session/new","params":{}}"#);
+        core.receive(opened(), &StreamId::Connection);
         assert_eq!(core.next_change(), Some(StreamChange::Open(session("a"))));
         assert_eq!(core.want_stream(session("a")), StreamState::Opening);
         assert_eq!(core.next_change(), None);
@@ -325,14 +339,15 @@ mod tests {
     #[test]
     fn a_server_cannot_open_streams_without_end() {
         let mut core = EventsCore::new(100);
-        let opened = |id: &str| Bytes::from(format!(r#"{{"id":1,"result":{{"sessionId":"{id}"}}}}"#));
-        core.receive(opened(&"x".repeat(ID_BYTES + 1)), &StreamId::Connection);
-        assert_eq!(core.next_change(), None);
-        core.receive(opened("\\u0007"), &StreamId::Connection);
-        assert_eq!(core.next_change(), None);
-        for id in 0..MOST_STREAMS + 5 {
-            core.receive(opened(&id.to_string()), &StreamId::Connection);
-        }
+        let mut open = |id: &str| {
+            core.session_of(br#"{"id":1,"method":"session/new","params":{}}"#);
+            let opened = format!(r#"{{"id":1,"result":{{"sessionId":"{id}"}}}}"#);
+            core.receive(opened.into(), &StreamId::Connection);
+            core.next_change()
+        };
+        assert_eq!(open(&"x".repeat(ID_BYTES + 1)), None);
+        assert_eq!(open("\\u0007"), None);
+        (0..MOST_STREAMS + 5).for_each(|id| _ = open(&id.to_string()));
         assert_eq!(core.streams.len(), MOST_STREAMS);
     }
 

@@ -315,7 +315,8 @@ async fn a_client_that_resumes_learns_that_the_log_failed() {
         assert!(refused["error"]["message"].to_string().contains(session), "{refused}");
         assert_eq!(first.response(2).await["error"]["data"]["code"], "log_failed");
         let refused = first.request(3, "session/prompt", text_prompt(&json!(session), "hello")).await;
-        assert_eq!(refused["error"]["data"]["code"], "log_failed", "{refused}");
+        assert_eq!(refused["error"]["data"], json!({"code": "log_failed", "retryable": false}), "{refused}");
+        assert!(refused["error"]["message"].to_string().contains("load the session again"), "{refused}");
         hub.shut_down().await;
     })
     .await;

@@ -107,6 +107,10 @@ impl PathMap {
         let end = rest.find(['?', '#']).unwrap_or(rest.len());
         let (Some(path), Some(behind)) = (rest.get(..end), rest.get(end..)) else { return Mapped::Other };
         let Some(path) = decoded(path) else { return Mapped::Outside };
+        // A reader that knows no `?` and `#` takes all of it for the path.
+        if behind.split(['/', '\\']).any(|part| part == "..") {
+            return Mapped::Outside;
+        }
         // `file:///C:/data` has a slash before the drive.
         let drive = path.strip_prefix('/').filter(|path| is_windows(path));
         // Other hosts have no folders here.
@@ -368,16 +372,21 @@ impl Folder {
             }
         }
         let rest: Vec<&str> = parts.collect();
+        // For some programs a path ends at a NUL.
+        if path.contains('\0') {
+            return None;
+        }
         (!rest.contains(&"..") && !self.components.iter().any(|part| part == "..")).then_some(rest)
     }
 
     /// Returns a path in this folder, or `None` if a component has another meaning on the system of this folder: a
-    /// backslash separates there, and a colon names a drive or a stream. `..` leads out of the folder.
+    /// backslash separates there, a colon names a drive or a stream, dots and spaces at the end are dropped, and some names are
+    /// devices. `..` leads out of the folder.
     fn joined(&self, rest: &[&str]) -> Option<String> {
         if self.components.iter().any(|part| part == "..") {
             return None;
         }
-        if self.is_windows && rest.iter().any(|part| part.contains(['\\', ':'])) {
+        if self.is_windows && rest.iter().any(|part| is_odd_on_windows(part)) {
             return None;
         }
         let separator = if self.is_windows && self.path.contains('\\') { "\\" } else { "/" };
@@ -397,6 +406,17 @@ impl Folder {
 fn components(path: &str, is_windows: bool) -> impl Iterator<Item = &str> {
     path.split(move |char| char == '/' || is_windows && char == '\\')
         .filter(|part| !matches!(*part, "" | "."))
+}
+
+/// Returns true for a component that is no plain name on Windows.
+fn is_odd_on_windows(part: &str) -> bool {
+    const DEVICES: [&str; 6] = ["con", "prn", "aux", "nul", "conin$", "conout$"];
+    let name = part.split('.').next().unwrap_or_default().trim_end_matches(' ').to_ascii_lowercase();
+    let is_port = ["com", "lpt"].iter().any(|port| {
+        let mut rest = name.strip_prefix(port).unwrap_or_default().chars();
+        matches!((rest.next(), rest.next()), (Some('0'..='9' | '¹' | '²' | '³'), None))
+    });
+    part.contains(['\\', ':']) || part.ends_with(['.', ' ']) || is_port || DEVICES.contains(&name.as_str())
 }
 
 fn is_absolute(path: &str) -> bool {
@@ -493,6 +513,17 @@ mod tests {
         for outside in [r"/data/..\..\Windows", "/data/a:b", "/data/C:/x"] {
             assert_eq!(paths.mapped(Side::Agent, outside), None, "{outside}");
         }
+        // So are names of devices, and dots and spaces at the end, but not on Windows.
+        for name in
+            ["CON", "nul.txt", "aux .a/x", "COM1.txt", "lpt¹", "conout$", ".. ", "...", "a.", "a ", "a./b"]
+        {
+            assert_eq!(paths.mapped(Side::Agent, &format!("/data/{name}")), None, "{name}");
+            assert!(paths.mapped(Side::Agent, &format!("/workspace/{name}")).is_some(), "{name}");
+        }
+        for name in ["CONS", "com", "com10", "lpt", ".a", "a.b", "console.log"] {
+            assert!(paths.mapped(Side::Agent, &format!("/data/{name}")).is_some(), "{name}");
+        }
+        assert_eq!(paths.mapped(Side::Agent, "/workspace/..\0"), None);
         assert_eq!(paths.mapped(Side::Agent, r"/workspace/a\b").as_deref(), Some(r"/home/me/project/a\b"));
     }
 
@@ -514,6 +545,9 @@ mod tests {
         assert_eq!(uri(Side::Agent, "file:///data/%C3%A4"), "file:///C:/data/%C3%A4");
         assert_eq!(uri(Side::Client, "file:///C:/data/x"), "file:///data/x");
         assert_eq!(uri(Side::Agent, "file:///workspace%2f..%2fetc"), "outside");
+        for behind in ["?/../../x", "#/..", r"?a\..\x"] {
+            assert_eq!(uri(Side::Agent, &format!("file:///workspace/{behind}")), "outside", "{behind}");
+        }
         assert_eq!(uri(Side::Agent, "file:/workspace/a"), "file:///home/me/project/a");
         for outside in [
             "file:/etc/passwd",
