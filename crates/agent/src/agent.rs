@@ -362,7 +362,8 @@ pub trait Agent: Send + Sync + 'static {
         unhandled::<DisableProviderRequest, _>()
     }
 
-    /// Logs in with one of [`auth_methods`](Agent::auth_methods).
+    /// Logs in with one of [`auth_methods`](Agent::auth_methods). A method that was not offered is rejected with -32602 before
+    /// this is called, and so is one of type `terminal`.
     fn authenticate(
         &self,
         context: &Context,

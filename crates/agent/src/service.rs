@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use duologue_exchange::{ExchangeConnector, ExchangeService};
 use duologue_rpc::{Closed, Extensions, Incoming, Limits, Lock, Peer, Responder, Service};
 use duologue_schema::{
-    AgentCapabilities, AuthMethod, AuthenticateResponse, ClientNotification, ClientRequest,
+    AgentCapabilities, AuthMethod, AuthMethodId, AuthenticateResponse, ClientNotification, ClientRequest,
     CloseSessionResponse, ContentBlock, DeleteSessionResponse, DuologueCapabilities, Error as WireError,
     InVersion, InitializeRequest, InitializeResponse, LoadSessionResponse, LogoutResponse, McpServer, Meta,
     NewSessionResponse, PromptRequest, PromptResponse, ProtocolVersion, Request, ResumeSessionResponse,
@@ -79,7 +79,7 @@ pub(crate) struct AgentService<A> {
 struct Introduced {
     initialize: InitializeRequest,
     version: ProtocolVersion,
-    advertised: AgentCapabilities,
+    response: InitializeResponse,
 }
 
 pub(crate) struct Shared<A> {
@@ -91,8 +91,8 @@ pub(crate) struct Shared<A> {
     capabilities: AgentCapabilities,
     /// The capabilities of the exchange, if there is one.
     of_exchange: Option<DuologueCapabilities>,
-    /// The capabilities in the response to `initialize`.
-    advertised: OnceLock<AgentCapabilities>,
+    /// The response to `initialize`, with the capabilities and login methods that count.
+    introduction: OnceLock<InitializeResponse>,
 }
 
 impl<A: Agent> AgentService<A> {
@@ -122,7 +122,7 @@ impl<A: Agent> AgentService<A> {
                 memory: SessionMemory::default(),
                 capabilities,
                 of_exchange,
-                advertised: OnceLock::new(),
+                introduction: OnceLock::new(),
             }),
             #[cfg(feature = "protocol-v2")]
             accepts_v2: false,
@@ -169,9 +169,8 @@ impl<A: Agent> AgentService<A> {
         if shared.client.is_initialized() {
             return Err(WireError::invalid_request("initialized already"));
         }
-        let response = shared.introduction(&initialize, version)?;
-        let advertised = response.agent_capabilities.clone();
-        *self.introduced.lock_unpoisoned() = Some(Introduced { initialize, version, advertised });
+        let response = shared.introduce(&initialize, version)?;
+        *self.introduced.lock_unpoisoned() = Some(Introduced { initialize, version, response: response.clone() });
         // In version 2 the client may repeat the request before any other. The last one counts.
         if version == ProtocolVersion::V1 {
             self.settle();
@@ -182,10 +181,10 @@ impl<A: Agent> AgentService<A> {
     /// Begins the connection that the last `initialize` has negotiated, before another message is handled.
     fn settle(&self) {
         let Some(introduced) = self.introduced.lock_unpoisoned().take() else { return };
-        let Introduced { initialize, version, advertised } = introduced;
+        let Introduced { initialize, version, response } = introduced;
         #[cfg(feature = "unstable")]
-        self.shared.client.unstable().set_advertised(&advertised);
-        let _ = self.shared.advertised.set(advertised);
+        self.shared.client.unstable().set_advertised(&response.agent_capabilities);
+        let _ = self.shared.introduction.set(response);
         self.exchange.set_peer_capabilities(initialize.client_capabilities.meta.as_ref());
         self.shared.client.set_initialize_request(initialize, version);
     }
@@ -206,6 +205,7 @@ impl<A: Agent> AgentService<A> {
             ClientRequest::Authenticate(request) => {
                 let context = context(&responder, &request.meta);
                 answer(version, responder, async move {
+                    shared.check_login(&request.method_id)?;
                     shared.agent.authenticate(&context, request).await?;
                     answered!(AuthenticateResponse::new(), context)
                 });
@@ -380,7 +380,7 @@ impl<A: Agent> Service for AgentService<A> {
 
 impl<A: Agent> Shared<A> {
     /// Returns the response to `initialize` in a connection of `version`.
-    fn introduction(
+    fn introduce(
         &self,
         initialize: &InitializeRequest,
         version: ProtocolVersion,
@@ -407,7 +407,16 @@ impl<A: Agent> Shared<A> {
 
     /// Returns the capabilities that were sent to the client. Its requests are checked against them.
     pub(crate) fn advertised(&self) -> &AgentCapabilities {
-        self.advertised.get().unwrap_or(&self.capabilities)
+        self.introduction.get().map_or(&self.capabilities, |response| &response.agent_capabilities)
+    }
+
+    /// Fails for a login method that `initialize` has not offered. An agent without a login has no such request.
+    fn check_login(&self, method: &AuthMethodId) -> Result<()> {
+        if is_unhandled(A::authenticate) {
+            return Ok(());
+        }
+        let offered = self.introduction.get().map_or(&[][..], |response| &response.auth_methods);
+        Ok(AuthMethod::check(offered, method, self.client.protocol_version())?)
     }
 
     /// Reserves memory for another session, or rejects the request.

@@ -302,22 +302,16 @@ impl Connection {
     ///
     /// # Errors
     ///
-    /// [`Error::NotSupported`] for a method of type `terminal`, in version 2 also for one that the agent has not offered, and
-    /// the error of the agent.
+    /// Nothing is sent with [`Error::NotSupported`] for a method of type `terminal`, and [`Error::NotOffered`] for one that the
+    /// agent has not offered. The error of the agent.
     pub fn authenticate(&self, method: impl Into<AuthMethodId>) -> RequestBuilder<AuthenticateRequest> {
         let method = method.into();
-        let is_of = |offered: &AuthMethod| match offered {
-            AuthMethod::Agent(agent) => agent.id == method,
-            _ => false,
-        };
         let is_terminal =
             |offered: &AuthMethod| matches!(offered, AuthMethod::Terminal(terminal) if terminal.id == method);
-        // Version 2 forbids the request for any other method.
-        let is_offered = match self.inner.version() > ProtocolVersion::V1 {
-            true => self.auth_methods().iter().any(is_of),
-            false => !self.auth_methods().iter().any(is_terminal),
+        let check = match self.auth_methods().iter().any(is_terminal) {
+            true => Err(Error::NotSupported { capability: "authMethods of a type other than terminal" }),
+            false => AuthMethod::check(self.auth_methods(), &method, self.inner.version()).map_err(Error::from),
         };
-        let check = self.inner.require(is_offered, "authMethods of a type other than terminal");
         let request = AuthenticateRequest::new(method);
         RequestBuilder::new(&self.inner, request, |request, meta| request.meta = Some(meta), || check, |_| {})
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use duologue_agent::schema::{
-    AgentCapabilities, AuthenticateRequest, DeleteSessionRequest, ElicitationSchema, InitializeRequest,
+    AgentCapabilities, AuthMethodAgent, AuthenticateRequest, DeleteSessionRequest, ElicitationSchema, InitializeRequest,
     InitializeResponse, ListSessionsRequest, ListSessionsResponse, Meta, PromptCapabilities,
     SessionConfigOption, SetSessionConfigOptionRequest, SetSessionModeRequest, ToolCallUpdate,
 };
@@ -35,6 +35,7 @@ impl Agent for Mirror {
             return Err(Error::invalid_params("send your name"));
         }
         response.meta.clone_from(&request.meta);
+        response.auth_methods = vec![AuthMethodAgent::new("key", "By key").into()];
         response.agent_capabilities =
             AgentCapabilities::new().prompt_capabilities(PromptCapabilities::new().image(true));
         Ok(response)
@@ -166,6 +167,34 @@ async fn every_method_gets_its_request_and_can_answer_with_meta() {
         }
         let page = client.request("session/list", json!({"cursor": "2"})).await;
         assert_eq!(page["result"]["_meta"], json!({"of": "the response"}));
+    })
+    .await;
+}
+
+/// The handler is not called, in both versions.
+#[tokio::test(start_paused = true)]
+async fn a_login_that_was_not_offered_is_rejected() {
+    in_time(async {
+        let refusal = async |client: &mut ScriptedPeer, method: &str| {
+            let params = json!({"methodId": "nope", "_meta": {"key": "k"}});
+            let answer = client.request(method, params).await;
+            let expected = "the agent has no login method nope for requests; it has key";
+            assert_eq!(
+                (&answer["error"]["code"], &answer["error"]["message"]),
+                (&json!(-32602), &json!(expected)),
+                "{answer}"
+            );
+        };
+        refusal(&mut connected().await, "authenticate").await;
+        #[cfg(feature = "protocol-v2")]
+        {
+            let (transport, mut client) = Wire::Memory.scripted();
+            tokio::spawn(duologue_agent::Server::new(Mirror).protocol_v2().serve(transport));
+            let info = json!({"name": "tests", "version": "1"});
+            let params = json!({"protocolVersion": 2, "info": info, "capabilities": {}});
+            client.request("initialize", params).await;
+            refusal(&mut client, "auth/login").await;
+        }
     })
     .await;
 }

@@ -310,7 +310,7 @@ fn helps_with_a_login() {
     ");
     insta::assert_snapshot!(show(with_agent(&["hello", "--login", "other"], &mock, "")), @"
     --- stderr
-    error: the agent responded with an error: there is no such login: it is mock-login (-32602)
+    error: the agent has no login method other for requests; it has mock-login
     --- 1
     ");
 }

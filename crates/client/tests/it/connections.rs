@@ -113,6 +113,9 @@ async fn logins_are_named_and_sent_by_their_kind() {
         });
         let agent = agent.expect("a connection");
         assert!(missing(agent.authenticate("tty").await).contains("terminal"));
+        let unknown = agent.authenticate("nope").await.expect_err("not offered");
+        assert!(matches!(unknown, Error::NotOffered(_)), "{unknown:?}");
+        assert_eq!(unknown.to_string(), "the agent has no login method nope for requests; it has key");
         let (authenticated, ()) = tokio::join!(agent.authenticate("key"), async {
             let request = script.expect("authenticate").await;
             assert_eq!(request["params"]["methodId"], "key");

@@ -416,7 +416,7 @@ async fn forbidden_requests_are_not_sent() {
         assert!(matches!(empty, Error::EmptyPrompt), "{empty}");
         // This agent has no login.
         let login = connection.authenticate("token").await.expect_err("no method");
-        assert!(matches!(login, Error::NotSupported { .. }), "{login}");
+        assert!(matches!(login, Error::NotOffered(_)), "{login}");
         let logout = connection.logout().await.expect_err("no method");
         assert!(matches!(logout, Error::NotSupported { .. }), "{logout}");
         agent.peer.probe().await;

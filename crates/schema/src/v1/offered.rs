@@ -1,13 +1,13 @@
-//! Checks of modes and config options against those that a session has.
+//! Checks of modes, config options and login methods against those that were offered.
 
 use std::fmt;
 
 use crate::{
-    SessionConfigId, SessionConfigKind, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
+    AuthMethod, AuthMethodId, ProtocolVersion, SessionConfigId, SessionConfigKind, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
     SessionModeState, printable,
 };
 
-/// A mode, config option or value that a session does not have.
+/// A mode, config option or value that a session does not have, or a login method that an agent does not have.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NotOffered {
@@ -15,11 +15,11 @@ pub struct NotOffered {
     pub setting: OfferedSetting,
     /// The id or value of the request.
     pub id: String,
-    /// The ids or values that the session has.
+    /// The ids or values that the session or the agent has.
     pub offered: Vec<String>,
 }
 
-/// The setting that a request wants to change.
+/// The setting that a request wants to change, or the login.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum OfferedSetting {
@@ -29,6 +29,8 @@ pub enum OfferedSetting {
     Option,
     /// The value of the config option with this id.
     Value(SessionConfigId),
+    /// The login methods for `authenticate`.
+    Login,
 }
 
 impl fmt::Display for NotOffered {
@@ -47,6 +49,9 @@ impl fmt::Display for NotOffered {
             OfferedSetting::Value(option) => {
                 let option = short(option.as_str());
                 write!(f, "the config option {option} has no value {id}; it has {offered}{rest}")
+            }
+            OfferedSetting::Login => {
+                write!(f, "the agent has no login method {id} for requests; it has {offered}{rest}")
             }
         }
     }
@@ -85,6 +90,39 @@ impl SessionModeState {
     pub fn check(&self, mode: &SessionModeId) -> Result<(), NotOffered> {
         let offered = self.available_modes.iter().map(|mode| mode.id.as_str());
         NotOffered::check(OfferedSetting::Mode, mode.as_str(), offered)
+    }
+}
+
+impl AuthMethod {
+    /// Checks that `authenticate` (`auth/login` in version 2) accepts the method with this id.
+    ///
+    /// Logins in a terminal need no request. Methods of an unknown kind count in version 1 only, see
+    /// [`as_agent`](Self::as_agent).
+    ///
+    /// ```
+    /// use duologue_schema::{AuthMethod, AuthMethodAgent, ProtocolVersion};
+    ///
+    /// let methods = [AuthMethod::from(AuthMethodAgent::new("key", "API key"))];
+    /// assert!(AuthMethod::check(&methods, &"key".into(), ProtocolVersion::V1).is_ok());
+    /// let error = AuthMethod::check(&methods, &"web".into(), ProtocolVersion::V1).unwrap_err();
+    /// assert_eq!(error.to_string(), "the agent has no login method web for requests; it has key");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`NotOffered`] with the ids of the methods for requests.
+    pub fn check(
+        methods: &[AuthMethod],
+        id: &AuthMethodId,
+        version: ProtocolVersion,
+    ) -> Result<(), NotOffered> {
+        let offered = methods.iter().filter_map(|method| match method {
+            AuthMethod::Agent(method) => Some(method.id.clone()),
+            other if version == ProtocolVersion::V1 => other.as_agent().map(|method| method.id),
+            _ => None,
+        });
+        let offered: Vec<_> = offered.collect();
+        NotOffered::check(OfferedSetting::Login, id.as_str(), offered.iter().map(AuthMethodId::as_str))
     }
 }
 
@@ -165,6 +203,25 @@ mod tests {
             ),
         ] {
             assert_eq!(error(check(id, value)), expected);
+        }
+    }
+
+    #[test]
+    fn a_login_is_a_request_for_a_method_that_is_not_in_a_terminal() {
+        let methods: Vec<AuthMethod> = serde_json::from_str(
+            r#"[{"id":"key","name":"K"},{"type":"terminal","id":"tty","name":"T"},{"type":"old","id":"env","name":"E"}]"#,
+        )
+        .expect("methods");
+        let check = |id: &str, version| AuthMethod::check(&methods, &id.into(), version);
+        let (v1, v2) = (ProtocolVersion::V1, ProtocolVersion::V2);
+        for (id, version) in [("key", v1), ("env", v1), ("key", v2)] {
+            assert_eq!(check(id, version), Ok(()), "{id} {version}");
+        }
+        for (id, version, offered) in
+            [("nope", v1, "key, env"), ("tty", v1, "key, env"), ("tty", v2, "key"), ("env", v2, "key")]
+        {
+            let expected = format!("the agent has no login method {id} for requests; it has {offered}");
+            assert_eq!(error(check(id, version)), expected);
         }
     }
 
