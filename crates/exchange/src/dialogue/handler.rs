@@ -28,7 +28,8 @@ use super::message::VerifiedMessage;
 /// }
 /// ```
 pub trait DialogueHandler: Send + Sync + 'static {
-    /// Handles a message. The message has been verified, is a legal move, and has its receipt.
+    /// Handles a message. The message has been verified, is a legal move, and has its receipt. An offer is accepted or
+    /// rejected once: a second `accept` or `reject` of it is no legal move.
     ///
     /// The messages of one dialogue arrive one at a time and in order: the next one waits until
     /// this call returns. Several dialogues are handled concurrently. Messages sent through

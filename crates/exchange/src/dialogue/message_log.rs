@@ -7,7 +7,7 @@ use duologue_schema::Json;
 use duologue_schema::dialogue::{DialogueMessage, DialogueMessageId, MessageType};
 
 use super::DialogueLimits;
-use super::moves::{ParentMessage, has_counter_offer};
+use super::moves::{ParentMessage, has_counter_offer, settles_offer};
 
 /// The position of a message in the log. The id distinguishes two messages with the same step.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,6 +34,8 @@ pub(crate) struct MessageSummary {
     /// True for a message of ours that has its receipt.
     pub(crate) accepted: bool,
     digest: u64,
+    /// The hash of the id of the message that accepted or rejected this offer.
+    settled_by: Option<u64>,
 }
 
 /// The messages of a dialogue. The newest ones are stored as text and parsed on demand, because the
@@ -60,8 +62,15 @@ impl MessageLog {
             step: message.interaction_step,
             accepted: false,
             digest: self.digest(text.get()),
+            settled_by: None,
         };
         let id = self.digest(message.message_id.as_str());
+        if settles_offer(&message.message_type)
+            && let Some(offer) = message.parent_message_id.as_ref().map(|id| self.digest(id.as_str()))
+            && let Some(offer) = self.summaries.get_mut(&offer)
+        {
+            offer.settled_by = Some(id);
+        }
         if self.summaries.insert(id, summary).is_none() {
             self.order.push_back(id);
         }
@@ -89,10 +98,13 @@ impl MessageLog {
         self.summaries.hasher().hash_one(text)
     }
 
-    /// Removes a message that did not become part of the dialogue.
+    /// Removes a message that did not become part of the dialogue. An offer that it settled is open again.
     pub(crate) fn remove(&mut self, id: &DialogueMessageId) {
         let digest = self.digest(id.as_str());
         self.summaries.remove(&digest);
+        for offer in self.summaries.values_mut() {
+            offer.settled_by.take_if(|settled_by| *settled_by == digest);
+        }
         self.order.retain(|other| *other != digest);
         let place = self.messages.keys().find(|place| place.id == *id).cloned();
         if let Some(text) = place.and_then(|place| self.messages.remove(&place)) {
@@ -161,9 +173,42 @@ impl MessageLog {
                 kind: summary.kind.clone(),
                 counter: summary.counter,
                 same_speaker: summary.own == own,
+                settled: summary.settled_by.is_some(),
             },
             None if self.incomplete => ParentMessage::Forgotten,
             None => ParentMessage::Unknown,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_offer_is_open_again_if_its_answer_was_refused() {
+        let limits = DialogueLimits::default();
+        let mut log = MessageLog::default();
+        let add = |log: &mut MessageLog, id: &str, kind, parent: Option<&str>, own| {
+            let mut message =
+                DialogueMessage::new(id, "s", "agent://a", "agent://b", "2026-03-01T12:00:00Z", 1, kind);
+            message.parent_message_id = parent.map(Into::into);
+            log.add(&message, &Json::new(&message).unwrap(), own, &limits);
+        };
+        let is_settled = |log: &MessageLog| match log.parent(Some(&"offer".into()), true) {
+            ParentMessage::Known { settled, .. } => settled,
+            other => panic!("{other:?}"),
+        };
+        add(&mut log, "offer", MessageType::Propose, None, false);
+        add(&mut log, "question", MessageType::Clarify, Some("offer"), true);
+        assert!(!is_settled(&log));
+        for kind in [MessageType::Accept, MessageType::Reject] {
+            add(&mut log, "answer", kind, Some("offer"), true);
+            assert!(is_settled(&log));
+            log.remove(&"question".into());
+            assert!(is_settled(&log));
+            log.remove(&"answer".into());
+            assert!(!is_settled(&log));
         }
     }
 }

@@ -86,7 +86,14 @@ pub(crate) enum ParentMessage {
         counter: CounterOffer,
         /// True if the participant that makes the move also sent the parent.
         same_speaker: bool,
+        /// True for an offer that was accepted or rejected.
+        settled: bool,
     },
+}
+
+/// Returns true for a move that settles the offer it answers: each offer is accepted or rejected once.
+pub(crate) fn settles_offer(kind: &MessageType) -> bool {
+    matches!(kind, MessageType::Accept | MessageType::Reject)
 }
 
 /// Returns true if a message of the type `kind` is legal.
@@ -103,7 +110,9 @@ pub(crate) fn is_legal(kind: &MessageType, stage: DialogueStage, parent: &Parent
         (Rule::Follows, DialogueStage::Live) => true,
         (Rule::Names, DialogueStage::Live) => *parent != ParentMessage::None,
         (Rule::Answers(fits), DialogueStage::Live) => match parent {
-            ParentMessage::Known { kind, counter, same_speaker } => !same_speaker && fits(kind, *counter),
+            ParentMessage::Known { kind, counter, same_speaker, settled } => {
+                !same_speaker && !settled && fits(kind, *counter)
+            }
             // The parent is unknown, and an offer cannot be accepted unseen.
             ParentMessage::None | ParentMessage::Unknown | ParentMessage::Forgotten => false,
         },
@@ -168,6 +177,9 @@ impl IllegalMove {
             (DialogueStage::Live, ParentMessage::Known { same_speaker: true, .. }) => {
                 "answers a message of its own sender".to_owned()
             }
+            (DialogueStage::Live, ParentMessage::Known { settled: true, .. }) if settles_offer(kind) => {
+                "answers an offer that was accepted or rejected before; it needs a new offer".to_owned()
+            }
             (DialogueStage::Live, ParentMessage::Known { kind, .. }) => format!("does not answer {kind}"),
         };
         Err(IllegalMove { message_type: kind.clone(), allowed: allowed(stage, parent), because })
@@ -183,7 +195,7 @@ mod tests {
     use super::*;
 
     fn known(kind: MessageType) -> ParentMessage {
-        ParentMessage::Known { kind, counter: false, same_speaker: false }
+        ParentMessage::Known { kind, counter: false, same_speaker: false, settled: false }
     }
 
     fn check(stage: DialogueStage, parent: ParentMessage, expect: &str) {
@@ -223,8 +235,12 @@ mod tests {
 
     #[test]
     fn a_counter_offer_is_accepted_and_a_plain_reject_is_not() {
-        let reject =
-            |counter| ParentMessage::Known { kind: MessageType::Reject, counter, same_speaker: false };
+        let reject = |counter| ParentMessage::Known {
+            kind: MessageType::Reject,
+            counter,
+            same_speaker: false,
+            settled: false,
+        };
         assert!(is_legal(&MessageType::Accept, DialogueStage::Live, &reject(true)));
         assert!(is_legal(&MessageType::Propose, DialogueStage::Live, &reject(true)));
         assert!(!is_legal(&MessageType::Accept, DialogueStage::Live, &reject(false)));
@@ -236,10 +252,28 @@ mod tests {
         for kind in [MessageType::Request, MessageType::Propose] {
             check(
                 DialogueStage::Live,
-                ParentMessage::Known { kind, counter: false, same_speaker: true },
+                ParentMessage::Known { kind, counter: false, same_speaker: true, settled: false },
                 ANYWHERE,
             );
         }
+    }
+
+    #[test]
+    fn an_offer_is_settled_once() {
+        let settled =
+            |kind, counter| ParentMessage::Known { kind, counter, same_speaker: false, settled: true };
+        check(DialogueStage::Live, settled(MessageType::Propose, false), ANYWHERE);
+        check(DialogueStage::Live, settled(MessageType::Reject, true), ANYWHERE);
+        let again = IllegalMove::check(
+            &MessageType::Reject,
+            DialogueStage::Live,
+            &settled(MessageType::Propose, false),
+        );
+        assert_eq!(
+            again.unwrap_err().to_string(),
+            "reject answers an offer that was accepted or rejected before; it needs a new offer; allowed here: \
+             request, inform, confirm, propose, clarify, query, update, error, termination"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use duologue_schema::dialogue::{
     DialogueMetadata, DialogueRequest, DialogueResponse, ErrorContent, MessageType, Receipt,
 };
 use duologue_schema::{Json, Meta};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::sync::oneshot;
 
 use super::callbacks;
@@ -112,7 +112,7 @@ fn act_of(kind: &MessageType) -> Option<DialogueAct> {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct SentMessage {
-    /// The message.
+    /// The message as it was sent, with its signature.
     pub message: Arc<DialogueMessage>,
     /// The receipt of the other side, or one created here if the answer arrived before the receipt.
     /// It is `None` if the message was not delivered and the fallback answered, or if both sides
@@ -122,6 +122,12 @@ pub struct SentMessage {
     pub receipt_meta: Option<Meta>,
     /// The answer of the fallback.
     pub fallback: Option<DialogueMessage>,
+}
+
+/// The signature of a message's text.
+#[derive(Deserialize)]
+struct Signed {
+    signature: Option<String>,
 }
 
 /// A message that is ready to be sent.
@@ -249,6 +255,7 @@ impl DialogueInner {
         self.dialogues.parameters.check(&message)?;
         super::beliefs::check(&message)?;
         let json = self.dialogues.write(&message)?;
+        message.signature = json.parse::<Signed>().ok().and_then(|signed| signed.signature);
         let message = Arc::new(message);
         let mut state = self.state.lock_unpoisoned();
         // A message that arrived meanwhile may have the same step: the two have crossed. It may

@@ -368,7 +368,13 @@ pub(super) async fn played(seller: Dialogues) -> (ScriptedPeer, String) {
     another(&Arc::new(seller)).await
 }
 
-async fn say(buyer: &mut ScriptedPeer, session: &str, step: u64, kind: &str, parent: Option<&str>) -> Value {
+pub(super) async fn say(
+    buyer: &mut ScriptedPeer,
+    session: &str,
+    step: u64,
+    kind: &str,
+    parent: Option<&str>,
+) -> Value {
     let message = json!({
         "message_id": format!("m{step}"), "session_id": "d", "parent_message_id": parent,
         "sender_id": BUYER, "recipient_id": SELLER, "timestamp": began(),
