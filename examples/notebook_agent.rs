@@ -7,13 +7,12 @@ use std::sync::{Arc, Mutex};
 
 use duologue_agent::schema::{
     AgentCapabilities, AuthMethod, AuthMethodAgent, AuthenticateRequest, AvailableCommand, Implementation,
-    InitializeRequest, ListSessionsRequest, ListSessionsResponse, RequestPermissionOutcome,
-    SessionCapabilities, SessionId, SessionInfo, SessionListCapabilities, SessionMode, SessionModeState,
-    SessionUpdate, SetSessionModeRequest,
+    InitializeRequest, ListSessionsRequest, ListSessionsResponse, SessionCapabilities, SessionId,
+    SessionInfo, SessionListCapabilities, SessionMode, SessionModeState, SessionUpdate,
+    SetSessionModeRequest,
 };
 use duologue_agent::{
-    Agent, Context, Error, PermissionOption, PermissionOptionKind, Prompt, Result, Session, SessionSetup,
-    StopReason, Turn, serve_stdio,
+    Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve_stdio,
 };
 
 /// The notes of one session, and how they are shown.
@@ -63,7 +62,7 @@ impl Agent for Notebook {
 
     async fn new_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         if !self.logged_in.load(Relaxed) {
-            return Err(Error::auth_required());
+            return Err(Error::auth_required("say please first"));
         }
         self.set_up(session, Arc::default()).await
     }
@@ -97,14 +96,12 @@ impl Agent for Notebook {
         match prompt.text().trim() {
             "/clear" => {
                 let clear = turn.tool_call("Forget all notes").announce().await?;
-                let yes = PermissionOption::new("yes", "Forget them", PermissionOptionKind::AllowOnce);
-                let no = PermissionOption::new("no", "Keep them", PermissionOptionKind::RejectOnce);
-                match clear.request_permission(vec![yes, no]).await? {
-                    RequestPermissionOutcome::Selected(chosen) if chosen.option_id == "yes" => {
+                match clear.allowed().await? {
+                    true => {
                         locked(&notes.lines).clear();
                         clear.complete().await?;
                     }
-                    _ => clear.fail("You kept them.").await?,
+                    false => clear.fail("You kept them.").await?,
                 }
             }
             "" => {

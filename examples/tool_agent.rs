@@ -1,11 +1,8 @@
 //! An agent with tools: it reads a file through the client, asks whether it may change it, and
 //! writes it back. Prompt it with the name of a text file in the session's folder.
 
-use duologue_agent::schema::{Implementation, RequestPermissionOutcome};
-use duologue_agent::{
-    Agent, Error, PermissionOption, PermissionOptionKind, Prompt, Result, StopReason, ToolKind, Turn,
-    serve_stdio,
-};
+use duologue_agent::schema::Implementation;
+use duologue_agent::{Agent, Error, Prompt, Result, StopReason, ToolKind, Turn, serve_stdio};
 
 struct Shouter;
 
@@ -33,24 +30,17 @@ impl Agent for Shouter {
         let new = old.to_uppercase();
         let write = turn.tool_call("Make it loud").kind(ToolKind::Edit).location(&path).announce().await?;
         write.diff(&path, Some(old), new.as_str()).await?;
-        let options = vec![
-            PermissionOption::new("yes", "Write it", PermissionOptionKind::AllowOnce),
-            PermissionOption::new("no", "Leave it", PermissionOptionKind::RejectOnce),
-        ];
-        match write.request_permission(options).await? {
-            RequestPermissionOutcome::Selected(chosen) if chosen.option_id.as_ref() == "yes" => {
-                if let Err(error) = turn.write_text_file(&path, new).await {
-                    write.fail(error.user_message()).await?;
-                    return Ok(StopReason::EndTurn);
-                }
-                write.complete().await?;
-                turn.message().push("Done. It is LOUD now.").await?;
-            }
-            _ => {
-                write.fail("The user said no.").await?;
-                turn.message().push("I left it as it was.").await?;
-            }
+        if !write.allowed().await? {
+            write.fail("The user said no.").await?;
+            turn.message().push("I left it as it was.").await?;
+            return Ok(StopReason::EndTurn);
         }
+        if let Err(error) = turn.write_text_file(&path, new).await {
+            write.fail(error.user_message()).await?;
+            return Ok(StopReason::EndTurn);
+        }
+        write.complete().await?;
+        turn.message().push("Done. It is LOUD now.").await?;
         Ok(StopReason::EndTurn)
     }
 }

@@ -79,10 +79,9 @@ impl Error {
         Error::Other(error.into())
     }
 
-    /// Creates the error `-32000`: the client has to call `authenticate` first.
-    #[must_use]
-    pub fn auth_required() -> Self {
-        Error::Response(WireError::auth_required())
+    /// Creates the error `-32000`: the client has to call `authenticate` first. It shows the message at the login.
+    pub fn auth_required(message: impl Into<Cow<'static, str>>) -> Self {
+        Error::Response(WireError::auth_required(message))
     }
 
     /// Creates the error `-32602`: the params are invalid.

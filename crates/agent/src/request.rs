@@ -104,7 +104,7 @@ impl<R: Request, T> AgentRequestBuilder<R, T> {
         self
     }
 
-    fn with_output<U>(self, output: Output<R, U>) -> AgentRequestBuilder<R, U> {
+    pub(crate) fn with_output<U>(self, output: Output<R, U>) -> AgentRequestBuilder<R, U> {
         let AgentRequestBuilder { session, request, set_meta, check, restrict, released, .. } = self;
         AgentRequestBuilder { session, request, set_meta, check, output, restrict, released }
     }

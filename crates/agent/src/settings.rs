@@ -219,6 +219,12 @@ impl OfferedSettings {
             SessionUpdate::AvailableCommandsUpdate(update) => {
                 self.commands =
                     update.available_commands.iter().map(|command| command.name.clone()).collect();
+                for name in self.commands.iter().filter(|name| !is_common_name(name)) {
+                    tracing::warn!(
+                        command = name.as_str(),
+                        "the name of a slash command is empty or has white space or a slash; clients may not offer it"
+                    );
+                }
                 None
             }
             _ => None,
@@ -292,6 +298,11 @@ impl ModeMirror {
         }
         Some(ModeMirror { option, source: ModeSource::Modes })
     }
+}
+
+/// Returns true for a name that every client can show behind a slash, and find in a prompt.
+fn is_common_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains(|char: char| char.is_whitespace() || char == '/')
 }
 
 fn ids(modes: &SessionModeState) -> BTreeSet<&str> {

@@ -5,13 +5,13 @@ use std::sync::Mutex;
 
 use duologue_rpc::{CancellationToken, Lock};
 use duologue_schema::{
-    ContentBlock, Json, PermissionOption, RequestPermissionOutcome, RequestPermissionRequest, SessionId,
-    SessionUpdate, ToolCall, ToolCallContent, ToolCallId, ToolCallLocation, ToolCallStatus, ToolCallUpdate,
-    ToolKind,
+    ContentBlock, Json, PermissionOption, PermissionOptionKind, RequestPermissionOutcome,
+    RequestPermissionRequest, SessionId, SessionUpdate, ToolCall, ToolCallContent, ToolCallId,
+    ToolCallLocation, ToolCallStatus, ToolCallUpdate, ToolKind,
 };
 use serde_json::Value;
 
-use crate::calls::RemoteTerminal;
+use crate::calls::{RemoteTerminal, permission};
 use crate::error::{Error, Result};
 use crate::request::AgentRequestBuilder;
 use crate::turn::Turn;
@@ -365,6 +365,34 @@ impl ToolCallHandle {
     ) -> AgentRequestBuilder<RequestPermissionRequest, RequestPermissionOutcome> {
         let call = self.call.lock_unpoisoned().clone();
         self.turn.request_permission(ToolCallUpdate::from(call), options)
+    }
+
+    /// Asks the user to allow or reject the tool, once. The result is false after a cancel, and for every other answer than the
+    /// permission. [`request_permission`](Self::request_permission) offers other options.
+    ///
+    /// ```
+    /// # async fn turn(turn: &duologue_agent::Turn) -> duologue_agent::Result<()> {
+    /// let call = turn.tool_call("Delete the notes").announce().await?;
+    /// match call.allowed().await? {
+    ///     true => call.complete().await,
+    ///     false => call.fail("The user rejected it.").await,
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// As [`request_permission`](Self::request_permission).
+    pub fn allowed(&self) -> AgentRequestBuilder<RequestPermissionRequest, bool> {
+        const ALLOW: &str = "allow";
+        let options = vec![
+            PermissionOption::new(ALLOW, "Allow", PermissionOptionKind::AllowOnce),
+            PermissionOption::new("reject", "Reject", PermissionOptionKind::RejectOnce),
+        ];
+        self.request_permission(options).with_output(|_, response| {
+            let outcome = permission(response)?.outcome;
+            Ok(matches!(outcome, RequestPermissionOutcome::Selected(chosen) if chosen.option_id == ALLOW))
+        })
     }
 
     /// Sets the status to completed. After a cancel of the turn this does not wait.

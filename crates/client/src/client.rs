@@ -21,7 +21,7 @@ use crate::context::HostContext;
 use crate::error::{Error, Result};
 use crate::fair::FairSemaphore;
 use crate::host::{Host, HostResult};
-use crate::limits::{HOST_BYTES, START_TIMEOUT};
+use crate::limits::{CANCEL_PATIENCE, HOST_BYTES, START_TIMEOUT};
 use crate::process::{self, ProcessHandle};
 use crate::router::{Router, SessionHook};
 #[cfg(feature = "unstable")]
@@ -61,6 +61,7 @@ pub struct Client<H = ()> {
     tap: Option<Arc<dyn Tap>>,
     start_timeout: Duration,
     request_timeout: Option<Duration>,
+    cancel_patience: Duration,
     host_bytes: usize,
     keep_conversations: bool,
     message_clear: bool,
@@ -86,6 +87,7 @@ impl<H: Host> Client<H> {
             tap: None,
             start_timeout: START_TIMEOUT,
             request_timeout: None,
+            cancel_patience: CANCEL_PATIENCE,
             host_bytes: HOST_BYTES,
             keep_conversations: false,
             message_clear: true,
@@ -307,6 +309,13 @@ impl<H: Host> Client<H> {
         self
     }
 
+    /// Sets the time that an agent has to end a cancelled turn, 10 seconds by default. After it the turn fails with
+    /// [`Error::CancelIgnored`], and the session can run another one. An abandoned replay ends in the same way.
+    pub fn cancel_patience(mut self, patience: Duration) -> Self {
+        self.cancel_patience = patience;
+        self
+    }
+
     /// Sets the limit on the bytes of all running requests to the host, 128 MiB by default.
     ///
     /// A request whose response can contain a file or the output of a program counts as [`Limits::frame_bytes`] until
@@ -483,6 +492,7 @@ impl<H: Host> Client<H> {
             exchange,
             timeout: self.start_timeout,
             request_timeout: self.request_timeout,
+            cancel_patience: self.cancel_patience,
             #[cfg(feature = "protocol-v2")]
             v2: self.offers_v2.then_some(is_v2),
         };
@@ -520,6 +530,7 @@ struct Starting {
     exchange: Arc<ExchangeService>,
     timeout: Duration,
     request_timeout: Option<Duration>,
+    cancel_patience: Duration,
     /// Set if the agent chooses version 2. `None` if the client does not offer it.
     #[cfg(feature = "protocol-v2")]
     v2: Option<Arc<AtomicBool>>,
@@ -533,7 +544,8 @@ impl Starting {
         };
         // Not cancelled, because the protocol does not allow to cancel `initialize`.
         self.send(&request, deliver)?;
-        let Starting { link, context, router, exchange, timeout, request_timeout, .. } = self;
+        let Starting { link, context, router, exchange, timeout, request_timeout, cancel_patience, .. } =
+            self;
         let response = match tokio::time::timeout(timeout, response).await {
             Ok(response) => response.unwrap_or(Err(RpcError::Closed(Closed::Local)))?,
             Err(_) => {
@@ -545,7 +557,8 @@ impl Starting {
         if response.protocol_version > ours || response.protocol_version < ProtocolVersion::V1 {
             return Err(Error::UnsupportedVersion { agent: response.protocol_version, ours });
         }
-        let inner = ConnectionInner::new(link, context, response, router, exchange, request_timeout);
+        let inner =
+            ConnectionInner::new(link, context, response, router, exchange, request_timeout, cancel_patience);
         Ok(Connection { inner: Arc::new(inner) })
     }
 

@@ -18,7 +18,7 @@ use tokio::sync::oneshot;
 
 use crate::context::HostContext;
 use crate::error::{Error, Result};
-use crate::limits::{CANCEL_PATIENCE, CLOSE_STEP};
+use crate::limits::CLOSE_STEP;
 use crate::listing::Listing;
 use crate::process::ProcessHandle;
 use crate::prompt::PromptBuilder;
@@ -72,6 +72,7 @@ pub(crate) struct ConnectionInner {
     context: HostContext,
     initialize_response: InitializeResponse,
     request_timeout: Option<Duration>,
+    cancel_patience: Duration,
     pub(crate) runtime: Handle,
     pub(crate) router: Arc<Router>,
     #[cfg(feature = "exchange")]
@@ -92,6 +93,7 @@ impl ConnectionInner {
         router: Arc<Router>,
         exchange: Arc<ExchangeService>,
         request_timeout: Option<Duration>,
+        cancel_patience: Duration,
     ) -> Self {
         exchange.set_peer_capabilities(initialize_response.agent_capabilities.meta.as_ref());
         router.set_auth_methods(initialize_response.auth_methods.clone());
@@ -101,6 +103,7 @@ impl ConnectionInner {
             context,
             initialize_response,
             request_timeout,
+            cancel_patience,
             runtime,
             router,
             #[cfg(feature = "exchange")]
@@ -135,11 +138,11 @@ impl ConnectionInner {
         let Some(questions) = entry.cancel(number, drop_sink) else { return };
         self.send_cancel(entry);
         questions.cancel();
-        let entry = Arc::downgrade(entry);
+        let (entry, after) = (Arc::downgrade(entry), self.cancel_patience);
         let patience = async move {
-            tokio::time::sleep(CANCEL_PATIENCE).await;
+            tokio::time::sleep(after).await;
             if let Some(entry) = entry.upgrade() {
-                entry.end_turn(number, Err(Error::CancelIgnored { after: CANCEL_PATIENCE }));
+                entry.end_turn(number, Err(Error::CancelIgnored { after }));
             }
         };
         // A turn can be dropped on a thread without a runtime.
@@ -151,12 +154,12 @@ impl ConnectionInner {
         if !entry.is_replaying(ticket.number) {
             return;
         }
-        let (entry, router) = (Arc::downgrade(entry), self.router.clone());
+        let (entry, router, after) = (Arc::downgrade(entry), self.router.clone(), self.cancel_patience);
         // A replay can be dropped on a thread without a runtime.
         self.runtime.spawn(async move {
-            tokio::time::sleep(CANCEL_PATIENCE).await;
+            tokio::time::sleep(after).await;
             if let Some(entry) = entry.upgrade() {
-                router.end_replay(&entry, ticket, Err(Error::CancelIgnored { after: CANCEL_PATIENCE }));
+                router.end_replay(&entry, ticket, Err(Error::CancelIgnored { after }));
             }
         });
     }
@@ -310,7 +313,9 @@ impl Connection {
             |offered: &AuthMethod| matches!(offered, AuthMethod::Terminal(terminal) if terminal.id == method);
         let check = match self.auth_methods().iter().any(is_terminal) {
             true => Err(Error::NotSupported { capability: "authMethods of a type other than terminal" }),
-            false => AuthMethod::check(self.auth_methods(), &method, self.inner.version()).map_err(Error::from),
+            false => {
+                AuthMethod::check(self.auth_methods(), &method, self.inner.version()).map_err(Error::from)
+            }
         };
         let request = AuthenticateRequest::new(method);
         RequestBuilder::new(&self.inner, request, |request, meta| request.meta = Some(meta), || check, |_| {})

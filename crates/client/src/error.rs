@@ -81,7 +81,7 @@ pub enum Error {
     /// still work on the old one.
     #[error("the agent did not end the cancelled turn within {after:?}")]
     CancelIgnored {
-        /// The timeout.
+        /// The timeout, see [`Client::cancel_patience`](crate::Client::cancel_patience).
         after: Duration,
     },
     /// The agent always has another page of its sessions.
@@ -191,6 +191,39 @@ impl From<duologue_exchange::Error> for Error {
 }
 
 impl Error {
+    /// Returns the code in the `data` of the agent's error, such as `interrupted` or `busy` from a server for sessions, or the
+    /// code of an exchange. It is a name, unlike the number of [`Error::Response`].
+    ///
+    /// ```
+    /// use duologue_client::{Error, schema};
+    /// use serde_json::json;
+    ///
+    /// let error = schema::Error::internal("the agent ended").data(json!({"code": "interrupted", "retryable": true}));
+    /// let error = Error::Response(error);
+    /// assert_eq!((error.code().as_deref(), error.is_retryable()), (Some("interrupted"), true));
+    /// ```
+    #[must_use]
+    pub fn code(&self) -> Option<String> {
+        match self {
+            Error::Response(error) => error.data_member("code"),
+            #[cfg(feature = "exchange")]
+            Error::Exchange(error) => Some(error.code().as_str().to_owned()),
+            _ => None,
+        }
+    }
+
+    /// Returns true if the same request may succeed later: `data` has `retryable`, or another turn is running.
+    #[must_use]
+    pub fn is_retryable(&self) -> bool {
+        match self {
+            Error::Response(error) => error.data_member("retryable").unwrap_or(false),
+            #[cfg(feature = "exchange")]
+            Error::Exchange(error) => error.is_retryable(),
+            Error::Busy => true,
+            _ => false,
+        }
+    }
+
     /// Converts the error `-32000` to [`Error::AuthRequired`].
     pub(crate) fn with_login(self, methods: &[AuthMethod]) -> Self {
         match self {
@@ -205,6 +238,9 @@ impl Error {
 #[cfg(test)]
 mod tests {
     use std::io::ErrorKind;
+
+    use duologue_schema::Error as WireError;
+    use serde_json::json;
 
     use super::{AgentExited, Error};
 
@@ -231,6 +267,21 @@ mod tests {
         );
         exited.stderr.clear();
         assert_eq!(exited.to_string(), "the agent ended; its stdout ended with:\nPlease log in");
+    }
+
+    #[test]
+    fn the_code_is_that_of_the_data() {
+        let response = |data: serde_json::Value| Error::Response(WireError::internal("no").data(data));
+        for (error, code, is_retryable) in [
+            (response(json!({"code": "busy", "retryable": true})), Some("busy"), true),
+            (response(json!({"code": "context_lost", "retryable": false})), Some("context_lost"), false),
+            (response(json!({"code": 7, "retryable": "yes"})), None, false),
+            (response(json!("busy")), None, false),
+            (Error::Response(WireError::internal("no")), None, false),
+            (Error::Busy, None, true),
+        ] {
+            assert_eq!((error.code().as_deref(), error.is_retryable()), (code, is_retryable), "{error:?}");
+        }
     }
 
     #[test]

@@ -9,7 +9,7 @@ const MIB: usize = 1024 * KIB;
 /// The time that an agent has to respond to `initialize`, see
 /// [`Client::start_timeout`](crate::Client::start_timeout). The first run of an `npx` agent downloads it.
 pub const START_TIMEOUT: Duration = Duration::from_secs(30);
-/// The time that an agent has to end a cancelled turn. After it the session can run another turn.
+/// The time that an agent has to end a cancelled turn, see [`Client::cancel_patience`](crate::Client::cancel_patience).
 pub const CANCEL_PATIENCE: Duration = Duration::from_secs(10);
 /// The time that each step of a close waits: after the end of input and after SIGTERM.
 #[doc(hidden)]

@@ -3,10 +3,11 @@
 use std::borrow::Cow;
 use std::fmt;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::Json;
 use crate::wire::schema_of;
+use crate::{Json, Members};
 
 /// The `error` member of a JSON-RPC response: the reason why a request failed.
 ///
@@ -42,6 +43,21 @@ impl Error {
         self
     }
 
+    /// Returns a member of `data`, such as the `code` or the `detail` of the errors of this project.
+    ///
+    /// ```
+    /// use duologue_schema::Error;
+    /// use serde_json::json;
+    ///
+    /// let error = Error::internal("the agent ended").data(json!({"code": "interrupted", "retryable": true}));
+    /// assert_eq!(error.data_member::<String>("code").as_deref(), Some("interrupted"));
+    /// assert_eq!(error.data_member::<String>("retryable"), None);
+    /// ```
+    #[must_use]
+    pub fn data_member<T: DeserializeOwned>(&self, name: &str) -> Option<T> {
+        self.data.as_ref()?.parse::<Members>().ok()?.get(name)
+    }
+
     /// Creates an error with code `-32700`: the line was not JSON.
     pub fn parse_error(message: impl Into<Cow<'static, str>>) -> Self {
         Error::new(ErrorCode::PARSE_ERROR, message)
@@ -70,10 +86,9 @@ impl Error {
         Error::new(ErrorCode::INTERNAL_ERROR, message)
     }
 
-    /// Creates an error with code `-32000`: the client must call `authenticate` first.
-    #[must_use]
-    pub fn auth_required() -> Self {
-        Error::new(ErrorCode::AUTH_REQUIRED, "authentication required")
+    /// Creates an error with code `-32000`: the client must call `authenticate` first. The login shows the message.
+    pub fn auth_required(message: impl Into<Cow<'static, str>>) -> Self {
+        Error::new(ErrorCode::AUTH_REQUIRED, message)
     }
 
     /// Creates an error with code `-32002`: the file, session or terminal does not exist.

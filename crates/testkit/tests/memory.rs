@@ -38,6 +38,40 @@ async fn a_crash_in_memory_closes_the_connection_and_not_the_process() {
 }
 
 #[tokio::test]
+async fn an_agent_that_is_spawned_again_has_its_sessions() {
+    let agent = MockAgent::new();
+    let mut first = ScriptedPeer::over(agent.spawn().unwrap());
+    first.initialize(json!({})).await;
+    let session = first.new_session().await;
+    turn(&mut first, &session, "hello").await;
+    drop(first);
+
+    let mut second = ScriptedPeer::over(agent.spawn().unwrap());
+    second.initialize(json!({})).await;
+    assert_ne!(second.new_session().await, session);
+    let params = json!({"sessionId": session, "cwd": "/tmp", "mcpServers": []});
+    let id = second.send_request("session/load", params).await;
+    let mut texts = Vec::new();
+    loop {
+        let message = in_time(second.next_message()).await;
+        if message["id"] == id {
+            assert!(message["result"].is_object(), "{message}");
+            break;
+        }
+        texts.extend(message["params"]["update"]["content"]["text"].as_str().map(str::to_owned));
+    }
+    assert!(texts.contains(&"hello".to_owned()), "{texts:?}");
+}
+
+#[test]
+fn an_empty_list_has_no_faults() {
+    for spec in ["", " "] {
+        assert_eq!(spec.parse::<Faults>().unwrap().to_string(), "");
+    }
+    assert!("noise,".parse::<Faults>().is_err());
+}
+
+#[tokio::test]
 async fn fragments_arrive_one_by_one_on_a_runtime_of_one_thread() {
     let agent = MockAgent::new().spawn().unwrap();
     let (mut reader, mut writer) = "fragment=7".parse::<Faults>().unwrap().apply(agent).unwrap().into_split();

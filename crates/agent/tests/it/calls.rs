@@ -31,6 +31,7 @@ impl Agent for Caller {
                     other => format!("{other:?}"),
                 }
             }
+            "allowed" => turn.tool_call("T").announce().await?.allowed().await?.to_string(),
             "terminal" => terminal(turn).await?,
             "dropped release" => {
                 let terminal = turn.create_terminal("make", ["-x"]).await?;
@@ -200,6 +201,40 @@ async fn an_error_of_the_client_fails_the_call() {
     .await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn only_the_permission_allows_a_call() {
+    in_time(async {
+        let selected = |id: &str| json!({"outcome": {"outcome": "selected", "optionId": id}});
+        for (outcome, is_allowed) in [
+            (selected("allow"), "true"),
+            (selected("reject"), "false"),
+            (selected("other"), "false"),
+            (json!({"outcome": {"outcome": "cancelled"}}), "false"),
+        ] {
+            let (mut client, session) = client_of(json!({})).await;
+            client.prompt(&session, "allowed").await;
+            let request = loop {
+                let message = client.next_message().await;
+                if message["method"] == "session/request_permission" {
+                    break message;
+                }
+            };
+            let options = request["params"]["options"].as_array().expect("options");
+            let kinds: Vec<_> = options.iter().map(|option| option["kind"].clone()).collect();
+            assert_eq!(kinds, ["allow_once", "reject_once"]);
+            client.respond(&request, outcome).await;
+            let text = loop {
+                let message = client.next_message().await;
+                if let Some(text) = message["params"]["update"]["content"]["text"].as_str() {
+                    break text.to_owned();
+                }
+            };
+            assert_eq!(text, is_allowed);
+        }
+    })
+    .await;
+}
+
 /// Each capability allows its own calls and no other.
 #[tokio::test(start_paused = true)]
 async fn a_capability_allows_its_own_calls() {
@@ -236,7 +271,7 @@ fn an_error_of_a_handler_has_its_code() {
     let codes = [
         (Error::Cancelled, -32800),
         (Error::TurnEnded, -32603),
-        (Error::auth_required(), -32000),
+        (Error::auth_required("no key"), -32000),
         (Error::invalid_params("no"), -32602),
         (Error::not_found("no"), -32002),
         (Error::other("no"), -32603),

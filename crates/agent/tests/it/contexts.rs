@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use duologue_agent::schema::{
-    AgentCapabilities, AuthMethodAgent, AuthenticateRequest, DeleteSessionRequest, ElicitationSchema, InitializeRequest,
-    InitializeResponse, ListSessionsRequest, ListSessionsResponse, Meta, PromptCapabilities,
-    SessionConfigOption, SetSessionConfigOptionRequest, SetSessionModeRequest, ToolCallUpdate,
+    AgentCapabilities, AuthMethodAgent, AuthenticateRequest, DeleteSessionRequest, ElicitationSchema,
+    InitializeRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse, Meta,
+    PromptCapabilities, SessionConfigOption, SetSessionConfigOptionRequest, SetSessionModeRequest,
+    ToolCallUpdate,
 };
 use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
 use serde_json::{Value, json};

@@ -40,7 +40,7 @@ impl Agent for Asker {
             }
             "form" => drop(turn.elicit_url("Open", "e", "https://example.com").await?),
             "relative" => drop(turn.read_text_file("a").await?),
-            "login" => return Err(Error::auth_required()),
+            "login" => return Err(Error::auth_required("log in first")),
             _ => return Err(Error::other("the model is down")),
         }
         Ok(StopReason::EndTurn)
@@ -143,7 +143,7 @@ async fn messages_for_developers_are_details() {
                 "The editor did not answer in time.",
                 Some("_test/unknown within 10s"),
             ),
-            ("login", -32000, "authentication required", None),
+            ("login", -32000, "log in first", None),
             ("other", -32603, "the model is down", None),
         ] {
             let prompt = client.prompt(&session, text).await;

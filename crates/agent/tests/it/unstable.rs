@@ -231,11 +231,11 @@ impl Agent for LoggedOut {
     }
 
     async fn auth_status(&self, _: &Context) -> Result<AuthStatusResponse> {
-        Err(Error::auth_required())
+        Err(Error::auth_required("log in first"))
     }
 
     async fn prompt(&self, _: &Turn, _: Prompt) -> Result<StopReason> {
-        Err(Error::auth_required())
+        Err(Error::auth_required("log in first"))
     }
 }
 

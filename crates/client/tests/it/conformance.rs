@@ -424,6 +424,17 @@ async fn an_ignored_cancellation_is_given_up_after_ten_seconds() {
     assert_eq!(next.outcome().await.expect("an answer").stop_reason, StopReason::EndTurn);
 }
 
+#[tokio::test(start_paused = true)]
+async fn the_patience_after_a_cancel_is_a_setting() {
+    let client = Client::new(()).cancel_patience(Duration::from_secs(3600));
+    let (_agent, mut script, session) = with_session(Wire::Memory, client).await;
+    let (mut running, _) = turn(&session, &mut script).await;
+    running.cancel();
+    script.expect("session/cancel").await;
+    let Err(Error::CancelIgnored { after }) = running.outcome().await else { panic!("given up") };
+    assert_eq!(after, Duration::from_secs(3600));
+}
+
 /// Without a word of ours about it: the default patience.
 #[tokio::test(start_paused = true)]
 async fn an_agent_that_says_nothing_is_given_up_after_thirty_seconds() {

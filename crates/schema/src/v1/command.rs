@@ -27,6 +27,23 @@ pub struct AvailableCommand {
     pub input: Option<AvailableCommandInput>,
 }
 
+impl AvailableCommand {
+    /// Accepts any text after the name, and shows this hint until the user types.
+    ///
+    /// ```
+    /// use duologue_schema::AvailableCommand;
+    ///
+    /// let plan = AvailableCommand::new("plan", "Plans the work").hint("the work to plan");
+    /// let json = r#"{"name":"plan","description":"Plans the work","input":{"hint":"the work to plan"}}"#;
+    /// assert_eq!(serde_json::to_string(&plan)?, json);
+    /// # Ok::<(), serde_json::Error>(())
+    /// ```
+    #[must_use]
+    pub fn hint(self, hint: impl Into<String>) -> Self {
+        self.input(UnstructuredCommandInput::new(hint))
+    }
+}
+
 /// The input that may follow the name of a command.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]

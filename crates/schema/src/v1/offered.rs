@@ -3,8 +3,8 @@
 use std::fmt;
 
 use crate::{
-    AuthMethod, AuthMethodId, ProtocolVersion, SessionConfigId, SessionConfigKind, SessionConfigOption, SessionConfigOptionValue, SessionModeId,
-    SessionModeState, printable,
+    AuthMethod, AuthMethodId, ProtocolVersion, SessionConfigId, SessionConfigKind, SessionConfigOption,
+    SessionConfigOptionValue, SessionModeId, SessionModeState, printable,
 };
 
 /// A mode, config option or value that a session does not have, or a login method that an agent does not have.

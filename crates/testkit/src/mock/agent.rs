@@ -1,5 +1,6 @@
 //! The agent: its sessions, settings and login. Each turn plays a scenario.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -44,13 +45,17 @@ impl Request for Echo {
 ///
 /// Prompt it with the name of a [`Scenario`]. In the scenario `crash` it closes its connection in the middle of a
 /// message.
+///
+/// Clones have the same sessions and login, as the processes of one agent that stores them. A test of a restart spawns the
+/// agent again.
+#[derive(Clone)]
 pub struct MockAgent {
     scenario: Option<Scenario>,
     pace: Duration,
     crash: Crash,
-    logged_in: AtomicBool,
-    sessions: AtomicU32,
-    store: SessionStore,
+    logged_in: Arc<AtomicBool>,
+    sessions: Arc<AtomicU32>,
+    store: Arc<SessionStore>,
 }
 
 impl Default for MockAgent {
@@ -67,9 +72,9 @@ impl MockAgent {
             scenario: None,
             pace: Duration::ZERO,
             crash: Crash::Disconnect,
-            logged_in: AtomicBool::new(false),
-            sessions: AtomicU32::new(0),
-            store: SessionStore::default(),
+            logged_in: Arc::default(),
+            sessions: Arc::default(),
+            store: Arc::default(),
         }
     }
 
@@ -96,7 +101,7 @@ impl MockAgent {
         self
     }
 
-    /// Starts the agent in memory and returns the transport for its client.
+    /// Starts the agent in memory and returns the transport for its client. It can be spawned again, with its sessions.
     ///
     /// # Errors
     ///
@@ -105,9 +110,9 @@ impl MockAgent {
     /// # Panics
     ///
     /// Outside a tokio runtime with time enabled.
-    pub fn spawn(self) -> Result<Transport> {
+    pub fn spawn(&self) -> Result<Transport> {
         let (client, agent) = Transport::memory();
-        let server = self.server()?;
+        let server = self.clone().server()?;
         tokio::spawn(async move { server.serve(agent).await });
         Ok(client)
     }
@@ -134,7 +139,11 @@ impl MockAgent {
     }
 
     fn check_login(&self) -> Result<()> {
-        if self.logged_in.load(Relaxed) { Ok(()) } else { Err(Error::auth_required()) }
+        if self.logged_in.load(Relaxed) {
+            Ok(())
+        } else {
+            Err(Error::auth_required("authentication required"))
+        }
     }
 
     /// Sends the commands of a new session, and returns its modes and options.
