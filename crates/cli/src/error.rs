@@ -18,6 +18,9 @@ pub(crate) enum Error {
     /// An error of the agent or of the connection to it.
     #[error("{0}")]
     Agent(#[from] duologue_client::Error),
+    /// An error of the agent, with its message for developers.
+    #[error("{0}\ndetail: {1}")]
+    AgentDetail(duologue_client::Error, String),
     /// An error of our own agent.
     #[error("{0}")]
     Serve(#[from] duologue_agent::Error),
@@ -65,10 +68,21 @@ impl Error {
         matches!(self, Error::Io(error) if error.kind() == io::ErrorKind::BrokenPipe && error.raw_os_error().is_some())
     }
 
+    /// Adds the `detail` in the data of an error of the agent, which is for its developer.
+    pub(crate) fn with_detail(self) -> Self {
+        match self {
+            Error::Agent(ClientError::Response(error)) => match error.data_member("detail") {
+                Some(detail) => Error::AgentDetail(ClientError::Response(error), detail),
+                None => Error::Agent(ClientError::Response(error)),
+            },
+            other => other,
+        }
+    }
+
     /// Maps the error to the exit code, for every command. `exit::HELP` documents the codes.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Error::Agent(error) => of_client(error),
+            Error::Agent(error) | Error::AgentDetail(error, _) => of_client(error),
             Error::Exchange(error) => of_exchange(error),
             Error::Login(_) => Exit::Found,
             Error::NotAdvertised(_) | Error::Dialogue(dialogue::Error::NotSupported) => Exit::NotAdvertised,

@@ -86,7 +86,7 @@ fn read_from(mut input: impl BufRead, name: &str, side: Side) -> Result<Source> 
             let mut importer = Importer::new(start.as_slice().chain(input)).seen_by(side);
             let read = ReadRecords::of(|| Some((importer.next()?, importer.line())))?;
             if read.records.is_empty() {
-                let mut reason = format!("{name}: neither a transcript nor a log of JSON-RPC lines");
+                let mut reason = format!("{name}: neither a recording nor a log of JSON-RPC lines");
                 if let Some(Ok(_)) = RpcMessage::read(start.trim_ascii(), &Limits::default()) {
                     reason = format!(
                         "{name}: the messages have no direction; write `> ` before those of the client and `< ` \

@@ -135,6 +135,30 @@ fn an_agent_that_requires_a_login_is_not_tested_without_one() {
     report.assert_passed();
 }
 
+/// The prompt of the check is sent again, and this agent accepts it once in its life.
+#[cfg(unix)]
+#[test]
+fn a_permission_prompt_that_fails_is_not_one_without_a_permission() {
+    let script = r#"while read -r line; do
+        id=${line#*\"id\":}; id=${id%%,*}
+        case $line in
+        *'"initialize"'*) answer='"result":{"protocolVersion":1}';;
+        *'"session/new"'*) answer='"result":{"sessionId":"s"}';;
+        *'"clean up"'*) answer='"error":{"code":-32603,"message":"nothing is left to clean up"}';;
+        *) answer='"result":{"stopReason":"end_turn"}';;
+        esac
+        echo "{\"jsonrpc\":\"2.0\",\"id\":$id,$answer}"
+    done"#;
+    let suite = Suite::new(move || Command::new("sh").args(["-c", script]));
+    let suite = suite.only(["permission-cancelled"]).unwrap().permission_prompt("clean up");
+    let report = suite.run_blocking().unwrap();
+    let saw = report.results()[0].saw();
+    assert!(
+        saw.contains("failed before it asked for permission: error -32603 (nothing is left to clean up)"),
+        "{saw}"
+    );
+}
+
 /// An agent that logs in with the key `right` in the `_meta` of the request.
 #[cfg(unix)]
 fn locked_agent() -> Suite {

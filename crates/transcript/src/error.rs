@@ -23,14 +23,14 @@ pub enum Error {
         error: Arc<io::Error>,
     },
     /// The disk is full. The records before this point can be read.
-    #[error("{}: the disk is full; the transcript ends here", path.display())]
+    #[error("{}: the disk is full; the recording ends here", path.display())]
     DiskFull {
         /// The path of the file.
         path: PathBuf,
     },
     /// The file has reached the size limit of the process or of the file system. The records before this
     /// point can be read.
-    #[error("{}: the file has reached its size limit, see `ulimit -f`; the transcript ends here", path.display())]
+    #[error("{}: the file has reached its size limit, see `ulimit -f`; the recording ends here", path.display())]
     FileSizeLimit {
         /// The path of the file.
         path: PathBuf,
@@ -42,7 +42,7 @@ pub enum Error {
         limit: usize,
     },
     /// An input or output that is not a file cannot be read or written.
-    #[error("the transcript cannot be read or written: {0}")]
+    #[error("the recording cannot be read or written: {0}")]
     Io(Arc<io::Error>),
     /// The live side of a [`Replay`](crate::Replay) has sent much more than the recording contains.
     #[error("the {} has sent more than {} MiB, the limit for this recording", side.name(), limit >> 20)]
@@ -54,14 +54,14 @@ pub enum Error {
     },
     /// The first line is not the header of a transcript.
     #[error(
-        "not a transcript: the first line should be its header ({reason}); for other logs see Transcript::import"
+        "not a recording: the first line should be its header ({reason}); for other logs see Transcript::import"
     )]
     NoHeader {
         /// The reason.
         reason: String,
     },
     /// The transcript has a later format version.
-    #[error("the transcript has format version {found}, this program reads {known}; update it")]
+    #[error("the recording has format version {found}, this program reads {known}; update it")]
     Version {
         /// The version of the transcript.
         found: u32,

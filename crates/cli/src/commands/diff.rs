@@ -18,16 +18,16 @@ const EXAMPLES: &str = "\
 Example: token counts may differ, everything else may not.
   duologue diff monday.jsonl tuesday.jsonl --ignore update.used --ignore result.usage";
 
-/// Compare two transcripts, ignoring ids, times, paths and chunk boundaries
+/// Compare two recordings, ignoring ids, times, paths and chunk boundaries
 ///
 /// Both are redacted and rendered as by `show`, and compared line by line. Exits with 0 if
 /// they are equal and with 1 if they differ.
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct DiffArgs {
-    /// A transcript; `-` is standard input
+    /// A recording; `-` is standard input
     a: PathBuf,
-    /// Another transcript
+    /// Another recording
     b: PathBuf,
     /// Compare the final state of the sessions, and not the events
     #[arg(long)]
@@ -88,9 +88,9 @@ pub(crate) fn run(args: DiffArgs) -> Result<Exit> {
 struct Hunk {
     /// The heading above the difference.
     section: Option<String>,
-    /// The first line in each transcript, counted from 1.
+    /// The first line in each recording, counted from 1.
     line: Pair,
-    /// The number of lines in each transcript.
+    /// The number of lines in each recording.
     lines: Pair,
     changes: Vec<Change>,
 }

@@ -188,7 +188,7 @@ impl IgnoreArgs {
         Ok(paths)
     }
 
-    /// Warns of paths that match nothing in these transcripts.
+    /// Warns of paths that match nothing in these recordings.
     pub(crate) fn warn_of_unmatched(paths: &IgnoredPaths, transcripts: &[&Transcript]) -> Result<()> {
         for path in paths.unmatched(transcripts) {
             writeln!(ui::stderr(), "{DIM}nothing in the recording is at {}{DIM:#}", ui::printable(path))?;
@@ -217,7 +217,7 @@ pub(crate) struct AgentSessionArgs {
     /// Replace the file of --record if it exists
     #[arg(long, requires = "record")]
     pub(crate) force: bool,
-    /// Show the agent's stderr, and the lines of its stdout that are no messages
+    /// Show the agent's stderr, the lines of its stdout that are no messages, and the detail of its errors
     #[arg(short = 'v', long)]
     pub(crate) stderr: bool,
 }

@@ -34,7 +34,7 @@ In an editor's configuration of an agent: the command `duologue` with the argume
 #[derive(clap::Args)]
 #[command(after_help = EXAMPLES)]
 pub(crate) struct RecordArgs {
-    /// The transcript to write; if `talk.jsonl` exists, `talk-2.jsonl` and so on, so that an editor can
+    /// The recording to write; if `talk.jsonl` exists, `talk-2.jsonl` and so on, so that an editor can
     /// start the command again
     #[arg(short, long, value_name = "FILE")]
     output: PathBuf,

@@ -28,7 +28,7 @@ An agent whose token counts vary from run to run can still pass:
 /// The bytes of a line of stderr that are shown at once.
 const STDERR_CHUNK: u64 = 64 * 1024;
 
-/// Play the agent of a transcript, or its client
+/// Play the agent of a recording, or its client
 ///
 /// Without an agent's command it plays the agent on stdin and stdout, so that an editor's tests need no real
 /// agent. With one it plays the client, and compares the agent's messages with the recorded ones. Differences

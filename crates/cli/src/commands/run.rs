@@ -75,7 +75,7 @@ pub(crate) struct RunArgs {
     /// List the session's modes and options: their ids, names and values, with a star at the current one
     #[arg(long, conflicts_with_all = ["prompt", "list"])]
     pub(crate) settings: bool,
-    /// Load a session and show its conversation
+    /// Load a session, and show its conversation on a terminal or with --json
     #[arg(long, value_name = "ID", conflicts_with = "resume")]
     pub(crate) load: Option<String>,
     /// Resume a session without its conversation

@@ -19,7 +19,7 @@ Examples:
   duologue show --redact --html -o session.html session.jsonl
   duologue show --seen-by agent editor.log";
 
-/// Show a transcript: as text, as JSON, or as a page for a browser
+/// Show a recording: as text, as JSON, or as a page for a browser
 ///
 /// Logs of other programs are shown too. The readable part of a damaged file is shown, and the exit
 /// code is 4.

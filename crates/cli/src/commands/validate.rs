@@ -10,7 +10,7 @@ use crate::run::envelope_command::one_line;
 use crate::source::SourceArgs;
 use crate::ui::{self, BAD, DIM};
 
-/// Check every frame of a transcript or log against the protocol
+/// Check every frame of a recording or log against the protocol
 ///
 /// On a terminal it prints the frames with problems. In a pipe, and with `--json`, it prints one line of JSON a
 /// frame: its line in the file (`line`), its sender (`from`), its type (`kind`:

@@ -173,7 +173,7 @@ impl AgentSession {
         }
         match outcome {
             Err(SessionEnd::Left(signal)) => Ok(Exit::Signal(signal)),
-            Err(SessionEnd::Failed(error)) => Err(error),
+            Err(SessionEnd::Failed(error)) => Err(if args.stderr { error.with_detail() } else { error }),
             Ok(exit) if agent_session.refused && agent_session.counts_refusals => {
                 shown.map(|()| exit.or_worse(Exit::Refused))
             }

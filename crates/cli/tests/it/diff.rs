@@ -128,7 +128,7 @@ fn incomparable_recordings_are_an_error() {
     exit 4
     ");
     insta::assert_snapshot!(diff(folder.path(), &["a.jsonl", "no.jsonl"], ""), @r"
-    error: no.jsonl: neither a transcript nor a log of JSON-RPC lines
+    error: no.jsonl: neither a recording nor a log of JSON-RPC lines
     exit 4
     ");
 }

@@ -143,7 +143,7 @@ fn a_full_disk_is_reported_before_the_agent_starts() {
     let output = run(&mut record(Path::new("/dev/full"), &["--force"], &["echo", "started"]), b"");
     assert_eq!(output.status.code(), Some(4));
     assert_eq!(output.stdout, b"");
-    assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"error: /dev/full: the disk is full; the transcript ends here");
+    assert_snapshot!(String::from_utf8_lossy(&output.stderr), @"error: /dev/full: the disk is full; the recording ends here");
 }
 
 #[test]

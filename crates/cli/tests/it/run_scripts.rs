@@ -114,6 +114,25 @@ fn a_login_that_did_not_help_is_not_proposed_again() {
     }
 }
 
+/// The detail is for the developer of the agent.
+#[test]
+fn the_detail_of_an_error_is_shown_if_it_is_wanted() {
+    let data = json!({"detail": "join it with Session::cwd()"});
+    let error = json!({"code": -32603, "message": "a relative path", "data": data});
+    let script = [
+        answer(1, &json!({"protocolVersion": 1})),
+        answer(2, &json!({"sessionId": "s"})),
+        format!("read -r a; echo '{}'; read -r a", json!({"jsonrpc": "2.0", "id": 3, "error": error})),
+    ];
+    for (option, detail) in [("-v", "\n      detail: join it with Session::cwd()"), ("--no-tools", "")] {
+        let mut command = Command::new(DUOLOGUE);
+        command.args(["run", "hi", option, "--", "sh", "-c", &script.concat()]);
+        let shown = shown(&run(&mut command, ""));
+        let text = format!("error: the agent responded with an error: a relative path (-32603){detail}\n");
+        assert!(shown.contains(&text), "{shown}");
+    }
+}
+
 #[test]
 fn the_messages_of_a_child_session_are_shown() {
     let with_mock = |args: &[&str]| {

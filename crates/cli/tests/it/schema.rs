@@ -89,10 +89,10 @@ fn helps() {
       tasks         Give the agents of a hub tasks: create, follow, answer and cancel them
       inbox         Send messages to the agents of a hub, and take them as an agent
       dead-letters  Show the messages that a hub could not deliver, and send them again
-      show          Show a transcript: as text, as JSON, or as a page for a browser
-      replay        Play the agent of a transcript, or its client
-      diff          Compare two transcripts, ignoring ids, times, paths and chunk boundaries
-      validate      Check every frame of a transcript or log against the protocol
+      show          Show a recording: as text, as JSON, or as a page for a browser
+      replay        Play the agent of a recording, or its client
+      diff          Compare two recordings, ignoring ids, times, paths and chunk boundaries
+      validate      Check every frame of a recording or log against the protocol
       check         Check whether an agent, or a server of agents, keeps to the protocol
       peer          Send messages to an agent, as another agent would
       mock          Run a deterministic agent that shows every feature of the protocol
@@ -124,7 +124,7 @@ fn helps() {
           --list                 List the agent's sessions
           --settings             List the session's modes and options: their ids, names and values, with
                                  a star at the current one
-          --load <ID>            Load a session and show its conversation
+          --load <ID>            Load a session, and show its conversation on a terminal or with --json
           --resume <ID>          Resume a session without its conversation
           --mode <MODE>          Switch to a mode first
           --protocol <VERSION>   Offer this version of the protocol; the agent may choose an older one.
@@ -138,8 +138,8 @@ fn helps() {
                                  answers before the first turn [default: 30]
           --record <FILE>        Record the conversation into a new file
           --force                Replace the file of --record if it exists
-      -v, --stderr               Show the agent's stderr, and the lines of its stdout that are no
-                                 messages
+      -v, --stderr               Show the agent's stderr, the lines of its stdout that are no messages,
+                                 and the detail of its errors
       -h, --help                 Print help (see more with '--help')
 
     Examples:

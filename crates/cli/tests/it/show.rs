@@ -280,7 +280,7 @@ fn a_log_without_directions_is_told_how_to_get_them() {
     "#);
     assert!(show_log(&[], &format!("> {log}")).contains("→ initialize"));
     insta::assert_snapshot!(show_log(&[], "hello\n"), @r#"
-    error: standard input: neither a transcript nor a log of JSON-RPC lines
+    error: standard input: neither a recording nor a log of JSON-RPC lines
     exit 4
     "#);
 }

@@ -107,11 +107,11 @@ fn unreadable_and_invalid_frames_are_reported_differently() {
     exit 4
     "#);
     insta::assert_snapshot!(validate(&["-"], ""), @r#"
-    error: standard input: neither a transcript nor a log of JSON-RPC lines
+    error: standard input: neither a recording nor a log of JSON-RPC lines
     exit 4
     "#);
     insta::assert_snapshot!(validate(&["-"], "hello\n"), @r#"
-    error: standard input: neither a transcript nor a log of JSON-RPC lines
+    error: standard input: neither a recording nor a log of JSON-RPC lines
     exit 4
     "#);
     let log = "nonsense\n> {\"jsonrpc\":\"2.0\",\"method\":\"$/cancel_request\",\"params\":{\"requestId\":1}}\n{\"dir\":";

@@ -178,7 +178,12 @@ async fn permission_cancelled(harness: &mut Harness) -> Outcome {
             }
         }
         if agent.has_response(&id) {
-            return Ok(skip("it does not ask for permission; set a permission prompt that makes it do so"));
+            return Ok(match agent.response(&id, "a prompt for a permission request").await?.outcome {
+                Err(error) => skip(format!(
+                    "its turn failed before it asked for permission: {error}; the prompt is sent in several sessions"
+                )),
+                Ok(_) => skip("it does not ask for permission; set a permission prompt that makes it do so"),
+            });
         }
     };
     agent.cancel(&opened.id).await?;

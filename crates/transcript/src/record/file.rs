@@ -135,7 +135,7 @@ impl TranscriptFile {
                 if !lacks_its_end && header.is_none() && !line.starts_with(START) && !START.starts_with(line)
                 {
                     return Err(Error::NoHeader {
-                        reason: "the file is not a transcript and was not changed".into(),
+                        reason: "the file is not a recording and was not changed".into(),
                     });
                 }
                 if !lacks_its_end {

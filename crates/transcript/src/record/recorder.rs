@@ -412,7 +412,7 @@ impl RecorderBuilder {
     ///
     /// # Errors
     ///
-    /// [`Error::NoHeader`] and [`Error::Version`] if the file is not a transcript; it is not changed.
+    /// [`Error::NoHeader`] and [`Error::Version`] if the file is not a recording; it is not changed.
     /// [`Error::File`], also if another recorder is writing it, if it is a symbolic link, if its header promises
     /// more redaction than this recorder does, and if its last record is centuries after the first.
     /// [`Error::DiskFull`].

@@ -30,6 +30,13 @@ impl IdPlaceholders {
         self.last_session
     }
 
+    /// Takes back the number of a session that was not created, unless a later one is reserved.
+    pub(crate) fn release_session(&mut self, number: u64) {
+        if number == self.last_session && self.sessions.values().all(|used| *used != number) {
+            self.last_session -= 1;
+        }
+    }
+
     /// Gives a session its reserved number, unless it has one.
     pub(crate) fn bind_session(&mut self, id: &str, number: u64) {
         self.note_uuid(id);

@@ -209,6 +209,9 @@ impl Redactor {
                     ResponseOutcome::Result(result) => session_of(result),
                     _ => None,
                 };
+                if let (Some(number), ResponseOutcome::Error(_)) = (request.makes, &outcome) {
+                    self.names.release_session(number);
+                }
                 if let (Some(number), Some(session)) = (request.makes, &session) {
                     self.names.bind_session(session.as_str(), number);
                 }

@@ -133,6 +133,28 @@ fn sessions_are_numbered_by_their_first_request_and_count_for_themselves() {
 }
 
 #[test]
+fn the_first_session_that_exists_is_the_first() {
+    check(
+        r#"
+        > {"jsonrpc":"2.0","id":1,"method":"session/new","params":{"cwd":"/w/a","mcpServers":[]}}
+        < {"jsonrpc":"2.0","id":1,"error":{"code":-32000,"message":"log in"}}
+        > {"jsonrpc":"2.0","id":2,"method":"session/new","params":{"cwd":"/w/a","mcpServers":[]}}
+        < {"jsonrpc":"2.0","id":2,"result":{"sessionId":"s"}}
+        > {"jsonrpc":"2.0","id":3,"method":"session/new","params":{"cwd":"/w/b","mcpServers":[]}}
+        < {"jsonrpc":"2.0","id":3,"result":{"sessionId":"t"}}
+        "#,
+        r#"
+        > {"jsonrpc":"2.0","id":"[session-1.request-1]","method":"session/new","params":{"cwd":"[cwd]","mcpServers":[]}}
+        < {"jsonrpc":"2.0","id":"[session-1.request-1]","error":{"code":-32000,"message":"log in"}}
+        > {"jsonrpc":"2.0","id":"[session-1.request-2]","method":"session/new","params":{"cwd":"[cwd]","mcpServers":[]}}
+        < {"jsonrpc":"2.0","id":"[session-1.request-2]","result":{"sessionId":"[session-1]"}}
+        > {"jsonrpc":"2.0","id":"[session-2.request-1]","method":"session/new","params":{"cwd":"[cwd]","mcpServers":[]}}
+        < {"jsonrpc":"2.0","id":"[session-2.request-1]","result":{"sessionId":"[session-2]"}}
+        "#,
+    );
+}
+
+#[test]
 fn a_secret_in_pieces_is_found() {
     check(
         r#"
