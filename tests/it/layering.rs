@@ -71,6 +71,8 @@ const ABOVE: [&str; 7] = [
 /// The only ones that may name jsonrpsee.
 const JSONRPSEE: [&str; 2] = ["duologue-rpc", "duologue-examples"];
 
+/// The most packages of an agent with the default features.
+const MOST_PACKAGES: usize = 50;
 const LONGEST_FILE: usize = 800;
 const LONGEST_MAIN: usize = 40;
 
@@ -126,6 +128,29 @@ fn no_dependency_was_added() {
         }
     }
     assert!(strays.is_empty(), "dependencies that the map does not allow:\n  {}", strays.join("\n  "));
+}
+
+/// The packages that an agent with the default features compiles. The features of its users add others.
+#[test]
+fn a_plain_agent_is_small() {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let output = Command::new(cargo)
+        .args(["tree", "--offline", "-p", "duologue-agent", "-e", "normal", "--prefix", "none"])
+        .args(["--format", "{p}", "--no-dedupe"])
+        .current_dir(root())
+        .output()
+        .expect("cargo runs");
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let lines = String::from_utf8_lossy(&output.stdout);
+    let packages: BTreeSet<_> = lines.lines().filter_map(|line| line.split(' ').next()).collect();
+    for heavy in ["cap-std", "hmac", "jiff", "sha2"] {
+        assert!(!packages.contains(heavy), "{heavy} is for signed dialogues and work orders");
+    }
+    assert!(
+        packages.len() <= MOST_PACKAGES,
+        "{} packages, {MOST_PACKAGES} are allowed: {packages:?}",
+        packages.len()
+    );
 }
 
 #[test]

@@ -15,6 +15,7 @@ mod calls;
 mod client;
 mod context;
 mod error;
+mod history;
 mod message;
 mod plans;
 mod prompt_answer;
@@ -53,6 +54,7 @@ pub use duologue_rpc::{Extensions, Limits, NotificationContext, Transport};
 pub use duologue_schema as schema;
 pub use duologue_schema::{ContentBlock, PermissionOption, PermissionOptionKind, StopReason, ToolKind};
 pub use error::{Error, Result};
+pub use history::History;
 pub use message::{ClearPolicy, MessageWriter};
 pub use request::{AgentRequestBuilder, ElicitationCompleteBuilder};
 #[cfg(feature = "http")]

@@ -170,7 +170,8 @@ impl<A: Agent> AgentService<A> {
             return Err(WireError::invalid_request("initialized already"));
         }
         let response = shared.introduce(&initialize, version)?;
-        *self.introduced.lock_unpoisoned() = Some(Introduced { initialize, version, response: response.clone() });
+        *self.introduced.lock_unpoisoned() =
+            Some(Introduced { initialize, version, response: response.clone() });
         // In version 2 the client may repeat the request before any other. The last one counts.
         if version == ProtocolVersion::V1 {
             self.settle();
@@ -620,6 +621,7 @@ impl<A: Agent> Shared<A> {
                 if let Some(answer) = answer {
                     answer.accept(turn, &prompt).await?;
                 }
+                turn.session().keep_prompt(prompt.blocks());
                 // Boxed, because each layer around it would be larger than the state of the agent's future.
                 Box::pin(self.agent.prompt(turn, prompt)).await
             };

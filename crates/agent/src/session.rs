@@ -3,7 +3,7 @@
 use std::any::{Any, TypeId};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use duologue_exchange::PendingSession;
 use duologue_rpc::{
@@ -12,13 +12,15 @@ use duologue_rpc::{
 #[cfg(feature = "protocol-v2")]
 use duologue_schema::Notification as _;
 use duologue_schema::{
-    McpServer, Meta, NewSessionResponse, SessionId, SessionNotification, SessionUpdate, serialized_len,
+    ContentBlock, McpServer, Meta, NewSessionResponse, SessionId, SessionNotification, SessionUpdate,
+    serialized_len,
 };
 use tokio::sync::watch;
 
 use crate::agent::SessionSetup;
 use crate::client::{ClearMode, ClientHandle};
 use crate::error::{Error, Result};
+use crate::history::HistoryFile;
 use crate::message::without_clear;
 use crate::session_memory::Reservation;
 use crate::session_queue::{QueueTicket, SessionQueue};
@@ -53,6 +55,8 @@ struct Inner {
     #[cfg(feature = "protocol-v2")]
     v2: Arc<crate::v2::SessionStateV2>,
     queue: SessionQueue,
+    /// The file that keeps the conversation.
+    history: OnceLock<HistoryFile>,
 }
 
 /// The turn that has the slot of its session.
@@ -157,6 +161,7 @@ impl Session {
                 #[cfg(feature = "protocol-v2")]
                 v2: replaced.map(|replaced| replaced.inner.v2.clone()).unwrap_or_default(),
                 queue: SessionQueue::default(),
+                history: OnceLock::new(),
             }),
         }
     }
@@ -481,7 +486,23 @@ impl Session {
         send: impl FnOnce() -> Result<bool>,
     ) -> Result<bool> {
         let mut pre_open = self.inner.pre_open.lock_unpoisoned();
-        if self.buffer(&mut pre_open, update)? { Ok(true) } else { send() }
+        let is_sent = self.buffer(&mut pre_open, update)? || send()?;
+        if is_sent && let Some(history) = self.inner.history.get() {
+            history.update(&update.update);
+        }
+        Ok(is_sent)
+    }
+
+    /// Keeps the conversation from now on in a file.
+    pub(crate) fn set_history(&self, history: HistoryFile) {
+        let _ = self.inner.history.set(history);
+    }
+
+    /// Keeps a prompt, if the conversation is kept.
+    pub(crate) fn keep_prompt(&self, blocks: &[ContentBlock]) {
+        if let Some(history) = self.inner.history.get() {
+            history.prompt(blocks);
+        }
     }
 
     /// Sends an update in the version of the connection, if there is space. Returns false if there is none.

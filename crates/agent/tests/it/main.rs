@@ -8,6 +8,7 @@ mod contexts;
 mod delegation;
 mod gates;
 mod handles;
+mod history;
 mod messages;
 mod open_calls;
 mod order;
