@@ -46,7 +46,10 @@ pub(super) const EFFECTS: &[(&str, &str)] = &[
     ("Limits::NOISE_LINE_BYTES", "the rest of it is dropped"),
     ("Session::BYTES_TOGETHER", "the agent rejects the request for the next session until one is closed"),
     ("limits::START_TIMEOUT", "the agent is killed: `StartTimeout`; `Client::start_timeout`"),
-    ("limits::CANCEL_PATIENCE", "the turn fails with `CancelIgnored`, the session is free"),
+    (
+        "limits::CANCEL_PATIENCE",
+        "the turn fails with `CancelIgnored`, the session is free; `Client::cancel_patience`",
+    ),
     ("limits::CLOSE_STEP", "TERM, then KILL"),
     ("limits::REAP", "the wait for the end of a killed process stops"),
     ("limits::STDERR_TAIL", "the oldest bytes are evicted"),
