@@ -101,7 +101,7 @@ impl History {
     ///
     /// # Errors
     ///
-    /// The file cannot be created, or there is one for the id. An id has 1 to 128 letters, digits, `-`, `_` and `.`.
+    /// The file cannot be created, or there is one for the id. An id has at most 128 of `A-Z`, `a-z`, `0-9`, `-`, `_` and `.`.
     pub fn begin(&self, session: &Session) -> Result<()> {
         let id = session.id();
         let path = self.path(id).ok_or_else(|| {

@@ -135,7 +135,7 @@ async fn a_conversation_survives_its_process() {
             "plan of 1",
         ];
         assert_eq!(replay(&second, &id).await, expected);
-        // What is said now is kept too, and a replay is not kept again.
+        // Later prompts are kept too, and a replay is not kept again.
         let session = second.resume_session(id.as_str(), "/tmp").await.expect("resumed");
         session.prompt("again").await.expect("sent").finish().await.expect("an answer");
         second.close().await;
