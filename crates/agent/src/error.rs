@@ -116,7 +116,8 @@ impl Error {
             Error::Response(error) => error.message.to_string(),
             Error::Refused { method, error } => {
                 let action = method.map_or("answer a request of the agent", action);
-                format!("The editor could not {action}: {error}")
+                // The code of the response is `-32603`. A second one would be confusing.
+                format!("The editor could not {action}: {}", error.message)
             }
             Error::NotSupported { capability } => match feature(capability) {
                 Some(feature) => format!("This needs an editor that {feature}."),

@@ -83,7 +83,7 @@ async fn an_error_of_the_client_is_not_the_answer_to_its_prompt() {
                 (&json!(prompt), &json!(-32603)),
                 "{answer}"
             );
-            let message = format!("The editor could not {action}: Method not found (-32601)");
+            let message = format!("The editor could not {action}: Method not found");
             assert_eq!(answer["error"]["message"], message);
             let method = (text != "extension").then_some(method);
             let mut data = json!({"method": method, "code": -32601, "message": "Method not found"});

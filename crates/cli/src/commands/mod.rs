@@ -5,7 +5,7 @@ use std::io::Write as _;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::error::{ContextKind, ErrorKind};
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use duologue_client::Command as AgentCommand;
 use duologue_transcript::{IgnoredPaths, Transcript};
@@ -262,12 +262,29 @@ fn block_on(conversation: impl Future<Output = Result<Exit>>) -> Result<Exit> {
     exit
 }
 
+/// Returns true for a word that may be the agent's program, in front of which the `--` is missing.
+fn misplaces_agent(error: &clap::Error) -> bool {
+    let takes_agent = matches!(
+        error.get(ContextKind::Usage),
+        Some(ContextValue::StyledStr(usage)) if usage.to_string().contains("-- <AGENT>")
+    );
+    let is_word = matches!(
+        error.get(ContextKind::InvalidArg),
+        Some(ContextValue::String(word)) if !word.starts_with('-')
+    );
+    takes_agent && is_word
+}
+
 /// Parses the command line and runs the subcommand.
 pub(crate) fn run() -> Result<Exit> {
     let cli = Cli::try_parse().unwrap_or_else(|mut error| {
         // A misspelt option behind `--` would be the agent's program.
         if error.kind() == ErrorKind::UnknownArgument {
             error.remove(ContextKind::Suggested);
+            if misplaces_agent(&error) {
+                let tip = vec!["the agent's command follows `--`".into()];
+                error.insert(ContextKind::Suggested, ContextValue::StyledStrs(tip));
+            }
         }
         error.exit()
     });

@@ -174,7 +174,7 @@ fn lends_files_and_programs() {
     "call-2" completed
     "call-3" "two\n"
     "call-3" completed
-    "call-4" "The editor could not read a file: [cwd]/no such file does not exist (-32002)"
+    "call-4" "The editor could not read a file: [cwd]/no such file does not exist"
     "call-4" failed
     "#);
     insta::assert_snapshot!(calls(&["files", "--yes", "--json", "--read-only"]), @r#"
@@ -182,11 +182,11 @@ fn lends_files_and_programs() {
     "call-1" null
     "call-1" "This needs an editor that writes files for the agent."
     "call-1" failed
-    "call-2" "The editor could not read a file: [cwd]/duologue-mock.txt does not exist (-32002)"
+    "call-2" "The editor could not read a file: [cwd]/duologue-mock.txt does not exist"
     "call-2" failed
-    "call-3" "The editor could not read a file: [cwd]/duologue-mock.txt does not exist (-32002)"
+    "call-3" "The editor could not read a file: [cwd]/duologue-mock.txt does not exist"
     "call-3" failed
-    "call-4" "The editor could not read a file: [cwd]/no such file does not exist (-32002)"
+    "call-4" "The editor could not read a file: [cwd]/no such file does not exist"
     "call-4" failed
     "#);
     insta::assert_snapshot!(calls(&["files", "--yes", "--json", "--no-tools"]), @r#"

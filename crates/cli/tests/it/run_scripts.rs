@@ -124,12 +124,27 @@ fn the_detail_of_an_error_is_shown_if_it_is_wanted() {
         answer(2, &json!({"sessionId": "s"})),
         format!("read -r a; echo '{}'; read -r a", json!({"jsonrpc": "2.0", "id": 3, "error": error})),
     ];
-    for (option, detail) in [("-v", "\n      detail: join it with Session::cwd()"), ("--no-tools", "")] {
+    for (option, detail) in [("-v", "\n  detail: join it with Session::cwd()"), ("--no-tools", "")] {
         let mut command = Command::new(DUOLOGUE);
         command.args(["run", "hi", option, "--", "sh", "-c", &script.concat()]);
         let shown = shown(&run(&mut command, ""));
         let text = format!("error: the agent responded with an error: a relative path (-32603){detail}\n");
         assert!(shown.contains(&text), "{shown}");
+    }
+}
+
+#[test]
+fn an_agent_without_its_dashes_gets_a_tip() {
+    let tip = "tip: the agent's command follows `--`";
+    for (args, has_tip) in [
+        (&["run", "hi", "my-agent"][..], true),
+        (&["query", "Who?", "my-agent", "--acp"], true),
+        (&["run", "hi", "--nosuch"], false),
+        (&["show", "a.jsonl", "b.jsonl"], false),
+    ] {
+        let output = Command::new(DUOLOGUE).args(args).output().unwrap();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), stderr.contains(tip)), (Some(2), has_tip), "{stderr}");
     }
 }
 
