@@ -23,14 +23,14 @@ use std::pin::pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use duologue_http::{ConnectOptions, connect as open};
+use duologue_http::{ConnectOptions, connect as open, is_of_transport};
 use duologue_proxy::{PathMap, Side};
 use duologue_rpc::raw_message::{call_line, response_line};
 use duologue_rpc::{Limits, Lock as _, Malformed, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{
     CancelNotification, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
     Error as RpcError, InitializeRequest, Json, Notification as _, PromptRequest, Request as _, SessionId,
-    SessionNotification, SessionUpdate,
+    SessionNotification, SessionUpdate, is_of_client_files,
 };
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -493,7 +493,7 @@ impl Book {
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 let session = params.and_then(root_session_of);
                 self.count(session.as_deref());
-                if !self.settings.allows_files && client_files::is_method(&method) {
+                if !self.settings.allows_files && is_of_client_files(&method) {
                     refuse(&id, &client_files::refusal(), answers);
                     return None;
                 }
@@ -503,7 +503,7 @@ impl Book {
                 }
             }
             // Without resumption they reach this place.
-            Some(Ok(RpcMessage::Notification { method, .. })) if method.starts_with("stream/") => {
+            Some(Ok(RpcMessage::Notification { method, .. })) if is_of_transport(&method) => {
                 return None;
             }
             Some(Ok(RpcMessage::Notification { method, params })) => {
@@ -513,7 +513,7 @@ impl Book {
                     self.questions.remove(&key(id));
                 }
                 self.count(params.and_then(root_session_of).as_deref());
-                if !self.settings.allows_files && client_files::is_method(&method) {
+                if !self.settings.allows_files && is_of_client_files(&method) {
                     return None;
                 }
             }

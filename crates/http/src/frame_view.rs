@@ -8,7 +8,7 @@ use bytes::Bytes;
 use duologue_rpc::raw_message::text;
 use duologue_rpc::{JsonScanner, JsonTokenKind};
 
-use crate::wire::{CURSOR, StreamId, TRANSPORT, root_session};
+use crate::wire::{CURSOR, StreamId, is_of_transport, root_session};
 
 /// The parts of a message that the transport reads. They are found in one pass over the text, which is not validated.
 #[derive(Debug, Default)]
@@ -206,10 +206,10 @@ fn nested(names: &[&str], value: &str) -> String {
 
 /// Returns true for a message of the transport, which neither an agent nor its client sends.
 #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "only the server needs it"))]
-pub(crate) fn is_of_transport(frame: &[u8]) -> bool {
+pub(crate) fn is_transport_frame(frame: &[u8]) -> bool {
     // A name is rarely written with escapes. Most frames are not read twice.
     let is_possible = [&b"stream"[..], b"\\u"].iter().any(|part| memchr::memmem::find(frame, part).is_some());
-    is_possible && FrameView::read(frame).method.is_some_and(|method| method.starts_with(TRANSPORT))
+    is_possible && FrameView::read(frame).method.is_some_and(|method| is_of_transport(&method))
 }
 
 /// Returns a message without cursors.
@@ -374,7 +374,7 @@ mod tests {
             (r#"{"method":"streams","params":{}}"#, false),
             (r#"{"id":1,"result":{"method":"stream/ack"}}"#, false),
         ] {
-            assert_eq!(is_of_transport(frame.as_bytes()), expected, "{frame}");
+            assert_eq!(is_transport_frame(frame.as_bytes()), expected, "{frame}");
         }
     }
 

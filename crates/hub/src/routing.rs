@@ -1,7 +1,9 @@
 //! The members of params by which messages find their session and their request, and the methods of the transport.
 
+pub(crate) use duologue_http::is_of_transport;
 use duologue_rpc::raw_message::{is_doubled, similar_members};
 use duologue_schema::Error as RpcError;
+pub(crate) use duologue_schema::is_of_client_files;
 use serde_json::value::RawValue;
 
 /// The members that the hub reads or replaces in messages that it passes on.
@@ -32,21 +34,6 @@ pub(crate) fn check_client_routing(params: Option<&RawValue>) -> Result<(), RpcE
         }
         None => Ok(()),
     }
-}
-
-/// Returns true for a method of the transport (RFD 0017). Such a message is never one of an agent.
-pub(crate) fn is_of_transport(method: &str) -> bool {
-    method.starts_with("stream/")
-}
-
-/// The beginnings of the methods with which an agent uses files and terminals of a client.
-const CLIENT_FILES: [&str; 2] = ["fs/", "terminal/"];
-
-/// Returns true for a method of files or terminals. All of them are requests, so no client receives such a notification. Some
-/// programs read names without case.
-pub(crate) fn is_of_client_files(method: &str) -> bool {
-    let begins = |start: &&str| method.get(..start.len()).is_some_and(|it| it.eq_ignore_ascii_case(start));
-    CLIENT_FILES.iter().any(begins)
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ pub use ids::{
 pub use json::Json;
 pub use members::Members;
 pub use meta::{META_BYTES, Meta};
-pub use method::{Notification, Request};
+pub use method::{Notification, Request, is_of_client_files};
 pub use negotiation::DuologueCapabilities;
 pub use other_turn::OtherTurnNotification;
 #[doc(hidden)]

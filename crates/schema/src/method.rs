@@ -35,3 +35,12 @@ pub trait Notification: Serialize + DeserializeOwned + Send + 'static {
     /// The name of the method on the wire.
     const METHOD: &'static str;
 }
+
+/// Returns true for a method with which an agent uses the files or terminals of a client. Version 2 has no such methods.
+///
+/// It ignores case, because some programs read names without it.
+#[must_use]
+pub fn is_of_client_files(method: &str) -> bool {
+    let namespace = method.split_once('/').map(|(namespace, _)| namespace);
+    namespace.is_some_and(|it| ["fs", "terminal"].iter().any(|known| it.eq_ignore_ascii_case(known)))
+}

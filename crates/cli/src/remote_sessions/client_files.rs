@@ -4,15 +4,7 @@ use duologue_rpc::raw_message::equal_ignoring_case;
 use duologue_schema::{AuthMethod, Error as RpcError, ErrorCode};
 use serde_json::{Map, Value, json};
 
-/// The beginnings of the methods with which an agent uses them. Version 2 has no such methods.
-const METHODS: [&str; 2] = ["fs/", "terminal/"];
-
-/// Returns true for a method that uses files or terminals.
-pub(super) fn is_method(method: &str) -> bool {
-    METHODS.iter().any(|beginning| method.starts_with(beginning))
-}
-
-/// Returns the error for a request with such a method.
+/// Returns the error for a request with a method of files or terminals.
 pub(super) fn refusal() -> RpcError {
     let reason = "`duologue connect` passes on no request for files or terminals; start it with `--allow-files`, and the server with `--client-files`";
     RpcError::new(ErrorCode::METHOD_NOT_FOUND, reason)

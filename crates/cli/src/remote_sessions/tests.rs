@@ -317,6 +317,8 @@ fn requests_for_files_do_not_reach_the_client() {
         (request("fs/read_text_file"), -32601),
         (request("fs/write_text_file"), -32601),
         (request("terminal/create"), -32601),
+        (request("FS/read_text_file"), -32601),
+        (request("Terminal/create"), -32601),
         (text(r#"{"method":"fs\/read_text_file","params":{},"id":"f","jsonrpc":"2.0"}"#), -32601),
         (text(r#" {"jsonrpc":"2.0","id":"f","method":"\u0074erminal/kill"}"#), -32601),
         // A client may read these in another way.

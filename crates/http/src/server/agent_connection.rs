@@ -11,7 +11,7 @@ use duologue_rpc::{Limits, Lock as _, RpcMessage, Transport};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
-use crate::frame_view::{FrameView, is_of_transport, with_member, without_cursors, without_line_breaks};
+use crate::frame_view::{FrameView, is_transport_frame, with_member, without_cursors, without_line_breaks};
 use crate::lines::{FrameQueue, LineSink, LineSource, LinesError, read_lines, write_lines};
 use crate::server::agent_endpoint::EndpointShared;
 use crate::server::endpoint::{
@@ -422,7 +422,7 @@ impl LineSink for AgentConnectionShared {
             return;
         }
         let line = utf8(line);
-        if is_of_transport(&line) {
+        if is_transport_frame(&line) {
             tracing::warn!(id = %self.id, "the agent wrote a message of the transport (`stream/…`); it is dropped");
             return;
         }
@@ -504,7 +504,7 @@ impl ServerConnection for AgentConnection {
         let limit = self.inner.options.input_bytes.max(1);
         let IncomingFrame { text, session, number } = frame;
         // The messages of the transport end here, and count as accepted. Its cursors end here too.
-        let is_dropped = is_of_transport(&text);
+        let is_dropped = is_transport_frame(&text);
         let mut frame = Some(without_cursors(without_line_breaks(text)));
         self.inner
             .wait(&self.inner.input, |state| {
