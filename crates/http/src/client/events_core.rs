@@ -1,6 +1,7 @@
 //! The frames of a client over HTTP with SSE, as plain data without I/O: the frames to send, the sessions that they belong
 //! to, the streams of the server, and the frames that the client has not read.
 
+use std::borrow::Cow;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,8 +9,10 @@ use std::time::Duration;
 use bytes::Bytes;
 use duologue_rpc::raw_message::member;
 use http::HeaderValue;
+use serde_json::{Value, json};
 
 use crate::client::client_core::{MOST_STREAMS, Resumption, offered, value};
+use crate::client::dial::read_beginning;
 use crate::client::link::LinkCore;
 use crate::frame_view::{FrameView, without_cursors, without_line_breaks};
 use crate::lines::FrameQueue;
@@ -176,26 +179,25 @@ impl EventsCore {
         self.inbox.push(frame);
     }
 
-    /// Answers a request that the server has refused, with the error in its refusal.
+    /// Answers a request that the server has refused, with the error in its refusal or else its status and its text.
     pub(crate) fn refused(&mut self, frame: &[u8], status: u16, body: &[u8]) {
         let view = FrameView::read(frame);
         let (Some(id), Some(_)) = (view.id, &view.method) else {
-            tracing::warn!(status, "the server refused a message: {}", String::from_utf8_lossy(body));
+            tracing::warn!(status, "the server refused a message: {:?}", beginning(body));
             return;
         };
         for requests in [&mut self.own_requests, &mut self.opening_requests, &mut self.closing_requests] {
             requests.remove(id);
         }
-        let error =
-            member(body, "error").and_then(|error| body.get(error)).filter(|error| error.starts_with(b"{"));
-        let error = match error {
-            Some(error) => String::from_utf8_lossy(error).into_owned(),
-            None => {
-                let message = format!("the server refused the message with status {status}");
-                serde_json::json!({"code": -32603, "message": message}).to_string()
-            }
-        };
+        let error = member(body, "error").and_then(|error| serde_json::from_slice(body.get(error)?).ok());
+        let error = error.filter(|error: &Value| error["code"].is_i64() && error["message"].is_string());
+        let error = error.unwrap_or_else(|| {
+            let message =
+                format!("the server refused the message with status {status}: {:?}", beginning(body));
+            json!({"code": -32603, "message": message})
+        });
         let id = String::from_utf8_lossy(id);
+        // It is written anew, because its text can have several lines.
         self.inbox.push(format!(r#"{{"jsonrpc":"2.0","id":{id},"error":{error}}}"#).into());
     }
 
@@ -275,6 +277,10 @@ impl LinkCore for EventsCore {
 /// and a request for it is never answered.
 pub(crate) fn fits_header(session: &str) -> bool {
     HeaderValue::from_bytes(session.as_bytes()).is_ok()
+}
+
+fn beginning(body: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(read_beginning(body))
 }
 
 /// Returns true for the request that begins a connection.
@@ -372,8 +378,25 @@ mod tests {
             lines(&mut core),
             "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32600,\"message\":\"no\"}}\n"
         );
-        core.refused(request, 413, b"<html>");
-        assert!(lines(&mut core).contains("status 413"));
+        core.refused(
+            request,
+            400,
+            b"{\n  \"error\": {\r\n    \"code\": -32600,\n\n    \"message\": \"no\"\n  }\n}\n",
+        );
+        assert_eq!(
+            lines(&mut core),
+            "{\"jsonrpc\":\"2.0\",\"id\":1,\"error\":{\"code\":-32600,\"message\":\"no\"}}\n"
+        );
+        let long = [b"<html>\n", &[b'x'; 4096][..]].concat();
+        for (status, body) in
+            [(413, &long[..]), (400, br#"{"error":{"code":"no"}}"#), (502, b"{\"error\":{]}")]
+        {
+            core.refused(request, status, body);
+            let answer = lines(&mut core);
+            let read: Value = serde_json::from_str(answer.trim_end()).expect("one line");
+            assert!(read["error"]["message"].as_str().expect("text").contains(&format!("status {status}")));
+            assert!(answer.len() < 1024, "{answer}");
+        }
         core.refused(br#"{"id":1,"result":{}}"#, 400, b"");
         assert_eq!(lines(&mut core), "");
     }
