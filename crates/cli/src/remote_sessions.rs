@@ -372,6 +372,7 @@ impl Book {
         line.drain(..marks * mark.len());
         let mapped = paths::mapped(self.settings.paths.as_ref(), Side::Client, line);
         let line = mapped.map_err(|refused| RefusedLine::unmapped(&refused))?;
+        let line = client_lines::measured(line)?;
         match RpcMessage::read_strict(&line, &Limits::default()) {
             None => return Ok(None),
             Some(Err(malformed)) => return Err(RefusedLine::malformed(&malformed)),

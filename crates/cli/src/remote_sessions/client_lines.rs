@@ -1,7 +1,7 @@
 //! The lines of the client that are not sent to the server, and their answers.
 
 use duologue_rpc::raw_message::{member, response_line, text};
-use duologue_rpc::{JsonScanner, JsonTokenKind, Malformed};
+use duologue_rpc::{JsonScanner, JsonTokenKind, Limits, Malformed};
 use duologue_schema::{Error as RpcError, Json, RequestId};
 use serde_json::json;
 
@@ -87,6 +87,21 @@ impl LongLine {
             LongLine::Response(_) => "the agent gets an error in its place",
             LongLine::Unanswered => "it has no answer",
         }
+    }
+}
+
+/// Returns a line that was written anew. One that has become too long is refused, except for a response: the agent gets an
+/// error in its place.
+pub(super) fn measured(line: Vec<u8>) -> Result<Vec<u8>, RefusedLine> {
+    let limit = Limits::default().frame_bytes;
+    if line.len() <= limit {
+        return Ok(line);
+    }
+    let reason = format!("it is longer than {limit} bytes in the form for the server");
+    match LongLine::read(&line, limit) {
+        LongLine::Response(error) => Ok(error),
+        LongLine::Request(error) => Err(RefusedLine { answer: Some(error), reason }),
+        LongLine::Unanswered => Err(RefusedLine::silent(reason)),
     }
 }
 

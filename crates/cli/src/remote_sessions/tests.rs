@@ -758,3 +758,28 @@ fn a_lost_conversation_names_the_option_that_goes_on_without_it() {
         assert_eq!(read(&send(&mut book, prompt))["params"]["_meta"]["duologue"]["fresh"], true);
     }
 }
+
+#[test]
+fn a_line_that_becomes_too_long_is_refused() {
+    let limit = Limits::default().frame_bytes;
+    let padded = |message: &Value| {
+        let mut text = message.to_string();
+        let room = limit - text.len();
+        text = text.replace("PAD", &"x".repeat(room + 3));
+        assert_eq!(text.len(), limit);
+        text.into_bytes()
+    };
+    let (mut book, _answers, _repeated) = book();
+    book.settings.fresh = true;
+    book.settings.paths = Some(PathMap::new().map("/a", "/longer"));
+    let prompt = json!({"sessionId": "s", "prompt": [{"type": "text", "text": "PAD"}]});
+    let load = json!({"sessionId": "t", "cwd": "/a", "x": "PAD"});
+    for (method, params) in [("session/prompt", prompt), ("session/load", load)] {
+        let request = padded(&call(&json!(9), method, &params));
+        let refused = book.accept_client_line(request).expect_err("it has no room");
+        let answer: Value = serde_json::from_slice(&refused.answer.expect("an answer")).unwrap();
+        assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(9), &json!(-32600)));
+        assert!(refused.reason.contains(&limit.to_string()), "{}", refused.reason);
+        assert!(!book.pending.contains_key("9"));
+    }
+}
