@@ -36,13 +36,13 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use self::client_lines::{LongLine, RefusedLine};
 use self::lines::{LineError, RelayLines};
 pub(crate) use self::link_log::first_failure;
 use self::link_log::{connected, report};
-use self::replacement::{RelayServer, replace, replaceable_outage};
+use self::replacement::{RelayServer, WaitingClient, replace, replaceable_outage};
 use crate::ui;
 use messages::{
     QuestionContent, is_question, key, opens_session, refuse, request_id_of, root_session_of, session_of,
@@ -79,6 +79,9 @@ const QUESTIONS: usize = 256;
 const ANSWER_BYTES: usize = 64 << 10;
 /// The most answers that wait for the server. It does not read then, and the answers beyond it are dropped.
 const ANSWERS: usize = 1024;
+
+/// The most errors for the client that wait for it. Its next line waits too then.
+const REFUSALS: usize = 2;
 
 /// Connects to the server, and relays until the client or the server ends the connection, or the server does not answer
 /// within [`RelaySettings::end_wait`] after the client has ended. `input_end` is ready if the client is known to have ended
@@ -134,7 +137,8 @@ async fn relay_lines(
     let mut server = RelayServer::new(server);
     let book = Mutex::new(Book { settings, ..Book::default() });
     let (answers, mut repeated) = mpsc::channel(ANSWERS);
-    let (refusals, mut refused) = mpsc::channel(1);
+    let (refusals, mut refused) = mpsc::channel(REFUSALS);
+    let mut replaced_at = None;
     loop {
         let ended = {
             let RelayServer { lines, writer } = &mut server;
@@ -157,17 +161,18 @@ async fn relay_lines(
         let Some(outage) = replaceable_outage(&error, options).filter(|_| !is_over) else {
             return Err(error);
         };
-        // Their questions come again on the other connection.
-        while repeated.try_recv().is_ok() {}
         log(format_args!("{error}; the sessions are resumed on another connection"));
+        let mut waiting =
+            WaitingClient { book: &book, output: &mut to_client, answers: &answers, repeated: &mut repeated };
         let replaced = tokio::select! {
-            replaced = replace(url, options, outage, &book, &mut to_client, &answers) => Some(replaced),
+            replaced = replace(url, options, (outage, replaced_at), &mut waiting) => Some(replaced),
             () = client.wait_for_end() => None,
         };
         match replaced {
             Some(replaced) => (server, link) = replaced?,
             None => return Ok(()),
         }
+        replaced_at = Some(Instant::now());
         log(format_args!("the sessions were resumed"));
     }
 }
@@ -188,6 +193,9 @@ async fn send_to_server(
             Some(answer) = repeated.recv() => Some(answer),
         };
         while_client_is_read(client, is_ready()).await;
+        // A refusal has its place before its line is taken: another connection drops this future, and what it has. The
+        // receiver is there as long as the relay.
+        let Ok(refusal) = while_client_is_read(client, refusals.reserve()).await else { return };
         let line = match answer {
             Some(answer) => Ok(Some(answer)),
             None => client.next().await,
@@ -203,8 +211,7 @@ async fn send_to_server(
                 ));
                 match long {
                     LongLine::Request(error) => {
-                        // The receiver is there as long as the relay.
-                        let _ = while_client_is_read(client, refusals.send(error)).await;
+                        refusal.send(error);
                         continue;
                     }
                     // The agent waits for it.
@@ -221,7 +228,7 @@ async fn send_to_server(
             Err(RefusedLine { answer, reason }) => {
                 log(format_args!("a line of the client was not sent: {reason}"));
                 if let Some(answer) = answer {
-                    let _ = while_client_is_read(client, refusals.send(answer)).await;
+                    refusal.send(answer);
                 }
                 continue;
             }
@@ -400,6 +407,7 @@ impl Book {
                         ));
                     }
                 }
+                let masked = masked.map(client_lines::measured).transpose()?;
                 let opens = opens_session(&method);
                 let session = params.filter(|_| !opens).and_then(session_of);
                 let params = if opens { value(params) } else { Value::Null };
@@ -606,7 +614,8 @@ impl Book {
                 let key = &value(Some(result))["_meta"]["duologue"]["client"];
                 self.key = key.as_str().filter(|key| key.len() <= ID_BYTES).map(str::to_owned);
             }
-            (method, Some(result)) if opens_session(method) => {
+            // A session that was opened in another way cannot be resumed.
+            (method, Some(result)) if opens_session(method) && params.is_object() => {
                 let result = value(Some(result));
                 let id = params["sessionId"].as_str().or_else(|| result["sessionId"].as_str());
                 let id = id.filter(|id| id.len() <= ID_BYTES);

@@ -2,8 +2,10 @@
 
 use std::task::{Context, Waker};
 
+use duologue_test_support::in_time;
 use tokio::sync::Notify;
 
+use super::tests::{book, call, line, now, send};
 use super::*;
 
 #[test]
@@ -81,4 +83,71 @@ async fn the_end_of_the_client_ends_the_relay_before_the_first_answer() {
             accepting.abort();
         }
     }
+}
+
+/// Calls a function with a client that waits for another connection.
+async fn with_waiting_client<T>(act: impl AsyncFnOnce(&mut WaitingClient<'_, tokio::io::Sink>) -> T) -> T {
+    let (answers, mut repeated) = mpsc::channel(1);
+    let (book, mut output) = (Mutex::new(Book::default()), tokio::io::sink());
+    let mut waiting =
+        WaitingClient { book: &book, output: &mut output, answers: &answers, repeated: &mut repeated };
+    act(&mut waiting).await
+}
+
+#[tokio::test]
+async fn a_server_that_never_resumes_the_sessions_is_left() {
+    let (ours, _theirs) = Transport::memory();
+    let mut options = ConnectOptions::default();
+    options.resume_time = Duration::from_millis(1);
+    let end = now() + options.resume_time;
+    let resumed = with_waiting_client(async |client| {
+        let mut server = RelayServer::new(ours);
+        in_time(server.resume_all((&options, end), client)).await
+    });
+    let error = resumed.await.expect_err("no answer").to_string();
+    assert!(error.contains("within 1ms (`--resume-time`)"), "{error}");
+}
+
+#[tokio::test]
+async fn a_connection_is_replaced_after_a_pause() {
+    let mut options = ConnectOptions::default();
+    (options.resume_time, options.resume_delay_max) = (Duration::from_hours(8), Duration::from_hours(8));
+    for replaced_at in [None, Some(now())] {
+        let is_pending = with_waiting_client(async |client| {
+            // No connection has this address, so the attempt fails at once.
+            let replacing = pin!(replace("no address", &options, (Duration::ZERO, replaced_at), client));
+            replacing.poll(&mut Context::from_waker(Waker::noop())).is_pending()
+        });
+        assert_eq!(is_pending.await, replaced_at.is_some());
+    }
+}
+
+#[test]
+fn a_refusal_is_not_lost_with_the_connection() {
+    let mut client = RelayLines::new(&b"no message\nno message\nno message\nno message\n"[..]);
+    let (refusals, mut refused) = mpsc::channel(REFUSALS);
+    let (_answers, mut repeated) = mpsc::channel(1);
+    let book = Mutex::new(Book::default());
+    let mut cx = Context::from_waker(Waker::noop());
+    let mut count = 0;
+    for _connection in 0..4 {
+        let mut server = Vec::new();
+        let to_server = (&mut server, async || {});
+        let _ = pin!(send_to_server(&mut client, &mut repeated, &refusals, to_server, &book)).poll(&mut cx);
+        while refused.try_recv().is_ok() {
+            count += 1;
+        }
+    }
+    assert_eq!(count, 4);
+}
+
+#[test]
+fn a_session_that_was_opened_with_an_array_is_not_resumed() {
+    let (mut book, answers, _repeated) = book();
+    send(&mut book, line(&call(&json!(9), "session/new", &json!(["/"]))));
+    let result = json!({"sessionId": "t", "_meta": {"duologue": {"position": 1}}});
+    let response = line(&json!({"jsonrpc": "2.0", "id": 9, "result": result}));
+    assert!(book.accept_server_line(response, &answers).is_some());
+    assert_eq!(book.begin_replacement().1, ["s"]);
+    assert_eq!(book.resume_params("t"), None);
 }

@@ -12,7 +12,7 @@ use serde_json::value::to_raw_value;
 use serde_json::{Value, json};
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::lines::RelayLines;
 use super::messages::value;
@@ -33,15 +33,26 @@ pub(super) fn replaceable_outage(error: &io::Error, options: &ConnectOptions) ->
     }
 }
 
-/// Opens connections until the sessions continue on one, or the time for attempts is over. `outage` of it has passed.
+/// The client of a relay, while it has no connection.
+pub(super) struct WaitingClient<'a, W> {
+    pub(super) book: &'a Mutex<Book>,
+    pub(super) output: &'a mut W,
+    pub(super) answers: &'a mpsc::Sender<Vec<u8>>,
+    /// The answers for the server.
+    pub(super) repeated: &'a mut mpsc::Receiver<Vec<u8>>,
+}
+
+/// Opens connections until the sessions continue on one, or the time for attempts is over. `outage` of it has passed. A server
+/// that loses each connection gets one after a pause since the last, which was there at `replaced_at`.
 pub(super) async fn replace(
     url: &str,
     options: &ConnectOptions,
-    outage: Duration,
-    book: &Mutex<Book>,
-    to_client: &mut (impl AsyncWrite + Unpin),
-    answers: &mpsc::Sender<Vec<u8>>,
+    (outage, replaced_at): (Duration, Option<Instant>),
+    client: &mut WaitingClient<'_, impl AsyncWrite + Unpin>,
 ) -> io::Result<(RelayServer, RemoteLink)> {
+    if let Some(replaced_at) = replaced_at {
+        sleep_until(replaced_at + pause(options)).await;
+    }
     let end = Instant::now() + options.resume_time.saturating_sub(outage);
     loop {
         let mut options = options.clone();
@@ -50,11 +61,11 @@ pub(super) async fn replace(
         options.on_retry = None;
         let (transport, link) = connect(url, options.clone()).await.map_err(io::Error::other)?;
         let mut server = RelayServer::new(transport);
-        match server.resume_all((&options, end), book, to_client, answers).await {
+        match server.resume_all((&options, end), client).await {
             Ok(()) => return Ok((server, link)),
             Err(error) if Instant::now() < end => {
                 log(format_args!("{error}; another attempt follows"));
-                tokio::time::sleep(pause(&options)).await;
+                sleep(pause(&options)).await;
             }
             Err(error) => return Err(error),
         }
@@ -108,38 +119,50 @@ impl RelayServer {
         RelayServer { lines: RelayLines::new(reader), writer: Box::new(writer) }
     }
 
-    /// Introduces the client, and resumes its sessions.
+    /// Introduces the client, and resumes its sessions until `end`.
     pub(super) async fn resume_all(
         &mut self,
         (options, end): (&ConnectOptions, Instant),
-        book: &Mutex<Book>,
-        client: &mut (impl AsyncWrite + Unpin),
-        answers: &mpsc::Sender<Vec<u8>>,
+        client: &mut WaitingClient<'_, impl AsyncWrite + Unpin>,
     ) -> io::Result<()> {
+        // Their questions come again on this connection.
+        while client.repeated.try_recv().is_ok() {}
+        let resumed = timeout_at(end, self.resume_each((options, end), client)).await;
+        resumed.unwrap_or_else(|_| {
+            let limit = options.resume_time;
+            let reason = format!("the sessions were not resumed within {limit:?} (`--resume-time`)");
+            Err(io::Error::new(io::ErrorKind::TimedOut, reason))
+        })
+    }
+
+    async fn resume_each(
+        &mut self,
+        (options, end): (&ConnectOptions, Instant),
+        client: &mut WaitingClient<'_, impl AsyncWrite + Unpin>,
+    ) -> io::Result<()> {
+        let book = client.book;
         let (introduction, ids) = book.lock_unpoisoned().begin_replacement();
-        let introduced =
-            self.request(InitializeRequest::METHOD, &introduction, book, client, answers).await?;
+        let introduced = self.request(InitializeRequest::METHOD, &introduction, client).await?;
         introduced.map_err(|error| io::Error::other(format!("the server refused `initialize`: {error}")))?;
         for id in ids {
             let Some(mut params) = book.lock_unpoisoned().resume_params(&id) else { continue };
             let mut has_gap = false;
             let resumed = loop {
-                let resumed =
-                    self.request(ResumeSessionRequest::METHOD, &params, book, client, answers).await?;
+                let resumed = self.request(ResumeSessionRequest::METHOD, &params, client).await?;
                 match resumed.as_ref().err().map(FailedResume::of) {
                     Some(FailedResume::Gone) if !has_gap => {
                         (has_gap, params) = (true, without_position(params));
                     }
                     Some(FailedResume::Retry) if Instant::now() < end => {
                         log(format_args!("a session cannot be resumed now; another attempt follows"));
-                        tokio::time::sleep(pause(options)).await;
+                        sleep(pause(options)).await;
                     }
                     _ => break resumed,
                 }
             };
             let settled = book.lock_unpoisoned().resumed(&id, resumed, has_gap);
             for line in settled.to_client {
-                write(client, line).await?;
+                write(client.output, line).await?;
             }
             for line in settled.to_server {
                 write(&mut self.writer, line).await?;
@@ -147,7 +170,7 @@ impl RelayServer {
         }
         let refused = book.lock_unpoisoned().refuse_others();
         for line in refused {
-            write(client, line).await?;
+            write(client.output, line).await?;
         }
         Ok(())
     }
@@ -157,9 +180,7 @@ impl RelayServer {
         &mut self,
         method: &str,
         params: &Value,
-        book: &Mutex<Book>,
-        client: &mut (impl AsyncWrite + Unpin),
-        answers: &mpsc::Sender<Vec<u8>>,
+        client: &mut WaitingClient<'_, impl AsyncWrite + Unpin>,
     ) -> io::Result<Result<Value, RpcError>> {
         let id = to_raw_value(&format!("connect:{method}"))?;
         let mut line = call_line(Some(&id), method, params)?;
@@ -176,9 +197,9 @@ impl RelayServer {
                     _ => Err(RpcError::internal("the response is unreadable")),
                 });
             }
-            let line = book.lock_unpoisoned().accept_server_line(line, answers);
+            let line = client.book.lock_unpoisoned().accept_server_line(line, client.answers);
             if let Some(line) = line {
-                write(client, line).await?;
+                write(client.output, line).await?;
             }
         }
         Err(io::ErrorKind::UnexpectedEof.into())

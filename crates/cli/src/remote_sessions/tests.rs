@@ -1,10 +1,8 @@
 //! Tests of the relay.
 
-use tokio::time::Instant;
-
 use super::*;
 
-fn line(message: &Value) -> Vec<u8> {
+pub(super) fn line(message: &Value) -> Vec<u8> {
     message.to_string().into_bytes()
 }
 
@@ -13,17 +11,21 @@ fn allowing() -> Book {
     Book { settings, ..Book::default() }
 }
 
+pub(super) fn now() -> Instant {
+    Instant::now()
+}
+
 /// Passes a line of the client, which is a message. Returns the line for the server.
-fn send(book: &mut Book, line: Vec<u8>) -> Vec<u8> {
+pub(super) fn send(book: &mut Book, line: Vec<u8>) -> Vec<u8> {
     book.accept_client_line(line).expect("a message").expect("a line for the server")
 }
 
-fn call(id: &Value, method: &str, params: &Value) -> Value {
+pub(super) fn call(id: &Value, method: &str, params: &Value) -> Value {
     json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params})
 }
 
 /// Returns a book with a session, in which a prompt runs.
-fn book() -> (Book, mpsc::Sender<Vec<u8>>, mpsc::Receiver<Vec<u8>>) {
+pub(super) fn book() -> (Book, mpsc::Sender<Vec<u8>>, mpsc::Receiver<Vec<u8>>) {
     let (answers, repeated) = mpsc::channel(ANSWERS);
     let mut book = Book::default();
     let mine = |name: &str, value: Value| json!({"_meta": {"duologue": {name: value}}, "sessionId": "s"});
@@ -144,7 +146,7 @@ fn failed(code: &str) -> RpcError {
 /// Resumes a session at a server with these answers, one after the other. Returns the requests, the lines for the client,
 /// and true if the book still has the session.
 async fn resumed_with(answers: Vec<Value>) -> (Vec<Value>, Vec<String>, bool) {
-    let (mut book, repeated, _) = book();
+    let (mut book, answers_of_client, mut repeated) = book();
     book.sessions.get_mut("s").unwrap().frames = 3;
     let book = Mutex::new(book);
     let (ours, theirs) = Transport::memory();
@@ -169,8 +171,17 @@ async fn resumed_with(answers: Vec<Value>) -> (Vec<Value>, Vec<String>, bool) {
     let mut options = ConnectOptions::default();
     options.resume_delay_max = Duration::from_millis(8);
     let mut connection = RelayServer::new(ours);
-    let at = (&options, Instant::now() + options.resume_time);
-    connection.resume_all(at, &book, &mut output, &repeated).await.unwrap();
+    let at = (&options, now() + options.resume_time);
+    // Another attempt has left it.
+    answers_of_client.try_send(b"{}".to_vec()).unwrap();
+    let mut waiting = WaitingClient {
+        book: &book,
+        output: &mut output,
+        answers: &answers_of_client,
+        repeated: &mut repeated,
+    };
+    connection.resume_all(at, &mut waiting).await.unwrap();
+    assert!(repeated.try_recv().is_err());
     drop((output, connection));
     let mut client = RelayLines::new(client);
     let mut received = Vec::new();
