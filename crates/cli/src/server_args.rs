@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use duologue_http::{ConnectOptions, RemoteTransport};
 
@@ -83,13 +84,20 @@ impl ServerArgs {
     }
 }
 
-/// Returns the token of the server of `folder`, if it is at this address. It is sent only while that server runs: after it was
-/// killed another program may listen there, also when the connection is resumed.
+/// Returns the token of the server of `folder`, if it runs and is at this address. A server that is started later gets it
+/// too. A server that had it has to run at each connection: after it was killed another program may listen there.
 fn own_token(folder: &Path, url: &str, options: &mut ConnectOptions) -> Option<String> {
-    let token = state_folder::token_for(folder, url)?;
-    let (folder, url) = (folder.to_owned(), url.to_owned());
-    options.check_server = Some(Arc::new(move || state_folder::check_server(&folder, &url)));
-    Some(token)
+    let token = state_folder::token_for(folder, url).ok();
+    let (folder, url, was_own) = (folder.to_owned(), url.to_owned(), AtomicBool::new(token.is_some()));
+    options.check_server = Some(Arc::new(move || match state_folder::token_for(&folder, &url) {
+        Ok(token) => {
+            was_own.store(true, Relaxed);
+            Ok(Some(token))
+        }
+        Err(error) if was_own.load(Relaxed) => Err(error),
+        Err(_) => Ok(None),
+    }));
+    token
 }
 
 /// Returns the address of an agent of a hub. An address without a path is that of the hub.
@@ -183,6 +191,24 @@ mod tests {
         ] {
             assert_eq!(agent_url(url, "writer"), expected);
         }
+    }
+
+    #[cfg(all(unix, feature = "serve"))]
+    #[test]
+    fn a_server_that_is_started_later_gets_its_token() {
+        let base = tempfile::tempdir().unwrap();
+        let (url, at) = ("http://127.0.0.1:8931/acp", "127.0.0.1:8931".parse().unwrap());
+        let token = state_folder::token(base.path()).unwrap();
+        let mut options = ConnectOptions::default();
+        assert_eq!(own_token(base.path(), url, &mut options), None);
+        let check = options.check_server.expect("a check");
+        assert_eq!(check().unwrap(), None);
+        let socket = state_folder::socket_path(base.path());
+        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
+        let published = state_folder::PublishedAddress::write(base.path(), "http", at).unwrap();
+        assert_eq!(check().unwrap(), Some(token));
+        drop((listener, published));
+        check().expect_err("another program may listen there");
     }
 
     #[test]

@@ -118,9 +118,13 @@ pub(crate) fn server_url(folder: &Path) -> Result<String> {
 }
 
 /// Returns the token of the running server of a state folder, if `url` has the address of that server in numbers.
-pub(crate) fn token_for(folder: &Path, url: &str) -> Option<String> {
-    check_server(folder, url).ok()?;
-    read_token(&token_path(folder)).ok()
+///
+/// # Errors
+///
+/// As [`check_server`], and if the token cannot be read.
+pub(crate) fn token_for(folder: &Path, url: &str) -> std::io::Result<String> {
+    check_server(folder, url)?;
+    read_token(&token_path(folder)).map_err(std::io::Error::other)
 }
 
 /// Checks that `url` has the address, in numbers, that the running server of a state folder has written. A name can lead to
@@ -129,7 +133,7 @@ pub(crate) fn token_for(folder: &Path, url: &str) -> Option<String> {
 /// # Errors
 ///
 /// If there is no such server, or it is at another address.
-pub(crate) fn check_server(folder: &Path, url: &str) -> std::io::Result<()> {
+fn check_server(folder: &Path, url: &str) -> std::io::Result<()> {
     let refused = |reason: &str| {
         let shown = folder.display();
         std::io::Error::other(format!("the server of {shown} {reason}, so its token is not sent there"))
@@ -323,22 +327,22 @@ mod tests {
         assert!(refused(url).contains("does not run"));
         let listener = UnixListener::bind(socket_path(folder)).unwrap();
         assert_eq!(refused(url), "");
-        assert!(token_for(folder, url).is_some());
+        assert!(token_for(folder, url).is_ok());
         // Others can have written it.
         let address = address_path(folder);
         std::fs::set_permissions(&address, std::fs::Permissions::from_mode(0o666)).unwrap();
         assert!(server_url(folder).unwrap_err().to_string().contains("other users have access to it"));
-        assert!(refused(url).contains("no such address") && token_for(folder, url).is_none());
+        assert!(refused(url).contains("no such address") && token_for(folder, url).is_err());
         std::fs::set_permissions(&address, std::fs::Permissions::from_mode(0o600)).unwrap();
         for other in ["http://127.0.0.1:8932/acp", "http://localhost:8931/acp", "https://127.0.0.2:8931"] {
             assert!(
-                refused(other).contains("no such address") && token_for(folder, other).is_none(),
+                refused(other).contains("no such address") && token_for(folder, other).is_err(),
                 "{other}"
             );
         }
         // The server was killed, and its files stay.
         drop(listener);
-        assert!(refused(url).contains("does not run") && token_for(folder, url).is_none());
+        assert!(refused(url).contains("does not run") && token_for(folder, url).is_err());
         drop(published);
         assert!(refused(url).contains("no such address"));
     }

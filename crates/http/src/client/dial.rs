@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::Mutex;
+use std::sync::{Mutex, OnceLock};
 
 use bytes::Bytes;
 use duologue_rpc::Lock as _;
@@ -59,6 +59,9 @@ pub(crate) struct StreamDialer {
     pub(crate) timeout: std::time::Duration,
     waiting_pings: usize,
     check_server: Option<ServerCheck>,
+    /// The header with the token of `check_server`, from the first connection. It does not change, so that a connection that
+    /// is already open to another program never gets it.
+    checked_token: OnceLock<Option<HeaderValue>>,
     #[cfg(feature = "tls")]
     tls: Option<tokio_rustls::TlsConnector>,
     /// Opens simulated connections instead.
@@ -99,6 +102,7 @@ impl StreamDialer {
             timeout: options.connect_timeout,
             waiting_pings: options.waiting_pings,
             check_server: options.check_server.clone(),
+            checked_token: OnceLock::new(),
             #[cfg(feature = "tls")]
             tls,
             #[cfg(test)]
@@ -135,6 +139,9 @@ impl StreamDialer {
     /// Adds the headers of the options and the cookies.
     fn common_headers(&self, headers: &mut HeaderMap) {
         headers.extend(self.headers.clone());
+        if let Some(Some(token)) = self.checked_token.get() {
+            headers.insert(AUTHORIZATION, token.clone());
+        }
         let cookies: Vec<String> =
             self.cookies.lock_unpoisoned().iter().map(|(name, value)| format!("{name}={value}")).collect();
         if let Ok(cookies) = HeaderValue::try_from(cookies.join("; "))
@@ -195,7 +202,9 @@ impl StreamDialer {
         if let Some(check) = self.check_server.clone() {
             // It may read files.
             let checked = tokio::task::spawn_blocking(move || check()).await;
-            checked.map_err(io::Error::other).and_then(|checked| checked).map_err(unreachable)?;
+            let token = checked.map_err(io::Error::other).and_then(|checked| checked).map_err(unreachable)?;
+            let token = token.as_deref().map(authorization).transpose()?;
+            self.checked_token.get_or_init(|| token);
         }
         // Each message is flushed when it is complete.
         stream.set_nodelay(true).map_err(unreachable)?;
@@ -342,12 +351,16 @@ fn headers(options: &ConnectOptions) -> Result<HeaderMap, Error> {
         headers.append(parsed, HeaderValue::from_str(value).map_err(|_| invalid())?);
     }
     if let Some(token) = &options.bearer_token {
-        let value = HeaderValue::from_str(&format!("Bearer {token}"));
-        let mut value = value.map_err(|_| Error::Header { name: AUTHORIZATION.to_string() })?;
-        value.set_sensitive(true);
-        headers.insert(AUTHORIZATION, value);
+        headers.insert(AUTHORIZATION, authorization(token)?);
     }
     Ok(headers)
+}
+
+fn authorization(token: &str) -> Result<HeaderValue, Error> {
+    let value = HeaderValue::from_str(&format!("Bearer {token}"));
+    let mut value = value.map_err(|_| Error::Header { name: AUTHORIZATION.to_string() })?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 #[cfg(test)]
@@ -397,7 +410,7 @@ mod tests {
         let is_there = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(true));
         let seen = is_there.clone();
         let check = move || match seen.load(std::sync::atomic::Ordering::Relaxed) {
-            true => Ok(()),
+            true => Ok(Some("its own".to_owned())),
             false => Err(io::Error::other("the server is gone")),
         };
         let options = ConnectOptions {
@@ -408,6 +421,7 @@ mod tests {
         let address = format!("http://{}", listener.local_addr().unwrap());
         let dialer = StreamDialer::new(&address, &options).unwrap();
         assert!(dialer.stream().await.is_ok());
+        assert_eq!(dialer.upgrade_request().unwrap().headers()[AUTHORIZATION], "Bearer its own");
         drop(listener.accept().await.unwrap());
         is_there.store(false, std::sync::atomic::Ordering::Relaxed);
         let error = dialer.upgrade().await.err().expect("an error");

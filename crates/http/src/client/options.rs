@@ -21,8 +21,8 @@ pub enum RemoteTransport {
     Events,
 }
 
-/// A check of the server at the other end of a connection. It may block.
-pub type ServerCheck = Arc<dyn Fn() -> io::Result<()> + Send + Sync>;
+/// A check of the server at the other end of a connection. It may return the token for it. It may block.
+pub type ServerCheck = Arc<dyn Fn() -> io::Result<Option<String>> + Send + Sync>;
 
 /// Receives the error of an attempt that is followed by another one.
 pub type RetryNotice = Arc<dyn Fn(&crate::Error) + Send + Sync>;
@@ -44,7 +44,8 @@ pub struct ConnectOptions {
     /// Runs after each connection over TCP is open, and before anything is sent over it. An error closes the connection as
     /// that of a server that cannot be reached; another attempt may follow.
     ///
-    /// With it a token goes only to the program that has it, although another one listens there after a restart.
+    /// With it a token goes only to the program that has it, although another one listens there after a restart. The token
+    /// that the first of these calls returns replaces [`bearer_token`](Self::bearer_token).
     pub check_server: Option<ServerCheck>,
     /// The longest message in either direction, in bytes.
     pub frame_bytes: usize,
