@@ -34,7 +34,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::gateway::rest::path_of;
+use crate::gateway::rest::{KEEP_ALIVE, path_of};
 use crate::gateway::types::{
     AgentFilter, ClaimQuery, DeadFilter, DeadQuery, LogFilter, MessageFilter, OwnerQuery, RefusalBody,
     RestAck, RestAcknowledged, RestAgent, RestAgentCapabilities, RestAgentList, RestAgentStatus, RestAnswer,
@@ -47,6 +47,8 @@ use crate::gateway::types::{
 
 /// The time for a response. A hub waits for an agent for 30 seconds by default.
 const RESPONSE: Duration = Duration::from_secs(120);
+/// The time without an event or a comment of a hub after which a stream is lost.
+const SILENCE: Duration = KEEP_ALIVE.saturating_mul(3);
 /// The path of sessions over ACP, which an address may have.
 const ACP: &str = "/acp";
 
@@ -107,7 +109,7 @@ impl HubClient {
     ///
     /// [`HubClientError::Connection`] for an address or a header that is not valid.
     pub fn new(url: &str, options: &ConnectOptions) -> HubResult<Self> {
-        let http = RawClient::new(url, options)?.response_timeout(RESPONSE);
+        let http = RawClient::new(url, options)?.response_timeout(RESPONSE).silence_limit(SILENCE);
         let path = http.path().trim_end_matches('/');
         let prefix = path.strip_suffix(ACP).unwrap_or(path).to_owned();
         Ok(HubClient { http, prefix })

@@ -27,6 +27,7 @@ pub struct RawClient {
     dialer: Arc<StreamDialer>,
     frame_bytes: usize,
     response_timeout: Duration,
+    silence_limit: Option<Duration>,
 }
 
 impl RawClient {
@@ -38,13 +39,21 @@ impl RawClient {
     pub fn new(url: &str, options: &ConnectOptions) -> Result<Self, Error> {
         let dialer = Arc::new(StreamDialer::new(url, options)?);
         let (frame_bytes, response_timeout) = (options.frame_bytes, options.connect_timeout);
-        Ok(RawClient { dialer, frame_bytes, response_timeout })
+        Ok(RawClient { dialer, frame_bytes, response_timeout, silence_limit: None })
     }
 
-    /// Sets the time for the head of a response. It is `ConnectOptions::connect_timeout` by default.
+    /// Sets the time for the head of a response, and for its body. It is `ConnectOptions::connect_timeout` by default.
     #[must_use]
     pub fn response_timeout(mut self, limit: Duration) -> Self {
         self.response_timeout = limit;
+        self
+    }
+
+    /// Sets the time without an event or a comment after which a stream is lost. There is none by default, because some
+    /// servers have no comments.
+    #[must_use]
+    pub fn silence_limit(mut self, limit: Duration) -> Self {
+        self.silence_limit = Some(limit);
         self
     }
 
@@ -82,8 +91,14 @@ impl RawClient {
             .map_err(|_| Error::Timeout { address: self.dialer.address(), after })?
             .map_err(|error| lost(error.to_string()))?;
         self.dialer.keep_cookies(response.headers());
-        let parser = EventParser::new(self.frame_bytes);
-        Ok(RawHttpResponse { response, parser, events: VecDeque::new(), frame_bytes: self.frame_bytes })
+        Ok(RawHttpResponse {
+            response,
+            parser: EventParser::new(self.frame_bytes),
+            events: VecDeque::new(),
+            frame_bytes: self.frame_bytes,
+            body_timeout: after,
+            silence_limit: self.silence_limit,
+        })
     }
 
     /// Opens a WebSocket, and returns the headers of the answer.
@@ -150,6 +165,8 @@ pub struct RawHttpResponse {
     parser: EventParser,
     events: VecDeque<RawEvent>,
     frame_bytes: usize,
+    body_timeout: Duration,
+    silence_limit: Option<Duration>,
 }
 
 impl RawHttpResponse {
@@ -169,19 +186,24 @@ impl RawHttpResponse {
     ///
     /// # Errors
     ///
-    /// If it is longer than `ConnectOptions::frame_bytes`, or the connection is lost.
+    /// If it is longer than `ConnectOptions::frame_bytes`, takes longer than [`RawClient::response_timeout`], or the connection
+    /// is lost.
     pub async fn body(self) -> Result<Vec<u8>, Error> {
         let body = http_body_util::Limited::new(self.response.into_body(), self.frame_bytes);
         let lost =
             |error: Box<dyn std::error::Error + Send + Sync>| Error::Lost { reason: error.to_string() };
-        Ok(body.collect().await.map_err(lost)?.to_bytes().into())
+        let after = self.body_timeout;
+        let late =
+            |_| Error::Lost { reason: format!("the body of the response is not complete after {after:?}") };
+        Ok(timeout(after, body.collect()).await.map_err(late)?.map_err(lost)?.to_bytes().into())
     }
 
     /// Returns the next event of a stream, or `None` at its end.
     ///
     /// # Errors
     ///
-    /// If an event is longer than `ConnectOptions::frame_bytes`, or the connection is lost.
+    /// If an event is longer than `ConnectOptions::frame_bytes`, the connection is lost, or nothing arrives for the time of
+    /// [`RawClient::silence_limit`].
     ///
     /// # Cancel safety
     ///
@@ -191,7 +213,15 @@ impl RawHttpResponse {
             if let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }
-            let Some(frame) = self.response.body_mut().frame().await else { return Ok(None) };
+            let frame = self.response.body_mut().frame();
+            let frame = match self.silence_limit {
+                Some(limit) => timeout(limit, frame).await.map_err(|_| {
+                    let reason = format!("nothing was received for {limit:?}");
+                    Error::Lost { reason }
+                })?,
+                None => frame.await,
+            };
+            let Some(frame) = frame else { return Ok(None) };
             let frame = frame.map_err(|error| Error::Lost { reason: error.to_string() })?;
             let Some(data) = frame.data_ref() else { continue };
             let mut events = Vec::new();
@@ -318,7 +348,38 @@ pub fn is_loopback(url: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{is_loopback, literal_address};
+    use std::time::Duration;
+
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    use super::{Arc, ConnectOptions, RawClient, StreamDialer, is_loopback, literal_address, timeout};
+
+    /// The server sends the beginning of a response, and then nothing.
+    #[tokio::test(start_paused = true)]
+    async fn a_response_that_stalls_is_given_up() {
+        let mut dialer = StreamDialer::new("http://host", &ConnectOptions::default()).unwrap();
+        dialer.simulated = Some(Box::new(|| {
+            Box::pin(async {
+                let (ours, mut theirs) = tokio::io::duplex(1024);
+                tokio::spawn(async move {
+                    theirs.read_u8().await.unwrap();
+                    theirs.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\n:\n").await.unwrap();
+                    std::future::pending::<()>().await
+                });
+                Ok(Box::pin(ours) as _)
+            })
+        }));
+        let mut client = RawClient::new("http://host", &ConnectOptions::default()).unwrap();
+        client.dialer = Arc::new(dialer);
+        let client = client.response_timeout(Duration::from_secs(5)).silence_limit(Duration::from_secs(7));
+        let hour = Duration::from_hours(1);
+        let send = || client.send("GET", None, &[], "");
+        let body = timeout(hour, send().await.unwrap().body()).await.expect("it ends");
+        assert!(body.unwrap_err().to_string().contains("not complete after 5s"));
+        let mut events = send().await.unwrap();
+        let event = timeout(hour, events.event()).await.expect("it ends");
+        assert!(event.unwrap_err().to_string().contains("nothing was received for 7s"));
+    }
 
     #[test]
     fn loopback_addresses_are_those_of_this_machine() {
