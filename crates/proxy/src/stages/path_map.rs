@@ -59,7 +59,7 @@ impl PathMap {
     /// another way ([`is_suspect`](StageMessage::is_suspect)). Responses and notifications pass with such a path.
     ///
     /// A value that is no text counts as a path outside, and so does a member whose name differs from that of a path in its
-    /// case only. A message whose params are an array does not pass: some programs read its items as members.
+    /// case only. A message of the protocol whose params are an array does not pass: some programs read its items as members.
     pub fn strict(mut self) -> Self {
         self.is_strict = true;
         self
@@ -227,7 +227,7 @@ impl PathMap {
             return Ok(None);
         }
         if self.is_strict && message.is_suspect() {
-            let reason = "the message has a carriage return, at which some programs end a line";
+            let reason = "the message has a carriage return, a member of JSON-RPC in another case, or a method beside a result or an error; some programs read it in another way";
             return Err(RpcError::invalid_request(reason));
         }
         // The params of an extension are not known.
@@ -645,6 +645,9 @@ mod tests {
         assert!(map(&notification("[]")).is_err());
         assert_eq!(map(&notification(r#"{"path":"/etc"}"#)), Ok(None));
         assert_eq!(map(&read("{\r}")), Err(ErrorCode::INVALID_REQUEST));
+        let doubled = read("{}").replace(r#""id""#, r#""Method":"a","id""#);
+        let error = strict.map_line(Side::Agent, doubled.as_bytes(), &Limits::default()).unwrap_err();
+        assert!(error.message.contains("in another case"), "{error}");
         for line in ["no message", "[]", "", &read("[]").replace("fs/", "_fs/")] {
             assert_eq!(map(line), Ok(None));
         }
