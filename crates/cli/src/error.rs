@@ -20,7 +20,7 @@ pub(crate) enum Error {
     Agent(#[from] duologue_client::Error),
     /// An error of the agent, with its message for developers.
     #[error("{0}\ndetail: {1}")]
-    AgentDetail(duologue_client::Error, String),
+    AgentDetail(Box<duologue_client::Error>, String),
     /// An error of our own agent.
     #[error("{0}")]
     Serve(#[from] duologue_agent::Error),
@@ -72,7 +72,7 @@ impl Error {
     pub(crate) fn with_detail(self) -> Self {
         match self {
             Error::Agent(ClientError::Response(error)) => match error.data_member("detail") {
-                Some(detail) => Error::AgentDetail(ClientError::Response(error), detail),
+                Some(detail) => Error::AgentDetail(Box::new(ClientError::Response(error)), detail),
                 None => Error::Agent(ClientError::Response(error)),
             },
             other => other,

@@ -5,6 +5,8 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind};
 use std::path::Path;
 
+use duologue_proxy::PathMap;
+
 use crate::error::{Error, Result};
 
 /// Adds the name of its file to an error.
@@ -23,7 +25,9 @@ pub(crate) fn exists(path: &Path) -> Error {
 ///
 /// If one of them is not absolute, or leads out of itself by `..`.
 pub(crate) fn folder_pair(text: &str, form: &str) -> Result<(String, String), String> {
-    let pair = text.split_once('=').filter(|(client, agent)| is_absolute(client) && is_absolute(agent));
+    let pair = text
+        .split_once('=')
+        .filter(|(client, agent)| PathMap::is_absolute(client) && PathMap::is_absolute(agent));
     let (client, agent) = pair.ok_or_else(|| format!("{text} are not two absolute folders: {form}"))?;
     for folder in [client, agent] {
         if folder.split(['/', '\\']).any(|part| part == "..") {
@@ -33,15 +37,6 @@ pub(crate) fn folder_pair(text: &str, form: &str) -> Result<(String, String), St
         }
     }
     Ok((client.to_owned(), agent.to_owned()))
-}
-
-/// Returns true for an absolute path of any system.
-fn is_absolute(path: &str) -> bool {
-    let has_drive = match path.as_bytes() {
-        [drive, b':'] | [drive, b':', b'/' | b'\\', ..] => drive.is_ascii_alphabetic(),
-        _ => false,
-    };
-    has_drive || path.starts_with('/') || path.starts_with(r"\\")
 }
 
 /// Creates a file. An existing file is replaced only with `force`. A pipe is rejected, since opening it would wait for a

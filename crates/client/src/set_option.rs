@@ -1,7 +1,7 @@
 //! The request `session/set_config_option`, which some agents answer without the options.
 
 use duologue_schema::{
-    Meta, Request, SessionConfigId, SessionConfigKind, SessionConfigOption, SessionConfigOptionValue,
+    Meta, Request, SessionConfigId, SessionConfigOption, SessionConfigOptionValue,
     SetSessionConfigOptionRequest, SetSessionConfigOptionResponse, Versioned, VersionedRequest,
 };
 use serde::de::{Error as _, IgnoredAny};
@@ -77,15 +77,5 @@ pub(crate) fn set_value(
     id: &SessionConfigId,
     value: &SessionConfigOptionValue,
 ) {
-    for option in options.iter_mut().filter(|option| option.id == *id) {
-        match (&mut option.kind, value) {
-            (SessionConfigKind::Select(select), SessionConfigOptionValue::ValueId(value)) => {
-                select.current_value.clone_from(value);
-            }
-            (SessionConfigKind::Boolean(boolean), SessionConfigOptionValue::Boolean(value)) => {
-                boolean.current_value = *value;
-            }
-            _ => {}
-        }
-    }
+    options.iter_mut().filter(|option| option.id == *id).for_each(|option| option.set_value(value));
 }

@@ -37,6 +37,9 @@ pub use server::LocalListener;
 #[cfg(all(feature = "server", feature = "tls"))]
 pub use server::ServerTls;
 #[cfg(feature = "server")]
+#[doc(hidden)]
+pub use server::is_equal_secret;
+#[cfg(feature = "server")]
 pub use server::{
     AccessToken, AgentConnection, AgentEndpoint, AgentEndpointOptions, AgentSource, AllowedHosts,
     ClientPresence, CloseReason, ConnectRequest, ConnectionKind, ConnectionStanding, Endpoint, FrameSource,

@@ -35,6 +35,15 @@ pub(crate) enum LinesError {
     Io(#[from] io::Error),
 }
 
+/// Replaces what is not UTF-8, because a text frame cannot carry it. Only an invalid message has such bytes, and its receiver
+/// answers it.
+pub(crate) fn utf8(line: Bytes) -> Bytes {
+    match std::str::from_utf8(&line) {
+        Ok(_) => line,
+        Err(_) => Bytes::from(String::from_utf8_lossy(&line).into_owned()),
+    }
+}
+
 /// Passes the lines of a transport to a sink until they end.
 pub(crate) async fn read_lines<S: LineSink>(
     mut reader: impl AsyncRead + Unpin,

@@ -104,7 +104,7 @@ impl Picture {
                 None => {
                     let mut options = self.options.clone();
                     if let Some(option) = options.iter_mut().find(|option| option.id == id) {
-                        set_value(option, &value);
+                        option.set_value(&value);
                     }
                     self.set_options(options);
                 }
@@ -125,7 +125,7 @@ impl Picture {
                 .to_modes()
                 .is_some_and(|modes| modes.available_modes.iter().any(|listed| listed.id == *mode));
             if has_value {
-                set_value(option, &value);
+                option.set_value(&value);
             }
         }
     }
@@ -216,19 +216,6 @@ pub(crate) fn value_of(option: &SessionConfigOption) -> Option<SessionConfigOpti
         }
         SessionConfigKind::Boolean(boolean) => Some(SessionConfigOptionValue::Boolean(boolean.current_value)),
         _ => None,
-    }
-}
-
-/// Sets the value of an option, if it is of the same kind.
-fn set_value(option: &mut SessionConfigOption, value: &SessionConfigOptionValue) {
-    match (&mut option.kind, value) {
-        (SessionConfigKind::Select(select), SessionConfigOptionValue::ValueId(value)) => {
-            select.current_value.clone_from(value);
-        }
-        (SessionConfigKind::Boolean(boolean), SessionConfigOptionValue::Boolean(value)) => {
-            boolean.current_value = *value;
-        }
-        _ => {}
     }
 }
 

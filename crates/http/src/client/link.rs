@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::error::Error;
 use crate::client::options::ConnectOptions;
-use crate::lines::{FrameQueue, LineSink, LineSource, LinesError, read_lines, write_lines};
+use crate::lines::{FrameQueue, LineSink, LineSource, LinesError, read_lines, utf8, write_lines};
 
 /// The time in which another part of a connection may give a better reason for its end.
 pub(crate) const LAST_WORDS: Duration = Duration::from_secs(1);
@@ -181,12 +181,7 @@ impl<C: LinkCore> LineSink for LinkShared<C> {
     }
 
     fn line(&self, line: Bytes) {
-        // Only an invalid message is not UTF-8. The agent answers it.
-        let line = match std::str::from_utf8(&line) {
-            Ok(_) => line,
-            Err(_) => Bytes::from(String::from_utf8_lossy(&line).into_owned()),
-        };
-        self.with(|core| core.push(line));
+        self.with(|core| core.push(utf8(line)));
         self.outgoing.notify_one();
     }
 }

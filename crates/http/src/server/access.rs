@@ -8,6 +8,7 @@ use axum::http::uri::Authority;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 
 use crate::server::options::{AllowedHosts, ServerOptions};
+use crate::server::secret::is_equal_secret;
 
 /// The token that clients have to send, `Authorization: Bearer TOKEN`.
 #[derive(Clone)]
@@ -19,13 +20,10 @@ impl AccessToken {
         AccessToken(token.into())
     }
 
-    /// Returns true for the same token. It compares without a shortcut, so that the time does not depend on the place of a
-    /// difference.
+    /// Returns true for the same token. The time does not depend on the place of a difference.
     #[must_use]
     pub fn is(&self, other: &[u8]) -> bool {
-        let own = self.0.as_bytes();
-        let differences = own.iter().zip(other).fold(0, |all, (own, other)| all | (own ^ other));
-        own.len() == other.len() && differences == 0
+        is_equal_secret(&*self.0, other)
     }
 
     /// Returns the value of the header `Authorization`, if the token has the characters for it.

@@ -12,14 +12,14 @@ use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::frame_view::{FrameView, is_transport_frame, with_member, without_cursors, without_line_breaks};
-use crate::lines::{FrameQueue, LineSink, LineSource, LinesError, read_lines, write_lines};
+use crate::lines::{FrameQueue, LineSink, LineSource, LinesError, read_lines, utf8, write_lines};
 use crate::server::agent_endpoint::EndpointShared;
 use crate::server::endpoint::{
     CloseReason, ConnectionKind, FrameSource, IncomingFrame, OutgoingFrame, Rejection, ResumeRefused,
     Resumed, ServerConnection, SourceEnd, StreamRequest,
 };
 use crate::server::options::AgentEndpointOptions;
-use crate::server::secret;
+use crate::server::secret::is_equal_secret;
 use crate::server::sent_ring::{PositionError, RingLimits, SentRing};
 use crate::server::stream_table::{StreamLimits, StreamTable};
 use crate::wire::{
@@ -288,7 +288,7 @@ impl AgentConnectionShared {
     /// has none, and cannot come back to a connection whose client has used it.
     pub(crate) fn accepts_requests(&self, secret: Option<&str>) -> bool {
         let state = self.state.lock_unpoisoned();
-        let is_right = |secret| secret::is_equal(secret, &self.secret);
+        let is_right = |secret| is_equal_secret(secret, &self.secret);
         matches!(state.output, Output::Events(_)) && (!state.needs_secret || secret.is_some_and(is_right))
     }
 
@@ -315,7 +315,7 @@ impl AgentConnectionShared {
         self: Arc<Self>,
         secret: Option<&str>,
     ) -> Result<Resumed<AgentConnection>, ResumeRefused> {
-        if !secret.is_some_and(|secret| secret::is_equal(secret, &self.secret)) {
+        if !secret.is_some_and(|secret| is_equal_secret(secret, &self.secret)) {
             return Err(ResumeRefused::Unknown);
         }
         let (generation, received) = {
@@ -453,14 +453,6 @@ impl LineSink for AgentConnectionShared {
     }
 }
 
-/// Replaces what is not UTF-8, because a text frame cannot carry it.
-fn utf8(line: Bytes) -> Bytes {
-    match std::str::from_utf8(&line) {
-        Ok(_) => line,
-        Err(_) => Bytes::from(String::from_utf8_lossy(&line).into_owned()),
-    }
-}
-
 impl LineSource for AgentConnectionShared {
     async fn next(&self, lines: &mut Vec<u8>) -> bool {
         let has_frames = self
@@ -582,7 +574,7 @@ impl ServerConnection for AgentConnection {
 
     fn open_stream(&self, request: StreamRequest) -> Result<AgentSource, ResumeRefused> {
         let StreamRequest { stream, cursor, secret } = request;
-        if secret.as_ref().is_some_and(|secret| !secret::is_equal(secret, &self.inner.secret)) {
+        if secret.as_ref().is_some_and(|secret| !is_equal_secret(secret, &self.inner.secret)) {
             return Err(ResumeRefused::Unknown);
         }
         let (id, changed) = {

@@ -1,7 +1,6 @@
 //! The traits between the router and the agents behind it.
 
 use std::future::Future;
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use axum::http::{Extensions, HeaderMap, Uri};
@@ -21,8 +20,6 @@ pub struct HttpRequestHead {
     pub headers: HeaderMap,
     /// The values that layers in front of the router have stored.
     pub extensions: Extensions,
-    /// The address of the client, if the server was started with `into_make_service_with_connect_info`.
-    pub peer: Option<SocketAddr>,
 }
 
 /// The transport of a connection.

@@ -37,6 +37,7 @@ pub use listeners::LocalListener;
 pub use options::{AgentEndpointOptions, AllowedHosts, ServerOptions};
 pub use presence::ClientPresence;
 pub use router::{endpoint_router, router, serve, serve_router};
+pub use secret::is_equal_secret;
 #[cfg(feature = "tls")]
 pub use tls_listener::ServerTls;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::ws::WebSocketUpgrade;
-use axum::extract::{ConnectInfo, FromRequestParts as _, Request};
+use axum::extract::{FromRequestParts as _, Request};
 use axum::http::header::{ALLOW, CONTENT_TYPE, UPGRADE, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
@@ -233,8 +233,7 @@ impl ServerOptions {
 
 /// Returns the head of a request for the endpoint.
 pub(crate) fn request_head(parts: Parts) -> HttpRequestHead {
-    let peer = parts.extensions.get::<ConnectInfo<std::net::SocketAddr>>().map(|info| info.0);
-    HttpRequestHead { uri: parts.uri, headers: parts.headers, extensions: parts.extensions, peer }
+    HttpRequestHead { uri: parts.uri, headers: parts.headers, extensions: parts.extensions }
 }
 
 fn is_upgrade(headers: &HeaderMap) -> bool {

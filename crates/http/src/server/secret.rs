@@ -13,9 +13,11 @@ pub(crate) fn random_token() -> Result<String, getrandom::Error> {
     Ok(token)
 }
 
-/// Compares two texts in a time that depends on their lengths alone.
-pub(crate) fn is_equal(left: &str, right: &str) -> bool {
-    let differences = left.bytes().zip(right.bytes()).fold(0, |all, (left, right)| all | (left ^ right));
+/// Compares two secrets in a time that depends on their lengths alone, and not on the place of a difference.
+#[must_use]
+pub fn is_equal_secret(left: impl AsRef<[u8]>, right: impl AsRef<[u8]>) -> bool {
+    let (left, right) = (left.as_ref(), right.as_ref());
+    let differences = left.iter().zip(right).fold(0, |all, (left, right)| all | (left ^ right));
     left.len() == right.len() && std::hint::black_box(differences) == 0
 }
 
@@ -27,7 +29,7 @@ mod tests {
     fn tokens_differ_and_are_compared_whole() {
         let (one, two) = (random_token().unwrap(), random_token().unwrap());
         assert_eq!(one.len(), 32);
-        assert!(is_equal(&one, &one) && !is_equal(&one, &two));
-        assert!(!is_equal(&one, "") && !is_equal("ab", "abc") && is_equal("", ""));
+        assert!(is_equal_secret(&one, &one) && !is_equal_secret(&one, &two));
+        assert!(!is_equal_secret(&one, "") && !is_equal_secret("ab", "abc") && is_equal_secret("", ""));
     }
 }

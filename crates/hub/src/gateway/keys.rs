@@ -1,5 +1,6 @@
 //! The API keys of principals.
 
+use duologue_http::is_equal_secret;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
 
@@ -55,8 +56,7 @@ impl PrincipalKeys {
         let digest: [u8; 32] = Sha256::digest(given).into();
         let mut found = None;
         for key in &self.all {
-            let differences = key.digest.iter().zip(&digest).fold(0, |all, (own, other)| all | (own ^ other));
-            if (differences == 0) & key.is_valid(now) {
+            if is_equal_secret(key.digest, digest) & key.is_valid(now) {
                 found = Some(key);
             }
         }

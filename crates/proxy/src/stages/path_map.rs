@@ -65,6 +65,12 @@ impl PathMap {
         self
     }
 
+    /// Returns true for an absolute path of any system.
+    #[must_use]
+    pub fn is_absolute(path: &str) -> bool {
+        path.starts_with('/') || is_windows(path)
+    }
+
     /// Returns true if the map has no folders.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -212,7 +218,7 @@ impl PathMap {
     fn mapped_value(&self, from: Side, name: Name, value: &str) -> Mapped {
         match name {
             Name::Uri => self.mapped_uri(from, value),
-            Name::Path | Name::PathItem if is_absolute(value) => {
+            Name::Path | Name::PathItem if Self::is_absolute(value) => {
                 self.mapped(from, value).map_or(Mapped::Outside, Mapped::To)
             }
             Name::Path | Name::PathItem => Mapped::Outside,
@@ -417,10 +423,6 @@ fn is_odd_on_windows(part: &str) -> bool {
         matches!((rest.next(), rest.next()), (Some('0'..='9' | '¹' | '²' | '³'), None))
     });
     part.contains(['\\', ':']) || part.ends_with(['.', ' ']) || is_port || DEVICES.contains(&name.as_str())
-}
-
-fn is_absolute(path: &str) -> bool {
-    path.starts_with('/') || is_windows(path)
 }
 
 /// Returns true for an absolute path of Windows: `C:\data`, `C:/data` or `\\server\share`.

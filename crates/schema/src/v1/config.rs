@@ -47,6 +47,19 @@ impl SessionConfigOption {
         Self::new(id, name, SessionConfigBoolean::new(current_value))
     }
 
+    /// Sets the current value. A value of another kind than the option changes nothing.
+    pub fn set_value(&mut self, value: &SessionConfigOptionValue) {
+        match (&mut self.kind, value) {
+            (SessionConfigKind::Select(select), SessionConfigOptionValue::ValueId(value)) => {
+                select.current_value.clone_from(value);
+            }
+            (SessionConfigKind::Boolean(boolean), SessionConfigOptionValue::Boolean(value)) => {
+                boolean.current_value = *value;
+            }
+            _ => {}
+        }
+    }
+
     /// Returns the values as modes. `None` for an option without a list of values.
     #[must_use]
     pub fn to_modes(&self) -> Option<SessionModeState> {
