@@ -82,7 +82,8 @@ impl Error {
     /// Maps the error to the exit code, for every command. `exit::HELP` documents the codes.
     pub(crate) fn exit(&self) -> Exit {
         match self {
-            Error::Agent(error) | Error::AgentDetail(error, _) => of_client(error),
+            Error::Agent(error) => of_client(error),
+            Error::AgentDetail(error, _) => of_client(error),
             Error::Exchange(error) => of_exchange(error),
             Error::Login(_) => Exit::Found,
             Error::NotAdvertised(_) | Error::Dialogue(dialogue::Error::NotSupported) => Exit::NotAdvertised,
