@@ -14,6 +14,7 @@ mod link_log;
 mod messages;
 mod paths;
 mod replacement;
+mod stderr_log;
 
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -29,8 +30,8 @@ use duologue_rpc::raw_message::{call_line, response_line};
 use duologue_rpc::{Limits, Lock as _, Malformed, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{
     CancelNotification, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
-    Error as RpcError, InitializeRequest, Json, Notification as _, PromptRequest, Request as _, SessionId,
-    SessionNotification, SessionUpdate, is_of_client_files,
+    Error as RpcError, InitializeRequest, Json, Notification as _, PromptRequest, Request as _, RequestId,
+    SessionId, SessionNotification, SessionUpdate, is_of_client_files,
 };
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
@@ -43,7 +44,8 @@ use self::lines::{LineError, RelayLines};
 pub(crate) use self::link_log::first_failure;
 use self::link_log::{connected, report};
 use self::replacement::{RelayServer, WaitingClient, replace, replaceable_outage};
-use crate::ui;
+pub(crate) use self::stderr_log::flush_log;
+use self::stderr_log::log;
 use messages::{
     QuestionContent, is_question, key, opens_session, refuse, request_id_of, root_session_of, session_of,
     set_meta, value, with_fresh, with_fresh_option, without_end,
@@ -261,7 +263,11 @@ async fn send_to_client(
     let mut lines = Vec::new();
     loop {
         tokio::select! {
-            line = server.next() => {
+            line = async {
+                // Errors for requests of the server wait until it reads them.
+                let _ = answers.reserve().await;
+                server.next().await
+            } => {
                 let mut next = line?;
                 if next.is_none() {
                     return Ok(());
@@ -271,7 +277,8 @@ async fn send_to_client(
                         lines.extend_from_slice(&line);
                         lines.push(b'\n');
                     }
-                    next = if lines.len() < WRITE_BYTES { server.buffered() } else { None };
+                    let has_room = lines.len() < WRITE_BYTES && answers.capacity() > 0;
+                    next = if has_room { server.buffered() } else { None };
                 }
             }
             Some(line) = refused.recv() => {
@@ -292,12 +299,14 @@ async fn write(writer: &mut (impl AsyncWrite + Unpin), mut line: Vec<u8>) -> io:
     writer.flush().await
 }
 
-/// Writes a line to stderr, the log of an agent.
-fn log(line: std::fmt::Arguments<'_>) {
-    use std::io::Write as _;
-
-    // Nobody may read it.
-    let _ = writeln!(ui::stderr(), "{}{}", ui::CONNECT_LOG, ui::indented(&line.to_string()));
+/// Returns the error for a response that cannot be read, or has more values than a message may have.
+fn unreadable(outcome: &ResponseOutcome<'_>) -> Option<RpcError> {
+    match outcome {
+        ResponseOutcome::Unreadable(error) => {
+            Some(RpcError::internal(format!("the response of the server cannot be read: {error}")))
+        }
+        _ => None,
+    }
 }
 
 /// A request of the client without a response.
@@ -436,7 +445,8 @@ impl Book {
                 if line.len() > ANSWER_BYTES {
                     self.questions.remove(&id);
                 } else if let Some(question) = self.questions.get_mut(&id) {
-                    question.answer = Some(line.clone());
+                    // A client may answer twice. The first answer was sent first.
+                    question.answer.get_or_insert_with(|| line.clone());
                 }
             }
             Some(Ok(_)) => {}
@@ -478,23 +488,31 @@ impl Book {
                         _ => None,
                     };
                     let may_have_logins = result.is_none() || request.method == InitializeRequest::METHOD;
+                    let unreadable = unreadable(&outcome);
                     let own_id = request.id.clone();
                     self.answered(request, result);
-                    if let Some(error) = lost {
-                        return response_line(own_id.get(), Err(&error)).ok().map(without_end);
-                    }
+                    let lost = lost.and_then(|error| response_line(own_id.get(), Err(&error)).ok());
+                    let line = lost.map_or(line, without_end);
                     if may_have_logins && !self.settings.allows_files {
-                        return match client_files::without_terminal_logins(&line) {
+                        let masked = match unreadable {
+                            Some(error) => Err(error),
+                            None => client_files::without_terminal_logins(&line),
+                        };
+                        return match masked {
                             Ok(masked) => Some(masked),
                             Err(error) => response_line(own_id.get(), Err(&error)).ok().map(without_end),
                         };
                     }
+                    return Some(line);
                 }
                 // It arrived on the connection before.
                 None if self.was_replaced => return None,
                 // The client may take it for the response to `initialize`.
                 None if !self.settings.allows_files => {
-                    let masked = client_files::without_terminal_logins(&line);
+                    let masked = match unreadable(&outcome) {
+                        Some(error) => Err(error),
+                        None => client_files::without_terminal_logins(&line),
+                    };
                     return masked.inspect_err(|error| self.log_dropped(error)).ok();
                 }
                 None => {}
@@ -578,6 +596,14 @@ impl Book {
             if let Some(answer) = &known.answer {
                 // A server that does not read gets no answer.
                 let _ = answers.try_send(answer.clone());
+            }
+            return false;
+        }
+        // The client may have answered the question of the earlier connection, and its answer may still wait to be sent.
+        if self.questions.get(&id).is_some_and(|known| known.may_return && known.answer.is_none()) {
+            let reason = "a question of an earlier connection has this id and no answer yet; use another id";
+            if let Some(id) = RequestId::from_token(&id) {
+                refuse(&id, &RpcError::invalid_request(reason), answers);
             }
             return false;
         }
@@ -707,6 +733,8 @@ impl Book {
     }
 }
 
+#[cfg(test)]
+mod hostile_tests;
 #[cfg(test)]
 mod outage_tests;
 #[cfg(test)]

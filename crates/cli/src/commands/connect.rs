@@ -110,11 +110,12 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
             Error::Start(known.map_or_else(|| error.to_string(), |known| explained(known, &options)))
         })
     };
-    tokio::select! {
-        relayed = relayed => relayed?,
-        _ = signals.next() => {}
-    }
-    Ok(Exit::Ok)
+    let ended = tokio::select! {
+        relayed = relayed => relayed,
+        _ = signals.next() => Ok(()),
+    };
+    remote_sessions::flush_log();
+    ended.map(|()| Exit::Ok)
 }
 
 /// Returns a future that is ready when the client has closed its end, also while nothing reads the input.

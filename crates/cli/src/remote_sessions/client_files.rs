@@ -40,9 +40,10 @@ pub(super) fn remove_capabilities(params: &mut Value) {
     }
 }
 
-/// Removes the members that a reader that ignores case takes for `name`.
+/// Removes the members that some programs take for `name`. In the official Python SDK `_meta` has another name too.
 fn remove_similar(object: &mut Map<String, Value>, name: &str) {
-    object.retain(|key, _| key == name || !equal_ignoring_case(key, name));
+    let is_meta = |key: &str| name == "_meta" && equal_ignoring_case(key, "field_meta");
+    object.retain(|key, _| key == name || !(equal_ignoring_case(key, name) || is_meta(key)));
 }
 
 /// Returns true for a login whose kind is `terminal`, or cannot be read.

@@ -141,8 +141,7 @@ pub(super) fn with_fresh(id: &RawValue, method: &str, params: Option<&RawValue>)
 
 /// Returns the error for a conversation that the agent has lost, with the option of `connect` that goes on without it.
 pub(super) fn with_fresh_option(error: &RpcError) -> Option<RpcError> {
-    let data = error.data.as_ref().map(|data| json!(data))?;
-    let is_lost = data["code"] == "context_lost";
+    let is_lost = error.data_member::<String>("code").is_some_and(|code| code == "context_lost");
     let option = "; or start `duologue connect` with `--fresh`, which continues without the conversation";
     let mut named = error.clone();
     named.message = format!("{}{option}", error.message).into();

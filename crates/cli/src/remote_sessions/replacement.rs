@@ -1,5 +1,6 @@
 //! The next connection to a server, on which the sessions of the last one are resumed.
 
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use duologue_rpc::raw_message::call_line;
 use duologue_rpc::{Limits, Lock as _, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{Error as RpcError, InitializeRequest, Request as _, ResumeSessionRequest};
 use serde_json::value::to_raw_value;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
@@ -17,6 +18,11 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 use super::lines::RelayLines;
 use super::messages::value;
 use super::{Book, log, write};
+
+/// The time for attempts without a limit, in a range that clocks have.
+const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
+/// The time in which sessions that a server cannot open now are tried again. The client waits for it.
+const LATE: Duration = Duration::from_secs(30);
 
 /// Returns the time since the connection was lost, if a server that has the sessions may be reached by another connection.
 pub(super) fn replaceable_outage(error: &io::Error, options: &ConnectOptions) -> Option<Duration> {
@@ -53,7 +59,8 @@ pub(super) async fn replace(
     if let Some(replaced_at) = replaced_at {
         sleep_until(replaced_at + pause(options)).await;
     }
-    let end = Instant::now() + options.resume_time.saturating_sub(outage);
+    let now = Instant::now();
+    let end = now.checked_add(options.resume_time.saturating_sub(outage)).unwrap_or(now + FOREVER);
     loop {
         let mut options = options.clone();
         options.open_time = end.saturating_duration_since(Instant::now());
@@ -90,8 +97,7 @@ enum FailedResume {
 
 impl FailedResume {
     fn of(error: &RpcError) -> Self {
-        let data = error.data.as_ref().map(|data| json!(data)).unwrap_or_default();
-        match (data["code"].as_str(), data["retryable"].as_bool()) {
+        match (error.data_member::<String>("code").as_deref(), error.data_member("retryable")) {
             (Some("cursor_gone"), _) => FailedResume::Gone,
             (_, Some(true)) => FailedResume::Retry,
             _ => FailedResume::Lost,
@@ -144,8 +150,14 @@ impl RelayServer {
         let (introduction, ids) = book.lock_unpoisoned().begin_replacement();
         let introduced = self.request(InitializeRequest::METHOD, &introduction, client).await?;
         introduced.map_err(|error| io::Error::other(format!("the server refused `initialize`: {error}")))?;
-        for id in ids {
+        // The others do not wait for a session that cannot be opened now.
+        let mut ids = VecDeque::from(ids);
+        let (mut late, mut late_end) = (HashSet::new(), None);
+        while let Some(id) = ids.pop_front() {
             let Some(mut params) = book.lock_unpoisoned().resume_params(&id) else { continue };
+            if late.contains(&id) {
+                sleep(pause(options)).await;
+            }
             let mut has_gap = false;
             let resumed = loop {
                 let resumed = self.request(ResumeSessionRequest::METHOD, &params, client).await?;
@@ -153,12 +165,21 @@ impl RelayServer {
                     Some(FailedResume::Gone) if !has_gap => {
                         (has_gap, params) = (true, without_position(params));
                     }
-                    Some(FailedResume::Retry) if Instant::now() < end => {
-                        log(format_args!("a session cannot be resumed now; another attempt follows"));
-                        sleep(pause(options)).await;
+                    Some(FailedResume::Retry)
+                        if Instant::now()
+                            < *late_end.get_or_insert_with(|| end.min(Instant::now() + LATE)) =>
+                    {
+                        break None;
                     }
-                    _ => break resumed,
+                    _ => break Some(resumed),
                 }
+            };
+            let Some(resumed) = resumed else {
+                if late.insert(id.clone()) {
+                    log(format_args!("a session cannot be resumed now; other attempts follow"));
+                }
+                ids.push_back(id);
+                continue;
             };
             let settled = book.lock_unpoisoned().resumed(&id, resumed, has_gap);
             for line in settled.to_client {

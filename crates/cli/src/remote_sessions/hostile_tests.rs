@@ -1,0 +1,79 @@
+//! Tests of servers that try to get the client to do what it did not allow.
+
+use super::tests::{book, call, line, send};
+use super::*;
+
+fn read(line: &[u8]) -> Value {
+    serde_json::from_slice(line).unwrap()
+}
+
+/// A number beyond a float, and half of a surrogate pair.
+#[test]
+fn an_error_with_data_that_has_no_value_is_passed_on() {
+    for data in [r#"{"x":1e400}"#, r#"{"x":"\ud800"}"#, "1e400"] {
+        for allows_files in [false, true] {
+            let (mut book, answers, _repeated) = book();
+            book.settings.allows_files = allows_files;
+            let error = format!(r#"{{"jsonrpc":"2.0","id":2,"error":{{"code":1,"message":"no","data":{data}}}}}"#);
+            let passed = book.accept_server_line(error.into_bytes(), &answers).expect("an error");
+            assert!(String::from_utf8_lossy(&passed).contains(r#""error":"#), "{data}");
+        }
+    }
+}
+
+#[test]
+fn no_name_of_a_login_in_a_terminal_passes() {
+    let terminal = json!([{"type": "terminal", "id": "t", "name": "T", "args": ["x"]}]);
+    let named = json!([{"id": "t", "name": "T", "field_meta": {"terminal-auth": {"command": "x"}}}]);
+    for (name, logins) in [("authMethods", &terminal), ("auth_methods", &terminal), ("authMethods", &named)] {
+        for code in ["context_lost", "other"] {
+            let (mut book, answers, _repeated) = book();
+            let data = json!({"code": code, name: logins});
+            let error = RpcError::internal("no").data(Json::from(data));
+            let error = line(&json!({"jsonrpc": "2.0", "id": 2, "error": error}));
+            let passed = read(&book.accept_server_line(error, &answers).expect("an error"));
+            let text = passed.to_string();
+            assert!(!text.contains("args") && !text.contains("command"), "{text}");
+            assert_eq!(text.contains("--fresh"), code == "context_lost", "{text}");
+        }
+    }
+    let mut params = json!({"client_capabilities": {"fs": {"readTextFile": true}}, "clientCapabilities": {
+        "field_meta": {"terminal-auth": true}, "terminal": true,
+    }});
+    client_files::remove_capabilities(&mut params);
+    assert_eq!(params, json!({"clientCapabilities": {}}));
+}
+
+#[test]
+fn a_response_with_too_many_values_is_an_error() {
+    let (mut book, answers, _repeated) = book();
+    send(&mut book, line(&call(&json!(9), "session/list", &json!({}))));
+    let values = "0,".repeat(Limits::default().values);
+    let result = format!(r#"{{"jsonrpc":"2.0","id":9,"result":{{"authMethods":[{values}0]}}}}"#).into_bytes();
+    let passed = read(&book.accept_server_line(result.clone(), &answers).expect("an error"));
+    assert_eq!((&passed["id"], &passed["error"]["code"]), (&json!(9), &json!(-32603)), "{passed}");
+    assert_eq!(book.accept_server_line(result, &answers), None, "no request is open");
+}
+
+/// The answer to the first question waits to be sent.
+#[test]
+fn another_question_does_not_get_an_answer_that_was_given_before() {
+    let (mut book, answers, mut repeated) = book();
+    let question = |text: &str| {
+        let params = json!({"sessionId": "s", "toolCall": {"title": text}});
+        line(&call(&json!(7), "session/request_permission", &params))
+    };
+    assert!(book.accept_server_line(question("ls"), &answers).is_some());
+    book.begin_replacement();
+    for _ in 0..2 {
+        assert_eq!(book.accept_server_line(question("rm"), &answers), None);
+        assert_eq!(read(&repeated.try_recv().expect("a refusal"))["error"]["code"], -32600);
+    }
+    let answer = line(&json!({"jsonrpc": "2.0", "id": 7, "result": {"outcome": "yes"}}));
+    send(&mut book, answer.clone());
+    // A client may answer twice, and its first answer counts.
+    send(&mut book, line(&json!({"jsonrpc": "2.0", "id": 7, "result": {"outcome": "no"}})));
+    assert_eq!(book.accept_server_line(question("ls"), &answers), None);
+    assert_eq!(repeated.try_recv().ok(), Some(answer));
+    assert!(book.accept_server_line(question("rm"), &answers).is_some(), "the user sees it");
+}
