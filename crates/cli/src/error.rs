@@ -18,9 +18,9 @@ pub(crate) enum Error {
     /// An error of the agent or of the connection to it.
     #[error("{0}")]
     Agent(#[from] duologue_client::Error),
-    /// An error of the agent, with its message for developers.
-    #[error("{0}\ndetail: {1}")]
-    AgentDetail(Box<duologue_client::Error>, String),
+    /// A response of the agent with an error: the message, and the detail for its developer.
+    #[error("{0}")]
+    AgentDetail(String),
     /// An error of our own agent.
     #[error("{0}")]
     Serve(#[from] duologue_agent::Error),
@@ -70,12 +70,13 @@ impl Error {
 
     /// Adds the `detail` in the data of an error of the agent, which is for its developer.
     pub(crate) fn with_detail(self) -> Self {
-        match self {
-            Error::Agent(ClientError::Response(error)) => match error.data_member("detail") {
-                Some(detail) => Error::AgentDetail(Box::new(ClientError::Response(error)), detail),
-                None => Error::Agent(ClientError::Response(error)),
-            },
-            other => other,
+        let detail = match &self {
+            Error::Agent(ClientError::Response(error)) => error.data_member::<String>("detail"),
+            _ => None,
+        };
+        match detail {
+            Some(detail) => Error::AgentDetail(format!("{self}\ndetail: {detail}")),
+            None => self,
         }
     }
 
@@ -83,9 +84,8 @@ impl Error {
     pub(crate) fn exit(&self) -> Exit {
         match self {
             Error::Agent(error) => of_client(error),
-            Error::AgentDetail(error, _) => of_client(error),
             Error::Exchange(error) => of_exchange(error),
-            Error::Login(_) => Exit::Found,
+            Error::Login(_) | Error::AgentDetail(_) => Exit::Found,
             Error::NotAdvertised(_) | Error::Dialogue(dialogue::Error::NotSupported) => Exit::NotAdvertised,
             Error::Dialogue(error) => of_dialogue(error),
             #[cfg(feature = "serve")]
