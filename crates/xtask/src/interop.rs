@@ -35,7 +35,7 @@ use std::time::{Duration, Instant};
 
 pub(crate) type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
 
-const SDKS: [&str; 3] = ["rust", "ts", "python"];
+const SDKS: [&str; 4] = ["rust", "ts", "python", "python-1"];
 const OURS: &str = "duologue";
 const LIMIT: Duration = Duration::from_secs(90);
 

@@ -7,7 +7,7 @@ import sys
 import acp
 from acp import schema
 from surface import AGENT, CLIENT, SURFACE, VARS
-from surface import arguments, difference, expressible, fill, known, pick, plain, reporter, row_of, typed
+from surface import arguments, difference, expressible, fill, known, pick, plain, reporter, row_of, typed, untagged
 
 VARS["SESSION"] = "session-python"
 report = reporter(os.environ["INTEROP_AGENT_REPORT"])
@@ -43,13 +43,31 @@ class Agent:
                 await self.client.session_update(**arguments(model))
             report(row_of(update))
         for call in known(entry.get("calls")):
+            if call.get("cancel"):
+                await self.take_back(call)
+                continue
             try:
                 report(row_of(call), await self.call(call))
             except Exception as error:
                 report(row_of(call), repr(error))
-        if entry.get("cancel"):
+        if entry.get("cancel") == "$/cancel_request":
+            try:
+                await asyncio.Event().wait()
+            finally:
+                report(entry["cancel"])
+        elif entry.get("cancel"):
             await self.cancelled.wait()
             report(entry["cancel"])
+
+    async def take_back(self, call):
+        """Makes one call, and cancels it with `$/cancel_request`."""
+        answer = asyncio.create_task(self.call(call))
+        await asyncio.wait({answer}, timeout=0.2)
+        answer.cancel()
+        try:
+            report(call["cancel"], await answer)
+        except asyncio.CancelledError:
+            report(call["cancel"])
 
     async def call(self, call):
         """Makes one call to the client and says what is wrong with the answer."""
@@ -81,7 +99,7 @@ def handler(method, request, response):
         await self.play(entry)
         if error := entry.get("error"):
             raise acp.RequestError(error["code"], error["message"], error["data"])
-        return typed(response, entry["result"])
+        return untagged(typed(response, entry["result"]), entry["result"])
 
     return handle
 

@@ -42,20 +42,22 @@ class Client:
 
     async def create_elicitation(self, message, mode, **_):
         kind = "form" if isinstance(mode, schema.ElicitationFormSessionMode) else "url"
-        return answer("elicitation/create", {"message": message, "mode": kind, **plain(mode)})
+        return await answer("elicitation/create", {"message": message, "mode": kind, **plain(mode)})
 
 
-def answer(method, params):
+async def answer(method, params):
     _, request, response = CLIENT[method]
     entry, problem = pick([call for call in CALLS if call.get("method") == method], request, params)
-    report(method, problem)
+    report(entry.get("cancel") or method, problem)
     VARS.setdefault("TERMINAL", "term-python")
+    if entry.get("cancel"):
+        await asyncio.Event().wait()
     return typed(response, entry["result"])
 
 
 def handler(method, request):
     async def handle(self, **kwargs):
-        return answer(method, plain(typed(request, kwargs)))
+        return await answer(method, plain(typed(request, kwargs)))
 
     return handle
 
@@ -88,9 +90,12 @@ def check_readable(readable):
         report(row, None if said.endswith(end) else f"not readable: {said!r}", said)
 
 
-async def cancel_when_updated(agent):
+async def cancel_when_updated(agent, how, request):
     await Client.updated.wait()
-    await agent.cancel(VARS["SESSION"])
+    if how == "session/cancel":
+        await agent.cancel(VARS["SESSION"])
+    else:
+        request.cancel()
 
 
 async def extension(agent, entry):
@@ -109,14 +114,19 @@ async def step(agent, entry):
         return await extension(agent, entry)
     name, request, response = AGENT[entry["method"]]
     row = entry.get("cancel") or ("an error" if "error" in entry else entry["method"])
-    cancelling = asyncio.create_task(cancel_when_updated(agent)) if "cancel" in entry else None
+    cancelling = None
     try:
         kwargs = arguments(typed(request, entry["params"]))
-        result = await asyncio.wait_for(getattr(agent, name)(**kwargs), 15)
+        call = asyncio.ensure_future(getattr(agent, name)(**kwargs))
+        if "cancel" in entry:
+            cancelling = asyncio.create_task(cancel_when_updated(agent, row, call))
+        result = await asyncio.wait_for(call, 15)
         if "error" in entry:
             report(row, "answered, not refused")
         else:
             report(row, difference(expressible(response, entry["result"]), plain(result)))
+    except asyncio.CancelledError:
+        report(row, None if row == "$/cancel_request" else "cancelled")
     except Exception as error:
         refused = "error" in entry and isinstance(error, acp.RequestError)
         report(row, difference(entry["error"], error.to_error_obj()) if refused else repr(error))

@@ -20,6 +20,8 @@ AGENT = {
     "session/list": ("list_sessions", schema.ListSessionsRequest, schema.ListSessionsResponse),
     "session/resume": ("resume_session", schema.ResumeSessionRequest, schema.ResumeSessionResponse),
     "session/close": ("close_session", schema.CloseSessionRequest, schema.CloseSessionResponse),
+    "session/delete": ("delete_session", schema.DeleteSessionRequest, schema.DeleteSessionResponse),
+    "logout": ("logout", schema.LogoutRequest, schema.LogoutResponse),
     "session/set_mode": ("set_session_mode", schema.SetSessionModeRequest, schema.SetSessionModeResponse),
     "session/set_config_option": (
         "set_config_option",
@@ -76,6 +78,14 @@ def fill(value):
 def typed(model, value):
     """The SDK's model of a value from the surface."""
     return TypeAdapter(model).validate_python(fill(value))
+
+
+def untagged(response, value):
+    """A response with the kinds of `authMethods` that the surface means: 1.0 reads one without a type as a terminal."""
+    for n, method in enumerate(value.get("authMethods", [])):
+        if "type" not in method:
+            response.auth_methods[n] = typed(schema.AuthMethodAgent, method)
+    return response
 
 
 def plain(value):

@@ -334,7 +334,13 @@ impl<'a> Run<'a> {
         while !matches!(updates.next().await.transpose()?, None | Some(SessionUpdate::AgentMessageChunk(_))) {
         }
         prompt.cancel();
-        Ok(json!({"stopReason": prompt.await?.stop_reason}))
+        match prompt.await.map_err(Error::from) {
+            // An SDK may cancel the handler, which then cannot end the turn itself.
+            Err(Error::Response(error)) if error.code == ErrorCode::REQUEST_CANCELLED => {
+                Ok(json!({"stopReason": StopReason::Cancelled}))
+            }
+            answer => Ok(json!({"stopReason": answer?.stop_reason})),
+        }
     }
 
     /// Every update of the entry must have come, in order.

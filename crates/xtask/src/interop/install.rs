@@ -16,7 +16,9 @@ pub(super) fn peers(paths: &InteropPaths) -> Result<()> {
         let official =
             scope.spawn(|| rust_network(paths).and(rust(paths)).map_err(|error| error.to_string()));
         ts(paths)?;
-        python(&paths.sources.join("python"), &paths.target.join("python"))?;
+        for version in ["python", "python-1"] {
+            python(&paths.sources.join(version), &paths.target.join(version))?;
+        }
         official.join().map_err(|_| "building the Rust peers panicked")??;
         Ok(())
     })
@@ -118,8 +120,9 @@ pub(super) fn program(paths: &InteropPaths, sdk: &str, role: &str) -> Result<Com
             command.arg(absolute(paths.target.join(format!("ts/{role}.mjs")))?);
             command
         }
+        // The programs on the Python SDK are the same for each of its versions.
         _ => {
-            let mut command = Command::new(absolute(paths.target.join("python/venv/bin/python"))?);
+            let mut command = Command::new(absolute(paths.target.join(sdk).join("venv/bin/python"))?);
             command.arg(absolute(paths.sources.join(format!("python/{role}.py")))?);
             command.env("PYTHONDONTWRITEBYTECODE", "1");
             command
