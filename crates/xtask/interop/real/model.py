@@ -15,7 +15,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 TEXT = ["Hello from ", "the mock model: ", "é世界 😀."]
 SHELL = ("run_shell_command", "bash", "Bash", "shell", "execute", "exec_command", "shell_command")
 WRITE = ("write_file", "write", "Write", "create_file")
-COMMAND = "touch interop-ran"
+# Qwen Code reports, now and then, that a command that ends at once was ended by a hang-up.
+COMMAND = "touch interop-ran && sleep 0.3"
 VALUES = {
     "command": COMMAND,
     "cmd": COMMAND,

@@ -39,7 +39,7 @@ impl RealAgent {
 const AGENTS: [RealAgent; 5] = [
     RealAgent::new("gemini", &["--acp"]),
     RealAgent { before: None, ..RealAgent::new("opencode", &["acp"]) },
-    RealAgent { before: None, ..RealAgent::new("qwen", &["--acp"]) },
+    RealAgent { mode: Some("default"), before: None, ..RealAgent::new("qwen", &["--acp"]) },
     RealAgent { mode: Some("default"), before: None, ..RealAgent::new("claude-agent-acp", &[]) },
     RealAgent { mode: Some("read-only"), has_write_tool: false, ..RealAgent::new("codex-acp", &[]) },
 ];
@@ -192,6 +192,7 @@ async fn drive(place: &RunFolder, agent: &RealAgent, server: Option<&Path>, port
                 SessionUpdate::ToolCallUpdate(call) => {
                     completed |= call.status == Some(ToolCallStatus::Completed)
                 }
+                SessionUpdate::ToolCall(call) => completed |= call.status == ToolCallStatus::Completed,
                 update @ SessionUpdate::AgentMessageChunk(_) => text += &update.to_string(),
                 _ => {}
             }
