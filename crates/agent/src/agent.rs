@@ -12,8 +12,8 @@ use duologue_schema::{
 #[cfg(feature = "unstable")]
 use duologue_schema::{
     ArchiveSessionRequest, AuthStatusRequest, AuthStatusResponse, DisableProviderRequest, ForkSessionRequest,
-    ListProvidersRequest, ProviderInfo, SessionStatus, SessionStatusRequest, SetProviderRequest,
-    SetSessionTitleRequest, UnarchiveSessionRequest,
+    ListProvidersRequest, ProviderInfo, SessionOptionsRequest, SessionStatus, SessionStatusRequest,
+    SetProviderRequest, SetSessionTitleRequest, UnarchiveSessionRequest,
 };
 
 use crate::context::Context;
@@ -318,6 +318,18 @@ pub trait Agent: Send + Sync + 'static {
         unhandled::<SessionStatusRequest, _>()
     }
 
+    /// Returns the modes and options that a session would have, and opens none. Advertise it with
+    /// `session_capabilities.options`.
+    #[cfg(feature = "unstable")]
+    fn session_options(
+        &self,
+        context: &Context,
+        request: SessionOptionsRequest,
+    ) -> impl Future<Output = Result<SessionSetup>> + Send {
+        let _ = (context, request);
+        unhandled::<SessionOptionsRequest, _>()
+    }
+
     /// Sets up a new session that continues another one, whose id is `origin` and which may not be open. As in
     /// [`new_session`](Agent::new_session) the client does not know the new session yet. Advertise it with
     /// `session_capabilities.fork`.
@@ -432,6 +444,8 @@ passed_on! {
     async fn unarchive_session(context: &Context, request: UnarchiveSessionRequest) -> ();
     #[cfg(feature = "unstable")]
     async fn session_status(context: &Context, request: SessionStatusRequest) -> SessionStatus;
+    #[cfg(feature = "unstable")]
+    async fn session_options(context: &Context, request: SessionOptionsRequest) -> SessionSetup;
     #[cfg(feature = "unstable")]
     async fn fork_session(context: &Context, session: &Session, origin: SessionId) -> SessionSetup;
     #[cfg(feature = "unstable")]

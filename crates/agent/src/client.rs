@@ -163,6 +163,10 @@ impl ClientHandle {
             SessionUpdate::SubagentUpdate(_)
             | SessionUpdate::SessionMessage(_)
             | SessionUpdate::SessionMessageChunk(_) => self.capabilities().subagents.is_some(),
+            #[cfg(feature = "unstable")]
+            SessionUpdate::PromptSuggestionsUpdate(_) => self.capabilities().has_prompt_suggestions(),
+            #[cfg(feature = "unstable")]
+            SessionUpdate::CursorUpdate(_) => self.capabilities().has_cursors(),
             _ => true,
         }
     }

@@ -42,6 +42,8 @@ macro_rules! params {
             mcp_servers: $request.mcp_servers,
             meta: $request.meta,
             system_prompt: $request.system_prompt,
+            #[cfg(feature = "unstable")]
+            initial_options: $request.config_options,
             reservation: $reservation,
         }
     };
@@ -690,6 +692,8 @@ impl<A: Agent> Shared<A> {
     fn check(&self, params: &SessionParams) -> Result<()> {
         check_path(&params.cwd, "cwd")?;
         check_system_prompt(params.system_prompt.as_ref(), self.advertised())?;
+        #[cfg(feature = "unstable")]
+        crate::unstable::check_initial_options(&params.initial_options)?;
         for path in &params.additional_directories {
             check_path(path, "additionalDirectories")?;
         }

@@ -80,6 +80,8 @@ pub(crate) struct SessionParams {
     pub(crate) mcp_servers: Vec<McpServer>,
     pub(crate) meta: Option<Meta>,
     pub(crate) system_prompt: Option<duologue_schema::SystemPrompt>,
+    #[cfg(feature = "unstable")]
+    pub(crate) initial_options: Vec<duologue_schema::InitialSessionConfigOption>,
     pub(crate) reservation: Reservation,
 }
 

@@ -3,8 +3,8 @@
 use duologue_schema::{
     ArchiveSessionRequest, AuthStatusRequest, DisableProviderRequest, ForkSessionRequest,
     ForkSessionResponse, ListProvidersRequest, LlmProtocol, NewSessionResponse, ProviderId, SessionId,
-    SessionInfoUpdate, SessionStatusRequest, SetProviderRequest, SetSessionTitleRequest,
-    SetSessionTitleResponse, UnarchiveSessionRequest,
+    SessionInfoUpdate, SessionOptionsRequest, SessionStatusRequest, SetProviderRequest,
+    SetSessionTitleRequest, SetSessionTitleResponse, UnarchiveSessionRequest,
 };
 
 use crate::connection::Connection;
@@ -71,7 +71,7 @@ macro_rules! with_meta {
     };
 }
 
-with_meta!(AuthStatusRequest UnarchiveSessionRequest SessionStatusRequest ListProvidersRequest SetProviderRequest DisableProviderRequest);
+with_meta!(AuthStatusRequest UnarchiveSessionRequest SessionOptionsRequest SessionStatusRequest ListProvidersRequest SetProviderRequest DisableProviderRequest);
 
 fn set_meta(request: &mut impl SetMeta, meta: duologue_schema::Meta) {
     request.set_meta(meta);
@@ -130,6 +130,17 @@ impl Connection {
     pub fn unarchive_session(&self, id: impl Into<SessionId>) -> RequestBuilder<UnarchiveSessionRequest> {
         let offered = self.capabilities().session_capabilities.archive.is_some();
         request!(self.inner, UnarchiveSessionRequest::new(id.into()), offered, "sessionCapabilities.archive")
+    }
+
+    /// Returns the modes and options that a session would have, and opens none. Needs an agent that advertises
+    /// `sessionCapabilities.options`.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::NotSupported`](crate::Error::NotSupported), and the error of the agent.
+    pub fn session_options(&self, request: SessionOptionsRequest) -> RequestBuilder<SessionOptionsRequest> {
+        let offered = self.capabilities().session_capabilities.options.is_some();
+        request!(self.inner, request, offered, "sessionCapabilities.options")
     }
 
     /// Returns the status of a session: open, or saved. Read an unknown one as saved. Needs an agent that advertises

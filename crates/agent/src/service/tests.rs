@@ -23,6 +23,8 @@ impl Service for InRequest {
                 mcp_servers: Vec::new(),
                 meta: None,
                 system_prompt: None,
+                #[cfg(feature = "unstable")]
+                initial_options: Vec::new(),
                 reservation: memory.reserve(0).unwrap(),
             };
             Session::new("s".into(), params, client.clone(), hold_updates, None)

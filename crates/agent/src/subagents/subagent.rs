@@ -113,6 +113,8 @@ impl NewSubagent {
             meta: None,
             system_prompt: None,
             // A child of the agent is not a request of the client.
+            #[cfg(feature = "unstable")]
+            initial_options: Vec::new(),
             reservation: SessionMemory::default().reserve(0)?,
         };
         let context = parent.context().clone().with_cancellation(cancellation.clone());

@@ -4,11 +4,13 @@ use duologue_rpc::{Incoming, Responder};
 use duologue_schema::{
     AgentCapabilities, ArchiveSessionRequest, ArchiveSessionResponse, AuthState, AuthStatusRequest,
     AuthStatusResponse, AuthStatusUpdateNotification, DisableProviderRequest, DisableProviderResponse,
-    ErrorCode, ForkSessionRequest, ListProvidersRequest, ListProvidersResponse, Meta, Request,
-    SessionArchiveFilter, SessionId, SessionStatus, SessionStatusRequest, SessionStatusResponse,
-    SetProviderRequest, SetProviderResponse, SetSessionTitleRequest, SetSessionTitleResponse,
-    UnarchiveSessionRequest, UnarchiveSessionResponse, UnstableClientRequest,
+    ErrorCode, ForkSessionRequest, InitialSessionConfigOption, ListProvidersRequest, ListProvidersResponse,
+    Meta, Request, SessionArchiveFilter, SessionId, SessionOptionsRequest, SessionOptionsResponse,
+    SessionStatus, SessionStatusRequest, SessionStatusResponse, SetProviderRequest, SetProviderResponse,
+    SetSessionTitleRequest, SetSessionTitleResponse, UnarchiveSessionRequest, UnarchiveSessionResponse,
+    UnstableClientRequest,
 };
+use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
 use crate::agent::Agent;
@@ -22,7 +24,7 @@ use crate::unhandled::is_unhandled;
 /// Returns the unstable capabilities: if the agent advertises each, if its method is missing, and both names.
 pub(crate) fn advertised<A: Agent>(
     agent: &AgentCapabilities,
-) -> [(bool, bool, &'static str, &'static str); 9] {
+) -> [(bool, bool, &'static str, &'static str); 10] {
     let AgentCapabilities { session_capabilities: session, auth, providers, .. } = agent;
     let (archive, providers) = (session.archive.is_some(), providers.is_some());
     [
@@ -45,6 +47,12 @@ pub(crate) fn advertised<A: Agent>(
             is_unhandled(A::session_status),
             "sessionCapabilities.status",
             "session_status",
+        ),
+        (
+            session.options.is_some(),
+            is_unhandled(A::session_options),
+            "sessionCapabilities.options",
+            "session_options",
         ),
         (
             session.fork.is_some(),
@@ -73,6 +81,7 @@ fn is_advertised(method: &str, agent: &AgentCapabilities) -> bool {
         SetSessionTitleRequest::METHOD => session.title.is_some(),
         ArchiveSessionRequest::METHOD | UnarchiveSessionRequest::METHOD => session.archive.is_some(),
         SessionStatusRequest::METHOD => session.status.is_some(),
+        SessionOptionsRequest::METHOD => session.options.is_some(),
         ForkSessionRequest::METHOD => session.fork.is_some(),
         ListProvidersRequest::METHOD | SetProviderRequest::METHOD | DisableProviderRequest::METHOD => {
             agent.providers.is_some()
@@ -100,6 +109,24 @@ pub(crate) fn check_archive_filter(
         )));
     }
     Ok(())
+}
+
+/// Fails if two of the first values are for one option.
+pub(crate) fn check_initial_options(options: &[InitialSessionConfigOption]) -> Result<()> {
+    let mut seen = HashSet::new();
+    match options.iter().find(|option| !seen.insert(&option.config_id)) {
+        None => Ok(()),
+        Some(_) => Err(Error::invalid_params("`configOptions` has two values for one `configId`; send one")),
+    }
+}
+
+impl Session {
+    /// Returns the first values of config options from the client, if the agent advertises
+    /// `session_capabilities.options`. Ignore an unknown option and a value that does not fit.
+    #[must_use]
+    pub fn initial_options(&self) -> &[InitialSessionConfigOption] {
+        &self.params().initial_options
+    }
 }
 
 /// The state of the unstable methods of a connection.
@@ -254,6 +281,17 @@ impl<A: Agent> AgentService<A> {
                     Ok(response)
                 });
             }
+            UnstableClientRequest::SessionOptions(request) => {
+                let context = context(&responder, &request.meta);
+                answer(version, responder, async move {
+                    let setup = shared.agent.session_options(&context, request).await?;
+                    let mut response = SessionOptionsResponse::new();
+                    let options = setup.config_options.map(|options| shared.client.shown_options(options));
+                    (response.modes, response.config_options) = (setup.modes, options);
+                    response.meta = context.answer_meta();
+                    Ok(response)
+                });
+            }
             UnstableClientRequest::ForkSession(request) => self.fork(request, wire_bytes, responder),
             UnstableClientRequest::ListProviders(request) => {
                 let context = context(&responder, &request.meta);
@@ -285,8 +323,12 @@ impl<A: Agent> AgentService<A> {
         }
     }
 
-    /// Handles `session/fork`, which begins a session as `session/new` does.
+    /// Handles `session/fork`, which begins a session as `session/new` does. Agents of this crate fork whole sessions only.
     fn fork(&self, request: ForkSessionRequest, wire_bytes: usize, responder: Responder) {
+        if request.cursor_id.is_some() {
+            let message = "`cursorId` names no cursor of the session; fork without it for the whole session";
+            return refuse(responder, duologue_schema::Error::invalid_params(message));
+        }
         let shared = self.shared.clone();
         let Some((reservation, responder)) = shared.reserve(wire_bytes, responder) else { return };
         let context = responder.context(ForkSessionRequest::METHOD, request.meta.clone());
@@ -297,6 +339,7 @@ impl<A: Agent> AgentService<A> {
             mcp_servers: request.mcp_servers,
             meta: request.meta,
             system_prompt: request.system_prompt,
+            initial_options: request.config_options,
             reservation,
         };
         shared.new_session(context, params, Beginning::Fork(request.session_id), responder);

@@ -4,12 +4,14 @@ use std::sync::{Arc, Mutex};
 
 use duologue_agent::schema::{
     AgentAuthCapabilities, AgentCapabilities, ArchiveSessionRequest, AuthAccount, AuthState,
-    AuthStatusCapabilities, AuthStatusResponse, AuthStatusUpdateNotification, DisableProviderRequest,
-    ListSessionsRequest, ListSessionsResponse, LlmProtocol, McpCapabilities, ProviderInfo,
-    ProvidersCapabilities, SessionArchiveCapabilities, SessionCapabilities, SessionForkCapabilities,
-    SessionId, SessionListCapabilities, SessionResumeCapabilities, SessionStatus, SessionStatusCapabilities,
+    AuthStatusCapabilities, AuthStatusResponse, AuthStatusUpdateNotification, ContentBlock, CursorUpdate,
+    DisableProviderRequest, ListSessionsRequest, ListSessionsResponse, LlmProtocol, McpCapabilities,
+    PromptSuggestion, PromptSuggestionsUpdate, ProviderInfo, ProvidersCapabilities,
+    SessionArchiveCapabilities, SessionCapabilities, SessionConfigOption, SessionConfigSelectOption,
+    SessionForkCapabilities, SessionId, SessionListCapabilities, SessionOptionsCapabilities,
+    SessionOptionsRequest, SessionResumeCapabilities, SessionStatus, SessionStatusCapabilities,
     SessionStatusRequest, SessionSystemPromptCapabilities, SessionSystemPromptModeCapabilities,
-    SessionSystemPromptOverrideCapabilities, SessionTitleCapabilities, SetProviderRequest,
+    SessionSystemPromptOverrideCapabilities, SessionTitleCapabilities, SessionUpdate, SetProviderRequest,
     SetSessionTitleRequest, UnarchiveSessionRequest, Usage,
 };
 use duologue_agent::{Agent, Context, Error, Prompt, Result, Session, SessionSetup, StopReason, Turn, serve};
@@ -39,6 +41,9 @@ impl Agent for Unstable {
         if let Some(prompt) = session.system_prompt() {
             self.call(format!("new {} {:?}", prompt.mode.as_str(), prompt.content[0].as_text()));
         }
+        for first in session.initial_options() {
+            self.call(format!("new {} {:?}", first.config_id, first.value));
+        }
         Ok(SessionSetup::new())
     }
 
@@ -50,6 +55,19 @@ impl Agent for Unstable {
     async fn resume_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
         self.call(format!("resume {}", session.system_prompt().is_some()));
         Ok(SessionSetup::new())
+    }
+
+    async fn session_options(&self, _: &Context, request: SessionOptionsRequest) -> Result<SessionSetup> {
+        self.call(format!("options {}", request.cwd.display()));
+        Ok(SessionSetup::new().config_options(vec![
+            SessionConfigOption::select(
+                "model",
+                "Model",
+                "a",
+                vec![SessionConfigSelectOption::new("a", "A")],
+            ),
+            SessionConfigOption::boolean("fast", "Fast", false),
+        ]))
     }
 
     async fn fork_session(&self, _: &Context, session: &Session, origin: SessionId) -> Result<SessionSetup> {
@@ -111,6 +129,11 @@ impl Agent for Unstable {
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> Result<StopReason> {
         match prompt.text().as_str() {
             "usage" => turn.set_token_usage(Usage::new(3, 1, 2)),
+            "suggest" => {
+                let suggestion = PromptSuggestion::new(ContentBlock::text("Run the tests."));
+                turn.update(PromptSuggestionsUpdate::new(vec![suggestion])).await?;
+                turn.update(SessionUpdate::CursorUpdate(Box::new(CursorUpdate::new("c")))).await?;
+            }
             "wait" => turn.cancelled().await,
             "outliving" => {
                 let child = turn.subagent("Review").start().await?;
@@ -130,6 +153,7 @@ fn all() -> AgentCapabilities {
         .resume(SessionResumeCapabilities::new())
         .list(SessionListCapabilities::new())
         .fork(SessionForkCapabilities::new())
+        .options(SessionOptionsCapabilities::new())
         .archive(SessionArchiveCapabilities::new())
         .status(SessionStatusCapabilities::new())
         .title(SessionTitleCapabilities::new());
@@ -321,6 +345,69 @@ async fn a_fork_is_a_session_of_its_own() {
         let mut relative = setup(&session, &Value::Null);
         relative["cwd"] = json!("here");
         assert_eq!(client.request("session/fork", relative).await["error"]["code"], -32602);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_fork_at_a_cursor_is_no_fork_of_the_whole() {
+    in_time(async {
+        let (mut client, agent, session) = client_of(all(), json!({})).await;
+        let mut request = setup(&session, &Value::Null);
+        request["cursorId"] = json!("unknown");
+        assert_eq!(client.request("session/fork", request).await["error"]["code"], -32602);
+        assert_eq!(agent.take(), [""; 0]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_options_of_a_session_are_known_before_it_exists() {
+    in_time(async {
+        let (mut client, agent, _) = client_of(all(), json!({})).await;
+        let response = client.request("session/options", json!({"cwd": "/"})).await;
+        let options = response["result"]["configOptions"].as_array().expect("options");
+        assert_eq!((options.len(), &options[0]["id"]), (1, &json!("model")), "no boolean one: {response}");
+        assert_eq!(agent.take(), ["options /"]);
+        let (mut client, ..) = client_of(AgentCapabilities::new(), json!({})).await;
+        let response = client.request("session/options", json!({"cwd": "/"})).await;
+        assert_eq!(response["error"]["code"], -32601);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_first_values_of_options_reach_the_agent_once_each() {
+    in_time(async {
+        let (mut client, agent, _) = client_of(all(), json!({})).await;
+        let with = |options: Value| json!({"cwd": "/", "mcpServers": [], "configOptions": options});
+        let first = json!({"configId": "model", "value": "a"});
+        let fast = json!({"configId": "fast", "type": "boolean", "value": true});
+        let response = client.request("session/new", with(json!([first, fast]))).await;
+        assert!(response["result"].is_object(), "{response}");
+        assert_eq!(agent.take().len(), 2);
+        for bad in [json!([first, first]), json!([{"configId": "model"}]), json!("model")] {
+            let response = client.request("session/new", with(bad.clone())).await;
+            assert_eq!(response["error"]["code"], -32602, "{bad}");
+        }
+        assert_eq!(agent.take(), [""; 0]);
+    })
+    .await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn suggestions_and_cursors_reach_the_clients_that_advertise_them() {
+    in_time(async {
+        let offers = json!({"session": {"promptSuggestions": {}, "cursors": {}}});
+        for (offered, expected) in [(offers, 2), (json!({}), 0)] {
+            let (mut client, _, session) = client_of(all(), offered).await;
+            client.prompt(&session, "suggest").await;
+            for _ in 0..expected {
+                let update = client.next_message().await;
+                assert_eq!(update["method"], "session/update", "{update}");
+            }
+            assert_eq!(client.next_message().await["result"]["stopReason"], "end_turn");
+        }
     })
     .await;
 }

@@ -145,6 +145,7 @@ impl Advertised {
                 unless(session.archive.is_some(), method, "session.archive")
             }
             Request::SetSessionTitle(_) => unless(session.title.is_some(), method, "session.title"),
+            Request::SessionOptions(_) => unless(session.options.is_some(), method, "session.options"),
             Request::SessionStatus(_) => unless(session.status.is_some(), method, "session.status"),
             Request::CancelToolCall(request) => {
                 self.calls.check(&request.session_id, &request.tool_call_id, "$.params.toolCallId")

@@ -166,6 +166,7 @@ pub(super) fn unstable_definitions() -> Vec<Definition> {
         SessionArchiveFilter, SessionForkCapabilities, SessionStatus, SessionStatusCapabilities, SessionStatusRequest,
         SessionStatusResponse, SessionTitleCapabilities, SetProviderRequest,
         SetProviderResponse, SetSessionTitleRequest, SetSessionTitleResponse, UnarchiveSessionRequest, UnarchiveSessionResponse, Usage,
+        SessionCursorsCapabilities, CursorAnchor, CursorAnchorPosition, CursorCapabilities, CursorCompactionAnchor, CursorForkCapabilities, CursorId, CursorMessageAnchor, CursorToolCallAnchor, CursorUpdate, InitialSessionConfigOption, PromptSuggestion, PromptSuggestionsAudioCapabilities, PromptSuggestionsCapabilities, PromptSuggestionsEmbeddedContextCapabilities, PromptSuggestionsImageCapabilities, PromptSuggestionsUpdate, SessionOptionsCapabilities, SessionOptionsRequest, SessionOptionsResponse,
     };
     more.extend([
         Definition::envelope("AgentNotification", update),

@@ -26,7 +26,7 @@ pub(super) fn definitions(unstable: bool) -> Vec<Definition> {
         ElicitationRequestScope, ElicitationSchema, ElicitationSchemaType, ElicitationSessionScope,
         ElicitationUrlCapabilities, ElicitationUrlMode, EmbeddedResource, EmbeddedResourceResource,
         EnumOption, EnvVariable, Error, ErrorCode, ErrorData, ErrorStopReason, ExtNotification,
-        ExtRequest, ExtResponse, HttpHeader, Icon, IconTheme, IdleStateUpdate, ImageContent,
+        ExtRequest, ExtResponse, HttpHeader, Icon, IconTheme, IdempotencyKey, IdleStateUpdate, ImageContent,
         Implementation, InitializeRequest, InitializeResponse, IntegerPropertySchema,
         ListSessionsRequest, ListSessionsResponse, LoginAuthRequest, LoginAuthResponse,
         LogoutAuthRequest, LogoutAuthResponse, McpCapabilities, McpHttpCapabilities, McpServer,
@@ -36,7 +36,7 @@ pub(super) fn definitions(unstable: bool) -> Vec<Definition> {
         PermissionOptionKind, PlanEntry, PlanEntryPriority, PlanEntryStatus, PlanId, PlanItems,
         PlanUpdate, PlanUpdateContent, PromptAudioCapabilities, PromptCapabilities,
         PromptEmbeddedContextCapabilities, PromptImageCapabilities, PromptRequest, PromptResponse,
-        ProtocolVersion, ReplayFrom, ReplayFromStart, RequestId, RequestPermissionOutcome,
+        ProtocolVersion, ReplayComplete, ReplayFrom, ReplayFromStart, RequestId, RequestPermissionOutcome,
         RequestPermissionRequest, RequestPermissionResponse, RequestPermissionSubject,
         RequiresActionStateUpdate, ResourceLink, ResumeSessionRequest, ResumeSessionResponse, Role,
         RunningStateUpdate, SelectedPermissionOutcome, SessionAdditionalDirectoriesCapabilities,
@@ -84,6 +84,7 @@ pub(super) fn definitions(unstable: bool) -> Vec<Definition> {
             SessionTitleCapabilities, SetProviderRequest,
             SetProviderResponse, SetSessionTitleRequest, SetSessionTitleResponse,
             UnarchiveSessionRequest, UnarchiveSessionResponse, Usage,
+            ClientSessionCapabilities, CursorAnchor, CursorAnchorPosition, CursorCapabilities, CursorCompactionAnchor, CursorForkCapabilities, CursorId, CursorMessageAnchor, CursorToolCallAnchor, CursorUpdate, InitialSessionConfigOption, PromptSuggestion, PromptSuggestionsAudioCapabilities, PromptSuggestionsCapabilities, PromptSuggestionsEmbeddedContextCapabilities, PromptSuggestionsImageCapabilities, PromptSuggestionsUpdate, SessionOptionsCapabilities, SessionOptionsRequest, SessionOptionsResponse,
         });
         all.extend(envelopes! { ProxyNotification, ProxyRequest, ProxyResponse });
     }

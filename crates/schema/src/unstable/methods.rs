@@ -19,6 +19,7 @@ methods! {
         "session/set_title" SetSessionTitle(SetSessionTitleRequest) -> SetSessionTitleResponse,
         "session/status" SessionStatus(SessionStatusRequest) -> SessionStatusResponse,
         "session/fork" ForkSession(ForkSessionRequest) -> ForkSessionResponse,
+        "session/options" SessionOptions(SessionOptionsRequest) -> SessionOptionsResponse,
         "providers/list" ListProviders(ListProvidersRequest) -> ListProvidersResponse,
         "providers/set" SetProvider(SetProviderRequest) -> SetProviderResponse,
         "providers/disable" DisableProvider(DisableProviderRequest) -> DisableProviderResponse,

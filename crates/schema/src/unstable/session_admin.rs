@@ -37,6 +37,11 @@ pub struct ForkSessionRequest {
     pub additional_directories: Vec<PathBuf>,
     /// Instructions of the client to the model. Only for agents with `session_capabilities.system_prompt`.
     pub system_prompt: Option<SystemPrompt>,
+    /// The first values of config options. Only for agents with `session_capabilities.options`.
+    #[wire(default, null_default)]
+    pub config_options: Vec<crate::InitialSessionConfigOption>,
+    /// The cursor at which to fork, which accepts `session/fork`. An agent rejects an unknown one.
+    pub cursor_id: Option<crate::CursorId>,
 }
 
 /// The answer to `session/fork`.

@@ -23,6 +23,22 @@ equal! {
     DisableProviderRequest -> DisableProviderResponse,
 }
 
+impl Versioned for SessionOptionsRequest {}
+
+impl Versioned for SessionOptionsResponse {
+    #[cfg(feature = "protocol-v2")]
+    fn serialize_v2<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serde::Serialize::serialize(&crate::v2::SessionOptionsResponse::from(self.clone()), serializer)
+    }
+}
+
+impl VersionedRequest for SessionOptionsRequest {
+    #[cfg(feature = "protocol-v2")]
+    fn read_result_v2(result: &serde_json::value::RawValue) -> Result<Self::Result, serde_json::Error> {
+        serde_json::from_str::<crate::v2::SessionOptionsResponse>(result.get()).map(Into::into)
+    }
+}
+
 impl Versioned for ForkSessionRequest {
     #[cfg(feature = "protocol-v2")]
     fn serialize_v2<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {

@@ -55,6 +55,14 @@ pub struct ClientSessionCapabilities {
     /// Present if the client shows notices.
     #[wire(lenient)]
     pub notices: Option<NoticeCapabilities>,
+    /// Present if the client offers prompt suggestions.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub prompt_suggestions: Option<crate::PromptSuggestionsCapabilities>,
+    /// Present if the client receives cursors.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub cursors: Option<crate::SessionCursorsCapabilities>,
 }
 
 /// The capability to receive `compaction_update` and `compaction_summary_chunk`.
@@ -124,6 +132,20 @@ impl ClientCapabilities {
     #[must_use]
     pub fn has_notices(&self) -> bool {
         self.session.as_ref().is_some_and(|session| session.notices.is_some())
+    }
+
+    /// Returns true if the client offers prompt suggestions.
+    #[cfg(feature = "unstable")]
+    #[must_use]
+    pub fn has_prompt_suggestions(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.prompt_suggestions.is_some())
+    }
+
+    /// Returns true if the client receives cursors.
+    #[cfg(feature = "unstable")]
+    #[must_use]
+    pub fn has_cursors(&self) -> bool {
+        self.session.as_ref().is_some_and(|session| session.cursors.is_some())
     }
 
     /// Returns true if the client handles `agent_message_clear` and `agent_thought_clear`, which it
@@ -237,6 +259,10 @@ pub struct SessionCapabilities {
     #[cfg(feature = "unstable")]
     #[wire(lenient)]
     pub title: Option<crate::SessionTitleCapabilities>,
+    /// Present if the agent handles `session/options`, and reads `configOptions` of requests that open a session.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub options: Option<crate::SessionOptionsCapabilities>,
 }
 
 /// The capability to handle `session/list`.

@@ -93,6 +93,9 @@ pub enum SessionConfigOptionCategory {
     ModelConfig,
     /// The amount of reasoning of the model.
     ThoughtLevel,
+    /// The speed of the model.
+    #[cfg(feature = "unstable")]
+    Speed,
 }
 
 /// A choice from a list.

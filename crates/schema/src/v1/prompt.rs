@@ -13,6 +13,10 @@ pub struct PromptRequest {
     pub session_id: SessionId,
     /// The prompt of the user.
     pub prompt: Vec<ContentBlock>,
+    /// The key that makes a repeated request the same one. Version 1 has none.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(local)]
+    pub idempotency_key: Option<crate::v2::IdempotencyKey>,
 }
 
 /// The answer to `session/prompt`.

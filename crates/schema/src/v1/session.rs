@@ -21,6 +21,10 @@ pub struct NewSessionRequest {
     pub additional_directories: Vec<PathBuf>,
     /// Instructions of the client to the model. Only for agents with `session_capabilities.system_prompt`.
     pub system_prompt: Option<crate::SystemPrompt>,
+    /// The first values of config options. Only for agents with `session_capabilities.options`.
+    #[cfg(feature = "unstable")]
+    #[wire(default, null_default)]
+    pub config_options: Vec<crate::InitialSessionConfigOption>,
 }
 
 /// The answer to `session/new`.
@@ -55,6 +59,10 @@ pub struct LoadSessionRequest {
     pub additional_directories: Vec<PathBuf>,
     /// Instructions of the client to the model. Only for agents with `session_capabilities.system_prompt`.
     pub system_prompt: Option<crate::SystemPrompt>,
+    /// The first values of config options. Only for agents with `session_capabilities.options`.
+    #[cfg(feature = "unstable")]
+    #[wire(default, null_default)]
+    pub config_options: Vec<crate::InitialSessionConfigOption>,
 }
 
 /// The answer to `session/load`. It follows the last update of the history.
@@ -87,6 +95,10 @@ pub struct ResumeSessionRequest {
     pub additional_directories: Vec<PathBuf>,
     /// Instructions of the client to the model. Only for agents with `session_capabilities.system_prompt`.
     pub system_prompt: Option<crate::SystemPrompt>,
+    /// The first values of config options. Only for agents with `session_capabilities.options`.
+    #[cfg(feature = "unstable")]
+    #[wire(default, null_default)]
+    pub config_options: Vec<crate::InitialSessionConfigOption>,
 }
 
 /// The answer to `session/resume`.

@@ -96,6 +96,15 @@ pub enum SessionUpdate {
     SessionMessage(Box<crate::SessionMessage>),
     /// A piece of a message between sessions.
     SessionMessageChunk(crate::SessionMessageChunk),
+    /// All prompts that the agent expects.
+    #[cfg(feature = "unstable")]
+    PromptSuggestionsUpdate(crate::PromptSuggestionsUpdate),
+    /// A position in the session at which methods can act.
+    #[cfg(feature = "unstable")]
+    CursorUpdate(Box<crate::CursorUpdate>),
+    /// The end of a replayed history.
+    #[cfg(feature = "protocol-v2")]
+    ReplayComplete(crate::v2::ReplayComplete),
 }
 
 impl SessionUpdate {

@@ -13,6 +13,18 @@ pub struct ClientCapabilities {
     /// The elicitations that the client can show to the user.
     #[wire(lenient)]
     pub elicitation: Option<ElicitationCapabilities>,
+    /// The session features that the client supports.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub session: Option<ClientSessionCapabilities>,
+}
+
+/// The session features that a client supports.
+#[wire]
+pub struct ClientSessionCapabilities {
+    /// Present if the client offers prompt suggestions.
+    #[wire(lenient)]
+    pub prompt_suggestions: Option<crate::PromptSuggestionsCapabilities>,
 }
 
 /// The ways to authenticate that a client supports.
@@ -85,6 +97,10 @@ pub struct SessionCapabilities {
     #[cfg(feature = "unstable")]
     #[wire(lenient)]
     pub title: Option<crate::SessionTitleCapabilities>,
+    /// Present if the agent handles `session/options`, and reads `configOptions` of requests that open a session.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub options: Option<crate::SessionOptionsCapabilities>,
 }
 
 /// The content that a prompt may contain besides text and resource links.

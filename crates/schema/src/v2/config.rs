@@ -146,6 +146,16 @@ pub struct ChosenBoolean {
     pub value: bool,
 }
 
+/// The first value of a config option of a session. An agent ignores an unknown option or a value that does not fit.
+#[wire]
+pub struct InitialSessionConfigOption {
+    /// The id of the option.
+    pub config_id: SessionConfigId,
+    /// The value.
+    #[wire(flatten)]
+    pub value: SessionConfigOptionValue,
+}
+
 /// The answer to `session/set_config_option`.
 #[wire]
 pub struct SetSessionConfigOptionResponse {

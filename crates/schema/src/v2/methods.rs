@@ -30,6 +30,7 @@ methods! {
         "session/unarchive" UnarchiveSession(UnarchiveSessionRequest) -> UnarchiveSessionResponse,
         "session/set_title" SetSessionTitle(SetSessionTitleRequest) -> SetSessionTitleResponse,
         "session/status" SessionStatus(SessionStatusRequest) -> SessionStatusResponse,
+        "session/options" SessionOptions(SessionOptionsRequest) -> SessionOptionsResponse,
         "providers/list" ListProviders(ListProvidersRequest) -> ListProvidersResponse,
         "providers/set" SetProvider(SetProviderRequest) -> SetProviderResponse,
         "providers/disable" DisableProvider(DisableProviderRequest) -> DisableProviderResponse,

@@ -30,6 +30,7 @@ mod content;
 pub mod convert;
 mod diff;
 mod error_data;
+mod idempotency;
 mod initialize;
 mod mcp;
 mod methods;
@@ -48,6 +49,7 @@ pub use config::*;
 pub use content::*;
 pub use diff::*;
 pub use error_data::*;
+pub use idempotency::*;
 pub use initialize::*;
 pub use mcp::*;
 pub use methods::*;
@@ -64,7 +66,9 @@ pub use crate::{
     BlobResourceContents, BooleanPropertySchema, CancelRequestNotification, CloseSessionRequest,
     CloseSessionResponse, CompactionId, CompactionStatus, CompactionSummaryChunk, CompactionUpdate,
     CompleteElicitationNotification, Content, ContentBlock, Cost, CreateElicitationRequest,
-    CreateElicitationResponse, DeleteSessionRequest, DeleteSessionResponse, DisableProviderRequest,
+    CreateElicitationResponse, CursorAnchor, CursorAnchorPosition, CursorCapabilities,
+    CursorCompactionAnchor, CursorForkCapabilities, CursorId, CursorMessageAnchor, CursorToolCallAnchor,
+    CursorUpdate, DeleteSessionRequest, DeleteSessionResponse, DisableProviderRequest,
     DisableProviderResponse, ElicitationAcceptAction, ElicitationAction, ElicitationCapabilities,
     ElicitationContentValue, ElicitationFormCapabilities, ElicitationFormMode, ElicitationId,
     ElicitationMode, ElicitationPropertySchema, ElicitationRequestScope, ElicitationSchema,
@@ -78,20 +82,22 @@ pub use crate::{
     MessageUpdate as AgentThought, MultiSelectItems, MultiSelectPropertySchema, Notice, NoticeSeverity,
     NumberPropertySchema, PermissionOption, PermissionOptionId, PermissionOptionKind, PlanEntry,
     PlanEntryPriority, PlanEntryStatus, PlanId, PlanItems, PlanMarkdown, PlanRemoved, PlanUpdate,
-    PlanUpdateContent, ProtocolVersion, ProviderCurrentConfig, ProviderId, ProviderInfo,
+    PlanUpdateContent, PromptSuggestion, PromptSuggestionsAudioCapabilities, PromptSuggestionsCapabilities,
+    PromptSuggestionsEmbeddedContextCapabilities, PromptSuggestionsImageCapabilities,
+    PromptSuggestionsUpdate, ProtocolVersion, ProviderCurrentConfig, ProviderId, ProviderInfo,
     ProvidersCapabilities, ProxySuccessorNotification, ProxySuccessorRequest, ProxySuccessorResponse,
     RequestId, RequiresActionStateUpdate, ResourceLink, Role, RunningStateUpdate, SelectedPermissionOutcome,
     SessionAdditionalDirectoriesCapabilities, SessionArchiveCapabilities, SessionArchiveFilter,
     SessionCancelCapabilities, SessionConfigBoolean, SessionConfigGroupId, SessionConfigId,
     SessionConfigOptionCategory, SessionConfigSelectOption, SessionConfigValueId, SessionDeleteCapabilities,
     SessionForkCapabilities, SessionId, SessionInfo, SessionInfoUpdate, SessionMessage, SessionMessageChunk,
-    SessionReference, SessionStatus, SessionStatusCapabilities, SessionStatusRequest, SessionStatusResponse,
-    SessionSystemPromptCapabilities, SessionSystemPromptModeCapabilities,
-    SessionSystemPromptOverrideCapabilities, SessionTitleCapabilities, SetProviderRequest,
-    SetProviderResponse, SetSessionTitleRequest, SetSessionTitleResponse, StateUpdate, StringFormat,
-    StringMultiSelectItems, StringPropertySchema, SubagentSessionCapabilities, SubagentUpdate, SystemPrompt,
-    SystemPromptMode, Terminal, TerminalId, TextContent, TextResourceContents, TitledMultiSelectItems,
-    ToolCallId, ToolCallLocation, ToolCallStatus, ToolKind, UnarchiveSessionRequest,
+    SessionOptionsCapabilities, SessionOptionsRequest, SessionReference, SessionStatus,
+    SessionStatusCapabilities, SessionStatusRequest, SessionStatusResponse, SessionSystemPromptCapabilities,
+    SessionSystemPromptModeCapabilities, SessionSystemPromptOverrideCapabilities, SessionTitleCapabilities,
+    SetProviderRequest, SetProviderResponse, SetSessionTitleRequest, SetSessionTitleResponse, StateUpdate,
+    StringFormat, StringMultiSelectItems, StringPropertySchema, SubagentSessionCapabilities, SubagentUpdate,
+    SystemPrompt, SystemPromptMode, Terminal, TerminalId, TextContent, TextResourceContents,
+    TitledMultiSelectItems, ToolCallId, ToolCallLocation, ToolCallStatus, ToolKind, UnarchiveSessionRequest,
     UnarchiveSessionResponse, UnknownStateUpdate, Usage, UsageUpdate,
 };
 

@@ -2,7 +2,7 @@
 
 use duologue_schema_derive::wire;
 
-use super::{AbsolutePath, AvailableCommand, McpServer, SessionConfigOption};
+use super::{AbsolutePath, AvailableCommand, IdempotencyKey, McpServer, SessionConfigOption};
 use crate::{ContentBlock, MessageId, SessionId, SystemPrompt};
 
 /// The params of `session/new`, which creates a session.
@@ -18,6 +18,10 @@ pub struct NewSessionRequest {
     pub mcp_servers: Vec<McpServer>,
     /// Instructions of the client to the model. Only for agents with `session.systemPrompt`.
     pub system_prompt: Option<SystemPrompt>,
+    /// The first values of config options. Only for agents with `session.options`.
+    #[cfg(feature = "unstable")]
+    #[wire(default, null_default)]
+    pub config_options: Vec<super::InitialSessionConfigOption>,
 }
 
 /// The answer to `session/new`.
@@ -50,6 +54,10 @@ pub struct ResumeSessionRequest {
     pub replay_from: Option<ReplayFrom>,
     /// Instructions of the client to the model. Only for agents with `session.systemPrompt`.
     pub system_prompt: Option<SystemPrompt>,
+    /// The first values of config options. Only for agents with `session.options`.
+    #[cfg(feature = "unstable")]
+    #[wire(default, null_default)]
+    pub config_options: Vec<super::InitialSessionConfigOption>,
 }
 
 /// A place in the history of a session. An agent rejects a request with an unknown one.
@@ -89,6 +97,12 @@ pub struct ForkSessionRequest {
     pub mcp_servers: Vec<McpServer>,
     /// Instructions of the client to the model. Only for agents with `session.systemPrompt`.
     pub system_prompt: Option<SystemPrompt>,
+    /// The first values of config options. Only for agents with `session.options`.
+    #[cfg(feature = "unstable")]
+    #[wire(default, null_default)]
+    pub config_options: Vec<super::InitialSessionConfigOption>,
+    /// The cursor at which to fork. An agent rejects an unknown one.
+    pub cursor_id: Option<crate::CursorId>,
 }
 
 /// The answer to `session/fork`.
@@ -111,6 +125,8 @@ pub struct PromptRequest {
     pub session_id: SessionId,
     /// The prompt of the user, at least one block.
     pub prompt: Vec<ContentBlock>,
+    /// The key that makes a repeated request the same one.
+    pub idempotency_key: Option<IdempotencyKey>,
 }
 
 /// The answer to `session/prompt`: the agent has added the message. Its work goes on, and `state_update` ends it.
@@ -125,4 +141,15 @@ pub struct PromptResponse {
 pub struct CancelSessionNotification {
     /// The session.
     pub session_id: SessionId,
+}
+
+/// The answer to `session/options`. The response that opens a session has the options that count.
+#[wire]
+pub struct SessionOptionsResponse {
+    /// The config options.
+    #[wire(default, skip_invalid)]
+    pub config_options: Vec<SessionConfigOption>,
+    /// The slash commands.
+    #[wire(default, skip_invalid)]
+    pub available_commands: Vec<AvailableCommand>,
 }

@@ -69,7 +69,20 @@ pub enum SessionUpdate {
     SessionMessage(Box<crate::SessionMessage>),
     /// A piece of a message between sessions.
     SessionMessageChunk(crate::SessionMessageChunk),
+    /// The end of a replayed history.
+    ReplayComplete(ReplayComplete),
+    /// All prompts that the agent expects.
+    #[cfg(feature = "unstable")]
+    PromptSuggestionsUpdate(crate::PromptSuggestionsUpdate),
+    /// A position in the session at which methods can act.
+    #[cfg(feature = "unstable")]
+    CursorUpdate(Box<crate::CursorUpdate>),
 }
+
+/// The end of the history that a `session/resume` with `replayFrom` demands. An agent sends it once, after the last
+/// update of the history and before the response, also for an empty history.
+#[wire]
+pub struct ReplayComplete {}
 
 /// A piece of a message or thought.
 #[wire]

@@ -8,6 +8,8 @@ mod dialogue;
 mod envelope;
 mod foreign_envelopes;
 #[cfg(feature = "protocol-v2")]
+mod later_unstable;
+#[cfg(feature = "protocol-v2")]
 mod later_updates;
 mod order;
 mod published;

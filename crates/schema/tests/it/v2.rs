@@ -47,6 +47,7 @@ fn every_method_has_its_types() {
     Agent session/unarchive(UnarchiveSessionRequest) -> UnarchiveSessionResponse
     Agent session/set_title(SetSessionTitleRequest) -> SetSessionTitleResponse
     Agent session/status(SessionStatusRequest) -> SessionStatusResponse
+    Agent session/options(SessionOptionsRequest) -> SessionOptionsResponse
     Agent providers/list(ListProvidersRequest) -> ListProvidersResponse
     Agent providers/set(SetProviderRequest) -> SetProviderResponse
     Agent providers/disable(DisableProviderRequest) -> DisableProviderResponse
@@ -144,6 +145,12 @@ where
                 command.remove("input");
             }
         }
+    }
+    // First values of an unknown type.
+    if let Some(options) = value.get_mut("configOptions").and_then(Value::as_array_mut) {
+        options.retain(|option| {
+            option["name"].is_string() || option["type"] == "id" || option["type"] == "boolean"
+        });
     }
     let read: V = serde_json::from_str(&value.to_string()).ok()?;
     let before = serde_json::to_value(&read).unwrap();

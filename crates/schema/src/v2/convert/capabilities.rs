@@ -6,7 +6,7 @@ use crate::{
     ClientSessionCapabilities, CompactionCapabilities, DuologueCapabilities, EnvVariable, Implementation,
     InitializeRequest, InitializeResponse, LogoutCapabilities, LogoutRequest, LogoutResponse,
     NoticeCapabilities, PlanCapabilities, SessionCloseCapabilities, SessionConfigOptionsCapabilities,
-    SessionListCapabilities, SessionResumeCapabilities, SubagentCapabilities, v2,
+    SessionCursorsCapabilities, SessionListCapabilities, SessionResumeCapabilities, SubagentCapabilities, v2,
 };
 
 use super::all;
@@ -66,15 +66,21 @@ impl From<InitializeResponse> for v2::InitializeResponse {
     }
 }
 
-/// Every client of version 2 shows plans, notices, compactions, boolean options, child sessions and cleared messages.
+/// Every client of version 2 shows plans, notices, compactions, boolean options, child sessions and cleared messages, and
+/// receives cursors.
 impl From<v2::ClientCapabilities> for ClientCapabilities {
     fn from(capabilities: v2::ClientCapabilities) -> Self {
-        let v2::ClientCapabilities { auth, elicitation, mut meta } = capabilities;
+        let v2::ClientCapabilities { auth, elicitation, session: offered, mut meta } = capabilities;
         let options = SessionConfigOptionsCapabilities::new().boolean(BooleanConfigOptionCapabilities::new());
-        let session = ClientSessionCapabilities::new()
+        let mut session = ClientSessionCapabilities::new()
             .compaction(CompactionCapabilities::new())
             .config_options(options)
-            .notices(NoticeCapabilities::new());
+            .notices(NoticeCapabilities::new())
+            .cursors(SessionCursorsCapabilities::new());
+        if let Some(offered) = offered {
+            session.prompt_suggestions = offered.prompt_suggestions;
+            session.meta = offered.meta;
+        }
         DuologueCapabilities::of(meta.as_ref()).message_clear(true).write_to(&mut meta);
         let mut converted = ClientCapabilities::new()
             .session(session)
@@ -92,13 +98,17 @@ impl From<v2::ClientCapabilities> for ClientCapabilities {
 
 impl From<ClientCapabilities> for v2::ClientCapabilities {
     fn from(capabilities: ClientCapabilities) -> Self {
-        let ClientCapabilities { auth, elicitation, meta, .. } = capabilities;
+        let ClientCapabilities { auth, elicitation, session, meta, .. } = capabilities;
+        let session = session.and_then(|session| {
+            let prompt_suggestions = Some(session.prompt_suggestions?);
+            Some(v2::ClientSessionCapabilities { prompt_suggestions, meta: session.meta })
+        });
         let has_auth = auth.terminal || auth.meta.is_some();
         let auth = v2::ClientAuthCapabilities {
             terminal: auth.terminal.then(v2::TerminalAuthCapabilities::new),
             meta: auth.meta,
         };
-        v2::ClientCapabilities { auth: has_auth.then_some(auth), elicitation, meta }
+        v2::ClientCapabilities { auth: has_auth.then_some(auth), elicitation, session, meta }
     }
 }
 
@@ -138,6 +148,7 @@ impl From<v2::AgentCapabilities> for AgentCapabilities {
         target.archive = session.archive;
         target.status = session.status;
         target.title = session.title;
+        target.options = session.options;
         target.meta = session.meta;
         converted
     }
@@ -168,6 +179,7 @@ impl From<AgentCapabilities> for v2::AgentCapabilities {
         session.archive = sessions.archive;
         session.status = sessions.status;
         session.title = sessions.title;
+        session.options = sessions.options;
         session.meta = sessions.meta;
         let auth = capabilities.auth;
         let has_auth = auth.status.is_some() || auth.meta.is_some();

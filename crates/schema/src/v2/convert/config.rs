@@ -1,9 +1,9 @@
 //! Config options, and the modes that become one of them.
 
 use crate::{
-    ConfigOptionUpdate, SessionConfigId, SessionConfigKind, SessionConfigOption, SessionConfigOptionCategory,
-    SessionConfigOptionValue, SessionConfigSelect, SessionConfigSelectGroup, SessionConfigSelectOption,
-    SessionConfigSelectOptions, SessionModeState, SetSessionConfigOptionRequest,
+    ConfigOptionUpdate, InitialSessionConfigOption, SessionConfigId, SessionConfigKind, SessionConfigOption,
+    SessionConfigOptionCategory, SessionConfigOptionValue, SessionConfigSelect, SessionConfigSelectGroup,
+    SessionConfigSelectOption, SessionConfigSelectOptions, SessionModeState, SetSessionConfigOptionRequest,
     SetSessionConfigOptionResponse, SetSessionModeRequest, v2,
 };
 
@@ -95,11 +95,37 @@ impl TryFrom<v2::SetSessionConfigOptionRequest> for SetSessionConfigOptionReques
 impl From<SetSessionConfigOptionRequest> for v2::SetSessionConfigOptionRequest {
     fn from(request: SetSessionConfigOptionRequest) -> Self {
         let SetSessionConfigOptionRequest { session_id, config_id, value, meta } = request;
+        v2::SetSessionConfigOptionRequest { session_id, config_id, value: value.into(), meta }
+    }
+}
+
+/// Converts the first values of config options. A value of an unknown type fits no option, and is ignored.
+pub(super) fn first_values(values: Vec<v2::InitialSessionConfigOption>) -> Vec<InitialSessionConfigOption> {
+    let known = values.into_iter().filter_map(|first| {
+        let v2::InitialSessionConfigOption { config_id, value, meta } = first;
         let value = match value {
+            v2::SessionConfigOptionValue::Id(chosen) => SessionConfigOptionValue::ValueId(chosen.value),
+            v2::SessionConfigOptionValue::Boolean(chosen) => SessionConfigOptionValue::Boolean(chosen.value),
+            v2::SessionConfigOptionValue::Unknown(_) => return None,
+        };
+        Some(InitialSessionConfigOption { config_id, value, meta })
+    });
+    known.collect()
+}
+
+impl From<InitialSessionConfigOption> for v2::InitialSessionConfigOption {
+    fn from(first: InitialSessionConfigOption) -> Self {
+        let InitialSessionConfigOption { config_id, value, meta } = first;
+        v2::InitialSessionConfigOption { config_id, value: value.into(), meta }
+    }
+}
+
+impl From<SessionConfigOptionValue> for v2::SessionConfigOptionValue {
+    fn from(value: SessionConfigOptionValue) -> Self {
+        match value {
             SessionConfigOptionValue::ValueId(value) => v2::ChosenValueId { value }.into(),
             SessionConfigOptionValue::Boolean(value) => v2::ChosenBoolean { value }.into(),
-        };
-        v2::SetSessionConfigOptionRequest { session_id, config_id, value, meta }
+        }
     }
 }
 

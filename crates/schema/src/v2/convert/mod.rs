@@ -6,7 +6,7 @@
 //! | from version 2 | result |
 //! | --- | --- |
 //! | a cleared title of a tool call | the id of the call, as for a call that never had a title |
-//! | a command or an input of a command of an unknown kind | left out |
+//! | a command or an input of a command of an unknown kind, a first value of an unknown type | left out |
 //! | the `_meta` of a cancelled permission, of a subject and of a command of a permission | left out |
 //! | the capability to run MCP servers as programs | assumed, as version 1 demands it |
 //!
@@ -14,7 +14,7 @@
 //! | --- | --- |
 //! | the capabilities for files and terminals of the client | left out: version 2 has no such requests |
 //! | missing `session/list`, `session/load`, `session/resume` and `session/close` of an agent | the agent fails them, as version 2 demands them of every agent with sessions |
-//! | the capabilities of a client that version 2 demands: plans, notices, compactions, child sessions | left out |
+//! | the capabilities of a client that version 2 demands: plans, notices, compactions, child sessions, cursors | left out |
 //! | the text of a [`Diff`](crate::Diff) | a patch with one hunk |
 //! | a program without name and version | a placeholder |
 //! | modes | an option of the category `mode`, unless the agent has one; see [`options_with_modes`] |

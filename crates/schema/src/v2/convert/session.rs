@@ -4,9 +4,11 @@ use crate::{
     AvailableCommand, AvailableCommandInput, AvailableCommandsUpdate, ForkSessionRequest,
     ForkSessionResponse, IdleStateUpdate, LoadSessionRequest, LoadSessionResponse, McpServer, McpServerHttp,
     NewSessionRequest, NewSessionResponse, PromptRequest, PromptResponse, ResumeSessionRequest,
-    ResumeSessionResponse, SessionConfigOption, StateUpdate, UnstructuredCommandInput, v2,
+    ResumeSessionResponse, SessionConfigOption, SessionOptionsResponse, StateUpdate,
+    UnstructuredCommandInput, v2,
 };
 
+use super::config::first_values;
 use super::{ConversionError, all, options_with_modes};
 
 impl From<v2::McpServer> for McpServer {
@@ -55,6 +57,7 @@ impl From<v2::NewSessionRequest> for NewSessionRequest {
             mcp_servers: all(request.mcp_servers),
             additional_directories: request.additional_directories,
             system_prompt: request.system_prompt,
+            config_options: first_values(request.config_options),
             meta: request.meta,
         }
     }
@@ -69,6 +72,7 @@ impl TryFrom<NewSessionRequest> for v2::NewSessionRequest {
             additional_directories: request.additional_directories,
             mcp_servers: servers(request.mcp_servers)?,
             system_prompt: request.system_prompt,
+            config_options: all(request.config_options),
             meta: request.meta,
         })
     }
@@ -95,15 +99,17 @@ impl TryFrom<v2::ResumeSessionRequest> for SessionOpening {
             mcp_servers,
             replay_from,
             system_prompt,
+            config_options,
             meta,
         } = request;
-        let mcp_servers = all(mcp_servers);
+        let (mcp_servers, config_options) = (all(mcp_servers), first_values(config_options));
         let resumed = ResumeSessionRequest {
             session_id,
             cwd,
             mcp_servers,
             additional_directories,
             system_prompt,
+            config_options,
             meta,
         };
         match replay_from {
@@ -115,6 +121,7 @@ impl TryFrom<v2::ResumeSessionRequest> for SessionOpening {
                     mcp_servers,
                     additional_directories,
                     system_prompt,
+                    config_options,
                     meta,
                 } = resumed;
                 Ok(SessionOpening::Load(LoadSessionRequest {
@@ -123,6 +130,7 @@ impl TryFrom<v2::ResumeSessionRequest> for SessionOpening {
                     mcp_servers,
                     additional_directories,
                     system_prompt,
+                    config_options,
                     meta,
                 }))
             }
@@ -146,6 +154,7 @@ impl TryFrom<ResumeSessionRequest> for v2::ResumeSessionRequest {
             mcp_servers: servers(request.mcp_servers)?,
             replay_from: None,
             system_prompt: request.system_prompt,
+            config_options: all(request.config_options),
             meta: request.meta,
         })
     }
@@ -163,6 +172,7 @@ impl TryFrom<LoadSessionRequest> for v2::ResumeSessionRequest {
             mcp_servers: servers(request.mcp_servers)?,
             replay_from: Some(v2::ReplayFromStart::new().into()),
             system_prompt: request.system_prompt,
+            config_options: all(request.config_options),
             meta: request.meta,
         })
     }
@@ -176,6 +186,8 @@ impl From<v2::ForkSessionRequest> for ForkSessionRequest {
             mcp_servers: all(request.mcp_servers),
             additional_directories: request.additional_directories,
             system_prompt: request.system_prompt,
+            config_options: first_values(request.config_options),
+            cursor_id: request.cursor_id,
             meta: request.meta,
         }
     }
@@ -192,6 +204,8 @@ impl TryFrom<ForkSessionRequest> for v2::ForkSessionRequest {
             additional_directories: request.additional_directories,
             mcp_servers: servers(request.mcp_servers)?,
             system_prompt: request.system_prompt,
+            config_options: all(request.config_options),
+            cursor_id: request.cursor_id,
             meta: request.meta,
         })
     }
@@ -235,6 +249,7 @@ opened! {
     NewSessionResponse { session_id }
     ResumeSessionResponse {}
     ForkSessionResponse { session_id }
+    SessionOptionsResponse {}
 }
 
 impl From<v2::ResumeSessionResponse> for LoadSessionResponse {
@@ -253,15 +268,15 @@ impl From<LoadSessionResponse> for v2::ResumeSessionResponse {
 
 impl From<v2::PromptRequest> for PromptRequest {
     fn from(request: v2::PromptRequest) -> Self {
-        let v2::PromptRequest { session_id, prompt, meta } = request;
-        PromptRequest { session_id, prompt, meta }
+        let v2::PromptRequest { session_id, prompt, idempotency_key, meta } = request;
+        PromptRequest { session_id, prompt, idempotency_key, meta }
     }
 }
 
 impl From<PromptRequest> for v2::PromptRequest {
     fn from(request: PromptRequest) -> Self {
-        let PromptRequest { session_id, prompt, meta } = request;
-        v2::PromptRequest { session_id, prompt, meta }
+        let PromptRequest { session_id, prompt, idempotency_key, meta } = request;
+        v2::PromptRequest { session_id, prompt, idempotency_key, meta }
     }
 }
 

@@ -81,6 +81,9 @@ impl From<v2::SessionUpdate> for SessionUpdate {
             Update::SubagentUpdate(update) => Self::SubagentUpdate(update),
             Update::SessionMessage(message) => Self::SessionMessage(message),
             Update::SessionMessageChunk(chunk) => Self::SessionMessageChunk(chunk),
+            Update::ReplayComplete(end) => Self::ReplayComplete(end),
+            Update::PromptSuggestionsUpdate(update) => Self::PromptSuggestionsUpdate(update),
+            Update::CursorUpdate(update) => Self::CursorUpdate(update),
             Update::Unknown(unknown) => Self::Unknown(unknown),
         }
     }
@@ -133,6 +136,9 @@ impl TryFrom<SessionUpdate> for v2::SessionUpdate {
             Update::SubagentUpdate(update) => Self::SubagentUpdate(update),
             Update::SessionMessage(message) => Self::SessionMessage(message),
             Update::SessionMessageChunk(chunk) => Self::SessionMessageChunk(chunk),
+            Update::ReplayComplete(end) => Self::ReplayComplete(end),
+            Update::PromptSuggestionsUpdate(update) => Self::PromptSuggestionsUpdate(update),
+            Update::CursorUpdate(update) => Self::CursorUpdate(update),
             Update::Unknown(unknown) => Self::Unknown(unknown),
         })
     }
