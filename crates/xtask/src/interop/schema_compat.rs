@@ -204,7 +204,8 @@ fn break_variants(theirs: &Value, ours: &BTreeMap<String, Definition>, wrong: &m
                 .flatten()
                 .find(|(_, is)| is["const"].is_string());
             let (Some((tag, is)), Some(ours)) = (tag, ours.get(name.as_str())) else { continue };
-            let payload = variant["allOf"][0]["$ref"].as_str().and_then(|path| path.strip_prefix("#/$defs/"));
+            let payload = variant["$ref"].as_str().or_else(|| variant["allOf"][0]["$ref"].as_str());
+            let payload = payload.and_then(|path| path.strip_prefix("#/$defs/"));
             let Some(payload) = payload.map(|name| &theirs["$defs"][name]) else { continue };
             for field in payload["required"].as_array().into_iter().flatten().filter_map(Value::as_str) {
                 let schema = &payload["properties"][field];
