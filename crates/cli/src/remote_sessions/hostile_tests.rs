@@ -14,7 +14,8 @@ fn an_error_with_data_that_has_no_value_is_passed_on() {
         for allows_files in [false, true] {
             let (mut book, answers, _repeated) = book();
             book.settings.allows_files = allows_files;
-            let error = format!(r#"{{"jsonrpc":"2.0","id":2,"error":{{"code":1,"message":"no","data":{data}}}}}"#);
+            let error =
+                format!(r#"{{"jsonrpc":"2.0","id":2,"error":{{"code":1,"message":"no","data":{data}}}}}"#);
             let passed = book.accept_server_line(error.into_bytes(), &answers).expect("an error");
             assert!(String::from_utf8_lossy(&passed).contains(r#""error":"#), "{data}");
         }

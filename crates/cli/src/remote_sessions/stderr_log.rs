@@ -10,8 +10,8 @@ use crate::ui;
 
 /// The most lines that wait.
 const LINES: usize = 256;
-/// The longest line. A server can choose the text of its errors.
-const LINE_BYTES: usize = 2000;
+/// The most characters of a line. A server can choose the text of its errors.
+const LINE_CHARS: usize = 2000;
 /// The time in which the last lines are written before the program ends.
 const FLUSH: Duration = Duration::from_millis(500);
 
@@ -42,9 +42,9 @@ fn entries() -> &'static SyncSender<LogEntry> {
 /// Writes a line to stderr, the log of an agent.
 pub(super) fn log(line: std::fmt::Arguments<'_>) {
     let text = line.to_string();
-    let shown = text.get(..text.floor_char_boundary(LINE_BYTES)).unwrap_or_default();
+    let shown: String = text.chars().take(LINE_CHARS).collect();
     let rest = if shown.len() < text.len() { "…" } else { "" };
-    let line = format!("{}{}{rest}", ui::CONNECT_LOG, ui::indented(shown));
+    let line = format!("{}{}{rest}", ui::CONNECT_LOG, ui::indented(&shown));
     let _ = entries().try_send(LogEntry::Line(line));
 }
 
