@@ -95,7 +95,7 @@ pub enum HubEvent {
         /// The reason for the user.
         reason: String,
     },
-    /// A prompt has ended that not only clients with a response have seen, and all are told.
+    /// A prompt has ended, and clients without its response have the session open. All of them learn it.
     TurnEnded,
     /// The agent asks the user. Its frame is the request.
     Question,

@@ -253,8 +253,8 @@ impl SessionOwner {
         self.interrupt_all(code, reason);
     }
 
-    /// Tells all clients that a turn has ended, unless those with its response are the only ones. Behind a start of the server
-    /// they are not attached yet.
+    /// Records the end of a turn for all clients, unless those with its response are the only ones. Behind a start of the server
+    /// no client is attached yet.
     fn turn_ended(&mut self, to: &[Asker]) {
         let has_response = |client: &ClientKey| to.iter().any(|asker| asker.client == *client);
         if self.clients.is_empty() || !self.clients.keys().all(has_response) {

@@ -49,6 +49,7 @@ pub use document::openapi_json;
 pub(crate) use request::essence;
 #[cfg(feature = "client")]
 pub(crate) use request::path_of;
+#[cfg(feature = "client")]
 pub(crate) use task_events::KEEP_ALIVE;
 pub(crate) use values::RefusalBody;
 
