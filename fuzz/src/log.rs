@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use duologue_store::transcript::Header;
-use duologue_store::{FileLog, Log, LogLine, LogPosition, LogRoot, LogSettings};
+use duologue_store::{Error, FileLog, Log, LogLine, LogPosition, LogRoot, LogSettings};
 
 use crate::input::Input;
 

@@ -24,9 +24,9 @@ use std::pin::pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
-use duologue_http::{ConnectOptions, connect as open, is_of_transport};
+use duologue_http::{ConnectOptions, connect as open};
 use duologue_proxy::{PathMap, Side};
-use duologue_rpc::raw_message::{call_line, response_line};
+use duologue_rpc::raw_message::{call_line, is_of_transport, response_line};
 use duologue_rpc::{Limits, Lock as _, Malformed, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{
     CancelNotification, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,

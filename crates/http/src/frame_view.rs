@@ -5,10 +5,10 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use duologue_rpc::raw_message::text;
+use duologue_rpc::raw_message::{is_of_transport, text};
 use duologue_rpc::{JsonScanner, JsonTokenKind};
 
-use crate::wire::{CURSOR, StreamId, is_of_transport, root_session};
+use crate::wire::{CURSOR, StreamId, root_session};
 
 /// The parts of a message that the transport reads. They are found in one pass over the text, which is not validated.
 #[derive(Debug, Default)]

@@ -50,5 +50,5 @@ pub use server::{
 #[cfg(any(feature = "client", feature = "server"))]
 pub use wire::{
     CONNECTION_ID, FRAME_NUMBER, RESUME_SECRET, RemoteConnectionId, SESSION_ID, STREAM_ACK, StreamId,
-    StreamPosition, close_code, is_of_transport, root_session,
+    StreamPosition, close_code, root_session,
 };

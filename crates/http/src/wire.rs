@@ -48,20 +48,12 @@ pub(crate) const INITIALIZE: &str = "initialize";
 pub(crate) const CLOSING: [&str; 2] = ["session/close", "session/delete"];
 /// The method that withdraws a request.
 pub(crate) const CANCEL_REQUEST: &str = "$/cancel_request";
-/// The start of the methods that belong to the transport.
-const TRANSPORT: &str = "stream/";
 pub(crate) const RESUME: &str = "stream/resume";
 pub(crate) const RESUMED: &str = "stream/resumed";
 pub(crate) const RESUME_FAILED: &str = "stream/resume_failed";
 pub(crate) const ACK: &str = "stream/ack";
 /// The member of `_meta` with the cursor of a frame.
 pub(crate) const CURSOR: &str = "acp/cursor";
-
-/// Returns true for a method of the transport (RFD 0017). Such a message is neither one of an agent nor of its client.
-#[must_use]
-pub fn is_of_transport(method: &str) -> bool {
-    method.starts_with(TRANSPORT)
-}
 
 /// Returns the session of a child session, from the id that a hub gives to the child: the id of its session, which is a UUID,
 /// `~`, and a number. Another id is returned as it is.

@@ -1,6 +1,6 @@
 //! The members of params by which messages find their session and their request, and the methods of the transport.
 
-pub(crate) use duologue_http::is_of_transport;
+pub(crate) use duologue_rpc::raw_message::is_of_transport;
 use duologue_rpc::raw_message::{is_doubled, similar_members};
 use duologue_schema::Error as RpcError;
 pub(crate) use duologue_schema::is_of_client_files;

@@ -30,6 +30,12 @@ pub fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_str(quoted).ok().map(Cow::Owned)
 }
 
+/// Returns true for a method of a transport (RFD 0017). Such a message is neither one of an agent nor of its client.
+#[must_use]
+pub fn is_of_transport(method: &str) -> bool {
+    method.starts_with("stream/")
+}
+
 /// Returns the position of a member's value in the text of an object.
 #[must_use]
 pub fn member(object: &[u8], name: &str) -> Option<Range<usize>> {

@@ -14,7 +14,7 @@ use crate::child_sessions::{ChildSessions, child_id, child_position, with_sessio
 use crate::cleared_messages::StreamUpdate;
 use crate::projection::interruption;
 use crate::question::SharedQuestionKind;
-use crate::record::{Asker, ClientKey, HubEvent};
+use crate::record::{Asker, HubEvent};
 use crate::routing::{check_routing, is_of_client_files, is_of_transport};
 use crate::state::{CONTEXT_LOST, parse};
 
@@ -253,11 +253,12 @@ impl SessionOwner {
         self.interrupt_all(code, reason);
     }
 
-    /// Records the end of a turn for all clients, unless those with its response are the only ones. Behind a start of the server
-    /// no client is attached yet.
+    /// Records the end of a turn for all clients, unless the one that began it is alone. Behind a start of the server no client
+    /// is attached yet, and one that has repeated the prompt of another knows of that one's turn.
     fn turn_ended(&mut self, to: &[Asker]) {
-        let has_response = |client: &ClientKey| to.iter().any(|asker| asker.client == *client);
-        if self.clients.is_empty() || !self.clients.keys().all(has_response) {
+        let first = to.first().map(|asker| &asker.client);
+        let is_alone = self.clients.len() == 1 && self.clients.keys().next() == first;
+        if !is_alone {
             self.record(None, Some(HubEvent::TurnEnded));
         }
     }
