@@ -46,34 +46,9 @@ impl SessionPolicy {
     ///
     /// [`Error::NotAllowed`] with the folder, the program, or a member that an agent could read in another way.
     pub(crate) fn check(&self, params: &Value) -> Result<(), Error> {
-        let checks_servers = self.refuses_mcp_programs || self.meta.is_some();
-        for (is_checked, name) in [
-            (self.roots.is_some(), CWD),
-            (self.roots.is_some(), FOLDERS),
-            (checks_servers, SERVERS),
-            (self.meta.is_some(), META),
-        ] {
-            if is_checked {
-                refuse_similar(params, name)?;
-            }
-        }
-        for (is_checked, name) in [(self.roots.is_some(), FOLDERS), (checks_servers, SERVERS)] {
-            let value = params.get(name).filter(|value| is_checked && !value.is_null());
-            if value.is_some_and(|value| !value.is_array()) {
-                return Err(Error::NotAllowed { reason: format!("`{name}` has to be an array") });
-            }
-        }
-        let servers = params[SERVERS].as_array().into_iter().flatten();
-        for (server, name) in
-            servers.flat_map(|server| [(server, "command"), (server, "type"), (server, META)])
-        {
-            if checks_servers {
-                refuse_similar(server, name)?;
-            }
-        }
         if let Some(roots) = &self.roots {
-            let additional = params[FOLDERS].as_array().into_iter().flatten();
-            for folder in params.get(CWD).into_iter().chain(additional) {
+            refuse_similar(params, CWD)?;
+            for folder in params.get(CWD).into_iter().chain(list(params, FOLDERS)?) {
                 let folder = folder.as_str().unwrap_or_default();
                 if !is_inside(Path::new(folder), roots) {
                     let reason = format!(
@@ -83,14 +58,23 @@ impl SessionPolicy {
                 }
             }
         }
-        let servers = params[SERVERS].as_array().into_iter().flatten();
+        if self.meta.is_some() {
+            refuse_similar(params, META)?;
+        }
+        if !self.refuses_mcp_programs && self.meta.is_none() {
+            return Ok(());
+        }
+        let servers = list(params, SERVERS)?;
+        for server in servers {
+            ["command", "type", META].iter().try_for_each(|name| refuse_similar(server, name))?;
+        }
         // A server without a type is a program. An agent may look for the command before the type.
         let is_program = |server: &&Value| match server.get("type") {
             _ if server.get("command").is_some() => true,
             None => true,
             Some(kind) => !matches!(kind.as_str(), Some("http" | "sse")),
         };
-        match servers.filter(|_| self.refuses_mcp_programs).find(is_program) {
+        match servers.iter().filter(|_| self.refuses_mcp_programs).find(is_program) {
             Some(server) => {
                 let reason = format!(
                     "the MCP server {} is a program; this server allows those with an address alone",
@@ -110,6 +94,16 @@ const CWD: &str = "cwd";
 const FOLDERS: &str = "additionalDirectories";
 /// The member of params with MCP servers.
 const SERVERS: &str = "mcpServers";
+
+/// Returns the items of a list, which can be absent. A value of another shape would reach the agent unchecked.
+fn list<'a>(params: &'a Value, name: &str) -> Result<&'a [Value], Error> {
+    refuse_similar(params, name)?;
+    match params.get(name) {
+        None | Some(Value::Null) => Ok(&[]),
+        Some(Value::Array(items)) => Ok(items),
+        Some(_) => Err(Error::NotAllowed { reason: format!("`{name}` has to be an array") }),
+    }
+}
 
 /// Refuses an object with a member that some programs take for `name`. It would reach the agent unchecked. In the official
 /// Python SDK `_meta` has another name too.

@@ -19,7 +19,7 @@ use super::lines::RelayLines;
 use super::messages::value;
 use super::{Book, log, write};
 
-/// The time for attempts without a limit, in a range that clocks have.
+/// The longest time for attempts, which every clock can add.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// The time in which sessions that a server cannot open now are tried again. The client waits for it.
 const LATE: Duration = Duration::from_secs(30);
@@ -59,8 +59,7 @@ pub(super) async fn replace(
     if let Some(replaced_at) = replaced_at {
         sleep_until(replaced_at + pause(options)).await;
     }
-    let now = Instant::now();
-    let end = now.checked_add(options.resume_time.saturating_sub(outage)).unwrap_or(now + FOREVER);
+    let end = Instant::now() + options.resume_time.saturating_sub(outage).min(FOREVER);
     loop {
         let mut options = options.clone();
         options.open_time = end.saturating_duration_since(Instant::now());
