@@ -308,3 +308,23 @@ fn is_common_name(name: &str) -> bool {
 fn ids(modes: &SessionModeState) -> BTreeSet<&str> {
     modes.available_modes.iter().map(|mode| mode.id.as_str()).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The others are logged.
+    #[test]
+    fn a_name_that_clients_may_not_offer_is_recognised() {
+        for (name, is_common) in [
+            ("plan", true),
+            ("git:log", true),
+            ("/slash", false),
+            ("two words", false),
+            ("tab\tbed", false),
+            ("", false),
+        ] {
+            assert_eq!(is_common_name(name), is_common, "{name:?}");
+        }
+    }
+}

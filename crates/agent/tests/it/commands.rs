@@ -1,7 +1,5 @@
 //! Slash commands of prompts, and the modes and options that an agent reads back from its session.
 
-use std::sync::{Arc, Mutex};
-
 use duologue_agent::schema::{
     AvailableCommand, SessionConfigOption, SessionMode, SessionModeState, SetSessionConfigOptionRequest,
     SetSessionModeRequest,
@@ -101,61 +99,4 @@ async fn a_prompt_has_the_command_that_was_offered() {
         assert_eq!(answer(&mut client, &session, json!([text("/web it")])).await[0], "web(it)");
     })
     .await;
-}
-
-/// Keeps the fields of warnings.
-#[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
-
-impl tracing::Subscriber for Warnings {
-    fn enabled(&self, metadata: &tracing::Metadata<'_>) -> bool {
-        metadata.level() == &tracing::Level::WARN
-    }
-
-    fn event(&self, event: &tracing::Event<'_>) {
-        let mut record = |field: &tracing::field::Field, value: &dyn std::fmt::Debug| {
-            if field.name() == "command" {
-                self.0.lock().expect("warnings").push(format!("{value:?}"));
-            }
-        };
-        event.record(&mut record);
-    }
-
-    fn new_span(&self, _: &tracing::span::Attributes<'_>) -> tracing::Id {
-        tracing::Id::from_u64(1)
-    }
-
-    fn record(&self, _: &tracing::Id, _: &tracing::span::Record<'_>) {}
-    fn record_follows_from(&self, _: &tracing::Id, _: &tracing::Id) {}
-    fn enter(&self, _: &tracing::Id) {}
-    fn exit(&self, _: &tracing::Id) {}
-}
-
-#[tokio::test(start_paused = true)]
-async fn a_name_that_clients_may_not_offer_is_logged() {
-    let warnings = Warnings::default();
-    let _guard = tracing::subscriber::set_default(warnings.clone());
-    in_time(async {
-        let (transport, mut client) = Wire::Memory.scripted();
-        tokio::spawn(serve(Named, transport));
-        client.initialize(json!({})).await;
-        client.new_session().await;
-    })
-    .await;
-    assert_eq!(*warnings.0.lock().expect("warnings"), ["\"/slash\"", "\"two words\"", "\"\""]);
-}
-
-/// Offers commands with usual and unusual names.
-struct Named;
-
-impl Agent for Named {
-    async fn new_session(&self, _: &Context, session: &Session) -> Result<SessionSetup> {
-        let names = ["plan", "/slash", "two words", "git:log", ""];
-        session.set_commands(names.map(|name| AvailableCommand::new(name, "")).to_vec()).await?;
-        Ok(SessionSetup::new())
-    }
-
-    async fn prompt(&self, _: &Turn, _: Prompt) -> Result<StopReason> {
-        Ok(StopReason::EndTurn)
-    }
 }
