@@ -14,8 +14,7 @@ const PATH_BYTES: usize = 512;
 /// Records a request that was refused. `principal` is absent if its key was not valid.
 #[cfg(feature = "gateway")]
 pub(crate) fn refused(principal: Option<&str>, method: &str, path: &str, code: &str) {
-    let cut = (0..=PATH_BYTES.min(path.len())).rev().find(|&end| path.is_char_boundary(end));
-    let path = cut.and_then(|end| path.get(..end)).unwrap_or_default();
+    let path = duologue_rpc::raw_message::beginning(path, PATH_BYTES);
     tracing::warn!(target: TARGET, event = "access_refused", principal, method, path, code);
 }
 

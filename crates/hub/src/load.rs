@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use duologue_rpc::RpcMessage;
-use duologue_rpc::raw_message::call_line;
+use duologue_rpc::raw_message::{beginning, call_line};
 use duologue_schema::{
     AvailableCommandsUpdate, ChildSession, ContentBlock, ContentChunk, Conversation, ConversationEntry,
     InterSessionMessage, LoadSessionResponse, MessageId, MessageKind, Notification as _, Patch, PlanUpdate,
@@ -177,8 +177,7 @@ fn parts(block: &ContentBlock) -> Vec<ContentBlock> {
     let ContentBlock::Text(whole) = block else { return vec![block.clone()] };
     let (mut parts, mut rest) = (Vec::new(), whole.text.as_str());
     while rest.len() > CHUNK_BYTES {
-        let end = (0..=CHUNK_BYTES).rev().find(|end| rest.is_char_boundary(*end)).unwrap_or_default();
-        let (text, after) = rest.split_at(end);
+        let (text, after) = rest.split_at(beginning(rest, CHUNK_BYTES).len());
         parts.push(text);
         rest = after;
     }

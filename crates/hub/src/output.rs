@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use duologue_rpc::raw_message::{call_line, equal_ignoring_case, member, member_text};
+use duologue_rpc::raw_message::{call_line, is_similar_name, member, member_text};
 use duologue_rpc::{Limits, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     Error as RpcError, Json, Notification as _, SessionId, SessionNotification, SessionUpdate,
@@ -97,7 +97,7 @@ fn without_logins(line: Vec<u8>) -> Vec<u8> {
             match data {
                 Some(Ok(serde_json::Value::Object(mut data))) => {
                     let count = data.len();
-                    data.retain(|key, _| !equal_ignoring_case(key, "authMethods"));
+                    data.retain(|key, _| !is_similar_name(key, "authMethods"));
                     (data.len() < count).then(|| {
                         error.data = Some(Json::from(serde_json::Value::Object(data)));
                         error_response(id.get(), &error)

@@ -2,7 +2,7 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use duologue_rpc::raw_message::{equal_ignoring_case, similar_members};
+use duologue_rpc::raw_message::{is_similar_name, similar_members};
 use duologue_schema::{
     CancelNotification, Notification as _, PromptRequest, Request as _, SetSessionConfigOptionRequest,
     SetSessionModeRequest,
@@ -109,8 +109,8 @@ fn list<'a>(params: &'a Value, name: &str) -> Result<&'a [Value], Error> {
 /// Python SDK `_meta` has another name too.
 fn refuse_similar(object: &Value, name: &str) -> Result<(), Error> {
     let mut keys = object.as_object().into_iter().flat_map(|object| object.keys());
-    let is_meta = |key: &str| name == META && equal_ignoring_case(key, "field_meta");
-    match keys.find(|key| *key != name && (equal_ignoring_case(key, name) || is_meta(key))) {
+    let is_meta = |key: &str| name == META && is_similar_name(key, "field_meta");
+    match keys.find(|key| *key != name && (is_similar_name(key, name) || is_meta(key))) {
         Some(key) => {
             Err(Error::NotAllowed { reason: format!("the params have {key:?}; the member is `{name}`") })
         }

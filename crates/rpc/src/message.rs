@@ -9,7 +9,7 @@ use serde_json::value::RawValue;
 
 use crate::json_scanner::{JsonScanner, JsonTokenKind};
 use crate::limits::Limits;
-use crate::raw_message::equal_ignoring_case;
+use crate::raw_message::is_similar_name;
 use crate::surrogates::{has_surrogate_escape, repair_surrogates};
 
 /// A well-formed JSON-RPC message.
@@ -361,7 +361,7 @@ impl<'de> Deserialize<'de> for Key {
                     "params" => Key::Params,
                     "result" => Key::Result,
                     "error" => Key::Error,
-                    _ if MEMBERS.iter().any(|member| equal_ignoring_case(member, name)) => Key::Similar,
+                    _ if MEMBERS.iter().any(|member| is_similar_name(member, name)) => Key::Similar,
                     _ => Key::Other,
                 })
             }

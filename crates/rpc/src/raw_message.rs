@@ -30,6 +30,13 @@ pub fn text(quoted: &[u8]) -> Option<Cow<'_, str>> {
     serde_json::from_str(quoted).ok().map(Cow::Owned)
 }
 
+/// Returns the beginning of a text, at most `limit` bytes, which ends between characters.
+#[must_use]
+pub fn beginning(text: &str, limit: usize) -> &str {
+    let end = (0..=limit.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
+    end.and_then(|end| text.get(..end)).unwrap_or_default()
+}
+
 /// Returns true for a method of a transport (RFD 0017). Such a message is neither one of an agent nor of its client.
 #[must_use]
 pub fn is_of_transport(method: &str) -> bool {
@@ -61,7 +68,7 @@ pub fn member(object: &[u8], name: &str) -> Option<Range<usize>> {
 /// underscores, as the official Python SDK does. Readers without case also take the long s and the sign of kelvin for `s`
 /// and `k`.
 #[must_use]
-pub fn equal_ignoring_case(a: &str, b: &str) -> bool {
+pub fn is_similar_name(a: &str, b: &str) -> bool {
     fn folded(name: &str) -> impl Iterator<Item = char> + '_ {
         name.chars().filter(|char| *char != '_').flat_map(char::to_uppercase).flat_map(char::to_lowercase)
     }
@@ -80,7 +87,7 @@ pub fn similar_members<'a>(
                 continue;
             }
             let Some(key) = object.get(token.span).and_then(text) else { continue };
-            if let Some(name) = names.iter().find(|name| equal_ignoring_case(name, &key)) {
+            if let Some(name) = names.iter().find(|name| is_similar_name(name, &key)) {
                 return Some((key, *name));
             }
         }
@@ -192,6 +199,13 @@ pub fn response_line(id: &str, outcome: Result<&RawValue, &RpcError>) -> serde_j
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_text_is_cut_between_characters() {
+        for (limit, expected) in [(0, ""), (2, "ab"), (3, "ab"), (4, "abä"), (120, "abä")] {
+            assert_eq!(beginning("abä", limit), expected);
+        }
+    }
 
     #[test]
     fn doubled_members_are_found() {

@@ -1,6 +1,7 @@
 //! The files, terminals and terminal logins of the client, which a server reaches only with `--allow-files`.
 
-use duologue_rpc::raw_message::equal_ignoring_case;
+use duologue_rpc::Limits;
+use duologue_rpc::raw_message::is_similar_name;
 use duologue_schema::{AuthMethod, Error as RpcError, ErrorCode};
 use serde_json::{Map, Value, json};
 
@@ -42,15 +43,15 @@ pub(super) fn remove_capabilities(params: &mut Value) {
 
 /// Removes the members that some programs take for `name`. In the official Python SDK `_meta` has another name too.
 fn remove_similar(object: &mut Map<String, Value>, name: &str) {
-    let is_meta = |key: &str| name == "_meta" && equal_ignoring_case(key, "field_meta");
-    object.retain(|key, _| key == name || !(equal_ignoring_case(key, name) || is_meta(key)));
+    let is_meta = |key: &str| name == "_meta" && is_similar_name(key, "field_meta");
+    object.retain(|key, _| key == name || !(is_similar_name(key, name) || is_meta(key)));
 }
 
 /// Returns true for a login whose kind is `terminal`, or cannot be read.
 fn is_terminal_login(login: &Map<String, Value>) -> bool {
-    let mut kinds = login.iter().filter(|(name, _)| equal_ignoring_case(name, "type"));
+    let mut kinds = login.iter().filter(|(name, _)| is_similar_name(name, "type"));
     kinds.any(|(_, kind)| {
-        !kind.is_null() && kind.as_str().is_none_or(|kind| equal_ignoring_case(kind, "terminal"))
+        !kind.is_null() && kind.as_str().is_none_or(|kind| is_similar_name(kind, "terminal"))
     })
 }
 
@@ -59,7 +60,7 @@ fn is_terminal_login(login: &Map<String, Value>) -> bool {
 ///
 /// # Errors
 ///
-/// If the line cannot be read here, although the client may be able to.
+/// If the line cannot be read here, although the client may be able to, or is too long when it is written anew.
 pub(super) fn without_terminal_logins(line: &[u8]) -> Result<Vec<u8>, RpcError> {
     let unreadable =
         |error| RpcError::internal(format!("the response of the server cannot be read: {error}"));
@@ -95,5 +96,11 @@ pub(super) fn without_terminal_logins(line: &[u8]) -> Result<Vec<u8>, RpcError> 
             }
         }
     }
-    Ok(response.to_string().into_bytes())
+    let (line, limit) = (response.to_string().into_bytes(), Limits::default().frame_bytes);
+    if line.len() > limit {
+        let reason =
+            format!("the response of the server is longer than {limit} bytes in the form for the client");
+        return Err(RpcError::internal(reason));
+    }
+    Ok(line)
 }

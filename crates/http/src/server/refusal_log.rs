@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duologue_rpc::Lock as _;
+use duologue_rpc::raw_message::beginning;
 use tokio::time::Instant;
 
 /// The most refusals that are logged in a [`PERIOD`]. Others are counted.
@@ -30,7 +31,7 @@ impl Default for RefusalLog {
 impl RefusalLog {
     pub(crate) fn note(self: &Arc<Self>, method: &str, path: &str, status: u16, reason: &str) {
         let Some(dropped) = self.take() else { return };
-        let [method, path, reason] = [method, path, reason].map(beginning);
+        let [method, path, reason] = [method, path, reason].map(|text| beginning(text, SHOWN_BYTES));
         // As strings their control characters are escaped.
         tracing::warn!(target: "duologue::audit", event = "access_refused", method, path, status, reason, dropped);
     }
@@ -39,7 +40,7 @@ impl RefusalLog {
     pub(crate) fn note_connection(self: &Arc<Self>, peer: impl Debug, reason: &str) {
         let Some(dropped) = self.take() else { return };
         let peer = format!("{peer:?}");
-        let [peer, reason] = [peer.as_str(), reason].map(beginning);
+        let [peer, reason] = [peer.as_str(), reason].map(|text| beginning(text, SHOWN_BYTES));
         tracing::warn!(target: "duologue::audit", event = "connection_refused", peer, reason, dropped);
     }
 
@@ -87,11 +88,6 @@ impl RefusalRate {
     }
 }
 
-fn beginning(text: &str) -> &str {
-    let cut = (0..=SHOWN_BYTES.min(text.len())).rev().find(|&end| text.is_char_boundary(end));
-    cut.and_then(|end| text.get(..end)).unwrap_or_default()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -104,7 +100,6 @@ mod tests {
         assert_eq!(logged, PER_PERIOD as usize);
         assert_eq!(rate.take(start + Duration::from_secs(1)), Some(15));
         assert_eq!(rate.take(start + Duration::from_secs(1)), Some(0));
-        assert_eq!(beginning(&"é".repeat(SHOWN_BYTES)).len(), SHOWN_BYTES);
     }
 
     #[tokio::test(start_paused = true)]

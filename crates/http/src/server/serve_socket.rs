@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use duologue_rpc::Lock as _;
+use duologue_rpc::raw_message::beginning;
 use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
@@ -152,7 +153,7 @@ async fn close(socket: &mut impl FrameSocket, code: u16, reason: &str) {
 /// Sends a close. Returns true if the client answered it.
 async fn close_answered(socket: &mut impl FrameSocket, code: u16, reason: &str) -> bool {
     // A control frame has at most 125 bytes.
-    let reason = reason.get(..reason.floor_char_boundary_of(120)).unwrap_or_default().to_owned();
+    let reason = beginning(reason, 120).to_owned();
     let closing = async {
         if socket.send(SocketMessage::Close(Some((code, reason)))).await.is_err() {
             return false;
@@ -164,17 +165,6 @@ async fn close_answered(socket: &mut impl FrameSocket, code: u16, reason: &str) 
         is_answered
     };
     timeout(CLOSE_TIMEOUT, closing).await.unwrap_or(false)
-}
-
-trait FloorCharBoundary {
-    fn floor_char_boundary_of(&self, index: usize) -> usize;
-}
-
-impl FloorCharBoundary for str {
-    /// Returns the last boundary of characters at or before `index`. The one of the standard library is too new.
-    fn floor_char_boundary_of(&self, index: usize) -> usize {
-        (0..=index.min(self.len())).rev().find(|index| self.is_char_boundary(*index)).unwrap_or(0)
-    }
 }
 
 /// Reads the first message and opens the connection. The error is the code and the reason that close the socket.
@@ -560,11 +550,5 @@ mod tests {
         assert_eq!((window.confirm(2), window.unconfirmed()), (Some(2), 10));
         assert_eq!((window.confirm(u64::MAX), window.unconfirmed()), (None, 10));
         assert_eq!((window.confirm_all(), window.unconfirmed()), (3, 0));
-    }
-
-    #[test]
-    fn reasons_are_cut_between_characters() {
-        assert_eq!("ab\u{e4}".floor_char_boundary_of(3), 2);
-        assert_eq!("ab".floor_char_boundary_of(120), 2);
     }
 }

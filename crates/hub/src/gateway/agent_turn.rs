@@ -6,6 +6,7 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use duologue_client::{Client, Connection, Exchange, PromptBuilder, Session};
 use duologue_rpc::Transport;
+use duologue_rpc::raw_message::beginning;
 use duologue_schema::{
     Attachment, BlobResourceContents, Conversation, EmbeddedResource, EmbeddedResourceResource,
     PlanEntryStatus, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
@@ -115,8 +116,7 @@ impl TurnOutput {
 pub(crate) fn cut_text(mut text: String, limit: usize) -> (String, bool) {
     let is_cut = text.len() > limit;
     if is_cut {
-        let end = (0..=limit).rev().find(|&end| text.is_char_boundary(end)).unwrap_or_default();
-        text.truncate(end);
+        text.truncate(beginning(&text, limit).len());
     }
     (text, is_cut)
 }

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::LazyLock;
 
-use duologue_rpc::raw_message::{member, splice, text};
+use duologue_rpc::raw_message::{beginning, member, splice, text};
 use duologue_schema::{Patch, SessionId, SessionNotification, SessionUpdate};
 
 use super::SessionTask;
@@ -96,8 +96,7 @@ const TITLE_BYTES: usize = 1024;
 
 fn shortened(mut title: String) -> String {
     if title.len() > TITLE_BYTES {
-        let end = (0..=TITLE_BYTES).rev().find(|end| title.is_char_boundary(*end));
-        title.truncate(end.unwrap_or_default());
+        title.truncate(beginning(&title, TITLE_BYTES).len());
         title.push('…');
     }
     title

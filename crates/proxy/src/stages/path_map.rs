@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use duologue_rpc::raw_message::{equal_ignoring_case, text};
+use duologue_rpc::raw_message::{is_similar_name, text};
 use duologue_rpc::{JsonScanner, JsonTokenKind, Limits};
 use duologue_schema::Error as RpcError;
 use duologue_transcript::Side;
@@ -289,7 +289,7 @@ fn may_have_paths(line: &[u8]) -> bool {
 
 /// Returns true for a name that some programs read as that of a path, because they ignore case.
 fn is_similar(name: &str) -> bool {
-    PATHS.iter().chain(&PATH_LISTS).chain(&URIS).any(|known| equal_ignoring_case(name, known))
+    PATHS.iter().chain(&PATH_LISTS).chain(&URIS).any(|known| is_similar_name(name, known))
 }
 
 /// Returns the beginning of a text, for an error.

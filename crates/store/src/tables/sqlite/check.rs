@@ -1,5 +1,7 @@
 //! Limits on the size of ids and texts.
 
+use duologue_rpc::raw_message::beginning;
+
 use crate::error::{Error, Result};
 use crate::tables::agents::RegisteredAgent;
 use crate::tables::batch::{StoreBatch, StoreChange};
@@ -178,12 +180,6 @@ pub(super) fn claim(settings: &StoreSettings, claim: &Claim) -> Result<()> {
 
 /// Cuts an error text at the limit.
 pub(super) fn cut(settings: &StoreSettings, mut text: String) -> String {
-    if text.len() > settings.text_bytes {
-        let mut end = settings.text_bytes;
-        while !text.is_char_boundary(end) {
-            end -= 1;
-        }
-        text.truncate(end);
-    }
+    text.truncate(beginning(&text, settings.text_bytes).len());
     text
 }
