@@ -3,6 +3,7 @@
 mod open_session;
 
 use std::collections::{BTreeMap, HashMap};
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tokio::sync::{Notify, mpsc, oneshot, watch};
 use tokio::task::{Id, JoinSet};
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use self::open_session::{ClientAttachment, create, open_session};
@@ -131,6 +133,9 @@ const ANSWERING: usize = 64;
 /// The time in which a client that continues on another connection opens its sessions there.
 const HANDED_OVER: Duration = Duration::from_secs(60);
 
+/// The time in which a connection that is ended sends the lines that wait. A client that reads nothing does not hold it.
+const LAST_LINES: Duration = Duration::from_millis(500);
+
 enum Answer {
     /// A result without an effect on the connection.
     Result(Box<RawValue>),
@@ -186,19 +191,33 @@ impl ClientConnection {
     ) {
         let (reader, writer) = transport.into_split();
         let (output, writing) = client_output(writer, !hub.has_client_files());
-        tokio::join!(ClientConnection::read(hub, principal, reader, output, presence, is_work), writing);
+        let mut writing = pin!(writing);
+        let reading = ClientConnection::read(hub, principal, reader, output, presence, is_work);
+        let mut reading = pin!(reading);
+        let is_ended = tokio::select! {
+            is_ended = &mut reading => is_ended,
+            () = &mut writing => {
+                reading.await;
+                return;
+            }
+        };
+        if is_ended {
+            let _ = timeout(LAST_LINES, writing).await;
+        } else {
+            writing.await;
+        }
     }
 
-    /// Handles the messages of a client until its input ends.
+    /// Handles the messages of a client until its input ends. Returns true if its connection was ended before.
     async fn read(
         hub: Arc<HubShared>,
         principal: Arc<str>,
-        mut reader: impl AsyncRead + Unpin,
+        reader: impl AsyncRead + Unpin,
         output: ClientOutput,
-        mut presence: watch::Receiver<bool>,
+        presence: watch::Receiver<bool>,
         is_work: bool,
-    ) {
-        let (replies, mut waiting) = mpsc::unbounded_channel();
+    ) -> bool {
+        let (replies, waiting) = mpsc::unbounded_channel();
         let mut connection = ClientConnection {
             hub,
             principal,
@@ -214,31 +233,44 @@ impl ClientConnection {
             is_present: true,
             is_work,
         };
+        let end = connection.end.clone();
+        tokio::select! {
+            // It does not wait for a client that reads nothing.
+            () = end.notified() => {}
+            () = connection.relay(reader, waiting, presence) => return false,
+        }
+        connection.hand_over().await;
+        true
+    }
+
+    /// Handles the messages of the client and of its sessions until its input ends.
+    async fn relay(
+        &mut self,
+        mut reader: impl AsyncRead + Unpin,
+        mut waiting: mpsc::UnboundedReceiver<Vec<u8>>,
+        mut presence: watch::Receiver<bool>,
+    ) {
         let mut buffer = LineBuffer::new(Limits::default().frame_bytes);
         loop {
             let count = tokio::select! {
                 biased;
                 Some(line) = waiting.recv() => {
-                    connection.output.send(line).await;
+                    self.output.send(line).await;
                     continue;
                 }
-                Some(answered) = connection.answering.join_next_with_id(), if !connection.answering.is_empty() => {
+                Some(answered) = self.answering.join_next_with_id(), if !self.answering.is_empty() => {
                     let (task, answered) = match answered {
                         Ok((task, answered)) => (task, answered),
                         // It has panicked.
                         Err(error) => (error.id(), Err(Error::Closed)),
                     };
-                    if let Some(request) = connection.answering_requests.remove(&task) {
-                        connection.answered(&request.id, answered).await;
+                    if let Some(request) = self.answering_requests.remove(&task) {
+                        self.answered(&request.id, answered).await;
                     }
                     continue;
                 }
-                () = connection.end.notified() => {
-                    connection.hand_over().await;
-                    break;
-                }
                 is_present = next_presence(&mut presence) => {
-                    connection.set_present(is_present).await;
+                    self.set_present(is_present).await;
                     continue;
                 }
                 read = reader.read(buffer.space()) => read.unwrap_or(0),
@@ -257,7 +289,7 @@ impl ClientConnection {
                         return;
                     }
                 };
-                connection.line(line).await;
+                self.line(line).await;
             }
         }
     }

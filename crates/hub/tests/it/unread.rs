@@ -86,6 +86,46 @@ async fn a_session_that_clients_do_not_read_is_deleted() {
 }
 
 #[tokio::test]
+async fn a_connection_that_is_not_read_ends_when_another_continues_it() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let (ended, end) = tokio::sync::oneshot::channel();
+        let mut slow = RawClient::of(|theirs| {
+            let hub = hub.clone();
+            tokio::spawn(async move {
+                hub.serve(theirs).await;
+                let _ = ended.send(());
+            });
+        });
+        let key = slow.initialize().await["result"]["_meta"]["duologue"]["client"].clone();
+        let request = json!({"jsonrpc": "2.0", "id": "x".repeat(1 << 20), "method": "session/none"});
+        let filling = async {
+            loop {
+                slow.send_line(&request.to_string()).await;
+            }
+        };
+        {
+            let mut filling = std::pin::pin!(filling);
+            // The hub takes 4 KiB at a time, until as much waits for the client as may.
+            for _ in 0..5000 {
+                tokio::select! {
+                    biased;
+                    () = &mut filling => {}
+                    () = tokio::task::yield_now() => {}
+                }
+            }
+        }
+        let mut next = RawClient::new(&hub);
+        let params = json!({"protocolVersion": 1, "_meta": {"duologue": {"client": key}}});
+        assert!(next.request(0, "initialize", params).await["result"].is_object());
+        end.await.expect("the connection ends");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
 async fn a_load_that_is_not_read_does_not_hold_up_others() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
