@@ -37,18 +37,18 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::timeout;
 
 use self::client_lines::{LongLine, RefusedLine};
 use self::lines::{LineError, RelayLines};
 pub(crate) use self::link_log::first_failure;
 use self::link_log::{connected, report};
-use self::replacement::{RelayServer, WaitingClient, replace, replaceable_outage};
-pub(crate) use self::stderr_log::flush_log;
+use self::replacement::{Losses, RelayServer, WaitingClient, replace, replaceable_outage};
 use self::stderr_log::log;
+pub(crate) use self::stderr_log::{flush_log, log_error};
 use messages::{
-    QuestionContent, is_question, key, opens_session, refuse, request_id_of, root_session_of, session_of,
-    set_meta, value, with_fresh, with_fresh_option, without_end,
+    QuestionContent, check_id, is_question, key, opens_session, refuse, request_id_of, root_session_of,
+    session_of, set_meta, value, with_fresh, with_fresh_option, without_end,
 };
 
 /// The settings of a relay.
@@ -140,7 +140,7 @@ async fn relay_lines(
     let book = Mutex::new(Book { settings, ..Book::default() });
     let (answers, mut repeated) = mpsc::channel(ANSWERS);
     let (refusals, mut refused) = mpsc::channel(REFUSALS);
-    let mut replaced_at = None;
+    let mut losses = Losses::default();
     loop {
         let ended = {
             let RelayServer { lines, writer } = &mut server;
@@ -167,14 +167,13 @@ async fn relay_lines(
         let mut waiting =
             WaitingClient { book: &book, output: &mut to_client, answers: &answers, repeated: &mut repeated };
         let replaced = tokio::select! {
-            replaced = replace(url, options, (outage, replaced_at), &mut waiting) => Some(replaced),
+            replaced = replace(url, options, (outage, &mut losses), &mut waiting) => Some(replaced),
             () = client.wait_for_end() => None,
         };
         match replaced {
             Some(replaced) => (server, link) = replaced?,
             None => return Ok(()),
         }
-        replaced_at = Some(Instant::now());
         log(format_args!("the sessions were resumed"));
     }
 }
@@ -395,6 +394,10 @@ impl Book {
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 let raw = RawValue::from_string(id.token().to_owned());
                 let raw = raw.map_err(|error| RefusedLine::silent(error.to_string()))?;
+                if serde_json::from_str::<Value>(raw.get()).is_err() {
+                    // A resume on another connection names it.
+                    return Err(RefusedLine::request(&id, "the id has no value in every program"));
+                }
                 let mut masked = None;
                 if method == InitializeRequest::METHOD {
                     self.initialize = value(params);
@@ -520,6 +523,11 @@ impl Book {
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 let session = params.and_then(root_session_of);
                 self.count(session.as_deref());
+                if let Err(error) = check_id(&id) {
+                    refuse(&id, &error, answers);
+                    self.log_dropped(&error);
+                    return None;
+                }
                 if !self.settings.allows_files && is_of_client_files(&method) {
                     refuse(&id, &client_files::refusal(), answers);
                     return None;
@@ -608,10 +616,7 @@ impl Book {
             return false;
         }
         self.questions.remove(&id);
-        if !is_readable
-            || id.len() > ID_BYTES
-            || session.as_ref().is_some_and(|session| session.len() > ID_BYTES)
-        {
+        if !is_readable || session.as_ref().is_some_and(|session| session.len() > ID_BYTES) {
             return true;
         }
         if self.questions.len() >= QUESTIONS {

@@ -156,7 +156,22 @@ pub(crate) fn is_running(folder: &Path) -> bool {
     let path = socket_path(folder);
     let user = rustix::process::geteuid().as_raw();
     let is_own = std::fs::symlink_metadata(&path).is_ok_and(|found| found.uid() == user);
-    is_own && std::os::unix::net::UnixStream::connect(path).is_ok()
+    is_own && is_listening(&path).unwrap_or_default()
+}
+
+/// Returns true if a program listens on a socket, also if it accepts nothing now.
+#[cfg(unix)]
+fn is_listening(path: &Path) -> rustix::io::Result<bool> {
+    use rustix::io::{Errno, ioctl_fionbio};
+    use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
+
+    let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    ioctl_fionbio(&socket, true)?;
+    match connect(&socket, &SocketAddrUnix::new(path)?) {
+        // Its queue is full.
+        Err(Errno::AGAIN | Errno::INPROGRESS) => Ok(true),
+        connected => connected.map(|()| true),
+    }
 }
 
 /// Returns true if a server holds the file of its address open. It ends with the process, whatever ends it.
@@ -345,6 +360,20 @@ mod tests {
         assert!(refused(url).contains("does not run") && token_for(folder, url).is_err());
         drop(published);
         assert!(refused(url).contains("no such address"));
+    }
+
+    #[test]
+    fn a_server_that_accepts_nothing_is_running() {
+        use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, bind, listen, socket};
+
+        let folder = tempfile::tempdir().unwrap();
+        let path = socket_path(folder.path());
+        let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None).unwrap();
+        bind(&socket, &SocketAddrUnix::new(&path).unwrap()).unwrap();
+        assert!(!is_running(folder.path()));
+        listen(&socket, 0).unwrap();
+        // The second one finds a full queue on Linux.
+        assert!(is_running(folder.path()) && is_running(folder.path()));
     }
 
     #[test]

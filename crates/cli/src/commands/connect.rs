@@ -114,8 +114,15 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
         relayed = relayed => relayed,
         _ = signals.next() => Ok(()),
     };
+    let exit = match ended {
+        Ok(()) => Exit::Ok,
+        Err(error) => {
+            remote_sessions::log_error(&error);
+            error.exit()
+        }
+    };
     remote_sessions::flush_log();
-    ended.map(|()| Exit::Ok)
+    Ok(exit)
 }
 
 /// Returns a future that is ready when the client has closed its end, also while nothing reads the input.

@@ -78,3 +78,48 @@ fn another_question_does_not_get_an_answer_that_was_given_before() {
     assert_eq!(repeated.try_recv().ok(), Some(answer));
     assert!(book.accept_server_line(question("rm"), &answers).is_some(), "the user sees it");
 }
+
+#[test]
+fn a_response_that_would_grow_too_long_is_an_error() {
+    let (mut book, answers, _repeated) = book();
+    let limits = Limits::default();
+    // Each number has four characters, and more when it is written anew.
+    let numbers = "1e14,".repeat(limits.values / 2);
+    let data =
+        format!(r#"{{"a":"{}","b":[{numbers}0]}}"#, "x".repeat(limits.frame_bytes - 2 * numbers.len()));
+    let error = format!(r#"{{"jsonrpc":"2.0","id":2,"error":{{"code":1,"message":"no","data":{data}}}}}"#);
+    let passed = book.accept_server_line(error.into_bytes(), &answers).expect("an error");
+    let text = read(&passed)["error"]["message"].to_string();
+    assert!(text.contains("longer than"), "{text}");
+}
+
+#[test]
+fn an_id_that_programs_write_in_another_way_is_refused() {
+    let ids = ["9007199254740993", "-9007199254740992", r#""\ud800""#];
+    for allows_files in [false, true] {
+        let (mut book, answers, mut repeated) = book();
+        book.settings.allows_files = allows_files;
+        let question = |id: &str| {
+            let params = r#"{"sessionId":"s","toolCall":{}}"#;
+            let method = "session/request_permission";
+            format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"{method}","params":{params}}}"#).into_bytes()
+        };
+        for id in ids {
+            assert_eq!(book.accept_server_line(question(id), &answers), None, "{id}");
+            let refusal = String::from_utf8(repeated.try_recv().expect("a refusal")).unwrap();
+            assert!(refusal.contains(&format!(r#""id":{id},"#)) && refusal.contains("-32600"), "{refusal}");
+        }
+        // The answers that wait have a limit.
+        let long = format!("\"{}\"", "x".repeat(ID_BYTES));
+        assert_eq!(book.accept_server_line(question(&long), &answers), None);
+        assert!(repeated.try_recv().is_err());
+        for id in ["9007199254740991", "null", r#""s:1""#] {
+            assert!(book.accept_server_line(question(id), &answers).is_some(), "{id}");
+        }
+    }
+    let (mut book, ..) = book();
+    let request = br#"{"jsonrpc":"2.0","id":"\ud800","method":"session/list"}"#;
+    let refused = book.accept_client_line(request.to_vec()).expect_err("no value");
+    let answer = String::from_utf8(refused.answer.expect("an answer")).unwrap();
+    assert!(answer.contains(r#""id":"\ud800","#), "{answer}");
+}

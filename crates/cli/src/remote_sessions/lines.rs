@@ -133,7 +133,8 @@ impl RelayLines {
                 return line.map(Some);
             }
             if self.has_ended {
-                return Ok(None);
+                // The last line counts without its line end.
+                return (!self.line.is_empty()).then(|| self.complete()).transpose();
             }
             let read = self.reader.fill_buf().await;
             self.has_ended = !matches!(read, Ok([_, ..]));
@@ -158,6 +159,11 @@ impl RelayLines {
         }
         self.reader.consume(count);
         end?;
+        Some(self.complete())
+    }
+
+    /// Takes the line that was read.
+    fn complete(&mut self) -> Result<Vec<u8>, LineError> {
         let mut line = std::mem::take(&mut self.line);
         if line.last() == Some(&b'\r') {
             line.pop();
@@ -165,9 +171,9 @@ impl RelayLines {
         if std::mem::take(&mut self.is_too_long) || line.len() > self.limit {
             line.truncate(CHUNK);
             line.shrink_to_fit();
-            return Some(Err(LineError::TooLong { beginning: line, limit: self.limit }));
+            return Err(LineError::TooLong { beginning: line, limit: self.limit });
         }
-        Some(Ok(line))
+        Ok(line)
     }
 }
 
@@ -201,19 +207,27 @@ mod tests {
 
     #[tokio::test]
     async fn the_lines_behind_a_long_one_are_read() {
-        let text = b"a\r\n\n0123456789\r\n0123456789x\nb\n0123456789 and many more\r\nc\nincomplete";
+        let text = b"a\r\n\n0123456789\r\n0123456789x\nb\n0123456789 and many more\r\nc\nno end";
         for piece in [1, 3, 7, 1024] {
             let lines = split(text, 10, piece).await;
             let ends: Vec<_> = lines.iter().map(|line| line.as_deref().map_err(String::as_str)).collect();
-            let expected =
-                [Ok("a"), Ok(""), Ok("0123456789"), Err("0123456789x"), Ok("b"), Err("0123456789 "), Ok("c")];
+            let expected = [
+                Ok("a"),
+                Ok(""),
+                Ok("0123456789"),
+                Err("0123456789x"),
+                Ok("b"),
+                Err("0123456789 "),
+                Ok("c"),
+                Ok("no end"),
+            ];
             assert_eq!(ends, expected, "{piece}");
         }
     }
 
     #[tokio::test]
     async fn lines_before_the_end_are_kept() {
-        let mut lines = RelayLines { limit: 3, ..RelayLines::new(&b"abc\nabcd\nab\n"[..]) };
+        let mut lines = RelayLines { limit: 3, ..RelayLines::new(&b"abc\nabcd\nab"[..]) };
         lines.wait_for_end().await;
         assert_eq!(lines.buffered(), None);
         assert_eq!(lines.next().await.unwrap().as_deref(), Some(&b"abc"[..]));

@@ -14,6 +14,8 @@ use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
+use super::ID_BYTES;
+
 pub(super) fn opens_session(method: &str) -> bool {
     [NewSessionRequest::METHOD, LoadSessionRequest::METHOD, ResumeSessionRequest::METHOD].contains(&method)
 }
@@ -81,9 +83,35 @@ fn members(object: &str) -> Option<Vec<(String, String)>> {
     is_unique.then(|| members.into_iter().map(|(name, value)| (name, value.get().to_owned())).collect())
 }
 
-/// Answers a request of the server with an error.
+/// Checks the id of a request of the server. An answer under another id would answer another request.
+///
+/// # Errors
+///
+/// If the id is longer than [`ID_BYTES`], or some programs would answer under another one: programs in JavaScript round numbers.
+pub(super) fn check_id(id: &RequestId) -> Result<(), RpcError> {
+    let id = id.token();
+    let is_exact = match serde_json::from_str(id) {
+        Ok(Value::Number(number)) => number.as_i64().is_some_and(|number| number.unsigned_abs() < 1 << 53),
+        Ok(_) => true,
+        Err(_) => false,
+    };
+    if id.len() > ID_BYTES {
+        return Err(RpcError::invalid_request(format!("the id of a request has more than {ID_BYTES} bytes")));
+    }
+    if !is_exact {
+        let reason =
+            "some programs cannot write the id of the request; use a text, or a whole number below 2^53";
+        return Err(RpcError::invalid_request(reason));
+    }
+    Ok(())
+}
+
+/// Answers a request of the server with an error. One with a longer id than [`ID_BYTES`] has no answer, because the answers
+/// that wait have a limit.
 pub(super) fn refuse(id: &RequestId, error: &RpcError, answers: &mpsc::Sender<Vec<u8>>) {
-    if let Ok(line) = response_line(id.token(), Err(error)) {
+    if id.token().len() <= ID_BYTES
+        && let Ok(line) = response_line(id.token(), Err(error))
+    {
         // A server that does not read gets no answer.
         let _ = answers.try_send(without_end(line));
     }

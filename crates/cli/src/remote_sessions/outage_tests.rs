@@ -108,18 +108,30 @@ async fn a_server_that_never_resumes_the_sessions_is_left() {
     assert!(error.contains("within 1ms (`--resume-time`)"), "{error}");
 }
 
-#[tokio::test]
-async fn a_connection_is_replaced_after_a_pause() {
-    let mut options = ConnectOptions::default();
-    (options.resume_time, options.resume_delay_max) = (Duration::from_hours(8), Duration::from_hours(8));
-    for replaced_at in [None, Some(now())] {
-        let is_pending = with_waiting_client(async |client| {
-            // No connection has this address, so the attempt fails at once.
-            let replacing = pin!(replace("no address", &options, (Duration::ZERO, replaced_at), client));
-            replacing.poll(&mut Context::from_waker(Waker::noop())).is_pending()
-        });
-        assert_eq!(is_pending.await, replaced_at.is_some());
+/// Loses connections that last for `lifetime`, until the time for attempts is over. Returns the number of replacements.
+fn lost_connections(lifetime: Duration) -> usize {
+    let options = ConnectOptions::default();
+    let (mut losses, mut time) = (Losses::default(), now());
+    for count in 0..1000 {
+        match losses.note(time, Duration::ZERO, &options) {
+            Ok((next, _)) => {
+                losses.replaced(time, next);
+                time = next + lifetime;
+            }
+            Err(error) => {
+                assert!(error.to_string().contains("(`--resume-time`)"), "{error}");
+                return count;
+            }
+        }
     }
+    1000
+}
+
+#[test]
+fn a_server_that_loses_each_connection_is_left() {
+    // The pauses grow to 15 seconds, and reach 600 seconds together (`resume_time`).
+    assert_eq!(lost_connections(Duration::ZERO), 43);
+    assert_eq!(lost_connections(Duration::from_secs(15)), 1000);
 }
 
 #[test]

@@ -48,18 +48,66 @@ pub(super) struct WaitingClient<'a, W> {
     pub(super) repeated: &'a mut mpsc::Receiver<Vec<u8>>,
 }
 
+/// The losses of connections that did not last. Their outages together have the limit of one.
+#[derive(Default)]
+pub(super) struct Losses {
+    /// The time without a connection.
+    outage: Duration,
+    /// The replacements.
+    count: u32,
+    replaced_at: Option<Instant>,
+}
+
+impl Losses {
+    /// Notes the loss of a connection. `outage` has passed since then. Returns the time of the next attempt, and the end of the
+    /// time for attempts.
+    ///
+    /// The first attempt is made at once. Others have a pause since the last replacement, which doubles each time. A connection
+    /// that lasted as long as the longest pause ends the count.
+    ///
+    /// # Errors
+    ///
+    /// If the time is over before the next attempt, because the server loses each connection.
+    pub(super) fn note(
+        &mut self,
+        now: Instant,
+        outage: Duration,
+        options: &ConnectOptions,
+    ) -> io::Result<(Instant, Instant)> {
+        if self.replaced_at.is_none_or(|at| now - at >= options.resume_delay_max) {
+            *self = Losses::default();
+        }
+        self.outage = self.outage.saturating_add(outage);
+        let limit = options.resume_time;
+        let end = now + limit.saturating_sub(self.outage).min(FOREVER);
+        let Some(replaced_at) = self.replaced_at else { return Ok((now, end)) };
+        let doubled = pause(options).saturating_mul(1 << (self.count - 1).min(16));
+        let next = replaced_at + doubled.min(options.resume_delay_max);
+        if next >= end {
+            let reason = format!("the server loses each connection, for {limit:?} now (`--resume-time`)");
+            return Err(io::Error::new(io::ErrorKind::TimedOut, reason));
+        }
+        Ok((next, end))
+    }
+
+    /// Notes a replacement at `now`, at the end of an outage that began at `begin`.
+    pub(super) fn replaced(&mut self, begin: Instant, now: Instant) {
+        self.outage += now - begin;
+        (self.count, self.replaced_at) = (self.count.saturating_add(1), Some(now));
+    }
+}
+
 /// Opens connections until the sessions continue on one, or the time for attempts is over. `outage` of it has passed. A server
-/// that loses each connection gets one after a pause since the last, which was there at `replaced_at`.
+/// that loses each connection gets one after a pause.
 pub(super) async fn replace(
     url: &str,
     options: &ConnectOptions,
-    (outage, replaced_at): (Duration, Option<Instant>),
+    (outage, losses): (Duration, &mut Losses),
     client: &mut WaitingClient<'_, impl AsyncWrite + Unpin>,
 ) -> io::Result<(RelayServer, RemoteLink)> {
-    if let Some(replaced_at) = replaced_at {
-        sleep_until(replaced_at + pause(options)).await;
-    }
-    let end = Instant::now() + options.resume_time.saturating_sub(outage).min(FOREVER);
+    let begin = Instant::now();
+    let (next, end) = losses.note(begin, outage, options)?;
+    sleep_until(next).await;
     loop {
         let mut options = options.clone();
         options.open_time = end.saturating_duration_since(Instant::now());
@@ -68,7 +116,10 @@ pub(super) async fn replace(
         let (transport, link) = connect(url, options.clone()).await.map_err(io::Error::other)?;
         let mut server = RelayServer::new(transport);
         match server.resume_all((&options, end), client).await {
-            Ok(()) => return Ok((server, link)),
+            Ok(()) => {
+                losses.replaced(begin, Instant::now());
+                return Ok((server, link));
+            }
             Err(error) if Instant::now() < end => {
                 log(format_args!("{error}; another attempt follows"));
                 sleep(pause(&options)).await;

@@ -17,6 +17,8 @@ const FLUSH: Duration = Duration::from_millis(500);
 
 enum LogEntry {
     Line(String),
+    /// The error that ends the program.
+    Error(String),
     /// Confirms that the lines before it are written.
     Flush(SyncSender<()>),
 }
@@ -29,6 +31,7 @@ fn entries() -> &'static SyncSender<LogEntry> {
             for entry in entries {
                 match entry {
                     LogEntry::Line(line) => _ = writeln!(ui::stderr(), "{line}"),
+                    LogEntry::Error(error) => ui::print_error(&error),
                     LogEntry::Flush(done) => _ = done.send(()),
                 }
             }
@@ -46,6 +49,11 @@ pub(super) fn log(line: std::fmt::Arguments<'_>) {
     let rest = if shown.len() < text.len() { "…" } else { "" };
     let line = format!("{}{}{rest}", ui::CONNECT_LOG, ui::indented(&shown));
     let _ = entries().try_send(LogEntry::Line(line));
+}
+
+/// Writes the error that ends the program, as the command line does for other commands.
+pub(crate) fn log_error(error: &dyn std::fmt::Display) {
+    let _ = entries().try_send(LogEntry::Error(error.to_string()));
 }
 
 /// Waits until the lines so far are written, at most for half a second.
