@@ -15,6 +15,7 @@ mod runtime;
 mod server_args;
 #[cfg(feature = "serve")]
 mod server_log;
+mod session_folder;
 mod show;
 mod signals;
 mod source;

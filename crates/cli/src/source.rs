@@ -1,7 +1,7 @@
 //! Reads the input of a command: a transcript, or the log of another program.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Read as _};
+use std::io::{self, BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
@@ -10,6 +10,7 @@ use duologue_transcript::{Error as TranscriptError, Header, Importer, Reader, Re
 
 use crate::error::{Error, Result};
 use crate::files::in_file;
+use crate::session_folder::SessionFolder;
 use crate::ui;
 
 /// The bytes that are read from a file at once.
@@ -19,7 +20,7 @@ const CHUNK: usize = 256 * 1024;
 #[derive(clap::Args)]
 pub(crate) struct SourceArgs {
     /// A transcript, or a log of JSON-RPC lines with their direction; `-` is standard input. A pipe is
-    /// read until its writers close it
+    /// read until its writers close it. The folder of a session of a server is the transcript of that session
     #[arg(value_name = "FILE")]
     file: PathBuf,
     /// The side that wrote the log, if it only distinguishes incoming from outgoing
@@ -66,11 +67,19 @@ pub(crate) fn read(file: &Path, side: Side) -> Result<Source> {
         return read_from(io::stdin().lock(), "standard input", side);
     }
     let name = file.display().to_string();
-    let opened = File::open(file).map_err(in_file(&name))?;
+    let opened = open(file).map_err(in_file(&name))?;
     read_from(BufReader::with_capacity(CHUNK, opened), &name, side).map_err(|error| match error {
         Error::Io(error) if error.kind() != io::ErrorKind::InvalidData => in_file(&name)(error).into(),
         error => error,
     })
+}
+
+/// Opens a file, or the folder of a session of a server.
+fn open(file: &Path) -> io::Result<Box<dyn Read>> {
+    if file.is_dir() {
+        return Ok(Box::new(SessionFolder::open(file)?));
+    }
+    Ok(Box::new(File::open(file)?))
 }
 
 fn read_from(mut input: impl BufRead, name: &str, side: Side) -> Result<Source> {

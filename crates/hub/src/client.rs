@@ -83,6 +83,20 @@ pub enum HubClientError {
     Request(#[source] serde_json::Error),
 }
 
+impl HubClientError {
+    /// Returns true if the request, or a new stream behind the last event, can succeed later: the hub is not there, the connection
+    /// was lost, or the hub is overloaded.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
+        match self {
+            HubClientError::Connection(duologue_http::Error::Lost { .. }) => true,
+            HubClientError::Connection(error) => error.is_temporary(),
+            HubClientError::Refused { status, .. } => matches!(status, 408 | 425 | 429 | 503),
+            _ => false,
+        }
+    }
+}
+
 /// A client for the REST interface of a gateway. Each request has a connection of its own.
 ///
 /// # Errors

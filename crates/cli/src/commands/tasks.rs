@@ -1,9 +1,10 @@
 //! `duologue tasks`.
 
+use std::io::Write as _;
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum as _};
-use duologue_hub::client::HubTaskEvent;
+use duologue_hub::client::{HubClientError, HubTaskEvent, TaskEventStream};
 use duologue_hub::gateway::types::{
     OwnerQuery, RestAnswer, RestNewTask, RestNumber, RestQuestion, RestStateFilter, RestTask, RestTaskInput,
     RestTaskStatus, RestUrl, TaskFilter,
@@ -44,7 +45,7 @@ enum TasksVerb {
     Show(TaskArgs),
     /// Give an agent a task
     Create(TasksCreateArgs),
-    /// Follow a task to its end
+    /// Follow a task to its end. A hub that is started again is tried for ten minutes
     Watch(TaskArgs),
     /// Cancel a task
     Cancel(TaskArgs),
@@ -215,12 +216,79 @@ async fn create(request: &HubRequest, args: TasksCreateArgs) -> Result<Exit> {
     request.print(&created, || created.task_id.clone())
 }
 
+/// The time in which a hub that was lost is tried again.
+const OUTAGE: Duration = Duration::from_secs(600);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(15);
+
+/// A task that is followed over the restarts of its hub.
+struct WatchedTask<'a> {
+    request: &'a HubRequest,
+    agent: &'a str,
+    id: &'a str,
+    stream: TaskEventStream,
+    /// The attempts to reach the hub since the last event, and their pauses together.
+    attempts: u32,
+    waited: Duration,
+}
+
+impl<'a> WatchedTask<'a> {
+    async fn begin(request: &'a HubRequest, agent: &'a str, id: &'a str) -> Result<Self> {
+        let stream = request.result(request.hub.task_events(agent, id, None).await)?;
+        Ok(WatchedTask { request, agent, id, stream, attempts: 0, waited: Duration::ZERO })
+    }
+
+    /// Returns the next event. A lost stream is replaced by one behind its last event.
+    async fn next(&mut self) -> Result<HubTaskEvent> {
+        loop {
+            let error = match self.stream.next().await {
+                Ok(Some(event)) => {
+                    (self.attempts, self.waited) = (0, Duration::ZERO);
+                    return Ok(event);
+                }
+                Ok(None) => None,
+                Err(error) => Some(error),
+            };
+            self.wait(error).await?;
+            match self.request.hub.task_events(self.agent, self.id, self.stream.last_id()).await {
+                Ok(stream) => self.stream = stream,
+                Err(error) => self.wait(Some(error)).await?,
+            }
+        }
+    }
+
+    /// Waits for the next attempt.
+    ///
+    /// # Errors
+    ///
+    /// The error, if it is not temporary or the time for attempts is over.
+    async fn wait(&mut self, error: Option<HubClientError>) -> Result<()> {
+        let is_final = error.as_ref().is_some_and(|error| !error.is_temporary());
+        if is_final || self.waited >= OUTAGE {
+            let why = error.map_or_else(|| "the hub ends each stream".to_owned(), |error| error.to_string());
+            let (agent, id) = (self.agent, self.id);
+            return Err(Error::Start(format!("{why}; `duologue tasks watch {agent} {id}` goes on with it")));
+        }
+        if self.attempts == 0 {
+            let seconds = OUTAGE.as_secs();
+            // If stderr is closed, nobody reads it.
+            let _ =
+                writeln!(ui::stderr(), "the connection to the hub was lost; trying again for {seconds} s");
+        }
+        let pause = LONGEST_PAUSE.min(Duration::from_secs(1 << self.attempts.min(8)));
+        (self.attempts, self.waited) = (self.attempts + 1, self.waited + pause);
+        tokio::time::sleep(pause).await;
+        Ok(())
+    }
+}
+
 /// Follows a task to its end.
 async fn watch(request: &HubRequest, agent: &str, id: &str) -> Result<Exit> {
-    let mut stream = request.result(request.hub.task_events(agent, id, None).await)?;
+    let mut task = WatchedTask::begin(request, agent, id).await?;
     // The text of the agent, which comes in pieces, up to the next line feed or event.
     let mut line_of_agent = String::new();
-    while let Some(event) = request.result(stream.next().await)? {
+    loop {
+        let event = task.next().await?;
         if !matches!(event, HubTaskEvent::Update(_)) {
             request.print_rest(&mut line_of_agent)?;
         }
@@ -244,8 +312,6 @@ async fn watch(request: &HubRequest, agent: &str, id: &str) -> Result<Exit> {
             _ => Exit::Ok,
         };
     }
-    let why = format!("the hub has ended the stream; `duologue tasks watch {agent} {id}` goes on with it");
-    Err(Error::Start(why))
 }
 
 async fn answer(request: &HubRequest, args: TasksAnswerArgs) -> Result<Exit> {

@@ -1,8 +1,9 @@
 //! `duologue agents`, `tasks`, `inbox` and `dead-letters` with a hub of its own.
 #![cfg(all(unix, feature = "serve"))]
 
+use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
@@ -46,18 +47,6 @@ impl Hub {
         let text = self.text(&[args, &["--json"]].concat());
         text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
     }
-
-    /// Registers an agent that takes its messages from the hub.
-    fn register(&self, agent: &str) {
-        let key = std::fs::read_to_string(&self.key).expect("a key");
-        let status = Command::new("curl")
-            .args(["--silent", "--fail", "--output", "/dev/null", "--request", "PUT"])
-            .args(["--header", &format!("X-API-Key: {}", key.trim())])
-            .args(["--header", "Content-Type: application/json", "--data", "{}"])
-            .arg(format!("{}/registry/agents/{agent}", self.url))
-            .status();
-        assert!(status.expect("curl").success());
-    }
 }
 
 #[test]
@@ -74,6 +63,55 @@ fn agents_are_listed_and_shown() {
     // An option may be in front of the verb.
     let first = hub.text(&["agents", "--json", "list", "--limit", "1"]);
     assert!(first.starts_with('{') && first.lines().count() == 1, "{first}");
+}
+
+#[test]
+fn an_agent_is_registered_shows_its_state_and_is_removed() {
+    let data = tempfile::tempdir().expect("a folder");
+    let hub = Hub::start(data.path());
+    let card = ["--tag", "demo", "--provider", "us", "--agent-version", "2"];
+    let options =
+        [&["agents", "register", "translator", "--capability", "a", "--capability", "b"], &card[..]];
+    let registered = hub.text(&options.concat());
+    assert!(registered.starts_with("translator: online\nendpoint: /agents/translator\n"), "{registered}");
+    assert!(
+        registered.contains("capabilities: a, b\ntags: demo\nprovider: us\nversion: 2\n"),
+        "{registered}"
+    );
+    let busy = hub.text(&["agents", "heartbeat", "translator", "--status", "busy"]);
+    assert_eq!(busy, "translator: busy\n");
+    let refused = hub.run(&["agents", "heartbeat", "writer"]);
+    assert!(refused.contains("configuration of the server") && refused.ends_with("exit 1"), "{refused}");
+    assert_eq!(hub.text(&["agents", "remove", "translator"]), "translator: removed\n");
+    let gone = hub.run(&["agents", "heartbeat", "translator", "--every", "3600"]);
+    assert!(gone.contains("not_found") && gone.ends_with("exit 1"), "{gone}");
+}
+
+#[test]
+fn a_task_is_followed_over_a_restart_of_the_hub() {
+    let data = tempfile::tempdir().expect("a folder");
+    let mut hub = Hub::start(data.path());
+    hub.text(&["tasks", "create", "reviewer", "go", "--id", "t1"]);
+    let mut command = Command::new(DUOLOGUE);
+    command.args(["tasks", "watch", "reviewer", "t1", "--data"]).arg(data.path());
+    let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+    let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
+    let mut wait_for = |text: &str| {
+        while let Some(line) = lines.next() {
+            if line.expect("UTF-8").contains(text) {
+                return;
+            }
+        }
+        panic!("it ends without {text:?}");
+    };
+    wait_for("t1: input_required");
+    hub.server.kill();
+    let mut log = BufReader::new(watch.stderr.take().expect("a pipe")).lines();
+    let lost = log.next().expect("a line").expect("UTF-8");
+    assert!(lost.contains("connection to the hub was lost"), "{lost}");
+    hub.server = start_hub(data.path());
+    wait_for("t1: failed");
+    assert_eq!(watch.wait().expect("it ends").code(), Some(1));
 }
 
 #[test]
@@ -119,7 +157,7 @@ fn a_message_is_sent_taken_and_acknowledged() {
     let answer = hub.text(&["inbox", "send", "writer", "hello", "--sync"]);
     assert!(answer.contains("Hello!"), "{answer}");
 
-    hub.register("translator");
+    hub.text(&["agents", "register", "translator"]);
     assert_eq!(hub.text(&["inbox", "send", "translator", "water", "--id", "m1"]), "m1: received\n");
     hub.text(&["inbox", "send", "translator", "{\"word\": \"fire\"}", "--id", "m2", "--type", "inform"]);
     let listed = hub.text(&["inbox", "list", "translator", "--limit", "1"]);

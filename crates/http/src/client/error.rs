@@ -101,8 +101,9 @@ pub enum Error {
 }
 
 impl Error {
-    /// Returns true if another attempt can succeed.
-    pub(crate) fn is_temporary(&self) -> bool {
+    /// Returns true if another attempt to connect can succeed: the server is not there, is slow, or is overloaded.
+    #[must_use]
+    pub fn is_temporary(&self) -> bool {
         match self {
             // A socket of another user stays one.
             Error::Unreachable { error, .. } => error.kind() != io::ErrorKind::PermissionDenied,
