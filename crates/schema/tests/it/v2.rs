@@ -421,6 +421,9 @@ fn capabilities_become_those_of_the_other_version() {
         write(v2::ClientCapabilities::from(client)),
         @r#"{"auth":{"terminal":{}},"_meta":{"duologue":{"messageClear":true}}}"#
     );
+    let session = r#"{"session":{"_meta":{"a":1}}}"#;
+    let client = ClientCapabilities::from(serde_json::from_str::<v2::ClientCapabilities>(session).unwrap());
+    assert!(write(v2::ClientCapabilities::from(client)).contains(r#""session":{"_meta":{"a":1}}"#));
 
     let agent = json!({
         "protocolVersion": 2, "info": { "name": "a", "version": "1" }, "authMethods": [{ "type": "agent", "methodId": "m", "name": "M" }],

@@ -100,8 +100,9 @@ impl From<ClientCapabilities> for v2::ClientCapabilities {
     fn from(capabilities: ClientCapabilities) -> Self {
         let ClientCapabilities { auth, elicitation, session, meta, .. } = capabilities;
         let session = session.and_then(|session| {
-            let prompt_suggestions = Some(session.prompt_suggestions?);
-            Some(v2::ClientSessionCapabilities { prompt_suggestions, meta: session.meta })
+            let ClientSessionCapabilities { prompt_suggestions, meta, .. } = session;
+            let is_offered = prompt_suggestions.is_some() || meta.is_some();
+            is_offered.then_some(v2::ClientSessionCapabilities { prompt_suggestions, meta })
         });
         let has_auth = auth.terminal || auth.meta.is_some();
         let auth = v2::ClientAuthCapabilities {
