@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use duologue_http::RemoteTransport;
 use serde::Deserialize;
 
-use crate::gateway::access::{ALL_AGENTS, AccessRule, Action};
+use crate::gateway::access::{ADMIN, ALL_AGENTS, AccessRule, Action};
 use crate::gateway::keys::key_expiry;
 use crate::hub::DISK_BYTES;
 
@@ -392,6 +392,42 @@ impl GatewayConfig {
                 return Err(format!("webhook_secret of {id:?} is shorter than 32 characters"));
             }
         }
+        self.check_rules()
+    }
+
+    /// Returns the reason for which a rule has no effect, or a role has no rule: a word that is misspelt.
+    fn check_rules(&self) -> Result<(), String> {
+        let roles_of_principals = self.principals.iter().map(|principal| (&principal.id, &principal.roles));
+        let roles_of_providers =
+            self.token_providers.iter().map(|provider| (&provider.name, &provider.roles));
+        for (id, roles) in roles_of_principals.chain(roles_of_providers) {
+            let is_known =
+                |role: &&String| *role == ADMIN || self.rules.iter().any(|rule| rule.role == **role);
+            if let Some(role) = roles.iter().find(|role| !is_known(role)) {
+                return Err(format!(
+                    "{id:?} has the role {role:?}, for which there is no rule; add one to `rules`"
+                ));
+            }
+        }
+        let is_agent = |id: &String| {
+            let mut of_principals = self.principals.iter().filter_map(|principal| principal.agent.as_ref());
+            id == ALL_AGENTS
+                || self.agents.iter().any(|agent| agent.id == *id)
+                || of_principals.any(|agent| agent == id)
+        };
+        for rule in &self.rules {
+            let role = &rule.role;
+            if let Some(agent) = rule.agents.iter().find(|agent| !is_agent(agent)) {
+                return Err(format!(
+                    "a rule of the role {role:?} names the agent {agent:?}, which is neither in `agents` nor the `agent` of a principal; name one of them, or \"*\""
+                ));
+            }
+            if rule.actions.contains(&Action::Act) {
+                return Err(format!(
+                    "a rule of the role {role:?} has the action `act`, which no rule can give: set `agent` of the principal that acts for it"
+                ));
+            }
+        }
         Ok(())
     }
 }
@@ -480,4 +516,36 @@ fn default_tasks() -> usize {
 
 fn text_only() -> Vec<String> {
     vec!["text/plain".to_owned()]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rule_or_role_without_effect_is_refused() {
+        let agent = "[[agents]]\nid = \"writer\"\ncommand = [\"a\"]\ntrust = \"shared\"\n";
+        let principal = |role: &str| {
+            let key = "0".repeat(64);
+            format!(
+                "[[principals]]\nid = \"p\"\nagent = \"polls\"\nkey_sha256 = {key:?}\nroles = [{role:?}]\n"
+            )
+        };
+        let rule = |agent: &str, action: &str| {
+            format!("[[rules]]\nrole = \"user\"\nactions = [{action:?}]\nagents = [{agent:?}]\n")
+        };
+        for (role, agent_of_rule, action, fault) in [
+            ("user", "writer", "task", ""),
+            ("user", "polls", "task", ""),
+            ("admin", "*", "operate", ""),
+            ("usr", "writer", "task", "\"p\" has the role \"usr\""),
+            ("user", "witer", "task", "names the agent \"witer\""),
+            ("user", "writer", "act", "has the action `act`"),
+        ] {
+            let text = format!("{agent}{}{}", principal(role), rule(agent_of_rule, action));
+            let config: GatewayConfig = toml::from_str(&text).unwrap();
+            let refused = config.check().err().unwrap_or_default();
+            assert!(refused.contains(fault) && refused.is_empty() == fault.is_empty(), "{text}: {refused}");
+        }
+    }
 }
