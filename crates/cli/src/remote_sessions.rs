@@ -394,9 +394,15 @@ impl Book {
             Some(Ok(RpcMessage::Request { id, method, params })) => {
                 let raw = RawValue::from_string(id.token().to_owned());
                 let raw = raw.map_err(|error| RefusedLine::silent(error.to_string()))?;
+                // A resume on another connection names it.
+                if raw.get().len() > ID_BYTES {
+                    let reason =
+                        format!("the id of a request has at most {ID_BYTES} bytes; use a shorter one");
+                    return Err(RefusedLine::request(&id, reason));
+                }
                 if serde_json::from_str::<Value>(raw.get()).is_err() {
-                    // A resume on another connection names it.
-                    return Err(RefusedLine::request(&id, "the id has no value in every program"));
+                    let reason = "the id of the request is no Unicode text; use another one".to_owned();
+                    return Err(RefusedLine::request(&id, reason));
                 }
                 let mut masked = None;
                 if method == InitializeRequest::METHOD {

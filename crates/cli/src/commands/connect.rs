@@ -78,10 +78,16 @@ fn map(text: &str) -> Result<(String, String), String> {
 
 pub(crate) fn run(args: ConnectArgs) -> Result<Exit> {
     let runtime = runtime::current_thread()?;
-    let exit = runtime.block_on(connect(args));
+    let ended = runtime.block_on(connect(args));
+    // Nobody may read the errors, so a thread writes them.
+    let exit = ended.unwrap_or_else(|error| {
+        remote_sessions::log_error(&error);
+        error.exit()
+    });
+    remote_sessions::flush_log();
     // A blocked read of a terminal is not waited for.
     runtime.shutdown_background();
-    exit
+    Ok(exit)
 }
 
 async fn connect(args: ConnectArgs) -> Result<Exit> {
@@ -92,6 +98,9 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
         url = agent_url(&url, agent);
     }
     options.open_time = Duration::from_secs(args.wait);
+    if args.wait > 0 {
+        options.connect_timeout = options.connect_timeout.min(options.open_time);
+    }
     options.resume_time = Duration::from_secs(args.resume_time);
     options.on_retry = Some(remote_sessions::first_failure(&options));
     let stdio = Stdio::take()?;
@@ -114,15 +123,7 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
         relayed = relayed => relayed,
         _ = signals.next() => Ok(()),
     };
-    let exit = match ended {
-        Ok(()) => Exit::Ok,
-        Err(error) => {
-            remote_sessions::log_error(&error);
-            error.exit()
-        }
-    };
-    remote_sessions::flush_log();
-    Ok(exit)
+    ended.map(|()| Exit::Ok)
 }
 
 /// Returns a future that is ready when the client has closed its end, also while nothing reads the input.

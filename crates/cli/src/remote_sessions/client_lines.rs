@@ -27,9 +27,9 @@ impl RefusedLine {
     }
 
     /// Creates the refusal of a request that is not valid.
-    pub(super) fn request(id: &RequestId, reason: &'static str) -> Self {
-        let answer = error_line(id, &RpcError::invalid_request(reason));
-        RefusedLine { answer, reason: reason.to_owned() }
+    pub(super) fn request(id: &RequestId, reason: String) -> Self {
+        let answer = error_line(id, &RpcError::invalid_request(reason.clone()));
+        RefusedLine { answer, reason }
     }
 
     /// Creates the refusal of a line, with the answer of an agent: to a request by its id, and to a line that is no

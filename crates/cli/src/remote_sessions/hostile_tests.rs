@@ -95,7 +95,7 @@ fn a_response_that_would_grow_too_long_is_an_error() {
 
 #[test]
 fn an_id_that_programs_write_in_another_way_is_refused() {
-    let ids = ["9007199254740993", "-9007199254740992", r#""\ud800""#];
+    let ids = ["9007199254740993", "-9007199254740992", "null", r#""\ud800""#];
     for allows_files in [false, true] {
         let (mut book, answers, mut repeated) = book();
         book.settings.allows_files = allows_files;
@@ -113,7 +113,7 @@ fn an_id_that_programs_write_in_another_way_is_refused() {
         let long = format!("\"{}\"", "x".repeat(ID_BYTES));
         assert_eq!(book.accept_server_line(question(&long), &answers), None);
         assert!(repeated.try_recv().is_err());
-        for id in ["9007199254740991", "null", r#""s:1""#] {
+        for id in ["9007199254740991", r#""s:1""#] {
             assert!(book.accept_server_line(question(id), &answers).is_some(), "{id}");
         }
     }

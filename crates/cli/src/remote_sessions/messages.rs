@@ -92,8 +92,9 @@ pub(super) fn check_id(id: &RequestId) -> Result<(), RpcError> {
     let id = id.token();
     let is_exact = match serde_json::from_str(id) {
         Ok(Value::Number(number)) => number.as_i64().is_some_and(|number| number.unsigned_abs() < 1 << 53),
+        // An error for a line that cannot be read has the id null.
+        Ok(Value::Null) | Err(_) => false,
         Ok(_) => true,
-        Err(_) => false,
     };
     if id.len() > ID_BYTES {
         return Err(RpcError::invalid_request(format!("the id of a request has more than {ID_BYTES} bytes")));

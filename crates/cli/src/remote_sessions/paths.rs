@@ -21,12 +21,7 @@ pub(super) fn mapped(paths: Option<&PathMap>, from: Side, line: Vec<u8>) -> Resu
     let limits = Limits::default();
     let error = match paths.map_line(from, &line, &limits) {
         Ok(None) => return Ok(line),
-        Ok(Some(mapped)) if mapped.len() <= limits.frame_bytes.max(line.len()) => return Ok(mapped),
-        Ok(Some(mapped)) => RpcError::invalid_request(format!(
-            "the message with its mapped paths has {} bytes, and the limit is {}; send less",
-            mapped.len(),
-            limits.frame_bytes
-        )),
+        Ok(Some(mapped)) => return Ok(mapped),
         Err(error) => error,
     };
     match RpcMessage::read(&line, &limits) {

@@ -138,8 +138,8 @@ impl PathMap {
     /// # Errors
     ///
     /// The fault of the first path outside of all folders, if the map is strict. A relative path is outside too, because it can
-    /// lead anywhere.
-    fn line(&self, from: Side, line: &[u8]) -> Result<Option<Vec<u8>>, String> {
+    /// lead anywhere. A line that becomes longer than `limit` bytes is a fault of every map.
+    fn line(&self, from: Side, line: &[u8], limit: usize) -> Result<Option<Vec<u8>>, LineFault> {
         let (mut changed, mut copied) = (Vec::new(), 0);
         let mut is_changed = false;
         // The name of the member that contains each open object or array.
@@ -196,21 +196,29 @@ impl PathMap {
                     changed.extend_from_slice(&quoted);
                     copied = token.span.end;
                     is_changed = true;
+                    // A short path can stand for a long one, many times.
+                    if changed.len() > limit.max(line.len()) {
+                        return Err(LineFault::TooLong { limit });
+                    }
                 }
                 Mapped::Outside if self.is_strict => {
                     let path = text(written).unwrap_or_default();
-                    return Err(format!("{} is outside of the folders that the proxy maps", shown(&path)));
+                    let fault = format!("{} is outside of the folders that the proxy maps", shown(&path));
+                    return Err(LineFault::Path(fault));
                 }
                 Mapped::Unreadable if self.is_strict => {
                     let part = shown(&String::from_utf8_lossy(written));
-                    return Err(format!(
-                        "the proxy cannot read a path at {part}; write it as the schema does"
-                    ));
+                    let fault =
+                        format!("the proxy cannot read a path at {part}; write it as the schema does");
+                    return Err(LineFault::Path(fault));
                 }
                 Mapped::Outside | Mapped::Unreadable | Mapped::Other => {}
             }
         }
         changed.extend_from_slice(line.get(copied..).unwrap_or_default());
+        if changed.len() > limit.max(line.len()) {
+            return Err(LineFault::TooLong { limit });
+        }
         Ok(is_changed.then_some(changed))
     }
 
@@ -248,15 +256,21 @@ impl PathMap {
         if !self.is_strict && !may_have_paths(message.line()) {
             return Ok(None);
         }
-        match self.line(from, message.line()) {
-            Ok(mapped) => Ok(mapped),
-            Err(fault) if message.is_request() => Err(RpcError::invalid_params(fault)),
+        let limit = message.limits().frame_bytes;
+        let mapped = match self.line(from, message.line(), limit) {
             // The other paths of the message are mapped.
-            Err(_) => {
+            Err(LineFault::Path(_)) if !message.is_request() => {
                 let lenient = PathMap { maps: self.maps.clone(), is_strict: false };
-                Ok(lenient.line(from, message.line()).unwrap_or_default())
+                lenient.line(from, message.line(), limit)
             }
-        }
+            mapped => mapped,
+        };
+        mapped.map_err(|fault| match fault {
+            LineFault::Path(fault) => RpcError::invalid_params(fault),
+            LineFault::TooLong { limit } => RpcError::invalid_request(format!(
+                "the message with its mapped paths has more than {limit} bytes (`Limits::frame_bytes`); send less"
+            )),
+        })
     }
 
     fn message(&self, from: Side, message: &StageMessage<'_>) -> Decision {
@@ -296,6 +310,15 @@ fn is_similar(name: &str) -> bool {
 fn shown(text: &str) -> String {
     let beginning: String = text.chars().take(200).collect();
     duologue_schema::printable(&beginning).to_string()
+}
+
+/// The fault of a line.
+#[derive(Debug, PartialEq)]
+enum LineFault {
+    /// A path is outside of all folders, or cannot be read.
+    Path(String),
+    /// The line with its mapped paths is too long.
+    TooLong { limit: usize },
 }
 
 /// The result of mapping a string.
@@ -482,6 +505,34 @@ mod tests {
 
     use super::*;
 
+    const LIMIT: usize = 1 << 20;
+
+    fn text_of(fault: LineFault) -> String {
+        match fault {
+            LineFault::Path(text) => text,
+            LineFault::TooLong { .. } => panic!("too long"),
+        }
+    }
+
+    #[test]
+    fn a_line_does_not_grow_beyond_the_limit() {
+        let long = format!("/{}", "x".repeat(LIMIT / 100));
+        for map in [PathMap::new().map(&long, "/r"), PathMap::new().map(&long, "/r").strict()] {
+            for (count, is_short) in [(90, true), (1000, false)] {
+                let paths = vec![json!({"path": "/r"}); count];
+                let line =
+                    json!({"jsonrpc": "2.0", "method": "session/update", "params": {"locations": paths}})
+                        .to_string();
+                let mapped = map.line(Side::Agent, line.as_bytes(), LIMIT);
+                assert_eq!(mapped.is_ok(), is_short, "{count}");
+                // A notification is dropped.
+                let mut limits = Limits::default();
+                limits.frame_bytes = LIMIT;
+                assert_eq!(map.map_line(Side::Agent, line.as_bytes(), &limits).is_ok(), is_short);
+            }
+        }
+    }
+
     fn paths() -> PathMap {
         PathMap::new()
             .map("/home/me/project/", "/workspace")
@@ -583,14 +634,15 @@ mod tests {
             .replace(r#""title":"/c","path":"/c""#, r#""title":"/c","path":"/a""#)
             .replace("file:///c", "file:///a")
             .replace("\"/c/v\"", "\"/a/v\"");
-        let mapped = map.line(Side::Client, line.as_bytes()).unwrap().unwrap();
+        let mapped = map.line(Side::Client, line.as_bytes(), LIMIT).unwrap().unwrap();
         assert_eq!(String::from_utf8(mapped).unwrap(), expected);
-        let strict = |line: &str| map.clone().strict().line(Side::Client, line.as_bytes());
+        let strict =
+            |line: &str| map.clone().strict().line(Side::Client, line.as_bytes(), LIMIT).map_err(text_of);
         assert!(strict(line).is_err());
         for relative in ["c", "", "../c", r"\c", "C:c", " /c", "~/c"] {
             for line in [json!({"path": relative}), json!({"additionalDirectories": ["/c", relative]})] {
                 let line = line.to_string();
-                assert!(map.line(Side::Client, line.as_bytes()).is_ok(), "{line}");
+                assert!(map.line(Side::Client, line.as_bytes(), LIMIT).is_ok(), "{line}");
                 assert!(
                     strict(&line).is_err_and(|fault| fault.starts_with(&format!("{relative} is outside")))
                 );
@@ -620,11 +672,12 @@ mod tests {
             (r#"{"additionalDirectorieſ":["/a"]}"#, r#""additionalDirectorieſ""#),
             (r#"{"pa\ud800th":"/a"}"#, r#""pa\ud800th""#),
         ] {
-            let fault = map.clone().strict().line(Side::Agent, line.as_bytes()).expect_err(line);
+            let fault =
+                text_of(map.clone().strict().line(Side::Agent, line.as_bytes(), LIMIT).expect_err(line));
             assert!(fault.starts_with(&format!("the proxy cannot read a path at {part};")), "{fault}");
-            assert!(map.line(Side::Agent, line.as_bytes()).is_ok(), "{line}");
+            assert!(map.line(Side::Agent, line.as_bytes(), LIMIT).is_ok(), "{line}");
             let opaque = format!(r#"{{"_meta":{line},"rawInput":[{line}]}}"#);
-            assert_eq!(map.clone().strict().line(Side::Agent, opaque.as_bytes()), Ok(None));
+            assert_eq!(map.clone().strict().line(Side::Agent, opaque.as_bytes(), LIMIT), Ok(None));
         }
     }
 
