@@ -677,6 +677,11 @@ impl Session {
 
 /// The replay of a session: a stream of its updates with the session as outcome. Dropping it before its
 /// end cancels the request. If the agent does not respond within 10 seconds, the session can be used again.
+///
+/// The replay ends with the response of the agent. Over HTTP with server-sent events some servers send that response
+/// on another stream than the updates, so that it can overtake them. Those updates are in [`Session::updates`], or in the
+/// turn that runs when they arrive, and the [conversation](Session::conversation) has all of them in order. Late text without
+/// a message id begins a new message there.
 #[must_use = "await the outcome of the replay to get the session"]
 #[derive(Debug)]
 pub struct SessionReplay {

@@ -10,6 +10,7 @@ in_time_tests!(
     a_second_load_of_one_id_is_busy,
     a_load_that_is_busy_opens_nothing_again,
     a_prompt_during_a_replay_is_busy,
+    updates_behind_the_response_to_a_load_reach_the_session,
     a_failed_load_leaves_everything_as_it_was,
     a_load_during_a_turn_is_busy,
     every_call_may_want_a_login,
@@ -114,6 +115,29 @@ async fn a_prompt_during_a_replay_is_busy() {
         let answer = turn.expect("a turn").finish().await.expect("an answer");
         assert_eq!(answer.stop_reason(), &StopReason::EndTurn);
     }
+}
+
+/// Servers with two streams send the response on the one and the replay on the other.
+async fn updates_behind_the_response_to_a_load_reach_the_session() {
+    let (agent, mut script, _session) = client().await;
+    for id in ["s", "of old"] {
+        let mut replay = agent.load_session(id, "/tmp").expect("a replay");
+        let request = script.expect("session/load").await;
+        script.send_chunk(id, "one ").await;
+        script.respond(&request, json!({})).await;
+        script.send_chunk(id, "two ").await;
+        script.send_chunk(id, "three").await;
+        assert_eq!(replay.next().await.expect("an update").expect("no error").to_string(), "one ");
+        assert!(replay.next().await.is_none());
+        let loaded = replay.outcome().await.expect("a session");
+        let mut late = loaded.updates();
+        for text in ["two ", "three"] {
+            assert_eq!(late.next().await.expect("an update").expect("no error").to_string(), text);
+        }
+        let conversation = loaded.conversation().expect("kept");
+        assert_eq!(conversation.all_agent_text(), "one \n\ntwo three");
+    }
+    assert_eq!(agent.dropped_updates(), 0);
 }
 
 async fn a_failed_load_leaves_everything_as_it_was() {

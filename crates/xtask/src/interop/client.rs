@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The time in which the updates of a replay arrive behind its response.
+const LATE_UPDATE: Duration = Duration::from_secs(10);
+
 /// A host that reports every call of the agent, and responds as the surface demands.
 #[derive(Clone)]
 struct Played {
@@ -394,8 +397,19 @@ impl<'a> Run<'a> {
             while let Some(update) = replay.next().await {
                 seen.push(json!(update?));
             }
+            let loaded = replay.outcome().await;
+            if let Ok(loaded) = &loaded {
+                // A server can send the response on another stream, where it overtakes updates.
+                let mut late = loaded.updates();
+                while seen.len() < self.surface.known(entry, "updates").len() {
+                    let Ok(Some(Ok(update))) = tokio::time::timeout(LATE_UPDATE, late.next()).await else {
+                        break;
+                    };
+                    seen.push(json!(update));
+                }
+            }
             self.check_updates(entry, &seen);
-            self.answered(Some(entry), replay.outcome().await.map(|session| state(&session)));
+            self.answered(Some(entry), loaded.map(|session| state(&session)));
         }
         let entry = self.next("session/resume");
         self.answered(entry, self.sessions().resume(id.clone()).await.map(|session| state(&session)));
