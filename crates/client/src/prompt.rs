@@ -81,6 +81,8 @@ impl PromptBuilder {
                 ContentBlock::Image(_) => (offered.image, "promptCapabilities.image"),
                 ContentBlock::Audio(_) => (offered.audio, "promptCapabilities.audio"),
                 ContentBlock::Resource(_) => (offered.embedded_context, "promptCapabilities.embeddedContext"),
+                #[cfg(feature = "protocol-v2")]
+                ContentBlock::Skill(_) => (false, "session.prompt.skill"),
                 _ => (true, ""),
             };
             if !is_accepted {

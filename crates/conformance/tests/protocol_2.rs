@@ -184,3 +184,40 @@ fn requests_are_complete_and_offered() {
     21: error: $.params.systemPrompt.content must be one or more blocks of text
     "#);
 }
+
+/// A skill is called by the first block, unless the agent takes it anywhere.
+#[test]
+fn skills_are_those_that_each_side_offers() {
+    let commands = r#"{"method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"available_commands_update","availableCommands":[{"type":"skill","name":"k","description":"K"}]}}}"#;
+    let prompt = |id: u8, blocks: &[&str]| {
+        let blocks = blocks.join(",");
+        let request = format!(
+            r#"> {{"id":{id},"method":"session/prompt","params":{{"sessionId":"s","prompt":[{blocks}]}}}}"#
+        );
+        format!("{request}\n< {{\"id\":{id},\"error\":{{\"code\":-32602,\"message\":\"no\"}}}}\n")
+    };
+    let (skill, text) = (r#"{"type":"skill","name":"k"}"#, r#"{"type":"text","text":"x"}"#);
+    let offered = |id: u8, offered: &str| {
+        let request = r#""method":"initialize","params":{"protocolVersion":2,"info":{"name":"editor","version":"1"},"capabilities":{"session":{"commands":{"skill":{}}}}}"#;
+        let answer = r#""info":{"name":"agent","version":"3"},"authMethods":[]"#;
+        let offered = format!(r#""capabilities":{{"session":{{"prompt":{{"skill":{offered}}}}}}}"#);
+        format!(
+            "> {{\"id\":{id},{request}}}\n< {{\"id\":{id},\"result\":{{\"protocolVersion\":2,{offered},{answer}}}}}\n"
+        )
+    };
+    let script = [
+        format!("< {commands}\n"),
+        prompt(2, &[skill]),
+        offered(3, "{}"),
+        format!("< {commands}\n"),
+        prompt(4, &[skill, text]),
+        prompt(5, &[text, skill]),
+        offered(6, r#"{"inline":{}}"#),
+        prompt(7, &[text, skill, skill]),
+    ];
+    insta::assert_snapshot!(problems(&script.concat()), @r#"
+    5: error: $.params.update.availableCommands needs the capability `session.commands.skill`, which the other side has not
+    6: error: $.params.prompt needs the capability `session.prompt.skill`, which the other side has not
+    13: error: $.params.prompt needs the capability `session.prompt.skill.inline`, which the other side has not
+    "#);
+}

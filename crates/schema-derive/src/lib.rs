@@ -39,7 +39,8 @@ use syn::{Item, parse_macro_input};
 /// `alias = ".."`, `untagged`, for objects without the tag, `never_read`: the tag reads as another variant,
 /// and `unexported`: the schema does not have the variant.
 ///
-/// A field or a variant may have `#[cfg(feature = "..")]`. The exported schema has it if it exports that feature.
+/// A field or a variant may have `#[cfg(feature = "..")]`, or `all` of several features. The exported schema has it if it
+/// exports those features.
 ///
 /// The option `open` of an enum lets the schema accept unknown names or tags, because the protocol
 /// allows them. Decoding always accepts them.

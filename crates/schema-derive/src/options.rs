@@ -54,14 +54,14 @@ pub(crate) struct MemberOptions {
     pub(crate) untagged: bool,
     pub(crate) never_read: bool,
     pub(crate) unexported: bool,
-    /// The Cargo feature that adds the member.
+    /// The Cargo features that add the member.
     pub(crate) gate: Option<Gate>,
 }
 
-/// The `#[cfg(feature = "..")]` of a member.
+/// The `#[cfg(feature = "..")]` or `#[cfg(all(feature = "..", feature = ".."))]` of a member.
 pub(crate) struct Gate {
     cfg: Attribute,
-    feature: String,
+    features: Vec<String>,
 }
 
 impl Gate {
@@ -69,15 +69,22 @@ impl Gate {
         let Some(cfg) = attributes.iter().find(|attribute| attribute.path().is_ident("cfg")) else {
             return Ok(None);
         };
-        let mut feature = None;
-        cfg.parse_nested_meta(|meta| {
-            if !meta.path.is_ident("feature") {
-                return Err(meta.error("`#[wire]` supports only `#[cfg(feature = \"..\")]`"));
-            }
-            feature = Some(meta.value()?.parse::<LitStr>()?.value());
-            Ok(())
+        let mut features = Vec::new();
+        cfg.parse_nested_meta(|meta| match meta.path.is_ident("all") {
+            true => meta.parse_nested_meta(|meta| Self::read_feature(&meta, &mut features)),
+            false => Self::read_feature(&meta, &mut features),
         })?;
-        Ok(feature.map(|feature| Gate { cfg: cfg.clone(), feature }))
+        Ok(Some(Gate { cfg: cfg.clone(), features }))
+    }
+
+    fn read_feature(meta: &ParseNestedMeta<'_>, features: &mut Vec<String>) -> Result<()> {
+        if !meta.path.is_ident("feature") {
+            return Err(
+                meta.error("`#[wire]` supports only features in `#[cfg(..)]`, one or `all` of several")
+            );
+        }
+        features.push(meta.value()?.parse::<LitStr>()?.value());
+        Ok(())
     }
 }
 
@@ -100,7 +107,7 @@ impl MemberOptions {
     /// Returns an expression that is true if the exported schema has the member.
     pub(crate) fn is_exported(&self) -> TokenStream {
         match &self.gate {
-            Some(Gate { feature, .. }) => quote!(crate::export::has_feature(#feature)),
+            Some(Gate { features, .. }) => quote!(true #(&& crate::export::has_feature(#features))*),
             None => quote!(true),
         }
     }

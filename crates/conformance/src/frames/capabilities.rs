@@ -34,10 +34,7 @@ pub(super) fn check(entries: &[TranscriptEntry<'_>], reports: &mut [FrameReport]
                     known.of_client(&request)
                 })
             }
-            ParsedLine::Notification { method, params, .. } => {
-                known.note(method, *params);
-                None
-            }
+            ParsedLine::Notification { method, params, .. } => known.update(method, *params),
             _ => None,
         };
         report.problems.extend(missing);
@@ -136,7 +133,10 @@ impl Advertised {
             Request::Prompt(request) if request.prompt.is_empty() => {
                 Some(Problem::error("$.params.prompt", "must have at least one block"))
             }
-            Request::Prompt(request) => request.prompt.iter().find_map(|block| content(session, block)),
+            Request::Prompt(request) => {
+                let mut blocks = request.prompt.iter().enumerate();
+                blocks.find_map(|(place, block)| content(session, place, block))
+            }
             Request::DeleteSession(_) => unless(session.delete.is_some(), method, "session.delete"),
             Request::ForkSession(request) => unless(session.fork.is_some(), method, "session.fork")
                 .or_else(|| workspace(session, &request.additional_directories, &request.mcp_servers))
@@ -194,12 +194,11 @@ impl Advertised {
         runs_in_terminal.then(|| Problem::error("$.params.methodId", problem))
     }
 
-    /// Notes the tool calls and terminals that can be cancelled.
-    fn note(&mut self, method: &str, params: Option<&RawValue>) {
-        let (SessionNotification::METHOD, Some(params)) = (method, params) else { return };
-        let Ok(notification) = serde_json::from_str::<v2::UpdateSessionNotification>(params.get()) else {
-            return;
-        };
+    /// Notes the tool calls and terminals that can be cancelled. Returns the problem of an update that the client does not
+    /// show.
+    fn update(&mut self, method: &str, params: Option<&RawValue>) -> Option<Problem> {
+        let (SessionNotification::METHOD, Some(params)) = (method, params) else { return None };
+        let notification: v2::UpdateSessionNotification = serde_json::from_str(params.get()).ok()?;
         let session = &notification.session_id;
         match &notification.update {
             v2::SessionUpdate::ToolCallUpdate(update) => self.note_call(session, update),
@@ -207,8 +206,16 @@ impl Advertised {
                 let offers = update.capabilities.changes_to(|offered| offered.cancel.is_some());
                 self.terminals.change(session, &update.terminal_id, offers);
             }
+            v2::SessionUpdate::AvailableCommandsUpdate(update) => {
+                let mut commands = update.available_commands.iter();
+                let shown = self.client.session.as_ref().and_then(|session| session.commands.as_ref());
+                let is_fit = shown.is_some_and(|commands| commands.skill.is_some())
+                    || !commands.any(|command| matches!(command, v2::AvailableCommand::Skill(_)));
+                return unless(is_fit, "$.params.update.availableCommands", "session.commands.skill");
+            }
             _ => {}
         }
+        None
     }
 
     /// Notes the tool call of a permission request, which is an update too.
@@ -267,8 +274,8 @@ fn system_prompt(session: &v2::SessionCapabilities, prompt: Option<&SystemPrompt
     })
 }
 
-/// Checks a block of a prompt.
-fn content(session: &v2::SessionCapabilities, block: &ContentBlock) -> Option<Problem> {
+/// Checks the block of a prompt at a place.
+fn content(session: &v2::SessionCapabilities, place: usize, block: &ContentBlock) -> Option<Problem> {
     let prompt = session.prompt.as_ref();
     let path = "$.params.prompt";
     match block {
@@ -281,6 +288,12 @@ fn content(session: &v2::SessionCapabilities, block: &ContentBlock) -> Option<Pr
         ContentBlock::Resource(_) => {
             let is_there = prompt.is_some_and(|prompt| prompt.embedded_context.is_some());
             unless(is_there, path, "session.prompt.embeddedContext")
+        }
+        ContentBlock::Skill(_) => {
+            let Some(offered) = prompt.and_then(|prompt| prompt.skill.as_ref()) else {
+                return unless(false, path, "session.prompt.skill");
+            };
+            unless(place == 0 || offered.inline.is_some(), path, "session.prompt.skill.inline")
         }
         _ => None,
     }

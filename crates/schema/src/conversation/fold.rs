@@ -251,7 +251,9 @@ impl Conversation {
 
     fn update_compaction(&mut self, update: &CompactionUpdate) -> usize {
         self.change_compaction(&update.compaction_id, |compaction| {
-            compaction.status = update.status.clone();
+            if let Some(status) = update.new_status() {
+                compaction.status = status.clone();
+            }
             patch(&mut compaction.summary, &update.summary);
             update.error.clone().apply(&mut compaction.error);
             Meta::patch(&mut compaction.meta, update.meta.clone());

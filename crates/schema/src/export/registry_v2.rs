@@ -84,7 +84,8 @@ pub(super) fn definitions(unstable: bool) -> Vec<Definition> {
             SessionTitleCapabilities, SetProviderRequest,
             SetProviderResponse, SetSessionTitleRequest, SetSessionTitleResponse,
             UnarchiveSessionRequest, UnarchiveSessionResponse, Usage,
-            ClientSessionCapabilities, CursorAnchor, CursorAnchorPosition, CursorCapabilities, CursorCompactionAnchor, CursorForkCapabilities, CursorId, CursorMessageAnchor, CursorToolCallAnchor, CursorUpdate, InitialSessionConfigOption, PromptSuggestion, PromptSuggestionsAudioCapabilities, PromptSuggestionsCapabilities, PromptSuggestionsEmbeddedContextCapabilities, PromptSuggestionsImageCapabilities, PromptSuggestionsUpdate, SessionOptionsCapabilities, SessionOptionsRequest, SessionOptionsResponse,
+            ClientSessionCapabilities, CommandsCapabilities, CommandsSkillCapabilities, PromptSkillCapabilities,
+            PromptSkillInlineCapabilities, Skill, SkillReference, CursorAnchor, CursorAnchorPosition, CursorCapabilities, CursorCompactionAnchor, CursorForkCapabilities, CursorId, CursorMessageAnchor, CursorToolCallAnchor, CursorUpdate, InitialSessionConfigOption, PromptSuggestion, PromptSuggestionsAudioCapabilities, PromptSuggestionsCapabilities, PromptSuggestionsEmbeddedContextCapabilities, PromptSuggestionsImageCapabilities, PromptSuggestionsUpdate, SessionOptionsCapabilities, SessionOptionsRequest, SessionOptionsResponse,
         });
         all.extend(envelopes! { ProxyNotification, ProxyRequest, ProxyResponse });
     }
@@ -106,12 +107,14 @@ pub(super) fn refine(all: &mut Map<String, Value>) {
         rule("TerminalSize", property, json!({ "minimum": 1 }));
     }
     for (definition, property) in [
+        ("Diff", "changes"),
         ("PromptRequest", "prompt"),
         ("RequestPermissionRequest", "options"),
         ("SessionConfigSelectGroup", "options"),
         ("StringMultiSelectItems", "enum"),
         ("StringPropertySchema", "enum"),
         ("StringPropertySchema", "oneOf"),
+        ("SystemPrompt", "content"),
         ("TitledMultiSelectItems", "anyOf"),
     ] {
         rule(definition, property, json!({ "minItems": 1 }));

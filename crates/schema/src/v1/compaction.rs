@@ -22,6 +22,22 @@ pub struct CompactionUpdate {
     /// Extension data about the compaction, `_meta` on the wire.
     #[wire(lenient)]
     pub meta: Patch<Meta>,
+    /// True if an agent of version 2 leaves the status as it is. Version 1 always has one.
+    #[cfg(feature = "protocol-v2")]
+    #[wire(local)]
+    pub has_kept_status: bool,
+}
+
+impl CompactionUpdate {
+    /// Returns the new status. `None` is no change, which only an agent of version 2 can send.
+    #[must_use]
+    pub fn new_status(&self) -> Option<&CompactionStatus> {
+        #[cfg(feature = "protocol-v2")]
+        if self.has_kept_status {
+            return None;
+        }
+        Some(&self.status)
+    }
 }
 
 /// The status of a compaction.

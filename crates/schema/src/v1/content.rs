@@ -33,6 +33,9 @@ pub enum ContentBlock {
     /// A resource with its contents. In a prompt, only for agents with
     /// `promptCapabilities.embeddedContext`.
     Resource(Box<EmbeddedResource>),
+    /// A skill that the user calls with the prompt. Only for agents of version 2 with `session.prompt.skill`.
+    #[cfg(all(feature = "protocol-v2", feature = "unstable"))]
+    Skill(crate::v2::SkillReference),
 }
 
 impl ContentBlock {

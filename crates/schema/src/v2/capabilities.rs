@@ -25,6 +25,9 @@ pub struct ClientSessionCapabilities {
     /// Present if the client offers prompt suggestions.
     #[wire(lenient)]
     pub prompt_suggestions: Option<crate::PromptSuggestionsCapabilities>,
+    /// The kinds of commands that the client shows besides `command`.
+    #[wire(lenient)]
+    pub commands: Option<super::CommandsCapabilities>,
 }
 
 /// The ways to authenticate that a client supports.
@@ -115,6 +118,10 @@ pub struct PromptCapabilities {
     /// Present if a prompt may contain resources with their contents.
     #[wire(lenient)]
     pub embedded_context: Option<PromptEmbeddedContextCapabilities>,
+    /// Present if a prompt may contain a skill.
+    #[cfg(feature = "unstable")]
+    #[wire(lenient)]
+    pub skill: Option<super::PromptSkillCapabilities>,
 }
 
 /// The capability to read images in a prompt.

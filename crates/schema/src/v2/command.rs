@@ -15,6 +15,9 @@ pub struct AvailableCommandsUpdate {
 pub enum AvailableCommand {
     /// A command that a prompt calls with `/name`.
     Command(Box<Command>),
+    /// A skill that a prompt calls with a content block.
+    #[cfg(feature = "unstable")]
+    Skill(Box<super::Skill>),
 }
 
 /// A command that a prompt calls with `/name`.

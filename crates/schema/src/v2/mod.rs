@@ -37,6 +37,7 @@ mod methods;
 mod permission;
 mod proxy;
 mod session;
+mod skill;
 mod terminal;
 mod tool_call;
 mod update;
@@ -56,6 +57,7 @@ pub use methods::*;
 pub use permission::*;
 pub use proxy::*;
 pub use session::*;
+pub use skill::*;
 pub use terminal::*;
 pub use tool_call::*;
 pub use update::*;
@@ -64,7 +66,7 @@ pub use crate::{
     Annotations, ArchiveSessionRequest, ArchiveSessionResponse, AudioContent, AuthAccount, AuthMethodId,
     AuthState, AuthStatusCapabilities, AuthStatusRequest, AuthStatusResponse, AuthStatusUpdateNotification,
     BlobResourceContents, BooleanPropertySchema, CancelRequestNotification, CloseSessionRequest,
-    CloseSessionResponse, CompactionId, CompactionStatus, CompactionSummaryChunk, CompactionUpdate,
+    CloseSessionResponse, CompactionId, CompactionStatus, CompactionSummaryChunk,
     CompleteElicitationNotification, Content, ContentBlock, Cost, CreateElicitationRequest,
     CreateElicitationResponse, CursorAnchor, CursorAnchorPosition, CursorCapabilities,
     CursorCompactionAnchor, CursorForkCapabilities, CursorId, CursorMessageAnchor, CursorToolCallAnchor,

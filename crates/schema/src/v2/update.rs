@@ -3,11 +3,11 @@
 use duologue_schema_derive::wire;
 
 use super::{
-    AvailableCommandsUpdate, ConfigOptionUpdate, TerminalOutputChunk, TerminalUpdate, ToolCallContentChunk,
-    ToolCallUpdate,
+    AvailableCommandsUpdate, CompactionId, CompactionStatus, ConfigOptionUpdate, TerminalOutputChunk,
+    TerminalUpdate, ToolCallContentChunk, ToolCallUpdate,
 };
 use crate::{
-    CompactionSummaryChunk, CompactionUpdate, ContentBlock, MessageId, MessageUpdate, Notice, PlanUpdate,
+    CompactionSummaryChunk, ContentBlock, MessageId, MessageUpdate, Meta, Notice, Patch, PlanUpdate,
     SessionId, SessionInfoUpdate, StateUpdate, UsageUpdate,
 };
 
@@ -91,4 +91,23 @@ pub struct ContentChunk {
     pub message_id: MessageId,
     /// The content to append.
     pub content: ContentBlock,
+}
+
+/// A new compaction of the context, or a change to a known one.
+#[wire]
+pub struct CompactionUpdate {
+    /// The id of the compaction.
+    pub compaction_id: CompactionId,
+    /// The status. A new compaction is in progress, and so is one whose status is cleared.
+    #[wire(lenient)]
+    pub status: Patch<CompactionStatus>,
+    /// The whole summary. It replaces the previous one.
+    #[wire(skip_invalid)]
+    pub summary: Patch<Vec<ContentBlock>>,
+    /// The reason of a failure.
+    #[wire(lenient)]
+    pub error: Patch<String>,
+    /// Extension data about the compaction, `_meta` on the wire.
+    #[wire(lenient)]
+    pub meta: Patch<Meta>,
 }

@@ -373,3 +373,52 @@ fn updates_of_other_versions_are_recognized() {
     assert_eq!(tag(json!({ "sessionUpdate": "agent_message_clear" })), None);
     assert_eq!(tag(json!({ "sessionUpdate": "plan", "entries": [] })), None);
 }
+
+#[test]
+fn an_absent_status_of_a_compaction_is_no_change() {
+    let compaction = |members: Value| {
+        let mut update = json!({ "sessionUpdate": "compaction_update", "compactionId": "c" });
+        update.as_object_mut().unwrap().extend(members.as_object().unwrap().clone());
+        update
+    };
+    let status = |updates: &[Value]| {
+        let conversation = fold(updates);
+        let [ConversationEntry::Compaction(compaction)] = conversation.entries() else {
+            panic!("{updates:?}")
+        };
+        compaction.status.clone()
+    };
+    let failed = compaction(json!({ "status": "failed" }));
+    assert_eq!(status(&[compaction(json!({}))]), CompactionStatus::InProgress);
+    assert_eq!(status(&[failed.clone(), compaction(json!({ "error": "e" }))]), CompactionStatus::Failed);
+    assert_eq!(
+        status(&[failed.clone(), compaction(json!({ "status": null }))]),
+        CompactionStatus::InProgress
+    );
+    for update in [failed, compaction(json!({ "error": "e" }))] {
+        let read: v2::SessionUpdate = serde_json::from_value(update.clone()).unwrap();
+        let back = v2::SessionUpdate::try_from(SessionUpdate::from(read)).unwrap();
+        assert_eq!(serde_json::to_value(back).unwrap(), update);
+    }
+}
+
+#[test]
+fn a_skill_needs_a_name_and_is_no_slash_command() {
+    let skill = json!({ "type": "skill", "name": "k" });
+    let block: ContentBlock = serde_json::from_value(skill.clone()).unwrap();
+    assert!(matches!(&block, ContentBlock::Skill(skill) if skill.name == "k"));
+    assert_eq!(serde_json::to_value(block).unwrap(), skill);
+    assert!(serde_json::from_value::<ContentBlock>(json!({ "type": "skill" })).is_err());
+    let commands = json!([
+        { "type": "skill", "name": "k", "description": "K", "path": "/k/SKILL.md" },
+        { "type": "command", "name": "c", "description": "C" },
+    ]);
+    let update = json!({ "sessionUpdate": "available_commands_update", "availableCommands": commands });
+    let read: v2::SessionUpdate = serde_json::from_value(update.clone()).unwrap();
+    assert_eq!(serde_json::to_value(&read).unwrap(), update);
+    let SessionUpdate::AvailableCommandsUpdate(commands) = SessionUpdate::from(read) else {
+        panic!("commands")
+    };
+    let names: Vec<_> = commands.available_commands.iter().map(|command| command.name.as_str()).collect();
+    assert_eq!(names, ["c"]);
+}

@@ -109,6 +109,10 @@ fn updates_survive_the_conversions() {
         if let Some(title) = value.get_mut("title").filter(|title| title.is_null()) {
             *title = "cleared titles become the id".into();
         }
+        // A compaction with a cleared status is in progress.
+        if value["sessionUpdate"] == "compaction_update" && value.get("status").is_some_and(Value::is_null) {
+            value["status"] = "in_progress".into();
+        }
         let Ok(update) = serde_json::from_str::<v2::SessionUpdate>(&value.to_string()) else { continue };
         let losses = ["available_commands_update"];
         if losses.contains(&update.tag()) {

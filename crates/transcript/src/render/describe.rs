@@ -375,6 +375,7 @@ pub fn content(block: &ContentBlock) -> Cow<'_, str> {
             }
             _ => "[a resource]".into(),
         },
+        ContentBlock::Skill(skill) => format!("[skill {}]", skill.name),
         ContentBlock::Unknown(unknown) => format!("[content of the unknown kind {}]", unknown.tag()),
         _ => "[content]".into(),
     };

@@ -102,7 +102,7 @@ impl From<ClientCapabilities> for v2::ClientCapabilities {
         let session = session.and_then(|session| {
             let ClientSessionCapabilities { prompt_suggestions, meta, .. } = session;
             let is_offered = prompt_suggestions.is_some() || meta.is_some();
-            is_offered.then_some(v2::ClientSessionCapabilities { prompt_suggestions, meta })
+            is_offered.then_some(v2::ClientSessionCapabilities { prompt_suggestions, commands: None, meta })
         });
         let has_auth = auth.terminal || auth.meta.is_some();
         let auth = v2::ClientAuthCapabilities {
@@ -165,6 +165,7 @@ impl From<AgentCapabilities> for v2::AgentCapabilities {
             image: prompt.image.then(v2::PromptImageCapabilities::new),
             audio: prompt.audio.then(v2::PromptAudioCapabilities::new),
             embedded_context: prompt.embedded_context.then(v2::PromptEmbeddedContextCapabilities::new),
+            skill: None,
             meta: prompt.meta,
         });
         session.mcp = Some(v2::McpCapabilities {

@@ -7,6 +7,8 @@
 //! | --- | --- |
 //! | a cleared title of a tool call | the id of the call, as for a call that never had a title |
 //! | a command or an input of a command of an unknown kind, a first value of an unknown type | left out |
+//! | a skill among the commands, and the capabilities for skills | left out: no skills are offered then |
+//! | an absent or cleared status of a compaction | in progress; [`has_kept_status`](crate::CompactionUpdate::has_kept_status) marks an absent one |
 //! | the `_meta` of a cancelled permission, of a subject and of a command of a permission | left out |
 //! | the capability to run MCP servers as programs | assumed, as version 1 demands it |
 //!

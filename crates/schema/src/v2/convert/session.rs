@@ -316,7 +316,7 @@ fn commands(commands: Vec<v2::AvailableCommand>) -> Vec<AvailableCommand> {
             };
             Some(AvailableCommand { name, description, input, meta })
         }
-        v2::AvailableCommand::Unknown(_) => None,
+        v2::AvailableCommand::Skill(_) | v2::AvailableCommand::Unknown(_) => None,
     });
     known.collect()
 }

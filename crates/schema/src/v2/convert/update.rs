@@ -2,8 +2,8 @@
 
 use super::ConversionError;
 use crate::{
-    ContentChunk, MessageClear, MessageUpdate, Patch, Plan, PlanId, PlanItems, PlanUpdate,
-    SessionNotification, SessionState, SessionUpdate, ToolCallUpdate, v2,
+    CompactionStatus, CompactionUpdate, ContentChunk, MessageClear, MessageUpdate, Patch, Plan, PlanId,
+    PlanItems, PlanUpdate, SessionNotification, SessionState, SessionUpdate, ToolCallUpdate, v2,
 };
 
 impl From<v2::UpdateSessionNotification> for SessionNotification {
@@ -38,6 +38,26 @@ impl TryFrom<ContentChunk> for v2::ContentChunk {
         let ContentChunk { content, message_id, meta } = chunk;
         let message_id = message_id.ok_or_else(no_message_id)?;
         Ok(v2::ContentChunk { message_id, content, meta })
+    }
+}
+
+impl From<v2::CompactionUpdate> for CompactionUpdate {
+    fn from(update: v2::CompactionUpdate) -> Self {
+        let v2::CompactionUpdate { compaction_id, status, summary, error, meta } = update;
+        let (status, has_kept_status) = match status {
+            Patch::Set(status) => (status, false),
+            Patch::Clear => (CompactionStatus::InProgress, false),
+            Patch::Keep => (CompactionStatus::InProgress, true),
+        };
+        CompactionUpdate { compaction_id, status, summary, error, meta, has_kept_status }
+    }
+}
+
+impl From<CompactionUpdate> for v2::CompactionUpdate {
+    fn from(update: CompactionUpdate) -> Self {
+        let CompactionUpdate { compaction_id, status, summary, error, meta, has_kept_status } = update;
+        let status = if has_kept_status { Patch::Keep } else { Patch::Set(status) };
+        v2::CompactionUpdate { compaction_id, status, summary, error, meta }
     }
 }
 
@@ -76,7 +96,7 @@ impl From<v2::SessionUpdate> for SessionUpdate {
             Update::SessionInfoUpdate(update) => Self::SessionInfoUpdate(update),
             Update::UsageUpdate(update) => Self::UsageUpdate(update),
             Update::Notice(notice) => Self::Notice(notice),
-            Update::CompactionUpdate(update) => Self::CompactionUpdate(update),
+            Update::CompactionUpdate(update) => Self::CompactionUpdate(Box::new((*update).into())),
             Update::CompactionSummaryChunk(chunk) => Self::CompactionSummaryChunk(chunk),
             Update::SubagentUpdate(update) => Self::SubagentUpdate(update),
             Update::SessionMessage(message) => Self::SessionMessage(message),
@@ -125,7 +145,7 @@ impl TryFrom<SessionUpdate> for v2::SessionUpdate {
             Update::SessionInfoUpdate(update) => Self::SessionInfoUpdate(update),
             Update::UsageUpdate(update) => Self::UsageUpdate(update),
             Update::Notice(notice) => Self::Notice(notice),
-            Update::CompactionUpdate(update) => Self::CompactionUpdate(update),
+            Update::CompactionUpdate(update) => Self::CompactionUpdate(Box::new((*update).into())),
             Update::CompactionSummaryChunk(chunk) => Self::CompactionSummaryChunk(chunk),
             Update::StateUpdate(state) => Self::StateUpdate(state),
             Update::ToolCallContentChunk(chunk) => Self::ToolCallContentChunk(Box::new((*chunk).into())),
