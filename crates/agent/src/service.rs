@@ -232,7 +232,10 @@ impl<A: Agent> AgentService<A> {
                 let (id, params) = (request.session_id.clone(), params!(request, reservation));
                 shared.restore(id, params, missing, responder, |shared, session| async move {
                     let setup = shared.agent.load_session(&context, &session).await?;
-                    restored!(LoadSessionResponse, shared.offer(&session, setup)?, context)
+                    let setup = shared.offer(&session, setup)?;
+                    #[cfg(feature = "protocol-v2")]
+                    session.report_replayed();
+                    restored!(LoadSessionResponse, setup, context)
                 });
             }
             ClientRequest::ResumeSession(request) => {

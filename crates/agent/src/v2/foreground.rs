@@ -120,6 +120,13 @@ impl Session {
         }
     }
 
+    /// Reports the end of a replay. Has no effect in version 1.
+    pub(crate) fn report_replayed(&self) {
+        if self.client().is_v2() {
+            self.report(v2::ReplayComplete::new());
+        }
+    }
+
     /// Returns the state of the foreground work.
     pub(crate) fn state_of_work(&self) -> StateUpdate {
         self.v2().foreground.lock_unpoisoned().snapshot()
@@ -133,11 +140,11 @@ impl Session {
         }
     }
 
-    /// Reports a state. Call it with the lock of the foreground work.
-    fn report(&self, state: StateUpdate) {
-        let update = SessionNotification::new(self.id().clone(), SessionUpdate::from(state));
+    /// Sends a state or the end of a replay. Call it for a state with the lock of the foreground work.
+    fn report(&self, update: impl Into<SessionUpdate>) {
+        let update = SessionNotification::new(self.id().clone(), update.into());
         if let Err(error) = self.send_now(&update) {
-            tracing::debug!(session = %self.id(), %error, "a state could not be reported");
+            tracing::debug!(session = %self.id(), %error, "an update of the SDK could not be sent");
         }
     }
 

@@ -129,6 +129,7 @@ pub(super) fn refine(all: &mut Map<String, Value>) {
         ("AuthMethod", &["methodId", "name"][..]),
         ("AvailableCommand", &["name", "description"]),
         ("PlanUpdateContent", &["planId"]),
+        ("InitialSessionConfigOption", &["value"]),
         ("SetSessionConfigOptionRequest", &["value"]),
     ] {
         let variants = all.get_mut(definition).and_then(|schema| schema["anyOf"].as_array_mut());

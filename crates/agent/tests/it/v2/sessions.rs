@@ -145,7 +145,7 @@ async fn a_session_is_resumed_with_its_state() {
             }
             lines.push(short(&message["params"]["update"]));
         }
-        let replay = ["user_message_chunk * before", "agent_message_chunk * replayed", "state_update idle"];
+        let replay = ["user_message_chunk * before", "agent_message_chunk * replayed", "replay_complete", "state_update idle"];
         assert_eq!(lines, replay);
         let refused = client.peer.request("session/resume", resume("old", Some("_cursor"))).await;
         assert_eq!(refused["error"]["code"], -32602, "{refused}");
