@@ -1,10 +1,15 @@
 //! The messages of an agent that a client can handle.
 
+use std::sync::LazyLock;
+
+use duologue_rpc::raw_message::member;
 use duologue_schema::{
     ClientCapabilities, CreateElicitationRequest, CreateTerminalRequest, DuologueCapabilities,
     KillTerminalRequest, ReadTextFileRequest, ReleaseTerminalRequest, Request as _, RequestPermissionRequest,
     TerminalOutputRequest, WaitForTerminalExitRequest, WriteTextFileRequest, envelope,
 };
+use memchr::memmem::Finder;
+use serde_json::{Value, json};
 
 use crate::exchange_state::ExchangeScheme;
 use crate::question::SharedQuestionKind;
@@ -27,6 +32,10 @@ pub struct Abilities {
     pub plans: bool,
     /// Shows child sessions.
     pub subagents: bool,
+    /// Shows notices.
+    pub notices: bool,
+    /// Shows compactions of the context.
+    pub compactions: bool,
     /// Clears messages of the agent (RFD 0001).
     pub clears: bool,
     /// Handles envelopes (RFD 0004).
@@ -47,6 +56,8 @@ impl Abilities {
         terminals: false,
         plans: true,
         subagents: false,
+        notices: true,
+        compactions: true,
         clears: true,
         envelopes: true,
         dialogues: true,
@@ -58,6 +69,7 @@ impl Abilities {
     pub fn of(capabilities: &ClientCapabilities) -> Self {
         let duologue = DuologueCapabilities::of(capabilities.meta.as_ref());
         let elicitation = capabilities.elicitation.as_ref();
+        let session = capabilities.session.as_ref();
         Abilities {
             forms: elicitation.is_some_and(|elicitation| elicitation.form.is_some()),
             links: elicitation.is_some_and(|elicitation| elicitation.url.is_some()),
@@ -66,6 +78,8 @@ impl Abilities {
             terminals: capabilities.terminal,
             plans: capabilities.plan.is_some(),
             subagents: capabilities.subagents.is_some(),
+            notices: session.is_some_and(|session| session.notices.is_some()),
+            compactions: session.is_some_and(|session| session.compaction.is_some()),
             clears: duologue.message_clear,
             envelopes: duologue.speaks_envelopes(),
             dialogues: duologue.dialogue,
@@ -95,6 +109,28 @@ impl Abilities {
             dialogues: self.dialogues,
             work: self.work,
             subagents: self.subagents,
+            notices: self.notices,
+            compactions: self.compactions,
+        }
+    }
+
+    /// Returns true if the client shows the update in a notification of an agent. Only updates that need a capability are
+    /// read.
+    pub(crate) fn show_update(self, frame: &[u8]) -> bool {
+        /// Made once, because each line is searched.
+        static OPTIONAL: LazyLock<[Finder<'static>; 2]> =
+            LazyLock::new(|| [Finder::new(b"\"notice\""), Finder::new(b"\"compaction_")]);
+        if self.notices && self.compactions || OPTIONAL.iter().all(|kind| kind.find(frame).is_none()) {
+            return true;
+        }
+        let tag = ["params", "update", "sessionUpdate"]
+            .iter()
+            .try_fold(frame, |object, key| object.get(member(object, key)?))
+            .and_then(|tag| serde_json::from_slice::<String>(tag).ok());
+        match tag.as_deref() {
+            Some("notice") => self.notices,
+            Some("compaction_update" | "compaction_summary_chunk") => self.compactions,
+            _ => true,
         }
     }
 
@@ -127,19 +163,27 @@ impl Abilities {
     }
 }
 
-/// The abilities that the hub advertises to an agent if a client has them: the schemes of messages between agents, and child
-/// sessions.
+/// The abilities that the hub advertises to an agent if a client has them: the schemes of messages between agents, child
+/// sessions, notices and compactions.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct AdvertisedAbilities {
     pub(crate) envelopes: bool,
     pub(crate) dialogues: bool,
     pub(crate) work: bool,
     pub(crate) subagents: bool,
+    pub(crate) notices: bool,
+    pub(crate) compactions: bool,
 }
 
 impl AdvertisedAbilities {
-    pub(crate) const ALL: Self =
-        AdvertisedAbilities { envelopes: true, dialogues: true, work: true, subagents: true };
+    pub(crate) const ALL: Self = AdvertisedAbilities {
+        envelopes: true,
+        dialogues: true,
+        work: true,
+        subagents: true,
+        notices: true,
+        compactions: true,
+    };
 
     pub(crate) fn union(self, other: Self) -> Self {
         AdvertisedAbilities {
@@ -147,17 +191,37 @@ impl AdvertisedAbilities {
             dialogues: self.dialogues || other.dialogues,
             work: self.work || other.work,
             subagents: self.subagents || other.subagents,
+            notices: self.notices || other.notices,
+            compactions: self.compactions || other.compactions,
         }
     }
 
-    /// Returns the capabilities of the hub at an agent.
-    pub(crate) fn capabilities(self) -> DuologueCapabilities {
+    /// Returns the capabilities of the hub at an agent. `client_files` is true if files and terminals are those of the client.
+    pub(crate) fn client_capabilities(self, client_files: bool) -> Value {
         let versions = if self.envelopes { vec![envelope::VERSION] } else { Vec::new() };
-        DuologueCapabilities::new()
+        let duologue = DuologueCapabilities::new()
             .message_clear(true)
             .envelope(versions)
             .dialogue(self.dialogues)
-            .work(self.work)
+            .work(self.work);
+        let mut meta = None;
+        duologue.write_to(&mut meta);
+        let mut capabilities = json!({
+            "fs": {"readTextFile": client_files, "writeTextFile": client_files},
+            "terminal": client_files,
+            "elicitation": {"form": {}, "url": {}},
+            "plan": {},
+            "_meta": meta,
+        });
+        if self.subagents {
+            capabilities["subagents"] = json!({});
+        }
+        for (is_shown, name) in [(self.notices, "notices"), (self.compactions, "compaction")] {
+            if is_shown {
+                capabilities["session"][name] = json!({});
+            }
+        }
+        capabilities
     }
 }
 
@@ -169,4 +233,22 @@ pub(crate) fn passed_on(capabilities: DuologueCapabilities) -> DuologueCapabilit
         .work(capabilities.work);
     passed.agent_id = capabilities.agent_id;
     passed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_agent_learns_of_the_updates_that_a_client_shows() {
+        let all = json!({"notices": {}, "compaction": {}});
+        for session in [Value::Null, json!({"notices": {}}), json!({"compaction": {}}), all.clone()] {
+            let client = serde_json::from_value(json!({ "session": session })).unwrap();
+            let advertised = Abilities::of(&client).schemes();
+            assert_eq!(advertised.client_capabilities(false)["session"], session);
+            let others = AdvertisedAbilities::default().union(advertised);
+            assert_eq!(others.client_capabilities(false)["session"], session, "any client of the session");
+        }
+        assert_eq!(AdvertisedAbilities::ALL.client_capabilities(false)["session"], all);
+    }
 }

@@ -433,22 +433,11 @@ impl HostedAgent {
         schemes: AdvertisedAbilities,
     ) -> Result<InitializeResponse, Error> {
         self.schemes = schemes;
-        let mut meta = None;
-        schemes.capabilities().write_to(&mut meta);
-        let mut params = json!({
+        let params = json!({
             "protocolVersion": 1,
-            "clientCapabilities": {
-                "fs": {"readTextFile": client_files, "writeTextFile": client_files},
-                "terminal": client_files,
-                "elicitation": {"form": {}, "url": {}},
-                "plan": {},
-                "_meta": meta,
-            },
+            "clientCapabilities": schemes.client_capabilities(client_files),
             "clientInfo": {"name": "duologue-hub", "title": "Duologue", "version": env!("CARGO_PKG_VERSION")},
         });
-        if schemes.subagents {
-            params["clientCapabilities"]["subagents"] = json!({});
-        }
         let result = self.request(InitializeRequest::METHOD, &params, None).await?;
         serde_json::from_str(result.get()).map_err(Error::Decode)
     }

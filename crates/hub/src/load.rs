@@ -5,10 +5,11 @@ use std::collections::HashMap;
 use duologue_rpc::RpcMessage;
 use duologue_rpc::raw_message::{beginning, call_line};
 use duologue_schema::{
-    AvailableCommandsUpdate, ChildSession, ContentBlock, ContentChunk, Conversation, ConversationEntry,
-    InterSessionMessage, LoadSessionResponse, MessageId, MessageKind, Notification as _, Patch, PlanUpdate,
-    PromptRequest, Request as _, Retention, SessionId, SessionInfoUpdate, SessionMessage,
-    SessionMessageChunk, SessionNotification, SessionUpdate, SubagentUpdate, TextContent, ToolCallContent,
+    AvailableCommandsUpdate, ChildSession, CompactionSummaryChunk, CompactionUpdate, ContentBlock,
+    ContentChunk, Conversation, ConversationEntry, InterSessionMessage, LoadSessionResponse, MessageId,
+    MessageKind, Notification as _, Patch, PlanUpdate, PromptRequest, Request as _, Retention, SessionId,
+    SessionInfoUpdate, SessionMessage, SessionMessageChunk, SessionNotification, SessionUpdate,
+    SubagentUpdate, TextContent, ToolCallContent,
 };
 use duologue_transcript::Side;
 use serde_json::value::RawValue;
@@ -291,6 +292,16 @@ fn append_updates(
             }
             ConversationEntry::SessionMessage(message) if abilities.subagents => {
                 append_session_message(message, updates);
+            }
+            ConversationEntry::Compaction(compaction) if abilities.compactions => {
+                let mut update = CompactionUpdate::new(compaction.id.clone(), compaction.status.clone());
+                update.error = known(&compaction.error);
+                update.meta = known(&compaction.meta);
+                updates.push(SessionUpdate::CompactionUpdate(Box::new(update)));
+                for block in compaction.summary.iter().flat_map(parts) {
+                    let chunk = CompactionSummaryChunk::new(compaction.id.clone(), block);
+                    updates.push(SessionUpdate::CompactionSummaryChunk(chunk));
+                }
             }
             _ => {}
         }

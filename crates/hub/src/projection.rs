@@ -68,6 +68,7 @@ pub fn project(
             if let Some(RpcMessage::Notification { method, .. }) = parsed
                 && !is_of_transport(&method)
                 && !is_of_client_files(&method)
+                && view.abilities.show_update(frame.get().as_bytes())
                 && ExchangeScheme::of(&method).is_none_or(|scheme| view.abilities.speak(scheme))
             {
                 let legacy = if view.abilities.plans { None } else { legacy_frames(frame.get().as_bytes()) };

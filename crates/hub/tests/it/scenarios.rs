@@ -1,6 +1,7 @@
 //! Single rules of an owner.
 
 mod children;
+mod optional_updates;
 mod plans;
 mod restoring;
 
