@@ -12,7 +12,7 @@ fn client(session: &Value) -> Abilities {
     Abilities::of(&capabilities)
 }
 
-/// A shared agent sends them for another client, or an agent although nobody has asked.
+/// A shared agent sends them for a client that shows them, and a faulty one without such a client.
 #[test]
 fn notices_and_compactions_reach_the_clients_that_show_them() {
     let mut it = Fixture::new();
