@@ -63,7 +63,11 @@ const AGENT: &str = r#"
             is forgets && { error -32002; continue; }
             is forgets-listed && { error -32002; continue; }
             case $line in
-            *'"type":"start"'*) is early-state && update '"state_update","state":"idle"'; text one ;;
+            *'"type":"start"'*) is early-state && update '"state_update","state":"idle"'
+                is early-end && update '"replay_complete"'
+                text one
+                is early-end || is no-end || update '"replay_complete"'
+                is two-ends && update '"replay_complete"' ;;
             *'"replayFrom"'*) error -32602; continue ;;
             esac
             is no-state || is early-state || update '"state_update","state":"idle"'
@@ -137,6 +141,9 @@ fn every_fault_is_found_by_its_check() {
         ("open-call", "cancel-ends-turn", "the tool call \"c\" is open after the cancelled turn"),
         ("no-state", "resume-state", "no state came before the answer"),
         ("early-state", "resume-state", "no state came behind the replay and before the answer"),
+        ("early-end", "resume-replays", "a message came behind `replay_complete`"),
+        ("no-end", "resume-replays", "no `replay_complete` came before the answer"),
+        ("two-ends", "resume-replays", "`replay_complete` came 2 times"),
         ("refused-close", "close-answers", "answered with error -32603"),
         ("second-close", "close-twice", "the second close is answered with error -32603"),
         ("late-after-close", "nothing-after-close", "`state_update` came after the answer"),

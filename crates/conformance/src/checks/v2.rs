@@ -47,7 +47,7 @@ checks! { "version-2";
     "resume-state" => resume_state, Must, V2_SESSIONS,
         "`session/resume` sends the state of the session behind the replay and before its answer.";
     "resume-replays" => resume_replays, Must, V2_SESSIONS,
-        "`session/resume` from the start replays the messages before its answer.";
+        "`session/resume` from the start replays the messages, and one `replay_complete` ends them before its answer.";
     "resume-unknown-place" => resume_unknown_place, Must, V2_SESSIONS,
         "`session/resume` from a place of an unknown type is answered with -32602.";
     "list-answers" => list_answers, Must, V2_SESSIONS,
@@ -525,8 +525,19 @@ async fn resume_replays(harness: &mut Harness) -> Outcome {
     Ok(match response.outcome {
         Err(error) if error.code == -32602 => skip(format!("the agent cannot replay: {error}")),
         Err(error) => fail(format!("answered with {error}")),
-        Ok(_) if updates.iter().any(is_message) => pass("messages came before the answer"),
-        Ok(_) => fail("no message came before the answer"),
+        Ok(_) => match updates.iter().rposition(is_message) {
+            None => fail("no message came before the answer"),
+            Some(message) => {
+                let is_end = |update: &&Value| kind(update) == "replay_complete";
+                let (replayed, behind) = updates.split_at(message);
+                match (replayed.iter().filter(is_end).count(), behind.iter().filter(is_end).count()) {
+                    (0, 1) => pass("messages and the end of the replay came before the answer"),
+                    (0, 0) => fail("no `replay_complete` came before the answer"),
+                    (0, ends) => fail(format!("`replay_complete` came {ends} times")),
+                    _ => fail("a message came behind `replay_complete`"),
+                }
+            }
+        },
     })
 }
 
