@@ -9,6 +9,7 @@
 //! [`Request`](duologue_schema::Request) and [`Notification`](duologue_schema::Notification), or as plain names.
 #![forbid(unsafe_code)]
 
+mod blocked;
 mod budget;
 mod byte_queue;
 mod connection;

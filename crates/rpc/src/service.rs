@@ -9,6 +9,7 @@ use serde_json::value::RawValue;
 use tokio_util::sync::CancellationToken;
 use tracing::Instrument;
 
+use crate::blocked::logged_if_blocked;
 use crate::connection::ConnectionState;
 use crate::error::Closed;
 use crate::frame::Frame;
@@ -364,7 +365,7 @@ impl Responder {
     }
 
     /// Runs `work` in a task of the connection. `work` has to respond and to handle a cancellation. The
-    /// end of the connection waits a short time for such tasks.
+    /// end of the connection waits a short time for such tasks. A `work` that blocks its thread for a second is logged.
     ///
     /// # Panics
     ///
@@ -375,7 +376,7 @@ impl Responder {
     {
         let span = tracing::debug_span!("request", id = %self.id);
         let tasks = self.shared.tasks.clone();
-        spawn(tasks.track_future(work(self).instrument(span)));
+        spawn(tasks.track_future(logged_if_blocked(work(self)).instrument(span)));
     }
 
     fn answer<R: Serialize>(
