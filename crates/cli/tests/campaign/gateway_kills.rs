@@ -148,7 +148,7 @@ async fn check(hub: &HubClient, known: &mut Known) {
             // It ran when the hub was killed. It is not started again by itself.
             RestTaskStatus::Failed => {
                 let code = task.error.map(|error| error.code);
-                assert_eq!(code.as_deref(), Some("worker_lost"), "{id}");
+                assert_eq!(code.as_deref(), Some("restarted"), "{id}");
                 lost += 1;
             }
             status => panic!("{id}: {status:?}"),

@@ -36,6 +36,8 @@ pub(crate) struct WorkSession {
     connection: Connection,
     /// True if the agent runs on another machine.
     pub(crate) is_remote: bool,
+    /// True if the agent gets its work as envelopes.
+    pub(crate) has_envelopes: bool,
 }
 
 impl WorkSession {
@@ -66,7 +68,8 @@ impl WorkSession {
             session = session.meta(trace.clone());
         }
         let session = session.create().await?;
-        Ok(WorkSession { session, questions, connection, is_remote: agent.remote.is_some() })
+        let (is_remote, has_envelopes) = (agent.remote.is_some(), agent.config.envelopes);
+        Ok(WorkSession { session, questions, connection, is_remote, has_envelopes })
     }
 
     /// Closes the session, which ends its process. Its log stays.

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::gateway::agent_turn::{
     MessageContent, TurnOutput, WorkSession, cut_text, is_worker_lost, prompt_of_message,
 };
-use crate::gateway::runner::{LEASE, RENEWAL};
+use crate::gateway::runner::{LEASE, renewing};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::is_delegation_lost;
 use crate::gateway::{GatewayShared, events};
@@ -37,18 +37,7 @@ impl From<String> for AnswerFailure {
 /// Answers one message.
 pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredMessage>, mut place: WorkPlace) {
     let Leased { entry: message, lease } = leased;
-    let answering = answer(&gateway, &message, &mut place);
-    let mut answering = std::pin::pin!(answering);
-    let outcome = loop {
-        tokio::select! {
-            outcome = &mut answering => break outcome,
-            () = sleep(RENEWAL) => {
-                let batch = StoreBatch::new(gateway.time()).accepted();
-                let renewal = batch.with(StoreChange::RenewLease { lease, lasts: LEASE });
-                let _ = gateway.in_store(move |store| store.apply(renewal)).await;
-            }
-        }
-    };
+    let outcome = renewing(&gateway, lease, answer(&gateway, &message, lease, &mut place)).await;
     let change = match outcome {
         Ok(response) => StoreChange::AckMessage { lease, response },
         // Its agent may have acted already, so no other attempt follows.
@@ -74,21 +63,24 @@ async fn finish(gateway: &GatewayShared, lease: LeaseToken, change: StoreChange)
 async fn answer(
     gateway: &GatewayShared,
     message: &StoredMessage,
+    lease: LeaseToken,
     place: &mut WorkPlace,
 ) -> Result<Option<JsonText>, AnswerFailure> {
     let content: MessageContent = message.content.parse().map_err(|error| error.to_string())?;
     let gone = || "the agent is not in the configuration any more".to_owned();
-    let is_safe = content.metadata["retry"] == "safe";
-    if message.attempts > 1 && !is_safe {
-        let why =
-            "worker_lost: the server or its agent was lost while the agent had the message; send it again";
-        return Err(AnswerFailure::Failed(why.to_owned()));
-    }
     let agent = gateway.hosted(&message.agent).ok_or_else(gone)?;
     let limit = Instant::now() + Duration::from_secs(gateway.config.limits.task_seconds);
     let trace = message.trace.as_deref().and_then(TraceContext::new);
     let opened = WorkSession::open(&agent, &message.from.principal, trace.as_ref()).await;
     let mut work = opened.map_err(|error| error.to_string())?;
+    // A message that is safe to repeat returns to its place if it is lost.
+    if content.metadata["retry"] != "safe" {
+        let started = StoreBatch::new(gateway.time()).with(StoreChange::StartMessage { lease });
+        if let Err(refusal) = gateway.in_store(move |store| store.apply(started)).await {
+            work.close().await;
+            return Err(AnswerFailure::Failed(refusal.message.into_owned()));
+        }
+    }
     events::message_sent(message);
     let limit_bytes = gateway.config.limits.result_bytes;
     let answered = async {

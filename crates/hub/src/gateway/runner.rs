@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use duologue_schema::envelope::TaskState;
 use duologue_store::{
-    Claim, Claimed, JsonText, Leased, NewDelivery, OutboxKind, Store, StoreBatch, StoreChange, StoreTopic,
-    StoredTask, TaskQuery, TaskUpdate,
+    Claim, Claimed, JsonText, LeaseToken, Leased, NewDelivery, OutboxKind, Store, StoreBatch, StoreChange,
+    StoreTopic, StoredTask, TaskQuery, TaskUpdate,
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -107,6 +107,29 @@ async fn serve_queue<T, C, F>(
     }
     // The work ends with the sessions of the agents.
     while running.join_next().await.is_some() {}
+}
+
+/// Renews a lease until some work has ended.
+pub(crate) async fn renewing<T>(
+    gateway: &GatewayShared,
+    lease: LeaseToken,
+    work: impl Future<Output = T>,
+) -> T {
+    let mut work = pin!(work);
+    loop {
+        tokio::select! {
+            ended = &mut work => return ended,
+            () = sleep(RENEWAL) => extend_lease(gateway, lease, LEASE).await,
+        }
+    }
+}
+
+/// Lets a lease last so long from now on.
+pub(crate) async fn extend_lease(gateway: &GatewayShared, lease: LeaseToken, lasts: Duration) {
+    let batch = StoreBatch::new(gateway.time()).accepted();
+    let batch = batch.with(StoreChange::RenewLease { lease, lasts });
+    // A lease that is lost shows at the next change.
+    let _ = gateway.in_store(move |store| store.apply(batch)).await;
 }
 
 /// Ends leases, expires what is too old, and queues the callbacks of tasks that have ended without a worker.

@@ -17,7 +17,7 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::gateway::agent_turn::{TurnOutput, WorkQuestion, WorkSession};
-use crate::gateway::runner::{LEASE, RENEWAL, callback, stream_key};
+use crate::gateway::runner::{LEASE, RENEWAL, callback, extend_lease, renewing, stream_key};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::{WorkEnd, WorkNews, WorkTurn};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
@@ -35,14 +35,20 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
     // Watched from before the first change on, so that no cancellation is missed.
     let changes = gateway.store.watch(&StoreTopic::Task(task.key.clone()));
     let run = TaskRun { gateway, key: task.key.clone(), lease };
-    if let Err(refusal) = run.change(|_, update| Some(update.state(TaskState::Working))).await {
+    let mut session = match renewing(&run.gateway, lease, run.open(&task)).await {
+        Ok(session) => session,
+        Err(end) => return run.finish(&task, end).await,
+    };
+    if let Err(refusal) = run.start(&session).await {
         // It was cancelled meanwhile, or the store has failed and the task returns to its place.
-        return tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not started");
+        tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not started");
+        return session.close().await;
     }
-    let ended = run.work(&task, changes, &mut place).await;
+    let ended = run.work(&task, &mut session, changes, &mut place).await;
+    session.close().await;
     if ended.is_lost {
         // The task ends as after the loss of a server, which depends on its metadata.
-        return run.extend_lease(Duration::ZERO).await;
+        return extend_lease(&run.gateway, lease, Duration::ZERO).await;
     }
     run.finish(&task, ended).await;
 }
@@ -158,32 +164,43 @@ impl TaskRun {
         self.gateway.in_store(apply).await
     }
 
-    async fn work(&self, task: &StoredTask, changes: StoreWatch, place: &mut WorkPlace) -> TaskEnd {
+    /// Opens the session of the task. Its agent has none of the work yet.
+    async fn open(&self, task: &StoredTask) -> Result<WorkSession, TaskEnd> {
         let Some(agent) = self.gateway.hosted(&self.key.agent) else {
-            return TaskEnd::failed("unreachable", "the agent is not in the configuration any more", false);
+            let why = "the agent is not in the configuration any more";
+            return Err(TaskEnd::failed("unreachable", why, false));
         };
         let trace = task.trace.as_deref().and_then(TraceContext::new);
-        let mut session = match WorkSession::open(&agent, &self.key.owner, trace.as_ref()).await {
-            Ok(session) => session,
-            Err(error) => return TaskEnd::failed("unreachable", error.to_string(), true),
-        };
+        let opened = WorkSession::open(&agent, &self.key.owner, trace.as_ref()).await;
+        opened.map_err(|error| TaskEnd::failed("unreachable", error.to_string(), true))
+    }
+
+    /// Records that the agent gets the work. A task that is lost before returns to its place.
+    async fn start(&self, session: &WorkSession) -> Result<(), Refusal> {
         let id = session.session.id().as_str().to_owned();
-        let named = self.change(move |_, mut update| {
+        self.change(move |_, update| {
+            let mut update = update.state(TaskState::Working);
             update.session = Some(id.clone());
             Some(update)
-        });
-        let ended = match named.await {
-            Ok(()) => match WorkTurn::begin(&session, task, agent.config.envelopes).await {
-                Ok(turn) => {
-                    place.begin();
-                    self.follow(task, turn, &mut session, changes).await
-                }
-                Err(end) => end.into(),
-            },
-            Err(refusal) => TaskEnd::failed(refusal.code.as_str(), refusal.message.into_owned(), true),
-        };
-        session.close().await;
-        ended
+        })
+        .await
+    }
+
+    /// Gives the agent the work, and follows it to its end.
+    async fn work(
+        &self,
+        task: &StoredTask,
+        session: &mut WorkSession,
+        changes: StoreWatch,
+        place: &mut WorkPlace,
+    ) -> TaskEnd {
+        match renewing(&self.gateway, self.lease, WorkTurn::begin(session, task)).await {
+            Ok(turn) => {
+                place.begin();
+                self.follow(task, turn, session, changes).await
+            }
+            Err(end) => end.into(),
+        }
     }
 
     /// Follows the turn to its end.
@@ -273,7 +290,7 @@ impl TaskRun {
                         next_renewal = now + RENEWAL;
                         let expired = open.take_older_than(Duration::from_secs(limits.question_seconds));
                         self.withdraw(expired, open.all.is_empty()).await;
-                        self.extend_lease(LEASE).await;
+                        extend_lease(&self.gateway, self.lease, LEASE).await;
                     }
                     if next_write.is_some_and(|at| now >= at) {
                         next_write = None;
@@ -301,14 +318,6 @@ impl TaskRun {
             _ => end,
         };
         TaskEnd { chunks, ..end }
-    }
-
-    /// Lets the lease last so long from now on.
-    async fn extend_lease(&self, lasts: Duration) {
-        let batch = StoreBatch::new(self.gateway.time()).accepted();
-        let batch = batch.with(StoreChange::RenewLease { lease: self.lease, lasts });
-        // A lease that is lost shows at the next change.
-        let _ = self.gateway.in_store(move |store| store.apply(batch)).await;
     }
 
     /// Writes the progress and the output since the last write.

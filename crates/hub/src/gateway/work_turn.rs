@@ -57,14 +57,10 @@ pub(crate) struct DelegatedWork {
 
 impl WorkTurn {
     /// Gives an agent a task. Returns its end if the agent does not accept it.
-    pub(crate) async fn begin(
-        work: &WorkSession,
-        task: &StoredTask,
-        is_delegated: bool,
-    ) -> Result<Self, WorkEnd> {
+    pub(crate) async fn begin(work: &WorkSession, task: &StoredTask) -> Result<Self, WorkEnd> {
         let parameters: Value = task.parameters.parse().unwrap_or_default();
         let trace = task.trace.as_deref().and_then(TraceContext::new);
-        if !is_delegated {
+        if !work.has_envelopes {
             let prompt = prompt_of_task(&task.kind, &parameters, trace.as_ref());
             let turn = work.session.prompt(prompt).await;
             return turn.map(WorkTurn::Prompt).map_err(|error| {

@@ -85,6 +85,12 @@ impl Served {
         tokio::task::spawn_blocking(move || work(&*store)).await.unwrap()
     }
 
+    /// Ends the gateway as a killed process does: nothing is written, and leases are out.
+    async fn kill(self) {
+        self.serving.abort();
+        _ = self.serving.await;
+    }
+
     async fn apply(&self, change: StoreChange) {
         let batch = StoreBatch::new(self.gateway.store_time()).with(change);
         self.in_store(move |store| store.apply(batch)).await.unwrap();
@@ -94,6 +100,29 @@ impl Served {
         let key = task.key.clone();
         self.apply(StoreChange::CreateTask(task)).await;
         key
+    }
+
+    async fn send(&self, id: &str, prompt: &str, metadata: Value) {
+        let content = json!({"type": "query", "content": prompt, "metadata": metadata});
+        let content = JsonText::of(&content).unwrap();
+        let sender = MessageSender::new("alice", "alice");
+        self.apply(StoreChange::Enqueue(NewInboxMessage::new("writer", id, sender, content))).await;
+    }
+
+    /// Waits for a state of a message.
+    async fn message_until(&self, id: &str, reached: impl Fn(&StoredMessage) -> bool) -> StoredMessage {
+        let mut changes = self.gateway.store().watch(&StoreTopic::Inbox("writer".into()));
+        let waiting = async {
+            loop {
+                let key = InboxKey::new("writer", "alice", id);
+                let message = self.in_store(move |store| store.message(&key)).await.unwrap().unwrap();
+                if reached(&message) {
+                    break message;
+                }
+                changes.changed().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the state in time")
     }
 
     async fn task(&self, key: &StoredTaskKey) -> StoredTask {
@@ -116,6 +145,17 @@ impl Served {
         tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the state in time")
     }
 
+    /// Waits until a task and a message are taken from the store.
+    async fn claimed(&self, task: &StoredTaskKey, message: &str) {
+        // A claim wakes nobody.
+        until(async || {
+            let key = InboxKey::new("writer", "alice", message);
+            let message = self.in_store(move |store| store.message(&key)).await.unwrap().unwrap();
+            self.task(task).await.attempts > 0 && message.attempts > 0
+        })
+        .await;
+    }
+
     async fn ended(&self, key: &StoredTaskKey) -> StoredTask {
         self.task_until(key, |task| task.state.is_final()).await
     }
@@ -124,6 +164,34 @@ impl Served {
 fn task(id: &str, prompt: &str) -> NewTask {
     let parameters = JsonText::of(&json!({ "prompt": prompt })).unwrap();
     NewTask::new(StoredTaskKey::new("alice", "writer", id), "alice", "write", parameters)
+}
+
+fn is_answered(message: &StoredMessage) -> bool {
+    matches!(message.state, MessageState::Done | MessageState::Dead)
+}
+
+/// Waits until the logs of the sessions have so many prompts.
+async fn prompted(data: &TempDir, count: usize) {
+    let sessions = data.path().join("data/agents/writer/sessions");
+    let files = |folder: std::path::PathBuf| {
+        std::fs::read_dir(folder).into_iter().flatten().map(|file| file.unwrap().path())
+    };
+    let prompts = || -> usize {
+        let logs = files(sessions.clone()).flat_map(files);
+        let texts = logs.map(|log| std::fs::read_to_string(log).unwrap_or_default());
+        texts.map(|text| text.matches(r#""method":"session/prompt""#).count()).sum()
+    };
+    until(async || prompts() >= count).await;
+}
+
+/// Waits for a state that wakes nobody.
+async fn until(reached: impl AsyncFn() -> bool) {
+    let waiting = async {
+        while !reached().await {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), waiting).await.expect("the state in time");
 }
 
 fn result(task: &StoredTask) -> Value {
@@ -228,20 +296,8 @@ async fn a_task_is_cancelled_and_times_out() {
 async fn a_message_gets_the_text_of_a_turn() {
     let data = tempfile::tempdir().unwrap();
     let served = Served::start(&data).await;
-    let content = json!({"type": "query", "content": "hello", "mimeType": "text/plain"});
-    let content = JsonText::of(&content).unwrap();
-    let sender = MessageSender::new("alice", "alice");
-    served.apply(StoreChange::Enqueue(NewInboxMessage::new("writer", "m1", sender, content))).await;
-    let answered = |message: &StoredMessage| matches!(message.state, MessageState::Done | MessageState::Dead);
-    let mut changes = served.gateway.store().watch(&StoreTopic::Inbox("writer".into()));
-    let message = loop {
-        let key = InboxKey::new("writer", "alice", "m1");
-        let message = served.in_store(move |store| store.message(&key)).await.unwrap().unwrap();
-        if answered(&message) {
-            break message;
-        }
-        changes.changed().await;
-    };
+    served.send("m1", "hello", Value::Null).await;
+    let message = served.message_until("m1", is_answered).await;
     let response: Value = message.response.expect("a response").parse().unwrap();
     assert_eq!((&response["type"], &response["mimeType"]), (&json!("response"), &json!("text/plain")));
     assert!(response["content"].as_str().is_some_and(|text| !text.is_empty()));
@@ -249,20 +305,58 @@ async fn a_message_gets_the_text_of_a_turn() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_task_that_ran_is_not_started_again_after_a_restart() {
+async fn work_that_ran_is_not_started_again_after_a_restart() {
     let data = tempfile::tempdir().unwrap();
     let served = Served::start(&data).await;
     let key = served.create_task(task("t1", "cancel")).await;
     served.task_until(&key, |task| task.session.is_some()).await;
-    // The workers of a killed process write nothing: the store is closed with a lease that is out.
-    served.serving.abort();
-    _ = served.serving.await;
-    drop(served.gateway);
+    served.send("m1", "cancel", Value::Null).await;
+    prompted(&data, 2).await;
+    served.kill().await;
     let served = Served::start(&data).await;
     let ended = served.ended(&key).await;
     let code = ended.error.as_ref().map(|error| (error.code.as_str(), error.retryable));
-    assert_eq!((&ended.state, code), (&TaskState::Failed, Some(("worker_lost", true))), "{ended:?}");
+    assert_eq!((&ended.state, code), (&TaskState::Failed, Some(("restarted", true))), "{ended:?}");
     assert!(ended.dead);
+    let message = served.message_until("m1", is_answered).await;
+    assert_eq!((message.state, message.attempts), (MessageState::Dead, 1));
+    assert!(message.error.as_deref().is_some_and(|error| error.starts_with("restarted: ")), "{message:?}");
+    served.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_is_safe_to_repeat_runs_again_after_a_restart() {
+    let data = tempfile::tempdir().unwrap();
+    let served = Served::start(&data).await;
+    let mut safe = task("t1", "cancel");
+    safe.retry_safe = true;
+    let key = served.create_task(safe).await;
+    served.send("m1", "cancel", json!({"retry": "safe"})).await;
+    prompted(&data, 2).await;
+    served.kill().await;
+    let served = Served::start(&data).await;
+    let runs = served.task_until(&key, |task| task.state == TaskState::Working).await;
+    assert_eq!(runs.attempts, 2);
+    served.message_until("m1", |message| message.attempts == 2).await;
+    prompted(&data, 4).await;
+    served.stop().await;
+}
+
+/// A session takes time to open. Work whose session is not open when the server ends has no effect yet.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_no_agent_has_begun_runs_after_a_restart() {
+    let data = tempfile::tempdir().unwrap();
+    let mark = data.path().join("mark");
+    let served = Served::start_waiting(&data, &mark).await;
+    let key = served.create_task(task("t1", "plan")).await;
+    served.send("m1", "hello", Value::Null).await;
+    served.claimed(&key, "m1").await;
+    served.kill().await;
+    let served = Served::start(&data).await;
+    let ended = served.ended(&key).await;
+    assert_eq!((&ended.state, ended.attempts), (&TaskState::Completed, 2), "{ended:?}");
+    let message = served.message_until("m1", is_answered).await;
+    assert_eq!((message.state, message.attempts), (MessageState::Done, 2), "{message:?}");
     served.stop().await;
 }
 
@@ -273,19 +367,9 @@ async fn a_drain_waits_for_work_whose_turn_has_not_begun() {
     let mark = data.path().join("mark");
     let served = Served::start_waiting(&data, &mark).await;
     let key = served.create_task(task("t1", "plan")).await;
-    let content = JsonText::of(&json!({"type": "query", "content": "hello"})).unwrap();
-    let sender = MessageSender::new("alice", "alice");
-    served.apply(StoreChange::Enqueue(NewInboxMessage::new("writer", "m1", sender, content))).await;
-    let taken = served.task_until(&key, |task| task.state == TaskState::Working).await;
-    assert_eq!(taken.session, None, "the turn has begun");
-    let inbox = InboxKey::new("writer", "alice", "m1");
-    let message = |served: &Served| {
-        let (store, inbox) = (served.gateway.store().clone(), inbox.clone());
-        tokio::task::spawn_blocking(move || store.message(&inbox).unwrap().unwrap())
-    };
-    while message(&served).await.unwrap().attempts == 0 {
-        tokio::time::sleep(Duration::from_millis(5)).await;
-    }
+    served.send("m1", "hello", Value::Null).await;
+    served.claimed(&key, "m1").await;
+    assert_eq!(served.task(&key).await.state, TaskState::Submitted, "the turn has begun");
 
     // Work that has not begun counts as running.
     assert_eq!(served.gateway.drain(Duration::ZERO).await, 2);
@@ -293,7 +377,7 @@ async fn a_drain_waits_for_work_whose_turn_has_not_begun() {
     assert_eq!(served.gateway.drain(Duration::from_secs(60)).await, 0);
     let ended = served.task(&key).await;
     assert_eq!(ended.state, TaskState::Completed, "{ended:?}");
-    assert_eq!(message(&served).await.unwrap().state, MessageState::Done);
+    assert_eq!(served.message_until("m1", is_answered).await.state, MessageState::Done);
     // New work waits.
     let key = served.create_task(task("t2", "plan")).await;
     tokio::time::sleep(Duration::from_millis(100)).await;

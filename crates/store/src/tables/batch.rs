@@ -86,6 +86,13 @@ pub enum StoreChange {
     /// [`ChangeOutcome::Duplicate`]; the same id with another content is
     /// [`Error::RecordConflict`](crate::Error::RecordConflict). The expiry is not compared.
     Enqueue(NewInboxMessage),
+    /// Records that an agent begins a message, which is not given out again: if the lease ends without an
+    /// acknowledgement, the message is a dead letter with [`TaskFailure::WORKER_LOST`](crate::TaskFailure::WORKER_LOST) or
+    /// [`TaskFailure::RESTARTED`](crate::TaskFailure::RESTARTED). A message that is safe to repeat needs no record.
+    StartMessage {
+        /// The lease of the message.
+        lease: LeaseToken,
+    },
     /// Acknowledges a message, with the response of the agent if there is one.
     AckMessage {
         /// The lease of the message.

@@ -160,7 +160,8 @@ pub struct StoredMessage {
     pub worker: Option<String>,
     /// The response of the agent.
     pub response: Option<JsonText>,
-    /// The reason of the last failure: of a worker, or `expired`, `lease_lost` or `dropped`.
+    /// The reason of the last failure: of a worker, or `expired`, `lease_lost` or `dropped`. For a message that an agent
+    /// had begun it starts with `worker_lost: ` or `restarted: `.
     pub error: Option<String>,
     /// The trace context of the request.
     pub trace: Option<String>,

@@ -30,8 +30,8 @@ use crate::error::Result;
 ///
 /// **Leases.** A claimed entry has a lease, which ends with an acknowledgement, after its time, or with this life of
 /// the store. An entry whose lease has ended without an acknowledgement returns to its place, or becomes a dead letter
-/// after its last attempt. A task that an agent has started does not return, unless it is safe to retry: it fails with
-/// `worker_lost`.
+/// after its last attempt. What an agent has started does not return, unless it is safe to retry: a task fails with
+/// `worker_lost`, or with `restarted` after the end of a life, and a message is a dead letter with this reason.
 ///
 /// # Errors
 ///
@@ -229,7 +229,7 @@ pub struct SweepReport {
     pub messages_dead: u64,
     /// The tasks that have returned to their place.
     pub tasks_returned: u64,
-    /// The tasks that have ended: `worker_lost` or `expired`. Those with a callback are in the list
+    /// The tasks that have ended: `worker_lost`, `restarted` or `expired`. Those with a callback are in the list
     /// [`callback_due`](crate::TaskQuery::callback_due).
     pub tasks_ended: Vec<StoredTaskKey>,
     /// The posts that have returned to their place.

@@ -41,8 +41,10 @@ pub struct TaskFailure {
 }
 
 impl TaskFailure {
-    /// The code of a task whose worker has lost its lease, also by the end of the process.
+    /// The code of started work whose worker has lost its lease.
     pub const WORKER_LOST: &str = "worker_lost";
+    /// The code of started work whose lease ended with the life of the store.
+    pub const RESTARTED: &str = "restarted";
     /// The code of a task that was not started in time.
     pub const EXPIRED: &str = "expired";
 

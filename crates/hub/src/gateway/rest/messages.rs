@@ -9,7 +9,7 @@ use base64::prelude::BASE64_STANDARD;
 use duologue_schema::dialogue::MessageType;
 use duologue_store::{
     ChangeOutcome, InboxKey, JsonText, MessageSender, MessageState, NewInboxMessage, RegistryStatus, Store,
-    StoreBatch, StoreChange, StoreTopic, StoredMessage,
+    StoreBatch, StoreChange, StoreTopic, StoredMessage, TaskFailure,
 };
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, timeout_at};
@@ -223,7 +223,8 @@ pub(crate) fn message_error(message: &StoredMessage) -> Option<RestFailure> {
     let (code, message) = text.split_once(": ").unwrap_or((text, text));
     let is_code = !code.is_empty() && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
     let (code, message) = if is_code { (code, message) } else { ("undeliverable", text) };
-    Some(RestFailure { code: code.to_owned(), message: message.to_owned(), retryable: code == "worker_lost" })
+    let retryable = matches!(code, TaskFailure::WORKER_LOST | TaskFailure::RESTARTED);
+    Some(RestFailure { code: code.to_owned(), message: message.to_owned(), retryable })
 }
 
 /// Members of a message that its body does not have. They are for bodies of other types than JSON.

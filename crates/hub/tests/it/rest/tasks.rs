@@ -229,15 +229,46 @@ async fn a_task_is_cancelled_by_its_owner() {
 async fn a_lost_task_is_a_dead_letter_of_its_owner() {
     let world = RestWorld::with_remote("").await;
     let letters = "/agents/remote/dead-letters";
+    let path = format!("{TASKS}/t1");
     world.post(ALICE, TASKS, task("t1")).await.expect(202);
     world.post_empty(ALICE, &format!("{letters}/t1/resend?kind=task")).await.refused(409, "conflict");
-    let mut new = task("t2");
-    new["metadata"] = json!({"retry": "never"});
-    world.post(ALICE, TASKS, &new).await.expect(202);
-    assert_eq!(world.get(ALICE, &format!("{letters}?kind=task")).await.expect(200)["pagination"]["total"], 0);
+    Worker::claim(&world).await.state(TaskState::Working).await;
+    let world = world.restart().await;
+    let lost = world.get(ALICE, &path).await.expect(200);
+    assert_eq!((&lost["status"], &lost["state"]), (&json!("failed"), &json!("failed")), "{lost}");
+    let error = (&lost["error"]["code"], &lost["error"]["retryable"]);
+    assert_eq!(error, (&json!("restarted"), &json!(true)), "{lost}");
+
+    assert_eq!(world.get(BOB, &format!("{letters}?kind=task")).await.expect(200)["pagination"]["total"], 0);
+    assert_eq!(world.get(ALICE, &format!("{letters}?kind=task")).await.expect(200)["pagination"]["total"], 1);
     world.get(ALICE, "/agents/absent/dead-letters").await.refused(404, "not_found");
     world.get(ALICE, &format!("{letters}?kind=odd")).await.refused(400, "invalid_parameter");
     world.post_empty(REMOTE, &format!("{letters}/t1/resend?kind=task")).await.refused(403, "not_authorized");
     world.delete(BOB, &format!("{letters}/t1?kind=task")).await.refused(404, "not_found");
+    world.post_empty(ALICE, &format!("{letters}/t1/resend?kind=task")).await.expect(204);
+    let again = world.get(ALICE, &path).await.expect(200);
+    assert_eq!((&again["status"], &again["error"]), (&json!("pending"), &Value::Null), "{again}");
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_restart_keeps_what_was_not_begun_and_what_is_safe_to_repeat() {
+    let world = RestWorld::with_remote("").await;
+    let mut safe = task("safe");
+    safe["metadata"] = json!({"retry": "safe"});
+    world.post(ALICE, TASKS, &safe).await.expect(202);
+    Worker::claim(&world).await.state(TaskState::Working).await;
+    world.post(ALICE, TASKS, task("claimed")).await.expect(202);
+    Worker::claim(&world).await;
+    let world = world.restart().await;
+    for _ in 0..2 {
+        let mut worker = Worker::claim(&world).await;
+        let path = format!("{TASKS}/{}", worker.task.key.task);
+        assert_eq!(worker.task.attempts, 2);
+        assert_eq!(world.get(ALICE, &path).await.expect(200)["status"], "pending");
+        worker.state(TaskState::Working).await;
+        worker.complete().await;
+        assert_eq!(world.get(ALICE, &path).await.expect(200)["status"], "completed");
+    }
     world.stop().await;
 }

@@ -97,14 +97,22 @@ impl RestWorld {
         change: impl FnOnce(&mut GatewaySettings),
         serving: impl FnOnce(&mut ServerOptions),
     ) -> Self {
-        record();
         let data = tempfile::tempdir().unwrap();
-        let file = data.path().join("hub.toml");
         let agents = ["writer", "reviewer"].into_iter();
         let agents = agents.filter(|agent| more.contains(&format!("id = {agent:?}")));
         let rules: String = agents.map(rule).collect();
-        std::fs::write(&file, format!("data = \"data\"\n{more}\n{PRINCIPALS}\n{rules}")).unwrap();
-        let config = GatewayConfig::read(&file).unwrap();
+        let text = format!("data = \"data\"\n{more}\n{PRINCIPALS}\n{rules}");
+        std::fs::write(data.path().join("hub.toml"), text).unwrap();
+        RestWorld::serve(data, change, serving).await
+    }
+
+    async fn serve(
+        data: TempDir,
+        change: impl FnOnce(&mut GatewaySettings),
+        serving: impl FnOnce(&mut ServerOptions),
+    ) -> Self {
+        record();
+        let config = GatewayConfig::read(&data.path().join("hub.toml")).unwrap();
         let mut settings = GatewaySettings::new(config.data.clone().unwrap());
         change(&mut settings);
         let gateway = Gateway::open(config, settings).unwrap();
@@ -139,9 +147,19 @@ impl RestWorld {
     }
 
     /// Ends the gateway as a stopped program does.
-    pub(crate) async fn stop(mut self) {
+    pub(crate) async fn stop(self) {
+        self.end().await;
+    }
+
+    /// Stops the gateway, and serves again with the same configuration and data, on another port.
+    pub(crate) async fn restart(self) -> Self {
+        RestWorld::serve(self.end().await, |_| {}, |_| {}).await
+    }
+
+    async fn end(mut self) -> TempDir {
         _ = self.stop.take().unwrap().send(());
         in_time(self.serving).await.unwrap();
+        self.data
     }
 
     /// Changes the store, as a worker of the agent does.

@@ -14,6 +14,7 @@ use crate::tables::messages::{
     InboxKey, MessageQuery, MessageSender, MessageState, NewInboxMessage, StoredMessage,
 };
 use crate::tables::store::SweepReport;
+use crate::tables::tasks::TaskFailure;
 use crate::tables::values::{Claim, Claimed, JsonText, LeaseKind, LeaseToken, StorePage};
 use crate::tables::watch::StoreTopic;
 
@@ -168,7 +169,7 @@ pub(super) fn claim(
     claim: &Claim,
 ) -> ChangeStep<Claimed<StoredMessage>> {
     change.time = claim.time;
-    QUEUE.end_lapsed(change, |change, row| lapse(change, row).map(drop))?;
+    QUEUE.end_lapsed(change, |change, row| lapse(change, row, TaskFailure::WORKER_LOST).map(drop))?;
     let entries = QUEUE.claim(change, agent, claim, read, expire)?;
     let next_due = if entries.len() < claim.max { QUEUE.next_due(change, agent)? } else { None };
     Ok(Claimed { entries, next_due })
@@ -200,6 +201,17 @@ pub(super) fn unblock(change: &mut OpenChange<'_>, agent: &str, group: &str) -> 
     );
     change.prepare(text)?.execute([agent, group])?;
     Ok(())
+}
+
+pub(super) fn start(change: &mut OpenChange<'_>, lease: LeaseToken) -> ChangeStep<ChangeOutcome> {
+    expect(lease, LeaseKind::Message)?;
+    let text =
+        "UPDATE messages SET started = 1, updated = ?4 WHERE seq = ?1 AND lease = ?2 AND lease_end > ?3";
+    let values = params![lease.entry, lease.secret, change.now(), change.wall()];
+    match change.prepare(text)?.execute(values)? {
+        0 => Err(lost(lease).into()),
+        _ => Ok(ChangeOutcome::Done),
+    }
 }
 
 pub(super) fn ack(
@@ -267,7 +279,13 @@ pub(super) fn nack(
     }
 }
 
-fn lapse(change: &mut OpenChange<'_>, row: i64) -> ChangeStep<bool> {
+/// Ends a lease. `code` is the reason for a message that an agent has begun. Returns true if it is a dead letter now.
+fn lapse(change: &mut OpenChange<'_>, row: i64, code: &str) -> ChangeStep<bool> {
+    if one(change, "SELECT started FROM messages WHERE seq = ?1", [row])?.unwrap_or(false) {
+        let error = format!("{code}: its worker was lost after an agent had begun it");
+        kill(change, row, &error)?;
+        return Ok(true);
+    }
     Ok(give_back(change, row, None, 0, Some("lease_lost"))?.unwrap_or_default())
 }
 
@@ -292,7 +310,12 @@ pub(super) fn reject(
 }
 
 fn expire(change: &mut OpenChange<'_>, row: i64) -> ChangeStep<()> {
-    let values = params![row, None::<i64>, change.now(), "expired", change.wall()];
+    kill(change, row, "expired")
+}
+
+/// Makes a message a dead letter whoever has it.
+fn kill(change: &mut OpenChange<'_>, row: i64, error: &str) -> ChangeStep<()> {
+    let values = params![row, None::<i64>, change.now(), error, change.wall()];
     let place = change.prepare(KILL)?.query_row(values, place)?;
     ended(change, place)
 }
@@ -312,7 +335,7 @@ pub(super) fn resend(
         None => false,
     };
     let text = concat!(
-        "UPDATE messages SET seq = (SELECT max(seq) + 1 FROM messages), state = 0, attempts = 0, error = NULL, ",
+        "UPDATE messages SET seq = (SELECT max(seq) + 1 FROM messages), state = 0, attempts = 0, started = 0, error = NULL, ",
         "blocked = ?2, band = ?3, expires = ?4, updated = ?5 WHERE seq = ?1"
     );
     let band = (!is_blocked).then(|| band(found.priority));
@@ -350,7 +373,7 @@ pub(super) fn rows(
 
 pub(super) fn sweep(change: &mut OpenChange<'_>, report: &mut SweepReport) -> ChangeStep<()> {
     report.has_more |= QUEUE.end_lapsed(change, |change, row| {
-        match lapse(change, row)? {
+        match lapse(change, row, TaskFailure::WORKER_LOST)? {
             true => report.messages_dead += 1,
             false => report.messages_returned += 1,
         }
@@ -365,7 +388,7 @@ pub(super) fn sweep(change: &mut OpenChange<'_>, report: &mut SweepReport) -> Ch
 
 pub(super) fn end_all_leases(change: &mut OpenChange<'_>, report: &mut SweepReport) -> ChangeStep<()> {
     for row in rows(change, "SELECT seq FROM messages WHERE lease IS NOT NULL", [])? {
-        match lapse(change, row)? {
+        match lapse(change, row, TaskFailure::RESTARTED)? {
             true => report.messages_dead += 1,
             false => report.messages_returned += 1,
         }

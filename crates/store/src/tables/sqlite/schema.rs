@@ -9,8 +9,12 @@ use crate::error::{Error, Result};
 
 /// The scripts that lead from each version to the next. The first one begins with nothing. A script is never
 /// changed after a release.
-const MIGRATIONS: [&str; 3] =
-    [include_str!("version_1.sql"), include_str!("version_2.sql"), include_str!("version_3.sql")];
+const MIGRATIONS: [&str; 4] = [
+    include_str!("version_1.sql"),
+    include_str!("version_2.sql"),
+    include_str!("version_3.sql"),
+    include_str!("version_4.sql"),
+];
 
 /// The version that this program writes.
 pub(super) const VERSION: i64 = MIGRATIONS.len() as i64;

@@ -193,7 +193,7 @@ pub(super) fn claim(
     claim: &Claim,
 ) -> ChangeStep<Claimed<StoredTask>> {
     change.time = claim.time;
-    QUEUE.end_lapsed(change, |change, row| lapse(change, row).map(drop))?;
+    QUEUE.end_lapsed(change, |change, row| lapse(change, row, TaskFailure::WORKER_LOST).map(drop))?;
     let entries = QUEUE.claim(change, agent, claim, read, |change, row| expire(change, row).map(drop))?;
     let next_due = if entries.len() < claim.max { QUEUE.next_due(change, agent)? } else { None };
     Ok(Claimed { entries, next_due })
@@ -314,11 +314,15 @@ enum LostTask {
     Ended,
 }
 
-/// Returns a task to its place, unless it was started or has had all its attempts.
-fn give_back_row(change: &mut OpenChange<'_>, task: &StoredTask, delay: Duration) -> ChangeStep<LostTask> {
+/// Returns a task to its place, unless it was started or has had all its attempts. `code` is that of its error.
+fn give_back_row(
+    change: &mut OpenChange<'_>,
+    task: &StoredTask,
+    delay: Duration,
+    code: &str,
+) -> ChangeStep<LostTask> {
     if task.state == TaskState::Cancelling {
-        let failure =
-            TaskFailure::new(TaskFailure::WORKER_LOST, "its worker was lost while it stopped", true);
+        let failure = TaskFailure::new(code, "its worker was lost while it stopped", true);
         end(change, task, &TaskState::Cancelled, Some(&failure), false)?;
         return Ok(LostTask::Ended);
     }
@@ -327,7 +331,7 @@ fn give_back_row(change: &mut OpenChange<'_>, task: &StoredTask, delay: Duration
             true => "its worker was lost after an agent had started it",
             false => "its workers were lost, and it has had all its attempts",
         };
-        let failure = TaskFailure::new(TaskFailure::WORKER_LOST, text, true);
+        let failure = TaskFailure::new(code, text, true);
         end(change, task, &TaskState::Failed, Some(&failure), true)?;
         return Ok(LostTask::Ended);
     }
@@ -354,15 +358,16 @@ pub(super) fn give_back(
     if task.started && !task.retry_safe {
         return Err(wrong_state(&task.key, "started and not safe to retry").into());
     }
-    match give_back_row(change, &task, delay)? {
+    match give_back_row(change, &task, delay, TaskFailure::WORKER_LOST)? {
         LostTask::Returned => Ok(ChangeOutcome::Done),
         LostTask::Ended => Ok(ChangeOutcome::Dead),
     }
 }
 
-fn lapse(change: &mut OpenChange<'_>, row: i64) -> ChangeStep<(StoredTaskKey, LostTask)> {
+/// Ends a lease. `code` is the reason.
+fn lapse(change: &mut OpenChange<'_>, row: i64, code: &str) -> ChangeStep<(StoredTaskKey, LostTask)> {
     let task = by_row(change, row)?;
-    let fate = give_back_row(change, &task, Duration::ZERO)?;
+    let fate = give_back_row(change, &task, Duration::ZERO, code)?;
     Ok((task.key, fate))
 }
 
@@ -408,7 +413,7 @@ pub(super) fn drop_dead(change: &mut OpenChange<'_>, key: &StoredTaskKey) -> Cha
 
 pub(super) fn sweep(change: &mut OpenChange<'_>, report: &mut SweepReport) -> ChangeStep<()> {
     report.has_more |= QUEUE.end_lapsed(change, |change, row| {
-        match lapse(change, row)? {
+        match lapse(change, row, TaskFailure::WORKER_LOST)? {
             (_, LostTask::Returned) => report.tasks_returned += 1,
             (key, LostTask::Ended) => report.tasks_ended.push(key),
         }
@@ -427,7 +432,7 @@ pub(super) fn sweep(change: &mut OpenChange<'_>, report: &mut SweepReport) -> Ch
 
 pub(super) fn end_all_leases(change: &mut OpenChange<'_>, report: &mut SweepReport) -> ChangeStep<()> {
     for row in rows(change, "SELECT seq FROM tasks WHERE lease IS NOT NULL", [])? {
-        match lapse(change, row)? {
+        match lapse(change, row, TaskFailure::RESTARTED)? {
             (_, LostTask::Returned) => report.tasks_returned += 1,
             (key, LostTask::Ended) => report.tasks_ended.push(key),
         }

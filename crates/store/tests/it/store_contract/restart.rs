@@ -3,14 +3,21 @@
 use std::time::Duration;
 
 use duologue_schema::envelope::TaskState;
-use duologue_store::{RegisteredAgent, RegistrySource, SeenId, SeenKey, StoreChange, StoreSettings};
+use duologue_store::{
+    MessageState, RegisteredAgent, RegistrySource, SeenId, SeenKey, StoreChange, StoreSettings,
+};
 
 use super::{
     AGENT, OWNER, StoreBackend, change, change_at, claim, claim_at, drain, enqueue, ids, in_group, message,
     message_key, on_each_durable_store, outbox, task, task_key, tasks, time,
 };
 
-on_each_durable_store!(records_and_counts_stay, leases_and_delays_end, the_end_of_each_task_is_kept);
+on_each_durable_store!(
+    records_and_counts_stay,
+    leases_and_delays_end,
+    the_end_of_each_task_is_kept,
+    a_message_is_dead_if_an_agent_has_begun_it,
+);
 
 fn records_and_counts_stay<B: StoreBackend>(backend: &B) {
     let mut settings = StoreSettings::default();
@@ -71,7 +78,28 @@ fn the_end_of_each_task_is_kept<B: StoreBackend>(backend: &B) {
     assert_eq!(state("safe"), TaskState::Submitted);
     let lost = store.task(&task_key("started")).expect("read").expect("a task");
     assert_eq!((lost.state, lost.dead, lost.completed), (TaskState::Failed, true, Some(time(50).wall)));
-    assert_eq!(lost.error.expect("an error").code, "worker_lost");
+    assert_eq!(lost.error.expect("an error").code, "restarted");
     let again = store.claim_tasks(AGENT, &claim_at(0, 9)).expect("claimed").entries;
     assert_eq!(again.iter().map(|it| it.entry.key.task.as_str()).collect::<Vec<_>>(), ["claimed", "safe"]);
+}
+
+fn a_message_is_dead_if_an_agent_has_begun_it<B: StoreBackend>(backend: &B) {
+    let store = backend.open(StoreSettings::default(), 0);
+    enqueue(&*store, [message("begun"), message("claimed")]);
+    let claimed = claim(&*store, 2);
+    change(&*store, StoreChange::StartMessage { lease: claimed[0].lease });
+    drop(store);
+    let store = backend.open(StoreSettings::default(), 0);
+    let begun = store.message(&message_key("begun")).expect("read").expect("a message");
+    assert_eq!(begun.state, MessageState::Dead);
+    assert!(begun.error.as_deref().is_some_and(|error| error.starts_with("restarted: ")), "{begun:?}");
+    assert_eq!(drain(&*store, 0), ["claimed"]);
+    // Sent again, it is as a new one.
+    change_at(&*store, 0, StoreChange::ResendMessage { key: begun.key(), expires: None }).expect("sent");
+    let again = store.claim_messages(AGENT, &claim_at(0, 1)).expect("claimed").entries.remove(0);
+    drop(store);
+    let store = backend.open(StoreSettings::default(), 0);
+    let lease = again.lease;
+    change_at(&*store, 0, StoreChange::StartMessage { lease }).expect_err("a lease of a former life");
+    assert_eq!(drain(&*store, 0), ["begun"]);
 }
