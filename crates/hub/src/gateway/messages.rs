@@ -24,6 +24,8 @@ const RETRY: Duration = Duration::from_secs(1);
 enum AnswerFailure {
     /// The connection to the agent was lost. The message is treated as after the loss of a server.
     Lost,
+    /// The agent has not begun the message.
+    NotBegun(String),
     /// The agent or the message failed.
     Failed(String),
 }
@@ -39,9 +41,15 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredMessag
     let Leased { entry: message, lease } = leased;
     let outcome = renewing(&gateway, lease, answer(&gateway, &message, lease, &mut place)).await;
     let change = match outcome {
+        // The next start returns it to its place.
+        Err(AnswerFailure::NotBegun(_)) if gateway.is_draining() || gateway.is_closing() => return,
+        // It is lost, or runs again, with the next start.
+        Err(AnswerFailure::Lost | AnswerFailure::Failed(_)) if gateway.is_closing() => return,
         Ok(response) => StoreChange::AckMessage { lease, response },
         // Its agent may have acted already, so no other attempt follows.
-        Err(AnswerFailure::Failed(error)) => StoreChange::RejectMessage { lease, error },
+        Err(AnswerFailure::NotBegun(error) | AnswerFailure::Failed(error)) => {
+            StoreChange::RejectMessage { lease, error }
+        }
         Err(AnswerFailure::Lost) => StoreChange::RenewLease { lease, lasts: Duration::ZERO },
     };
     finish(&gateway, lease, change).await;
@@ -72,13 +80,13 @@ async fn answer(
     let limit = Instant::now() + Duration::from_secs(gateway.config.limits.task_seconds);
     let trace = message.trace.as_deref().and_then(TraceContext::new);
     let opened = WorkSession::open(&agent, &message.from.principal, trace.as_ref()).await;
-    let mut work = opened.map_err(|error| error.to_string())?;
+    let mut work = opened.map_err(|error| AnswerFailure::NotBegun(error.to_string()))?;
     // A message that is safe to repeat returns to its place if it is lost.
     if content.metadata["retry"] != "safe" {
         let started = StoreBatch::new(gateway.time()).with(StoreChange::StartMessage { lease });
         if let Err(refusal) = gateway.in_store(move |store| store.apply(started)).await {
             work.close().await;
-            return Err(AnswerFailure::Failed(refusal.message.into_owned()));
+            return Err(AnswerFailure::NotBegun(refusal.message.into_owned()));
         }
     }
     events::message_sent(message);

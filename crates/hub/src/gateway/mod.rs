@@ -327,6 +327,11 @@ impl GatewayShared {
         self.draining.load(Relaxed)
     }
 
+    /// Returns true if the sessions of the agents are being ended.
+    pub(crate) fn is_closing(&self) -> bool {
+        *self.closing.borrow()
+    }
+
     /// Runs a query or change of the store on a thread of its own.
     pub(crate) async fn in_store<T: Send + 'static>(
         &self,

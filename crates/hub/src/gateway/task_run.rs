@@ -37,6 +37,8 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
     let run = TaskRun { gateway, key: task.key.clone(), lease };
     let mut session = match renewing(&run.gateway, lease, run.open(&task)).await {
         Ok(session) => session,
+        // The next start returns it to its place.
+        Err(_) if run.gateway.is_draining() || run.gateway.is_closing() => return,
         Err(end) => return run.finish(&task, end).await,
     };
     if let Err(refusal) = run.start(&session).await {
@@ -46,6 +48,10 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
     }
     let ended = run.work(&task, &mut session, changes, &mut place).await;
     session.close().await;
+    if ended.state == TaskState::Failed && run.gateway.is_closing() {
+        // It ends, or runs again, with the next start.
+        return;
+    }
     if ended.is_lost {
         // The task ends as after the loss of a server, which depends on its metadata.
         return extend_lease(&run.gateway, lease, Duration::ZERO).await;

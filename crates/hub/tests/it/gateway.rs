@@ -385,6 +385,45 @@ async fn a_drain_waits_for_work_whose_turn_has_not_begun() {
     served.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_no_agent_has_begun_waits_for_the_start_after_a_drain() {
+    let data = tempfile::tempdir().unwrap();
+    let served = Served::start_waiting(&data, &data.path().join("mark")).await;
+    let key = served.create_task(task("t1", "plan")).await;
+    served.send("m1", "hello", Value::Null).await;
+    served.claimed(&key, "m1").await;
+    assert_eq!(served.gateway.drain(Duration::ZERO).await, 2);
+    served.stop().await;
+    let served = Served::start(&data).await;
+    let ended = served.ended(&key).await;
+    assert_eq!((&ended.state, ended.attempts), (&TaskState::Completed, 2), "{ended:?}");
+    let message = served.message_until("m1", is_answered).await;
+    assert_eq!((message.state, message.attempts), (MessageState::Done, 2), "{message:?}");
+    served.stop().await;
+}
+
+/// A stopped server ends the turns of its agents. What they had begun has the same end as after a crash.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_a_stop_ends_has_the_end_of_a_restart() {
+    let data = tempfile::tempdir().unwrap();
+    let served = Served::start(&data).await;
+    let key = served.create_task(task("t1", "cancel")).await;
+    served.send("m1", "cancel", Value::Null).await;
+    let mut safe = task("t2", "cancel");
+    safe.retry_safe = true;
+    let safe = served.create_task(safe).await;
+    prompted(&data, 3).await;
+    served.stop().await;
+    let served = Served::start(&data).await;
+    let ended = served.ended(&key).await;
+    assert_eq!(ended.error.as_ref().map(|error| error.code.as_str()), Some("restarted"), "{ended:?}");
+    let message = served.message_until("m1", is_answered).await;
+    assert!(message.error.as_deref().is_some_and(|error| error.starts_with("restarted: ")), "{message:?}");
+    let again = served.task_until(&safe, |task| task.state == TaskState::Working).await;
+    assert_eq!(again.attempts, 2, "{again:?}");
+    served.stop().await;
+}
+
 async fn client(hub: &duologue_hub::Hub, principal: &str) -> Connection {
     let (ours, theirs) = Transport::memory();
     let (hub, principal) = (hub.clone(), principal.to_owned());
