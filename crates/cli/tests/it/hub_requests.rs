@@ -97,7 +97,7 @@ fn a_task_is_followed_over_a_restart_of_the_hub() {
     let mut watch = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
     let mut lines = BufReader::new(watch.stdout.take().expect("a pipe")).lines();
     let mut wait_for = |text: &str| {
-        while let Some(line) = lines.next() {
+        for line in lines.by_ref() {
             if line.expect("UTF-8").contains(text) {
                 return;
             }

@@ -222,6 +222,8 @@ pub struct GatewayLimits {
     pub lease_seconds: u64,
     /// The seconds for which the key of a request that runs once is remembered. 86,400 by default.
     pub idempotency_seconds: u64,
+    /// The seconds for which ended messages, tasks and posts are kept. Dead letters stay. 2,592,000 by default, 30 days.
+    pub retention_seconds: u64,
     /// The bytes of an answer that are kept as the result of a task or message. 1 MiB by default.
     pub result_bytes: usize,
     /// The seconds for which an attached agent can continue a connection that was lost. Then its running work counts as
@@ -249,6 +251,7 @@ impl Default for GatewayLimits {
             open_requests: 1_024,
             lease_seconds: 300,
             idempotency_seconds: 86_400,
+            retention_seconds: 30 * 86_400,
             result_bytes: 1 << 20,
             attachment_seconds: 300,
             call_depth: 4,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use duologue_schema::envelope::TaskState;
 use duologue_store::{
     Claim, Claimed, JsonText, LeaseToken, Leased, NewDelivery, OutboxKind, Store, StoreBatch, StoreChange,
-    StoreTopic, StoredTask, TaskQuery, TaskUpdate,
+    StoreTime, StoreTopic, StoredTask, SweepTimes, TaskQuery, TaskUpdate,
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -24,12 +24,12 @@ pub(crate) const LEASE: Duration = Duration::from_secs(60);
 pub(crate) const RENEWAL: Duration = Duration::from_secs(15);
 /// The pause after a failure of the store.
 const AFTER_FAILURE: Duration = Duration::from_secs(1);
-/// The time between two sweeps of the store.
+/// The least time between two sweeps of the store.
 const SWEEP: Duration = Duration::from_secs(1);
+/// The longest time between two sweeps. The time of day can be set, which wakes nobody.
+const LONGEST_PAUSE: Duration = Duration::from_secs(600);
 /// The time after which an agent without a heartbeat is offline.
 const STALE: Duration = Duration::from_secs(60);
-/// The age at which what has ended is removed from the store.
-const RETENTION: Duration = Duration::from_secs(30 * 24 * 60 * 60);
 
 /// Starts the workers of an agent.
 pub(crate) fn spawn(workers: &mut JoinSet<()>, gateway: &Arc<GatewayShared>, agent: &str) {
@@ -132,13 +132,17 @@ pub(crate) async fn extend_lease(gateway: &GatewayShared, lease: LeaseToken, las
     let _ = gateway.in_store(move |store| store.apply(batch)).await;
 }
 
-/// Ends leases, expires what is too old, and queues the callbacks of tasks that have ended without a worker.
+/// Ends leases, expires what is too old, and queues the callbacks of tasks that have ended without a worker: when
+/// something is due. Between two due times it asks the store nothing unless there was a change.
 pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {
     let mut closing = gateway.closing.subscribe();
+    let mut changes = gateway.store.watch(&StoreTopic::Sweep);
+    let retention = gateway.config.limits.retention_seconds.saturating_mul(1_000);
     loop {
+        // A change after this is seen below.
+        changes.take_changed();
         let time = gateway.time();
-        // A failure is in the log of the server, and the next sweep tries again.
-        let _ = gateway
+        let swept = gateway
             .in_store(move |store| {
                 let swept = store.sweep(time)?;
                 for key in &swept.tasks_ended {
@@ -146,18 +150,39 @@ pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {
                     events::task_completed(key, state.as_ref().map_or("removed", TaskState::as_str));
                 }
                 let seen_before = time.wall.saturating_sub(millis(STALE));
-                let ended_before = time.wall.saturating_sub(millis(RETENTION));
+                let ended_before = time.wall.saturating_sub(retention);
                 let batch = StoreBatch::new(time).accepted();
                 let batch = batch.with(StoreChange::MarkStale { seen_before });
                 store.apply(batch.with(StoreChange::Purge { ended_before }))?;
-                queue_callbacks(store, time)
+                queue_callbacks(store, time)?;
+                Ok(pause(time, store.next_sweep()?, retention))
             })
             .await;
+        // A failure is in the log of the server, and the next sweep tries again.
+        let rest = swept.unwrap_or_default().saturating_sub(SWEEP);
+        let next = async {
+            sleep(SWEEP).await;
+            tokio::select! {
+                () = sleep(rest) => {}
+                () = changes.changed() => {}
+            }
+        };
         tokio::select! {
-            () = sleep(SWEEP) => {}
+            () = next => {}
             _ = closing.wait_for(|closing| *closing) => return,
         }
     }
+}
+
+/// Returns the time until something is due.
+fn pause(time: StoreTime, next: SweepTimes, retention: u64) -> Duration {
+    // What is as old as a limit is not over it yet.
+    let after = |time: Option<u64>, limit: u64| time.map(|time| time.saturating_add(limit).saturating_add(1));
+    let by_wall = [next.expiry, after(next.ended, retention), after(next.seen, millis(STALE))];
+    let by_wall =
+        by_wall.into_iter().flatten().map(|due| Duration::from_millis(due.saturating_sub(time.wall)));
+    let by_lease = next.lease_end.map(|end| end.saturating_sub(time.now));
+    by_wall.chain(by_lease).min().unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE)
 }
 
 fn millis(duration: Duration) -> u64 {
@@ -165,7 +190,7 @@ fn millis(duration: Duration) -> u64 {
 }
 
 /// Queues the callbacks of tasks that have ended without a worker: lost, expired or cancelled before their start.
-fn queue_callbacks(store: &dyn Store, time: duologue_store::StoreTime) -> duologue_store::Result<()> {
+fn queue_callbacks(store: &dyn Store, time: StoreTime) -> duologue_store::Result<()> {
     let mut query = TaskQuery::default();
     query.callback_due = true;
     for task in store.tasks(&query)?.items {

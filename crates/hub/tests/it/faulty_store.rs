@@ -9,7 +9,7 @@ use duologue_store::{
     AgentQuery, BatchOutcome, Claim, Claimed, Error, InboxKey, MessageQuery, OutboxEntry, OutboxQuery,
     QuestionQuery, RegisteredAgent, Result, SeenAnswer, SeenKey, SqliteStore, Store, StoreBatch, StoreExport,
     StorePage, StoreSettings, StoreStatistics, StoreTime, StoreTopic, StoreWatch, StoredMessage,
-    StoredPrincipal, StoredQuestion, StoredTask, StoredTaskKey, SweepReport, TaskQuery,
+    StoredPrincipal, StoredQuestion, StoredTask, StoredTaskKey, SweepReport, SweepTimes, TaskQuery,
 };
 
 /// The faults, which a test switches on and off.
@@ -19,6 +19,8 @@ pub(crate) struct Faults {
     pub(crate) claim: AtomicBool,
     pub(crate) claims: AtomicUsize,
     pub(crate) reads: AtomicUsize,
+    /// All calls that read or write the database.
+    pub(crate) calls: AtomicUsize,
 }
 
 #[derive(Debug)]
@@ -36,6 +38,11 @@ impl FaultyStore {
     /// Counts a read.
     fn read(&self) -> &SqliteStore {
         self.faults.reads.fetch_add(1, Ordering::SeqCst);
+        self.count()
+    }
+
+    fn count(&self) -> &SqliteStore {
+        self.faults.calls.fetch_add(1, Ordering::SeqCst);
         &self.inner
     }
 }
@@ -54,25 +61,29 @@ impl Store for FaultyStore {
 
     fn apply(&self, batch: StoreBatch) -> Result<BatchOutcome> {
         fails(&self.faults.apply)?;
-        self.inner.apply(batch)
+        self.count().apply(batch)
     }
 
     fn claim_messages(&self, agent: &str, claim: &Claim) -> Result<Claimed<StoredMessage>> {
-        self.inner.claim_messages(agent, claim)
+        self.count().claim_messages(agent, claim)
     }
 
     fn claim_tasks(&self, agent: &str, claim: &Claim) -> Result<Claimed<StoredTask>> {
-        self.inner.claim_tasks(agent, claim)
+        self.count().claim_tasks(agent, claim)
     }
 
     fn claim_deliveries(&self, claim: &Claim) -> Result<Claimed<OutboxEntry>> {
         self.faults.claims.fetch_add(1, Ordering::SeqCst);
         fails(&self.faults.claim)?;
-        self.inner.claim_deliveries(claim)
+        self.count().claim_deliveries(claim)
     }
 
     fn sweep(&self, time: StoreTime) -> Result<SweepReport> {
-        self.inner.sweep(time)
+        self.count().sweep(time)
+    }
+
+    fn next_sweep(&self) -> Result<SweepTimes> {
+        self.count().next_sweep()
     }
 
     fn agent(&self, id: &str) -> Result<Option<RegisteredAgent>> {
@@ -112,15 +123,15 @@ impl Store for FaultyStore {
     }
 
     fn delivery(&self, id: u64) -> Result<Option<OutboxEntry>> {
-        self.inner.delivery(id)
+        self.count().delivery(id)
     }
 
     fn deliveries(&self, query: &OutboxQuery) -> Result<StorePage<OutboxEntry>> {
-        self.inner.deliveries(query)
+        self.count().deliveries(query)
     }
 
     fn stream_end(&self, stream: &str) -> Result<Option<u64>> {
-        self.inner.stream_end(stream)
+        self.count().stream_end(stream)
     }
 
     fn remembered(&self, key: &SeenKey, time: StoreTime) -> Result<Option<SeenAnswer>> {
@@ -132,11 +143,11 @@ impl Store for FaultyStore {
     }
 
     fn principal_by_key(&self, key_hash: &[u8; 32]) -> Result<Option<StoredPrincipal>> {
-        self.inner.principal_by_key(key_hash)
+        self.count().principal_by_key(key_hash)
     }
 
     fn principals(&self, offset: u64, limit: u64) -> Result<StorePage<StoredPrincipal>> {
-        self.inner.principals(offset, limit)
+        self.count().principals(offset, limit)
     }
 
     fn export(&self, principal: &str) -> Result<StoreExport<'_>> {
@@ -144,7 +155,7 @@ impl Store for FaultyStore {
     }
 
     fn statistics(&self) -> Result<StoreStatistics> {
-        self.inner.statistics()
+        self.count().statistics()
     }
 
     fn watch(&self, topic: &StoreTopic) -> StoreWatch {

@@ -83,6 +83,14 @@ pub trait Store: fmt::Debug + Send + Sync {
     /// As the trait.
     fn sweep(&self, time: StoreTime) -> Result<SweepReport>;
 
+    /// Returns the times at which a sweep, [`MarkStale`](crate::StoreChange::MarkStale) and
+    /// [`Purge`](crate::StoreChange::Purge) have something to do. [`StoreTopic::Sweep`] tells when to ask again.
+    ///
+    /// # Errors
+    ///
+    /// As the trait.
+    fn next_sweep(&self) -> Result<SweepTimes>;
+
     /// Returns an entry of the registry.
     ///
     /// # Errors
@@ -240,4 +248,18 @@ pub struct SweepReport {
     pub has_more: bool,
     /// The time at which the next lease ends.
     pub next_lease_end: Option<Duration>,
+}
+
+/// The times at which the next entries are due, from [`Store::next_sweep`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SweepTimes {
+    /// The end of a lease, in monotonic time.
+    pub lease_end: Option<Duration>,
+    /// The expiry of a message, task or key, in milliseconds since 1970.
+    pub expiry: Option<u64>,
+    /// The oldest end of what [`Purge`](crate::StoreChange::Purge) removes, in milliseconds since 1970.
+    pub ended: Option<u64>,
+    /// The oldest sign of life that [`MarkStale`](crate::StoreChange::MarkStale) reads, in milliseconds since 1970.
+    pub seen: Option<u64>,
 }

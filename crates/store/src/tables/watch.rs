@@ -20,6 +20,8 @@ pub enum StoreTopic {
     Task(StoredTaskKey),
     /// The outbox.
     Outbox,
+    /// The times of [`Store::next_sweep`](crate::Store::next_sweep). Changes that only remove something do not wake it.
+    Sweep,
 }
 
 /// A wait for changes of a topic, from [`Store::watch`](crate::Store::watch).

@@ -117,6 +117,7 @@ pub(super) fn heartbeat(
         return Err(Error::NoRecord { record: format!("the agent {id:?}") }.into());
     }
     change.wake(StoreTopic::Registry);
+    change.wake(StoreTopic::Sweep);
     Ok(ChangeOutcome::Done)
 }
 

@@ -6,11 +6,12 @@ use rusqlite::{Connection, Row};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
-use super::rows::int;
+use super::rows::{from_micros, int, uint};
 use super::writer::{ChangeStep, OpenChange};
 use super::{SqliteStore, agents, messages, outbox, principals, tasks};
 use crate::error::Result;
 use crate::tables::batch::ChangeOutcome;
+use crate::tables::store::SweepTimes;
 use crate::tables::watch::StoreTopic;
 
 /// The condition for the agents of a principal. Those of a configuration stay, with what all principals have sent them.
@@ -68,24 +69,76 @@ pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<
     Ok(ChangeOutcome::Count(count))
 }
 
+/// The tasks that a purge removes.
+macro_rules! old_tasks {
+    () => {
+        "FROM tasks WHERE ended = 1 AND dead = 0 AND completed < ?1 \
+         AND (callback IS NULL OR callback_queued = 1) ORDER BY completed LIMIT ?2"
+    };
+}
+
+/// The statements of a purge. ?1 is the time, ?2 the most rows.
+const PURGE: [&str; 4] = [
+    concat!(
+        "DELETE FROM questions WHERE (owner, agent, task) IN (SELECT owner, agent, id ",
+        old_tasks!(),
+        ")"
+    ),
+    concat!("DELETE FROM tasks WHERE seq IN (SELECT seq ", old_tasks!(), ")"),
+    "DELETE FROM messages WHERE seq IN \
+     (SELECT seq FROM messages WHERE state = 2 AND updated < ?1 ORDER BY updated LIMIT ?2)",
+    "DELETE FROM outbox WHERE id IN \
+     (SELECT id FROM outbox WHERE state <> 'pending' AND updated < ?1 ORDER BY updated LIMIT ?2)",
+];
+
 pub(super) fn purge(change: &mut OpenChange<'_>, ended_before: u64) -> ChangeStep<ChangeOutcome> {
-    const OLD_TASKS: &str = "FROM tasks WHERE ended = 1 AND dead = 0 AND completed < ?1 \
-                             AND (callback IS NULL OR callback_queued = 1) ORDER BY seq LIMIT ?2";
-    let questions =
-        format!("DELETE FROM questions WHERE (owner, agent, task) IN (SELECT owner, agent, id {OLD_TASKS})");
+    let values = [int(ended_before), int(change.settings.page_entries)];
     let mut count = 0;
-    for text in [
-        questions.as_str(),
-        &format!("DELETE FROM tasks WHERE seq IN (SELECT seq {OLD_TASKS})"),
-        "DELETE FROM messages WHERE seq IN \
-         (SELECT seq FROM messages WHERE state = 2 AND updated < ?1 ORDER BY seq LIMIT ?2)",
-        "DELETE FROM outbox WHERE id IN \
-         (SELECT id FROM outbox WHERE state <> 'pending' AND updated < ?1 ORDER BY id LIMIT ?2)",
-    ] {
-        let values = [int(ended_before), int(change.settings.page_entries)];
+    for text in PURGE {
         count += change.prepare(text)?.execute(values)? as u64;
     }
     Ok(ChangeOutcome::Count(count))
+}
+
+/// The first ends of leases.
+const LEASE_END: [&str; 3] = [
+    "SELECT min(lease_end) FROM messages WHERE lease IS NOT NULL",
+    "SELECT min(lease_end) FROM tasks WHERE lease IS NOT NULL",
+    "SELECT min(lease_end) FROM outbox WHERE lease IS NOT NULL",
+];
+/// The first expiries of what a sweep ends.
+const EXPIRY: [&str; 3] = [
+    "SELECT min(expires) FROM messages WHERE expires IS NOT NULL AND state = 0 AND lease IS NULL",
+    "SELECT min(expires) FROM tasks WHERE expires IS NOT NULL AND started = 0 AND ended = 0 AND lease IS NULL",
+    "SELECT min(expires) FROM seen",
+];
+/// The oldest ends of what a purge removes.
+const ENDED: [&str; 3] = [
+    "SELECT min(completed) FROM tasks \
+     WHERE ended = 1 AND dead = 0 AND (callback IS NULL OR callback_queued = 1)",
+    "SELECT min(updated) FROM messages WHERE state = 2",
+    "SELECT min(updated) FROM outbox WHERE state <> 'pending'",
+];
+/// The oldest sign of life.
+const SEEN: &str =
+    "SELECT min(coalesce(last_seen, updated)) FROM agents WHERE status <> 'offline' AND source <> 'config'";
+
+/// Returns the times of the next entries.
+pub(super) fn next_sweep(database: &Connection) -> rusqlite::Result<SweepTimes> {
+    let first = |texts: &[&str]| {
+        let mut first: Option<i64> = None;
+        for text in texts {
+            let time: Option<i64> = database.prepare_cached(text)?.query_row([], |row| row.get(0))?;
+            first = first.into_iter().chain(time).min();
+        }
+        Ok::<_, rusqlite::Error>(first)
+    };
+    Ok(SweepTimes {
+        lease_end: first(&LEASE_END)?.map(from_micros),
+        expiry: first(&EXPIRY)?.map(uint),
+        ended: first(&ENDED)?.map(uint),
+        seen: first(&[SEEN])?.map(uint),
+    })
 }
 
 /// Reads the data of a principal in pages.
@@ -210,5 +263,31 @@ impl Iterator for StoreExporter<'_> {
             }
         }
         self.page.pop_front().map(Ok)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::settings::StoreSettings;
+
+    #[test]
+    fn what_is_due_is_found_by_an_index() {
+        let store = SqliteStore::in_memory(StoreSettings::default()).unwrap();
+        for text in PURGE.iter().chain(&LEASE_END).chain(&EXPIRY).chain(&ENDED) {
+            let plan = |database: &Connection| {
+                let mut statement = database.prepare(&format!("EXPLAIN QUERY PLAN {text}"))?;
+                let values = if text.contains("?1") { vec![1, 1] } else { Vec::new() };
+                let rows = statement.query_map(rusqlite::params_from_iter(values), |row| row.get(3))?;
+                rows.collect::<rusqlite::Result<Vec<String>>>()
+            };
+            for step in store.read(plan).unwrap() {
+                let is_table = step.starts_with("SCAN ") || step.starts_with("SEARCH ");
+                assert!(
+                    !is_table || step.contains("INDEX") || step.contains("PRIMARY KEY"),
+                    "{text}: {step}"
+                );
+            }
+        }
     }
 }

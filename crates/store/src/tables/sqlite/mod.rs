@@ -30,7 +30,7 @@ use super::outbox::{OutboxEntry, OutboxQuery};
 use super::principals::{SeenAnswer, SeenKey, StoredPrincipal};
 use super::settings::StoreSettings;
 use super::statistics::StoreStatistics;
-use super::store::{Store, StoreExport, SweepReport};
+use super::store::{Store, StoreExport, SweepReport, SweepTimes};
 use super::tasks::{QuestionQuery, StoredQuestion, StoredTask, StoredTaskKey, TaskQuery};
 use super::values::{Claim, Claimed, StorePage, StoreTime};
 use super::watch::{StoreSignals, StoreTopic, StoreWatch};
@@ -227,6 +227,10 @@ impl Store for SqliteStore {
 
     fn sweep(&self, time: StoreTime) -> Result<SweepReport> {
         self.change(|writer| writer.sweep(time))
+    }
+
+    fn next_sweep(&self) -> Result<SweepTimes> {
+        self.read(erase::next_sweep)
     }
 
     fn agent(&self, id: &str) -> Result<Option<RegisteredAgent>> {

@@ -124,6 +124,7 @@ pub(super) fn claim(change: &mut OpenChange<'_>, claim: &Claim) -> ChangeStep<Cl
     }
     if !entries.is_empty() {
         QueueBounds::lower(&mut change.bounds(LeaseKind::Delivery).lease_end, end);
+        change.wake(StoreTopic::Sweep);
     }
     let mut next_due = None;
     if entries.len() < claim.max {

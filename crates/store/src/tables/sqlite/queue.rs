@@ -10,6 +10,7 @@ use super::writer::{ChangeStep, OpenChange, QueueBounds};
 use crate::error::Error;
 use crate::tables::batch::ChangeOutcome;
 use crate::tables::values::{Claim, LeaseKind, LeaseToken, Leased};
+use crate::tables::watch::StoreTopic;
 
 /// The band of a row as an expression.
 macro_rules! band_of_priority {
@@ -160,6 +161,7 @@ impl QueueSql {
         if !claimed.is_empty() {
             *change.turns().place(self.kind, agent) = place;
             QueueBounds::lower(&mut change.bounds(self.kind).lease_end, end);
+            change.wake(StoreTopic::Sweep);
         }
         Ok(claimed)
     }

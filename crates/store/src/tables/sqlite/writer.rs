@@ -496,6 +496,17 @@ fn aborted() -> rusqlite::Error {
 
 fn apply_change(change: &mut OpenChange<'_>, what: StoreChange) -> ChangeStep<ChangeOutcome> {
     use StoreChange as C;
+    let may_be_due = !matches!(
+        what,
+        C::Heartbeat { .. }
+            | C::MarkStale { .. }
+            | C::Purge { .. }
+            | C::PutPrincipal(_)
+            | C::RemovePrincipal { .. }
+    );
+    if may_be_due {
+        change.wake(StoreTopic::Sweep);
+    }
     match what {
         C::PutAgent(agent) => agents::put(change, &agent),
         C::RemoveAgent { agent } => agents::remove(change, &agent),

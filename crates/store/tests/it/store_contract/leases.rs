@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use duologue_store::{
-    ChangeOutcome, Error, LeaseToken, MessageState, Store, StoreChange, StoreTopic, StoreWatch,
+    ChangeOutcome, Error, LeaseToken, MessageState, Store, StoreChange, StoreTopic, StoreWatch, SweepTimes,
 };
 
 use super::{
@@ -19,6 +19,7 @@ on_each_store!(
     tokens_are_texts_that_cannot_be_guessed,
     a_change_wakes_those_that_wait_for_it,
     a_batch_without_effect_wakes_nobody,
+    the_next_sweep_is_that_of_the_first_due_entry,
 );
 
 fn a_renewed_lease_lasts_from_its_renewal(store: &dyn Store) {
@@ -129,4 +130,27 @@ fn a_batch_without_effect_wakes_nobody(store: &dyn Store) {
     );
     store.apply(batch).expect_err("no such agent");
     assert!(!inbox.take_changed());
+}
+
+fn the_next_sweep_is_that_of_the_first_due_entry(store: &dyn Store) {
+    let next = || store.next_sweep().expect("read");
+    let mut watch = store.watch(&StoreTopic::Sweep);
+    assert_eq!(next(), SweepTimes::default());
+    let mut expires = message("m1");
+    expires.expires = Some(time(100).wall);
+    enqueue(store, [message("m2"), expires]);
+    assert!(watch.take_changed(), "an expiry is new");
+    assert_eq!((next().expiry, next().lease_end), (Some(time(100).wall), None));
+    let leased = claim(store, 1).remove(0);
+    assert!(watch.take_changed(), "a lease is new");
+    assert_eq!(next().lease_end, Some(Duration::from_secs(11)));
+    change(store, StoreChange::AckMessage { lease: leased.lease, response: None });
+    assert!(watch.take_changed(), "an end is new");
+    assert_eq!((next().lease_end, next().ended), (None, Some(time(1).wall)));
+    store.sweep(time(100)).expect("swept");
+    assert_eq!(next().expiry, None);
+    watch.take_changed();
+    change(store, StoreChange::Purge { ended_before: time(2).wall });
+    assert_eq!(next(), SweepTimes::default());
+    assert!(!watch.take_changed(), "a purge makes nothing due");
 }
