@@ -87,13 +87,16 @@ pub struct GatewaySettings {
     pub store: StoreSettings,
     /// The store. By default it is a file in the folder.
     pub backend: Option<Arc<dyn Store>>,
+    /// True if the program works on tasks itself, with [`Gateway::store`]. By default a task for an agent that the gateway
+    /// does not run is refused, because it would wait for ever.
+    pub has_task_workers: bool,
 }
 
 impl GatewaySettings {
     /// Creates settings.
     pub fn new(data: impl Into<PathBuf>) -> Self {
         let (processes, policy, store, backend) = (None, None, StoreSettings::default(), None);
-        GatewaySettings { data: data.into(), processes, policy, store, backend }
+        GatewaySettings { data: data.into(), processes, policy, store, backend, has_task_workers: false }
     }
 }
 
@@ -132,6 +135,7 @@ pub(crate) struct GatewayShared {
     pub(crate) data: PathBuf,
     clock: HubClock,
     draining: AtomicBool,
+    has_task_workers: bool,
     /// True ends the workers.
     pub(crate) closing: watch::Sender<bool>,
 }
@@ -150,7 +154,7 @@ impl Gateway {
     ///
     /// [`Error::Log`] if the folder cannot be used, or another server uses it.
     pub fn open(config: GatewayConfig, settings: GatewaySettings) -> Result<Self, Error> {
-        let GatewaySettings { data, processes, policy, mut store, backend } = settings;
+        let GatewaySettings { data, processes, policy, mut store, backend, has_task_workers } = settings;
         let data = hosted::folder(&data)?;
         let clock = HubClock::system();
         let metrics = GatewayMetrics::new();
@@ -185,6 +189,7 @@ impl Gateway {
             config,
             clock,
             draining: AtomicBool::new(false),
+            has_task_workers,
             closing: watch::Sender::new(false),
         };
         shared.register_configured()?;
@@ -325,6 +330,11 @@ impl GatewayShared {
     /// Returns true from the beginning of a drain on.
     pub(crate) fn is_draining(&self) -> bool {
         self.draining.load(Relaxed)
+    }
+
+    /// Returns true if there is a worker for the tasks of an agent: it belongs to the configuration or was attached.
+    pub(crate) fn runs_tasks(&self, agent: &str) -> bool {
+        self.has_task_workers || self.hosted(agent).is_some()
     }
 
     /// Returns true if the sessions of the agents are being ended.

@@ -102,6 +102,14 @@ impl Refusal {
         Refusal::new(RefusalCode::NotFound, format!("no such {kind}, or it is not yours"))
     }
 
+    /// Creates the refusal of a task that no worker would ever take.
+    pub(crate) fn no_tasks(agent: &str) -> Self {
+        let why = format!(
+            "the agent {agent:?} takes messages alone: it is neither in the configuration of the server nor attached; send a message, or attach it"
+        );
+        Refusal::new(RefusalCode::Conflict, why)
+    }
+
     /// Creates the refusal of a part of a request.
     pub(crate) fn invalid(message: impl Into<Cow<'static, str>>) -> Self {
         Refusal::new(RefusalCode::InvalidParameter, message)

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::exchange_state::AGENT_SCHEME;
 use crate::gateway::{Refusal, RefusalCode};
 
-/// The fallback that is a person: an inbox that an administrator takes messages and tasks from.
+/// The fallback that is a person: an inbox that an administrator takes messages from.
 pub(crate) const OPERATOR: &str = "operator";
 
 /// An address without the scheme.

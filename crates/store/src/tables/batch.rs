@@ -63,7 +63,9 @@ pub enum StoreChange {
     /// Adds or replaces an entry of the registry. An entry of another owner is
     /// [`Error::RecordConflict`](crate::Error::RecordConflict).
     PutAgent(RegisteredAgent),
-    /// Removes an entry of the registry. Its inbox and tasks stay. The outcome is the number of removed entries.
+    /// Removes an entry of the registry. Its inbox stays. Its tasks that have not ended fail with
+    /// [`TaskFailure::AGENT_REMOVED`](crate::TaskFailure::AGENT_REMOVED), or are cancelled if they were being cancelled. The
+    /// outcome is the number of removed entries.
     RemoveAgent {
         /// The agent.
         agent: String,

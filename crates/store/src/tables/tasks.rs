@@ -45,6 +45,8 @@ impl TaskFailure {
     pub const WORKER_LOST: &str = "worker_lost";
     /// The code of started work whose lease ended with the life of the store.
     pub const RESTARTED: &str = "restarted";
+    /// The code of a task whose agent was removed from the registry.
+    pub const AGENT_REMOVED: &str = "agent_removed";
     /// The code of a task that was not started in time.
     pub const EXPIRED: &str = "expired";
 

@@ -294,7 +294,9 @@ impl Caller {
                 Some(_) => Err(Refusal::not_found("agent")),
                 None => {
                     let work = RoutedWork::Task { principal: &principal.id, id: Some(id.as_str()) };
-                    let fits = |agent: &str| is_allowed(agent) && !chain.contains(agent);
+                    let fits = |agent: &str| {
+                        is_allowed(agent) && gateway.runs_tasks(agent) && !chain.contains(agent)
+                    };
                     routing::choose(store, &pattern, None, work, fits)?
                 }
             };
@@ -302,6 +304,9 @@ impl Caller {
                 Ok(target) => target,
                 Err(refusal) => return Ok(Err(refusal.into())),
             };
+            if !gateway.runs_tasks(&target) {
+                return Ok(Err(Refusal::no_tasks(&target).into()));
+            }
             if let Err(fault) = chain.check(&target, limit) {
                 return Ok(Err(fault));
             }

@@ -151,7 +151,7 @@ pub(crate) async fn put_agent(
     Ok(RestReply::new(status, &RestAgent::from(entry))?.at(&["agents", &agent_id]))
 }
 
-/// Removes the entry of an agent. Its inbox and tasks stay.
+/// Removes the entry of an agent. Its inbox stays, and its tasks that have not ended fail with `agent_removed`.
 #[utoipa::path(
     delete, path = "/registry/agents/{agentId}", tag = "registry", params(AgentTarget),
     responses(

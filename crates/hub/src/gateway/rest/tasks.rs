@@ -262,7 +262,7 @@ pub struct RestTaskList {
     responses(
         (status = 200, body = RestCreatedTask, description = "The task was created before."),
         (status = 202, body = RestCreatedTask, description = "The task was created."),
-        (status = 409, body = crate::gateway::rest::RefusalBody, description = "Another task has the id, or another request the key."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "Another task has the id, or another request the key, or the agent takes messages alone."),
         (status = 503, body = crate::gateway::rest::RefusalBody, description = "The server is stopped."),
     ),
 )]
@@ -291,13 +291,16 @@ pub(crate) async fn create_task(
         new.metadata = JsonText::of(&metadata)?;
     }
     let seen = caller.once("create_task", &body.bytes)?;
-    let is_draining = gateway.is_draining();
+    let (is_draining, runs_tasks) = (gateway.is_draining(), gateway.runs_tasks(&agent_id));
     let agent = agent_id.clone();
     let create = move |store: &dyn Store| {
         // The operator needs no entry in the registry.
         let is_there = agent == OPERATOR || store.agent(&agent)?.is_some();
         if !(is_there && is_allowed) {
             return Ok(Err(Refusal::not_found("agent")));
+        }
+        if !runs_tasks {
+            return Ok(Err(Refusal::no_tasks(&agent)));
         }
         if is_draining {
             return Ok(Err(stopping()));

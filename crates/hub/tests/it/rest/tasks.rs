@@ -272,3 +272,37 @@ async fn a_restart_keeps_what_was_not_begun_and_what_is_safe_to_repeat() {
     }
     world.stop().await;
 }
+
+#[tokio::test]
+async fn a_task_that_nobody_would_run_is_refused() {
+    let world = RestWorld::start_with("", |settings| settings.has_task_workers = false).await;
+    for agent in ["remote", "operator"] {
+        world
+            .put(ADMIN, &format!("/registry/agents/{agent}"), r#"{"domains": ["travel"]}"#)
+            .await
+            .expect(201);
+        let refused = world.post(ADMIN, &format!("/agents/{agent}/tasks"), task("t1")).await;
+        assert!(refused.refused(409, "conflict").contains("takes messages alone"));
+    }
+    world.post(ALICE, TASKS, task("t1")).await.refused(409, "conflict");
+    world.post(ALICE, "/agents/absent/tasks", task("t1")).await.refused(404, "not_found");
+    // An address by ability finds no such agent, and no person does tasks.
+    let travel = "/agents/agent%3A%2F%2F*%3Fdomain%3Dtravel/tasks";
+    world.post(ALICE, travel, task("t1")).await.refused(503, "unreachable");
+    let mut with_fallback = task("t1");
+    with_fallback["fallback"] = json!("operator");
+    world.post(ALICE, travel, &with_fallback).await.refused(409, "conflict");
+    assert_eq!(world.get(ADMIN, TASKS).await.expect(200)["pagination"]["total"], 0);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_tasks_of_a_removed_agent_fail() {
+    let world = RestWorld::with_remote("").await;
+    world.post(ALICE, TASKS, task("t1")).await.expect(202);
+    world.delete(REMOTE, "/registry/agents/remote").await.expect(204);
+    let ended = world.get(ALICE, &format!("{TASKS}/t1")).await.expect(200);
+    let found = (&ended["status"], &ended["error"]["code"]);
+    assert_eq!(found, (&json!("failed"), &json!("agent_removed")), "{ended}");
+    world.stop().await;
+}

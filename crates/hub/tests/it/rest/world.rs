@@ -114,6 +114,8 @@ impl RestWorld {
         record();
         let config = GatewayConfig::read(&data.path().join("hub.toml")).unwrap();
         let mut settings = GatewaySettings::new(config.data.clone().unwrap());
+        // Tests work on the tasks of agents that are registered over REST.
+        settings.has_task_workers = true;
         change(&mut settings);
         let gateway = Gateway::open(config, settings).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();

@@ -4,6 +4,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
 use super::queue::one;
 use super::rows::{Filter, int, json, maybe_number, name_list, number, parsed, source, status};
+use super::tasks;
 use super::writer::{ChangeStep, CountedList, OpenChange};
 use crate::error::Error;
 use crate::tables::agents::{AgentQuery, RegisteredAgent, RegistryStatus};
@@ -97,6 +98,7 @@ pub(super) fn remove(change: &mut OpenChange<'_>, id: &str) -> ChangeStep<Change
     let Some(owner) = one::<String>(change, text, [id])? else { return Ok(ChangeOutcome::Count(0)) };
     change.prepare("DELETE FROM agent_names WHERE agent = ?1")?.execute([id])?;
     change.count(CountedList::Agents, &owner, -1);
+    tasks::end_of_agent(change, id)?;
     change.wake(StoreTopic::Registry);
     Ok(ChangeOutcome::Count(1))
 }

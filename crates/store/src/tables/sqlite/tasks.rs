@@ -378,6 +378,18 @@ fn expire(change: &mut OpenChange<'_>, row: i64) -> ChangeStep<StoredTaskKey> {
     Ok(task.key)
 }
 
+/// Ends the tasks of an agent that was removed.
+pub(super) fn end_of_agent(change: &mut OpenChange<'_>, agent: &str) -> ChangeStep<()> {
+    let failure = TaskFailure::new(TaskFailure::AGENT_REMOVED, "its agent was removed", false);
+    for row in rows(change, "SELECT seq FROM tasks WHERE agent = ?1 AND ended = 0", [agent])? {
+        let task = by_row(change, row)?;
+        let is_cancelled = task.state == TaskState::Cancelling;
+        let state = if is_cancelled { TaskState::Cancelled } else { TaskState::Failed };
+        end(change, &task, &state, Some(&failure), false)?;
+    }
+    Ok(())
+}
+
 pub(super) fn resend(
     change: &mut OpenChange<'_>,
     key: &StoredTaskKey,

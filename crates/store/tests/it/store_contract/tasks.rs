@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use duologue_schema::envelope::TaskState;
 use duologue_store::{
-    ChangeOutcome, Error, Leased, NewQuestion, QuestionQuery, QuestionState, Store, StoreChange, StoredTask,
-    StoredTaskKey, TaskFailure, TaskQuery, TaskUpdate,
+    ChangeOutcome, Error, Leased, NewQuestion, QuestionQuery, QuestionState, RegisteredAgent, RegistrySource,
+    Store, StoreChange, StoredTask, StoredTaskKey, TaskFailure, TaskQuery, TaskUpdate,
 };
 
 use super::{AGENT, OWNER, change, change_at, claim_at, json, on_each_store, task, task_key, time};
@@ -16,6 +16,7 @@ on_each_store!(
     a_lost_version_names_the_task_and_changes_nothing,
     an_ended_task_is_never_changed_again,
     starting_needs_the_lease,
+    the_tasks_of_a_removed_agent_fail,
     a_started_task_whose_worker_is_lost_has_failed,
     a_task_that_was_not_started_returns,
     a_task_that_is_safe_to_retry_is_started_again,
@@ -341,4 +342,21 @@ fn questions_end_with_their_task(store: &dyn Store) {
     (query.task, query.state) = (Some(key.clone()), Some(QuestionState::Withdrawn));
     assert_eq!(store.questions(&query).expect("a list").total, 2);
     assert!(matches!(ask(store, &key, "q3"), Err(Error::WrongState { .. })));
+}
+
+fn the_tasks_of_a_removed_agent_fail(store: &dyn Store) {
+    change(store, StoreChange::PutAgent(RegisteredAgent::new(AGENT, OWNER, RegistrySource::Rest, "")));
+    let leased = started(store, "started");
+    create(store, "waiting");
+    let completed = started(store, "completed");
+    change(store, set(&completed, TaskState::Completed));
+    change(store, StoreChange::RemoveAgent { agent: AGENT.into() });
+    for (id, code) in
+        [("started", Some("agent_removed")), ("waiting", Some("agent_removed")), ("completed", None)]
+    {
+        let task = store.task(&task_key(id)).expect("read").expect("a task");
+        assert_eq!(task.error.as_ref().map(|error| error.code.as_str()), code, "{id}");
+        assert!(task.state.is_final() && !task.dead, "{id}");
+    }
+    change_at(store, 1, set(&leased, TaskState::Completed)).expect_err("it has ended");
 }
