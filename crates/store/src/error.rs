@@ -208,6 +208,13 @@ pub enum Error {
         /// The record.
         record: String,
     },
+    /// The remembered key is that of another request. Nothing of the batch was applied.
+    #[cfg(feature = "store")]
+    #[error("the key {key:?} belongs to another request; use another key")]
+    KeyReused {
+        /// The key.
+        key: String,
+    },
     /// There is no such record. Nothing of the batch was applied.
     #[cfg(feature = "store")]
     #[error("{record} does not exist")]

@@ -1,6 +1,7 @@
 //! The configuration file of a gateway, `hub.toml`.
 
 use std::collections::{BTreeMap, HashSet};
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
@@ -153,7 +154,7 @@ pub enum Trust {
 }
 
 /// A user or a program with an API key.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PrincipalConfig {
@@ -173,6 +174,16 @@ pub struct PrincipalConfig {
     /// The secret that signs callbacks to this principal, at least 32 characters.
     #[serde(default)]
     pub webhook_secret: Option<String>,
+}
+
+/// Shows neither the secret nor the digest of the key.
+impl fmt::Debug for PrincipalConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PrincipalConfig { id, key_expires, roles, agent, .. } = self;
+        let mut shown = f.debug_struct("PrincipalConfig");
+        shown.field("id", id).field("key_expires", key_expires).field("roles", roles).field("agent", agent);
+        shown.finish_non_exhaustive()
+    }
 }
 
 /// A provider of JSON Web Tokens, such as the login server of a company.
@@ -550,5 +561,14 @@ mod tests {
             let refused = config.check().err().unwrap_or_default();
             assert!(refused.contains(fault) && refused.is_empty() == fault.is_empty(), "{text}: {refused}");
         }
+    }
+
+    #[test]
+    fn a_principal_is_shown_without_its_secret() {
+        let text = "id = \"alice\"\nkey_sha256 = \"0123\"\nwebhook_secret = \"swordfish\"";
+        let principal: PrincipalConfig = toml::from_str(text).unwrap();
+        let shown = format!("{principal:?}");
+        assert!(shown.contains("alice"), "{shown}");
+        assert!(!shown.contains("swordfish") && !shown.contains("0123"), "{shown}");
     }
 }

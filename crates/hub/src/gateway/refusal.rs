@@ -22,6 +22,10 @@ pub enum RefusalCode {
     MethodNotAllowed,
     /// The same id was used with another content, or the record has changed in between.
     Conflict,
+    /// A request with the idempotency key still runs.
+    KeyInUse,
+    /// The idempotency key belongs to a request with another content.
+    KeyReused,
     /// It has ended already in another way.
     AlreadyFinished,
     /// The message is not delivered any more, or the records are not there any more.
@@ -68,6 +72,8 @@ impl RefusalCode {
             RefusalCode::NotFound => ("not_found", 404, false),
             RefusalCode::MethodNotAllowed => ("method_not_allowed", 405, false),
             RefusalCode::Conflict => ("conflict", 409, false),
+            RefusalCode::KeyInUse => ("key_in_use", 409, true),
+            RefusalCode::KeyReused => ("key_reused", 422, false),
             RefusalCode::AlreadyFinished => ("already_finished", 409, false),
             RefusalCode::Expired => ("expired", 410, false),
             RefusalCode::TooLarge => ("too_large", 413, false),
@@ -125,6 +131,7 @@ impl From<StoreError> for Refusal {
             | StoreError::LeaseLost { .. }
             | StoreError::RecordConflict { .. }
             | StoreError::WrongState { .. } => RefusalCode::Conflict,
+            StoreError::KeyReused { .. } => RefusalCode::KeyReused,
             StoreError::NoRecord { .. } => RefusalCode::NotFound,
             _ => {
                 // Paths and the texts of the database are for the operator alone.

@@ -218,7 +218,7 @@ pub enum StoreChange {
 
     /// Remembers the key of a request. If it is known with the same digest, the whole batch has no effect, and
     /// the outcome of the batch is [`BatchOutcome::Repeated`]. Another digest is
-    /// [`Error::RecordConflict`](crate::Error::RecordConflict).
+    /// [`Error::KeyReused`](crate::Error::KeyReused).
     Remember(SeenId),
     /// Sets the response of a remembered key. A key that has expired meanwhile is ignored.
     SetResponse {

@@ -338,6 +338,7 @@ pub struct RestAcknowledged {
     ),
     request_body = RestAck,
     responses(
+        (status = 422, body = crate::gateway::rest::RefusalBody, description = "The `Idempotency-Key` belongs to a request with another content."),
         (status = 200, body = RestAcknowledged, description = "The message has ended."),
         (status = 409, body = crate::gateway::rest::RefusalBody, description = "The lease has ended, or is that of another message."),
     ),
@@ -364,6 +365,7 @@ pub(crate) async fn ack_message(
     ),
     request_body = RestNack,
     responses(
+        (status = 422, body = crate::gateway::rest::RefusalBody, description = "The `Idempotency-Key` belongs to a request with another content."),
         (status = 200, body = RestAcknowledged, description = "The message waits again, or is a dead letter after its last attempt."),
         (status = 409, body = crate::gateway::rest::RefusalBody, description = "The lease has ended, or is that of another message."),
     ),

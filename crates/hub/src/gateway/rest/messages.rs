@@ -295,9 +295,10 @@ impl RestNewMessage {
         description = "The message. A body of any other type is its content.",
     ),
     responses(
+        (status = 422, body = crate::gateway::rest::RefusalBody, description = "The `Idempotency-Key` belongs to a request with another content."),
         (status = 200, body = RestSentMessage, description = "The agent has answered a `sync` message, or the message was sent before."),
         (status = 202, body = RestSentMessage, description = "The message is in the inbox."),
-        (status = 409, body = crate::gateway::rest::RefusalBody, description = "Another message has the id, or another request the key."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "Another message has the id, or a request with the key still runs."),
         (status = 503, body = crate::gateway::rest::RefusalBody, description = "The agent is offline and the message `sync`, or the server is stopped."),
     ),
 )]
@@ -365,7 +366,8 @@ impl Sending {
         };
         let reply = RestReply::new(StatusCode::ACCEPTED, &received)?;
         let seen = caller.once("send_message", bytes)?;
-        let batch = OnceBatch::new(StoreBatch::new(time).with(StoreChange::Enqueue(new.clone())), seen);
+        let batch =
+            OnceBatch::new(StoreBatch::new(time).with(StoreChange::Enqueue(new.clone())), seen.clone());
         // The wait begins before the message is there, so that no change is lost.
         let permit = if self.mode == RestSendMode::Sync { Some(rest.open_request()?) } else { None };
         let mut changes = rest.gateway.store.watch(&StoreTopic::Inbox(self.agent.clone()));
@@ -422,7 +424,7 @@ impl Sending {
         let limit = rest.gateway.config.limits.sync_seconds;
         let until = Instant::now() + Duration::from_secs(caller.preferred_wait().unwrap_or(limit).min(limit));
         let end = until_ended(rest, &key, &mut changes, until).await;
-        drop(permit);
+        drop((permit, seen));
         match end? {
             Some(message) => RestReply::ok(&RestSentMessage::from(&message)),
             None => {

@@ -41,6 +41,7 @@ use utoipa_axum::routes;
 use crate::gateway::access::Principal;
 use crate::gateway::rest::limits::RequestRates;
 use crate::gateway::rest::operations::StoreProbe;
+use crate::gateway::rest::request::RunningKeys;
 use crate::gateway::rest::session_view::SessionViews;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
 
@@ -94,6 +95,8 @@ pub(crate) struct RestShared {
     /// One permit for each request that waits or streams.
     open: Arc<Semaphore>,
     rates: RequestRates,
+    /// The keys of requests that run.
+    pub(crate) running: RunningKeys,
     pub(crate) probe: StoreProbe,
     pub(crate) views: SessionViews,
 }
@@ -119,6 +122,7 @@ pub(crate) fn router(gateway: &Arc<GatewayShared>) -> Router {
         gateway: gateway.clone(),
         open: Arc::new(Semaphore::new(limits.open_requests.min(Semaphore::MAX_PERMITS))),
         rates: RequestRates::new(limits.requests_per_minute),
+        running: RunningKeys::default(),
         probe: StoreProbe::default(),
         views: SessionViews::default(),
     });

@@ -1,6 +1,7 @@
 //! The parts of a request: its sender, path, query and body, and the replies that a key repeats.
 
-use std::sync::Arc;
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::body::Bytes;
@@ -10,6 +11,7 @@ use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE, HeaderN
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
+use duologue_rpc::Lock as _;
 use duologue_schema::TraceContext;
 use duologue_store::{
     BatchOutcome, ChangeOutcome, JsonText, SeenId, SeenKey, Store, StoreBatch, StoreChange,
@@ -117,7 +119,9 @@ impl RestCaller {
 
     /// Returns the key of a request that runs once, if its sender has given one. `operation` and the key name it, and
     /// the digest has everything that the request contains.
-    pub(crate) fn once(&self, operation: &str, body: &[u8]) -> Result<Option<SeenId>, Refusal> {
+    ///
+    /// While another request with the key runs, it is refused: its response is not known yet.
+    pub(crate) fn once(&self, operation: &str, body: &[u8]) -> Result<Option<OnceKey>, Refusal> {
         let mut keys = self.headers.get_all(IDEMPOTENCY_KEY).into_iter();
         let Some(key) = keys.next() else { return Ok(None) };
         let is_visible = |key: &str| key.bytes().all(|byte| byte.is_ascii_graphic());
@@ -128,14 +132,50 @@ impl RestCaller {
         let digest = Sha256::new().chain_update(&self.target).chain_update([0]).chain_update(body).finalize();
         let lasts = self.gateway().config.limits.idempotency_seconds.saturating_mul(1_000);
         let expires = self.gateway().time().wall.saturating_add(lasts);
-        Ok(Some(SeenId::new(SeenKey::new(self.id(), operation, key), digest.to_vec(), expires)))
+        let key = SeenKey::new(self.id(), operation, key);
+        let running = Arc::new(self.rest.running.begin(&key)?);
+        Ok(Some(OnceKey { seen: SeenId::new(key, digest.to_vec(), expires), _running: running }))
     }
+}
+
+/// The keys of requests that run.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct RunningKeys(Arc<Mutex<HashSet<SeenKey>>>);
+
+impl RunningKeys {
+    fn begin(&self, key: &SeenKey) -> Result<RunningKey, Refusal> {
+        if !self.0.lock_unpoisoned().insert(key.clone()) {
+            let why = "a request with this `Idempotency-Key` still runs; retry when it has ended";
+            return Err(Refusal::new(RefusalCode::KeyInUse, why));
+        }
+        Ok(RunningKey { all: self.clone(), key: key.clone() })
+    }
+}
+
+/// The key of a request that runs. Dropping it lets another request use the key.
+#[derive(Debug)]
+struct RunningKey {
+    all: RunningKeys,
+    key: SeenKey,
+}
+
+impl Drop for RunningKey {
+    fn drop(&mut self) {
+        self.all.0.lock_unpoisoned().remove(&self.key);
+    }
+}
+
+/// The key of a request that runs once, and its place among those that run.
+#[derive(Clone, Debug)]
+pub(crate) struct OnceKey {
+    pub(crate) seen: SeenId,
+    _running: Arc<RunningKey>,
 }
 
 /// A batch that is applied once for each key.
 pub(crate) struct OnceBatch {
     batch: StoreBatch,
-    seen: Option<SeenId>,
+    once: Option<OnceKey>,
 }
 
 /// The outcome of an [`OnceBatch`].
@@ -147,8 +187,8 @@ pub(crate) enum OnceOutcome {
 }
 
 impl OnceBatch {
-    pub(crate) fn new(batch: StoreBatch, seen: Option<SeenId>) -> Self {
-        OnceBatch { batch, seen }
+    pub(crate) fn new(batch: StoreBatch, once: Option<OnceKey>) -> Self {
+        OnceBatch { batch, once }
     }
 
     /// Applies the batch and remembers the reply.
@@ -157,9 +197,12 @@ impl OnceBatch {
         store: &dyn Store,
         reply: &RestReply,
     ) -> duologue_store::Result<OnceOutcome> {
-        let has_key = self.seen.is_some();
-        if let Some(seen) = self.seen.take() {
-            self.batch.changes.insert(0, StoreChange::Remember(seen.response(JsonText::of(reply)?)));
+        // The key runs until the end of this function.
+        let once = self.once.take();
+        let has_key = once.is_some();
+        if let Some(OnceKey { seen, .. }) = &once {
+            let seen = seen.clone().response(JsonText::of(reply)?);
+            self.batch.changes.insert(0, StoreChange::Remember(seen));
         }
         Ok(match store.apply(self.batch)? {
             BatchOutcome::Applied(outcomes) => {

@@ -11,7 +11,7 @@ use utoipa::ToSchema;
 use crate::audit::{self, AuditedQuestion};
 use crate::gateway::Refusal;
 use crate::gateway::rest::request::{
-    JsonBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply,
+    JsonBody, OnceBatch, OnceKey, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply,
 };
 use crate::gateway::rest::tasks::{require_owner, visible_task};
 use crate::gateway::rest::values::{OwnerQuery, RestId, TaskTarget, conflict};
@@ -150,6 +150,7 @@ fn open_questions(store: &dyn Store, key: StoredTaskKey) -> duologue_store::Resu
     ),
     request_body = RestAnswer,
     responses(
+        (status = 422, body = crate::gateway::rest::RefusalBody, description = "The `Idempotency-Key` belongs to a request with another content."),
         (status = 200, body = RestAnswered, description = "The question is answered."),
         (status = 409, body = crate::gateway::rest::RefusalBody, description = "No such question is open, or several are and the answer names none."),
     ),
@@ -236,10 +237,10 @@ fn decision(question: Option<StoredQuestion>, answer: &JsonText) -> QuestionDeci
 /// Returns the reply to the first request with a key, if there was one with the same content.
 fn repeated(
     store: &dyn Store,
-    seen: Option<&duologue_store::SeenId>,
+    once: Option<&OnceKey>,
     time: duologue_store::StoreTime,
 ) -> duologue_store::Result<Option<RestReply>> {
-    let Some(seen) = seen else { return Ok(None) };
+    let Some(OnceKey { seen, .. }) = once else { return Ok(None) };
     let known = store.remembered(&seen.key, time)?.filter(|known| known.digest == seen.digest);
     known.and_then(|known| known.response).map(|response| response.parse()).transpose()
 }

@@ -260,9 +260,10 @@ pub struct RestTaskList {
     ),
     request_body = RestNewTask,
     responses(
+        (status = 422, body = crate::gateway::rest::RefusalBody, description = "The `Idempotency-Key` belongs to a request with another content."),
         (status = 200, body = RestCreatedTask, description = "The task was created before."),
         (status = 202, body = RestCreatedTask, description = "The task was created."),
-        (status = 409, body = crate::gateway::rest::RefusalBody, description = "Another task has the id, or another request the key, or the agent takes messages alone."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "Another task has the id, a request with the key still runs, or the agent takes messages alone."),
         (status = 503, body = crate::gateway::rest::RefusalBody, description = "The server is stopped."),
     ),
 )]

@@ -195,7 +195,7 @@ async fn a_request_with_a_key_runs_once() {
     let first = world.send(&call(ALICE, "a", "k1")).await;
     let again = world.send(&call(ALICE, "a", "k1")).await;
     assert_eq!((first.expect(202), &first.text), (again.expect(202), &again.text));
-    world.send(&call(ALICE, "b", "k1")).await.refused(409, "conflict");
+    world.send(&call(ALICE, "b", "k1")).await.refused(422, "key_reused");
     world.send(&call(BOB, "b", "k1")).await.expect(202);
     world.send(&call(ALICE, "a", "k2")).await.expect(202);
     for odd in [&*"k".repeat(129), "", "k 1", "k\t1"] {
@@ -210,5 +210,38 @@ async fn a_request_with_a_key_runs_once() {
     let body = json!({"lease": message["lease"]});
     let ack = Call::new("POST", &path).key(REMOTE).json(body).header("idempotency-key", "ack");
     assert_eq!(world.send(&ack).await.expect(200), world.send(&ack).await.expect(200));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_is_in_use_while_its_first_request_runs() {
+    let world = RestWorld::with_remote("").await;
+    let mut message = query("m1", "hello");
+    message["mode"] = json!("sync");
+    let call = |key: &str, message: &Value| {
+        Call::new("POST", MESSAGES).key(key).json(message).header("idempotency-key", "k1")
+    };
+    let mut other = message.clone();
+    other["messageId"] = json!("m2");
+    let during = async {
+        let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim?wait=20")).await.expect(200);
+        for message in [&message, &other] {
+            let refused = world.send(&call(ALICE, message)).await;
+            refused.refused(409, "key_in_use");
+            assert_eq!(refused.json()["retryable"], true);
+        }
+        // The keys of another user are others.
+        let mut own = other.clone();
+        (own["mode"], own["from"]) = (json!("async"), json!("bob"));
+        world.send(&call(BOB, &own)).await.expect(202);
+        let answer = json!({"lease": claimed["messages"][0]["lease"], "response": {"type": "response", "content": "hi"}});
+        world.post(REMOTE, &format!("{MESSAGES}/m1/ack"), &answer).await.expect(200);
+    };
+    let first = call(ALICE, &message);
+    let (response, ()) = in_time(async { tokio::join!(world.send(&first), during) }).await;
+    assert_eq!(response.expect(200)["status"], "completed");
+    let again = world.send(&first).await.expect(200);
+    assert_eq!((&again["messageId"], &again["response"]["content"]), (&json!("m1"), &json!("hi")));
+    world.send(&call(ALICE, &other)).await.refused(422, "key_reused");
     world.stop().await;
 }

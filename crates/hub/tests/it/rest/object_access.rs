@@ -42,10 +42,10 @@ async fn the_key_of_a_request_is_of_one_principal_and_one_request() {
     // Another target, and another content, are not the same request.
     send(ALICE, "/agents/absent/messages", &secret).await.refused(404, "not_found");
     let query = format!("{MESSAGES}?priority=high");
-    send(ALICE, &query, &secret).await.refused(409, "conflict");
+    send(ALICE, &query, &secret).await.refused(422, "key_reused");
     send(ALICE, MESSAGES, &json!({"message": {"type": "notify", "content": "b"}}))
         .await
-        .refused(409, "conflict");
+        .refused(422, "key_reused");
     // Another operation has keys of its own.
     send(ALICE, TASKS, &task("t1")).await.expect(202);
     // Two keys could be read in two ways.

@@ -96,7 +96,7 @@ pub(super) fn remember(change: &mut OpenChange<'_>, seen: &SeenId) -> ChangeStep
     if let Some(earlier) = remembered(change.database, key, change.time.wall)? {
         return match earlier.digest == seen.digest {
             true => Err(Stop::Repeated(earlier)),
-            false => Err(Error::RecordConflict { record: format!("the key {:?}", key.key) }.into()),
+            false => Err(Error::KeyReused { key: key.key.clone() }.into()),
         };
     }
     // The row is there if the key has expired.

@@ -77,7 +77,7 @@ fn a_repeated_request_has_the_first_answer_and_no_effect(store: &dyn Store) {
     let key = seen(b"one").key;
     change(store, StoreChange::SetResponse { key: key.clone(), response: json("[1]") });
     assert_eq!(repeated(store), Some(json("[1]")));
-    assert!(matches!(store.apply(batch("m3", b"two")), Err(Error::RecordConflict { .. })));
+    assert!(matches!(store.apply(batch("m3", b"two")), Err(Error::KeyReused { .. })));
     assert_eq!(totals(store).0, 1);
     assert_eq!(store.remembered(&key, time(99)).expect("read").expect("a key").digest, b"one");
     assert_eq!(store.remembered(&key, time(100)).expect("read"), None);
