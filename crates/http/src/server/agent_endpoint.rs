@@ -122,6 +122,12 @@ impl AgentEndpoint {
     pub fn connection_count(&self) -> usize {
         self.shared.connections.lock_unpoisoned().len()
     }
+
+    /// Returns true if it has no connections and no other clone, so that a new endpoint in its place makes no difference.
+    #[must_use]
+    pub fn is_unused(&self) -> bool {
+        Arc::strong_count(&self.shared) == 1 && self.connection_count() == 0
+    }
 }
 
 impl std::fmt::Debug for AgentEndpoint {

@@ -34,7 +34,7 @@ type EndpointKey = (String, Arc<str>);
 /// The connections of all principals with all agents.
 #[derive(Clone, Default)]
 pub(crate) struct PrincipalEndpoints {
-    /// Principals are in the configuration, and the registry limits the agents of each, so the number is bounded.
+    /// Token providers have any number of principals. Those without a connection are removed when another one comes.
     all: Arc<Mutex<HashMap<EndpointKey, AgentEndpoint>>>,
 }
 
@@ -47,7 +47,12 @@ impl PrincipalEndpoints {
         create: impl FnOnce() -> AgentEndpoint,
     ) -> AgentEndpoint {
         let mut all = self.all.lock_unpoisoned();
-        all.entry((agent.to_owned(), principal.clone())).or_insert_with(create).clone()
+        let key = (agent.to_owned(), principal.clone());
+        if let Some(found) = all.get(&key) {
+            return found.clone();
+        }
+        all.retain(|_, endpoint| !endpoint.is_unused());
+        all.entry(key).or_insert_with(create).clone()
     }
 
     /// Waits until the clients have been sent what is for them.
@@ -275,5 +280,28 @@ impl IntoResponse for Refusal {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::ready;
+
+    use super::*;
+
+    #[test]
+    fn endpoints_without_connections_are_not_kept() {
+        let endpoints = PrincipalEndpoints::default();
+        let get = |name: &str| {
+            endpoints.get_or_insert("writer", &Arc::from(name), || AgentEndpoint::new(|_| ready(())))
+        };
+        let held = get("held");
+        for number in 0..100 {
+            get(&format!("corp/{number}"));
+        }
+        assert!(!held.is_unused());
+        let all = endpoints.all.lock_unpoisoned();
+        assert_eq!(all.len(), 2, "that of the caller and the last one");
+        assert!(all.keys().any(|(_, principal)| &**principal == "held"));
     }
 }
