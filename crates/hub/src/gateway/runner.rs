@@ -176,7 +176,7 @@ pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {
 
 /// Returns the time until something is due.
 fn pause(time: StoreTime, next: SweepTimes, retention: u64) -> Duration {
-    // What is as old as a limit is not over it yet.
+    // A record that is as old as a limit is not over it yet.
     let after = |time: Option<u64>, limit: u64| time.map(|time| time.saturating_add(limit).saturating_add(1));
     let by_wall = [next.expiry, after(next.ended, retention), after(next.seen, millis(STALE))];
     let by_wall =

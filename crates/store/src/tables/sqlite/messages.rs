@@ -313,7 +313,7 @@ fn expire(change: &mut OpenChange<'_>, row: i64) -> ChangeStep<()> {
     kill(change, row, "expired")
 }
 
-/// Makes a message a dead letter whoever has it.
+/// Makes a message a dead letter, also if a worker has it.
 fn kill(change: &mut OpenChange<'_>, row: i64, error: &str) -> ChangeStep<()> {
     let values = params![row, None::<i64>, change.now(), error, change.wall()];
     let place = change.prepare(KILL)?.query_row(values, place)?;
