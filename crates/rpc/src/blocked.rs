@@ -37,9 +37,10 @@ mod tests {
 
     use super::*;
 
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn a_handler_that_blocks_its_thread_is_reported() {
-        let (begin, passed, reported) = (Instant::now(), Cell::new(Duration::ZERO), RefCell::new(Vec::new()));
+        let (begin, passed) = (tokio::time::Instant::now().into_std(), Cell::new(Duration::ZERO));
+        let reported = RefCell::new(Vec::new());
         let block = |millis| passed.set(passed.get() + Duration::from_millis(millis));
         let handler = async {
             block(999);

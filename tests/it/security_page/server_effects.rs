@@ -22,6 +22,10 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ("GatewayLimits::open_requests", "the next request that waits or streams is rejected"),
     ("GatewayLimits::lease_seconds", "a message that an agent has claimed for longer returns to its inbox"),
     ("GatewayLimits::idempotency_seconds", "a repeated request with its key runs again"),
+    (
+        "GatewayLimits::retention_seconds",
+        "messages, tasks and callbacks that ended so long ago are removed; dead letters stay",
+    ),
     ("GatewayLimits::result_bytes", "the result is cut, and says so"),
     ("GatewayLimits::attachment_seconds", "the work of an agent whose connection is lost counts as lost"),
     ("GatewayLimits::call_depth", "the next call of an agent to another agent is rejected"),

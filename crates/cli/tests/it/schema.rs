@@ -85,7 +85,7 @@ fn helps() {
       serve         Serve an agent over the network, with sessions that outlive connections and restarts
       attach        Serve an agent to a hub that it dials, from behind a firewall
       connect       Connect a client on stdio, such as an editor, to an agent behind `duologue serve`
-      agents        Find the agents of a hub
+      agents        Find the agents of a hub, and register others
       tasks         Give the agents of a hub tasks: create, follow, answer and cancel them
       inbox         Send messages to the agents of a hub, and take them as an agent
       dead-letters  Show the messages that a hub could not deliver, and send them again

@@ -347,9 +347,9 @@ fn questions_end_with_their_task(store: &dyn Store) {
 fn the_tasks_of_a_removed_agent_fail(store: &dyn Store) {
     change(store, StoreChange::PutAgent(RegisteredAgent::new(AGENT, OWNER, RegistrySource::Rest, "")));
     let leased = started(store, "started");
-    create(store, "waiting");
     let completed = started(store, "completed");
     change(store, set(&completed, TaskState::Completed));
+    create(store, "waiting");
     change(store, StoreChange::RemoveAgent { agent: AGENT.into() });
     for (id, code) in
         [("started", Some("agent_removed")), ("waiting", Some("agent_removed")), ("completed", None)]
