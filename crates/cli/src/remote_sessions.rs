@@ -44,8 +44,8 @@ use self::lines::{LineError, RelayLines};
 pub(crate) use self::link_log::first_failure;
 use self::link_log::{connected, report};
 use self::replacement::{Losses, RelayServer, WaitingClient, replace, replaceable_outage};
+pub(crate) use self::stderr_log::end_log;
 use self::stderr_log::log;
-pub(crate) use self::stderr_log::{flush_log, log_error};
 use messages::{
     QuestionContent, check_id, is_question, key, opens_session, refuse, request_id_of, root_session_of,
     session_of, set_meta, value, with_fresh, with_fresh_option, without_end,
@@ -127,14 +127,7 @@ async fn relay_lines(
     options: &ConnectOptions,
     settings: RelaySettings,
 ) -> io::Result<()> {
-    let never = async {
-        client.wait_for_end().await;
-        std::future::pending::<Infallible>().await
-    };
-    let opened = tokio::select! {
-        opened = open(url, options.clone()) => opened,
-        never = never => match never {},
-    };
+    let opened = while_client_is_read(&mut client, open(url, options.clone())).await;
     let (server, mut link) = opened.map_err(io::Error::other)?;
     let mut server = RelayServer::new(server);
     let book = Mutex::new(Book { settings, ..Book::default() });
@@ -166,14 +159,8 @@ async fn relay_lines(
         log(format_args!("{error}; the sessions are resumed on another connection"));
         let mut waiting =
             WaitingClient { book: &book, output: &mut to_client, answers: &answers, repeated: &mut repeated };
-        let replaced = tokio::select! {
-            replaced = replace(url, options, (outage, &mut losses), &mut waiting) => Some(replaced),
-            () = client.wait_for_end() => None,
-        };
-        match replaced {
-            Some(replaced) => (server, link) = replaced?,
-            None => return Ok(()),
-        }
+        let replacing = replace(url, options, (outage, &mut losses), &mut waiting);
+        (server, link) = while_client_is_read(&mut client, replacing).await?;
         log(format_args!("the sessions were resumed"));
     }
 }
@@ -241,13 +228,14 @@ async fn send_to_server(
     }
 }
 
-/// Waits for the receiver of a line, and reads the client meanwhile: a receiver that does not read does not hide its end.
-async fn while_client_is_read<T>(client: &mut RelayLines, sending: impl Future<Output = T>) -> T {
-    let mut sending = pin!(sending);
+/// Waits for the server or for the receiver of a line, and reads the client meanwhile: one that does not answer does not hide
+/// the end of the client.
+async fn while_client_is_read<T>(client: &mut RelayLines, waiting: impl Future<Output = T>) -> T {
+    let mut waiting = pin!(waiting);
     tokio::select! {
         biased;
-        sent = &mut sending => sent,
-        () = client.wait_for_end() => sending.await,
+        done = &mut waiting => done,
+        () = client.wait_for_end() => waiting.await,
     }
 }
 

@@ -162,10 +162,11 @@ pub(crate) fn is_running(folder: &Path) -> bool {
 /// Returns true if a program listens on a socket, also if it accepts nothing now.
 #[cfg(unix)]
 fn is_listening(path: &Path) -> rustix::io::Result<bool> {
-    use rustix::io::{Errno, ioctl_fionbio};
+    use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketType, connect, socket};
 
     let socket = socket(AddressFamily::UNIX, SocketType::STREAM, None)?;
+    fcntl_setfd(&socket, FdFlags::CLOEXEC)?;
     ioctl_fionbio(&socket, true)?;
     match connect(&socket, &SocketAddrUnix::new(path)?) {
         // Its queue is full.

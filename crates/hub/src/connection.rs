@@ -607,17 +607,20 @@ impl ClientConnection {
 
     /// Sends the response of a request, and the frames behind it if the request opened a session.
     async fn answered(&mut self, request: &RequestId, answered: Answered) {
-        let (mut open, result) = match answered {
+        let (open, result) = match answered {
             Ok(Answer::Opened(open, result)) => (open, result),
             Ok(Answer::Result(result)) => return self.respond(request, Ok(&result)).await,
             Err(error) => return self.respond(request, Err(&error.to_wire())).await,
         };
+        let session = open.session.live.id.clone();
+        // The end of the connection drops this future, and hands the session over.
+        self.sessions.insert(session.clone(), open);
         self.respond(request, Ok(&result)).await;
+        let Some(open) = self.sessions.get_mut(&session) else { return };
         open.reader.begin();
         if !self.is_present {
             open.session.report(false).await;
         }
-        self.sessions.insert(open.session.live.id.clone(), open);
     }
 }
 

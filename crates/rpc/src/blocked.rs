@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 /// The time after which a handler that has not come back to the runtime is logged.
 const BLOCKED: Duration = Duration::from_secs(1);
 
-/// Runs a handler, and logs each time that it has blocked its thread for a second or longer.
+/// Runs a handler, and logs each time that it has blocked its thread for a second or longer. Tasks that the handler spawns are not
+/// seen, and `block_in_place`, which harms nobody, counts as blocking.
 pub(crate) async fn logged_if_blocked<F: Future>(handler: F) -> F::Output {
     watched(handler, Instant::now, |blocked| {
         tracing::warn!(

@@ -79,12 +79,9 @@ fn map(text: &str) -> Result<(String, String), String> {
 pub(crate) fn run(args: ConnectArgs) -> Result<Exit> {
     let runtime = runtime::current_thread()?;
     let ended = runtime.block_on(connect(args));
-    // Nobody may read the errors, so a thread writes them.
-    let exit = ended.unwrap_or_else(|error| {
-        remote_sessions::log_error(&error);
-        error.exit()
-    });
-    remote_sessions::flush_log();
+    let error = ended.as_ref().err().map(|error| error as &dyn std::fmt::Display);
+    runtime.block_on(remote_sessions::end_log(error));
+    let exit = ended.unwrap_or_else(|error| error.exit());
     // A blocked read of a terminal is not waited for.
     runtime.shutdown_background();
     Ok(exit)
@@ -98,9 +95,6 @@ async fn connect(args: ConnectArgs) -> Result<Exit> {
         url = agent_url(&url, agent);
     }
     options.open_time = Duration::from_secs(args.wait);
-    if args.wait > 0 {
-        options.connect_timeout = options.connect_timeout.min(options.open_time);
-    }
     options.resume_time = Duration::from_secs(args.resume_time);
     options.on_retry = Some(remote_sessions::first_failure(&options));
     let stdio = Stdio::take()?;

@@ -118,8 +118,15 @@ fn an_id_that_programs_write_in_another_way_is_refused() {
         }
     }
     let (mut book, ..) = book();
-    let request = br#"{"jsonrpc":"2.0","id":"\ud800","method":"session/list"}"#;
-    let refused = book.accept_client_line(request.to_vec()).expect_err("no value");
-    let answer = String::from_utf8(refused.answer.expect("an answer")).unwrap();
-    assert!(answer.contains(r#""id":"\ud800","#), "{answer}");
+    let request = |id: &str| format!(r#"{{"jsonrpc":"2.0","id":{id},"method":"session/list"}}"#).into_bytes();
+    // After a replacement they would be other ones.
+    for id in [r#""\ud800""#, "1e2", "1.5", "-0", "18446744073709551616"] {
+        let refused = book.accept_client_line(request(id)).expect_err("no value");
+        let answer = String::from_utf8(refused.answer.expect("an answer")).unwrap();
+        let answered = [id, "null"].map(|id| answer.contains(&format!(r#""id":{id},"#)));
+        assert!(answered.contains(&true) && answer.contains("-32600"), "{answer}");
+    }
+    for id in ["9223372036854775807", "-9223372036854775808", "0", r#""1e2""#] {
+        assert!(book.accept_client_line(request(id)).is_ok(), "{id}");
+    }
 }

@@ -108,15 +108,17 @@ async fn a_server_that_never_resumes_the_sessions_is_left() {
     assert!(error.contains("within 1ms (`--resume-time`)"), "{error}");
 }
 
-/// Loses connections that last for `lifetime`, until the time for attempts is over. Returns the number of replacements.
-fn lost_connections(lifetime: Duration) -> usize {
+/// Loses connections that last for `lifetime`, each with an outage, until the time for attempts is over. Returns the number of
+/// replacements.
+fn lost_connections(lifetime: Duration, outage: Duration) -> usize {
     let options = ConnectOptions::default();
     let (mut losses, mut time) = (Losses::default(), now());
     for count in 0..1000 {
-        match losses.note(time, Duration::ZERO, &options) {
+        match losses.note(time, outage, &options) {
             Ok((next, _)) => {
+                let next = next.max(time);
                 losses.replaced(time, next);
-                time = next + lifetime;
+                time = next + lifetime + outage;
             }
             Err(error) => {
                 assert!(error.to_string().contains("(`--resume-time`)"), "{error}");
@@ -130,8 +132,12 @@ fn lost_connections(lifetime: Duration) -> usize {
 #[test]
 fn a_server_that_loses_each_connection_is_left() {
     // The pauses grow to 15 seconds, and reach 600 seconds together (`resume_time`).
-    assert_eq!(lost_connections(Duration::ZERO), 43);
-    assert_eq!(lost_connections(Duration::from_secs(15)), 1000);
+    let (none, longest) = (Duration::ZERO, Duration::from_secs(15));
+    assert_eq!(lost_connections(none, none), 43);
+    assert_eq!(lost_connections(longest, none), 1000);
+    // An outage counts, and is no part of the lifetime.
+    assert_eq!(lost_connections(none, Duration::from_secs(60)), 9);
+    assert_eq!(lost_connections(longest, Duration::from_secs(60)), 1000);
 }
 
 #[test]
@@ -162,4 +168,97 @@ fn a_session_that_was_opened_with_an_array_is_not_resumed() {
     assert!(book.accept_server_line(response, &answers).is_some());
     assert_eq!(book.begin_replacement().1, ["s"]);
     assert_eq!(book.resume_params("t"), None);
+}
+
+/// Serves an agent that answers all requests, the first one when the sender in the channel is used. The ids of all are sent to
+/// the other channel. Returns its address.
+#[cfg(feature = "serve")]
+async fn serve_when_accepted(
+    (opened, received): (
+        mpsc::UnboundedSender<tokio::sync::oneshot::Sender<()>>,
+        mpsc::UnboundedSender<Value>,
+    ),
+) -> std::net::SocketAddr {
+    use duologue_http::{AgentEndpoint, ServerOptions, serve};
+
+    let endpoint = AgentEndpoint::new(move |transport: Transport| {
+        let (opened, received) = (opened.clone(), received.clone());
+        async move {
+            let (reader, mut writer) = transport.into_split();
+            let mut lines = RelayLines::new(reader);
+            while let Ok(Some(line)) = lines.next().await {
+                let request: Value = serde_json::from_slice(&line).unwrap();
+                let _ = received.send(request["id"].clone());
+                let (accept, is_accepted) = tokio::sync::oneshot::channel();
+                if request["method"] == "initialize" && opened.send(accept).is_ok() {
+                    let _ = is_accepted.await;
+                }
+                let result = json!({"protocolVersion": 1, "_meta": {"duologue": {"client": "key"}}});
+                let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
+                let _ = write(&mut writer, super::tests::line(&answer)).await;
+            }
+        }
+    });
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap();
+    tokio::spawn(serve(listener, endpoint, ServerOptions::default()));
+    address
+}
+
+/// The server is replaced twice. The client ends while the third connection is opened.
+#[cfg(feature = "serve")]
+#[tokio::test]
+async fn what_the_client_sent_before_its_end_reaches_the_next_connection() {
+    let ((opens, mut opened), (receives, mut received)) =
+        (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+    let serve = async || serve_when_accepted((opens.clone(), receives.clone())).await;
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let (target, targets) = tokio::sync::watch::channel(serve().await);
+    // Connections end when the target changes.
+    tokio::spawn(async move {
+        while let Ok((mut client, _)) = listener.accept().await {
+            let mut targets = targets.clone();
+            let target = *targets.borrow_and_update();
+            tokio::spawn(async move {
+                let mut server = tokio::net::TcpStream::connect(target).await.unwrap();
+                tokio::select! {
+                    _ = targets.changed() => {}
+                    _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+                }
+            });
+        }
+    });
+    let mut options = ConnectOptions::default();
+    options.resume_delay_max = Duration::from_millis(8);
+    let (client, editor) = Transport::memory();
+    let (output, mut input) = editor.into_split();
+    let mut output = RelayLines::new(output);
+    let settings = RelaySettings { end_wait: Duration::from_secs(3600), ..RelaySettings::default() };
+    let relayed = relay(client, std::future::pending(), &url, &options, settings);
+    let request = |id: u32, method: &str| line(&call(&json!(id), method, &json!({})));
+    let talk = async {
+        write(&mut input, request(0, "initialize")).await.unwrap();
+        for id in [1, 2] {
+            let accept: tokio::sync::oneshot::Sender<()> = opened.recv().await.unwrap();
+            accept.send(()).unwrap();
+            if id == 1 {
+                output.next().await.unwrap();
+            }
+            write(&mut input, request(id, "session/list")).await.unwrap();
+            output.next().await.unwrap().expect("an answer");
+            target.send_replace(serve().await);
+        }
+        let accept = opened.recv().await.unwrap();
+        input.write_all(&request(3, "session/list")).await.unwrap();
+        input.shutdown().await.unwrap();
+        // The relay reads the end.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        accept.send(()).unwrap();
+        while received.recv().await.unwrap() != 3 {}
+    };
+    let (relayed, ()) = in_time(async { tokio::join!(relayed, talk) }).await;
+    relayed.expect("it ends by itself");
 }

@@ -74,7 +74,8 @@ impl Losses {
         outage: Duration,
         options: &ConnectOptions,
     ) -> io::Result<(Instant, Instant)> {
-        if self.replaced_at.is_none_or(|at| now - at >= options.resume_delay_max) {
+        let lifetime = |at: Instant| (now - at).saturating_sub(outage);
+        if self.replaced_at.is_none_or(|at| lifetime(at) >= options.resume_delay_max) {
             *self = Losses::default();
         }
         self.outage = self.outage.saturating_add(outage);
@@ -82,7 +83,7 @@ impl Losses {
         let end = now + limit.saturating_sub(self.outage).min(FOREVER);
         let Some(replaced_at) = self.replaced_at else { return Ok((now, end)) };
         let doubled = pause(options).saturating_mul(1 << (self.count - 1).min(16));
-        let next = replaced_at + doubled.min(options.resume_delay_max);
+        let next = now.max(replaced_at + doubled.min(options.resume_delay_max));
         if next >= end {
             let reason = format!("the server loses each connection, for {limit:?} now (`--resume-time`)");
             return Err(io::Error::new(io::ErrorKind::TimedOut, reason));

@@ -353,10 +353,15 @@ impl Outage {
 
     /// Counts an attempt. Returns its number and the pause before it, or `None` after the time for attempts.
     pub(crate) fn next(&mut self, options: &ConnectOptions, limit: Duration) -> Option<(u32, Duration)> {
-        let left = limit.checked_sub(self.since.elapsed()).filter(|left| !left.is_zero())?;
+        let left = Some(self.left(limit)).filter(|left| !left.is_zero())?;
         let pause = options.pause(self.attempts).min(left);
         self.attempts = self.attempts.saturating_add(1);
         Some((self.attempts, pause))
+    }
+
+    /// Returns the time that is left of a limit.
+    pub(crate) fn left(&self, limit: Duration) -> Duration {
+        limit.saturating_sub(self.since.elapsed())
     }
 }
 

@@ -184,6 +184,24 @@ fn a_server_that_does_not_listen_yet_is_waited_for() {
 }
 
 #[test]
+fn an_attempt_does_not_outlast_the_time_for_the_beginning() {
+    for transport in TRANSPORTS {
+        let played = play(async {
+            let options = ConnectOptions { open_time: Duration::from_secs(3), ..over(transport) };
+            let mut dialer =
+                StreamDialer::new("http://localhost/acp", &options).map_err(|error| error.to_string())?;
+            dialer.simulated = Some(Box::new(|| Box::pin(std::future::pending())));
+            let started = Instant::now();
+            let connected = begin(dialer, Arc::new(options)).await.map(drop);
+            Ok((connected, started.elapsed().as_secs()))
+        });
+        let (connected, seconds) = played.expect("it ends");
+        assert!(matches!(connected, Err(Error::Timeout { .. })), "{transport:?} {connected:?}");
+        assert_eq!(seconds, 3, "{transport:?}");
+    }
+}
+
+#[test]
 fn a_refusal_of_a_new_connection_is_final() {
     for transport in TRANSPORTS {
         let played = play(async {

@@ -334,7 +334,7 @@ async fn a_session_that_another_client_deletes_answers_its_prompts() {
 /// A client that writes lines and reads them.
 pub(crate) struct RawClient {
     reader: tokio::io::Lines<tokio::io::BufReader<Box<dyn tokio::io::AsyncRead + Send + Unpin>>>,
-    writer: Box<dyn tokio::io::AsyncWrite + Send + Unpin>,
+    pub(crate) writer: Box<dyn tokio::io::AsyncWrite + Send + Unpin>,
     /// The responses that came before the one that was waited for.
     early: Vec<Value>,
 }

@@ -1,10 +1,12 @@
 //! Clients that open a long session and do not read it.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use duologue_hub::Hub;
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
+use tokio::io::AsyncWriteExt as _;
 use tokio::sync::watch;
 
 use crate::hub::{RawClient, agent_text, settings};
@@ -99,20 +101,31 @@ async fn a_connection_that_is_not_read_ends_when_another_continues_it() {
             });
         });
         let key = slow.initialize().await["result"]["_meta"]["duologue"]["client"].clone();
-        let request = json!({"jsonrpc": "2.0", "id": "x".repeat(1 << 20), "method": "session/none"});
+        let new = slow.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let session = &new["result"]["sessionId"];
+        let id = "x".repeat(60_000);
+        let request = format!("{}\n", json!({"jsonrpc": "2.0", "id": id, "method": "session/none"}));
+        let parts = Cell::new(0);
         let filling = async {
             loop {
-                slow.send_line(&request.to_string()).await;
+                for part in request.as_bytes().chunks(4096) {
+                    slow.writer.write_all(part).await.unwrap();
+                    parts.set(parts.get() + 1);
+                }
             }
         };
         {
             let mut filling = std::pin::pin!(filling);
-            // The hub takes 4 KiB at a time, until as much waits for the client as may.
-            for _ in 0..5000 {
-                tokio::select! {
-                    biased;
-                    () = &mut filling => {}
-                    () = tokio::task::yield_now() => {}
+            let mut before = usize::MAX;
+            // The hub reads no more when as much waits for the client as may.
+            while before != parts.get() {
+                before = parts.get();
+                for _ in 0..1000 {
+                    tokio::select! {
+                        biased;
+                        () = &mut filling => {}
+                        () = tokio::task::yield_now() => {}
+                    }
                 }
             }
         }
@@ -120,6 +133,11 @@ async fn a_connection_that_is_not_read_ends_when_another_continues_it() {
         let params = json!({"protocolVersion": 1, "_meta": {"duologue": {"client": key}}});
         assert!(next.request(0, "initialize", params).await["result"].is_object());
         end.await.expect("the connection ends");
+        let meta = json!({"duologue": {"after": {"position": new["result"]["_meta"]["duologue"]["position"], "frames": 0}}});
+        let resume = json!({"sessionId": session, "cwd": "/tmp", "_meta": meta});
+        assert!(next.request(1, "session/resume", resume).await["result"].is_object());
+        let prompt = json!({"sessionId": session, "prompt": [{"type": "text", "text": "hello"}]});
+        assert!(next.request(2, "session/prompt", prompt).await["result"].is_object());
         hub.shut_down().await;
     })
     .await;

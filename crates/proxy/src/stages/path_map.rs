@@ -4,8 +4,9 @@ use std::borrow::Cow;
 
 use duologue_rpc::raw_message::{is_similar_name, text};
 use duologue_rpc::{JsonScanner, JsonTokenKind, Limits};
-use duologue_schema::Error as RpcError;
+use duologue_schema::{Error as RpcError, Json};
 use duologue_transcript::Side;
+use serde_json::json;
 
 use crate::link::StageLink;
 use crate::message::StageMessage;
@@ -267,9 +268,13 @@ impl PathMap {
         };
         mapped.map_err(|fault| match fault {
             LineFault::Path(fault) => RpcError::invalid_params(fault),
-            LineFault::TooLong { limit } => RpcError::invalid_request(format!(
-                "the message with its mapped paths has more than {limit} bytes (`Limits::frame_bytes`); send less"
-            )),
+            LineFault::TooLong { limit } => {
+                let reason = format!(
+                    "the message with its mapped paths has more than {limit} bytes (`Limits::frame_bytes`); send less"
+                );
+                let data = json!({"code": "limit_reached", "retryable": false});
+                RpcError::invalid_request(reason).data(Json::from(data))
+            }
         })
     }
 
@@ -520,15 +525,19 @@ mod tests {
         for map in [PathMap::new().map(&long, "/r"), PathMap::new().map(&long, "/r").strict()] {
             for (count, is_short) in [(90, true), (1000, false)] {
                 let paths = vec![json!({"path": "/r"}); count];
-                let line =
-                    json!({"jsonrpc": "2.0", "method": "session/update", "params": {"locations": paths}})
-                        .to_string();
-                let mapped = map.line(Side::Agent, line.as_bytes(), LIMIT);
-                assert_eq!(mapped.is_ok(), is_short, "{count}");
-                // A notification is dropped.
-                let mut limits = Limits::default();
-                limits.frame_bytes = LIMIT;
-                assert_eq!(map.map_line(Side::Agent, line.as_bytes(), &limits).is_ok(), is_short);
+                for line in [
+                    json!({"jsonrpc": "2.0", "method": "session/update", "params": {"locations": paths}}),
+                    json!({"jsonrpc": "2.0", "id": 1, "result": {"locations": paths}}),
+                ] {
+                    let line = line.to_string();
+                    let mapped = map.line(Side::Agent, line.as_bytes(), LIMIT);
+                    assert_eq!(mapped.is_ok(), is_short, "{count}");
+                    let mut limits = Limits::default();
+                    limits.frame_bytes = LIMIT;
+                    let error = map.map_line(Side::Agent, line.as_bytes(), &limits).err();
+                    let code = error.map(|error| error.data_member::<String>("code"));
+                    assert_eq!(code, (!is_short).then(|| Some("limit_reached".to_owned())), "{line:.60}");
+                }
             }
         }
     }
