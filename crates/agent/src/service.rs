@@ -112,8 +112,7 @@ impl<A: Agent> AgentService<A> {
         exchange.advertise(&mut of_exchange);
         let of_exchange = of_exchange.map(|meta| DuologueCapabilities::of(Some(&meta)));
         let known = sessions.clone();
-        // Handlers keep the id for longer than the message is counted, so its length is limited.
-        let knows = move |id: &SessionId| id.as_str().len() <= Limits::ID_BYTES && known.contains(id);
+        let knows = move |id: &SessionId| may_be_kept(id) && known.contains(id);
         let exchange = exchange.start(peer, knows, sessions.downgrade());
         let client = ClientHandle::new(peer.clone(), exchange.peer_agent().clone(), clear_policy);
         AgentService {
@@ -657,7 +656,7 @@ impl<A: Agent> Shared<A> {
     /// Returns the error for a session that is not open. In version 2 its data has the id, unless the id is very long.
     pub(crate) fn unknown_session(&self, id: &SessionId) -> WireError {
         let error = WireError::resource_not_found("unknown session: create, load or resume it first");
-        if self.client.is_v2() && id.as_str().len() <= Limits::ID_BYTES {
+        if self.client.is_v2() && may_be_kept(id) {
             return error.data(serde_json::json!({ "sessionId": id }));
         }
         error
@@ -782,6 +781,11 @@ where
         let message = work.await.map_err(Error::into_wire)?;
         Ok(InVersion { version, message })
     });
+}
+
+/// Returns true if the id of a session is short enough for what outlives its message, which is counted no more then.
+fn may_be_kept(id: &SessionId) -> bool {
+    id.as_str().len() <= Limits::ID_BYTES
 }
 
 #[cfg(test)]

@@ -214,3 +214,25 @@ fn is_accepted(response: &[u8]) -> bool {
     let accepted = payload.and_then(|payload| payload.get(member(payload, "accepted")?));
     accepted == Some(b"true")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_long_ids_are_not_kept() {
+        for (bytes, is_kept) in [(ExchangeState::ID_BYTES, true), (ExchangeState::ID_BYTES + 1, false)] {
+            let (id, client) = ("x".repeat(bytes), ClientKey::new("a client".to_owned()));
+            let own = format!(r#"{{"envelope":{{"id":"{id}","payload":{{}}}}}}"#);
+            let reference = format!(r#"{{"envelope":{{"ref":"{id}"}}}}"#);
+            let (mut sent, mut requested) = (ExchangeState::default(), ExchangeState::default());
+            sent.sent(Delegate::METHOD, own.as_bytes(), &client);
+            requested.requested(Delegate::METHOD, own.as_bytes(), &client, 7);
+            for state in [&sent, &requested] {
+                let known = state.client_of_reference(DelegationOutcome::METHOD, reference.as_bytes());
+                assert_eq!(known.is_some(), is_kept, "{bytes}");
+            }
+            assert_eq!(requested.newest().is_some(), is_kept, "{bytes}");
+        }
+    }
+}

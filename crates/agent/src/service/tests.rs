@@ -64,3 +64,10 @@ async fn a_turn_frees_its_slot_once() {
     })
     .await;
 }
+
+#[test]
+fn only_long_ids_may_not_be_kept() {
+    for (bytes, may) in [(Limits::ID_BYTES, true), (Limits::ID_BYTES + 1, false)] {
+        assert_eq!(may_be_kept(&SessionId::from("x".repeat(bytes))), may, "{bytes}");
+    }
+}

@@ -402,6 +402,23 @@ mod tests {
     }
 
     #[test]
+    fn there_is_room_up_to_the_limits() {
+        for (bytes, frames) in [(usize::MAX, 3), (3 * update("s").len(), 100)] {
+            let mut ring = SentRing::new(RingLimits { bytes, frames, ..LIMITS });
+            let cost = |ring: &SentRing| ring.frames.iter().map(SentFrame::cost).sum::<usize>();
+            while ring.has_room() {
+                ring.push(update("s"));
+            }
+            let has_all = cost(&ring) >= bytes || ring.frames.len() == frames;
+            assert!(has_all && ring.frames.len() <= frames, "{bytes} {frames}");
+            // A frame that fills the bytes exactly is the last one.
+            let mut exact = SentRing::new(RingLimits { bytes: cost(&ring), frames: 100, ..LIMITS });
+            (0..ring.frames.len()).for_each(|_| exact.push(update("s")));
+            assert!(!exact.has_room());
+        }
+    }
+
+    #[test]
     fn only_confirmed_frames_are_evicted() {
         let mut ring = SentRing::new(LIMITS);
         let mut count = 0;

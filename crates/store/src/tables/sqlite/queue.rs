@@ -34,7 +34,7 @@ impl Turns {
     fn place(&mut self, kind: LeaseKind, agent: &str) -> &mut usize {
         let [messages, tasks] = &mut self.0;
         let places = if kind == LeaseKind::Task { tasks } else { messages };
-        if places.len() > PLACES {
+        if places.len() >= PLACES && !places.contains_key(agent) {
             places.clear();
         }
         places.entry(agent.into()).or_default()
@@ -272,4 +272,20 @@ pub(super) fn one<T: rusqlite::types::FromSql>(
     values: impl rusqlite::Params,
 ) -> rusqlite::Result<Option<T>> {
     change.prepare(sql)?.query_row(values, |row| row.get(0)).optional()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_are_so_many_places_and_no_more() {
+        let mut turns = Turns::default();
+        for number in 0..PLACES {
+            *turns.place(LeaseKind::Task, &number.to_string()) = 1;
+        }
+        assert_eq!(*turns.place(LeaseKind::Task, "0"), 1);
+        assert_eq!(*turns.place(LeaseKind::Task, "another"), 0);
+        assert_eq!((turns.0[1].len(), turns.0[0].len()), (1, 0));
+    }
 }
