@@ -148,7 +148,7 @@ async fn relay_lines(
             tokio::select! {
                 ended = down => ended,
                 never = up => match never {},
-                never = report(link.clone()) => match never {},
+                never = report(link.clone(), &book, &refusals) => match never {},
             }
         };
         let Err(error) = ended else { return Ok(()) };
@@ -157,11 +157,16 @@ async fn relay_lines(
             return Err(error);
         };
         log(format_args!("{error}; the sessions are resumed on another connection"));
+        let notices = book.lock_unpoisoned().link_notices(true);
+        // A client that does not read ends later.
+        let _ = write_lines(&mut to_client, notices).await;
         let mut waiting =
             WaitingClient { book: &book, output: &mut to_client, answers: &answers, repeated: &mut repeated };
         let replacing = replace(url, options, (outage, &mut losses), &mut waiting);
         (server, link) = while_client_is_read(&mut client, replacing).await?;
         log(format_args!("the sessions were resumed"));
+        let notices = book.lock_unpoisoned().link_notices(false);
+        let _ = write_lines(&mut to_client, notices).await;
     }
 }
 
@@ -280,6 +285,13 @@ async fn send_to_client(
     }
 }
 
+async fn write_lines(writer: &mut (impl AsyncWrite + Unpin), lines: Vec<Vec<u8>>) -> io::Result<()> {
+    for line in lines {
+        write(writer, line).await?;
+    }
+    Ok(())
+}
+
 async fn write(writer: &mut (impl AsyncWrite + Unpin), mut line: Vec<u8>) -> io::Result<()> {
     line.push(b'\n');
     writer.write_all(&line).await?;
@@ -352,6 +364,8 @@ struct Book {
     /// The number of questions so far.
     question_count: u64,
     was_replaced: bool,
+    /// True if the client was told that the server is away.
+    is_told_away: bool,
     settings: RelaySettings,
     /// The number of the server's lines that were dropped.
     dropped_lines: u64,

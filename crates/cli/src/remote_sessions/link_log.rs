@@ -1,13 +1,25 @@
-//! The state of the connection, for the log and for the lines that wait for it.
+//! The state of the connection, for the log, for the client, and for the lines that wait for it.
 
 use std::convert::Infallible;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use duologue_http::{ConnectOptions, LinkState, RemoteLink, RetryNotice};
+use duologue_rpc::Lock as _;
+use duologue_rpc::raw_message::call_line;
+use duologue_schema::{
+    Notice, NoticeSeverity, Notification as _, SessionId, SessionNotification, SessionUpdate,
+};
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 
-use super::log;
+use super::messages::without_end;
+use super::{Book, log};
 use crate::server_args::explained;
+
+/// The time after the loss of the connection in which the client is not told of it.
+const TOLD_AFTER: Duration = Duration::from_secs(5);
 
 /// Returns a notice that logs the first attempt to reach a server that fails.
 pub(crate) fn first_failure(options: &ConnectOptions) -> RetryNotice {
@@ -20,30 +32,74 @@ pub(crate) fn first_failure(options: &ConnectOptions) -> RetryNotice {
     })
 }
 
-/// Logs each loss of the connection, and its end.
-pub(super) async fn report(mut link: RemoteLink) -> Infallible {
-    let (mut is_lost, mut is_silent) = (false, false);
+/// Logs each loss of the connection, and its end. The client is told of a longer one.
+pub(super) async fn report(
+    mut link: RemoteLink,
+    book: &Mutex<Book>,
+    to_client: &mpsc::Sender<Vec<u8>>,
+) -> Infallible {
+    let (mut is_lost, mut is_silent, mut tell_at) = (false, false, None);
+    let tell = async |is_away| {
+        let notices = book.lock_unpoisoned().link_notices(is_away);
+        for notice in notices {
+            // The receiver is there as long as the relay.
+            let _ = to_client.send(notice).await;
+        }
+    };
     loop {
-        match link.changed().await {
+        let state = tokio::select! {
+            state = link.changed() => state,
+            () = sleep_until(tell_at.unwrap_or_else(Instant::now)), if tell_at.is_some() => {
+                tell_at = None;
+                tell(true).await;
+                continue;
+            }
+        };
+        match state {
             LinkState::Resuming { .. } if !is_lost => {
                 is_lost = true;
+                tell_at = Some(Instant::now() + TOLD_AFTER);
                 log(format_args!("the connection to the server was lost; trying again"));
-            }
-            LinkState::Connected if is_lost => {
-                (is_lost, is_silent) = (false, false);
-                log(format_args!("the connection to the server was resumed"));
             }
             LinkState::Silent if !is_silent => {
                 is_silent = true;
                 log(format_args!("nothing arrives from the server; waiting"));
+                tell(true).await;
             }
-            LinkState::Connected if is_silent => {
-                is_silent = false;
-                log(format_args!("the server answers again"));
+            LinkState::Connected if is_lost || is_silent => {
+                let text = if is_lost {
+                    "the connection to the server was resumed"
+                } else {
+                    "the server answers again"
+                };
+                (is_lost, is_silent, tell_at) = (false, false, None);
+                log(format_args!("{text}"));
+                tell(false).await;
             }
             LinkState::Ended => std::future::pending().await,
             _ => {}
         }
+    }
+}
+
+impl Book {
+    /// Returns the notices that the server is away, or that it is back, for the sessions of a client that shows notices. There are
+    /// none if the client was told so before.
+    pub(super) fn link_notices(&mut self, is_away: bool) -> Vec<Vec<u8>> {
+        let has_notices = self.initialize["clientCapabilities"]["session"]["notices"].is_object();
+        if !has_notices || std::mem::replace(&mut self.is_told_away, is_away) == is_away {
+            return Vec::new();
+        }
+        let notice = match is_away {
+            true => Notice::new(NoticeSeverity::Warning, "The server does not answer; waiting for it"),
+            false => Notice::new(NoticeSeverity::Info, "The server answers again"),
+        };
+        let line = |id: &String| {
+            let update = SessionUpdate::Notice(notice.clone());
+            let notice = SessionNotification::new(SessionId::from(id.as_str()), update);
+            call_line(None, SessionNotification::METHOD, &notice).ok().map(without_end)
+        };
+        self.sessions.keys().filter_map(line).collect()
     }
 }
 

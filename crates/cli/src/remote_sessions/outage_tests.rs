@@ -193,7 +193,8 @@ async fn serve_when_accepted(
                 if request["method"] == "initialize" && opened.send(accept).is_ok() {
                     let _ = is_accepted.await;
                 }
-                let result = json!({"protocolVersion": 1, "_meta": {"duologue": {"client": "key"}}});
+                let own = json!({"duologue": {"client": "key", "position": 1}});
+                let result = json!({"protocolVersion": 1, "sessionId": "s", "_meta": own});
                 let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
                 let _ = write(&mut writer, super::tests::line(&answer)).await;
             }
@@ -236,16 +237,21 @@ async fn what_the_client_sent_before_its_end_reaches_the_next_connection() {
     let mut output = RelayLines::new(output);
     let settings = RelaySettings { end_wait: Duration::from_secs(3600), ..RelaySettings::default() };
     let relayed = relay(client, std::future::pending(), &url, &options, settings);
-    let request = |id: u32, method: &str| line(&call(&json!(id), method, &json!({})));
+    let request = |id: usize, method: &str| {
+        let params = json!({"cwd": "/", "clientCapabilities": {"session": {"notices": {}}}});
+        line(&call(&json!(id), method, &params))
+    };
     let talk = async {
         write(&mut input, request(0, "initialize")).await.unwrap();
-        for id in [1, 2] {
+        for (id, method) in [(1, "session/new"), (2, "session/list")] {
             let accept: tokio::sync::oneshot::Sender<()> = opened.recv().await.unwrap();
             accept.send(()).unwrap();
-            if id == 1 {
-                output.next().await.unwrap();
+            // The answer to `initialize`, or the notices that the server is away and back.
+            for severity in [&[Value::Null][..], &[json!("warning"), json!("info")]][id - 1] {
+                let line: Value = serde_json::from_slice(&output.next().await.unwrap().unwrap()).unwrap();
+                assert_eq!(&line["params"]["update"]["severity"], severity, "{line}");
             }
-            write(&mut input, request(id, "session/list")).await.unwrap();
+            write(&mut input, request(id, method)).await.unwrap();
             output.next().await.unwrap().expect("an answer");
             target.send_replace(serve().await);
         }

@@ -17,7 +17,7 @@ use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::lines::RelayLines;
 use super::messages::value;
-use super::{Book, log, write};
+use super::{Book, log, write, write_lines};
 
 /// The longest time for attempts, which every clock can add.
 const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
@@ -233,18 +233,11 @@ impl RelayServer {
                 continue;
             };
             let settled = book.lock_unpoisoned().resumed(&id, resumed, has_gap);
-            for line in settled.to_client {
-                write(client.output, line).await?;
-            }
-            for line in settled.to_server {
-                write(&mut self.writer, line).await?;
-            }
+            write_lines(client.output, settled.to_client).await?;
+            write_lines(&mut self.writer, settled.to_server).await?;
         }
         let refused = book.lock_unpoisoned().refuse_others();
-        for line in refused {
-            write(client.output, line).await?;
-        }
-        Ok(())
+        write_lines(client.output, refused).await
     }
 
     /// Sends a request and returns its outcome. Lines before it go to the client.
