@@ -36,11 +36,14 @@ async fn write_events(
     keepalive: Duration,
     stall_timeout: Duration,
 ) {
+    // A proxy may hold the headers until the first byte of the body.
+    let mut wait = Duration::ZERO;
     let failed = loop {
         let next = tokio::select! {
-            next = timeout(keepalive, source.next()) => next,
+            next = timeout(wait, source.next()) => next,
             () = events.closed() => return,
         };
+        wait = keepalive;
         let batch = match next {
             Ok(Ok(frame)) => batch(&mut source, &frame),
             Ok(Err(SourceEnd::Ended)) => return,
@@ -88,4 +91,32 @@ fn push(events: &mut BytesMut, frame: &OutgoingFrame) {
     events.put_slice(b"data: ");
     events.put_slice(&frame.text);
     events.put_slice(b"\n\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::StreamExt as _;
+    use tokio::time::Instant;
+
+    use super::*;
+
+    struct Quiet;
+
+    impl FrameSource for Quiet {
+        async fn next(&mut self) -> Result<OutgoingFrame, SourceEnd> {
+            std::future::pending().await
+        }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_first_byte_is_sent_at_once() {
+        let options = ServerOptions::default();
+        let mut events = Box::pin(event_stream(Quiet, &options));
+        let mut last = Instant::now();
+        for pause in [Duration::ZERO, options.keepalive, options.keepalive] {
+            let comment = events.next().await.expect("it does not end").expect("it does not fail");
+            assert_eq!((&comment[..], last.elapsed().as_secs()), (COMMENT, pause.as_secs()));
+            last = Instant::now();
+        }
+    }
 }
