@@ -44,7 +44,7 @@ pub struct GatewayConfig {
 }
 
 /// An agent that the gateway starts.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AgentConfig {
@@ -118,6 +118,16 @@ pub struct AgentConfig {
     /// The bytes of the logs of its sessions at which new sessions are refused. 100 GiB by default.
     #[serde(default = "default_disk")]
     pub disk_bytes: u64,
+}
+
+/// Shows neither the arguments nor the environment, which may have secrets.
+impl fmt::Debug for AgentConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let AgentConfig { id, command, url, cwd, roots, trust, .. } = self;
+        let mut shown = f.debug_struct("AgentConfig");
+        shown.field("id", id).field("program", &command.first()).field("url", url).field("cwd", cwd);
+        shown.field("roots", roots).field("trust", trust).finish_non_exhaustive()
+    }
 }
 
 /// The transport to an agent that runs elsewhere.
@@ -535,6 +545,22 @@ fn text_only() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn debug_shows_no_secrets() {
+        let text = r#"
+            [[agents]]
+            id = "writer"
+            command = ["a", "--key=hidden-1"]
+            env = {KEY = "hidden-2"}
+            [[principals]]
+            id = "p"
+            key_sha256 = "hidden-3"
+            webhook_secret = "hidden-4"
+        "#;
+        let shown = format!("{:?}", toml::from_str::<GatewayConfig>(text).unwrap());
+        assert!(shown.contains("writer") && !shown.contains("hidden"), "{shown}");
+    }
 
     #[test]
     fn a_rule_or_role_without_effect_is_refused() {

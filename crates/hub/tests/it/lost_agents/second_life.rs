@@ -9,7 +9,7 @@ use duologue_test_support::in_time;
 use serde_json::{Value, json};
 
 use crate::faults::{new_session, text_prompt};
-use crate::hub::{RawClient, open_when_free};
+use crate::hub::{RawClient, agent_text, open_when_free};
 
 /// An agent that writes its mode in each turn. It begins in the mode `ask`, and exits if the prompt says so.
 const WITH_MODE: &str = r#"
@@ -136,6 +136,50 @@ async fn a_question_before_an_answer_goes_to_the_client_that_waits() {
         assert_eq!(actions, [true, true, false, false]);
         let logins = lines("logins");
         assert!(logins.len() == 2 && logins[0] != logins[1], "one in each process: {logins:?}");
+    })
+    .await;
+}
+
+/// An agent that sends updates before, with and behind its answer to `session/new`, each of which names its place.
+const EARLY: &str = r#"
+    update() {
+        chunk='{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"'$1'"}}'
+        printf '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":%s}}\n' "$chunk"
+    }
+    while read -r line; do
+        id=${line#*\"id\":}; id=${id%%,*}
+        result='{}'
+        case "$line" in
+            *'"initialize"'*) result='{"protocolVersion":1}';;
+            *session/new*)
+                update before; result='{"sessionId":"s"}'
+                with="$(update with)"
+                echo '{"jsonrpc":"2.0","id":'$id',"result":'$result'}
+'"$with"
+                update behind; continue;;
+        esac
+        echo '{"jsonrpc":"2.0","id":'$id',"result":'$result'}'
+    done
+"#;
+
+#[tokio::test]
+async fn what_an_agent_sends_around_the_answer_to_new_reaches_the_client() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(script(data.path(), EARLY)).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        for id in 1..=5 {
+            client.send(id, "session/new", new_session()).await;
+            let response = client.next().await;
+            assert_eq!(response["id"], id, "{response}");
+            for place in ["before", "with", "behind"] {
+                let update = client.next().await;
+                assert_eq!(update["params"]["sessionId"], response["result"]["sessionId"]);
+                assert_eq!(agent_text(&update), place);
+            }
+        }
+        hub.shut_down().await;
     })
     .await;
 }
