@@ -88,6 +88,9 @@ pub struct AgentConfig {
     /// them are prompts.
     #[serde(default)]
     pub envelopes: bool,
+    /// What becomes of its questions in tasks and messages.
+    #[serde(default)]
+    pub questions: AgentQuestions,
     /// `shared`: all principals trust each other with the files and the account of this agent.
     #[serde(default)]
     pub trust: Option<Trust>,
@@ -152,6 +155,18 @@ impl From<AgentTransport> for RemoteTransport {
             AgentTransport::Sse => RemoteTransport::Events,
         }
     }
+}
+
+/// What becomes of the questions of an agent in tasks and messages, such as requests for a permission.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum AgentQuestions {
+    /// A task waits for the answer of a caller. A message has nobody who could answer: its questions are cancelled.
+    #[default]
+    Ask,
+    /// They are answered at once: with the option that rejects the tool call, or as cancelled if there is no single one.
+    Reject,
 }
 
 /// The relation of the principals that use an agent.
