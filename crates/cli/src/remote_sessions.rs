@@ -364,8 +364,8 @@ struct Book {
     /// The number of questions so far.
     question_count: u64,
     was_replaced: bool,
-    /// True if the client was told that the server is away.
-    is_told_away: bool,
+    /// True if the last notice for the client was that the server is away.
+    is_noticed_away: bool,
     settings: RelaySettings,
     /// The number of the server's lines that were dropped.
     dropped_lines: u64,

@@ -18,8 +18,8 @@ use super::messages::without_end;
 use super::{Book, log};
 use crate::server_args::explained;
 
-/// The time after the loss of the connection in which the client is not told of it.
-const TOLD_AFTER: Duration = Duration::from_secs(5);
+/// The time after the loss of the connection until the client gets a notice of it.
+const NOTICE_DELAY: Duration = Duration::from_secs(5);
 
 /// Returns a notice that logs the first attempt to reach a server that fails.
 pub(crate) fn first_failure(options: &ConnectOptions) -> RetryNotice {
@@ -32,14 +32,14 @@ pub(crate) fn first_failure(options: &ConnectOptions) -> RetryNotice {
     })
 }
 
-/// Logs each loss of the connection, and its end. The client is told of a longer one.
+/// Logs each loss of the connection, and its end. The client gets notices of a longer one.
 pub(super) async fn report(
     mut link: RemoteLink,
     book: &Mutex<Book>,
     to_client: &mpsc::Sender<Vec<u8>>,
 ) -> Infallible {
-    let (mut is_lost, mut is_silent, mut tell_at) = (false, false, None);
-    let tell = async |is_away| {
+    let (mut is_lost, mut is_silent, mut notice_at) = (false, false, None);
+    let send = async |is_away| {
         let notices = book.lock_unpoisoned().link_notices(is_away);
         for notice in notices {
             // The receiver is there as long as the relay.
@@ -49,22 +49,22 @@ pub(super) async fn report(
     loop {
         let state = tokio::select! {
             state = link.changed() => state,
-            () = sleep_until(tell_at.unwrap_or_else(Instant::now)), if tell_at.is_some() => {
-                tell_at = None;
-                tell(true).await;
+            () = sleep_until(notice_at.unwrap_or_else(Instant::now)), if notice_at.is_some() => {
+                notice_at = None;
+                send(true).await;
                 continue;
             }
         };
         match state {
             LinkState::Resuming { .. } if !is_lost => {
                 is_lost = true;
-                tell_at = Some(Instant::now() + TOLD_AFTER);
+                notice_at = Some(Instant::now() + NOTICE_DELAY);
                 log(format_args!("the connection to the server was lost; trying again"));
             }
             LinkState::Silent if !is_silent => {
                 is_silent = true;
                 log(format_args!("nothing arrives from the server; waiting"));
-                tell(true).await;
+                send(true).await;
             }
             LinkState::Connected if is_lost || is_silent => {
                 let text = if is_lost {
@@ -72,9 +72,9 @@ pub(super) async fn report(
                 } else {
                     "the server answers again"
                 };
-                (is_lost, is_silent, tell_at) = (false, false, None);
+                (is_lost, is_silent, notice_at) = (false, false, None);
                 log(format_args!("{text}"));
-                tell(false).await;
+                send(false).await;
             }
             LinkState::Ended => std::future::pending().await,
             _ => {}
@@ -84,10 +84,10 @@ pub(super) async fn report(
 
 impl Book {
     /// Returns the notices that the server is away, or that it is back, for the sessions of a client that shows notices. There are
-    /// none if the client was told so before.
+    /// none if the last notice was the same.
     pub(super) fn link_notices(&mut self, is_away: bool) -> Vec<Vec<u8>> {
         let has_notices = self.initialize["clientCapabilities"]["session"]["notices"].is_object();
-        if !has_notices || std::mem::replace(&mut self.is_told_away, is_away) == is_away {
+        if !has_notices || std::mem::replace(&mut self.is_noticed_away, is_away) == is_away {
             return Vec::new();
         }
         let notice = match is_away {

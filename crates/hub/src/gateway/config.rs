@@ -88,7 +88,7 @@ pub struct AgentConfig {
     /// them are prompts.
     #[serde(default)]
     pub envelopes: bool,
-    /// What becomes of its questions in tasks and messages.
+    /// The effect of its questions in tasks and messages.
     #[serde(default)]
     pub questions: AgentQuestions,
     /// `shared`: all principals trust each other with the files and the account of this agent.
@@ -157,7 +157,7 @@ impl From<AgentTransport> for RemoteTransport {
     }
 }
 
-/// What becomes of the questions of an agent in tasks and messages, such as requests for a permission.
+/// The effect of the questions of an agent in tasks and messages, such as requests for a permission.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[non_exhaustive]
