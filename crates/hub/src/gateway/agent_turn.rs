@@ -17,7 +17,6 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::gateway::agent_calls::DELEGATED;
-use crate::gateway::config::AgentQuestions;
 use crate::gateway::hosted::HostedEntry;
 
 /// Limit on the updates of a turn in bytes. The work fails beyond it.
@@ -52,11 +51,9 @@ impl WorkSession {
         let (hub, owner) = (agent.hub.clone(), principal.to_owned());
         tokio::spawn(async move { hub.serve_work(owner, theirs).await });
         let (sender, questions) = mpsc::channel(16);
-        let sender = (agent.config.questions == AgentQuestions::Ask).then_some(sender);
         let client = Client::new(()).on_with(
             sender,
-            async |sender: Option<mpsc::Sender<WorkQuestion>>, _, request: RequestPermissionRequest| {
-                let Some(sender) = sender else { return Ok(request.outcome(false).into()) };
+            async |sender: mpsc::Sender<WorkQuestion>, _, request: RequestPermissionRequest| {
                 let (answer, answered) = oneshot::channel();
                 let _ = sender.send((request, answer)).await;
                 // Without an answer the agent may not do it.

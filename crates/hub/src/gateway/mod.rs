@@ -52,8 +52,8 @@ use tokio::task::JoinSet;
 pub use access::{AccessPolicy, AccessRule, AccessTable, Action, Principal};
 pub use attach_client::{AgentAttachment, AttachError, AttachmentCard, AttachmentEvent};
 pub use config::{
-    AgentConfig, AgentQuestions, AgentTransport, ConfigError, GatewayConfig, GatewayLimits, LOCAL_PRINCIPAL,
-    PrincipalConfig, TokenProvider, Trust,
+    AgentConfig, AgentTransport, ConfigError, GatewayConfig, GatewayLimits, LOCAL_PRINCIPAL, PrincipalConfig,
+    TokenProvider, Trust,
 };
 pub use refusal::{Refusal, RefusalCode};
 pub use rest::{openapi_json, types};

@@ -37,11 +37,6 @@ impl Served {
 
     /// As [`start`](Self::start), with an agent that reads nothing until there is a file.
     async fn start_waiting(data: &TempDir, mark: &Path) -> Self {
-        Served::start_configured(data, mark, "").await
-    }
-
-    /// As [`start_waiting`](Self::start_waiting), with more keys of the agent.
-    async fn start_configured(data: &TempDir, mark: &Path, more: &str) -> Self {
         let program = std::env::current_exe().unwrap();
         let config = format!(
             r#"
@@ -51,7 +46,6 @@ impl Served {
             id = "writer"
             command = [{program:?}, "--exact", "hub::agent_process", "--nocapture"]
             env = {{ {AGENT} = "0", {MARK} = {mark:?} }}
-            {more}
             "#
         );
         let file = data.path().join("hub.toml");
@@ -231,21 +225,6 @@ async fn a_task_runs_as_a_turn_and_queues_its_posts() {
     for (position, chunk) in chunks.iter().enumerate() {
         assert_eq!((&chunk["position"], &chunk["complete"]), (&json!(position), &json!(position == last)));
     }
-    served.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_agent_without_questions_gets_rejections() {
-    let data = tempfile::tempdir().unwrap();
-    let served = Served::start_configured(&data, data.path(), "questions = \"reject\"").await;
-    let key = served.create_task(task("t1", "permission")).await;
-    let ended =
-        served.task_until(&key, |task| task.state.is_final() || task.state == TaskState::InputRequired).await;
-    assert_eq!(ended.state, TaskState::Completed);
-    let result = ended.result.unwrap().as_str().to_owned();
-    assert!(result.contains("I left it as it was."), "{result}");
-    let questions = served.in_store(|store| store.questions(&QuestionQuery::default())).await.unwrap();
-    assert!(questions.items.is_empty());
     served.stop().await;
 }
 
