@@ -50,7 +50,7 @@ impl HubProcess {
         let config = format!(
             "data = \"data\"\nlisten = \"127.0.0.1:0\"\n\
              [limits]\nrequests_per_minute = 100000000\n\
-             [[agents]]\nid = \"mock\"\ncommand = [{program:?}, \"mock\"]\nshared_process = true\n\
+             [[agents]]\nid = \"mock\"\ncommand = [{program:?}, \"mock\"]\nshared_process = true\ncwd = \"work\"\n\
              max_tasks = 8\nmax_messages = 8\nroots = [\"/\"]\n",
         );
         let file = folder.join("hub.toml");

@@ -1,5 +1,6 @@
 //! A prompt turn in a session of its own, for a task or a message.
 
+use std::path::Path;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -17,6 +18,7 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::gateway::agent_calls::DELEGATED;
+use crate::gateway::config::WorkQuestions;
 use crate::gateway::hosted::HostedEntry;
 
 /// Limit on the updates of a turn in bytes. The work fails beyond it.
@@ -41,7 +43,7 @@ pub(crate) struct WorkSession {
 }
 
 impl WorkSession {
-    /// Opens a session of a principal, with the trace context of the work.
+    /// Opens a session of a principal in the folder of the agent, with the trace context of the work.
     pub(crate) async fn open(
         agent: &HostedEntry,
         principal: &str,
@@ -52,8 +54,13 @@ impl WorkSession {
         tokio::spawn(async move { hub.serve_work(owner, theirs).await });
         let (sender, questions) = mpsc::channel(16);
         let client = Client::new(()).on_with(
-            sender,
-            async |sender: mpsc::Sender<WorkQuestion>, _, request: RequestPermissionRequest| {
+            (agent.config.questions, sender),
+            async |(rule, sender): (WorkQuestions, mpsc::Sender<WorkQuestion>),
+                   _,
+                   request: RequestPermissionRequest| {
+                if let Some(outcome) = rule.answer(&request) {
+                    return Ok(RequestPermissionResponse::from(outcome));
+                }
                 let (answer, answered) = oneshot::channel();
                 let _ = sender.send((request, answer)).await;
                 // Without an answer the agent may not do it.
@@ -63,7 +70,9 @@ impl WorkSession {
         );
         let client = if agent.config.envelopes { client.exchange(Exchange::new()) } else { client };
         let connection = client.connect(ours).await?;
-        let mut session = connection.session_in(&agent.cwd);
+        // It was accepted before the folder was removed from the configuration.
+        let cwd = agent.cwd.as_deref().unwrap_or(Path::new(""));
+        let mut session = connection.session_in(cwd);
         if let Some(trace) = trace {
             session = session.meta(trace.clone());
         }

@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use duologue_http::RemoteTransport;
+use duologue_schema::{PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest};
 use serde::Deserialize;
 
 use crate::gateway::access::{ADMIN, ALL_AGENTS, AccessRule, Action};
@@ -64,11 +65,11 @@ pub struct AgentConfig {
     pub transport: AgentTransport,
     /// Variables of its environment. It inherits `PATH`, `LANG` and `TZ` only.
     #[serde(default)]
-    pub env: BTreeMap<String, String>,
-    /// The folder of tasks and messages. By default a folder of the agent in the data folder.
+    pub env: AgentEnvironment,
+    /// The folder of tasks and messages. They are refused without one.
     #[serde(default)]
     pub cwd: Option<PathBuf>,
-    /// The folders that sessions may use, with what is in them. `cwd` is always one.
+    /// The folders that sessions may use, with what is in them. `cwd` is one too.
     #[serde(default)]
     pub roots: Vec<PathBuf>,
     /// Allows clients to name programs as MCP servers, which the agent starts. False by default.
@@ -88,6 +89,9 @@ pub struct AgentConfig {
     /// them are prompts.
     #[serde(default)]
     pub envelopes: bool,
+    /// The answers to the questions of its tasks and messages. `ask` by default.
+    #[serde(default)]
+    pub questions: WorkQuestions,
     /// `shared`: all principals trust each other with the files and the account of this agent.
     #[serde(default)]
     pub trust: Option<Trust>,
@@ -118,6 +122,48 @@ pub struct AgentConfig {
     /// The bytes of the logs of its sessions at which new sessions are refused. 100 GiB by default.
     #[serde(default = "default_disk")]
     pub disk_bytes: u64,
+}
+
+/// The variables of an agent's environment. Their values can be secrets, so they are not shown.
+#[derive(Clone, Default, Deserialize)]
+#[serde(transparent)]
+pub struct AgentEnvironment(pub BTreeMap<String, String>);
+
+impl fmt::Debug for AgentEnvironment {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_set().entries(self.0.keys()).finish()
+    }
+}
+
+/// The answers to the questions that an agent has about tasks and messages. Questions in the sessions of clients are theirs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "snake_case")]
+#[non_exhaustive]
+pub enum WorkQuestions {
+    /// The owner of a task answers, over REST. A message has nobody who answers, so its questions are cancelled.
+    #[default]
+    Ask,
+    /// Each is answered with its option of the kind `reject_once`. One without it, or with several, is cancelled.
+    Reject,
+    /// Each is answered with its option of the kind `allow_once`. One without it, or with several, is cancelled.
+    Allow,
+}
+
+impl WorkQuestions {
+    /// Returns the answer to a question, unless it is a user's.
+    pub(crate) fn answer(self, question: &RequestPermissionRequest) -> Option<RequestPermissionOutcome> {
+        let kind = match self {
+            WorkQuestions::Ask => return None,
+            WorkQuestions::Reject => PermissionOptionKind::RejectOnce,
+            WorkQuestions::Allow => PermissionOptionKind::AllowOnce,
+        };
+        let mut of_kind = question.options.iter().filter(|option| option.kind == kind);
+        let only = of_kind.next().filter(|_| of_kind.next().is_none());
+        let only = only.and_then(|option| question.option(&option.option_id));
+        Some(only.map_or(RequestPermissionOutcome::Cancelled, |option| {
+            RequestPermissionOutcome::selected(option.option_id.clone())
+        }))
+    }
 }
 
 /// The transport to an agent that runs elsewhere.
@@ -495,9 +541,11 @@ impl AgentConfig {
             Some(_) if !self.cwd.as_ref().is_some_and(|cwd| cwd.is_absolute()) => {
                 Err(format!("the agent {id:?} has a url and needs `cwd`, an absolute folder of its machine"))
             }
-            Some(_) if !self.env.is_empty() || !self.roots.is_empty() || self.shared_process => Err(format!(
-                "env, roots and shared_process of the agent {id:?} are for commands; set them on its own server"
-            )),
+            Some(_) if !self.env.0.is_empty() || !self.roots.is_empty() || self.shared_process => {
+                Err(format!(
+                    "env, roots and shared_process of the agent {id:?} are for commands; set them on its own server"
+                ))
+            }
             Some(_) => Ok(()),
         }
     }
@@ -534,6 +582,8 @@ fn text_only() -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use duologue_schema::{PermissionOption, ToolCallUpdate};
+
     use super::*;
 
     #[test]
@@ -561,6 +611,34 @@ mod tests {
             let refused = config.check().err().unwrap_or_default();
             assert!(refused.contains(fault) && refused.is_empty() == fault.is_empty(), "{text}: {refused}");
         }
+    }
+
+    #[test]
+    fn questions_are_answered_with_one_option_for_this_time() {
+        use PermissionOptionKind::{AllowOnce, RejectAlways, RejectOnce};
+        let question = |options: &[(&'static str, PermissionOptionKind)]| {
+            let options = options.iter().map(|(id, kind)| PermissionOption::new(*id, "", kind.clone()));
+            RequestPermissionRequest::new("s", ToolCallUpdate::new("t"), options.collect::<Vec<_>>())
+        };
+        let cancelled = Some(RequestPermissionOutcome::Cancelled);
+        let usual = question(&[("y", AllowOnce), ("n", RejectOnce), ("never", RejectAlways)]);
+        assert_eq!(WorkQuestions::Ask.answer(&usual), None);
+        for (questions, id) in [(WorkQuestions::Reject, "n"), (WorkQuestions::Allow, "y")] {
+            assert_eq!(questions.answer(&usual), Some(RequestPermissionOutcome::selected(id)));
+        }
+        let always = question(&[("never", RejectAlways)]);
+        let several = question(&[("a", AllowOnce), ("b", AllowOnce)]);
+        let twice = question(&[("a", AllowOnce), ("a", RejectAlways)]);
+        assert_eq!(WorkQuestions::Reject.answer(&always), cancelled);
+        assert_eq!(WorkQuestions::Allow.answer(&several), cancelled);
+        assert_eq!(WorkQuestions::Allow.answer(&twice), cancelled);
+    }
+
+    #[test]
+    fn an_agent_is_shown_without_the_values_of_its_environment() {
+        let text = "id = \"a\"\ncommand = [\"a\"]\nenv = { TOKEN = \"swordfish\" }";
+        let shown = format!("{:?}", toml::from_str::<AgentConfig>(text).unwrap());
+        assert!(shown.contains("TOKEN") && !shown.contains("swordfish"), "{shown}");
     }
 
     #[test]

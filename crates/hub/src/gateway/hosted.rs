@@ -27,8 +27,8 @@ const INHERITED: [&str; 3] = ["PATH", "LANG", "TZ"];
 pub(crate) struct HostedEntry {
     pub(crate) config: AgentConfig,
     pub(crate) hub: Hub,
-    /// The folder of tasks and messages.
-    pub(crate) cwd: PathBuf,
+    /// The folder of tasks and messages. Without one the agent takes none.
+    pub(crate) cwd: Option<PathBuf>,
     /// The connection to an agent on another machine.
     pub(crate) remote: Option<Arc<RemoteAgent>>,
     /// True while the agent can take work. A program that the gateway starts always can.
@@ -49,11 +49,11 @@ impl HostedEntry {
             let address = AgentAddress { url, token_file, transport: config.transport.into() };
             return HostedEntry::remote(config.clone(), home, Some(address), calls);
         }
-        let cwd = folder(&config.cwd.clone().unwrap_or_else(|| home.join("work")))?;
+        let cwd = config.cwd.as_deref().map(folder).transpose()?;
         let own = folder(&home.join("home"))?;
         let mut settings = HubSettings::new(command(config, own), home);
         let mut roots = config.roots.clone();
-        roots.push(cwd.clone());
+        roots.extend(cwd.clone());
         settings.shared_process = config.shared_process;
         settings.policy = policy(Some(roots), config);
         settings.processes = processes;
@@ -80,14 +80,14 @@ impl HostedEntry {
         // The folders are those of another machine, which checks them.
         settings.policy = policy(None, &config);
         let hub = open(settings, &config, calls)?;
-        let cwd = config.cwd.clone().unwrap_or_else(|| PathBuf::from("/"));
+        let cwd = Some(config.cwd.clone().unwrap_or_else(|| PathBuf::from("/")));
         let online = Arc::new(watch::Sender::new(false));
         Ok(HostedEntry { config, hub, cwd, remote: Some(remote), online })
     }
 
     /// Returns the entry with a new card, for a program that has dialled again.
     pub(crate) fn with_config(&self, config: AgentConfig) -> Self {
-        let cwd = config.cwd.clone().unwrap_or_else(|| self.cwd.clone());
+        let cwd = config.cwd.clone().or_else(|| self.cwd.clone());
         let (hub, remote, online) = (self.hub.clone(), self.remote.clone(), self.online.clone());
         HostedEntry { config, hub, cwd, remote, online }
     }
@@ -135,7 +135,7 @@ fn open(mut settings: HubSettings, agent: &AgentConfig, calls: CallSender) -> Re
 
 /// Returns the command of an agent with a clean environment.
 fn command(agent: &AgentConfig, home: PathBuf) -> impl Fn() -> Command + Send + Sync + 'static {
-    let (words, env) = (agent.command.clone(), agent.env.clone());
+    let (words, env) = (agent.command.clone(), agent.env.0.clone());
     move || {
         let mut words = words.iter();
         let program = words.next().map_or("false", String::as_str);

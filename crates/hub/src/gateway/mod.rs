@@ -52,8 +52,8 @@ use tokio::task::JoinSet;
 pub use access::{AccessPolicy, AccessRule, AccessTable, Action, Principal};
 pub use attach_client::{AgentAttachment, AttachError, AttachmentCard, AttachmentEvent};
 pub use config::{
-    AgentConfig, AgentTransport, ConfigError, GatewayConfig, GatewayLimits, LOCAL_PRINCIPAL, PrincipalConfig,
-    TokenProvider, Trust,
+    AgentConfig, AgentEnvironment, AgentTransport, ConfigError, GatewayConfig, GatewayLimits,
+    LOCAL_PRINCIPAL, PrincipalConfig, TokenProvider, Trust, WorkQuestions,
 };
 pub use refusal::{Refusal, RefusalCode};
 pub use rest::{openapi_json, types};
@@ -333,8 +333,17 @@ impl GatewayShared {
     }
 
     /// Returns true if there is a worker for the tasks of an agent: it belongs to the configuration or was attached.
-    pub(crate) fn runs_tasks(&self, agent: &str) -> bool {
+    fn runs_tasks(&self, agent: &str) -> bool {
         self.has_task_workers || self.hosted(agent).is_some()
+    }
+
+    /// Returns the refusal of work for an agent that could not begin it.
+    pub(crate) fn unable(&self, agent: &str, action: Action) -> Option<Refusal> {
+        match self.hosted(agent) {
+            Some(entry) if entry.cwd.is_none() => Some(Refusal::no_folder(agent)),
+            None if action == Action::Task && !self.runs_tasks(agent) => Some(Refusal::no_tasks(agent)),
+            _ => None,
+        }
     }
 
     /// Returns true if the sessions of the agents are being ended.

@@ -34,6 +34,8 @@ pub enum RefusalCode {
     TooLarge,
     /// The body has a type that the route does not accept.
     UnsupportedMediaType,
+    /// The configuration of the server has no setting that the work needs.
+    NotConfigured,
     /// A limit is reached.
     Overloaded,
     /// Nobody is there to take it now.
@@ -78,6 +80,7 @@ impl RefusalCode {
             RefusalCode::Expired => ("expired", 410, false),
             RefusalCode::TooLarge => ("too_large", 413, false),
             RefusalCode::UnsupportedMediaType => ("unsupported_media_type", 415, false),
+            RefusalCode::NotConfigured => ("not_configured", 409, false),
             RefusalCode::Overloaded => ("overloaded", 429, true),
             RefusalCode::Unreachable => ("unreachable", 503, true),
             RefusalCode::Timeout => ("timeout", 504, true),
@@ -114,6 +117,14 @@ impl Refusal {
             "the agent {agent:?} takes messages alone: it is neither in the configuration of the server nor attached; send a message, or attach it"
         );
         Refusal::new(RefusalCode::Conflict, why)
+    }
+
+    /// Creates the refusal of work for an agent of the configuration without a folder.
+    pub(crate) fn no_folder(agent: &str) -> Self {
+        let why = format!(
+            "the agent {agent:?} has no folder for messages and tasks; set `agents.cwd` in the configuration of the server"
+        );
+        Refusal::new(RefusalCode::NotConfigured, why)
     }
 
     /// Creates the refusal of a part of a request.

@@ -132,6 +132,7 @@ fn agents(ids: &[&str], folder: &Path) -> String {
             [[agents]]
             id = "{id}"
             trust = "shared"
+            cwd = "work"
             capabilities = ["{id}-work"]
             domains = ["{id}.domain"]
             command = [{program:?}, "--exact", "agent_calls::agent_process", "--nocapture"]

@@ -44,6 +44,7 @@ impl Served {
 
             [[agents]]
             id = "writer"
+            cwd = "work"
             command = [{program:?}, "--exact", "hub::agent_process", "--nocapture"]
             env = {{ {AGENT} = "0", {MARK} = {mark:?} }}
             "#

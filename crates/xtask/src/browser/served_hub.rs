@@ -28,14 +28,17 @@ impl ServedHub {
             r#"
             [[agents]]
             id = "writer"
+            cwd = "work-writer"
             command = [{duologue:?}, "mock", "--pace", "0"]
 
             [[agents]]
             id = "reviewer"
+            cwd = "work-reviewer"
             command = [{duologue:?}, "mock", "permission", "--pace", "0"]
 
             [[agents]]
             id = "many"
+            cwd = "work-many"
             command = ["node", {many:?}, "{events}"]
             "#
         );

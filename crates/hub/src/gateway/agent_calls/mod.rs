@@ -295,7 +295,9 @@ impl Caller {
                 None => {
                     let work = RoutedWork::Task { principal: &principal.id, id: Some(id.as_str()) };
                     let fits = |agent: &str| {
-                        is_allowed(agent) && gateway.runs_tasks(agent) && !chain.contains(agent)
+                        is_allowed(agent)
+                            && gateway.unable(agent, Action::Task).is_none()
+                            && !chain.contains(agent)
                     };
                     routing::choose(store, &pattern, None, work, fits)?
                 }
@@ -304,8 +306,8 @@ impl Caller {
                 Ok(target) => target,
                 Err(refusal) => return Ok(Err(refusal.into())),
             };
-            if !gateway.runs_tasks(&target) {
-                return Ok(Err(Refusal::no_tasks(&target).into()));
+            if let Some(refusal) = gateway.unable(&target, Action::Task) {
+                return Ok(Err(refusal.into()));
             }
             if let Err(fault) = chain.check(&target, limit) {
                 return Ok(Err(fault));

@@ -298,7 +298,7 @@ impl RestNewMessage {
         (status = 422, body = crate::gateway::rest::RefusalBody, description = "The `Idempotency-Key` belongs to a request with another content."),
         (status = 200, body = RestSentMessage, description = "The agent has answered a `sync` message, or the message was sent before."),
         (status = 202, body = RestSentMessage, description = "The message is in the inbox."),
-        (status = 409, body = crate::gateway::rest::RefusalBody, description = "Another message has the id, or a request with the key still runs."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "Another message has the id, a request with the key still runs, or the agent has no folder (`not_configured`)."),
         (status = 503, body = crate::gateway::rest::RefusalBody, description = "The agent is offline and the message `sync`, or the server is stopped."),
     ),
 )]
@@ -372,13 +372,17 @@ impl Sending {
         let permit = if self.mode == RestSendMode::Sync { Some(rest.open_request()?) } else { None };
         let mut changes = rest.gateway.store.watch(&StoreTopic::Inbox(self.agent.clone()));
         let (is_allowed, mode, agent) = (self.is_allowed, self.mode, self.agent.clone());
-        let is_draining = rest.gateway.is_draining();
+        let (is_draining, unable) =
+            (rest.gateway.is_draining(), rest.gateway.unable(&agent, Action::Message));
         let accepted = reply.clone();
         let enqueue = move |store: &dyn Store| {
             let found = store.agent(&agent)?;
             // The operator needs no entry in the registry.
             if !is_allowed || (found.is_none() && agent != OPERATOR) {
                 return Ok(Err(Refusal::not_found("agent")));
+            }
+            if let Some(refusal) = unable {
+                return Ok(Err(refusal));
             }
             if is_draining {
                 return Ok(Err(stopping()));

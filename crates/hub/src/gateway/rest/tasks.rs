@@ -263,7 +263,7 @@ pub struct RestTaskList {
         (status = 422, body = crate::gateway::rest::RefusalBody, description = "The `Idempotency-Key` belongs to a request with another content."),
         (status = 200, body = RestCreatedTask, description = "The task was created before."),
         (status = 202, body = RestCreatedTask, description = "The task was created."),
-        (status = 409, body = crate::gateway::rest::RefusalBody, description = "Another task has the id, a request with the key still runs, or the agent takes messages alone."),
+        (status = 409, body = crate::gateway::rest::RefusalBody, description = "Another task has the id, a request with the key still runs, the agent takes messages alone, or it has no folder (`not_configured`)."),
         (status = 503, body = crate::gateway::rest::RefusalBody, description = "The server is stopped."),
     ),
 )]
@@ -292,7 +292,7 @@ pub(crate) async fn create_task(
         new.metadata = JsonText::of(&metadata)?;
     }
     let seen = caller.once("create_task", &body.bytes)?;
-    let (is_draining, runs_tasks) = (gateway.is_draining(), gateway.runs_tasks(&agent_id));
+    let (is_draining, unable) = (gateway.is_draining(), gateway.unable(&agent_id, Action::Task));
     let agent = agent_id.clone();
     let create = move |store: &dyn Store| {
         // The operator needs no entry in the registry.
@@ -300,8 +300,8 @@ pub(crate) async fn create_task(
         if !(is_there && is_allowed) {
             return Ok(Err(Refusal::not_found("agent")));
         }
-        if !runs_tasks {
-            return Ok(Err(Refusal::no_tasks(&agent)));
+        if let Some(refusal) = unable {
+            return Ok(Err(refusal));
         }
         if is_draining {
             return Ok(Err(stopping()));

@@ -85,8 +85,8 @@ impl RestCaller {
                 Action::Task => RoutedWork::Task { principal, id },
                 _ => RoutedWork::Message { principal, id },
             };
-            let has_worker = |agent: &str| action != Action::Task || caller.gateway().runs_tasks(agent);
-            let is_allowed = |agent: &str| caller.may(action, agent) && has_worker(agent);
+            let is_able = |agent: &str| caller.gateway().unable(agent, action).is_none();
+            let is_allowed = |agent: &str| caller.may(action, agent) && is_able(agent);
             routing::choose(store, &pattern, fallback.as_deref(), work, is_allowed)
         };
         let agent = self.gateway().in_store(choose).await??;

@@ -5,7 +5,7 @@ use serde_json::json;
 
 use crate::hub::AGENT;
 use crate::remote_agents::ended_task;
-use crate::rest::world::{ADMIN, ALICE, BOB, Call, RestWorld, events};
+use crate::rest::world::{ADMIN, ALICE, BOB, Call, RestWorld, STRANGER, events};
 
 /// Returns the configuration of the agent of most tests.
 pub(crate) fn writer() -> String {
@@ -20,6 +20,7 @@ pub(crate) fn hosted(id: &str, capability: &str) -> String {
         [[agents]]
         id = {id:?}
         trust = "shared"
+        cwd = "work"
         capabilities = [{capability:?}]
         command = [{program:?}, "--exact", "hub::agent_process", "--nocapture"]
         env = {{ {AGENT} = "0" }}
@@ -60,7 +61,7 @@ async fn tasks_and_messages_run_in_its_sessions() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn folders_may_be_named_by_their_parents() {
-    let with_cwd = format!("{}cwd = \"data/../work\"\n", writer());
+    let with_cwd = writer().replace("\"work\"", "\"data/../work\"");
     for config in [writer(), with_cwd] {
         let through_parent = |settings: &mut GatewaySettings| settings.data = settings.data.join("../data");
         let world = RestWorld::start_with(&config, through_parent).await;
@@ -68,6 +69,38 @@ async fn folders_may_be_named_by_their_parents() {
         world.post(ALICE, "/agents/writer/tasks", task).await.expect(202);
         let ended = ended_task(&world, ALICE, "/agents/writer/tasks/t1").await;
         assert_eq!(ended["status"], "completed", "{ended}");
+        world.stop().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_needs_a_folder() {
+    let world = RestWorld::start(&writer().replace("cwd = \"work\"", "")).await;
+    let task = json!({"task": {"type": "write", "parameters": {"prompt": "plan"}}});
+    let message = json!({"message": {"type": "query", "content": "hello"}});
+    for (path, body) in [("tasks", &task), ("messages", &message)] {
+        let refused = world.post(ALICE, &format!("/agents/writer/{path}"), body).await;
+        let why = refused.refused(409, "not_configured");
+        assert!(why.contains("\"writer\"") && why.contains("`agents.cwd`"), "{why}");
+        let by_ability = world.post(ALICE, &format!("/agents/agent%3A%2F%2F*/{path}"), body).await;
+        by_ability.refused(503, "unreachable");
+        // One that the caller may not use is still absent.
+        world.post(STRANGER, &format!("/agents/writer/{path}"), body).await.refused(404, "not_found");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_rule_answers_the_questions_of_work() {
+    for (rule, answer) in [("reject", "I left it as it was."), ("allow", "You allowed it.")] {
+        let world = RestWorld::start(&format!("{}questions = {rule:?}\n", writer())).await;
+        let task = json!({"taskId": "t1", "task": {"type": "ask", "parameters": {"prompt": "permission"}}});
+        world.post(ALICE, "/agents/writer/tasks", &task).await.expect(202);
+        let ended = ended_task(&world, ALICE, "/agents/writer/tasks/t1").await;
+        assert!(ended["result"]["text"].as_str().unwrap().contains(answer), "{rule}: {ended}");
+        let message = json!({"mode": "sync", "message": {"type": "ask", "content": "permission"}});
+        let answered = world.post(ALICE, "/agents/writer/messages", &message).await.expect(200);
+        assert!(answered["response"]["content"].as_str().unwrap().contains(answer), "{rule}: {answered}");
         world.stop().await;
     }
 }

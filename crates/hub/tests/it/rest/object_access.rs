@@ -190,7 +190,7 @@ async fn a_session_has_no_folder_and_no_program_outside() {
     let session = ended["sessionId"].as_str().expect("a session");
     let opened = world.get(ALICE, &format!("/sessions/{session}")).await.expect(200);
     let cwd = opened["cwd"].as_str().unwrap();
-    assert!(!cwd.starts_with("/etc") && cwd.contains("writer"), "{cwd}");
+    assert!(!cwd.starts_with("/etc") && cwd.ends_with("/work"), "{cwd}");
     world.stop().await;
 }
 
