@@ -434,6 +434,7 @@ impl GatewayShared {
             batch.push(StoreChange::PutPrincipal(stored));
         }
         self.store.apply(batch)?;
+        agent_calls::cancel_orphans(&*self.store, self.time())?;
         Ok(())
     }
 }

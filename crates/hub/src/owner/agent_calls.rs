@@ -1,7 +1,8 @@
 //! The envelopes that the agent addresses to other agents of the server.
 
 use duologue_rpc::RpcMessage;
-use duologue_schema::{Error as RpcError, RequestId};
+use duologue_rpc::raw_message::call_line;
+use duologue_schema::{CancelRequestNotification, Error as RpcError, Notification as _, RequestId};
 use duologue_transcript::Side;
 use serde_json::value::RawValue;
 
@@ -26,6 +27,15 @@ impl SessionOwner {
         let position = self.record(Some((Side::Agent, frame)), None);
         let output = OwnerAction::Route(frame.get().into());
         self.acknowledged_written.push_back(Waiting::new(position, output));
+    }
+
+    /// Routes the withdrawal of a call, behind the call itself. The call can have been answered, while its task runs.
+    pub(super) fn route_cancel(&mut self, id: RequestId) {
+        let cancel = CancelRequestNotification::new(id);
+        if let Ok(line) = call_line(None, CancelRequestNotification::METHOD, &cancel) {
+            let output = OwnerAction::Route(line);
+            self.acknowledged_written.push_back(Waiting::new(self.state.end, output));
+        }
     }
 
     /// Records a message about a call of the agent, and sends it to the agent.

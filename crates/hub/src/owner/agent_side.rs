@@ -208,6 +208,8 @@ impl SessionOwner {
         if let Some((request, client)) = request.map(|(at, it)| (*at, it.client.clone())) {
             let event = HubEvent::HostAnswer { request, client: Some(client) };
             self.answer_agent(&request_id, Err(&error), event);
+        } else if question.is_none() && self.settings.routes_calls {
+            self.route_cancel(request_id);
         }
     }
 

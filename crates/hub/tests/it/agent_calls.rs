@@ -75,6 +75,16 @@ impl CallingAgent {
                 task.progress().next().await;
                 std::process::exit(3);
             }
+            // The request is dropped while it waits for its response, so that the SDK withdraws it.
+            "withdraw" => {
+                let call = std::future::IntoFuture::into_future(other().delegate(rest));
+                tokio::select! {
+                    biased;
+                    task = call => return end_of(task?).await,
+                    () = std::future::ready(()) => {}
+                }
+                std::future::pending().await
+            }
             "many" => {
                 let mut open = Vec::new();
                 loop {
@@ -245,6 +255,22 @@ async fn chains_of_calls_are_limited() {
     world.stop().await;
 }
 
+/// Waits until so many tasks of the agent `b` are there and all of them are cancelled.
+async fn until_cancelled(world: &RestWorld, count: usize) {
+    in_time(async {
+        loop {
+            let tasks = world.get(ADMIN, "/agents/b/tasks").await.expect(200);
+            let states: Vec<_> =
+                tasks["tasks"].as_array().unwrap().iter().map(|task| task["status"].clone()).collect();
+            if states == vec!["cancelled"; count] {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    })
+    .await
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_call_is_cancelled_by_its_agent_or_with_it() {
     let (world, _folder) = world(&["a", "b"], "").await;
@@ -257,18 +283,18 @@ async fn a_call_is_cancelled_by_its_agent_or_with_it() {
     world.post(ADMIN, "/agents/a/tasks", &task).await.expect(202);
     let ended = ended_task(&world, ADMIN, "/agents/a/tasks/left").await;
     assert_eq!(ended["status"], "failed", "{ended}");
-    in_time(async {
-        loop {
-            let tasks = world.get(ADMIN, "/agents/b/tasks").await.expect(200);
-            let states: Vec<_> =
-                tasks["tasks"].as_array().unwrap().iter().map(|task| task["status"].clone()).collect();
-            if states == ["cancelled", "cancelled"] {
-                break;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
-    })
-    .await;
+    until_cancelled(&world, 2).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_withdrawal_of_a_call_cancels_its_task() {
+    let (world, _folder) = world(&["a", "b"], "").await;
+    let task = json!({"taskId": "t1", "task": {"type": "test", "parameters": {"prompt": "withdraw agent://b sleep"}}});
+    world.post(ADMIN, "/agents/a/tasks", &task).await.expect(202);
+    until_cancelled(&world, 1).await;
+    // Its process was there all the time.
+    assert_eq!(world.get(ADMIN, "/agents/a/tasks/t1").await.expect(200)["status"], "processing");
     world.stop().await;
 }
 

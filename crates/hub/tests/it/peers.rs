@@ -159,6 +159,10 @@ fn a_call_to_another_agent_is_routed() {
     it.agent(&request(10, "discover", &envelope("x", "discover", None, &json!({}))));
     it.agent(&request(11, "query", &envelope("q", "query", None, &json!({"question": "?"}))));
     assert_eq!(it.routed.len(), 2);
+    // A withdrawal follows its call.
+    let cancel = json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 9}});
+    it.agent(&cancel);
+    assert_eq!(it.routed.split_off(2), [cancel]);
     assert_eq!(methods(&it, "a", speaking()), ["_session/query"]);
 
     let answer = json!({"jsonrpc": "2.0", "id": 9, "result": {"envelope": {"id": "k"}}});

@@ -1,7 +1,7 @@
 //! The chain of agents that wait for each other.
 
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode};
-use duologue_store::JsonText;
+use duologue_store::{JsonText, StoredTask, StoredTaskKey};
 use serde_json::{Value, json};
 
 /// The agents of a chain of calls: the first one works for the user, and each waits for the next one.
@@ -17,9 +17,13 @@ impl CallChain {
         CallChain(callers.chain([agent.to_owned()]).collect())
     }
 
-    /// Returns the metadata of a task that the last agent delegates.
-    pub(super) fn metadata(&self) -> Value {
-        json!({"duologue": {"callers": self.0}})
+    /// Returns the metadata of a task that the last agent delegates. `parent` is its own task, if that waits.
+    pub(super) fn metadata(&self, parent: Option<&StoredTaskKey>) -> Value {
+        let mut members = json!({"callers": self.0});
+        if let Some(parent) = parent {
+            members["parent"] = json!({"agent": parent.agent, "task": parent.task});
+        }
+        json!({"duologue": members})
     }
 
     /// Returns true if an agent stands in the chain.
@@ -51,6 +55,13 @@ impl CallChain {
     }
 }
 
+/// Returns the task that waits for a task. Both have one owner.
+pub(super) fn parent_of(task: &StoredTask) -> Option<StoredTaskKey> {
+    let metadata: Value = task.metadata.parse().ok()?;
+    let parent = &metadata["duologue"]["parent"];
+    Some(StoredTaskKey::new(&task.key.owner, parent["agent"].as_str()?, parent["task"].as_str()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,7 +70,7 @@ mod tests {
     fn a_chain_ends_at_its_limit_and_has_no_circle() {
         let first = CallChain::of(None, "a");
         assert_eq!(first.check("b", 1), Ok(()));
-        let metadata = JsonText::of(&first.metadata()).unwrap();
+        let metadata = JsonText::of(&first.metadata(None)).unwrap();
         let second = CallChain::of(Some(&metadata), "b");
         assert_eq!(second, CallChain(vec!["a".to_owned(), "b".to_owned()]));
         assert_eq!(second.check("c", 2), Ok(()));

@@ -14,6 +14,7 @@ use tokio::time::sleep;
 
 use super::reply::{CallReplies, fault};
 use super::report_cancelled;
+use super::withdrawal::RunningCall;
 use crate::gateway::GatewayShared;
 use crate::gateway::rest::tasks::cancel;
 
@@ -31,6 +32,8 @@ pub(super) struct FollowedTask<'a> {
     pub(super) replies: &'a CallReplies,
     /// True if the sender receives the progress and the end.
     pub(super) wants_report: bool,
+    /// The call, which the sender can withdraw.
+    pub(super) running: &'a RunningCall,
 }
 
 impl FollowedTask<'_> {
@@ -39,6 +42,7 @@ impl FollowedTask<'_> {
     pub(super) async fn follow(&self) {
         let mut changes = self.gateway.store.watch(&StoreTopic::Task(self.key.clone()));
         let mut sent = None;
+        let mut is_withdrawn = false;
         loop {
             let key = self.key.clone();
             match self.gateway.in_store(move |store| store.task(&key)).await {
@@ -64,6 +68,10 @@ impl FollowedTask<'_> {
             tokio::select! {
                 () = changes.changed() => {}
                 () = self.replies.closed() => return self.give_up().await,
+                () = self.running.withdrawn(), if !is_withdrawn => {
+                    is_withdrawn = true;
+                    self.cancel().await;
+                }
             }
         }
     }
@@ -121,6 +129,11 @@ impl FollowedTask<'_> {
         if *self.gateway.closing.borrow() || !self.wants_report {
             return;
         }
+        self.cancel().await;
+    }
+
+    /// Cancels the task.
+    pub(super) async fn cancel(&self) {
         let (time, key) = (self.gateway.time(), self.key.clone());
         if let Ok(Ok((task, true))) = self.gateway.in_store(move |store| cancel(store, time, &key)).await {
             report_cancelled(&self.key.owner, &task);

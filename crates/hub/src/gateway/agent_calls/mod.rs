@@ -6,8 +6,10 @@
 mod chain;
 mod directory;
 mod followed_task;
+mod orphans;
 mod reply;
 mod waiting;
+mod withdrawal;
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -17,7 +19,7 @@ use duologue_schema::envelope::{
     Ack, Cancel, Delegate, Discover, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind,
     EnvelopeParams, Payload, Query, QueryResponse, RequestPayload, TaskStatus, VERSION,
 };
-use duologue_schema::{Json, Meta, RequestId, SessionId, params_fault};
+use duologue_schema::{CancelRequestNotification, Json, Meta, RequestId, SessionId, params_fault};
 use duologue_store::{
     JsonText, NewTask, Store, StoreBatch, StoreChange, StoredTask, StoredTaskKey, TaskQuery,
 };
@@ -30,12 +32,15 @@ use self::chain::CallChain;
 use self::followed_task::FollowedTask;
 use self::reply::CallReplies;
 use self::waiting::{WaitingTask, WaitingTasks};
+use self::withdrawal::{RunningCall, RunningCalls};
 use crate::exchange_state::AGENT_SCHEME;
 use crate::gateway::access::{Action, Principal};
 use crate::gateway::rest::tasks::{SAMPLES, cancel};
 use crate::gateway::routing::{self, AgentPattern, RoutedWork};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
 use crate::session_task::AgentCall;
+
+pub(crate) use self::orphans::cancel_orphans;
 
 /// The type of a task that an agent has delegated.
 pub(crate) const DELEGATED: &str = "delegate";
@@ -44,14 +49,25 @@ pub(crate) const DELEGATED: &str = "delegate";
 pub(crate) async fn serve(gateway: Arc<GatewayShared>, mut calls: mpsc::UnboundedReceiver<AgentCall>) {
     let mut closing = gateway.closing.subscribe();
     let (counts, waiting) = (OpenCalls::default(), WaitingTasks::default());
+    let calls_running = RunningCalls::default();
     let mut running = JoinSet::new();
     loop {
         tokio::select! {
             _ = closing.wait_for(|closing| *closing) => return,
             Some(_) = running.join_next(), if !running.is_empty() => {}
-            Some(call) = calls.recv() => {
-                running.spawn(answer(gateway.clone(), call, counts.clone(), waiting.clone()));
-            }
+            // A withdrawal comes behind its call.
+            Some(call) = calls.recv() => match RpcMessage::read(&call.line, &Limits::default()) {
+                Some(Ok(RpcMessage::Request { id, .. })) => {
+                    let running_call = calls_running.begin(&call.session, &id);
+                    running.spawn(answer(gateway.clone(), call, counts.clone(), waiting.clone(), running_call));
+                }
+                Some(Ok(RpcMessage::Notification { params: Some(params), .. })) => {
+                    if let Ok(cancel) = serde_json::from_str::<CancelRequestNotification>(params.get()) {
+                        calls_running.withdraw(&call.session, &cancel.request_id);
+                    }
+                }
+                _ => {}
+            },
         }
     }
 }
@@ -111,7 +127,13 @@ struct Caller {
     waiting: WaitingTasks,
 }
 
-async fn answer(gateway: Arc<GatewayShared>, call: AgentCall, counts: OpenCalls, waiting: WaitingTasks) {
+async fn answer(
+    gateway: Arc<GatewayShared>,
+    call: AgentCall,
+    counts: OpenCalls,
+    waiting: WaitingTasks,
+    running: RunningCall,
+) {
     let AgentCall { agent, principal, session, line, replies } = call;
     let Some(Ok(RpcMessage::Request { id, method, params })) = RpcMessage::read(&line, &Limits::default())
     else {
@@ -137,7 +159,7 @@ async fn answer(gateway: Arc<GatewayShared>, call: AgentCall, counts: OpenCalls,
         Some(EnvelopeKind::Cancel) => {
             caller.respond::<Cancel>(&id, &envelope, caller.cancel(&envelope).await)
         }
-        Some(EnvelopeKind::Delegate) => caller.delegate(&id, envelope, meta, &counts).await,
+        Some(EnvelopeKind::Delegate) => caller.delegate(&id, envelope, meta, &counts, &running).await,
         _ => {
             let why = format!("a server passes no `{method}` on to its agents; delegate a task to the agent");
             let fault = EnvelopeError::of(EnvelopeErrorCode::UnknownKind, why);
@@ -245,7 +267,14 @@ impl Caller {
     }
 
     /// Creates the task of a delegation, answers with its `ack`, and sends its end when it has ended, if the agent wants it.
-    async fn delegate(&self, id: &RequestId, request: Envelope, meta: Option<Meta>, counts: &OpenCalls) {
+    async fn delegate(
+        &self,
+        id: &RequestId,
+        request: Envelope,
+        meta: Option<Meta>,
+        counts: &OpenCalls,
+        running: &RunningCall,
+    ) {
         let limit = self.gateway.config.limits.open_calls;
         let opened = open::<Delegate>(&request).and_then(|delegate| {
             // One without a report takes a place too: it is work of this session.
@@ -261,11 +290,17 @@ impl Caller {
             Ok(created) => created,
             Err(fault) => return self.replies.refuse(id, Some(&request), fault),
         };
+        let (gateway, replies) = (&self.gateway, &self.replies);
+        let task = FollowedTask { gateway, key, request: &request, replies, wants_report, running };
+        if running.is_withdrawn() {
+            task.cancel().await;
+            let fault = EnvelopeError::of(EnvelopeErrorCode::Cancelled, "the call was withdrawn");
+            return replies.refuse(id, Some(&request), fault);
+        }
         let mut ack = Ack::new(true);
         ack.estimated_ms = estimated_ms;
-        self.replies.respond(id, &request, ack);
-        let (gateway, replies) = (&self.gateway, &self.replies);
-        FollowedTask { gateway, key, request: &request, replies, wants_report }.follow().await;
+        replies.respond(id, &request, ack);
+        task.follow().await;
     }
 
     /// Creates a task.
@@ -280,8 +315,10 @@ impl Caller {
             return Err(EnvelopeError::of(EnvelopeErrorCode::Unreachable, why));
         }
         let pattern = AgentPattern::read(request.to.as_str())?;
-        let (chain, is_task) = self.chain().await?;
-        let waits = is_task && delegate.wants_report();
+        let (chain, parent) = self.chain().await?;
+        // Nobody reads the end of a task without a report, and it outlives the one that calls.
+        let parent = parent.filter(|_| delegate.wants_report());
+        let waits = parent.is_some();
         let (waiting, session) = (self.waiting.clone(), self.session.clone());
         let (gateway, principal, agent) = (self.gateway.clone(), self.principal.clone(), self.agent.clone());
         let (time, limit) = (gateway.time(), gateway.config.limits.call_depth);
@@ -323,7 +360,7 @@ impl Caller {
             let mut task = NewTask::new(key.clone(), agent, DELEGATED, JsonText::of(&parameters)?);
             task.priority = delegate.priority.level();
             task.timeout_ms = delegate.deadline_ms;
-            task.metadata = JsonText::of(&chain.metadata())?;
+            task.metadata = JsonText::of(&chain.metadata(parent.as_ref()))?;
             task.trace = trace.map(|trace| trace.traceparent().to_owned());
             let duration = store.median_duration(&target, DELEGATED, SAMPLES)?;
             store.apply(StoreBatch::new(time).with(StoreChange::CreateTask(task)))?;
@@ -335,14 +372,15 @@ impl Caller {
         Ok(created)
     }
 
-    /// Returns the chain of calls that this agent stands in, and true if its session is that of a task.
-    async fn chain(&self) -> Result<(CallChain, bool), EnvelopeError> {
+    /// Returns the chain of calls that this agent stands in, and the task whose session this is.
+    async fn chain(&self) -> Result<(CallChain, Option<StoredTaskKey>), EnvelopeError> {
         let mut query = TaskQuery::default();
         query.owner = Some(self.principal.id.to_string());
         (query.session, query.ended) = (Some(self.session.as_str().to_owned()), Some(false));
         let found = self.gateway.in_store(move |store| store.tasks(&query)).await?;
-        let metadata = found.items.first().map(|task| &task.metadata);
-        Ok((CallChain::of(metadata, &self.agent), metadata.is_some()))
+        let task = found.items.into_iter().next();
+        let chain = CallChain::of(task.as_ref().map(|task| &task.metadata), &self.agent);
+        Ok((chain, task.map(|task| task.key)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Tasks: creation, states, events, questions and cancellation. The tests work in the place of the agent.
 
 use duologue_schema::envelope::TaskState;
-use duologue_store::{LeaseToken, NewQuestion, StoreChange, StoredTask, TaskUpdate};
+use duologue_store::{LeaseToken, NewQuestion, NewTask, StoreChange, StoredTask, StoredTaskKey, TaskUpdate};
 use serde_json::{Value, json};
 
 use crate::rest::world::{ADMIN, ALICE, BOB, Call, REMOTE, RestWorld, claim_task, events, json_text};
@@ -248,6 +248,40 @@ async fn a_lost_task_is_a_dead_letter_of_its_owner() {
     world.post_empty(ALICE, &format!("{letters}/t1/resend?kind=task")).await.expect(204);
     let again = world.get(ALICE, &path).await.expect(200);
     assert_eq!((&again["status"], &again["error"]), (&json!("pending"), &Value::Null), "{again}");
+    world.stop().await;
+}
+
+/// A task that waits for another one is its only reader.
+#[tokio::test]
+async fn a_restart_cancels_what_a_lost_task_waited_for() {
+    let world = RestWorld::with_remote("").await;
+    let mut safe = task("safe");
+    safe["metadata"] = json!({"retry": "safe"});
+    for parent in [task("lost"), safe] {
+        world.post(ALICE, TASKS, &parent).await.expect(202);
+        Worker::claim(&world).await.state(TaskState::Working).await;
+    }
+    for (id, parent) in [("of-lost", Some("lost")), ("of-safe", Some("safe")), ("of-none", None)] {
+        let key = StoredTaskKey::new("alice", "remote", id);
+        let mut child = NewTask::new(key, "remote", "delegate", json_text(&json!({"prompt": "p"})));
+        let mut members = json!({"callers": ["remote"]});
+        if let Some(parent) = parent {
+            members["parent"] = json!({"agent": "remote", "task": parent});
+        }
+        child.metadata = json_text(&json!({"duologue": members}));
+        world.apply(StoreChange::CreateTask(child)).await;
+    }
+    let world = world.restart().await;
+    for (id, state, code) in [
+        ("lost", "failed", json!("restarted")),
+        ("of-lost", "cancelled", json!("parent_lost")),
+        ("safe", "submitted", Value::Null),
+        ("of-safe", "submitted", Value::Null),
+        ("of-none", "submitted", Value::Null),
+    ] {
+        let found = world.get(ALICE, &format!("{TASKS}/{id}")).await.expect(200);
+        assert_eq!((&found["state"], &found["error"]["code"]), (&json!(state), &code), "{found}");
+    }
     world.stop().await;
 }
 
