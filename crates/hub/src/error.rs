@@ -74,6 +74,14 @@ pub enum Error {
         /// The limit.
         limit: usize,
     },
+    /// The principal has too many sessions.
+    #[error(
+        "session limit reached ({limit} sessions of yours are open at this agent); close one or raise `limits.principal_sessions` (`HubSettings::principal_sessions`)"
+    )]
+    PrincipalSessions {
+        /// The limit.
+        limit: usize,
+    },
     /// The logs have reached their limit.
     #[error(
         "disk limit reached: the logs of the sessions have {limit} bytes or more (`HubSettings::disk_bytes`, `--disk`, `agents.disk_bytes`); delete sessions, or let the server remove old ones (`--keep`)"
@@ -141,7 +149,10 @@ impl Error {
             | Error::LogLost
             | Error::Record(_)
             | Error::Folder { .. } => "log_failed",
-            Error::Sessions { .. } | Error::Requests { .. } | Error::Disk { .. } => "limit_reached",
+            Error::Sessions { .. }
+            | Error::PrincipalSessions { .. }
+            | Error::Requests { .. }
+            | Error::Disk { .. } => "limit_reached",
             Error::CursorGone { .. } => "cursor_gone",
             Error::Closed => "closed",
             Error::Decode(_) | Error::Encode(_) => "internal",

@@ -89,8 +89,8 @@ struct Spare {
 #[derive(Debug, Default)]
 struct Sessions {
     live: HashMap<SessionId, LiveSession>,
-    /// The sessions that are being opened count too.
-    opening: usize,
+    /// The principals of sessions that are being opened, which count too.
+    opening: Vec<Arc<str>>,
     /// One task at a time opens or deletes a session.
     gates: HashMap<SessionId, Arc<tokio::sync::Mutex<()>>>,
     /// The logs that are open: a reader can outlive its session, and a log is open once.
@@ -263,11 +263,14 @@ impl Hub {
 }
 
 /// A place for a session that is being opened.
-struct Opening(Arc<HubShared>);
+struct Opening(Arc<HubShared>, Arc<str>);
 
 impl Drop for Opening {
     fn drop(&mut self) {
-        self.0.sessions.lock_unpoisoned().opening -= 1;
+        let opening = &mut self.0.sessions.lock_unpoisoned().opening;
+        if let Some(place) = opening.iter().position(|principal| *principal == self.1) {
+            opening.swap_remove(place);
+        }
     }
 }
 
@@ -441,18 +444,23 @@ impl HubShared {
         self.sessions.lock_unpoisoned().refuses(is_work)
     }
 
-    fn begin_opening(self: &Arc<Self>, is_work: bool) -> Result<Opening, Error> {
+    fn begin_opening(self: &Arc<Self>, principal: &Arc<str>, is_work: bool) -> Result<Opening, Error> {
         let mut sessions = self.sessions.lock_unpoisoned();
         let limit = self.settings.sessions;
         if sessions.refuses(is_work) {
             return Err(Error::Closed);
         }
-        if sessions.live.len() + sessions.opening >= limit {
+        if sessions.live.len() + sessions.opening.len() >= limit {
             return Err(Error::Sessions { limit });
         }
-        sessions.opening += 1;
+        let owners = sessions.live.values().map(|live| &live.principal).chain(&sessions.opening);
+        let limit = self.settings.principal_sessions;
+        if owners.filter(|owner| *owner == principal).count() >= limit {
+            return Err(Error::PrincipalSessions { limit });
+        }
+        sessions.opening.push(principal.clone());
         drop(sessions);
-        Ok(Opening(self.clone()))
+        Ok(Opening(self.clone(), principal.clone()))
     }
 
     /// Creates a session of a principal. Returns it with the result for the client. The task of the session handles `attach`
@@ -465,7 +473,7 @@ impl HubShared {
         attach: SessionCommand,
         is_work: bool,
     ) -> Result<(LiveSession, Box<RawValue>), Error> {
-        let opening = self.begin_opening(is_work)?;
+        let opening = self.begin_opening(principal, is_work)?;
         self.check_disk().await?;
         let params = self.checked(params).await?;
         let (mut agent, introduction) = self.start_agent(client.abilities.schemes()).await?;
@@ -585,7 +593,7 @@ impl HubShared {
         if let Some(live) = self.live(principal, id) {
             return Ok(live);
         }
-        let _opening = self.begin_opening(false)?;
+        let _opening = self.begin_opening(principal, false)?;
         self.indexed(principal, id).await?.ok_or(Error::UnknownSession)?;
         let gate = self.gate(id);
         let _alone = gate.lock().await;

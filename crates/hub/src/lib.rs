@@ -32,6 +32,7 @@ mod outbound;
 mod output;
 mod owner;
 mod picture;
+mod place_counts;
 mod projection;
 mod question;
 mod record;

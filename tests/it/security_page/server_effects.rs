@@ -20,6 +20,8 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ("GatewayLimits::question_seconds", "the question of a task is cancelled"),
     ("GatewayLimits::requests_per_minute", "the next request of the principal is rejected"),
     ("GatewayLimits::open_requests", "the next request that waits or streams is rejected"),
+    ("GatewayLimits::principal_requests", "the same, for the principal"),
+    ("GatewayLimits::principal_sessions", "new sessions of the principal at the agent are rejected"),
     ("GatewayLimits::lease_seconds", "a message that an agent has claimed for longer returns to its inbox"),
     ("GatewayLimits::idempotency_seconds", "a repeated request with its key runs again"),
     (

@@ -102,12 +102,16 @@ impl GatewayShared {
             let is_new = known.is_none();
             let entry = match known {
                 Some(known) => known.with_config(config),
-                None => {
-                    HostedEntry::attached(config, &gateway.data, gateway.calls.clone()).map_err(|error| {
-                        tracing::error!(%error, "the folder of an attached agent cannot be used");
-                        Refusal::new(RefusalCode::Internal, "the folder of the agent cannot be used")
-                    })?
-                }
+                None => HostedEntry::attached(
+                    config,
+                    &gateway.data,
+                    gateway.calls.clone(),
+                    &gateway.config.limits,
+                )
+                .map_err(|error| {
+                    tracing::error!(%error, "the folder of an attached agent cannot be used");
+                    Refusal::new(RefusalCode::Internal, "the folder of the agent cannot be used")
+                })?,
             };
             let mut card = entry.card(&owner, RegistrySource::Attached)?;
             (card.status, card.last_seen) = (RegistryStatus::Offline, Some(time.wall));

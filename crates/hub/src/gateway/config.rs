@@ -275,6 +275,11 @@ pub struct GatewayLimits {
     pub requests_per_minute: u32,
     /// The requests that wait or stream at a time, of all principals. 1,024 by default.
     pub open_requests: usize,
+    /// The same, of one principal. 256 by default.
+    pub principal_requests: usize,
+    /// The sessions of a principal at one agent whose process or client is there. A session has one process at most. 256 by
+    /// default.
+    pub principal_sessions: usize,
     /// The seconds for which an agent that takes its messages over REST has them at most. 300 by default.
     pub lease_seconds: u64,
     /// The seconds for which the key of a request that runs once is remembered. 86,400 by default.
@@ -306,6 +311,8 @@ impl Default for GatewayLimits {
             question_seconds: 86_400,
             requests_per_minute: 6_000,
             open_requests: 1_024,
+            principal_requests: 256,
+            principal_sessions: 256,
             lease_seconds: 300,
             idempotency_seconds: 86_400,
             retention_seconds: 30 * 86_400,

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 use crate::gateway::GatewayShared;
-use crate::gateway::config::{AgentConfig, LOCAL_PRINCIPAL};
+use crate::gateway::config::{AgentConfig, GatewayLimits, LOCAL_PRINCIPAL};
 use crate::hub::{AgentCommand, Hub, HubSettings, ProcessObserver};
 use crate::remote_agent::{AgentAddress, RemoteAgent};
 use crate::session_policy::SessionPolicy;
@@ -42,12 +42,13 @@ impl HostedEntry {
         data: &Path,
         processes: Option<ProcessObserver>,
         calls: CallSender,
+        limits: &GatewayLimits,
     ) -> Result<Self, Error> {
         let home = data.join("agents").join(&config.id);
         if let Some(url) = &config.url {
             let (url, token_file) = (url.clone(), config.token_file.clone());
             let address = AgentAddress { url, token_file, transport: config.transport.into() };
-            return HostedEntry::remote(config.clone(), home, Some(address), calls);
+            return HostedEntry::remote(config.clone(), home, Some(address), calls, limits);
         }
         let cwd = config.cwd.as_deref().map(folder).transpose()?;
         let own = folder(&home.join("home"))?;
@@ -57,15 +58,20 @@ impl HostedEntry {
         settings.shared_process = config.shared_process;
         settings.policy = policy(Some(roots), config);
         settings.processes = processes;
-        let hub = open(settings, config, calls)?;
+        let hub = open(settings, config, calls, limits)?;
         let online = Arc::new(watch::Sender::new(true));
         Ok(HostedEntry { config: config.clone(), hub, cwd, remote: None, online })
     }
 
     /// Opens the folder of a program that dials the gateway. It blocks.
-    pub(crate) fn attached(config: AgentConfig, data: &Path, calls: CallSender) -> Result<Self, Error> {
+    pub(crate) fn attached(
+        config: AgentConfig,
+        data: &Path,
+        calls: CallSender,
+        limits: &GatewayLimits,
+    ) -> Result<Self, Error> {
         let home = data.join("attached").join(&config.id);
-        HostedEntry::remote(config, home, None, calls)
+        HostedEntry::remote(config, home, None, calls, limits)
     }
 
     fn remote(
@@ -73,13 +79,14 @@ impl HostedEntry {
         home: PathBuf,
         address: Option<AgentAddress>,
         calls: CallSender,
+        limits: &GatewayLimits,
     ) -> Result<Self, Error> {
         let remote = RemoteAgent::new(address);
         let mut settings = HubSettings::new(|| Command::new("false"), home);
         settings.agent = AgentCommand::remote(remote.clone());
         // The folders are those of another machine, which checks them.
         settings.policy = policy(None, &config);
-        let hub = open(settings, &config, calls)?;
+        let hub = open(settings, &config, calls, limits)?;
         let cwd = Some(config.cwd.clone().unwrap_or_else(|| PathBuf::from("/")));
         let online = Arc::new(watch::Sender::new(false));
         Ok(HostedEntry { config, hub, cwd, remote: Some(remote), online })
@@ -125,11 +132,17 @@ fn policy(roots: Option<Vec<PathBuf>>, agent: &AgentConfig) -> SessionPolicy {
     SessionPolicy { roots, refuses_mcp_programs: !agent.mcp_programs, meta: Some(agent.meta.clone()) }
 }
 
-fn open(mut settings: HubSettings, agent: &AgentConfig, calls: CallSender) -> Result<Hub, Error> {
+fn open(
+    mut settings: HubSettings,
+    agent: &AgentConfig,
+    calls: CallSender,
+    limits: &GatewayLimits,
+) -> Result<Hub, Error> {
     (settings.calls, settings.owner.routes_calls) = (Some(calls), true);
     settings.agent_name.clone_from(&agent.id);
     settings.client_files = agent.client_files;
     settings.disk_bytes = agent.disk_bytes;
+    settings.principal_sessions = limits.principal_sessions;
     Hub::open(settings)
 }
 
@@ -190,7 +203,7 @@ impl GatewayShared {
                 continue;
             }
             let Some(config) = AgentConfig::of_card(&agent) else { continue };
-            let entry = HostedEntry::attached(config, &self.data, self.calls.clone())?;
+            let entry = HostedEntry::attached(config, &self.data, self.calls.clone(), &self.config.limits)?;
             self.attached.lock_unpoisoned().insert(agent.id.clone(), Arc::new(entry));
             _ = self.arrivals.send(agent.id.clone());
             agent.status = RegistryStatus::Offline;

@@ -167,7 +167,8 @@ impl Gateway {
         let (calls, new_calls) = mpsc::unbounded_channel();
         for agent in &config.agents {
             let processes = metrics.process_observer(&agent.id, processes.clone());
-            let entry = HostedEntry::configured(agent, &data, Some(processes), calls.clone())?;
+            let entry =
+                HostedEntry::configured(agent, &data, Some(processes), calls.clone(), &config.limits)?;
             agents.insert(agent.id.clone(), Arc::new(entry));
         }
         let (arrivals, new_arrivals) = mpsc::unbounded_channel();

@@ -31,6 +31,8 @@ pub struct HubSettings {
     pub shared_process: bool,
     /// Limit on the sessions whose process or client is there. 1,024 by default.
     pub sessions: usize,
+    /// The same, of one principal. 1,024 by default.
+    pub principal_sessions: usize,
     /// Limit on the requests that belong to no session, such as logins and queries. Each has a process, unless all sessions
     /// share one. 16 by default.
     pub requests_without_session: usize,
@@ -143,6 +145,7 @@ impl HubSettings {
             client_files: false,
             shared_process: false,
             sessions: 1024,
+            principal_sessions: 1024,
             requests_without_session: 16,
             loads: 4,
             load_turn: Duration::from_secs(5),

@@ -24,7 +24,7 @@ impl Hub {
         let sessions = self.shared.sessions.lock_unpoisoned();
         let clients = self.shared.clients.lock_unpoisoned().len();
         let Sessions { live, opening, gates, logs, is_closed: _, is_ended: _ } = &*sessions;
-        live.len() + opening + gates.len() + logs.len() + clients + self.shared.logs.open_files()
+        live.len() + opening.len() + gates.len() + logs.len() + clients + self.shared.logs.open_files()
     }
 }
 

@@ -11,10 +11,9 @@ mod reply;
 mod waiting;
 mod withdrawal;
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
-use duologue_rpc::{Limits, Lock as _, RpcMessage};
+use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::envelope::{
     Ack, Cancel, Delegate, Discover, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind,
     EnvelopeParams, Payload, Query, QueryResponse, RequestPayload, TaskStatus, VERSION,
@@ -38,6 +37,7 @@ use crate::gateway::access::{Action, Principal};
 use crate::gateway::rest::tasks::{SAMPLES, cancel};
 use crate::gateway::routing::{self, AgentPattern, RoutedWork};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
+use crate::place_counts::PlaceCounts;
 use crate::session_task::AgentCall;
 
 pub(crate) use self::orphans::cancel_orphans;
@@ -73,41 +73,7 @@ pub(crate) async fn serve(gateway: Arc<GatewayShared>, mut calls: mpsc::Unbounde
 }
 
 /// The delegations that have not ended, by the session of their sender.
-#[derive(Clone, Default)]
-struct OpenCalls(Arc<Mutex<HashMap<SessionId, usize>>>);
-
-impl OpenCalls {
-    /// Returns the place of a delegation.
-    fn open(&self, session: &SessionId, limit: usize) -> Result<OpenCall, EnvelopeError> {
-        let mut counts = self.0.lock_unpoisoned();
-        let count = counts.entry(session.clone()).or_default();
-        if *count >= limit {
-            return Err(EnvelopeError::overloaded(format!(
-                "call limit reached (the session has {count} tasks of other agents); retry when one has ended, or raise `limits.open_calls`"
-            )));
-        }
-        *count += 1;
-        Ok(OpenCall { calls: self.clone(), session: session.clone() })
-    }
-}
-
-/// The place of a delegation that has not ended.
-struct OpenCall {
-    calls: OpenCalls,
-    session: SessionId,
-}
-
-impl Drop for OpenCall {
-    fn drop(&mut self) {
-        let mut counts = self.calls.0.lock_unpoisoned();
-        if let Some(count) = counts.get_mut(&self.session) {
-            *count -= 1;
-            if *count == 0 {
-                counts.remove(&self.session);
-            }
-        }
-    }
-}
+type OpenCalls = PlaceCounts<SessionId>;
 
 /// A task of a delegation.
 struct Created {
@@ -278,7 +244,12 @@ impl Caller {
         let limit = self.gateway.config.limits.open_calls;
         let opened = open::<Delegate>(&request).and_then(|delegate| {
             // One without a report takes a place too: it is work of this session.
-            counts.open(&self.session, limit).map(|place| (delegate, place))
+            let place = counts.take(&self.session, limit).ok_or_else(|| {
+                EnvelopeError::overloaded(format!(
+                    "call limit reached (the session has {limit} tasks of other agents); retry when one has ended, or raise `limits.open_calls`"
+                ))
+            });
+            place.map(|place| (delegate, place))
         });
         let (wants_report, created, _place) = match opened {
             Ok((delegate, place)) => {

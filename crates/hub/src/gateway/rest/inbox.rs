@@ -229,7 +229,7 @@ pub(crate) async fn claim_messages(
     let limits = &gateway.config.limits;
     let lease = query.lease.map_or(limits.lease_seconds, |lease| lease.0.clamp(1, limits.lease_seconds));
     let wait = query.wait.map_or(0, |wait| wait.0.min(limits.sync_seconds));
-    let permit = if wait > 0 { Some(caller.rest.open_request()?) } else { None };
+    let permit = if wait > 0 { Some(caller.rest.open_request(&caller.principal)?) } else { None };
     let until = Instant::now() + Duration::from_secs(wait);
     let mut changes = gateway.store.watch(&StoreTopic::Inbox(agent_id.clone()));
     let mut closing = gateway.closing.subscribe();

@@ -369,7 +369,8 @@ impl Sending {
         let batch =
             OnceBatch::new(StoreBatch::new(time).with(StoreChange::Enqueue(new.clone())), seen.clone());
         // The wait begins before the message is there, so that no change is lost.
-        let permit = if self.mode == RestSendMode::Sync { Some(rest.open_request()?) } else { None };
+        let permit =
+            if self.mode == RestSendMode::Sync { Some(rest.open_request(&caller.principal)?) } else { None };
         let mut changes = rest.gateway.store.watch(&StoreTopic::Inbox(self.agent.clone()));
         let (is_allowed, mode, agent) = (self.is_allowed, self.mode, self.agent.clone());
         let (is_draining, unable) =

@@ -44,6 +44,7 @@ use crate::gateway::rest::operations::StoreProbe;
 use crate::gateway::rest::request::RunningKeys;
 use crate::gateway::rest::session_view::SessionViews;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode};
+use crate::place_counts::{CountedPlace, PlaceCounts};
 
 pub use document::openapi_json;
 #[cfg(feature = "page")]
@@ -94,6 +95,7 @@ pub(crate) struct RestShared {
     pub(crate) gateway: Arc<GatewayShared>,
     /// One permit for each request that waits or streams.
     open: Arc<Semaphore>,
+    open_of: PlaceCounts<Arc<str>>,
     rates: RequestRates,
     /// The keys of requests that run.
     pub(crate) running: RunningKeys,
@@ -103,15 +105,29 @@ pub(crate) struct RestShared {
 
 impl RestShared {
     /// Takes a place among the requests that wait or stream.
-    pub(crate) fn open_request(&self) -> Result<OwnedSemaphorePermit, Refusal> {
-        self.open.clone().try_acquire_owned().map_err(|_| {
+    pub(crate) fn open_request(&self, principal: &Principal) -> Result<OpenRequest, Refusal> {
+        let limit = self.gateway.config.limits.principal_requests;
+        let own = self.open_of.take(&principal.id, limit).ok_or_else(|| {
+            let why = format!(
+                "{limit} requests of yours wait or stream already; end one, or raise `limits.principal_requests`"
+            );
+            Refusal::new(RefusalCode::Overloaded, why)
+        })?;
+        let permit = self.open.clone().try_acquire_owned().map_err(|_| {
             let limit = self.gateway.config.limits.open_requests;
             let why = format!(
                 "{limit} requests wait or stream already; retry later, or raise `limits.open_requests`"
             );
             Refusal::new(RefusalCode::Overloaded, why)
-        })
+        })?;
+        Ok(OpenRequest { _own: own, _permit: permit })
     }
+}
+
+/// The place of a request that waits or streams.
+pub(crate) struct OpenRequest {
+    _own: CountedPlace<Arc<str>>,
+    _permit: OwnedSemaphorePermit,
 }
 
 /// Creates the router of the interface. The caller has checked the key of a request and puts the [`Principal`] into
@@ -121,6 +137,7 @@ pub(crate) fn router(gateway: &Arc<GatewayShared>) -> Router {
     let rest = Arc::new(RestShared {
         gateway: gateway.clone(),
         open: Arc::new(Semaphore::new(limits.open_requests.min(Semaphore::MAX_PERMITS))),
+        open_of: PlaceCounts::default(),
         rates: RequestRates::new(limits.requests_per_minute),
         running: RunningKeys::default(),
         probe: StoreProbe::default(),

@@ -65,7 +65,7 @@ pub(crate) async fn export_data(
     PathOf(PrincipalTarget { principal_id }): PathOf<PrincipalTarget>,
 ) -> Result<Response, Refusal> {
     require_data(&caller, &principal_id).await?;
-    let permit = caller.rest.open_request()?;
+    let permit = caller.rest.open_request(&caller.principal)?;
     let (sender, receiver) = mpsc::channel(WAITING);
     let gateway = caller.gateway().clone();
     let redactor = (caller.id() != principal_id).then(|| Redaction::secrets_only().start());

@@ -11,10 +11,11 @@ use axum::response::{IntoResponse as _, Response};
 use duologue_store::{Error as StoreError, JsonText, LogRecord};
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 use utoipa::{IntoParams, ToSchema};
 
 use crate::error::Error;
+use crate::gateway::rest::OpenRequest;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller, RestReply};
 use crate::gateway::rest::sessions::{SessionTarget, own_session};
 use crate::gateway::rest::task_events::{KEEP_ALIVE, event};
@@ -112,7 +113,7 @@ pub(crate) async fn get_session_log(
         return Ok(StatusCode::NO_CONTENT.into_response());
     }
     let mut events = LogEvents {
-        _permit: caller.rest.open_request()?,
+        _permit: caller.rest.open_request(&caller.principal)?,
         closing: caller.gateway().closing.subscribe(),
         follower,
         waiting: VecDeque::new(),
@@ -189,7 +190,7 @@ impl LogFollower {
 }
 
 struct LogEvents {
-    _permit: OwnedSemaphorePermit,
+    _permit: OpenRequest,
     closing: watch::Receiver<bool>,
     follower: LogFollower,
     waiting: VecDeque<Event>,

@@ -20,17 +20,17 @@ use duologue_store::{
 use duologue_transcript::Side;
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
-use tokio::sync::{OwnedSemaphorePermit, watch};
+use tokio::sync::watch;
 
 use crate::LogEntry;
 use crate::error::Error;
 use crate::gateway::Refusal;
-use crate::gateway::rest::RestShared;
 use crate::gateway::rest::request::{PathOf, QueryOf, RestCaller};
 use crate::gateway::rest::session_log::LogFollower;
 use crate::gateway::rest::task_input::RestQuestion;
 use crate::gateway::rest::tasks::{RestTask, visible_task};
 use crate::gateway::rest::values::{OwnerQuery, TaskTarget, event_number};
+use crate::gateway::rest::{OpenRequest, RestShared};
 
 /// The time after which a comment keeps a silent connection open.
 pub(crate) const KEEP_ALIVE: Duration = Duration::from_secs(15);
@@ -66,7 +66,7 @@ pub(crate) async fn watch_task(
     let rest = caller.rest.clone();
     let last = last.unwrap_or_default();
     let events = TaskEvents {
-        _permit: rest.open_request()?,
+        _permit: rest.open_request(&caller.principal)?,
         changes: rest.gateway.store.watch(&StoreTopic::Task(task.key.clone())),
         closing: rest.gateway.closing.subscribe(),
         key: task.key,
@@ -107,7 +107,7 @@ impl fmt::Display for TaskEventId {
 }
 
 struct TaskEvents {
-    _permit: OwnedSemaphorePermit,
+    _permit: OpenRequest,
     rest: Arc<RestShared>,
     key: StoredTaskKey,
     changes: StoreWatch,

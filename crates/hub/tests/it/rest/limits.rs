@@ -74,3 +74,22 @@ async fn limits_are_those_of_the_configuration() {
     world.get(BOB, "/agents").await.expect(200);
     world.stop().await;
 }
+
+/// Each principal has its own streams.
+#[tokio::test]
+async fn the_streams_of_a_principal_are_limited() {
+    let world = RestWorld::with_remote("limits.principal_requests = 1").await;
+    let tasks = "/agents/remote/tasks";
+    for key in [ALICE, BOB] {
+        world.post(key, tasks, json!({"taskId": "t1", "task": {"type": "write"}})).await.expect(202);
+    }
+    let call = |key| Call::new("GET", &format!("{tasks}/t1/events")).key(key);
+    let mut streams = [world.open(&call(ALICE)).await, world.open(&call(BOB)).await];
+    for stream in &mut streams {
+        stream.until("pending").await;
+    }
+    let refused = world.send(&call(ALICE)).await.refused(429, "overloaded");
+    assert!(refused.contains("limits.principal_requests"), "{refused}");
+    drop(streams);
+    world.stop().await;
+}

@@ -321,3 +321,25 @@ async fn an_agent_of_the_configuration_cannot_be_taken_over() {
     }
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sessions_of_a_principal_are_limited() {
+    let world =
+        RestWorld::start(&format!("limits.principal_sessions = 1\n{}roots = [\"/tmp\"]", writer())).await;
+    let connection = async |key: &str| {
+        let mut options = ConnectOptions::default();
+        options.bearer_token = Some(key.to_owned());
+        let (transport, link) =
+            connect(&format!("ws://{}/acp/writer", world.address), options).await.unwrap();
+        (Client::new(()).connect(transport).await.unwrap(), link)
+    };
+    let (alice, _alice_link) = connection(ALICE).await;
+    let (bob, _bob_link) = connection(BOB).await;
+    let session = in_time(alice.session_in("/tmp").create()).await.unwrap();
+    let why = in_time(alice.session_in("/tmp").create()).await.expect_err("a limit").to_string();
+    assert!(why.contains("1 sessions of yours") && why.contains("limits.principal_sessions"), "{why}");
+    in_time(bob.session_in("/tmp").create()).await.unwrap();
+    in_time(async { session.close().await }).await.unwrap();
+    in_time(alice.session_in("/tmp").create()).await.unwrap();
+    world.stop().await;
+}
