@@ -49,7 +49,12 @@ async fn require_data(caller: &RestCaller, principal: &str) -> Result<(), Refusa
     let wanted = principal.to_owned();
     let found = caller.gateway().in_store(move |store| store.principal(&wanted)).await?;
     let is_allowed = caller.id() == principal || caller.principal.is_admin();
-    let exists = found.is_some() || caller.id() == principal || principal == LOCAL_PRINCIPAL;
+    // The subjects of a token provider are in no table.
+    let mut providers = caller.gateway().config.token_providers.iter();
+    let is_subject = principal.split_once('/').is_some_and(|(name, subject)| {
+        !subject.is_empty() && providers.any(|provider| provider.name == name)
+    });
+    let exists = found.is_some() || is_subject || caller.id() == principal || principal == LOCAL_PRINCIPAL;
     if is_allowed && exists { Ok(()) } else { Err(Refusal::not_found("principal")) }
 }
 

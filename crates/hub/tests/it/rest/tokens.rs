@@ -11,7 +11,7 @@ use rcgen::{KeyPair, PKCS_ED25519, PublicKeyData as _, SigningKey as _};
 use serde_json::{Value, json};
 
 use crate::receiver::Receiver;
-use crate::rest::world::{Call, RestResponse, RestWorld};
+use crate::rest::world::{ADMIN, Call, RestResponse, RestWorld};
 
 /// A provider of tokens.
 struct Issuer {
@@ -100,6 +100,30 @@ async fn a_token_is_a_key_of_its_subject() {
         let response = world.send(&Call::new("GET", path).header("authorization", &bearer)).await;
         assert_eq!(response.status, status, "{change}");
     }
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_subject_of_a_token_exports_and_erases_its_data() {
+    let issuer = Issuer::start().await;
+    let world = RestWorld::with_remote(&issuer.config()).await;
+    let ada = issuer.token(json!({}));
+    until_known(&world, &ada).await;
+    let eve = issuer.token(json!({"sub": "eve"}));
+    let bearer = |call: Call, token: &str| call.header("authorization", &format!("Bearer {token}"));
+    let task = json!({"taskId": "t1", "task": {"type": "a"}}).to_string();
+    let create = Call::new("POST", "/agents/remote/tasks").json(&task);
+    world.send(&bearer(create, &ada)).await.expect(202);
+    let data = "/principals/corp%2Fada/data";
+    let exported = world.send(&bearer(Call::new("GET", data), &ada)).await;
+    assert!(exported.status == 200 && exported.text.contains("\"t1\""), "{exported:?}");
+    for method in ["GET", "DELETE"] {
+        world.send(&bearer(Call::new(method, data), &eve)).await.refused(404, "not_found");
+    }
+    assert!(world.get(ADMIN, data).await.text.contains("\"t1\""));
+    world.send(&bearer(Call::new("DELETE", data), &ada)).await.expect(200);
+    let path = "/agents/remote/tasks/t1";
+    world.send(&bearer(Call::new("GET", path), &ada)).await.refused(404, "not_found");
     world.stop().await;
 }
 
