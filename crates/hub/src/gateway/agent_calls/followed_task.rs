@@ -14,7 +14,7 @@ use tokio::time::sleep;
 
 use super::reply::{CallReplies, fault};
 use super::report_cancelled;
-use super::withdrawal::RunningCall;
+use super::withdrawal::RoutedCallTask;
 use crate::gateway::GatewayShared;
 use crate::gateway::rest::tasks::cancel;
 
@@ -33,7 +33,7 @@ pub(super) struct FollowedTask<'a> {
     /// True if the sender receives the progress and the end.
     pub(super) wants_report: bool,
     /// The call, which the sender can withdraw.
-    pub(super) running: &'a RunningCall,
+    pub(super) running: &'a RoutedCallTask,
 }
 
 impl FollowedTask<'_> {

@@ -31,7 +31,7 @@ use self::chain::CallChain;
 use self::followed_task::FollowedTask;
 use self::reply::CallReplies;
 use self::waiting::{WaitingTask, WaitingTasks};
-use self::withdrawal::{RunningCall, RunningCalls};
+use self::withdrawal::{RoutedCallTask, RunningCalls};
 use crate::exchange_state::AGENT_SCHEME;
 use crate::gateway::access::{Action, Principal};
 use crate::gateway::rest::tasks::{SAMPLES, cancel};
@@ -98,7 +98,7 @@ async fn answer(
     call: AgentCall,
     counts: OpenCalls,
     waiting: WaitingTasks,
-    running: RunningCall,
+    running: RoutedCallTask,
 ) {
     let AgentCall { agent, principal, session, line, replies } = call;
     let Some(Ok(RpcMessage::Request { id, method, params })) = RpcMessage::read(&line, &Limits::default())
@@ -239,7 +239,7 @@ impl Caller {
         request: Envelope,
         meta: Option<Meta>,
         counts: &OpenCalls,
-        running: &RunningCall,
+        running: &RoutedCallTask,
     ) {
         let limit = self.gateway.config.limits.open_calls;
         let opened = open::<Delegate>(&request).and_then(|delegate| {

@@ -16,7 +16,7 @@ type CallName = (SessionId, String);
 pub(super) struct RunningCalls(Arc<Mutex<HashMap<CallName, Arc<watch::Sender<bool>>>>>);
 
 /// A call that runs, until it is dropped.
-pub(super) struct RunningCall {
+pub(super) struct RoutedCallTask {
     calls: RunningCalls,
     name: CallName,
     is_withdrawn: Arc<watch::Sender<bool>>,
@@ -24,11 +24,11 @@ pub(super) struct RunningCall {
 
 impl RunningCalls {
     /// Notes a call. One whose id an earlier call has takes its place.
-    pub(super) fn begin(&self, session: &SessionId, id: &RequestId) -> RunningCall {
+    pub(super) fn begin(&self, session: &SessionId, id: &RequestId) -> RoutedCallTask {
         let name = (session.clone(), id.token().to_owned());
         let is_withdrawn = Arc::new(watch::Sender::new(false));
         self.0.lock_unpoisoned().insert(name.clone(), is_withdrawn.clone());
-        RunningCall { calls: self.clone(), name, is_withdrawn }
+        RoutedCallTask { calls: self.clone(), name, is_withdrawn }
     }
 
     /// Withdraws a call, if it runs.
@@ -40,7 +40,7 @@ impl RunningCalls {
     }
 }
 
-impl RunningCall {
+impl RoutedCallTask {
     pub(super) fn is_withdrawn(&self) -> bool {
         *self.is_withdrawn.borrow()
     }
@@ -52,7 +52,7 @@ impl RunningCall {
     }
 }
 
-impl Drop for RunningCall {
+impl Drop for RoutedCallTask {
     fn drop(&mut self) {
         let mut calls = self.calls.0.lock_unpoisoned();
         if calls.get(&self.name).is_some_and(|call| Arc::ptr_eq(call, &self.is_withdrawn)) {
