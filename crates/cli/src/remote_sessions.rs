@@ -36,14 +36,14 @@ use duologue_schema::{
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::time::timeout;
 
 use self::client_lines::{LongLine, RefusedLine};
 use self::lines::{LineError, RelayLines};
 pub(crate) use self::link_log::first_failure;
 use self::link_log::{connected, report};
-use self::replacement::{Losses, RelayServer, WaitingClient, replace, replaceable_outage};
+use self::replacement::{Losses, RelayServer, WaitingClient, is_replaceable, replace};
 pub(crate) use self::stderr_log::end_log;
 use self::stderr_log::log;
 use messages::{
@@ -133,7 +133,7 @@ async fn relay_lines(
     let book = Mutex::new(Book { settings, ..Book::default() });
     let (answers, mut repeated) = mpsc::channel(ANSWERS);
     let (refusals, mut refused) = mpsc::channel(REFUSALS);
-    let mut losses = Losses::default();
+    let (mut losses, noticed) = (Losses::default(), Notify::new());
     loop {
         let ended = {
             let RelayServer { lines, writer } = &mut server;
@@ -144,29 +144,25 @@ async fn relay_lines(
                 let _ = writer.shutdown().await;
                 std::future::pending::<Infallible>().await
             };
-            let down = send_to_client(lines, &mut refused, &mut to_client, &book, &answers);
+            let down = send_to_client(lines, &mut refused, &mut to_client, (&book, &noticed), &answers);
             tokio::select! {
                 ended = down => ended,
                 never = up => match never {},
-                never = report(link.clone(), &book, &refusals) => match never {},
+                never = report(link.clone(), &book, &noticed) => match never {},
             }
         };
         let Err(error) = ended else { return Ok(()) };
-        let is_over = client.has_ended || !book.lock_unpoisoned().can_continue();
-        let Some(outage) = replaceable_outage(&error, options).filter(|_| !is_over) else {
+        let outage = link.outage();
+        if !book.lock_unpoisoned().can_continue() || !is_replaceable(&error, outage, options) {
             return Err(error);
-        };
+        }
         log(format_args!("{error}; the sessions are resumed on another connection"));
-        let notices = book.lock_unpoisoned().link_notices(true);
-        // A client that does not read ends later.
-        let _ = write_lines(&mut to_client, notices).await;
         let mut waiting =
             WaitingClient { book: &book, output: &mut to_client, answers: &answers, repeated: &mut repeated };
         let replacing = replace(url, options, (outage, &mut losses), &mut waiting);
+        // The next connection gets the lines of a client that ends meanwhile.
         (server, link) = while_client_is_read(&mut client, replacing).await?;
         log(format_args!("the sessions were resumed"));
-        let notices = book.lock_unpoisoned().link_notices(false);
-        let _ = write_lines(&mut to_client, notices).await;
     }
 }
 
@@ -244,12 +240,13 @@ async fn while_client_is_read<T>(client: &mut RelayLines, waiting: impl Future<O
     }
 }
 
-/// Sends the server's lines, and the errors for lines of the client that are not sent, until either side ends.
+/// Sends the server's lines, the errors for lines of the client that are not sent, and the notices of the connection, until
+/// either side ends.
 async fn send_to_client(
     server: &mut RelayLines,
     refused: &mut mpsc::Receiver<Vec<u8>>,
     client: &mut (impl AsyncWrite + Unpin),
-    book: &Mutex<Book>,
+    (book, noticed): (&Mutex<Book>, &Notify),
     answers: &mpsc::Sender<Vec<u8>>,
 ) -> io::Result<()> {
     let mut lines = Vec::new();
@@ -276,6 +273,12 @@ async fn send_to_client(
             Some(line) = refused.recv() => {
                 lines.extend_from_slice(&line);
                 lines.push(b'\n');
+            }
+            () = noticed.notified() => {
+                for line in book.lock_unpoisoned().link_notices() {
+                    lines.extend_from_slice(&line);
+                    lines.push(b'\n');
+                }
             }
         }
         if client.write_all(&lines).await.is_err() || client.flush().await.is_err() {
@@ -364,6 +367,8 @@ struct Book {
     /// The number of questions so far.
     question_count: u64,
     was_replaced: bool,
+    /// True if the server is away.
+    is_away: bool,
     /// True if the last notice for the client was that the server is away.
     is_noticed_away: bool,
     settings: RelaySettings,

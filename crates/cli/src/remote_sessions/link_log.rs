@@ -11,7 +11,7 @@ use duologue_rpc::raw_message::call_line;
 use duologue_schema::{
     Notice, NoticeSeverity, Notification as _, SessionId, SessionNotification, SessionUpdate,
 };
-use tokio::sync::mpsc;
+use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until};
 
 use super::messages::without_end;
@@ -32,26 +32,19 @@ pub(crate) fn first_failure(options: &ConnectOptions) -> RetryNotice {
     })
 }
 
-/// Logs each loss of the connection, and its end. The client gets notices of a longer one.
-pub(super) async fn report(
-    mut link: RemoteLink,
-    book: &Mutex<Book>,
-    to_client: &mpsc::Sender<Vec<u8>>,
-) -> Infallible {
+/// Logs each loss of the connection, and its end. The client gets notices of a longer one, for which `noticed` is notified.
+pub(super) async fn report(mut link: RemoteLink, book: &Mutex<Book>, noticed: &Notify) -> Infallible {
     let (mut is_lost, mut is_silent, mut notice_at) = (false, false, None);
-    let send = async |is_away| {
-        let notices = book.lock_unpoisoned().link_notices(is_away);
-        for notice in notices {
-            // The receiver is there as long as the relay.
-            let _ = to_client.send(notice).await;
-        }
+    let note = |is_away| {
+        book.lock_unpoisoned().is_away = is_away;
+        noticed.notify_one();
     };
     loop {
         let state = tokio::select! {
             state = link.changed() => state,
             () = sleep_until(notice_at.unwrap_or_else(Instant::now)), if notice_at.is_some() => {
                 notice_at = None;
-                send(true).await;
+                note(true);
                 continue;
             }
         };
@@ -64,7 +57,7 @@ pub(super) async fn report(
             LinkState::Silent if !is_silent => {
                 is_silent = true;
                 log(format_args!("nothing arrives from the server; waiting"));
-                send(true).await;
+                note(true);
             }
             LinkState::Connected if is_lost || is_silent => {
                 let text = if is_lost {
@@ -74,7 +67,7 @@ pub(super) async fn report(
                 };
                 (is_lost, is_silent, notice_at) = (false, false, None);
                 log(format_args!("{text}"));
-                send(false).await;
+                note(false);
             }
             LinkState::Ended => std::future::pending().await,
             _ => {}
@@ -84,8 +77,9 @@ pub(super) async fn report(
 
 impl Book {
     /// Returns the notices that the server is away, or that it is back, for the sessions of a client that shows notices. There are
-    /// none if the last notice was the same.
-    pub(super) fn link_notices(&mut self, is_away: bool) -> Vec<Vec<u8>> {
+    /// none if the last notice was the same. All of them have to be sent.
+    pub(super) fn link_notices(&mut self) -> Vec<Vec<u8>> {
+        let is_away = self.is_away;
         let has_notices = self.initialize["clientCapabilities"]["session"]["notices"].is_object();
         if !has_notices || std::mem::replace(&mut self.is_noticed_away, is_away) == is_away {
             return Vec::new();

@@ -37,20 +37,42 @@ fn an_outage_that_is_shorter_than_the_time_for_it_is_followed_by_another_connect
 
     let mut options = ConnectOptions::default();
     options.resume_time = Duration::from_secs(600);
-    let gave_up = |seconds| Error::GaveUp {
-        attempts: 9,
-        elapsed: Duration::from_secs(seconds),
-        last: "refused".into(),
-    };
-    for (error, expected) in [
-        (Error::Lost { reason: "reset".into() }, Some(0)),
-        (gave_up(60), Some(60)),
-        (gave_up(600), None),
-        (Error::Refused { status: 401, message: "no".into() }, None),
+    let gave_up = Error::GaveUp { attempts: 9, elapsed: Duration::ZERO, last: "refused".into() };
+    for (error, outage, expected) in [
+        (Error::Lost { reason: "reset".into() }, 0, true),
+        (Error::ResumeRefused { reason: "unknown".into() }, 599, true),
+        (Error::ResumeRefused { reason: "unknown".into() }, 600, false),
+        (gave_up, 60, true),
+        (Error::Refused { status: 401, message: "no".into() }, 0, false),
     ] {
         let text = error.to_string();
-        let outage = replaceable_outage(&io::Error::other(error), &options);
-        assert_eq!(outage, expected.map(Duration::from_secs), "{text}");
+        let is_replaced = is_replaceable(&io::Error::other(error), Duration::from_secs(outage), &options);
+        assert_eq!(is_replaced, expected, "{text}");
+    }
+}
+
+#[test]
+fn a_client_gets_notices_of_the_last_state_of_the_connection() {
+    let (mut book, ..) = book();
+    book.initialize = json!({"clientCapabilities": {"session": {"notices": {}}}});
+    // A client that does not read gets no notice of a state that has passed.
+    for (states, severity) in [
+        (&[true, false][..], None),
+        (&[true], Some("warning")),
+        (&[false, true], None),
+        (&[true, false], Some("info")),
+    ] {
+        states.iter().for_each(|is_away| book.is_away = *is_away);
+        let notices = book.link_notices();
+        assert_eq!(notices.len(), usize::from(severity.is_some()), "{states:?}");
+        for notice in notices {
+            let notice: Value = serde_json::from_slice(&notice).unwrap();
+            let update = &notice["params"]["update"];
+            assert_eq!(
+                (&notice["params"]["sessionId"], update["severity"].as_str()),
+                (&json!("s"), severity)
+            );
+        }
     }
 }
 
@@ -206,22 +228,31 @@ async fn serve_when_accepted(
     address
 }
 
-/// The server is replaced twice. The client ends while the third connection is opened.
+/// The server is replaced twice. The client ends while the third connection is opened, or before it is known that the second one
+/// cannot be resumed.
 #[cfg(feature = "serve")]
 #[tokio::test]
 async fn what_the_client_sent_before_its_end_reaches_the_next_connection() {
+    for is_replaced in [true, false] {
+        in_time(send_before_the_end(is_replaced)).await;
+    }
+}
+
+/// Sends a request and ends the client, while the connection is replaced or is only lost.
+#[cfg(feature = "serve")]
+async fn send_before_the_end(is_replaced: bool) {
     let ((opens, mut opened), (receives, mut received)) =
         (mpsc::unbounded_channel(), mpsc::unbounded_channel());
     let serve = async || serve_when_accepted((opens.clone(), receives.clone())).await;
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let url = format!("http://{}", listener.local_addr().unwrap());
-    let (target, targets) = tokio::sync::watch::channel(serve().await);
-    // Connections end when the target changes.
+    let (target, targets) = tokio::sync::watch::channel(Some(serve().await));
+    // Connections end when the target changes, and wait for one.
     tokio::spawn(async move {
         while let Ok((mut client, _)) = listener.accept().await {
             let mut targets = targets.clone();
-            let target = *targets.borrow_and_update();
             tokio::spawn(async move {
+                let target = targets.wait_for(Option::is_some).await.unwrap().unwrap();
                 let mut server = tokio::net::TcpStream::connect(target).await.unwrap();
                 tokio::select! {
                     _ = targets.changed() => {}
@@ -241,6 +272,18 @@ async fn what_the_client_sent_before_its_end_reaches_the_next_connection() {
         let params = json!({"cwd": "/", "clientCapabilities": {"session": {"notices": {}}}});
         line(&call(&json!(id), method, &params))
     };
+    let end = async |input: &mut (dyn AsyncWrite + Send + Unpin), line: Vec<u8>| {
+        // The link is lost.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        input.write_all(&line).await.unwrap();
+        input.shutdown().await.unwrap();
+        // The relay reads the end.
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+    };
     let talk = async {
         write(&mut input, request(0, "initialize")).await.unwrap();
         for (id, method) in [(1, "session/new"), (2, "session/list")] {
@@ -253,18 +296,20 @@ async fn what_the_client_sent_before_its_end_reaches_the_next_connection() {
             }
             write(&mut input, request(id, method)).await.unwrap();
             output.next().await.unwrap().expect("an answer");
-            target.send_replace(serve().await);
+            let next = serve().await;
+            if id == 2 && !is_replaced {
+                target.send_replace(None);
+                end(&mut input, request(3, "session/list")).await;
+            }
+            target.send_replace(Some(next));
         }
         let accept = opened.recv().await.unwrap();
-        input.write_all(&request(3, "session/list")).await.unwrap();
-        input.shutdown().await.unwrap();
-        // The relay reads the end.
-        for _ in 0..100 {
-            tokio::task::yield_now().await;
+        if is_replaced {
+            end(&mut input, request(3, "session/list")).await;
         }
         accept.send(()).unwrap();
         while received.recv().await.unwrap() != 3 {}
     };
-    let (relayed, ()) = in_time(async { tokio::join!(relayed, talk) }).await;
+    let (relayed, ()) = tokio::join!(relayed, talk);
     relayed.expect("it ends by itself");
 }

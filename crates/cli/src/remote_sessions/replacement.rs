@@ -24,19 +24,23 @@ const FOREVER: Duration = Duration::from_secs(10 * 365 * 24 * 3600);
 /// The time in which sessions that a server cannot open now are tried again. The client waits for it.
 const LATE: Duration = Duration::from_secs(30);
 
-/// Returns the time since the connection was lost, if a server that has the sessions may be reached by another connection.
-pub(super) fn replaceable_outage(error: &io::Error, options: &ConnectOptions) -> Option<Duration> {
+/// Returns true if a server that has the sessions may be reached by another connection. `outage` has passed since the connection
+/// was lost. The server may keep the connection for less time than it is waited for.
+pub(super) fn is_replaceable(error: &io::Error, outage: Duration, options: &ConnectOptions) -> bool {
     use duologue_http::Error;
 
-    match error.get_ref()?.downcast_ref()? {
-        Error::Lost { .. }
-        | Error::ResumeRefused { .. }
-        | Error::Closed { .. }
-        | Error::FramesLost { .. } => Some(Duration::ZERO),
-        // The server keeps the connection for less time than it is waited for.
-        Error::GaveUp { elapsed, .. } => Some(*elapsed).filter(|elapsed| *elapsed < options.resume_time),
-        _ => None,
-    }
+    let known = error.get_ref().and_then(|error| error.downcast_ref());
+    outage < options.resume_time
+        && matches!(
+            known,
+            Some(
+                Error::Lost { .. }
+                    | Error::ResumeRefused { .. }
+                    | Error::Closed { .. }
+                    | Error::FramesLost { .. }
+                    | Error::GaveUp { .. }
+            )
+        )
 }
 
 /// The client of a relay, while it has no connection.
@@ -46,6 +50,19 @@ pub(super) struct WaitingClient<'a, W> {
     pub(super) answers: &'a mpsc::Sender<Vec<u8>>,
     /// The answers for the server.
     pub(super) repeated: &'a mut mpsc::Receiver<Vec<u8>>,
+}
+
+impl<W: AsyncWrite + Unpin> WaitingClient<'_, W> {
+    /// Sends the notices that the server is away, or that it is back.
+    async fn notice(&mut self, is_away: bool) {
+        let notices = {
+            let mut book = self.book.lock_unpoisoned();
+            book.is_away = is_away;
+            book.link_notices()
+        };
+        // A client that does not read ends later.
+        let _ = write_lines(self.output, notices).await;
+    }
 }
 
 /// The losses of connections that did not last. Their outages together have the limit of one.
@@ -108,10 +125,12 @@ pub(super) async fn replace(
 ) -> io::Result<(RelayServer, RemoteLink)> {
     let begin = Instant::now();
     let (next, end) = losses.note(begin, outage, options)?;
+    client.notice(true).await;
     sleep_until(next).await;
     loop {
         let mut options = options.clone();
-        options.open_time = end.saturating_duration_since(Instant::now());
+        // Zero would be a single attempt without this limit.
+        options.open_time = end.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
         // The loss is logged already.
         options.on_retry = None;
         let (transport, link) = connect(url, options.clone()).await.map_err(io::Error::other)?;
@@ -119,6 +138,7 @@ pub(super) async fn replace(
         match server.resume_all((&options, end), client).await {
             Ok(()) => {
                 losses.replaced(begin, Instant::now());
+                client.notice(false).await;
                 return Ok((server, link));
             }
             Err(error) if Instant::now() < end => {

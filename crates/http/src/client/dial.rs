@@ -3,6 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::{Mutex, OnceLock};
+use std::time::Duration;
 
 use bytes::Bytes;
 use duologue_rpc::Lock as _;
@@ -56,7 +57,6 @@ pub(crate) struct StreamDialer {
     headers: HeaderMap,
     cookies: Mutex<Vec<(String, String)>>,
     pub(crate) config: WebSocketConfig,
-    pub(crate) timeout: std::time::Duration,
     waiting_pings: usize,
     check_server: Option<ServerCheck>,
     /// The header with the token of `check_server`, from the first connection. It does not change, so that a connection that
@@ -99,7 +99,6 @@ impl StreamDialer {
             path: target.path,
             cookies: Mutex::default(),
             config,
-            timeout: options.connect_timeout,
             waiting_pings: options.waiting_pings,
             check_server: options.check_server.clone(),
             checked_token: OnceLock::new(),
@@ -167,8 +166,8 @@ impl StreamDialer {
     }
 
     /// Opens a connection for requests.
-    pub(crate) async fn http(&self) -> Result<SendRequest<HttpBody>, Error> {
-        let (after, address) = (self.timeout, self.address());
+    pub(crate) async fn http(&self, after: Duration) -> Result<SendRequest<HttpBody>, Error> {
+        let address = self.address();
         let opening = async {
             let stream = hyper_util::rt::TokioIo::new(self.stream().await?);
             let handshake = hyper::client::conn::http1::handshake(stream).await;
@@ -277,8 +276,8 @@ impl StreamDialer {
 impl Dialer for StreamDialer {
     type Socket = ClientSocket;
 
-    async fn dial(&mut self) -> Result<Dialed<Self::Socket>, Error> {
-        let (after, address) = (self.timeout, self.address());
+    async fn dial(&mut self, after: Duration) -> Result<Dialed<Self::Socket>, Error> {
+        let address = self.address();
         let upgraded = timeout(after, self.upgrade()).await;
         upgraded.unwrap_or(Err(Error::Timeout { address, after }))
     }

@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use duologue_rpc::Transport;
@@ -23,7 +24,7 @@ use crate::wire::{RESUME_FAILED, RESUMED, close_code};
 pub(crate) trait Dialer: Send + Sync + 'static {
     type Socket: FrameSocket + 'static;
 
-    fn dial(&mut self) -> impl Future<Output = Result<Dialed<Self::Socket>, Error>> + Send;
+    fn dial(&mut self, within: Duration) -> impl Future<Output = Result<Dialed<Self::Socket>, Error>> + Send;
 }
 
 /// An open socket.
@@ -134,19 +135,21 @@ impl<D: Dialer> LinkRunner<D> {
         let shared = self.shared.clone();
         let mut last = reason;
         loop {
-            let retention = shared.with(|core| core.retention());
+            let resume_limit = self.resume_limit();
             let outage = self.outage.get_or_insert_with(Outage::begin);
-            let (attempt, pause) = match is_beginning {
+            let (limit, next) = match is_beginning {
                 true => {
-                    outage.next(&self.options, self.options.open_time).ok_or(Error::Lost { reason: last })?
+                    let limit = self.options.open_time;
+                    (limit, outage.next(&self.options, limit).ok_or(Error::Lost { reason: last })?)
                 }
-                false => outage.next_resume(&self.options, retention, &last)?,
+                false => (resume_limit, outage.next_resume(&self.options, resume_limit, &last)?),
             };
+            let (attempt, pause) = next;
             self.status.resuming(attempt);
             let dialed = tokio::select! {
                 dialed = async {
                     sleep(pause).await;
-                    self.dialer.dial().await
+                    self.dialer.dial(outage.attempt_time(&self.options, limit)).await
                 } => dialed,
                 () = shared.is_gone() => return Ok(None),
             };
@@ -158,9 +161,15 @@ impl<D: Dialer> LinkRunner<D> {
         }
     }
 
+    /// Returns the time for attempts to resume.
+    fn resume_limit(&self) -> Duration {
+        self.options.resume_limit(self.shared.with(|core| core.retention()))
+    }
+
     /// Resumes the connection on another socket and serves it.
     async fn resume(&mut self, mut socket: D::Socket) -> LinkEnd {
-        let after = self.options.connect_timeout;
+        let limit = self.resume_limit();
+        let after = self.outage.get_or_insert_with(Outage::begin).attempt_time(&self.options, limit);
         match timeout(after, self.resume_handshake(&mut socket)).await {
             Ok(Ok(())) => {}
             Ok(Err(end)) => return end,

@@ -186,7 +186,9 @@ impl EventsLink {
                 }
                 is_connected = self.initialize(&mut connection, frame).await?;
             } else {
-                self.post_frame(&mut connection, number, frame).await?;
+                let mut outage = None;
+                let posted = self.post_frame(&mut connection, number, frame, &mut outage).await;
+                posted.inspect_err(|_| self.status.end())?;
             }
             self.shared.with(|core| core.answered());
             self.shared.room.notify_one();
@@ -200,7 +202,9 @@ impl EventsLink {
         let answer = loop {
             // An agent may take long to start. The server has a limit for that.
             let limit = self.options.initialize_timeout;
-            let (error, is_temporary) = match self.post(connection, Vec::new(), frame.clone(), limit).await? {
+            let dial = outage.attempt_time(&self.options, self.options.open_time);
+            let posted = self.post(connection, Vec::new(), frame.clone(), (dial, limit)).await?;
+            let (error, is_temporary) = match posted {
                 Attempt::Done(answer) if answer.status == 200 => break answer,
                 Attempt::Done(Answer { status, body, .. }) => {
                     let message = String::from_utf8_lossy(read_beginning(&body)).into_owned();
@@ -212,6 +216,7 @@ impl EventsLink {
             };
             tracing::debug!(%error, is_temporary, "a connection has not begun");
             if !is_temporary || !outage.pause_before_begin(&self.options).await {
+                self.status.end();
                 return Err(error);
             }
         };
@@ -242,6 +247,7 @@ impl EventsLink {
         connection: &mut PostConnection,
         number: u64,
         frame: Bytes,
+        outage: &mut Option<ReportedOutage>,
     ) -> Result<(), Error> {
         let session = self.shared.with(|core| core.session_of(&frame));
         if session.as_deref().is_some_and(|session| !fits_header(session)) {
@@ -253,15 +259,14 @@ impl EventsLink {
             self.stream_settled(&StreamId::Session(session.clone())).await;
         }
         let is_numbered = self.shared.with(|core| core.grant().1);
-        let mut outage: Option<ReportedOutage> = None;
         let mut names_session = session.is_some();
         loop {
             let mut headers = self.headers(session.as_deref().filter(|_| names_session));
             if is_numbered {
                 headers.push((HeaderName::from_static(FRAME_NUMBER), number.into()));
             }
-            let limit = self.options.dead_after();
-            let reason = match self.post(connection, headers, frame.clone(), limit).await? {
+            let limits = (self.attempt_time(outage.as_ref()), self.options.dead_after());
+            let reason = match self.post(connection, headers, frame.clone(), limits).await? {
                 Attempt::Done(Answer { status: 200..300, .. }) => {
                     if outage.is_some() {
                         self.status.count_resume();
@@ -297,9 +302,8 @@ impl EventsLink {
                 Attempt::Lost(Lost(reason)) if !is_numbered => return Err(Error::Lost { reason }),
                 Attempt::Lost(Lost(reason)) => reason,
             };
-            let retention = self.shared.with(|core| core.retention());
             let outage = outage.get_or_insert_with(|| ReportedOutage::begin(&self.status));
-            outage.pause(&self.options, retention, &reason).await?;
+            outage.pause(&self.options, self.resume_limit(), &reason).await?;
         }
     }
 
@@ -310,14 +314,17 @@ impl EventsLink {
             loop {
                 let request = self.dialer.http_request(&Method::DELETE, self.headers(None), Bytes::new());
                 let Ok(request) = request else { return };
-                let lost = match self.sender(connection).await {
+                let lost = match self.sender(connection, self.options.connect_timeout).await {
                     Ok(mut sender) => match sender.send_request(request).await {
                         Ok(_) => return,
                         Err(error) => error.to_string(),
                     },
                     Err(error) => error.to_string(),
                 };
-                let Ok((_, pause)) = outage.next_resume(&self.options, None, &lost) else { return };
+                let Ok((_, pause)) = outage.next_resume(&self.options, self.options.resume_time, &lost)
+                else {
+                    return;
+                };
                 sleep(pause).await;
             }
         };
@@ -338,29 +345,44 @@ impl EventsLink {
         values.into_iter().filter_map(header).collect()
     }
 
+    /// Returns the time for attempts to resume.
+    fn resume_limit(&self) -> Duration {
+        self.options.resume_limit(self.shared.with(|core| core.retention()))
+    }
+
+    /// Returns the time for an attempt to reach the server.
+    fn attempt_time(&self, outage: Option<&ReportedOutage>) -> Duration {
+        let limit = self.resume_limit();
+        outage.map_or(self.options.connect_timeout, |outage| outage.attempt_time(&self.options, limit))
+    }
+
     /// Returns a connection for a request: the last one, or a new one if the server may have closed it.
-    async fn sender(&self, connection: &mut PostConnection) -> Result<SendRequest<HttpBody>, Error> {
+    async fn sender(
+        &self,
+        connection: &mut PostConnection,
+        within: Duration,
+    ) -> Result<SendRequest<HttpBody>, Error> {
         if let Some(mut sender) = connection.sender.take()
             && connection.used_at.elapsed() < IDLE_CONNECTION
             && sender.ready().await.is_ok()
         {
             return Ok(sender);
         }
-        self.dialer.http().await
+        self.dialer.http(within).await
     }
 
-    /// Sends one request and reads its answer.
+    /// Sends one request and reads its answer. `dial` is the time for a connection, and `limit` that for the answer.
     async fn post(
         &self,
         connection: &mut PostConnection,
         mut headers: RequestHeaders,
         body: Bytes,
-        limit: Duration,
+        (dial, limit): (Duration, Duration),
     ) -> Result<Attempt<Answer>, Error> {
         headers.push((CONTENT_TYPE, HeaderValue::from_static("application/json")));
         headers.push((ACCEPT, HeaderValue::from_static("application/json, text/event-stream")));
         let request = self.dialer.http_request(&Method::POST, headers, body)?;
-        let mut sender = match self.sender(connection).await {
+        let mut sender = match self.sender(connection, dial).await {
             Ok(sender) => sender,
             Err(error) if error.is_temporary() => return Ok(Attempt::Lost(Lost(error.to_string()))),
             Err(error) => return Err(error),
@@ -403,24 +425,28 @@ impl EventsLink {
 
     /// Reads a stream to its end, over one response after the other.
     async fn run_stream(self: Arc<Self>, stream: StreamId) -> (StreamId, Result<StreamEnd, Error>) {
-        let ended = self.read_stream(&stream).await;
+        let mut outage = None;
+        let ended = self.read_stream(&stream, &mut outage).await.inspect_err(|_| self.status.end());
         (stream, ended)
     }
 
-    async fn read_stream(&self, stream: &StreamId) -> Result<StreamEnd, Error> {
+    async fn read_stream(
+        &self,
+        stream: &StreamId,
+        outage: &mut Option<ReportedOutage>,
+    ) -> Result<StreamEnd, Error> {
         let mut cursor: Option<Arc<str>> = None;
-        let mut outage: Option<ReportedOutage> = None;
         let (mut was_open, mut is_complete) = (false, false);
         // The complete responses in a row that were short, and those of them without an event.
         let (mut short_responses, mut empty_responses) = (0, 0);
         loop {
-            let reason = match self.open_stream(stream, cursor.as_deref()).await? {
+            let reason = match self.open_stream(stream, cursor.as_deref(), outage.as_ref()).await? {
                 Attempt::Done(response) if response.status() == 200 => {
                     check_is_stream(response.headers())?;
                     if std::mem::replace(&mut was_open, true) {
                         self.status.count_resume();
                     }
-                    outage = None;
+                    *outage = None;
                     self.settle(stream, StreamState::Open);
                     let opened_at = Instant::now();
                     let (count, read) = self.read_events(stream, response, &mut cursor).await?;
@@ -481,9 +507,8 @@ impl EventsLink {
                 Attempt::Lost(Lost(reason)) => reason,
             };
             tracing::debug!(?stream, reason, "a stream is lost; it is continued");
-            let retention = self.shared.with(|core| core.retention());
             let outage = outage.get_or_insert_with(|| ReportedOutage::begin(&self.status));
-            outage.pause(&self.options, retention, &reason).await?;
+            outage.pause(&self.options, self.resume_limit(), &reason).await?;
         }
     }
 
@@ -491,6 +516,7 @@ impl EventsLink {
         &self,
         stream: &StreamId,
         cursor: Option<&str>,
+        outage: Option<&ReportedOutage>,
     ) -> Result<Attempt<Response<Incoming>>, Error> {
         let session = match stream {
             StreamId::Connection => None,
@@ -501,9 +527,9 @@ impl EventsLink {
         let cursor = cursor.and_then(|cursor| HeaderValue::try_from(cursor).ok());
         headers.extend(cursor.map(|cursor| (HeaderName::from_static(LAST_EVENT_ID), cursor)));
         let request = self.dialer.http_request(&Method::GET, headers, Bytes::new())?;
-        let limit = self.options.connect_timeout;
+        let limit = self.attempt_time(outage);
         let opening = async {
-            let mut sender = self.dialer.http().await?;
+            let mut sender = self.dialer.http(limit).await?;
             let lost = |error: hyper::Error| Error::Lost { reason: error.to_string() };
             sender.send_request(request).await.map_err(lost)
         };

@@ -77,6 +77,13 @@ impl RemoteLink {
         *self.state.borrow()
     }
 
+    /// Returns the time since the connection was lost, and zero while there is a socket. After the end it goes on if the
+    /// connection ended while it was lost.
+    #[must_use]
+    pub fn outage(&self) -> Duration {
+        self.status.lost_at.lock_unpoisoned().map_or(Duration::ZERO, |at| at.elapsed())
+    }
+
     /// Returns how often the connection was resumed.
     #[must_use]
     pub fn resumes(&self) -> u64 {
@@ -234,6 +241,8 @@ impl<C: LinkCore> Drop for LinkReader<C> {
 pub(crate) struct LinkStatus {
     connection_id: OnceLock<String>,
     state: watch::Sender<LinkState>,
+    /// The beginning of the state `Resuming`.
+    lost_at: Mutex<Option<Instant>>,
     resumes: AtomicU64,
     /// The number of [`ReportedOutage`]s.
     outages: AtomicU64,
@@ -245,6 +254,7 @@ impl LinkStatus {
         let status = Arc::new(LinkStatus {
             connection_id: OnceLock::new(),
             state,
+            lost_at: Mutex::default(),
             resumes: AtomicU64::new(0),
             outages: AtomicU64::new(0),
         });
@@ -263,7 +273,14 @@ impl LinkStatus {
 
     /// Reports an attempt to get the connection back.
     pub(crate) fn resuming(&self, attempt: u32) {
-        self.state.send_replace(LinkState::Resuming { attempt });
+        self.state.send_if_modified(|state| {
+            let is_open = *state != LinkState::Ended;
+            if is_open {
+                self.lost_at.lock_unpoisoned().get_or_insert_with(Instant::now);
+                *state = LinkState::Resuming { attempt };
+            }
+            is_open
+        });
     }
 
     /// Waits for the next part of a socket or a response, and reports its silence. Returns `None` after the time without a
@@ -305,10 +322,16 @@ impl LinkStatus {
         self.state.send_if_modified(|state| {
             let is_resuming = matches!(state, LinkState::Resuming { .. });
             if is_resuming {
+                *self.lost_at.lock_unpoisoned() = None;
                 *state = LinkState::Connected;
             }
             is_resuming
         });
+    }
+
+    /// Reports the end of the connection. An outage that ends later is no return of the connection.
+    pub(crate) fn end(&self) {
+        self.state.send_replace(LinkState::Ended);
     }
 
     /// Counts a resume of one of several streams.
@@ -322,6 +345,9 @@ impl LinkStatus {
         self.connected();
     }
 }
+
+/// The shortest time of an attempt. The last one may begin when the time for attempts is over.
+const LAST_ATTEMPT: Duration = Duration::from_secs(1);
 
 /// The time without a connection, and the attempts since.
 #[derive(Clone, Copy, Debug)]
@@ -339,14 +365,13 @@ impl Outage {
     ///
     /// # Errors
     ///
-    /// [`Error::GaveUp`] after the time for attempts. `retention` is the time for which the server keeps the connection.
+    /// [`Error::GaveUp`] after the time for attempts.
     pub(crate) fn next_resume(
         &mut self,
         options: &ConnectOptions,
-        retention: Option<Duration>,
+        limit: Duration,
         last: &str,
     ) -> Result<(u32, Duration), Error> {
-        let limit = retention.map_or(options.resume_time, |time| time.min(options.resume_time));
         let (attempts, elapsed) = (self.attempts, self.since.elapsed());
         self.next(options, limit).ok_or_else(|| Error::GaveUp { attempts, elapsed, last: last.into() })
     }
@@ -360,8 +385,16 @@ impl Outage {
     }
 
     /// Returns the time that is left of a limit.
-    pub(crate) fn left(&self, limit: Duration) -> Duration {
+    fn left(&self, limit: Duration) -> Duration {
         limit.saturating_sub(self.since.elapsed())
+    }
+
+    /// Returns the time for one attempt, which ends with the time for attempts. A limit of zero is a single attempt.
+    pub(crate) fn attempt_time(&self, options: &ConnectOptions, limit: Duration) -> Duration {
+        match limit.is_zero() {
+            true => options.connect_timeout,
+            false => options.connect_timeout.min(self.left(limit).max(LAST_ATTEMPT)),
+        }
     }
 }
 
@@ -377,6 +410,11 @@ impl ReportedOutage {
         ReportedOutage { outage: Outage::begin(), status: status.clone() }
     }
 
+    /// Returns the time for the next attempt, as [`Outage::attempt_time`].
+    pub(crate) fn attempt_time(&self, options: &ConnectOptions, limit: Duration) -> Duration {
+        self.outage.attempt_time(options, limit)
+    }
+
     /// Waits before another attempt to resume.
     ///
     /// # Errors
@@ -385,10 +423,10 @@ impl ReportedOutage {
     pub(crate) async fn pause(
         &mut self,
         options: &ConnectOptions,
-        retention: Option<Duration>,
+        limit: Duration,
         last: &str,
     ) -> Result<(), Error> {
-        let (attempt, pause) = self.outage.next_resume(options, retention, last)?;
+        let (attempt, pause) = self.outage.next_resume(options, limit, last)?;
         self.status.resuming(attempt);
         sleep(pause).await;
         Ok(())
@@ -468,7 +506,7 @@ async fn run_link<C: LinkCore>(
     }
     shared.has_inbox_ended.store(true, Relaxed);
     shared.inbox.notify_one();
-    status.state.send_replace(LinkState::Ended);
+    status.end();
     if !shared.is_abandoned() {
         receiving.await;
     }
@@ -484,7 +522,7 @@ mod tests {
         let (status, link) = LinkStatus::new();
         let mut outages = [ReportedOutage::begin(&status), ReportedOutage::begin(&status)];
         for outage in &mut outages {
-            outage.pause(&options, None, "reset").await.expect("another attempt");
+            outage.pause(&options, options.resume_time, "reset").await.expect("another attempt");
         }
         let [first, second] = outages;
         drop(first);

@@ -15,7 +15,6 @@ mod tls;
 pub(crate) mod tungstenite_socket;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use duologue_rpc::Transport;
 use tokio::time::sleep;
@@ -67,9 +66,6 @@ pub async fn connect(url: &str, options: ConnectOptions) -> Result<(Transport, R
     begin(dialer, Arc::new(options)).await
 }
 
-/// The shortest time of an attempt to begin a connection. The last one may begin when the time for attempts is over.
-const LAST_ATTEMPT: Duration = Duration::from_secs(1);
-
 /// Opens the first connection, and repeats attempts that fail for a temporary reason.
 pub(crate) async fn begin(
     mut dialer: StreamDialer,
@@ -77,10 +73,7 @@ pub(crate) async fn begin(
 ) -> Result<(Transport, RemoteLink), Error> {
     let mut outage = Outage::begin();
     loop {
-        if !options.open_time.is_zero() {
-            dialer.timeout = options.connect_timeout.min(outage.left(options.open_time).max(LAST_ATTEMPT));
-        }
-        let (error, returned) = match open(dialer, options.clone()).await {
+        let (error, returned) = match open(dialer, options.clone(), &outage).await {
             Ok(connected) => return Ok(connected),
             Err(failed) => failed,
         };
@@ -99,25 +92,20 @@ pub(crate) async fn begin(
 async fn open(
     mut dialer: StreamDialer,
     options: Arc<ConnectOptions>,
+    outage: &Outage,
 ) -> Result<(Transport, RemoteLink), (Error, StreamDialer)> {
-    let later = options.connect_timeout;
+    let time = || outage.attempt_time(&options, options.open_time);
     if options.transport != RemoteTransport::Events {
-        match dialer.dial().await {
-            Ok(first) => {
-                dialer.timeout = later;
-                return Ok(driver::start(dialer, first, options));
-            }
+        match dialer.dial(time()).await {
+            Ok(first) => return Ok(driver::start(dialer, first, options)),
             Err(error) if options.transport == RemoteTransport::Auto && has_no_websocket(&error) => {
                 tracing::debug!(%error, "the server has no WebSocket; HTTP with SSE is used");
             }
             Err(error) => return Err((error, dialer)),
         }
     }
-    match dialer.http().await {
-        Ok(first) => {
-            dialer.timeout = later;
-            Ok(events::start(dialer, first, options))
-        }
+    match dialer.http(time()).await {
+        Ok(first) => Ok(events::start(dialer, first, options)),
         Err(error) => Err((error, dialer)),
     }
 }

@@ -53,7 +53,8 @@ pub struct ConnectOptions {
     pub unacknowledged_bytes: usize,
     /// The bytes of received messages that the client has not read. Nothing is read from the socket at this value.
     pub inbox_bytes: usize,
-    /// The time for one attempt to connect, and for the answer to a resume.
+    /// The time for one attempt to connect, and for the answer to a resume. An attempt ends with `open_time` or `resume_time`
+    /// too, but has at least a second.
     pub connect_timeout: Duration,
     /// The time for the response to `initialize` over HTTP with SSE.
     pub initialize_timeout: Duration,
@@ -115,6 +116,11 @@ impl Default for ConnectOptions {
 }
 
 impl ConnectOptions {
+    /// Returns the time for attempts to resume. `retention` is the time for which the server keeps the connection.
+    pub(crate) fn resume_limit(&self, retention: Option<Duration>) -> Duration {
+        retention.map_or(self.resume_time, |time| time.min(self.resume_time))
+    }
+
     /// Trusts the servers whose certificates are in a file, or are signed by one of them, and no others.
     ///
     /// # Errors

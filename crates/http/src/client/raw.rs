@@ -26,6 +26,7 @@ use crate::wire::STREAM_ACK;
 pub struct RawClient {
     dialer: Arc<StreamDialer>,
     frame_bytes: usize,
+    connect_timeout: Duration,
     response_timeout: Duration,
     silence_limit: Option<Duration>,
 }
@@ -38,8 +39,13 @@ impl RawClient {
     /// [`Error::Address`], [`Error::Header`] and [`Error::Tls`].
     pub fn new(url: &str, options: &ConnectOptions) -> Result<Self, Error> {
         let dialer = Arc::new(StreamDialer::new(url, options)?);
-        let (frame_bytes, response_timeout) = (options.frame_bytes, options.connect_timeout);
-        Ok(RawClient { dialer, frame_bytes, response_timeout, silence_limit: None })
+        Ok(RawClient {
+            dialer,
+            frame_bytes: options.frame_bytes,
+            connect_timeout: options.connect_timeout,
+            response_timeout: options.connect_timeout,
+            silence_limit: None,
+        })
     }
 
     /// Sets the time for the head of a response, and for its body. It is `ConnectOptions::connect_timeout` by default.
@@ -83,7 +89,7 @@ impl RawClient {
         if let Some(path) = path {
             *request.uri_mut() = path.parse().map_err(|error| invalid(&error))?;
         }
-        let mut sender = self.dialer.http().await?;
+        let mut sender = self.dialer.http(self.connect_timeout).await?;
         let after = self.response_timeout;
         let lost = |reason: String| Error::Lost { reason };
         let response = timeout(after, sender.send_request(request))
@@ -108,7 +114,7 @@ impl RawClient {
     /// [`Error::Refused`] if it is answered without an upgrade, [`Error::Protocol`] for an upgrade that breaks the rules, and
     /// those of the connection.
     pub async fn upgrade(&self, headers: &[(&str, &str)]) -> Result<(RawWebSocket, RawHeaders), Error> {
-        let after = self.dialer.timeout;
+        let after = self.connect_timeout;
         let opening = async {
             let mut request = self.dialer.upgrade_request()?;
             // Only messages of the published protocol are wanted.

@@ -79,7 +79,7 @@ async fn schedule(seed: u64, steps: usize) -> Result<EventCounts, String> {
     let faults = FaultSwitch::default();
     let options = ConnectOptions { transport: RemoteTransport::Events, ..client_options(&mut rng) };
     let dialer = dialer(rng.fork(), planned, &faults, &options, ends).map_err(|error| error.to_string())?;
-    let first = dialer.http().await.map_err(|error| error.to_string())?;
+    let first = dialer.http(Duration::MAX).await.map_err(|error| error.to_string())?;
     let connection = events::start(dialer, first, Arc::new(options));
     let tally = exchange(agent, connection, &faults, &mut rng, is_in_order).await;
     serving.abort();

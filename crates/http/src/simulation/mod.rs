@@ -39,6 +39,8 @@ use crate::{
 type Reader = Box<dyn AsyncRead + Send + Unpin>;
 type Writer = Box<dyn AsyncWrite + Send + Unpin>;
 
+/// The first line of a client.
+const INITIALIZE_LINE: &str = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{}}\n";
 /// The error of a side whose connection ended regularly, before it had everything.
 const EARLY_END: &str = "the connection ended early";
 /// The id of the request that closes a session at the end.
@@ -57,7 +59,7 @@ struct SimulatedDialer {
 impl Dialer for SimulatedDialer {
     type Socket = TungsteniteSocket<WireEnd>;
 
-    async fn dial(&mut self) -> Result<Dialed<Self::Socket>, Error> {
+    async fn dial(&mut self, _within: Duration) -> Result<Dialed<Self::Socket>, Error> {
         sleep(Duration::from_millis(self.rng.u64(0..200))).await;
         let dial = self.dials.fetch_add(1, Relaxed);
         if dial > 0 && !self.planned.is_empty() && self.rng.u8(0..5) == 0 {
@@ -415,8 +417,7 @@ async fn exchange(
 async fn initialized(transport: Transport) -> Result<(BufReader<Reader>, Writer), String> {
     let (reader, mut writer) = transport.into_split();
     let mut reader = BufReader::new(reader);
-    let initialize = "{\"jsonrpc\":\"2.0\",\"id\":0,\"method\":\"initialize\",\"params\":{}}\n";
-    writer.write_all(initialize.as_bytes()).await.map_err(|error| error.to_string())?;
+    writer.write_all(INITIALIZE_LINE.as_bytes()).await.map_err(|error| error.to_string())?;
     reader.read_line(&mut String::new()).await.map_err(|error| error.to_string())?;
     Ok((reader, writer))
 }
@@ -481,7 +482,7 @@ async fn schedule(seed: u64, steps: usize) -> Result<EventCounts, String> {
         rng: rng.fork(),
     };
     let options = Arc::new(client_options(&mut rng));
-    let first = dialer.dial().await.map_err(|error| error.to_string())?;
+    let first = dialer.dial(Duration::MAX).await.map_err(|error| error.to_string())?;
     let connection = start(dialer, first, options);
     exchange(agent, connection, &faults, &mut rng, |received| {
         received.is_sorted_by_key(|(_, number)| *number)
@@ -525,7 +526,7 @@ async fn connected(
         dials: Arc::default(),
         rng: Rng::with_seed(1),
     };
-    let first = dialer.dial().await.expect("a socket");
+    let first = dialer.dial(Duration::MAX).await.expect("a socket");
     let (transport, link) = start(dialer, first, Arc::new(client));
     let (reader, writer) = initialized(transport).await.expect("the response");
     (reader, writer, link)

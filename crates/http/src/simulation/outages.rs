@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 use std::pin::Pin;
+use std::sync::atomic::AtomicBool;
 
 use tokio::io::{AsyncReadExt as _, DuplexStream, copy, duplex, split};
 use tokio::task::AbortHandle;
@@ -23,6 +24,8 @@ struct Network {
     open: Mutex<Vec<AbortHandle>>,
     refused_until: Mutex<Instant>,
     dials: AtomicU64,
+    /// True if connections are neither refused nor opened.
+    is_silent: AtomicBool,
 }
 
 impl Network {
@@ -80,6 +83,7 @@ fn network(server: ServerOptions) -> (Arc<Network>, Arc<Mutex<Vec<String>>>) {
         open: Mutex::default(),
         refused_until: Mutex::new(Instant::now()),
         dials: AtomicU64::new(0),
+        is_silent: AtomicBool::new(false),
     };
     (Arc::new(network), received)
 }
@@ -88,8 +92,13 @@ async fn connect(network: &Arc<Network>, options: ConnectOptions) -> Result<(Tra
     let mut dialer = StreamDialer::new("http://localhost/acp", &options)?;
     let network = network.clone();
     dialer.simulated = Some(Box::new(move || {
-        let dialed = network.dial();
-        Box::pin(async move { dialed })
+        let (dialed, is_silent) = (network.dial(), network.is_silent.load(Relaxed));
+        Box::pin(async move {
+            if is_silent && dialed.is_ok() {
+                std::future::pending::<()>().await;
+            }
+            dialed
+        })
     }));
     begin(dialer, Arc::new(options)).await
 }
@@ -183,22 +192,80 @@ fn a_server_that_does_not_listen_yet_is_waited_for() {
     }
 }
 
+/// Three seconds are the time for attempts, and the server does not answer them.
 #[test]
-fn an_attempt_does_not_outlast_the_time_for_the_beginning() {
+fn an_attempt_does_not_outlast_the_time_for_attempts() {
+    let limit = Duration::from_secs(3);
     for transport in TRANSPORTS {
-        let played = play(async {
-            let options = ConnectOptions { open_time: Duration::from_secs(3), ..over(transport) };
-            let mut dialer =
-                StreamDialer::new("http://localhost/acp", &options).map_err(|error| error.to_string())?;
-            dialer.simulated = Some(Box::new(|| Box::pin(std::future::pending())));
-            let started = Instant::now();
-            let connected = begin(dialer, Arc::new(options)).await.map(drop);
-            Ok((connected, started.elapsed().as_secs()))
-        });
-        let (connected, seconds) = played.expect("it ends");
-        assert!(matches!(connected, Err(Error::Timeout { .. })), "{transport:?} {connected:?}");
-        assert_eq!(seconds, 3, "{transport:?}");
+        let options = move || ConnectOptions { open_time: limit, resume_time: limit, ..over(transport) };
+        // The attempt that begins at the end of the time has another second.
+        for (refused, expected) in [(0, 3), (3, 4)] {
+            let played = play(async {
+                let (network, _) = network(ServerOptions::default());
+                network.fail_for(Duration::from_secs(refused));
+                network.is_silent.store(true, Relaxed);
+                let started = Instant::now();
+                let connected = connect(&network, options()).await.map(drop);
+                Ok((connected, started.elapsed().as_secs()))
+            });
+            let (connected, seconds) = played.expect("it ends");
+            assert!(matches!(connected, Err(Error::Timeout { .. })), "{transport:?} {connected:?}");
+            assert_eq!(seconds, expected, "{transport:?}");
+        }
+        for is_initialized in [false, true] {
+            let played = play(async {
+                let (network, _) = network(ServerOptions::default());
+                let connected = connect(&network, options()).await.map_err(|error| error.to_string())?;
+                let (transport, link) = connected;
+                let (mut reader, _writer) = match is_initialized {
+                    true => initialized(transport).await?,
+                    false => {
+                        let (reader, mut writer) = transport.into_split();
+                        write(&mut writer, INITIALIZE_LINE).await?;
+                        (BufReader::new(reader), writer)
+                    }
+                };
+                network.is_silent.store(true, Relaxed);
+                network.fail_for(Duration::ZERO);
+                let started = Instant::now();
+                let ended = id_of_next(&mut reader).await;
+                Ok((ended, started.elapsed().as_secs(), link.outage().as_secs(), link.state()))
+            });
+            let (ended, seconds, outage, state) = played.expect("it ends");
+            assert!(ended.is_err(), "{transport:?} {ended:?}");
+            assert_eq!((seconds, state), (3, LinkState::Ended), "{transport:?} {is_initialized}");
+            assert!(outage == 3 || !is_initialized, "{transport:?} {outage}");
+        }
     }
+}
+
+#[test]
+fn the_second_transport_of_an_attempt_has_the_rest_of_its_time() {
+    let played = play(async {
+        let options = ConnectOptions { open_time: Duration::from_secs(3), ..ConnectOptions::default() };
+        let mut dialer =
+            StreamDialer::new("http://localhost/acp", &options).map_err(|error| error.to_string())?;
+        let dials = AtomicU64::new(0);
+        dialer.simulated = Some(Box::new(move || {
+            let is_second = dials.fetch_add(1, Relaxed) > 0;
+            Box::pin(async move {
+                if is_second {
+                    std::future::pending::<()>().await;
+                }
+                let (client, mut server) = duplex(1 << 16);
+                tokio::spawn(async move {
+                    sleep(Duration::from_secs(2)).await;
+                    let _ = server.write_all(b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n").await;
+                });
+                Ok(Box::pin(client) as Pin<Box<dyn ByteStream>>)
+            })
+        }));
+        let started = Instant::now();
+        let connected = begin(dialer, Arc::new(options)).await.map(drop);
+        Ok((connected, started.elapsed().as_secs()))
+    });
+    let (connected, seconds) = played.expect("it ends");
+    assert!(matches!(connected, Err(Error::Timeout { .. })) && seconds == 3, "{seconds} {connected:?}");
 }
 
 #[test]
