@@ -17,7 +17,6 @@ mod replacement;
 mod stderr_log;
 
 use std::collections::HashMap;
-use std::convert::Infallible;
 use std::hash::BuildHasher as _;
 use std::io;
 use std::pin::pin;
@@ -130,6 +129,7 @@ async fn relay_lines(
     let opened = while_client_is_read(&mut client, open(url, options.clone())).await;
     let (server, mut link) = opened.map_err(io::Error::other)?;
     let mut server = RelayServer::new(server);
+    let end_wait = settings.end_wait;
     let book = Mutex::new(Book { settings, ..Book::default() });
     let (answers, mut repeated) = mpsc::channel(ANSWERS);
     let (refusals, mut refused) = mpsc::channel(REFUSALS);
@@ -137,19 +137,35 @@ async fn relay_lines(
     loop {
         let ended = {
             let RelayServer { lines, writer } = &mut server;
-            let up = async {
+            let mut up = pin!(async {
                 let is_ready = async || connected(&link).await;
                 send_to_server(&mut client, &mut repeated, &refusals, (writer, is_ready), &book).await;
                 // The other direction has the reason of a failure.
                 let _ = writer.shutdown().await;
-                std::future::pending::<Infallible>().await
+            });
+            let mut is_up = true;
+            let ended = {
+                let output = (&mut to_client, (&book, &noticed));
+                let mut down = pin!(send_to_client(lines, &mut refused, output, &answers));
+                let mut reporting = pin!(report(link.clone(), &book, &noticed));
+                loop {
+                    tokio::select! {
+                        ended = &mut down => break ended,
+                        () = &mut up, if is_up => is_up = false,
+                        never = &mut reporting => match never {},
+                    }
+                }
             };
-            let down = send_to_client(lines, &mut refused, &mut to_client, (&book, &noticed), &answers);
-            tokio::select! {
-                ended = down => ended,
-                never = up => match never {},
-                never = report(link.clone(), &book, &noticed) => match never {},
+            if let Ok(RelayEnd::Client) = ended {
+                let rest = async {
+                    if is_up {
+                        up.await;
+                    }
+                    while let Ok(Some(_)) = lines.next().await {}
+                };
+                let _ = timeout(end_wait, rest).await;
             }
+            ended
         };
         let Err(error) = ended else { return Ok(()) };
         let outage = link.outage();
@@ -240,15 +256,21 @@ async fn while_client_is_read<T>(client: &mut RelayLines, waiting: impl Future<O
     }
 }
 
+/// The side that has ended a relay.
+enum RelayEnd {
+    Server,
+    /// The client reads no more. It may have sent lines before.
+    Client,
+}
+
 /// Sends the server's lines, the errors for lines of the client that are not sent, and the notices of the connection, until
 /// either side ends.
 async fn send_to_client(
     server: &mut RelayLines,
     refused: &mut mpsc::Receiver<Vec<u8>>,
-    client: &mut (impl AsyncWrite + Unpin),
-    (book, noticed): (&Mutex<Book>, &Notify),
+    (client, (book, noticed)): (&mut (impl AsyncWrite + Unpin), (&Mutex<Book>, &Notify)),
     answers: &mpsc::Sender<Vec<u8>>,
-) -> io::Result<()> {
+) -> io::Result<RelayEnd> {
     let mut lines = Vec::new();
     loop {
         tokio::select! {
@@ -259,7 +281,7 @@ async fn send_to_client(
             } => {
                 let mut next = line?;
                 if next.is_none() {
-                    return Ok(());
+                    return Ok(RelayEnd::Server);
                 }
                 while let Some(line) = next {
                     if let Some(line) = book.lock_unpoisoned().accept_server_line(line, answers) {
@@ -282,7 +304,7 @@ async fn send_to_client(
             }
         }
         if client.write_all(&lines).await.is_err() || client.flush().await.is_err() {
-            return Ok(());
+            return Ok(RelayEnd::Client);
         }
         lines.clear();
     }

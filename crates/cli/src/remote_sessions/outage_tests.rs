@@ -233,14 +233,14 @@ async fn serve_when_accepted(
 #[cfg(feature = "serve")]
 #[tokio::test]
 async fn what_the_client_sent_before_its_end_reaches_the_next_connection() {
-    for is_replaced in [true, false] {
-        in_time(send_before_the_end(is_replaced)).await;
+    for (is_replaced, reads_no_more) in [(true, false), (true, true), (false, false), (false, true)] {
+        in_time(send_before_the_end(is_replaced, reads_no_more)).await;
     }
 }
 
-/// Sends a request and ends the client, while the connection is replaced or is only lost.
+/// Sends a request and ends the client, while the connection is replaced or is only lost. It reads the rest or not.
 #[cfg(feature = "serve")]
-async fn send_before_the_end(is_replaced: bool) {
+async fn send_before_the_end(is_replaced: bool, reads_no_more: bool) {
     let ((opens, mut opened), (receives, mut received)) =
         (mpsc::unbounded_channel(), mpsc::unbounded_channel());
     let serve = async || serve_when_accepted((opens.clone(), receives.clone())).await;
@@ -263,21 +263,23 @@ async fn send_before_the_end(is_replaced: bool) {
     });
     let mut options = ConnectOptions::default();
     options.resume_delay_max = Duration::from_millis(8);
-    let (client, editor) = Transport::memory();
-    let (output, mut input) = editor.into_split();
-    let mut output = RelayLines::new(output);
+    let (mut input, client_input) = tokio::io::duplex(1 << 16);
+    let (client_output, output) = tokio::io::duplex(1 << 16);
+    let mut output = Some(RelayLines::new(output));
+    let client = Transport::new(client_input, client_output);
     let settings = RelaySettings { end_wait: Duration::from_secs(3600), ..RelaySettings::default() };
     let relayed = relay(client, std::future::pending(), &url, &options, settings);
     let request = |id: usize, method: &str| {
         let params = json!({"cwd": "/", "clientCapabilities": {"session": {"notices": {}}}});
         line(&call(&json!(id), method, &params))
     };
-    let end = async |input: &mut (dyn AsyncWrite + Send + Unpin), line: Vec<u8>| {
+    let end = async |input: &mut (dyn AsyncWrite + Send + Unpin), output: &mut Option<RelayLines>| {
+        *output = output.take().filter(|_| !reads_no_more);
         // The link is lost.
         for _ in 0..100 {
             tokio::task::yield_now().await;
         }
-        input.write_all(&line).await.unwrap();
+        input.write_all(&request(3, "session/list")).await.unwrap();
         input.shutdown().await.unwrap();
         // The relay reads the end.
         for _ in 0..100 {
@@ -285,27 +287,30 @@ async fn send_before_the_end(is_replaced: bool) {
         }
     };
     let talk = async {
+        let next_line = async |output: &mut Option<RelayLines>| {
+            output.as_mut().unwrap().next().await.unwrap().expect("a line")
+        };
         write(&mut input, request(0, "initialize")).await.unwrap();
         for (id, method) in [(1, "session/new"), (2, "session/list")] {
             let accept: tokio::sync::oneshot::Sender<()> = opened.recv().await.unwrap();
             accept.send(()).unwrap();
             // The answer to `initialize`, or the notices that the server is away and back.
             for severity in [&[Value::Null][..], &[json!("warning"), json!("info")]][id - 1] {
-                let line: Value = serde_json::from_slice(&output.next().await.unwrap().unwrap()).unwrap();
+                let line: Value = serde_json::from_slice(&next_line(&mut output).await).unwrap();
                 assert_eq!(&line["params"]["update"]["severity"], severity, "{line}");
             }
             write(&mut input, request(id, method)).await.unwrap();
-            output.next().await.unwrap().expect("an answer");
+            next_line(&mut output).await;
             let next = serve().await;
             if id == 2 && !is_replaced {
                 target.send_replace(None);
-                end(&mut input, request(3, "session/list")).await;
+                end(&mut input, &mut output).await;
             }
             target.send_replace(Some(next));
         }
         let accept = opened.recv().await.unwrap();
         if is_replaced {
-            end(&mut input, request(3, "session/list")).await;
+            end(&mut input, &mut output).await;
         }
         accept.send(()).unwrap();
         while received.recv().await.unwrap() != 3 {}

@@ -60,8 +60,12 @@ impl<W: AsyncWrite + Unpin> WaitingClient<'_, W> {
             book.is_away = is_away;
             book.link_notices()
         };
-        // A client that does not read ends later.
-        let _ = write_lines(self.output, notices).await;
+        self.write(notices).await;
+    }
+
+    /// Writes lines. A client that reads no more may have sent lines before, so it ends later.
+    async fn write(&mut self, lines: Vec<Vec<u8>>) {
+        let _ = write_lines(self.output, lines).await;
     }
 }
 
@@ -123,9 +127,10 @@ pub(super) async fn replace(
     (outage, losses): (Duration, &mut Losses),
     client: &mut WaitingClient<'_, impl AsyncWrite + Unpin>,
 ) -> io::Result<(RelayServer, RemoteLink)> {
+    // A client that does not read now costs no time for attempts.
+    client.notice(true).await;
     let begin = Instant::now();
     let (next, end) = losses.note(begin, outage, options)?;
-    client.notice(true).await;
     sleep_until(next).await;
     loop {
         let mut options = options.clone();
@@ -253,11 +258,12 @@ impl RelayServer {
                 continue;
             };
             let settled = book.lock_unpoisoned().resumed(&id, resumed, has_gap);
-            write_lines(client.output, settled.to_client).await?;
+            client.write(settled.to_client).await;
             write_lines(&mut self.writer, settled.to_server).await?;
         }
         let refused = book.lock_unpoisoned().refuse_others();
-        write_lines(client.output, refused).await
+        client.write(refused).await;
+        Ok(())
     }
 
     /// Sends a request and returns its outcome. Lines before it go to the client.
@@ -283,9 +289,7 @@ impl RelayServer {
                 });
             }
             let line = client.book.lock_unpoisoned().accept_server_line(line, client.answers);
-            if let Some(line) = line {
-                write(client.output, line).await?;
-            }
+            client.write(line.into_iter().collect()).await;
         }
         Err(io::ErrorKind::UnexpectedEof.into())
     }

@@ -149,7 +149,7 @@ impl<D: Dialer> LinkRunner<D> {
             let dialed = tokio::select! {
                 dialed = async {
                     sleep(pause).await;
-                    self.dialer.dial(outage.attempt_time(&self.options, limit)).await
+                    self.dialer.dial(outage.attempt_time(self.options.connect_timeout, limit)).await
                 } => dialed,
                 () = shared.is_gone() => return Ok(None),
             };
@@ -169,7 +169,8 @@ impl<D: Dialer> LinkRunner<D> {
     /// Resumes the connection on another socket and serves it.
     async fn resume(&mut self, mut socket: D::Socket) -> LinkEnd {
         let limit = self.resume_limit();
-        let after = self.outage.get_or_insert_with(Outage::begin).attempt_time(&self.options, limit);
+        let outage = self.outage.get_or_insert_with(Outage::begin);
+        let after = outage.attempt_time(self.options.connect_timeout, limit);
         match timeout(after, self.resume_handshake(&mut socket)).await {
             Ok(Ok(())) => {}
             Ok(Err(end)) => return end,

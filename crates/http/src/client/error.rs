@@ -30,7 +30,9 @@ pub enum Error {
         error: io::Error,
     },
     /// The server did not accept a socket in time.
-    #[error("no connection to {address} within {after:?} (`ConnectOptions::connect_timeout`)")]
+    #[error(
+        "no connection to {address} within {after:?} (`ConnectOptions::connect_timeout`, or the rest of `open_time` or `resume_time`)"
+    )]
     Timeout {
         /// The host and the port.
         address: String,

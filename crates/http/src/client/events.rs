@@ -202,8 +202,9 @@ impl EventsLink {
         let answer = loop {
             // An agent may take long to start. The server has a limit for that.
             let limit = self.options.initialize_timeout;
-            let dial = outage.attempt_time(&self.options, self.options.open_time);
-            let posted = self.post(connection, Vec::new(), frame.clone(), (dial, limit)).await?;
+            let dial = outage.attempt_time(self.options.connect_timeout, self.options.open_time);
+            let posted = self.post(connection, Vec::new(), frame.clone(), (dial, limit)).await;
+            let posted = posted.inspect_err(|_| self.status.end())?;
             let (error, is_temporary) = match posted {
                 Attempt::Done(answer) if answer.status == 200 => break answer,
                 Attempt::Done(Answer { status, body, .. }) => {
@@ -265,8 +266,9 @@ impl EventsLink {
             if is_numbered {
                 headers.push((HeaderName::from_static(FRAME_NUMBER), number.into()));
             }
-            let limits = (self.attempt_time(outage.as_ref()), self.options.dead_after());
-            let reason = match self.post(connection, headers, frame.clone(), limits).await? {
+            let limits = [self.options.connect_timeout, self.options.dead_after()];
+            let [dial, answer] = limits.map(|longest| self.attempt_time(outage.as_ref(), longest));
+            let reason = match self.post(connection, headers, frame.clone(), (dial, answer)).await? {
                 Attempt::Done(Answer { status: 200..300, .. }) => {
                     if outage.is_some() {
                         self.status.count_resume();
@@ -350,10 +352,10 @@ impl EventsLink {
         self.options.resume_limit(self.shared.with(|core| core.retention()))
     }
 
-    /// Returns the time for an attempt to reach the server.
-    fn attempt_time(&self, outage: Option<&ReportedOutage>) -> Duration {
+    /// Returns the time for an attempt, at most `longest`. In an outage it ends with the time for attempts.
+    fn attempt_time(&self, outage: Option<&ReportedOutage>, longest: Duration) -> Duration {
         let limit = self.resume_limit();
-        outage.map_or(self.options.connect_timeout, |outage| outage.attempt_time(&self.options, limit))
+        outage.map_or(longest, |outage| outage.attempt_time(longest, limit))
     }
 
     /// Returns a connection for a request: the last one, or a new one if the server may have closed it.
@@ -364,7 +366,7 @@ impl EventsLink {
     ) -> Result<SendRequest<HttpBody>, Error> {
         if let Some(mut sender) = connection.sender.take()
             && connection.used_at.elapsed() < IDLE_CONNECTION
-            && sender.ready().await.is_ok()
+            && timeout(within, sender.ready()).await.is_ok_and(|ready| ready.is_ok())
         {
             return Ok(sender);
         }
@@ -527,7 +529,7 @@ impl EventsLink {
         let cursor = cursor.and_then(|cursor| HeaderValue::try_from(cursor).ok());
         headers.extend(cursor.map(|cursor| (HeaderName::from_static(LAST_EVENT_ID), cursor)));
         let request = self.dialer.http_request(&Method::GET, headers, Bytes::new())?;
-        let limit = self.attempt_time(outage);
+        let limit = self.attempt_time(outage, self.options.connect_timeout);
         let opening = async {
             let mut sender = self.dialer.http(limit).await?;
             let lost = |error: hyper::Error| Error::Lost { reason: error.to_string() };

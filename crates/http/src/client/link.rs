@@ -77,11 +77,12 @@ impl RemoteLink {
         *self.state.borrow()
     }
 
-    /// Returns the time since the connection was lost, and zero while there is a socket. After the end it goes on if the
-    /// connection ended while it was lost.
+    /// Returns the time since the connection was lost, and zero while there is a socket. For a connection that has ended it is
+    /// the time until its end.
     #[must_use]
     pub fn outage(&self) -> Duration {
-        self.status.lost_at.lock_unpoisoned().map_or(Duration::ZERO, |at| at.elapsed())
+        let end = self.status.ended_at.get().copied().unwrap_or_else(Instant::now);
+        self.status.lost_at.lock_unpoisoned().map_or(Duration::ZERO, |at| end - at)
     }
 
     /// Returns how often the connection was resumed.
@@ -243,6 +244,7 @@ pub(crate) struct LinkStatus {
     state: watch::Sender<LinkState>,
     /// The beginning of the state `Resuming`.
     lost_at: Mutex<Option<Instant>>,
+    ended_at: OnceLock<Instant>,
     resumes: AtomicU64,
     /// The number of [`ReportedOutage`]s.
     outages: AtomicU64,
@@ -255,6 +257,7 @@ impl LinkStatus {
             connection_id: OnceLock::new(),
             state,
             lost_at: Mutex::default(),
+            ended_at: OnceLock::new(),
             resumes: AtomicU64::new(0),
             outages: AtomicU64::new(0),
         });
@@ -319,8 +322,13 @@ impl LinkStatus {
 
     /// Reports that there is a socket.
     pub(crate) fn connected(&self) {
+        self.connected_if(|| true);
+    }
+
+    /// Reports that there is a socket, if the condition holds. Nothing else is reported meanwhile.
+    fn connected_if(&self, condition: impl FnOnce() -> bool) {
         self.state.send_if_modified(|state| {
-            let is_resuming = matches!(state, LinkState::Resuming { .. });
+            let is_resuming = condition() && matches!(state, LinkState::Resuming { .. });
             if is_resuming {
                 *self.lost_at.lock_unpoisoned() = None;
                 *state = LinkState::Connected;
@@ -331,6 +339,7 @@ impl LinkStatus {
 
     /// Reports the end of the connection. An outage that ends later is no return of the connection.
     pub(crate) fn end(&self) {
+        self.ended_at.get_or_init(Instant::now);
         self.state.send_replace(LinkState::Ended);
     }
 
@@ -389,11 +398,12 @@ impl Outage {
         limit.saturating_sub(self.since.elapsed())
     }
 
-    /// Returns the time for one attempt, which ends with the time for attempts. A limit of zero is a single attempt.
-    pub(crate) fn attempt_time(&self, options: &ConnectOptions, limit: Duration) -> Duration {
+    /// Returns the time for one attempt, at most `longest`. It ends with the time for attempts. A limit of zero is a single
+    /// attempt.
+    pub(crate) fn attempt_time(&self, longest: Duration, limit: Duration) -> Duration {
         match limit.is_zero() {
-            true => options.connect_timeout,
-            false => options.connect_timeout.min(self.left(limit).max(LAST_ATTEMPT)),
+            true => longest,
+            false => longest.min(self.left(limit).max(LAST_ATTEMPT)),
         }
     }
 }
@@ -411,8 +421,8 @@ impl ReportedOutage {
     }
 
     /// Returns the time for the next attempt, as [`Outage::attempt_time`].
-    pub(crate) fn attempt_time(&self, options: &ConnectOptions, limit: Duration) -> Duration {
-        self.outage.attempt_time(options, limit)
+    pub(crate) fn attempt_time(&self, longest: Duration, limit: Duration) -> Duration {
+        self.outage.attempt_time(longest, limit)
     }
 
     /// Waits before another attempt to resume.
@@ -443,9 +453,7 @@ impl ReportedOutage {
 
 impl Drop for ReportedOutage {
     fn drop(&mut self) {
-        if self.status.outages.fetch_sub(1, Relaxed) == 1 {
-            self.status.connected();
-        }
+        self.status.connected_if(|| self.status.outages.fetch_sub(1, Relaxed) == 1);
     }
 }
 
@@ -495,7 +503,11 @@ async fn run_link<C: LinkCore>(
         loop {
             tokio::select! {
                 ended = &mut link => break ended,
-                error = &mut sending => break Err(error),
+                error = &mut sending => {
+                    // An outage ends with the link, and is no return of the connection.
+                    status.end();
+                    break Err(error);
+                }
                 () = &mut receiving, if is_receiving => is_receiving = false,
             }
         }

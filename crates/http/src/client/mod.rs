@@ -94,7 +94,7 @@ async fn open(
     options: Arc<ConnectOptions>,
     outage: &Outage,
 ) -> Result<(Transport, RemoteLink), (Error, StreamDialer)> {
-    let time = || outage.attempt_time(&options, options.open_time);
+    let time = || outage.attempt_time(options.connect_timeout, options.open_time);
     if options.transport != RemoteTransport::Events {
         match dialer.dial(time()).await {
             Ok(first) => return Ok(driver::start(dialer, first, options)),

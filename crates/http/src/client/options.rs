@@ -53,8 +53,8 @@ pub struct ConnectOptions {
     pub unacknowledged_bytes: usize,
     /// The bytes of received messages that the client has not read. Nothing is read from the socket at this value.
     pub inbox_bytes: usize,
-    /// The time for one attempt to connect, and for the answer to a resume. An attempt ends with `open_time` or `resume_time`
-    /// too, but has at least a second.
+    /// The time for one attempt to connect, and for the answer to a resume. An attempt to reach the server
+    /// ends with `open_time` or `resume_time` too, but has at least a second.
     pub connect_timeout: Duration,
     /// The time for the response to `initialize` over HTTP with SSE.
     pub initialize_timeout: Duration,

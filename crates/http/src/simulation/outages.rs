@@ -229,7 +229,9 @@ fn an_attempt_does_not_outlast_the_time_for_attempts() {
                 network.fail_for(Duration::ZERO);
                 let started = Instant::now();
                 let ended = id_of_next(&mut reader).await;
-                Ok((ended, started.elapsed().as_secs(), link.outage().as_secs(), link.state()))
+                let seconds = started.elapsed().as_secs();
+                sleep(limit).await;
+                Ok((ended, seconds, link.outage().as_secs(), link.state()))
             });
             let (ended, seconds, outage, state) = played.expect("it ends");
             assert!(ended.is_err(), "{transport:?} {ended:?}");
