@@ -66,6 +66,11 @@ impl<'a> StreamUpdate<'a> {
         Some(StreamUpdate { effect, session, id: member_text(update, "messageId") })
     }
 
+    /// Creates the update of a chunk. `id` is the id of its message.
+    pub(crate) fn of_chunk(kind: StreamKind, session: Cow<'a, str>, id: Option<Cow<'a, str>>) -> Self {
+        StreamUpdate { effect: MessageEffect::Chunk(kind), session, id }
+    }
+
     /// Returns the message of a chunk.
     pub(crate) fn chunk(&self) -> Option<(StreamKind, Option<&str>)> {
         match self.effect {

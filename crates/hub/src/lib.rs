@@ -6,6 +6,7 @@ mod announced_id;
 mod asking_client;
 mod audit;
 mod child_sessions;
+mod chunk_line;
 mod cleared_messages;
 #[cfg(feature = "client")]
 pub mod client;

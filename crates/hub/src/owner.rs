@@ -21,6 +21,7 @@ use self::replay::LateReplay;
 use self::restoring::{LostValue, Restoring};
 use crate::abilities::{Abilities, AdvertisedAbilities};
 use crate::child_sessions::{child_position, with_session_ids};
+use crate::chunk_line;
 use crate::cleared_messages::StreamUpdate;
 use crate::input::{OwnerAction, OwnerInput};
 use crate::picture::Picture;
@@ -435,13 +436,23 @@ impl SessionOwner {
             tracing::error!(session = %self.session, %error, "a record could not be written");
             format!(r#"{{"at":{}}}"#, entry.at).into_bytes()
         });
-        self.unwritten.push_back(line.len());
-        self.unwritten_bytes += line.len();
-        self.actions.push(OwnerAction::Append(line));
+        self.append(line);
         if let Some(HubEvent::Answer { to, .. } | HubEvent::Interrupted { to, .. }) = entry.event {
             self.unseen.push_back((self.state.end, to));
         }
         self.state.end
+    }
+
+    /// Appends the record of a chunk that has no event.
+    fn record_chunk(&mut self, line: &[u8], chunk: &StreamUpdate<'_>) {
+        self.state.apply_chunk(chunk);
+        self.append(chunk_line::record(micros(self.now), line));
+    }
+
+    fn append(&mut self, record: Vec<u8>) {
+        self.unwritten.push_back(record.len());
+        self.unwritten_bytes += record.len();
+        self.actions.push(OwnerAction::Append(record));
     }
 
     /// Hides a record from clients until it survives a power cut.

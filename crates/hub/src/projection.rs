@@ -14,6 +14,7 @@ use serde_json::{Value, json};
 
 use crate::abilities::Abilities;
 use crate::child_sessions::{WithoutChildren, without_children};
+use crate::chunk_line;
 use crate::cleared_messages::{separator, with_message_id};
 use crate::exchange_state::ExchangeScheme;
 use crate::legacy_plan::legacy_frames;
@@ -40,6 +41,21 @@ pub struct ClientView<'a> {
 ///
 /// [`InvalidRecord`] if the line is not a record.
 pub fn project(
+    view: &ClientView<'_>,
+    position: u64,
+    line: &[u8],
+    read: impl FnOnce(u64) -> Option<Vec<u8>>,
+    frames: &mut Vec<Vec<u8>>,
+) -> Result<(), InvalidRecord> {
+    if let Some(frame) = chunk_line::of_record(line, view.session) {
+        frames.push(frame.to_vec());
+        return Ok(());
+    }
+    project_other(view, position, line, read, frames)
+}
+
+/// Appends the frames for any record.
+fn project_other(
     view: &ClientView<'_>,
     position: u64,
     line: &[u8],
@@ -231,5 +247,38 @@ fn user_message(session: &SessionId, frame: &RawValue, frames: &mut Vec<Vec<u8>>
             r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":{session},"update":{update}}}}}"#
         );
         frames.push(frame.into_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::chunk_line::tests::updates;
+
+    #[test]
+    fn a_chunk_has_the_frames_that_it_has_in_the_general_way() {
+        let (client, session) = (ClientKey::new("c"), SessionId::from("s"));
+        let mut count = 0;
+        for frame in updates() {
+            let record = chunk_line::record(7, frame.as_bytes());
+            // The owner records no others.
+            if parse(frame.as_bytes()).is_none() {
+                continue;
+            }
+            let hub = record
+                .strip_suffix(b"}")
+                .map(|record| [record, br#","hub":{"event":"turn_ended"}}"#].concat());
+            for (record, abilities) in [Some(record), hub].into_iter().flatten().flat_map(|record| {
+                [Abilities::default(), Abilities::EXACT].map(|able| (record.clone(), able))
+            }) {
+                let view = ClientView { client: &client, session: &session, abilities };
+                let (mut fast, mut general) = (Vec::new(), Vec::new());
+                project(&view, 1, &record, |_| None, &mut fast).unwrap();
+                project_other(&view, 1, &record, |_| None, &mut general).unwrap();
+                assert_eq!(fast, general, "{}", String::from_utf8_lossy(&record));
+                count += usize::from(chunk_line::of_record(&record, &session).is_some());
+            }
+        }
+        assert!(count > 50, "{count} chunks");
     }
 }

@@ -134,6 +134,12 @@ impl LoggedState {
         self.apply_read(entry, update.as_ref());
     }
 
+    /// Applies the record of a chunk that has no event.
+    pub(crate) fn apply_chunk(&mut self, chunk: &StreamUpdate<'_>) {
+        self.end += 1;
+        self.cleared.apply(&self.session, chunk, self.end);
+    }
+
     /// Applies the next record, with the update in it, if it has one that concerns messages.
     pub(crate) fn apply_read(&mut self, entry: &LogEntry<'_>, update: Option<&StreamUpdate<'_>>) {
         self.end += 1;

@@ -511,7 +511,7 @@ impl<S: Service> Reader<S> {
     /// Passes the line to the service on the fast path. Returns false if the general path has to process it.
     fn notification_fast_path(&mut self, line: &[u8]) -> bool {
         let Some(start) = &self.fast_path_prefix else { return false };
-        let Some(params) = message::fast_path_params(line, start, &self.shared.limits) else { return false };
+        let Some(params) = message::plain_params(line, start, &self.shared.limits) else { return false };
         let mut taken = true;
         self.guarded(|reader| {
             let valid = || {

@@ -5,7 +5,7 @@ use duologue_schema::{Error, RequestId};
 use crate::frame::Frame;
 use crate::limits::Limits;
 use crate::line_buffer::LineBuffer;
-use crate::message::{fast_path_params, fast_path_prefix};
+use crate::message::{fast_path_prefix, plain_params};
 
 /// Splits `pieces` into lines. Returns the lines and the bytes after the last line end, or the lines before one that
 /// was too long.
@@ -43,5 +43,5 @@ pub fn fast_path_line(rest: &[u8]) -> Vec<u8> {
 
 /// Returns the params that the fast path takes from a line.
 pub fn fast_path_params_of(line: &[u8]) -> Option<&str> {
-    fast_path_params(line, &fast_path_prefix("m"), &Limits::default())
+    plain_params(line, &fast_path_prefix("m"), &Limits::default())
 }

@@ -150,11 +150,13 @@ pub(crate) fn fast_path_prefix(method: &str) -> String {
     format!(r#"{{"jsonrpc":"2.0","method":"{method}","params":"#)
 }
 
-/// Returns the params of a notification if its line begins with `prefix` and its params begin an object.
+/// Returns the params of a notification if its line begins with `prefix`, up to the params, and they begin an object. `None`
+/// is no statement about the line.
 ///
 /// The params are not validated. If the returned text is one JSON value, then the line is a valid notification, because
 /// a second member or a second message would make it more than one value.
-pub(crate) fn fast_path_params<'a>(line: &'a [u8], prefix: &str, limits: &Limits) -> Option<&'a str> {
+#[must_use]
+pub fn plain_params<'a>(line: &'a [u8], prefix: &str, limits: &Limits) -> Option<&'a str> {
     let params = line.strip_prefix(prefix.as_bytes())?.strip_suffix(b"}")?;
     let ordinary = params.first() == Some(&b'{')
         && !has_surrogate_escape(params)
@@ -453,7 +455,7 @@ mod tests {
         ];
         for (end, expect) in lines {
             let line = format!("{start}{end}");
-            let params = fast_path_params(line.as_bytes(), &start, &limits);
+            let params = plain_params(line.as_bytes(), &start, &limits);
             let short = params.filter(|params| serde_json::from_str::<serde::de::IgnoredAny>(params).is_ok());
             assert_eq!(short.is_some(), expect, "{line}");
             let Some(short) = short else { continue };

@@ -19,6 +19,7 @@ use serde::Serialize;
 use serde_json::value::RawValue;
 
 use crate::json_scanner::{JsonScanner, JsonTokenKind};
+pub use crate::message::plain_params;
 
 /// Returns the text of a JSON string with its quotes, or `None` if it is not valid.
 #[must_use]

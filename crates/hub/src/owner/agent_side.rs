@@ -11,6 +11,7 @@ use serde_json::value::{RawValue, to_raw_value};
 use super::replay::LateReplay;
 use super::{AgentProcess, SessionOwner, client_lost, raw_line};
 use crate::child_sessions::{ChildSessions, child_id, child_position, with_session_ids};
+use crate::chunk_line;
 use crate::cleared_messages::StreamUpdate;
 use crate::projection::interruption;
 use crate::question::SharedQuestionKind;
@@ -21,6 +22,22 @@ use crate::state::{CONTEXT_LOST, parse};
 impl SessionOwner {
     /// Handles a message of the agent.
     pub(super) fn receive_from_agent(&mut self, line: &[u8]) {
+        let is_plain = self.process == AgentProcess::Running && self.replay.is_none();
+        let chunk = if is_plain { chunk_line::read(line, &self.session) } else { None };
+        match chunk.filter(|chunk| self.state.cleared.event(&self.session, chunk).is_none()) {
+            Some(chunk) => self.record_chunk(line, &chunk),
+            None => self.receive_other_from_agent(line),
+        }
+    }
+
+    /// Handles a message as one that is no chunk.
+    #[cfg(test)]
+    pub(crate) fn handle_in_the_general_way(&mut self, line: &[u8]) -> Vec<crate::OwnerAction> {
+        self.receive_other_from_agent(line);
+        self.handle(self.now, crate::OwnerInput::Time)
+    }
+
+    fn receive_other_from_agent(&mut self, line: &[u8]) {
         let repaired = RpcMessage::repair(line);
         let line = repaired.as_deref().unwrap_or(line);
         if self.process != AgentProcess::Running {

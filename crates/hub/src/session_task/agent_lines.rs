@@ -8,10 +8,14 @@ use duologue_schema::{Patch, SessionId, SessionNotification, SessionUpdate};
 
 use super::SessionTask;
 use crate::child_sessions::with_session_ids;
+use crate::chunk_line;
 
 impl SessionTask {
     /// Returns a message of the agent with the id that clients know the session by.
     pub(super) fn with_own_session(&self, line: Vec<u8>) -> Vec<u8> {
+        if let Some(line) = chunk_line::with_session(&line, &self.agent_session, &self.id) {
+            return line;
+        }
         let own =
             with_session_ids(&line, |id| (id == self.agent_session).then(|| self.id.as_str().to_owned()));
         own.unwrap_or(line)
