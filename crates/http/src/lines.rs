@@ -8,8 +8,8 @@ use bytes::Bytes;
 use duologue_rpc::{Limits, LineBuffer, RpcMessage};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-/// The bytes that are written to a transport at once, if the lines are short.
-const BATCH: usize = 64 * 1024;
+/// The bytes that are written at once, if the frames are short.
+pub(crate) const BATCH: usize = 64 * 1024;
 
 /// A receiver of the lines of a transport.
 pub(crate) trait LineSink {

@@ -268,13 +268,19 @@ impl HostedAgent {
     ///
     /// No line is lost if the future is dropped.
     pub(crate) async fn next(&mut self) -> Option<Vec<u8>> {
-        match self.early.pop_front() {
-            Some(line) => {
-                self.early_bytes -= line.len();
-                Some(line)
-            }
+        match self.early_line() {
+            Some(line) => Some(line),
             None => self.next_input().await,
         }
+    }
+
+    /// Returns the next line if it was read already, also one that was kept in a lane.
+    pub(crate) fn ready_line(&mut self) -> Option<Vec<u8>> {
+        self.early_line().or_else(|| self.from_agent.ready_line())
+    }
+
+    fn early_line(&mut self) -> Option<Vec<u8>> {
+        self.early.pop_front().inspect(|line| self.early_bytes -= line.len())
     }
 
     /// Returns the next line of the input, or `None` at its end or when the process has ended. Its descendants can keep
@@ -517,6 +523,13 @@ impl AgentInput {
         match self {
             AgentInput::Pipe(lines) => lines.next().await,
             AgentInput::Lane(lines) => lines.recv().await,
+        }
+    }
+
+    fn ready_line(&mut self) -> Option<Vec<u8>> {
+        match self {
+            AgentInput::Pipe(lines) => lines.lines.pop_front(),
+            AgentInput::Lane(lines) => lines.try_recv().ok(),
         }
     }
 

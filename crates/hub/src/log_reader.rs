@@ -18,7 +18,7 @@ use crate::error::Error;
 use crate::hub::{behind_damage, leave_out};
 use crate::load::{damage_notice, update_line};
 use crate::open_log::OpenLog;
-use crate::output::ClientOutput;
+use crate::output::{ClientOutput, is_response_of_hub};
 use crate::projection::{ClientView, position_of, project};
 use crate::record::ClientKey;
 use crate::routing::is_of_client_files;
@@ -178,10 +178,16 @@ impl LogReader {
                 match self.page(position, readable).await {
                     Ok(PageFrames { frames, last, .. }) => {
                         position = last;
-                        for frame in frames {
+                        let mut frames = frames.into_iter().peekable();
+                        while let Some(mut frame) = frames.next() {
                             let sends_all = late.is_none() && last_position.borrow().is_none();
                             if !sends_all && !is_response(&frame) {
                                 continue;
+                            }
+                            while sends_all && let Some(next) = frames.next_if(|next| can_join(&frame, next))
+                            {
+                                frame.push(b'\n');
+                                frame.extend_from_slice(&next);
                             }
                             match &mut late {
                                 Some(late) => late.push(frame),
@@ -316,6 +322,13 @@ fn is_counted(frame: &[u8], session: &SessionId) -> bool {
         }
         _ => false,
     }
+}
+
+/// Returns true if two frames can be sent as one part of the output: notifications and requests that are not long.
+fn can_join(frame: &[u8], next: &[u8]) -> bool {
+    /// The bytes that are joined.
+    const JOINED: usize = 16 << 10;
+    frame.len() + next.len() < JOINED && ![frame, next].iter().any(|frame| is_response_of_hub(frame))
 }
 
 fn is_response(frame: &[u8]) -> bool {

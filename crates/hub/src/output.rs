@@ -84,11 +84,15 @@ pub(crate) fn check_length(line: &[u8]) -> Result<(), RpcError> {
     Err(error.data(Json::from(json!({ "code": "limit_reached", "retryable": false }))))
 }
 
+/// Returns true for each response: the hub writes all of them, with the id in front. Some requests of agents begin so too.
+pub(crate) fn is_response_of_hub(line: &[u8]) -> bool {
+    line.starts_with(RESPONSE)
+}
+
 /// Returns a line without the ways to log in that the error of a response has in its data. A client knows those of
 /// `initialize`.
 fn without_logins(line: Vec<u8>) -> Vec<u8> {
-    // The hub writes all responses, with the id in front.
-    if !line.starts_with(RESPONSE) {
+    if !is_response_of_hub(&line) {
         return line;
     }
     let cleaned = match RpcMessage::read(&line, &Limits::default()) {

@@ -281,6 +281,7 @@ impl SessionTask {
                     for line in self.early.take() {
                         self.receive_from_agent(line);
                     }
+                    self.receive_ready_lines();
                 }
             }
             SessionEvent::FromAgent(None) => self.end_agent(CLOSED_OUTPUT),
@@ -307,6 +308,17 @@ impl SessionTask {
             SessionEvent::Routed(line) => self.input(OwnerInput::Routed(&line)),
         }
         Ok(())
+    }
+
+    /// Takes the lines that follow without a wait, up to the bytes of a small batch.
+    fn receive_ready_lines(&mut self) {
+        let limit = self.owner.unwritten_bytes().saturating_add(SMALL_BATCH).min(UNWRITTEN_BYTES);
+        while self.owner.unwritten_bytes() < limit
+            && !self.owner.begins_anew()
+            && let Some(line) = self.agent.as_mut().and_then(HostedAgent::ready_line)
+        {
+            self.receive_from_agent(line);
+        }
     }
 
     fn receive_from_agent(&mut self, line: Vec<u8>) {

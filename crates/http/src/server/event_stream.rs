@@ -8,11 +8,10 @@ use futures_util::{FutureExt as _, Stream};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
+use crate::lines::BATCH;
 use crate::server::endpoint::{FrameSource, OutgoingFrame, SourceEnd};
 use crate::server::options::ServerOptions;
 
-/// The bytes of events that are written at once.
-const BATCH: usize = 64 * 1024;
 /// A comment, which every client ignores.
 const COMMENT: &[u8] = b":\n\n";
 

@@ -8,11 +8,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use duologue_rpc::Lock as _;
 use duologue_rpc::raw_message::beginning;
-use futures_util::{Sink, SinkExt as _, Stream, StreamExt as _};
+use futures_util::{FutureExt as _, Sink, SinkExt as _, Stream, StreamExt as _};
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::frame_view::{FrameView, is_blank};
+use crate::lines::BATCH;
 use crate::server::endpoint::{
     CloseReason, ConnectRequest, ConnectionKind, Endpoint, FrameSource, HttpRequestHead, Rejection,
     ResumeRefused, ResumeRequest, ServerConnection, SourceEnd,
@@ -445,7 +446,7 @@ impl<C: ServerConnection> SocketSession<'_, C> {
                 }
             };
             is_dirty = true;
-            let mut next = Some(message);
+            let (mut next, mut bytes) = (Some(message), 0);
             while let Some(message) = next.take() {
                 match timeout(options.stall_timeout, sink.feed(message)).await {
                     Ok(Ok(())) => {}
@@ -455,6 +456,15 @@ impl<C: ServerConnection> SocketSession<'_, C> {
                 if window.is_ping_due() {
                     ping_at = Instant::now() + options.keepalive;
                     next = Some(window.ping());
+                } else if bytes < BATCH
+                    && window.unconfirmed() < options.window_bytes.max(1)
+                    && let Some(Ok(frame)) = source.next().now_or_never()
+                {
+                    // The end of the source comes again.
+                    bytes += frame.text.len();
+                    window.sent(frame.text.len());
+                    ping_at = ping_at.min(now + PING_DELAY);
+                    next = Some(SocketMessage::Text(frame.text));
                 }
             }
         }
