@@ -46,8 +46,8 @@ use self::replacement::{Losses, RelayServer, WaitingClient, is_replaceable, repl
 pub(crate) use self::stderr_log::end_log;
 use self::stderr_log::log;
 use messages::{
-    QuestionContent, check_id, is_question, key, opens_session, refuse, request_id_of, root_session_of,
-    session_of, set_meta, value, with_fresh, with_fresh_option, without_end,
+    QuestionContent, check_id, is_question, key, opens_session, position, refuse, request_id_of,
+    root_session_of, session_of, set_meta, value, with_fresh, with_fresh_option, without_end,
 };
 
 /// The settings of a relay.
@@ -350,8 +350,8 @@ struct PendingRequest {
 struct OpenSession {
     /// The params of the request that opened it.
     params: Value,
-    /// The server's position when it was opened.
-    position: u64,
+    /// The server's position when it was opened. Only the server reads it.
+    position: String,
     /// The requests and notifications of the session since then.
     frames: u64,
 }
@@ -685,7 +685,7 @@ impl Book {
                 let result = value(Some(result));
                 let id = params["sessionId"].as_str().or_else(|| result["sessionId"].as_str());
                 let id = id.filter(|id| id.len() <= ID_BYTES);
-                if let (Some(id), Some(position)) = (id, result["_meta"]["duologue"]["position"].as_u64()) {
+                if let (Some(id), Some(position)) = (id, position(&result)) {
                     let id = id.to_owned();
                     self.sessions.insert(id, OpenSession { params, position, frames: 0 });
                 }
@@ -739,7 +739,8 @@ impl Book {
                     settled.to_client.extend(notice(text.to_owned()));
                 }
                 if let Some(session) = self.sessions.get_mut(id) {
-                    (session.position, session.frames) = (mine["position"].as_u64().unwrap_or_default(), 0);
+                    // The server refuses one that it did not give.
+                    (session.position, session.frames) = (position(&result).unwrap_or_default(), 0);
                 }
                 let known = running.iter().filter_map(|request| self.pending.get(request));
                 settled.to_server.extend(known.filter_map(|request| request.cancellation.clone()));

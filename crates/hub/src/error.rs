@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_schema::{Error as RpcError, Json};
+use duologue_store::{CursorGoneReason, LogCursor};
 use serde_json::json;
 
 /// An error of the hub.
@@ -115,13 +116,13 @@ pub enum Error {
     /// The session does not exist, or belongs to somebody else.
     #[error("unknown session: create, load or resume it first")]
     UnknownSession,
-    /// The log does not have the position that a client names.
-    #[error("the log has {end} records, and the client asks for those behind {position}; load the session")]
+    /// The log does not have the position that a client names, or the frames that it has from there on.
+    #[error("the log does not have the frames of the client behind {cursor}: {reason}; load the session")]
     CursorGone {
         /// The position of the client.
-        position: u64,
-        /// The last position.
-        end: u64,
+        cursor: LogCursor,
+        /// The reason.
+        reason: CursorGoneReason,
     },
     /// The hub is shutting down.
     #[error("the server is shutting down; retry when it is back")]

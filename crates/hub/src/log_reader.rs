@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use duologue_rpc::{Limits, RpcMessage};
 use duologue_schema::SessionId;
-use duologue_store::{Log as _, LogPage, LogPosition};
+use duologue_store::{CursorGoneReason, Error as StoreError, Log as _, LogCursor, LogPage, LogPosition};
+use serde::{Deserialize, Deserializer};
+use serde_json::Value;
 use serde_json::value::RawValue;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio::task::JoinHandle;
@@ -14,13 +16,14 @@ use tokio::time::timeout;
 
 use crate::abilities::Abilities;
 use crate::child_sessions::is_in_session;
+use crate::chunk_line;
 use crate::error::Error;
 use crate::hub::{behind_damage, leave_out};
 use crate::load::{damage_notice, update_line};
 use crate::open_log::OpenLog;
 use crate::output::{ClientOutput, is_response_of_hub};
-use crate::projection::{ClientView, position_of, project};
-use crate::record::ClientKey;
+use crate::projection::{ClientView, position_of, project_entry};
+use crate::record::{ClientKey, HubEvent, LogEntry};
 use crate::routing::is_of_client_files;
 use crate::session_task::LiveSession;
 
@@ -96,21 +99,40 @@ impl LogReader {
     /// Sends the frames up to a position that a client has missed, without the requests of the agent that were answered: the
     /// client has acted on them. Behind damaged records it may have those for files and terminals that are open, so they are left
     /// out too.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::CursorGone`] if the log has lost the position of the client or frames behind it, in a power cut.
     pub(crate) async fn send_missed(
         &self,
         seen: SeenFrames,
         end: u64,
         open_requests: &BTreeSet<u64>,
     ) -> Result<(), Error> {
-        if seen.position > end {
-            return Err(Error::CursorGone { position: seen.position, end });
-        }
-        let (mut position, mut seen, mut is_damaged) = (seen.position, seen.frames, false);
+        let SeenFrames { position: cursor, frames: mut seen } = seen;
+        let gone = |reason| Error::CursorGone { cursor, reason };
+        let log = self.log.clone();
+        let checked = tokio::task::spawn_blocking(move || log.check(cursor));
+        let mut position = match checked.await.map_err(|_| Error::Closed)? {
+            Ok(position) if position.number() <= end => position.number(),
+            Ok(_) => return Err(gone(CursorGoneReason::BehindEnd { end: LogPosition::new(end) })),
+            Err(StoreError::CursorGone { reason, .. }) => return Err(gone(reason)),
+            Err(error) => return Err(error.into()),
+        };
+        let mut is_damaged = false;
         while position < end {
-            let PageFrames { frames, last, damaged } = self.page(position, end).await?;
+            let PageFrames { frames, last, damaged, opened } = self.page(position, end).await?;
             if damaged > 0 {
                 // They may be among those that the client has seen. It sees others twice rather than never.
                 (seen, is_damaged) = (0, true);
+            }
+            if let Some((before, position)) = opened {
+                // The frames of the client are of one life. The next one has other records under the numbers of lost ones.
+                let of_life = frames.iter().take(before).filter(|frame| is_counted(frame, &self.live.id));
+                if (of_life.count() as u64) < seen {
+                    let last = LogPosition::new(position.saturating_sub(1));
+                    return Err(gone(CursorGoneReason::Lost { last }));
+                }
             }
             for frame in frames {
                 if seen > 0 && is_counted(&frame, &self.live.id) {
@@ -258,7 +280,7 @@ impl LogReader {
                 Ok(page) => page,
                 Err(error) => {
                     let last = behind_damage(&id, error)?.number().min(visible);
-                    return Ok(PageFrames { frames: Vec::new(), last, damaged: last - after });
+                    return Ok(PageFrames { last, damaged: last - after, ..PageFrames::default() });
                 }
             };
             let view = ClientView { client: &client, session: &id, abilities };
@@ -272,12 +294,15 @@ impl LogReader {
 }
 
 /// The frames of a page.
+#[derive(Default)]
 struct PageFrames {
     frames: Vec<Vec<u8>>,
     /// The position of the last record of the page.
     last: u64,
     /// The number of its records that were left out.
     damaged: u64,
+    /// The number of frames before the first record that begins a life, and its position.
+    opened: Option<(usize, u64)>,
 }
 
 /// Returns the frames of the records of a page up to a position. `earlier` returns the line of an earlier record.
@@ -288,11 +313,21 @@ fn page_frames(
     visible: u64,
     mut earlier: impl FnMut(u64) -> Option<Vec<u8>>,
 ) -> PageFrames {
-    let mut frames = PageFrames { frames: Vec::new(), last: after, damaged: 0 };
+    let mut frames = PageFrames { last: after, ..PageFrames::default() };
     for record in page.records.iter().take_while(|record| record.position.number() <= visible) {
         let position = record.position.number();
         frames.last = position;
-        if let Err(error) = project(view, position, &record.line, &mut earlier, &mut frames.frames) {
+        if let Some(chunk) = chunk_line::of_record(&record.line, view.session) {
+            frames.frames.push(chunk.to_vec());
+            continue;
+        }
+        let entry = LogEntry::read(&record.line);
+        if let Ok(LogEntry { event: Some(HubEvent::Opened { .. }), .. }) = &entry {
+            let before = frames.frames.len();
+            frames.opened.get_or_insert((before, position));
+        }
+        let frames_of = |entry| project_entry(view, position, entry, &mut earlier, &mut frames.frames);
+        if let Err(error) = entry.and_then(frames_of) {
             leave_out(view.session, position, &error);
             frames.damaged += 1;
         }
@@ -301,12 +336,21 @@ fn page_frames(
 }
 
 /// The frames of a session that a client has: its requests and notifications with the id of the session or of a child.
-#[derive(Clone, Copy, serde::Deserialize)]
+#[derive(Clone, Copy, Deserialize)]
 pub(crate) struct SeenFrames {
     /// The position in the result that opened the session.
-    pub(crate) position: u64,
+    #[serde(deserialize_with = "cursor")]
+    pub(crate) position: LogCursor,
     /// The number of frames after that result.
     pub(crate) frames: u64,
+}
+
+/// Reads the text of a cursor. Any other value, such as the number of an earlier version, is a cursor of a life that no log has.
+fn cursor<'de, D: Deserializer<'de>>(deserializer: D) -> Result<LogCursor, D::Error> {
+    let value = Value::deserialize(deserializer)?;
+    let number = value.as_u64().unwrap_or_default();
+    let text = value.as_str().and_then(|text| text.parse().ok());
+    Ok(text.unwrap_or(LogCursor { life: 0, position: LogPosition::new(number) }))
 }
 
 pub(crate) fn session_id(params: &RawValue) -> Option<SessionId> {

@@ -47,22 +47,21 @@ pub fn project(
     read: impl FnOnce(u64) -> Option<Vec<u8>>,
     frames: &mut Vec<Vec<u8>>,
 ) -> Result<(), InvalidRecord> {
-    if let Some(frame) = chunk_line::of_record(line, view.session) {
-        frames.push(frame.to_vec());
-        return Ok(());
+    match chunk_line::of_record(line, view.session) {
+        Some(chunk) => frames.push(chunk.to_vec()),
+        None => project_entry(view, position, LogEntry::read(line)?, read, frames)?,
     }
-    project_other(view, position, line, read, frames)
+    Ok(())
 }
 
-/// Appends the frames for any record.
-fn project_other(
+/// Appends the frames for a record as [`project`].
+pub(crate) fn project_entry(
     view: &ClientView<'_>,
     position: u64,
-    line: &[u8],
+    entry: LogEntry<'_>,
     read: impl FnOnce(u64) -> Option<Vec<u8>>,
     frames: &mut Vec<Vec<u8>>,
 ) -> Result<(), InvalidRecord> {
-    let entry = LogEntry::read(line)?;
     let frame = entry.frame.map(|(_, frame)| frame);
     let adapted;
     let frame = match frame.filter(|_| is_of_agent(&entry) && !view.abilities.subagents) {
@@ -274,7 +273,8 @@ mod tests {
                 let view = ClientView { client: &client, session: &session, abilities };
                 let (mut fast, mut general) = (Vec::new(), Vec::new());
                 project(&view, 1, &record, |_| None, &mut fast).unwrap();
-                project_other(&view, 1, &record, |_| None, &mut general).unwrap();
+                let entry = LogEntry::read(&record).unwrap();
+                project_entry(&view, 1, entry, |_| None, &mut general).unwrap();
                 assert_eq!(fast, general, "{}", String::from_utf8_lossy(&record));
                 count += usize::from(chunk_line::of_record(&record, &session).is_some());
             }

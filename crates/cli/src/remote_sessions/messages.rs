@@ -135,6 +135,12 @@ pub(super) fn value(raw: Option<&RawValue>) -> Value {
     raw.and_then(|raw| serde_json::from_str(raw.get()).ok()).unwrap_or_default()
 }
 
+/// Returns the position of the server in the result that opens a session.
+pub(super) fn position(result: &Value) -> Option<String> {
+    let position = result["_meta"]["duologue"]["position"].as_str();
+    position.filter(|position| position.len() <= ID_BYTES).map(str::to_owned)
+}
+
 /// Returns the session that a message of the server is counted for: the one that its params name, or the root of a child.
 pub(super) fn root_session_of(params: &RawValue) -> Option<String> {
     session_of(params).map(|id| root_session(&id).to_owned())

@@ -185,7 +185,7 @@ fn a_refusal_is_not_lost_with_the_connection() {
 fn a_session_that_was_opened_with_an_array_is_not_resumed() {
     let (mut book, answers, _repeated) = book();
     send(&mut book, line(&call(&json!(9), "session/new", &json!(["/"]))));
-    let result = json!({"sessionId": "t", "_meta": {"duologue": {"position": 1}}});
+    let result = json!({"sessionId": "t", "_meta": {"duologue": {"position": "1-1"}}});
     let response = line(&json!({"jsonrpc": "2.0", "id": 9, "result": result}));
     assert!(book.accept_server_line(response, &answers).is_some());
     assert_eq!(book.begin_replacement().1, ["s"]);
@@ -215,7 +215,7 @@ async fn serve_when_accepted(
                 if request["method"] == "initialize" && opened.send(accept).is_ok() {
                     let _ = is_accepted.await;
                 }
-                let own = json!({"duologue": {"client": "key", "position": 1}});
+                let own = json!({"duologue": {"client": "key", "position": "1-1"}});
                 let result = json!({"protocolVersion": 1, "sessionId": "s", "_meta": own});
                 let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": result});
                 let _ = write(&mut writer, super::tests::line(&answer)).await;

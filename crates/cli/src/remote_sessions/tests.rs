@@ -33,7 +33,7 @@ pub(super) fn book() -> (Book, mpsc::Sender<Vec<u8>>, mpsc::Receiver<Vec<u8>>) {
     let mine = |name: &str, value: Value| json!({"_meta": {"duologue": {name: value}}, "sessionId": "s"});
     for (id, method, result) in [
         (json!(0), "initialize", mine("client", json!("key"))),
-        (json!("one"), "session/new", mine("position", json!(7))),
+        (json!("one"), "session/new", mine("position", json!("1-7"))),
     ] {
         send(&mut book, line(&call(&id, method, &json!({"cwd": "/"}))));
         book.accept_server_line(line(&json!({"jsonrpc": "2.0", "id": id, "result": result})), &answers);
@@ -53,7 +53,7 @@ fn sessions_are_resumed_behind_what_the_client_has() {
     let (introduction, sessions) = book.begin_replacement();
     assert_eq!(introduction, json!({"cwd": "/", "_meta": {"duologue": {"client": "key"}}}));
     assert_eq!(sessions, ["s"]);
-    let after = json!({"position": 7, "frames": 3});
+    let after = json!({"position": "1-7", "frames": 3});
     let mine = json!({"after": after, "requests": [2]});
     let expected = json!({"cwd": "/", "sessionId": "s", "_meta": {"duologue": mine}});
     assert_eq!(book.resume_params("s"), Some(expected));
@@ -77,7 +77,7 @@ fn answers_and_cancellations_are_repeated_and_requests_are_not() {
     // Once for each connection.
     assert!(book.accept_server_line(question, &answers).is_some());
     assert!(repeated.try_recv().is_err());
-    let mine = json!({"position": 20, "requests": [2]});
+    let mine = json!({"position": "1-20", "requests": [2]});
     let settled = book.resumed("s", Ok(json!({"_meta": {"duologue": mine}})), false);
     assert_eq!(settled.to_server, [cancel]);
     let refused = |lines: Vec<Vec<u8>>| -> Vec<(Value, Value)> {
@@ -196,7 +196,7 @@ async fn resumed_with(answers: Vec<Value>) -> (Vec<Value>, Vec<String>, bool) {
 
 #[tokio::test]
 async fn a_session_that_cannot_be_opened_now_is_resumed_later() {
-    let result = json!({"result": {"_meta": {"duologue": {"position": 9, "requests": [2]}}}});
+    let result = json!({"result": {"_meta": {"duologue": {"position": "2-9", "requests": [2]}}}});
     let failures = ["log_failed", "limit_reached", "closed"].map(|code| json!({"error": failed(code)}));
     let answers = failures.into_iter().chain([result]).collect();
     let (requests, received, has_session) = resumed_with(answers).await;
@@ -206,7 +206,7 @@ async fn a_session_that_cannot_be_opened_now_is_resumed_later() {
 
 #[tokio::test]
 async fn a_session_without_the_position_of_the_client_is_resumed_at_its_end() {
-    let result = json!({"result": {"_meta": {"duologue": {"position": 9, "requests": [2]}}}});
+    let result = json!({"result": {"_meta": {"duologue": {"position": "2-9", "requests": [2]}}}});
     let (requests, received, has_session) =
         resumed_with(vec![json!({"error": failed("cursor_gone")}), result]).await;
     assert!(has_session);
@@ -712,7 +712,7 @@ fn paths_are_mapped_between_the_client_and_the_server() {
     let answer: Value = serde_json::from_slice(&refused.answer.expect("an answer")).unwrap();
     assert_eq!((&answer["id"], &answer["error"]["code"]), (&json!(7), &json!(-32602)));
     // The server that resumes the session gets its own folder.
-    let loaded = json!({"jsonrpc": "2.0", "id": 7, "result": {"_meta": {"duologue": {"position": 1}}}});
+    let loaded = json!({"jsonrpc": "2.0", "id": 7, "result": {"_meta": {"duologue": {"position": "1-1"}}}});
     book.accept_server_line(line(&loaded), &answers).expect("a response");
     assert_eq!(book.resume_params("t").unwrap()["cwd"], "/there/a");
 

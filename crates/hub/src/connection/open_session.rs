@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use duologue_schema::{LoadSessionResponse, SessionId, SessionNotification};
+use duologue_store::{Log as _, LogPosition};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 use tokio::sync::{Notify, oneshot};
@@ -88,7 +89,7 @@ pub(super) async fn create(
     let session = attach.session_use(live.clone());
     let log = live.log.upgrade().ok_or_else(|| live.end())?;
     let reply = reply.await.map_err(|_| live.end())?;
-    let result = with_meta(&result, [("position", json!(reply.position))])?;
+    let result = with_meta(&result, [("position", cursor(&log, reply.position))])?;
     let reader = LogReaderTask::spawn(attach.reader(live, log), reply.position);
     Ok(Answer::Opened(OpenSession { session, reader }, result))
 }
@@ -149,13 +150,18 @@ pub(super) async fn open_session(
         () = log.deleted() => return Err(Error::UnknownSession),
     };
     let mine = [
-        ("position", json!(position)),
+        ("position", cursor(&log, position)),
         ("requests", json!(reply.requests)),
         ("turn", json!(reply.has_other_turn)),
     ];
     let result = with_meta(&response, mine)?;
     let reader = LogReaderTask::spawn(reader, position);
     Ok(Answer::Opened(OpenSession { session: open, reader }, result))
+}
+
+/// Returns the text of a position in this life of the log, for a client.
+fn cursor(log: &OpenLog, position: u64) -> Value {
+    json!(log.cursor(LogPosition::new(position)).to_string())
 }
 
 /// Sends the frames before the response that opens a session, and returns that response. A client that reads slowly does not

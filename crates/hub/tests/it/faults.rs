@@ -2,6 +2,7 @@
 
 #[cfg(unix)]
 mod client_files;
+mod continuing;
 
 use std::path::Path;
 
@@ -308,7 +309,7 @@ async fn a_client_that_resumes_learns_that_the_log_failed() {
         while first.next().await["method"] != "session/request_permission" {}
         let folder = data.path().join("sessions").join(session);
         std::fs::rename(&folder, data.path().join("moved")).unwrap();
-        let meta = json!({"duologue": {"after": {"position": 0, "frames": 0}}});
+        let meta = json!({"duologue": {"after": {"position": "1-0", "frames": 0}}});
         let resume = json!({"sessionId": session, "cwd": "/tmp", "_meta": meta});
         let refused = second.request(1, "session/resume", resume).await;
         assert_eq!(refused["error"]["data"], json!({"code": "log_failed", "retryable": true}), "{refused}");
@@ -496,7 +497,7 @@ async fn a_session_with_a_damaged_record_is_loaded_without_it() {
             // The number of frames that this client has seen counts those of the damaged record.
             let mut client = RawClient::new(&hub);
             client.initialize().await;
-            let meta = json!({"duologue": {"after": {"position": 0, "frames": 1000}}});
+            let meta = json!({"duologue": {"after": {"position": "2-1", "frames": 1000}}});
             client.send(1, "session/resume", json!({"sessionId": id, "cwd": "/tmp", "_meta": meta})).await;
             let mut missed = String::new();
             loop {

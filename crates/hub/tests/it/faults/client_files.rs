@@ -103,7 +103,7 @@ async fn an_answered_request_is_not_sent_again() {
         params["_meta"] = introduced["result"]["_meta"].clone();
         let mut again = RawClient::new(&hub);
         again.request(0, "initialize", params).await;
-        let meta = json!({"duologue": {"after": {"position": 0, "frames": 0}}});
+        let meta = json!({"duologue": {"after": {"position": "1-0", "frames": 0}}});
         again.send(3, "session/resume", json!({"sessionId": id, "cwd": "/tmp", "_meta": meta})).await;
         let mut methods = Vec::new();
         loop {
