@@ -100,6 +100,9 @@ impl LogReader {
     /// client has acted on them. Behind damaged records it may have those for files and terminals that are open, so they are left
     /// out too.
     ///
+    /// A question that is open is sent once. Its second record is the one of this attachment: it is for a client that has the
+    /// question, whose answer may be lost with the older connection.
+    ///
     /// # Errors
     ///
     /// [`Error::CursorGone`] if the log has lost the position of the client or frames behind it, in a power cut.
@@ -119,7 +122,7 @@ impl LogReader {
             Err(StoreError::CursorGone { reason, .. }) => return Err(gone(reason)),
             Err(error) => return Err(error.into()),
         };
-        let mut is_damaged = false;
+        let (mut is_damaged, mut unsent) = (false, open_requests.clone());
         while position < end {
             let PageFrames { frames, last, damaged, opened } = self.page(position, end).await?;
             if damaged > 0 {
@@ -137,7 +140,7 @@ impl LogReader {
             for frame in frames {
                 if seen > 0 && is_counted(&frame, &self.live.id) {
                     seen -= 1;
-                } else if self.is_sent_again(&frame, is_damaged, open_requests) {
+                } else if self.is_sent_again(&frame, is_damaged, &mut unsent) {
                     self.output.send(frame).await;
                 }
             }
@@ -149,15 +152,15 @@ impl LogReader {
         Ok(())
     }
 
-    /// Returns false for a request of the agent that was answered, or on which the client may have acted.
-    fn is_sent_again(&self, frame: &[u8], is_damaged: bool, open_requests: &BTreeSet<u64>) -> bool {
+    /// Returns false for a request of the agent that was answered or is sent already, or on which the client may have acted.
+    fn is_sent_again(&self, frame: &[u8], is_damaged: bool, unsent: &mut BTreeSet<u64>) -> bool {
         let Some(Ok(RpcMessage::Request { id, method, .. })) = RpcMessage::read(frame, &Limits::default())
         else {
             return true;
         };
         let position = RawValue::from_string(id.token().to_owned()).ok();
         let position = position.and_then(|id| position_of(&self.live.id, &id));
-        position.is_some_and(|position| open_requests.contains(&position))
+        position.is_some_and(|position| unsent.remove(&position))
             && !(is_damaged && is_of_client_files(&method))
     }
 

@@ -20,19 +20,25 @@ struct Place {
 impl Place {
     /// Continues here. Returns the text before the response, and the response.
     async fn continue_at(&self, hub: &Hub) -> (String, Value) {
+        let (_client, mut received) = self.received_at(hub).await;
+        let response = received.pop().expect("a response");
+        (received.iter().map(agent_text).collect(), response)
+    }
+
+    /// Continues here. Returns what the client receives, the response last.
+    async fn received_at(&self, hub: &Hub) -> (RawClient, Vec<Value>) {
         let mut client = RawClient::new(hub);
         let own = json!({"duologue": {"client": self.key}});
         client.request(0, "initialize", json!({"protocolVersion": 1, "_meta": own})).await;
         let own = json!({"duologue": {"after": {"position": self.position, "frames": self.frames}}});
         let resume = json!({"sessionId": self.session, "cwd": "/tmp", "_meta": own});
         client.send(1, "session/resume", resume).await;
-        let mut text = String::new();
+        let mut received = Vec::new();
         loop {
-            let message = client.next().await;
-            if message["id"] == 1 {
-                return (text, message);
+            received.push(client.next().await);
+            if received.last().is_some_and(|message| message["id"] == 1) {
+                return (client, received);
             }
-            text.push_str(agent_text(&message));
         }
     }
 }
@@ -168,4 +174,44 @@ async fn a_position_that_the_server_did_not_give_is_refused() {
         hub.shut_down().await;
     })
     .await;
+}
+
+/// The client has received the question or not.
+#[tokio::test]
+async fn a_client_that_continues_is_asked_once() {
+    const QUESTION: &str = "session/request_permission";
+    for has_question in [false, true] {
+        in_time(async {
+            let data = tempfile::tempdir().unwrap();
+            let hub = Hub::open(settings(data.path(), 0)).unwrap();
+            let Reader { mut client, mut place, .. } = Reader::new(&hub, None).await;
+            client.send(2, "session/prompt", text_prompt(&place.session, "permission")).await;
+            let asked = loop {
+                let message = client.next().await;
+                if message["method"] == QUESTION {
+                    break message;
+                }
+                place.frames += u64::from(message["params"]["sessionId"] == place.session);
+            };
+            place.frames += u64::from(has_question);
+            let (mut next, received) = place.received_at(&hub).await;
+            let questions: Vec<_> = received.iter().filter(|message| message["method"] == QUESTION).collect();
+            assert_eq!(questions, [&asked], "has the question: {has_question}");
+            let outcome =
+                json!({"outcome": "selected", "optionId": asked["params"]["options"][0]["optionId"]});
+            let answer = json!({"jsonrpc": "2.0", "id": asked["id"], "result": {"outcome": outcome}});
+            next.send_line(&answer.to_string()).await;
+            // Nobody asks again.
+            let ended = loop {
+                let message = next.next().await;
+                assert_ne!(message["method"], QUESTION, "{message}");
+                if message["id"] == 2 {
+                    break message;
+                }
+            };
+            assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+            hub.shut_down().await;
+        })
+        .await;
+    }
 }
