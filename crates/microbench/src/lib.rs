@@ -12,6 +12,7 @@
 //! | `client/…` | an update, from its bytes to the turn's `next()` |
 //! | `agent/…` | an update, from `push` to its bytes |
 //! | `both/…` | a small request there and back, client and agent in one process |
+//! | `hub/…` | an update of an agent, from its bytes to its record and to the frame for a client |
 //! | `fold/…` | an update that is folded into a conversation |
 //! | `render/…` | a rendered line of a recording |
 //!
@@ -39,6 +40,7 @@ mod both;
 mod client;
 mod fold;
 mod frames;
+mod hub;
 mod played;
 mod render;
 mod types;
@@ -84,9 +86,17 @@ impl Path {
 
 /// All hot paths.
 pub fn paths() -> impl Iterator<Item = &'static Path> {
-    [types::PATHS, frames::PATHS, client::PATHS, agent::PATHS, both::PATHS, fold::PATHS, render::PATHS]
-        .into_iter()
-        .flatten()
+    let groups = [
+        types::PATHS,
+        frames::PATHS,
+        client::PATHS,
+        agent::PATHS,
+        both::PATHS,
+        hub::PATHS,
+        fold::PATHS,
+        render::PATHS,
+    ];
+    groups.into_iter().flatten()
 }
 
 /// Runs the work. `cargo xtask instructions` knows it by its name: callgrind counts while it runs.

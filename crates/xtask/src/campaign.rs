@@ -155,7 +155,7 @@ const ALL: &[Campaign] = &[
     },
     Campaign {
         name: "instructions",
-        crates: "rpc, agent, client, transcript",
+        crates: "rpc, agent, client, hub, transcript",
         minutes: 5,
         effect: "instructions and allocations of the hot paths, compared with a baseline",
         tools: &[Tool::VALGRIND],
