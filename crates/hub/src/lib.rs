@@ -14,6 +14,8 @@ pub mod client;
 mod clock;
 mod connection;
 #[cfg(feature = "gateway")]
+mod credential;
+#[cfg(feature = "gateway")]
 mod deliveries;
 mod error;
 mod exchange_state;

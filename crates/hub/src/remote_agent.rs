@@ -3,7 +3,6 @@
 //! The hub dials the address of an agent, or the agent has dialled the hub. Both are a transport whose other side is an
 //! agent, and a lost socket is replaced behind it.
 
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -14,6 +13,7 @@ use tokio::io::AsyncWriteExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::abilities::AdvertisedAbilities;
+use crate::credential::AgentCredential;
 use crate::error::Error;
 use crate::hosted_agent::{AgentEnd, AgentLane, AgentLines, HostedAgent};
 
@@ -38,11 +38,10 @@ pub(crate) enum AgentPresence {
 pub(crate) type NumberedPresence = (u64, AgentPresence);
 
 /// The address of an agent that the hub dials.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct AgentAddress {
     pub(crate) url: String,
-    /// The file with the token. It is read for each connection.
-    pub(crate) token_file: Option<PathBuf>,
+    pub(crate) credential: AgentCredential,
     pub(crate) transport: RemoteTransport,
 }
 
@@ -128,9 +127,8 @@ impl RemoteAgent {
             return Ok(host(transport, limit, closing, guard));
         };
         let offline = |reason: String| Error::Offline { reason };
-        let options = address.options().await.map_err(offline)?;
-        let dialled = connect(&address.url, options).await;
-        let (transport, link) = dialled.map_err(|error| offline(error.to_string()))?;
+        // Its state is large, and each client of the hub would have it.
+        let (transport, link) = Box::pin(address.connect()).await.map_err(offline)?;
         self.begin();
         let (guard, ended) = oneshot::channel();
         tokio::spawn(observe(self.clone(), link, ended));
@@ -139,19 +137,19 @@ impl RemoteAgent {
 }
 
 impl AgentAddress {
-    async fn options(&self) -> Result<ConnectOptions, String> {
+    async fn connect(&self) -> Result<(Transport, RemoteLink), String> {
         let mut options = ConnectOptions::default();
         options.transport = self.transport;
         // The client that waits for the agent learns at once that it is offline.
         options.open_time = Duration::ZERO;
-        if let Some(path) = &self.token_file {
-            let file = path.clone();
-            let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(file)).await;
-            let read = read.map_err(std::io::Error::from).and_then(|read| read);
-            let token = read.map_err(|error| format!("{}: {error}", path.display()))?;
-            options.bearer_token = Some(token.trim().to_owned());
+        let token = self.credential.token().await?;
+        options.bearer_token = token.as_ref().map(|token| token.as_str().to_owned());
+        let dialled = connect(&self.url, options).await;
+        if let Err(duologue_http::Error::Refused { status: 401, .. }) = &dialled {
+            // The next attempt has a new one.
+            self.credential.refuse(token.as_ref()).await;
         }
-        Ok(options)
+        dialled.map_err(|error| error.to_string())
     }
 }
 

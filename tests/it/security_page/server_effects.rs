@@ -32,6 +32,7 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ("GatewayLimits::attachment_seconds", "the work of an agent whose connection is lost counts as lost"),
     ("GatewayLimits::call_depth", "the next call of an agent to another agent is rejected"),
     ("GatewayLimits::open_calls", "the same"),
+    ("GatewayLimits::auth_seconds", "the command of a credential is ended, and the agent is not reached"),
     ("LogSettings::segment_bytes", "the log continues in another file"),
     ("LogSettings::log_bytes", "the turn ends with an error, and prompts of the session are rejected"),
     ("LogSettings::RESERVE_BYTES", "beyond `log_bytes`, for the records that end what is open"),

@@ -98,10 +98,15 @@ async fn check_agent(
     let agent = agent_of(first.as_deref(), request.uri().path());
     let principal = request.extensions().get::<Principal>();
     let may_use = principal.is_some_and(|it| gateway.permit(it, Action::Session, agent).is_ok());
-    if may_use && gateway.hosted(agent).is_some() {
-        return next.run(request).await;
+    match gateway.hosted(agent).filter(|_| may_use) {
+        Some(entry) if entry.rest.is_some() => {
+            let why =
+                format!("the agent {agent:?} has no sessions here; send it messages and tasks over REST");
+            Refusal::new(RefusalCode::Conflict, why).into_response()
+        }
+        Some(_) => next.run(request).await,
+        None => Refusal::not_found("agent").into_response(),
     }
-    Refusal::not_found("agent").into_response()
 }
 
 impl Endpoint for AgentPath {

@@ -9,9 +9,12 @@ use duologue_http::RemoteTransport;
 use duologue_schema::{PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest};
 use serde::Deserialize;
 
+use crate::credential::AgentAuth;
 use crate::gateway::access::{ADMIN, ALL_AGENTS, AccessRule, Action};
 use crate::gateway::keys::key_expiry;
+use crate::gateway::rest_agent::outbound_settings;
 use crate::hub::DISK_BYTES;
+use crate::outbound::OutboundClient;
 
 /// The configuration of a gateway.
 #[derive(Clone, Debug, Deserialize)]
@@ -36,7 +39,7 @@ pub struct GatewayConfig {
     /// The permissions of the roles. Without a rule for a role it has none. The role `admin` has all permissions.
     #[serde(default)]
     pub rules: Vec<AccessRule>,
-    /// Allows callbacks to loopback addresses. False by default.
+    /// Allows callbacks to loopback addresses, and agents with `rest` on them. False by default.
     #[serde(default)]
     pub loopback_callbacks: bool,
     /// The limits of the gateway.
@@ -57,9 +60,13 @@ pub struct AgentConfig {
     /// The ACP address of an agent that runs elsewhere, in the place of a command: `ws`, `wss`, `http` or `https`.
     #[serde(default)]
     pub url: Option<String>,
-    /// The file with the token for `url`. Relative to the file.
+    /// The address of an agent that serves the REST interface itself, in the place of a command: `http` or `https`. Its
+    /// routes are below `/agents/` with the id.
     #[serde(default)]
-    pub token_file: Option<PathBuf>,
+    pub rest: Option<String>,
+    /// The source of the token for `url` or `rest`.
+    #[serde(default)]
+    pub auth: Option<AgentAuth>,
     /// The transport to `url`. A WebSocket if the server has one, by default.
     #[serde(default)]
     pub transport: AgentTransport,
@@ -295,6 +302,8 @@ pub struct GatewayLimits {
     pub call_depth: usize,
     /// The tasks of other agents that the agent of a session waits for at a time. 16 by default.
     pub open_calls: usize,
+    /// The seconds in which the command of `agents.auth` has to end. 10 by default.
+    pub auth_seconds: u64,
     /// The logins of the page at a time, of all principals. 256 by default.
     pub page_logins: usize,
     /// The seconds after which a login of the page ends. 43,200 by default.
@@ -320,6 +329,7 @@ impl Default for GatewayLimits {
             attachment_seconds: 300,
             call_depth: 4,
             open_calls: 16,
+            auth_seconds: 10,
             page_logins: 256,
             page_login_seconds: 43_200,
         }
@@ -376,7 +386,11 @@ impl GatewayConfig {
     fn resolve(&mut self, folder: &Path) {
         self.data = self.data.take().map(|data| folder.join(data));
         for agent in &mut self.agents {
-            agent.token_file = agent.token_file.take().map(|file| folder.join(file));
+            match &mut agent.auth {
+                Some(AgentAuth::File(file)) => *file = folder.join(&*file),
+                Some(AgentAuth::Command(words)) => resolve_program(words, folder),
+                Some(AgentAuth::Env(_)) | None => {}
+            }
             if agent.url.is_some() {
                 // Its folders are those of another machine.
                 continue;
@@ -385,12 +399,7 @@ impl GatewayConfig {
             for root in &mut agent.roots {
                 *root = folder.join(&*root);
             }
-            // A name without a `/` is looked up in `PATH`.
-            if let Some(program) = agent.command.first_mut()
-                && program.contains('/')
-            {
-                *program = folder.join(&*program).to_string_lossy().into_owned();
-            }
+            resolve_program(&mut agent.command, folder);
         }
     }
 
@@ -405,7 +414,8 @@ impl GatewayConfig {
             if !ids.insert(id) {
                 return Err(format!("two agents have the id {id:?}"));
             }
-            agent.check_address()?;
+            agent.check_address(self)?;
+            agent.check_auth()?;
             if agent.max_tasks == 0 || agent.max_messages == 0 {
                 return Err(format!("max_tasks and max_messages of the agent {id:?} are at least 1"));
             }
@@ -536,24 +546,68 @@ impl TokenProvider {
 
 impl AgentConfig {
     /// Returns the reason for which the agent cannot be reached.
-    fn check_address(&self) -> Result<(), String> {
+    fn check_address(&self, gateway: &GatewayConfig) -> Result<(), String> {
         let id = &self.id;
         let has_command = self.command.first().is_some_and(|program| !program.is_empty());
-        match &self.url {
-            None if !has_command => Err(format!("the agent {id:?} has no command and no url")),
-            None => Ok(()),
-            Some(_) if !self.command.is_empty() => {
-                Err(format!("the agent {id:?} has a command and a url; use one of them"))
+        match (has_command, &self.url, &self.rest) {
+            (true, None, None) => return Ok(()),
+            (false, None, None) => {
+                return Err(format!("the agent {id:?} has no command, no url and no rest"));
             }
-            Some(_) if !self.cwd.as_ref().is_some_and(|cwd| cwd.is_absolute()) => {
-                Err(format!("the agent {id:?} has a url and needs `cwd`, an absolute folder of its machine"))
+            (false, Some(_), None) if !self.cwd.as_ref().is_some_and(|cwd| cwd.is_absolute()) => {
+                return Err(format!(
+                    "the agent {id:?} has a url and needs `cwd`, an absolute folder of its machine"
+                ));
             }
-            Some(_) if !self.env.0.is_empty() || !self.roots.is_empty() || self.shared_process => {
-                Err(format!(
-                    "env, roots and shared_process of the agent {id:?} are for commands; set them on its own server"
-                ))
+            (false, Some(_), None) => {}
+            (false, None, Some(rest)) => {
+                let checked = OutboundClient::new(outbound_settings(gateway)).check(rest);
+                let is_plain = checked.map_err(|error| format!("rest of the agent {id:?}: {error}"))?.path;
+                if is_plain.contains('?') {
+                    return Err(format!("rest of the agent {id:?} has a query; name the server and a path"));
+                }
+                if self.cwd.is_some()
+                    || self.envelopes
+                    || self.client_files
+                    || self.questions != WorkQuestions::Ask
+                {
+                    return Err(format!(
+                        "cwd, envelopes, client_files and questions of the agent {id:?} are for agents of ACP"
+                    ));
+                }
             }
-            Some(_) => Ok(()),
+            _ => {
+                return Err(format!(
+                    "the agent {id:?} has several of command, url and rest; use one of them"
+                ));
+            }
+        }
+        if !self.env.0.is_empty() || !self.roots.is_empty() || self.shared_process {
+            return Err(format!(
+                "env, roots and shared_process of the agent {id:?} are for commands; set them on its own server"
+            ));
+        }
+        Ok(())
+    }
+
+    /// Returns the reason for which the credential cannot be used.
+    fn check_auth(&self) -> Result<(), String> {
+        let id = &self.id;
+        match (&self.auth, self.url.as_ref().or(self.rest.as_ref())) {
+            (None, _) => Ok(()),
+            (Some(_), None) => Err(format!("auth of the agent {id:?} is for `url` and `rest`")),
+            (Some(AgentAuth::Command(words)), _) if words.first().is_none_or(String::is_empty) => {
+                Err(format!("the command of auth of the agent {id:?} is empty"))
+            }
+            (Some(_), Some(url)) => {
+                let is_secure = url.starts_with("https://") || url.starts_with("wss://");
+                match is_secure || duologue_http::raw::is_loopback(url) {
+                    true => Ok(()),
+                    false => Err(format!(
+                        "the agent {id:?} has auth, which would be sent without encryption; use https or wss, or a loopback address"
+                    )),
+                }
+            }
         }
     }
 }
@@ -572,6 +626,15 @@ impl AccessRule {
     pub(crate) fn allows(&self, role: &str, action: Action, agent: &str) -> bool {
         let is_agent = self.agents.iter().any(|pattern| pattern == ALL_AGENTS || pattern == agent);
         self.role == role && is_agent && self.actions.contains(&action)
+    }
+}
+
+/// Makes the path of a program relative to a folder. A name without a `/` is looked up in `PATH`.
+fn resolve_program(words: &mut [String], folder: &Path) {
+    if let Some(program) = words.first_mut()
+        && program.contains('/')
+    {
+        *program = folder.join(&*program).to_string_lossy().into_owned();
     }
 }
 

@@ -14,7 +14,8 @@ use tokio::sync::watch;
 
 use crate::error::Error;
 use crate::gateway::GatewayShared;
-use crate::gateway::config::{AgentConfig, GatewayLimits, LOCAL_PRINCIPAL};
+use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits, LOCAL_PRINCIPAL};
+use crate::gateway::rest_agent::{RestPeer, credential};
 use crate::hub::{AgentCommand, Hub, HubSettings, ProcessObserver};
 use crate::remote_agent::{AgentAddress, RemoteAgent};
 use crate::session_policy::SessionPolicy;
@@ -31,6 +32,8 @@ pub(crate) struct HostedEntry {
     pub(crate) cwd: Option<PathBuf>,
     /// The connection to an agent on another machine.
     pub(crate) remote: Option<Arc<RemoteAgent>>,
+    /// The requests to an agent that serves the REST interface itself. It has no sessions here.
+    pub(crate) rest: Option<Arc<RestPeer>>,
     /// True while the agent can take work. A program that the gateway starts always can.
     pub(crate) online: Arc<watch::Sender<bool>>,
 }
@@ -42,13 +45,19 @@ impl HostedEntry {
         data: &Path,
         processes: Option<ProcessObserver>,
         calls: CallSender,
-        limits: &GatewayLimits,
+        gateway: &GatewayConfig,
     ) -> Result<Self, Error> {
         let home = data.join("agents").join(&config.id);
+        let limits = &gateway.limits;
         if let Some(url) = &config.url {
-            let (url, token_file) = (url.clone(), config.token_file.clone());
-            let address = AgentAddress { url, token_file, transport: config.transport.into() };
+            let (url, credential) = (url.clone(), credential(config, limits));
+            let address = AgentAddress { url, credential, transport: config.transport.into() };
             return HostedEntry::remote(config.clone(), home, Some(address), calls, limits);
+        }
+        if let Some(url) = &config.rest {
+            let rest = Some(RestPeer::new(config, url, gateway));
+            let entry = HostedEntry::remote(config.clone(), home, None, calls, limits)?;
+            return Ok(HostedEntry { rest, ..entry });
         }
         let cwd = config.cwd.as_deref().map(folder).transpose()?;
         let own = folder(&home.join("home"))?;
@@ -60,7 +69,7 @@ impl HostedEntry {
         settings.processes = processes;
         let hub = open(settings, config, calls, limits)?;
         let online = Arc::new(watch::Sender::new(true));
-        Ok(HostedEntry { config: config.clone(), hub, cwd, remote: None, online })
+        Ok(HostedEntry { config: config.clone(), hub, cwd, remote: None, rest: None, online })
     }
 
     /// Opens the folder of a program that dials the gateway. It blocks.
@@ -89,14 +98,14 @@ impl HostedEntry {
         let hub = open(settings, &config, calls, limits)?;
         let cwd = Some(config.cwd.clone().unwrap_or_else(|| PathBuf::from("/")));
         let online = Arc::new(watch::Sender::new(false));
-        Ok(HostedEntry { config, hub, cwd, remote: Some(remote), online })
+        Ok(HostedEntry { config, hub, cwd, remote: Some(remote), rest: None, online })
     }
 
     /// Returns the entry with a new card, for a program that has dialled again.
     pub(crate) fn with_config(&self, config: AgentConfig) -> Self {
         let cwd = config.cwd.clone().or_else(|| self.cwd.clone());
         let (hub, remote, online) = (self.hub.clone(), self.remote.clone(), self.online.clone());
-        HostedEntry { config, hub, cwd, remote, online }
+        HostedEntry { config, hub, cwd, remote, rest: self.rest.clone(), online }
     }
 
     /// Returns the entry of the registry.
@@ -106,7 +115,8 @@ impl HostedEntry {
         source: RegistrySource,
     ) -> duologue_store::Result<RegisteredAgent> {
         let agent = &self.config;
-        let mut entry = RegisteredAgent::new(&agent.id, owner, source, format!("/acp/{}", agent.id));
+        let interface = if self.rest.is_some() { "agents" } else { "acp" };
+        let mut entry = RegisteredAgent::new(&agent.id, owner, source, format!("/{interface}/{}", agent.id));
         entry.capabilities.clone_from(&agent.capabilities);
         entry.domains.clone_from(&agent.domains);
         entry.tags.clone_from(&agent.tags);
@@ -166,6 +176,11 @@ impl GatewayShared {
     /// Returns an agent of the configuration, or one that was attached.
     pub(crate) fn hosted(&self, id: &str) -> Option<Arc<HostedEntry>> {
         self.agents.get(id).cloned().or_else(|| self.attached.lock_unpoisoned().get(id).cloned())
+    }
+
+    /// Returns the requests to an agent that serves the REST interface itself.
+    pub(crate) fn rest_agent(&self, id: &str) -> Option<Arc<RestPeer>> {
+        self.agents.get(id)?.rest.clone()
     }
 
     /// Returns all agents whose sessions the gateway owns.

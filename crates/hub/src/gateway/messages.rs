@@ -1,5 +1,7 @@
 //! Answers the messages of an inbox with prompt turns, or with the envelopes of an agent.
 
+mod rest_message;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::gateway::agent_turn::{
     MessageContent, TurnOutput, WorkSession, cut_text, is_worker_lost, prompt_of_message,
 };
+use crate::gateway::rest_agent::return_pause;
 use crate::gateway::runner::{LEASE, renewing};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::is_delegation_lost;
@@ -26,6 +29,8 @@ enum AnswerFailure {
     Lost,
     /// The agent has not begun the message.
     NotBegun(String),
+    /// The agent was not reached, or knows the message by its id. It is sent again.
+    Unreached(String),
     /// The agent or the message failed.
     Failed(String),
 }
@@ -39,13 +44,21 @@ impl From<String> for AnswerFailure {
 /// Answers one message.
 pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredMessage>, mut place: WorkPlace) {
     let Leased { entry: message, lease } = leased;
-    let outcome = renewing(&gateway, lease, answer(&gateway, &message, lease, &mut place)).await;
+    let outcome = match gateway.rest_agent(&message.agent) {
+        Some(agent) => {
+            renewing(&gateway, lease, rest_message::answer(&gateway, &message, &agent, place)).await
+        }
+        None => renewing(&gateway, lease, answer(&gateway, &message, lease, &mut place)).await,
+    };
     let change = match outcome {
         // The next start returns it to its place.
         Err(AnswerFailure::NotBegun(_)) if gateway.is_draining() || gateway.is_closing() => return,
         // It is lost, or runs again, with the next start.
         Err(AnswerFailure::Lost | AnswerFailure::Failed(_)) if gateway.is_closing() => return,
         Ok(response) => StoreChange::AckMessage { lease, response },
+        Err(AnswerFailure::Unreached(error)) => {
+            StoreChange::NackMessage { lease, delay: return_pause(message.attempts), error: Some(error) }
+        }
         // Its agent may have acted already, so no other attempt follows.
         Err(AnswerFailure::NotBegun(error) | AnswerFailure::Failed(error)) => {
             StoreChange::RejectMessage { lease, error }

@@ -21,6 +21,7 @@ mod page;
 mod refusal;
 mod remote;
 pub(crate) mod rest;
+mod rest_agent;
 mod routing;
 mod runner;
 mod states;
@@ -49,6 +50,7 @@ use duologue_store::{
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
+pub use crate::credential::AgentAuth;
 pub use access::{AccessPolicy, AccessRule, AccessTable, Action, Principal};
 pub use attach_client::{AgentAttachment, AttachError, AttachmentCard, AttachmentEvent};
 pub use config::{
@@ -167,8 +169,7 @@ impl Gateway {
         let (calls, new_calls) = mpsc::unbounded_channel();
         for agent in &config.agents {
             let processes = metrics.process_observer(&agent.id, processes.clone());
-            let entry =
-                HostedEntry::configured(agent, &data, Some(processes), calls.clone(), &config.limits)?;
+            let entry = HostedEntry::configured(agent, &data, Some(processes), calls.clone(), &config)?;
             agents.insert(agent.id.clone(), Arc::new(entry));
         }
         let (arrivals, new_arrivals) = mpsc::unbounded_channel();

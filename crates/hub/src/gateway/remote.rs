@@ -10,6 +10,7 @@ use tokio::time::sleep;
 
 use crate::error::Error;
 use crate::gateway::hosted::HostedEntry;
+use crate::gateway::rest_agent::RestPeer;
 use crate::gateway::{GatewayShared, runner};
 use crate::hub::Hub;
 use crate::remote_agent::{AgentPresence, NumberedPresence, RemoteAgent};
@@ -43,9 +44,38 @@ pub(crate) async fn serve_arrivals(
 pub(crate) async fn keep_connected(gateway: Arc<GatewayShared>, entry: Arc<HostedEntry>) {
     let Some(remote) = entry.remote.clone() else { return };
     let mut closing = gateway.closing.subscribe();
+    let keep = async {
+        match &entry.rest {
+            Some(agent) => look_again(&gateway, &entry, agent).await,
+            None => connect_again(&gateway, &entry, &remote).await,
+        }
+    };
     tokio::select! {
-        () = connect_again(&gateway, &entry, &remote) => {}
+        () = keep => {}
         _ = closing.wait_for(|closing| *closing) => {}
+    }
+}
+
+/// Reads the capabilities of an agent that serves the REST interface itself, which is its sign of life.
+async fn look_again(gateway: &GatewayShared, entry: &HostedEntry, rest: &RestPeer) {
+    let agent = &entry.config.id;
+    let mut failures = 0;
+    loop {
+        match rest.get(&["capabilities"]).await {
+            Ok(_) => {
+                failures = 0;
+                record(gateway, agent, RegistryStatus::Online).await;
+                entry.online.send_if_modified(|online| !std::mem::replace(online, true));
+                sleep(BEAT).await;
+            }
+            Err(fault) => {
+                if entry.online.send_replace(false) || failures == 0 {
+                    tracing::warn!(%agent, why = fault.message, "an agent on another machine is not reached");
+                    record(gateway, agent, RegistryStatus::Offline).await;
+                }
+                sleep(pause(&mut failures)).await;
+            }
+        }
     }
 }
 
@@ -69,12 +99,17 @@ async fn connect_again(gateway: &GatewayShared, entry: &HostedEntry, remote: &Re
             }
             Err(error) => {
                 tracing::debug!(%agent, %error, "an agent on another machine is not reached");
-                let pause = PAUSE.saturating_mul(2u32.saturating_pow(failures)).min(LONGEST_PAUSE);
-                failures += 1;
-                sleep(pause.mul_f64(0.5 + fastrand::f64() / 2.0)).await;
+                sleep(pause(&mut failures)).await;
             }
         }
     }
+}
+
+/// Returns the pause before the next attempt, and counts it.
+fn pause(failures: &mut u32) -> Duration {
+    let pause = PAUSE.saturating_mul(2u32.saturating_pow(*failures)).min(LONGEST_PAUSE);
+    *failures = failures.saturating_add(1);
+    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
 }
 
 /// Connects to the agent, and introduces the hub to it.

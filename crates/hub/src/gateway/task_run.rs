@@ -1,5 +1,7 @@
 //! Runs a task as a prompt turn, or as a delegation.
 
+mod rest_task;
+
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;
@@ -31,6 +33,9 @@ const CANCEL: Duration = Duration::from_secs(15);
 
 /// Runs one task.
 pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>, mut place: WorkPlace) {
+    if let Some(agent) = gateway.rest_agent(&leased.entry.key.agent) {
+        return rest_task::run(gateway, leased, agent, place).await;
+    }
     let Leased { entry: task, lease } = leased;
     // Watched from before the first change on, so that no cancellation is missed.
     let changes = gateway.store.watch(&StoreTopic::Task(task.key.clone()));

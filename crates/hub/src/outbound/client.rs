@@ -240,21 +240,43 @@ impl OutboundClient {
     /// a body over `max_bytes`.
     #[cfg(feature = "tokens")]
     pub(crate) async fn get(&self, url: &str, max_bytes: usize) -> Result<Bytes, OutboundError> {
+        match self.fetch(Method::GET, url, HeaderMap::new(), Bytes::new(), max_bytes).await? {
+            (StatusCode::OK, body) => Ok(body),
+            (status, _) => {
+                let url = self.check(url)?.to_string();
+                Err(OutboundError::Status { url, status: status.as_u16() })
+            }
+        }
+    }
+
+    /// Sends a request to a server that the configuration names, and returns the status and the body of the response. It has
+    /// the same time for the body as for the head.
+    ///
+    /// # Errors
+    ///
+    /// As [`post`](Self::post), and [`OutboundError::BodyTooLarge`] for a body over `max_bytes`.
+    pub(crate) async fn fetch(
+        &self,
+        method: Method,
+        url: &str,
+        headers: HeaderMap,
+        body: Bytes,
+        max_bytes: usize,
+    ) -> Result<(StatusCode, Bytes), OutboundError> {
         let url = self.check(url)?;
         let settings = &self.inner.settings;
         let _permit = self.inner.requests.acquire().await.ok();
         let mut connections = JoinSet::new();
-        let request = request(Method::GET, &url, HeaderMap::new(), Bytes::new())?;
+        let request = request(method, &url, headers, body)?;
         let response = self.send(&url, request, &mut connections).await?;
-        if response.status() != StatusCode::OK {
-            return Err(OutboundError::Status { url: url.to_string(), status: response.status().as_u16() });
-        }
+        let status = response.status();
         let body = http_body_util::Limited::new(response.into_body(), max_bytes).collect();
         let Ok(body) = timeout(settings.total_timeout, body).await else {
             let (url, limit) = (url.to_string(), settings.total_timeout);
             return Err(OutboundError::Timeout { url, limit, setting: "total_timeout" });
         };
-        body.map(http_body_util::Collected::to_bytes).map_err(|error| {
+        let body = body.map(http_body_util::Collected::to_bytes);
+        body.map(|body| (status, body)).map_err(|error| {
             let url = url.to_string();
             match error.is::<http_body_util::LengthLimitError>() {
                 true => OutboundError::BodyTooLarge { url, limit: max_bytes },

@@ -54,11 +54,20 @@ impl FarServer {
 
 /// Waits for the state of an agent in the registry.
 pub(crate) async fn until_status(world: &RestWorld, agent: &str, status: &str) -> Value {
+    until(async || {
+        let found = world.get(ADMIN, &format!("/agents/{agent}")).await;
+        Some(found).filter(|found| found.status == 200 && found.json()["status"] == status)
+    })
+    .await
+    .json()
+}
+
+/// Waits for a value.
+pub(crate) async fn until<T>(found: impl AsyncFn() -> Option<T>) -> T {
     in_time(async {
         loop {
-            let found = world.get(ADMIN, &format!("/agents/{agent}")).await;
-            if found.status == 200 && found.json()["status"] == status {
-                return found.json();
+            if let Some(found) = found().await {
+                return found;
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -68,14 +77,8 @@ pub(crate) async fn until_status(world: &RestWorld, agent: &str, status: &str) -
 
 /// Waits for the end of a task.
 pub(crate) async fn ended_task(world: &RestWorld, key: &str, path: &str) -> Value {
-    in_time(async {
-        loop {
-            let task = world.get(key, path).await.expect(200);
-            if task["completedAt"].is_number() {
-                return task;
-            }
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    until(async || {
+        Some(world.get(key, path).await.expect(200)).filter(|task| task["completedAt"].is_number())
     })
     .await
 }
@@ -106,7 +109,7 @@ async fn an_agent_has_the_address_of_another_server() {
         [[agents]]
         id = "writer"
         url = "ws://{address}/acp"
-        token_file = {token:?}
+        auth = {{ file = {token:?} }}
         cwd = "/tmp"
         trust = "shared"
         "#
@@ -139,6 +142,30 @@ async fn an_agent_has_the_address_of_another_server() {
     until_status(&world, "writer", "online").await;
     let ended = ended_task(&world, ALICE, "/agents/writer/tasks/t2").await;
     assert_eq!(ended["status"], "completed", "{ended}");
+    world.stop().await;
+    far.kill().await;
+}
+
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_token_that_a_server_refuses_is_read_again() {
+    let data = tempfile::tempdir().unwrap();
+    let (far, address) = FarServer::start(data.path(), "127.0.0.1:0").await;
+    let token = data.path().join("far.token");
+    std::fs::write(&token, "stale-token").unwrap();
+    let script = format!("cat {0}; printf far-token > {0}", token.display());
+    let config = format!(
+        r#"
+        [[agents]]
+        id = "writer"
+        url = "ws://{address}/acp"
+        auth = {{ command = ["sh", "-c", {script:?}] }}
+        cwd = "/tmp"
+        trust = "shared"
+        "#
+    );
+    let world = RestWorld::start(&config).await;
+    until_status(&world, "writer", "online").await;
     world.stop().await;
     far.kill().await;
 }
@@ -209,10 +236,9 @@ async fn a_program_attaches_and_works() {
     // The task runs until it is cancelled.
     let task = r#"{"taskId": "t1", "task": {"type": "write", "parameters": {"prompt": "cancel"}}}"#;
     world.post(ALICE, "/agents/remote/tasks", task).await.expect(202);
-    in_time(async {
-        while world.get(ALICE, "/agents/remote/tasks/t1").await.expect(200)["sessionId"].is_null() {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+    until(async || {
+        let task = world.get(ALICE, "/agents/remote/tasks/t1").await.expect(200);
+        Some(()).filter(|()| task["sessionId"].is_string())
     })
     .await;
     program.kill().await;

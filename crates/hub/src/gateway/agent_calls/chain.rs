@@ -44,15 +44,32 @@ impl CallChain {
         }
         let calls = self.0.len();
         if calls > limit {
-            return Err(EnvelopeError::of(
-                EnvelopeErrorCode::TooManyHops,
-                format!(
-                    "call depth reached ({chain} > {agent}: call {calls}, the limit is {limit}); call fewer agents behind each other, or raise `limits.call_depth`"
-                ),
-            ));
+            return Err(too_deep(&format!("{chain} > {agent}"), calls, limit));
         }
         Ok(())
     }
+}
+
+/// Returns the metadata of work that goes on to another server, with its chain of calls. Each server counts as a call, so
+/// work that would go round in a circle ends.
+pub(crate) fn forwarded(metadata: &Value, agent: &str, limit: usize) -> Result<Value, EnvelopeError> {
+    let chain = CallChain::of(JsonText::of(metadata).ok().as_ref(), agent);
+    let calls = chain.0.len();
+    if calls > limit {
+        return Err(too_deep(&chain.0.join(" > "), calls, limit));
+    }
+    let mut members = metadata.as_object().cloned().unwrap_or_default();
+    if let Value::Object(own) = chain.metadata(None) {
+        members.extend(own);
+    }
+    Ok(Value::Object(members))
+}
+
+fn too_deep(chain: &str, calls: usize, limit: usize) -> EnvelopeError {
+    let why = format!(
+        "call depth reached ({chain}: call {calls}, the limit is {limit}); call fewer agents behind each other, or raise `limits.call_depth`"
+    );
+    EnvelopeError::of(EnvelopeErrorCode::TooManyHops, why)
 }
 
 /// Returns the task that waits for a task. Both have one owner.
@@ -84,6 +101,11 @@ mod tests {
             assert_eq!(circle.code, EnvelopeErrorCode::TooManyHops);
             assert!(circle.message.contains("a > b") && !circle.retryable, "{circle}");
         }
+        // Work that goes round servers ends, and keeps its other members.
+        let once = forwarded(&json!({"retry": "safe"}), "a", 2).unwrap();
+        let twice = forwarded(&once, "a", 2).unwrap();
+        assert_eq!(twice, json!({"retry": "safe", "duologue": {"callers": ["a", "a"]}}));
+        assert_eq!(forwarded(&twice, "a", 2).unwrap_err().code, EnvelopeErrorCode::TooManyHops);
         // Metadata of another form is that of no chain.
         let other = JsonText::of(&json!({"duologue": 1})).unwrap();
         assert_eq!(CallChain::of(Some(&other), "a"), first);

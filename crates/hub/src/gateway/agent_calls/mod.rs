@@ -28,6 +28,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use self::chain::CallChain;
+pub(crate) use self::chain::forwarded;
 use self::followed_task::FollowedTask;
 use self::reply::CallReplies;
 use self::waiting::{WaitingTask, WaitingTasks};
@@ -330,6 +331,7 @@ impl Caller {
             let key = StoredTaskKey::new(&*principal.id, &target, id.as_str());
             let mut task = NewTask::new(key.clone(), agent, DELEGATED, JsonText::of(&parameters)?);
             task.priority = delegate.priority.level();
+            task.retry_safe = gateway.rest_agent(&target).is_some();
             task.timeout_ms = delegate.deadline_ms;
             task.metadata = JsonText::of(&chain.metadata(parent.as_ref()))?;
             task.trace = trace.map(|trace| trace.traceparent().to_owned());

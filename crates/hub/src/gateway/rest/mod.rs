@@ -47,9 +47,9 @@ use crate::gateway::{GatewayShared, Refusal, RefusalCode};
 use crate::place_counts::{CountedPlace, PlaceCounts};
 
 pub use document::openapi_json;
+pub(crate) use messages::kept_content;
 #[cfg(feature = "page")]
 pub(crate) use request::essence;
-#[cfg(feature = "client")]
 pub(crate) use request::path_of;
 #[cfg(feature = "client")]
 pub(crate) use task_events::KEEP_ALIVE;

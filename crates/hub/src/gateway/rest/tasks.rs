@@ -291,6 +291,8 @@ pub(crate) async fn create_task(
         new.retry_safe = metadata.0.get("retry").is_some_and(|retry| retry == "safe");
         new.metadata = JsonText::of(&metadata)?;
     }
+    // It knows the task by an id that is the same in all attempts.
+    new.retry_safe |= gateway.rest_agent(&agent_id).is_some();
     let seen = caller.once("create_task", &body.bytes)?;
     let (is_draining, unable) = (gateway.is_draining(), gateway.unable(&agent_id, Action::Task));
     let agent = agent_id.clone();

@@ -5,6 +5,7 @@ mod attacks;
 #[cfg(feature = "client")]
 mod client;
 mod description;
+mod endpoints;
 mod fields;
 pub(crate) mod hosted;
 mod limits;

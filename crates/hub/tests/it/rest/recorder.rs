@@ -11,6 +11,10 @@ use tracing::{Event, Metadata, Subscriber};
 /// The target of events about logs and the list of sessions.
 pub(crate) const LOGS: &str = "duologue_hub::hub::session_records";
 
+/// The targets of events about agents elsewhere.
+pub(crate) const ELSEWHERE: [&str; 2] =
+    ["duologue_hub::gateway::remote", "duologue_hub::gateway::rest_agent"];
+
 static EVENTS: Mutex<Vec<(String, String)>> = Mutex::new(Vec::new());
 
 /// Begins to record events. Tests of one program share the recorder, so they look for ids of their own.
@@ -39,7 +43,8 @@ impl Visit for Line {
 
 impl Subscriber for Recorder {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        metadata.target().starts_with("duologue::") || metadata.target() == LOGS
+        let target = metadata.target();
+        target.starts_with("duologue::") || target == LOGS || ELSEWHERE.contains(&target)
     }
 
     fn new_span(&self, _: &Attributes<'_>) -> Id {

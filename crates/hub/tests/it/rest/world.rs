@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+use crate::remote_agents::until;
 use crate::rest::recorder::record;
 
 /// The key of the local user, who has all permissions.
@@ -156,6 +157,18 @@ impl RestWorld {
     /// Stops the gateway, and serves again with the same configuration and data, on another port.
     pub(crate) async fn restart(self) -> Self {
         RestWorld::serve(self.end().await, |_| {}, |_| {}).await
+    }
+
+    /// Ends the gateway as a killed process does, and serves again with the same configuration and data.
+    pub(crate) async fn kill_and_start(self) -> Self {
+        self.serving.abort();
+        _ = self.serving.await;
+        drop(self.gateway);
+        let config = GatewayConfig::read(&self.data.path().join("hub.toml")).unwrap();
+        // Its tasks end after it.
+        let open = || Gateway::open(config.clone(), GatewaySettings::new(config.data.clone().unwrap()));
+        until(async || open().ok()).await;
+        RestWorld::serve(self.data, |_| {}, |_| {}).await
     }
 
     async fn end(mut self) -> TempDir {

@@ -1,0 +1,107 @@
+//! Answers a message by an agent that serves the REST interface itself.
+
+use std::time::Duration;
+
+use duologue_store::{JsonText, StoredMessage};
+use hyper::header::HeaderValue;
+use serde_json::{Value, json};
+use tokio::time::{Instant, sleep};
+
+use super::AnswerFailure;
+use crate::gateway::agent_calls::forwarded;
+use crate::gateway::rest::kept_content;
+use crate::gateway::rest_agent::{FIRST_POLL, LONGEST_POLL, RestFault, RestPeer, id_at_agent, trace_headers};
+use crate::gateway::work::WorkPlace;
+use crate::gateway::{GatewayShared, events};
+
+/// The time for which the agent may keep the request open. It is below `OutboundSettings::total_timeout`.
+const WAIT: HeaderValue = HeaderValue::from_static("wait=20");
+
+/// Sends a message, and waits for its answer. The agent knows it by the same id in all attempts.
+pub(super) async fn answer(
+    gateway: &GatewayShared,
+    message: &StoredMessage,
+    agent: &RestPeer,
+    place: WorkPlace,
+) -> Result<Option<JsonText>, AnswerFailure> {
+    let mut closing = gateway.closing.subscribe();
+    tokio::select! {
+        answered = exchange(gateway, message, agent, place) => answered,
+        // The agent works on, and the next start finds the message there.
+        _ = closing.wait_for(|closing| *closing) => Err(AnswerFailure::NotBegun("the server is stopped".to_owned())),
+    }
+}
+
+async fn exchange(
+    gateway: &GatewayShared,
+    message: &StoredMessage,
+    agent: &RestPeer,
+    place: WorkPlace,
+) -> Result<Option<JsonText>, AnswerFailure> {
+    let limits = &gateway.config.limits;
+    let until = Instant::now() + Duration::from_secs(limits.task_seconds);
+    let id = id_at_agent(&message.from.principal, &message.id, message.created, message.seq);
+    let path = ["messages", id.as_str()];
+    let mut answer = begin(message, agent, &path, limits.call_depth).await?;
+    // A drain need not wait for it.
+    drop(place);
+    let mut pause = FIRST_POLL;
+    loop {
+        match answer["status"].as_str() {
+            Some("received" | "processing") => {}
+            Some("completed") => {
+                let response = agent.checked_result(&answer["response"])?;
+                return response.map(JsonText::of).transpose().map_err(|error| error.to_string().into());
+            }
+            Some("error") => return Err(RestFault::answered(&answer["error"]).into()),
+            _ => return Err("agent_failed: the agent answered without a known status".to_owned().into()),
+        }
+        if Instant::now() >= until {
+            return Err("timeout: the agent took too long (`limits.task_seconds`)".to_owned().into());
+        }
+        sleep(pause).await;
+        pause = pause.saturating_mul(2).min(LONGEST_POLL);
+        match agent.get(&path).await {
+            Ok(found) => answer = found,
+            // It can have an answer later.
+            Err(fault) if fault.is_temporary => {
+                tracing::debug!(?fault, "the answer to a message is not read")
+            }
+            Err(fault) => return Err(fault.into()),
+        }
+    }
+}
+
+/// Sends the message, unless an earlier attempt has. Returns its state at the agent.
+async fn begin(
+    message: &StoredMessage,
+    agent: &RestPeer,
+    path: &[&str; 2],
+    call_depth: usize,
+) -> Result<Value, AnswerFailure> {
+    if message.attempts > 1 {
+        match agent.get(path).await {
+            Err(fault) if fault.is_absent() => {}
+            found => return Ok(found?),
+        }
+    }
+    let (content, metadata) = kept_content(&message.content).map_err(|error| error.to_string())?;
+    let metadata = serde_json::to_value(metadata).unwrap_or_default();
+    let metadata = forwarded(&metadata, &message.agent, call_depth)
+        .map_err(|error| format!("{}: {}", error.code, error.message))?;
+    let mut body = json!({"messageId": path[1], "message": content, "mode": "sync", "metadata": metadata});
+    if let Some(correlation) = &message.correlation_id {
+        body["correlationId"] = json!(correlation);
+    }
+    let mut headers = trace_headers(message.trace.as_deref());
+    headers.insert("prefer", WAIT);
+    events::message_sent(message);
+    Ok(agent.post(&["messages"], &body, headers).await?)
+}
+
+impl From<RestFault> for AnswerFailure {
+    fn from(fault: RestFault) -> Self {
+        let text = format!("{}: {}", fault.code, fault.message);
+        if fault.is_temporary { AnswerFailure::Unreached(text) } else { AnswerFailure::Failed(text) }
+    }
+}

@@ -1,0 +1,282 @@
+//! The requests to an agent that serves the REST interface itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use duologue_rpc::raw_message::beginning;
+use duologue_schema::TraceContext;
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue};
+use hyper::{HeaderMap, Method, StatusCode};
+use serde::Serialize;
+use serde_json::{Value, json};
+use sha2::{Digest as _, Sha256};
+
+use crate::credential::AgentCredential;
+use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits};
+use crate::gateway::rest::path_of;
+use crate::outbound::{OutboundClient, OutboundError, OutboundSettings};
+
+/// The first pause before the state of some work is read again. It doubles while nothing changes.
+pub(crate) const FIRST_POLL: Duration = Duration::from_millis(200);
+/// The longest of these pauses.
+pub(crate) const LONGEST_POLL: Duration = Duration::from_secs(5);
+/// The bytes of an answer beside those of its result.
+const ANSWER_BYTES: usize = 64 * 1024;
+/// The bytes of a refusal's text that are shown.
+const REFUSAL_BYTES: usize = 1024;
+/// The characters of an id that the id at the agent begins with.
+const ID_CHARS: usize = 80;
+/// The shortest credential that is searched for in answers. A shorter one could be any word.
+const SEARCHED_BYTES: usize = 16;
+/// The first pause after which work returns to an agent that could not be reached. It doubles with each attempt.
+const RETURN_PAUSE: Duration = Duration::from_secs(1);
+
+/// An agent that serves the REST interface itself.
+pub(crate) struct RestPeer {
+    /// The address of its routes.
+    base: String,
+    credential: AgentCredential,
+    client: OutboundClient,
+    result_bytes: usize,
+}
+
+/// The reason for which a request has no answer.
+#[derive(Debug)]
+pub(crate) struct RestFault {
+    pub(crate) code: String,
+    pub(crate) message: String,
+    /// The status of the response, if there is one.
+    status: Option<u16>,
+    /// True if the same request can succeed later.
+    pub(crate) is_temporary: bool,
+}
+
+impl RestFault {
+    pub(crate) fn new(code: &str, message: impl Into<String>) -> Self {
+        RestFault { code: code.to_owned(), message: message.into(), status: None, is_temporary: false }
+    }
+
+    pub(crate) fn unreachable(message: impl Into<String>) -> Self {
+        RestFault { is_temporary: true, ..RestFault::new("unreachable", message) }
+    }
+
+    /// Returns true if the agent does not know the work, or has no route for its state.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self.status, Some(404 | 405))
+    }
+
+    /// Reads the error that an agent has answered. Its code can be any text.
+    pub(crate) fn answered(error: &Value) -> Self {
+        let code = error["code"].as_str().unwrap_or_default();
+        let is_code = (1..=64).contains(&code.len())
+            && code.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'_');
+        let message = error["message"].as_str().unwrap_or("the agent has named no reason");
+        RestFault::new(if is_code { code } else { "agent_failed" }, beginning(message, REFUSAL_BYTES))
+    }
+}
+
+/// Returns the settings of requests to agents. Agents on this machine need the setting of callbacks.
+pub(crate) fn outbound_settings(config: &GatewayConfig) -> OutboundSettings {
+    OutboundSettings { allow_loopback: config.loopback_callbacks, ..OutboundSettings::default() }
+}
+
+/// Returns the credential of an agent elsewhere.
+pub(crate) fn credential(agent: &AgentConfig, limits: &GatewayLimits) -> AgentCredential {
+    AgentCredential::new(agent.auth.clone(), Duration::from_secs(limits.auth_seconds))
+}
+
+/// Returns the pause before the next attempt of work that an agent could not be given.
+pub(crate) fn return_pause(attempts: u32) -> Duration {
+    let pause = RETURN_PAUSE.saturating_mul(2u32.saturating_pow(attempts.saturating_sub(1)));
+    pause.mul_f64(0.5 + fastrand::f64() / 2.0)
+}
+
+/// Returns the id of a piece of work at the agent. All principals are one there, and may use one id. `seq` changes
+/// when work is sent again, and is unique together with the time of creation.
+pub(crate) fn id_at_agent(principal: &str, id: &str, created: u64, seq: u64) -> String {
+    let digest = Sha256::digest(json!([principal, id, created, seq]).to_string());
+    let start: String = id.chars().take(ID_CHARS).collect();
+    digest.iter().take(16).fold(start + ".", |text, byte| format!("{text}{byte:02x}"))
+}
+
+/// Returns the headers of a request with the trace context of its work.
+pub(crate) fn trace_headers(context: Option<&str>) -> HeaderMap {
+    let mut headers = HeaderMap::new();
+    if let Some(context) = context.and_then(|context| HeaderValue::from_str(context).ok()) {
+        headers.insert(TraceContext::TRACEPARENT, context);
+    }
+    headers
+}
+
+impl RestPeer {
+    pub(crate) fn new(agent: &AgentConfig, url: &str, config: &GatewayConfig) -> Arc<Self> {
+        Arc::new(RestPeer {
+            base: format!("{}{}", url.trim_end_matches('/'), path_of(&["agents", &agent.id])),
+            credential: credential(agent, &config.limits),
+            client: OutboundClient::new(outbound_settings(config)),
+            result_bytes: config.limits.result_bytes,
+        })
+    }
+
+    /// Returns the answer to a GET of a path behind that of the agent.
+    pub(crate) async fn get(&self, path: &[&str]) -> Result<Value, RestFault> {
+        self.call(Method::GET, path, Bytes::new(), HeaderMap::new()).await
+    }
+
+    /// Returns the answer to a POST, with further headers.
+    pub(crate) async fn post(
+        &self,
+        path: &[&str],
+        body: &impl Serialize,
+        mut headers: HeaderMap,
+    ) -> Result<Value, RestFault> {
+        let body = serde_json::to_vec(body).map_err(|error| RestFault::new("internal", error.to_string()))?;
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        self.call(Method::POST, path, body.into(), headers).await
+    }
+
+    /// Returns a result, unless it is over its limit. A part of a value is worth nothing, so it is not cut.
+    pub(crate) fn checked_result<'a>(&self, result: &'a Value) -> Result<Option<&'a Value>, RestFault> {
+        let limit = self.result_bytes;
+        match result {
+            Value::Null => Ok(None),
+            result if result.to_string().len() <= limit => Ok(Some(result)),
+            _ => Err(RestFault::new("too_large", too_large(limit))),
+        }
+    }
+
+    /// Sends a request, and again with a new token if the first one is refused.
+    async fn call(
+        &self,
+        method: Method,
+        path: &[&str],
+        body: Bytes,
+        mut headers: HeaderMap,
+    ) -> Result<Value, RestFault> {
+        let url = format!("{}{}", self.base, path_of(path));
+        let limit = self.result_bytes.saturating_add(ANSWER_BYTES);
+        let mut is_fresh = false;
+        loop {
+            let token = self.credential.token().await.map_err(RestFault::unreachable)?;
+            if let Some(token) = &token
+                && let Ok(mut value) = format!("Bearer {}", token.as_str()).parse::<HeaderValue>()
+            {
+                value.set_sensitive(true);
+                headers.insert(AUTHORIZATION, value);
+            }
+            let answered =
+                self.client.fetch(method.clone(), &url, headers.clone(), body.clone(), limit).await;
+            let (status, bytes) = answered.map_err(|error| self.not_answered(&error))?;
+            if status == StatusCode::UNAUTHORIZED
+                && self.credential.refuse(token.as_ref()).await
+                && !std::mem::replace(&mut is_fresh, true)
+            {
+                continue;
+            }
+            // It would be in the result of a task.
+            let secret = token.as_ref().map_or("", |token| token.as_str()).as_bytes();
+            if secret.len() >= SEARCHED_BYTES && bytes.windows(secret.len()).any(|part| part == secret) {
+                let why = "the answer of the agent has the credential of the server";
+                return Err(RestFault::new("agent_failed", why));
+            }
+            return read(status, &bytes);
+        }
+    }
+
+    fn not_answered(&self, error: &OutboundError) -> RestFault {
+        match error {
+            OutboundError::BodyTooLarge { .. } => RestFault::new("too_large", too_large(self.result_bytes)),
+            error => RestFault::unreachable(error.to_string()),
+        }
+    }
+}
+
+fn too_large(limit: usize) -> String {
+    format!("the answer of the agent is over the limit of {limit} bytes; raise `limits.result_bytes`")
+}
+
+/// Reads an answer. A redirect is not followed.
+fn read(status: StatusCode, bytes: &Bytes) -> Result<Value, RestFault> {
+    let parsed = serde_json::from_slice::<Value>(bytes);
+    let number = status.as_u16();
+    let fault = match number {
+        200..=299 => {
+            return parsed.map_err(|_| RestFault::new("agent_failed", "the answer of the agent is not JSON"));
+        }
+        // The credential is that of the server, and not of the principal whose work this is.
+        401 => RestFault::unreachable(
+            "the agent refuses the credential of the server (status 401); its operator sets `agents.auth`",
+        ),
+        408 | 425 | 429 | 500.. => {
+            RestFault::unreachable(format!("the agent answered with the status {number}"))
+        }
+        300..=399 => RestFault::new(
+            "agent_failed",
+            format!("the agent answered with the status {number}, and redirects are not followed"),
+        ),
+        _ => match parsed {
+            Ok(refusal) if refusal["code"].is_string() => {
+                let is_temporary = refusal["retryable"] == true;
+                RestFault { is_temporary, ..RestFault::answered(&refusal) }
+            }
+            _ => RestFault::new("agent_failed", format!("the agent answered with the status {number}")),
+        },
+    };
+    Err(RestFault { status: Some(number), ..fault })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_principals_and_two_attempts_have_different_ids() {
+        let ids = [("alice", "t1", 1, 1), ("bob", "t1", 1, 1), ("alice", "t1", 1, 2), ("alice", "t1", 2, 1)]
+            .map(|(principal, id, created, seq)| id_at_agent(principal, id, created, seq));
+        for (index, id) in ids.iter().enumerate() {
+            assert!(id.starts_with("t1.") && !ids[..index].contains(id), "{ids:?}");
+        }
+        assert_eq!(ids[0], id_at_agent("alice", "t1", 1, 1));
+        assert!(id_at_agent("alice", &"ü".repeat(128), 1, 1).chars().count() <= 128);
+    }
+
+    #[tokio::test]
+    async fn an_agent_that_does_not_answer_is_unreachable() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut settings = OutboundSettings { allow_loopback: true, ..OutboundSettings::default() };
+        settings.total_timeout = Duration::from_millis(50);
+        let agent = RestPeer {
+            base: format!("http://{}/agents/a", listener.local_addr().unwrap()),
+            credential: AgentCredential::new(None, Duration::ZERO),
+            client: OutboundClient::new(settings),
+            result_bytes: 1,
+        };
+        let fault = agent.post(&["tasks"], &json!({}), HeaderMap::new()).await.unwrap_err();
+        assert!(fault.is_temporary && fault.message.contains("total_timeout"), "{fault:?}");
+        drop(listener);
+        let fault = agent.get(&["tasks", "t1"]).await.unwrap_err();
+        assert!(fault.is_temporary && fault.code == "unreachable", "{fault:?}");
+    }
+
+    #[test]
+    fn answers_are_read_by_their_status() {
+        let refusal = r#"{"code": "conflict", "message": "m", "retryable": false}"#;
+        for (status, body, code, is_temporary) in [
+            (200, "<html>", "agent_failed", false),
+            (302, "{}", "agent_failed", false),
+            (401, refusal, "unreachable", true),
+            (409, refusal, "conflict", false),
+            (409, r#"{"code": "key_in_use", "message": "m", "retryable": true}"#, "key_in_use", true),
+            (400, r#"{"code": "NO CODE", "message": "m"}"#, "agent_failed", false),
+            (404, "<html>", "agent_failed", false),
+            (429, refusal, "unreachable", true),
+            (503, refusal, "unreachable", true),
+        ] {
+            let status = StatusCode::from_u16(status).unwrap();
+            let fault = read(status, &Bytes::from(body)).unwrap_err();
+            assert_eq!((fault.code.as_str(), fault.is_temporary), (code, is_temporary), "{status} {fault:?}");
+        }
+        assert_eq!(read(StatusCode::ACCEPTED, &Bytes::from("[1]")).unwrap(), json!([1]));
+    }
+}
