@@ -17,10 +17,11 @@ mod replacement;
 mod stderr_log;
 
 use std::collections::HashMap;
+use std::convert::Infallible;
 use std::hash::BuildHasher as _;
 use std::io;
 use std::pin::pin;
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use duologue_http::{ConnectOptions, connect as open};
@@ -112,7 +113,7 @@ pub(crate) async fn relay(
         relayed = relay_lines(client, to_client, url, options, settings) => relayed,
         () = after_end => {
             log(format_args!(
-                "the client has ended, and the server does not answer: its last messages may be lost"
+                "the client has ended, and the server has not taken or answered all its messages within {end_wait:?}: the last ones may be lost"
             ));
             Ok(())
         }
@@ -129,43 +130,31 @@ async fn relay_lines(
     let opened = while_client_is_read(&mut client, open(url, options.clone())).await;
     let (server, mut link) = opened.map_err(io::Error::other)?;
     let mut server = RelayServer::new(server);
-    let end_wait = settings.end_wait;
+    let signals = RelaySignals { noticed: Notify::new(), answered: Notify::new(), end: client.end.clone() };
     let book = Mutex::new(Book { settings, ..Book::default() });
     let (answers, mut repeated) = mpsc::channel(ANSWERS);
     let (refusals, mut refused) = mpsc::channel(REFUSALS);
-    let (mut losses, noticed) = (Losses::default(), Notify::new());
+    let mut losses = Losses::default();
     loop {
         let ended = {
             let RelayServer { lines, writer } = &mut server;
-            let mut up = pin!(async {
+            let up = async {
                 let is_ready = async || connected(&link).await;
                 send_to_server(&mut client, &mut repeated, &refusals, (writer, is_ready), &book).await;
+                // A turn goes on without its client.
+                while book.lock_unpoisoned().has_requests_but_prompts() {
+                    signals.answered.notified().await;
+                }
                 // The other direction has the reason of a failure.
                 let _ = writer.shutdown().await;
-            });
-            let mut is_up = true;
-            let ended = {
-                let output = (&mut to_client, (&book, &noticed));
-                let mut down = pin!(send_to_client(lines, &mut refused, output, &answers));
-                let mut reporting = pin!(report(link.clone(), &book, &noticed));
-                loop {
-                    tokio::select! {
-                        ended = &mut down => break ended,
-                        () = &mut up, if is_up => is_up = false,
-                        never = &mut reporting => match never {},
-                    }
-                }
+                std::future::pending::<Infallible>().await
             };
-            if let Ok(RelayEnd::Client) = ended {
-                let rest = async {
-                    if is_up {
-                        up.await;
-                    }
-                    while let Ok(Some(_)) = lines.next().await {}
-                };
-                let _ = timeout(end_wait, rest).await;
+            let down = send_to_client(lines, &mut refused, &mut to_client, (&book, &signals), &answers);
+            tokio::select! {
+                ended = down => ended,
+                never = up => match never {},
+                never = report(link.clone(), &book, &signals.noticed) => match never {},
             }
-            ended
         };
         let Err(error) = ended else { return Ok(()) };
         let outage = link.outage();
@@ -256,22 +245,26 @@ async fn while_client_is_read<T>(client: &mut RelayLines, waiting: impl Future<O
     }
 }
 
-/// The side that has ended a relay.
-enum RelayEnd {
-    Server,
-    /// The client reads no more. It may have sent lines before.
-    Client,
+/// The notifications between the directions of a relay.
+struct RelaySignals {
+    /// There may be notices of the connection.
+    noticed: Notify,
+    /// There may be fewer requests without a response.
+    answered: Notify,
+    /// The client has ended, or reads no more.
+    end: Arc<Notify>,
 }
 
 /// Sends the server's lines, the errors for lines of the client that are not sent, and the notices of the connection, until
-/// either side ends.
+/// the server ends. A client that reads no more may have sent lines before, so the lines for it are dropped.
 async fn send_to_client(
     server: &mut RelayLines,
     refused: &mut mpsc::Receiver<Vec<u8>>,
-    (client, (book, noticed)): (&mut (impl AsyncWrite + Unpin), (&Mutex<Book>, &Notify)),
+    client: &mut (impl AsyncWrite + Unpin),
+    (book, signals): (&Mutex<Book>, &RelaySignals),
     answers: &mpsc::Sender<Vec<u8>>,
-) -> io::Result<RelayEnd> {
-    let mut lines = Vec::new();
+) -> io::Result<()> {
+    let (mut lines, mut is_read) = (Vec::new(), true);
     loop {
         tokio::select! {
             line = async {
@@ -281,7 +274,7 @@ async fn send_to_client(
             } => {
                 let mut next = line?;
                 if next.is_none() {
-                    return Ok(RelayEnd::Server);
+                    return Ok(());
                 }
                 while let Some(line) = next {
                     if let Some(line) = book.lock_unpoisoned().accept_server_line(line, answers) {
@@ -296,16 +289,18 @@ async fn send_to_client(
                 lines.extend_from_slice(&line);
                 lines.push(b'\n');
             }
-            () = noticed.notified() => {
+            () = signals.noticed.notified() => {
                 for line in book.lock_unpoisoned().link_notices() {
                     lines.extend_from_slice(&line);
                     lines.push(b'\n');
                 }
             }
         }
-        if client.write_all(&lines).await.is_err() || client.flush().await.is_err() {
-            return Ok(RelayEnd::Client);
+        if is_read && (client.write_all(&lines).await.is_err() || client.flush().await.is_err()) {
+            is_read = false;
+            signals.end.notify_one();
         }
+        signals.answered.notify_one();
         lines.clear();
     }
 }
@@ -340,7 +335,7 @@ struct PendingRequest {
     method: String,
     /// The session, unless the request opens one.
     session: Option<String>,
-    /// The params of a request that opens a session.
+    /// The params of `initialize`, and of a request that opens a session.
     params: Value,
     /// The client's cancellation of the prompt.
     cancellation: Option<Vec<u8>>,
@@ -379,7 +374,7 @@ struct Settled {
 /// The state of the connection, from the lines that have passed.
 #[derive(Default)]
 struct Book {
-    /// The params of `initialize`.
+    /// The params of the `initialize` that the server has accepted.
     initialize: Value,
     /// The key of the client, from a server that lets it continue.
     key: Option<String>,
@@ -401,6 +396,11 @@ struct Book {
 impl Book {
     fn can_continue(&self) -> bool {
         self.key.is_some()
+    }
+
+    /// Returns true while a request of the client has no response, other than a prompt.
+    fn has_requests_but_prompts(&self) -> bool {
+        self.pending.values().any(|request| request.method != PromptRequest::METHOD)
     }
 
     /// Notes a line of the client, and returns the line to send in its place, if any. Without `allows_files` the params of
@@ -433,18 +433,22 @@ impl Book {
                     let reason = "the id of the request is no Unicode text; use another one".to_owned();
                     return Err(RefusedLine::request(&id, reason));
                 }
+                if is_of_transport(&method) {
+                    let reason = format!("`{method}` is a message of the transport, which no client sends");
+                    return Err(RefusedLine::request(&id, reason));
+                }
+                let opens = opens_session(&method);
+                let is_initialize = method == InitializeRequest::METHOD;
+                let mut kept = if opens || is_initialize { value(params) } else { Value::Null };
                 let mut masked = None;
-                if method == InitializeRequest::METHOD {
-                    self.initialize = value(params);
-                    if !self.settings.allows_files {
-                        if params.is_some() && !self.initialize.is_object() {
-                            // The server could read them all the same.
-                            self.initialize = json!({"protocolVersion": 1});
-                        }
-                        client_files::remove_capabilities(&mut self.initialize);
-                        let line = call_line(Some(&raw), &method, &self.initialize).map(without_end);
-                        masked = Some(line.map_err(|error| RefusedLine::silent(error.to_string()))?);
+                if is_initialize && !self.settings.allows_files {
+                    if params.is_some() && !kept.is_object() {
+                        // The server could read them all the same.
+                        kept = json!({"protocolVersion": 1});
                     }
+                    client_files::remove_capabilities(&mut kept);
+                    let line = call_line(Some(&raw), &method, &kept).map(without_end);
+                    masked = Some(line.map_err(|error| RefusedLine::silent(error.to_string()))?);
                 }
                 if method == PromptRequest::METHOD && self.settings.fresh {
                     masked = with_fresh(&raw, &method, params);
@@ -455,11 +459,9 @@ impl Book {
                     }
                 }
                 let masked = masked.map(client_lines::measured).transpose()?;
-                let opens = opens_session(&method);
                 let session = params.filter(|_| !opens).and_then(session_of);
-                let params = if opens { value(params) } else { Value::Null };
                 let method = method.into_owned();
-                let request = PendingRequest { id: raw, method, session, params, cancellation: None };
+                let request = PendingRequest { id: raw, method, session, params: kept, cancellation: None };
                 self.pending.insert(key(id.token()), request);
                 if masked.is_some() {
                     return Ok(masked);
@@ -677,6 +679,7 @@ impl Book {
         let PendingRequest { method, session, params, .. } = request;
         match (method.as_str(), result) {
             (InitializeRequest::METHOD, Some(result)) => {
+                self.initialize = params;
                 let key = &value(Some(result))["_meta"]["duologue"]["client"];
                 self.key = key.as_str().filter(|key| key.len() <= ID_BYTES).map(str::to_owned);
             }

@@ -1,6 +1,6 @@
 //! Tests of servers that try to get the client to do what it did not allow.
 
-use super::tests::{book, call, line, send};
+use super::tests::{allowing, book, call, line, send};
 use super::*;
 
 fn read(line: &[u8]) -> Value {
@@ -126,7 +126,48 @@ fn an_id_that_programs_write_in_another_way_is_refused() {
         let answered = [id, "null"].map(|id| answer.contains(&format!(r#""id":{id},"#)));
         assert!(answered.contains(&true) && answer.contains("-32600"), "{answer}");
     }
+    let refused =
+        book.accept_client_line(line(&call(&json!(1), "stream/ack", &json!({})))).expect_err("no request");
+    let answer = String::from_utf8(refused.answer.expect("an answer")).unwrap();
+    assert!(answer.contains("of the transport"), "{answer}");
     for id in ["9223372036854775807", "-9223372036854775808", "0", r#""1e2""#] {
         assert!(book.accept_client_line(request(id)).is_ok(), "{id}");
     }
+}
+
+#[test]
+fn the_server_learns_of_no_files_that_are_not_allowed() {
+    let capabilities = json!({
+        "fs": {"readTextFile": true},
+        "terminal": true,
+        "elicitation": {},
+        "auth": {"terminal": true},
+        "_meta": {"terminal-auth": true},
+    });
+    let offer = |name: &str, capabilities: Value| {
+        let params = json!({"protocolVersion": 1, "_meta": {"a": [1]}, name: capabilities});
+        call(&json!("i"), "initialize", &params)
+    };
+    let accepted = |book: &mut Book| {
+        let (answers, _) = mpsc::channel(1);
+        book.accept_server_line(line(&json!({"jsonrpc": "2.0", "id": "i", "result": {}})), &answers);
+        book.begin_replacement().0
+    };
+    for name in ["clientCapabilities", "capabilities"] {
+        let mut book = Book::default();
+        let sent = send(&mut book, line(&offer(name, capabilities.clone())));
+        let left = json!({"elicitation": {}, "auth": {}, "_meta": {}});
+        let masked = offer(name, left.clone());
+        assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), masked);
+        // The next server gets the same.
+        assert_eq!(accepted(&mut book)[name], left);
+
+        let mut book = allowing();
+        let offered = line(&offer(name, capabilities.clone()));
+        assert_eq!(send(&mut book, offered.clone()), offered);
+        assert_eq!(accepted(&mut book)[name], capabilities);
+    }
+    let without = offer("clientCapabilities", json!({"elicitation": {}}));
+    let sent = send(&mut Book::default(), line(&without));
+    assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), without);
 }

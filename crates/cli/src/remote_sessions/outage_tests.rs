@@ -228,6 +228,56 @@ async fn serve_when_accepted(
     address
 }
 
+/// The input is that of a script, which ends behind its last line.
+#[cfg(feature = "serve")]
+#[tokio::test]
+async fn requests_are_answered_before_the_end_of_their_client() {
+    let ((opens, mut opened), (receives, _received)) = (mpsc::unbounded_channel(), mpsc::unbounded_channel());
+    let url = format!("http://{}", serve_when_accepted((opens, receives)).await);
+    for transport in [duologue_http::RemoteTransport::WebSocket, duologue_http::RemoteTransport::Events] {
+        let mut options = ConnectOptions::default();
+        options.transport = transport;
+        let (client, editor) = Transport::memory();
+        let (output, mut input) = editor.into_split();
+        let settings = RelaySettings { end_wait: Duration::from_secs(3600), ..RelaySettings::default() };
+        let relayed = relay(client, std::future::pending(), &url, &options, settings);
+        let talk = async {
+            for (id, method) in [(0, "initialize"), (1, "session/new"), (2, "session/list")] {
+                write(&mut input, line(&call(&json!(id), method, &json!({"cwd": "/"})))).await.unwrap();
+            }
+            input.shutdown().await.unwrap();
+            let accept: tokio::sync::oneshot::Sender<()> = opened.recv().await.unwrap();
+            accept.send(()).unwrap();
+            let mut output = RelayLines::new(output);
+            for _ in 0..3 {
+                output.next().await.unwrap().expect("an answer");
+            }
+        };
+        let (relayed, ()) = in_time(async { tokio::join!(relayed, talk) }).await;
+        relayed.expect("it ends by itself");
+    }
+}
+
+#[test]
+fn a_connection_is_replaced_with_the_introduction_that_the_server_accepted() {
+    let (mut book, answers, _repeated) = book();
+    let (first, _) = book.begin_replacement();
+    send(&mut book, line(&call(&json!(7), "initialize", &json!({"protocolVersion": "x"}))));
+    let refusal = json!({"jsonrpc": "2.0", "id": 7, "error": {"code": -32602, "message": "no"}});
+    assert!(book.accept_server_line(line(&refusal), &answers).is_some());
+    assert_eq!(book.begin_replacement().0, first);
+}
+
+#[test]
+fn a_request_of_the_relay_has_an_id_of_its_own() {
+    let (mut book, ..) = book();
+    for expected in [r#""connect:a""#, r#""connect:a+""#, r#""connect:a++""#] {
+        let id = book.own_id("a").unwrap();
+        assert_eq!(id.get(), expected);
+        send(&mut book, line(&call(&value(Some(&id)), "session/list", &json!({}))));
+    }
+}
+
 /// The server is replaced twice. The client ends while the third connection is opened, or before it is known that the second one
 /// cannot be resumed.
 #[cfg(feature = "serve")]

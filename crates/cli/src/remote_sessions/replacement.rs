@@ -10,13 +10,13 @@ use duologue_rpc::raw_message::call_line;
 use duologue_rpc::{Limits, Lock as _, ResponseOutcome, RpcMessage, Transport};
 use duologue_schema::{Error as RpcError, InitializeRequest, Request as _, ResumeSessionRequest};
 use serde_json::Value;
-use serde_json::value::to_raw_value;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::io::AsyncWrite;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
 use super::lines::RelayLines;
-use super::messages::value;
+use super::messages::{key, value};
 use super::{Book, log, write, write_lines};
 
 /// The longest time for attempts, which every clock can add.
@@ -155,6 +155,20 @@ pub(super) async fn replace(
     }
 }
 
+impl Book {
+    /// Returns the id of a request of the relay, which no request of the client has.
+    pub(super) fn own_id(&self, method: &str) -> serde_json::Result<Box<RawValue>> {
+        let mut text = format!("connect:{method}");
+        loop {
+            let id = to_raw_value(&text)?;
+            if !self.pending.contains_key(&key(id.get())) {
+                return Ok(id);
+            }
+            text.push('+');
+        }
+    }
+}
+
 /// Returns the pause between two attempts.
 fn pause(options: &ConnectOptions) -> Duration {
     options.resume_delay_max.min(options.resume_time) / 8
@@ -273,7 +287,7 @@ impl RelayServer {
         params: &Value,
         client: &mut WaitingClient<'_, impl AsyncWrite + Unpin>,
     ) -> io::Result<Result<Value, RpcError>> {
-        let id = to_raw_value(&format!("connect:{method}"))?;
+        let id = client.book.lock_unpoisoned().own_id(method)?;
         let mut line = call_line(Some(&id), method, params)?;
         line.pop();
         write(&mut self.writer, line).await?;

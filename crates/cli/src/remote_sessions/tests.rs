@@ -8,7 +8,7 @@ pub(super) fn line(message: &Value) -> Vec<u8> {
     message.to_string().into_bytes()
 }
 
-fn allowing() -> Book {
+pub(super) fn allowing() -> Book {
     let settings = RelaySettings { allows_files: true, ..RelaySettings::default() };
     Book { settings, ..Book::default() }
 }
@@ -213,38 +213,6 @@ async fn a_session_without_the_position_of_the_client_is_resumed_at_its_end() {
     assert_eq!(requests[0]["params"]["_meta"]["duologue"]["after"]["frames"], 3);
     assert_eq!(requests[1]["params"]["_meta"]["duologue"], json!({"requests": [2]}));
     assert!(received[0].contains("incomplete"), "{received:?}");
-}
-
-#[test]
-fn the_server_learns_of_no_files_that_are_not_allowed() {
-    let capabilities = json!({
-        "fs": {"readTextFile": true},
-        "terminal": true,
-        "elicitation": {},
-        "auth": {"terminal": true},
-        "_meta": {"terminal-auth": true},
-    });
-    let offer = |name: &str, capabilities: Value| {
-        let params = json!({"protocolVersion": 1, "_meta": {"a": [1]}, name: capabilities});
-        call(&json!("i"), "initialize", &params)
-    };
-    for name in ["clientCapabilities", "capabilities"] {
-        let mut book = Book::default();
-        let sent = send(&mut book, line(&offer(name, capabilities.clone())));
-        let left = json!({"elicitation": {}, "auth": {}, "_meta": {}});
-        let masked = offer(name, left.clone());
-        assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), masked);
-        // The next server gets the same.
-        assert_eq!(book.begin_replacement().0[name], left);
-
-        let mut book = allowing();
-        let offered = line(&offer(name, capabilities.clone()));
-        assert_eq!(send(&mut book, offered.clone()), offered);
-        assert_eq!(book.begin_replacement().0[name], capabilities);
-    }
-    let without = offer("clientCapabilities", json!({"elicitation": {}}));
-    let sent = send(&mut Book::default(), line(&without));
-    assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), without);
 }
 
 #[test]

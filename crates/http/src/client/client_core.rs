@@ -213,6 +213,11 @@ impl ClientCore {
         matches!(self.resumption, Resumption::Unknown) && self.unsent <= most && self.positions.is_empty()
     }
 
+    /// Returns true if `initialize` was written.
+    pub(crate) fn has_sent_initialize(&self) -> bool {
+        self.initialize_id.is_some()
+    }
+
     /// Goes back to the first frame, on another connection.
     pub(crate) fn begin_again(&mut self, connection_id: String) {
         self.connection_id = connection_id;

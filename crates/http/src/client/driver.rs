@@ -20,6 +20,9 @@ use crate::frame_view::{FrameView, is_blank};
 use crate::socket::{FrameSocket, SocketError, SocketMessage};
 use crate::wire::{RESUME_FAILED, RESUMED, close_code};
 
+/// The time between two looks for a sent `initialize`.
+const INITIALIZE_CHECK: Duration = Duration::from_secs(1);
+
 /// Opens sockets to one server.
 pub(crate) trait Dialer: Send + Sync + 'static {
     type Socket: FrameSocket + 'static;
@@ -210,6 +213,11 @@ impl<D: Dialer> LinkRunner<D> {
         let written = tokio::select! {
             end = &mut reading => return end,
             end = self.write(&mut sink) => end,
+            () = self.late_initialize() => {
+                let limit = self.options.initialize_timeout;
+                let reason = format!("no answer to `initialize` within {limit:?} (`ConnectOptions::initialize_timeout`)");
+                return LinkEnd::Failed(Error::Lost { reason });
+            }
         };
         if !matches!(written, LinkEnd::Finished) {
             // The reading half may know a better reason.
@@ -229,6 +237,21 @@ impl<D: Dialer> LinkRunner<D> {
                 _ => return LinkEnd::Finished,
             }
         }
+    }
+
+    /// Waits until the answer to `initialize` is too late. Its time begins when it is sent, or somewhat later.
+    async fn late_initialize(&self) {
+        let mut was_sent = false;
+        while self.shared.with(|core| core.can_begin_again()) {
+            let is_sent = self.shared.with(|core| core.has_sent_initialize());
+            if was_sent {
+                return;
+            }
+            was_sent = is_sent;
+            let time = if is_sent { self.options.initialize_timeout } else { INITIALIZE_CHECK };
+            sleep(time).await;
+        }
+        std::future::pending().await
     }
 
     async fn read(

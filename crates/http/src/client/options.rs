@@ -56,7 +56,7 @@ pub struct ConnectOptions {
     /// The time for one attempt to connect, and for the answer to a resume. An attempt to reach the server
     /// ends with `open_time` or `resume_time` too, but has at least a second.
     pub connect_timeout: Duration,
-    /// The time for the response to `initialize` over HTTP with SSE.
+    /// The time for the response to `initialize`, in which the server may start an agent.
     pub initialize_timeout: Duration,
     /// The time between two pings, and between two comments of a server over HTTP with SSE.
     pub keepalive: Duration,
@@ -64,7 +64,7 @@ pub struct ConnectOptions {
     pub missed_keepalives: u32,
     /// The most pings of the server that wait because it does not read their pongs. The connection fails beyond it.
     pub waiting_pings: usize,
-    /// The longest time for attempts to begin a connection: to reach the server, and to begin again if the connection is lost
+    /// The longest time for attempts to begin a connection, the wait for the response to `initialize` not counted: to reach the server, and to begin again if the connection is lost
     /// before `initialize` is answered. They have the pauses of resuming. Zero makes a single attempt.
     pub open_time: Duration,
     /// Is called for each attempt to reach the server that fails, and is followed by another one.

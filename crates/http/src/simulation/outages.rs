@@ -60,16 +60,25 @@ impl Network {
 
 /// Returns a network to a server, whose agent answers all requests, and the methods that the agent has received.
 fn network(server: ServerOptions) -> (Arc<Network>, Arc<Mutex<Vec<String>>>) {
+    network_of(server, || std::future::ready(()))
+}
+
+/// Returns a network to a server, whose agent waits before each answer.
+fn network_of<W: Future<Output = ()> + Send + 'static>(
+    server: ServerOptions,
+    wait: impl Fn() -> W + Clone + Send + Sync + 'static,
+) -> (Arc<Network>, Arc<Mutex<Vec<String>>>) {
     let received = Arc::<Mutex<Vec<String>>>::default();
     let methods = received.clone();
     let endpoint = AgentEndpoint::new(move |transport| {
-        let methods = methods.clone();
+        let (methods, wait) = (methods.clone(), wait.clone());
         async move {
             let (reader, mut writer) = transport.into_split();
             let mut lines = BufReader::new(reader).lines();
             while let Ok(Some(line)) = lines.next_line().await {
                 let request: Value = serde_json::from_str(&line).expect("a message");
                 methods.lock_unpoisoned().push(request["method"].as_str().expect("a method").to_owned());
+                wait().await;
                 let answer = json!({"jsonrpc": "2.0", "id": request["id"], "result": {"protocolVersion": 1}});
                 let _ = writer.write_all(format!("{answer}\n").as_bytes()).await;
             }
@@ -238,6 +247,29 @@ fn an_attempt_does_not_outlast_the_time_for_attempts() {
             assert_eq!((seconds, state), (3, LinkState::Ended), "{transport:?} {is_initialized}");
             assert!(outage == 3 || !is_initialized, "{transport:?} {outage}");
         }
+    }
+}
+
+/// The server reads the pings, and its agent does not answer.
+#[test]
+fn an_answer_to_initialize_has_a_limit() {
+    for transport in TRANSPORTS {
+        let played = play(async {
+            let (network, _) = network_of(ServerOptions::default(), std::future::pending);
+            let mut options = over(transport);
+            options.initialize_timeout = Duration::from_secs(20);
+            options.open_time = Duration::from_secs(1);
+            let connected = connect(&network, options).await.map_err(|error| error.to_string())?;
+            let started = Instant::now();
+            let ended = initialized(connected.0).await.map(drop);
+            Ok((ended, started.elapsed().as_secs()))
+        });
+        let (ended, seconds) = played.expect("it ends");
+        let error = ended.expect_err("there is no answer");
+        assert!(
+            error.contains("within 20s") && (20..=22).contains(&seconds),
+            "{transport:?} {seconds} {error}"
+        );
     }
 }
 
