@@ -171,3 +171,21 @@ fn the_server_learns_of_no_files_that_are_not_allowed() {
     let sent = send(&mut Book::default(), line(&without));
     assert_eq!(serde_json::from_slice::<Value>(&sent).unwrap(), without);
 }
+
+/// A number is the position of an earlier version.
+#[test]
+fn a_position_that_is_no_text_or_too_long_is_not_kept() {
+    for position in [json!(9), json!("x".repeat(ID_BYTES + 1))] {
+        let (mut book, answers, _repeated) = book();
+        let own = json!({"duologue": {"position": position}});
+        send(&mut book, line(&call(&json!(9), "session/new", &json!({"cwd": "/"}))));
+        let result = json!({"sessionId": "t", "_meta": own});
+        let response = line(&json!({"jsonrpc": "2.0", "id": 9, "result": result}));
+        assert!(book.accept_server_line(response, &answers).is_some());
+        assert_eq!(book.begin_replacement().1, ["s"]);
+        // The server refuses the next resume of this one, and does not count from an earlier position.
+        book.resumed("s", Ok(json!({"_meta": own})), false);
+        let params = book.resume_params("s").unwrap();
+        assert_eq!(params["_meta"]["duologue"]["after"], json!({"position": "", "frames": 0}));
+    }
+}
