@@ -11,6 +11,17 @@ use memchr::memmem::Finder;
 
 use crate::wire::{CURSOR, StreamId, root_session};
 
+/// Parts of a text for which frames are searched. They are made once.
+type Words<const N: usize> = LazyLock<[Finder<'static>; N], fn() -> [Finder<'static>; N]>;
+
+const fn words<const N: usize>(make: fn() -> [Finder<'static>; N]) -> Words<N> {
+    LazyLock::new(make)
+}
+
+fn has_any<const N: usize>(words: &Words<N>, frame: &[u8]) -> bool {
+    words.iter().any(|word| word.find(frame).is_some())
+}
+
 /// The parts of a message that the transport reads. They are found in one pass over the text, which is not validated.
 #[derive(Debug, Default)]
 pub(crate) struct FrameView<'a> {
@@ -45,13 +56,12 @@ impl<'a> FrameView<'a> {
     fn of_update(frame: &'a [u8]) -> Option<Self> {
         /// The beginning up to the id of the session.
         const BEGINNING: &[u8] = br#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":""#;
-        /// The id of a request, a cursor, and names with escapes. Made once, because each frame is searched.
-        static OTHERS: LazyLock<[Finder<'static>; 3]> =
-            LazyLock::new(|| ["\"id\"", "cursor\"", "\\u"].map(Finder::new));
+        /// The id of a request, a cursor, and names with escapes.
+        static OTHERS: Words<3> = words(|| ["\"id\"", "cursor\"", "\\u"].map(Finder::new));
         let rest = frame.strip_prefix(BEGINNING)?;
         let end = memchr::memchr2(b'"', b'\\', rest).filter(|end| rest.get(*end) == Some(&b'"'))?;
         let session = std::str::from_utf8(rest.get(..end)?).ok()?;
-        OTHERS.iter().all(|other| other.find(rest).is_none()).then(|| FrameView {
+        (!has_any(&OTHERS, rest)).then(|| FrameView {
             method: Some(Cow::Borrowed("session/update")),
             session: Some(Cow::Borrowed(session)),
             ..FrameView::default()
@@ -230,16 +240,15 @@ fn nested(names: &[&str], value: &str) -> String {
 #[cfg_attr(not(feature = "server"), allow(dead_code, reason = "only the server needs it"))]
 pub(crate) fn is_transport_frame(frame: &[u8]) -> bool {
     // A name is rarely written with escapes. Most frames are not read twice.
-    let is_possible = [&b"stream"[..], b"\\u"].iter().any(|part| memchr::memmem::find(frame, part).is_some());
-    is_possible && FrameView::read(frame).method.is_some_and(|method| is_of_transport(&method))
+    static NAMES: Words<2> = words(|| ["stream", "\\u"].map(Finder::new));
+    has_any(&NAMES, frame) && FrameView::read(frame).method.is_some_and(|method| is_of_transport(&method))
 }
 
 /// Returns a message without cursors.
 pub(crate) fn without_cursors(frame: Bytes) -> Bytes {
     // A name is rarely written with escapes. Most frames are not read twice.
-    let is_possible =
-        [&b"cursor"[..], b"\\u"].iter().any(|part| memchr::memmem::find(&frame, part).is_some());
-    if !is_possible {
+    static NAMES: Words<2> = words(|| ["cursor", "\\u"].map(Finder::new));
+    if !has_any(&NAMES, &frame) {
         return frame;
     }
     let rest = FrameView::read(&frame).without_cursors(&frame).map(Bytes::from);

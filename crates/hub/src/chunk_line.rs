@@ -7,7 +7,7 @@ use std::sync::LazyLock;
 use duologue_rpc::Limits;
 use duologue_rpc::raw_message::plain_params;
 use duologue_schema::SessionId;
-use memchr::memmem::{self, Finder};
+use memchr::memmem::Finder;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 
@@ -60,10 +60,13 @@ pub(crate) fn read<'a>(line: &'a [u8], session: &SessionId) -> Option<StreamUpda
 
 /// Returns a line of the agent with another id of its session, if it names no other session.
 pub(crate) fn with_session(line: &[u8], from: &str, to: &SessionId) -> Option<Vec<u8>> {
+    /// The name of a session in any member, and names with escapes. Made once, because each line is searched.
+    static SESSIONS: LazyLock<[Finder<'static>; 2]> =
+        LazyLock::new(|| ["essionId\"", "\\u"].map(Finder::new));
     let rest = line.strip_prefix(BEGINNING.as_bytes())?.strip_prefix(PARAMS.as_bytes())?;
     let rest = rest.strip_prefix(from.as_bytes()).filter(|_| is_plain(from) && is_plain(to.as_str()))?;
-    let names_others = memmem::find(rest, b"essionId\"").is_some() || memmem::find(rest, b"\\u").is_some();
-    (rest.starts_with(b"\",") && !names_others)
+    let names_others = || SESSIONS.iter().any(|name| name.find(rest).is_some());
+    (rest.starts_with(b"\",") && !names_others())
         .then(|| [BEGINNING.as_bytes(), PARAMS.as_bytes(), to.as_str().as_bytes(), rest].concat())
 }
 
