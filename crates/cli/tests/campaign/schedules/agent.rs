@@ -31,6 +31,14 @@ impl Traces {
         self.lines("commands")
     }
 
+    /// The mode in which a turn ran.
+    pub(crate) fn mode(&self, turn: &str) -> Option<String> {
+        let modes = self.lines("modes");
+        modes
+            .iter()
+            .find_map(|line| Some(line.split_once(' ').filter(|(name, _)| *name == turn)?.1.to_owned()))
+    }
+
     /// The numbers of the processes.
     pub(crate) fn processes(&self) -> Vec<String> {
         self.lines("processes")
@@ -52,6 +60,9 @@ pub(crate) fn prompt(session: &str, name: &str, count: u64) -> Value {
     json!({"sessionId": session, "prompt": [{"type": "text", "text": format!("{name} {count}")}]})
 }
 
+/// The modes of the agent. A process begins in the first one.
+pub(crate) const MODES: [&str; 3] = ["ask", "plan", "code"];
+
 /// The agent of the other tests.
 #[test]
 fn process() {
@@ -59,13 +70,22 @@ fn process() {
     let traces = Traces::new(Path::new(&folder));
     traces.append("processes", &std::process::id().to_string());
     let mut lines = std::io::stdin().lines().map_while(Result::ok);
+    let mut mode = MODES[0].to_owned();
+    let modes = MODES.map(|mode| json!({"id": mode, "name": mode}));
     while let Some(line) = lines.next() {
         let message: Value = serde_json::from_str(&line).expect("a message");
         let params = &message["params"];
         let result = match message["method"].as_str() {
             Some("initialize") => json!({"protocolVersion": 1, "agentCapabilities": {"loadSession": true}}),
-            Some("session/new") => json!({"sessionId": format!("counting-{}", std::process::id())}),
-            Some("session/prompt") => match count(&traces, params, &mut lines) {
+            Some("session/new" | "session/load") => json!({
+                "sessionId": format!("counting-{}", std::process::id()),
+                "modes": {"currentModeId": mode, "availableModes": modes},
+            }),
+            Some("session/set_mode") => {
+                params["modeId"].as_str().expect("a mode").clone_into(&mut mode);
+                json!({})
+            }
+            Some("session/prompt") => match count(&traces, params, &mode, &mut lines) {
                 Some(reason) => json!({"stopReason": reason}),
                 None => return,
             },
@@ -78,11 +98,17 @@ fn process() {
 }
 
 /// Runs a turn and returns its stop reason; `None` if the input has ended.
-fn count(traces: &Traces, params: &Value, lines: &mut impl Iterator<Item = String>) -> Option<&'static str> {
+fn count(
+    traces: &Traces,
+    params: &Value,
+    mode: &str,
+    lines: &mut impl Iterator<Item = String>,
+) -> Option<&'static str> {
     let session = &params["sessionId"];
     let text = params["prompt"][0]["text"].as_str().expect("a text");
     let (name, count) = text.split_once(' ').expect("two words");
     let count: u64 = count.parse().expect("a number");
+    traces.append("modes", &format!("{name} {mode}"));
     for number in 1..=count {
         let content = json!({"type": "text", "text": format!("{name}.{number} ")});
         let update = json!({"sessionUpdate": "agent_message_chunk", "content": content});

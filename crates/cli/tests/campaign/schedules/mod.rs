@@ -1,5 +1,6 @@
 //! `duologue serve` and `duologue connect` under random faults, with an agent that counts. Nothing is lost, doubled or
-//! reordered, each prompt has one answer, each question is shown once, and no command runs twice.
+//! reordered, each prompt has one answer, each question is shown once, no command runs twice, and the agent and the client have
+//! the same mode.
 #![cfg(all(unix, feature = "serve"))]
 
 mod agent;
@@ -8,7 +9,7 @@ mod relay;
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -47,6 +48,13 @@ impl World {
         self.server = start(self.folder.path(), &self.traces);
     }
 
+    /// Kills the newest process of the agent.
+    fn kill_agent(&self) {
+        let process = self.traces.processes().pop().expect("a process");
+        let killed = Command::new("kill").args(["-9", &process]).stderr(Stdio::null()).status();
+        killed.expect("it starts");
+    }
+
     /// Stops the server. No process of its agents is left.
     fn stop(mut self) {
         self.server.stop();
@@ -76,6 +84,7 @@ fn address(server: &Server) -> SocketAddr {
 /// A turn of a schedule.
 struct PlayedTurn {
     name: String,
+    mode: &'static str,
     count: u64,
     questions: u64,
     /// The stop reason; `None` for an error.
@@ -86,6 +95,7 @@ struct PlayedTurn {
 struct Play {
     editor: Editor,
     session: String,
+    mode: &'static str,
     /// The texts of the agent, joined.
     text: String,
     turns: Vec<PlayedTurn>,
@@ -94,27 +104,46 @@ struct Play {
 }
 
 impl Play {
-    fn new(server: &Server, url: &str, random: &mut fastrand::Rng) -> Self {
+    /// Opens a session. Some connections are lost before the first answer.
+    fn new(server: &Server, relay: &Relay, random: &mut fastrand::Rng) -> Self {
         let transport = if random.bool() { "sse" } else { "ws" };
-        let mut editor = Editor::new(&server.token, url, transport);
+        if random.bool() {
+            relay.apply(Fault::CutAfter(random.usize(0..900)));
+        }
+        let mut editor = Editor::new(&server.token, &relay.url(), transport);
         let params = json!({"protocolVersion": 1, "clientCapabilities": {}});
         editor.request("initialize", &params);
         let created = editor.request("session/new", &json!({"cwd": "/tmp", "mcpServers": []})).0;
         let session =
             created["result"]["sessionId"].as_str().unwrap_or_else(|| panic!("{created}")).to_owned();
-        Play { editor, session, text: String::new(), turns: Vec::new(), events: Vec::new() }
+        let mode = agent::MODES[0];
+        Play { editor, session, mode, text: String::new(), turns: Vec::new(), events: Vec::new() }
+    }
+
+    /// Chooses a mode, or keeps the one that the session has.
+    fn choose_mode(&mut self, random: &mut fastrand::Rng) {
+        if random.bool() {
+            self.mode = agent::MODES[random.usize(..agent::MODES.len())];
+            let params = json!({"sessionId": self.session, "modeId": self.mode});
+            let (chosen, before) = self.editor.request("session/set_mode", &params);
+            assert!(chosen["result"].is_object(), "{chosen}");
+            self.text.extend(before.iter().map(agent_text));
+        }
     }
 
     /// Runs a turn. `disturb` is called after random pauses and returns the next pause.
     fn turn(&mut self, name: &str, count: u64, mut disturb: impl FnMut() -> Duration) {
         let id = self.editor.send("session/prompt", &agent::prompt(&self.session, name, count));
-        let mut turn = PlayedTurn { name: name.to_owned(), count, questions: 0, reason: None };
+        let mut turn =
+            PlayedTurn { name: name.to_owned(), mode: self.mode, count, questions: 0, reason: None };
         let mut next_fault = Instant::now() + disturb();
         let answer = loop {
             let Some(message) = self.editor.next_until(next_fault) else {
                 next_fault = Instant::now() + disturb();
                 continue;
             };
+            let shown = &message["params"]["update"]["currentModeId"];
+            assert!(shown.is_null() || *shown == self.mode, "{message}");
             if agent_text(&message).is_empty() {
                 self.events.push(format!("{name}: {message}"));
             }
@@ -141,7 +170,7 @@ impl Play {
         other.request("initialize", &json!({"protocolVersion": 1, "clientCapabilities": {}}));
         let params = json!({"sessionId": self.session, "cwd": "/tmp", "mcpServers": []});
         let (loaded, replay) = other.request("session/load", &params);
-        assert!(loaded["result"].is_object(), "{loaded}");
+        assert_eq!(loaded["result"]["modes"]["currentModeId"], self.mode, "{loaded}");
         let logged: String = replay.iter().map(agent_text).collect();
         other.end();
         self.text.extend(self.editor.end().iter().map(agent_text));
@@ -154,6 +183,8 @@ impl Play {
             while words.next_if_eq(&&*format!("{}.{}", turn.name, said + 1)).is_some() {
                 said += 1;
             }
+            let mode = world.traces.mode(&turn.name);
+            assert!(mode.is_none_or(|mode| mode == turn.mode), "{} ran in another mode", turn.name);
             let ran = commands.iter().filter(|name| **name == turn.name).count();
             let has_question = turn.count >= 2;
             if turn.reason.as_deref() == Some("end_turn") {
@@ -213,11 +244,12 @@ fn lost_connections_lose_nothing() {
     let faults = AtomicU64::new(0);
     play_all("-p duologue-cli --test campaign schedules::lost_connections", count, |random| {
         let relay = Relay::new(address(&world.server));
-        let mut play = Play::new(&world.server, &relay.url(), random);
+        let mut play = Play::new(&world.server, &relay, random);
         let mut left = random.u32(1..5);
         for turn in 0..random.u32(1..3) {
             let name = format!("{:x}-{turn}", random.u64(..));
             let count = random.u64(1..150);
+            play.choose_mode(random);
             play.turn(&name, count, || {
                 if left == 0 {
                     return PATIENCE;
@@ -235,7 +267,7 @@ fn lost_connections_lose_nothing() {
     world.stop();
 }
 
-/// Kills of the server in one schedule.
+/// Kills of the server or of the agent in one schedule.
 const KILLS: u64 = 5;
 
 #[test]
@@ -245,10 +277,11 @@ fn killed_servers_lose_nothing() {
     play_all("-p duologue-cli --test campaign schedules::killed_servers", kills.div_ceil(KILLS), |random| {
         let mut world = World::new();
         let relay = Relay::new(address(&world.server));
-        let mut play = Play::new(&world.server, &relay.url(), random);
+        let mut play = Play::new(&world.server, &relay, random);
         for turn in 0..KILLS {
             let name = format!("{:x}-{turn}", random.u64(..));
             let count = random.u64(1..400);
+            play.choose_mode(random);
             let mut is_first = true;
             play.turn(&name, count, || {
                 if std::mem::take(&mut is_first) {
@@ -259,8 +292,12 @@ fn killed_servers_lose_nothing() {
                     relay.apply(random_fault(random));
                     std::thread::sleep(pause(random) / 4);
                 }
-                world.kill();
-                relay.set_server(address(&world.server));
+                if random.u8(0..3) == 0 {
+                    world.kill_agent();
+                } else {
+                    world.kill();
+                    relay.set_server(address(&world.server));
+                }
                 PATIENCE
             });
         }
