@@ -35,6 +35,7 @@ mod outbound;
 mod output;
 mod owner;
 mod picture;
+#[cfg(feature = "gateway")]
 mod place_counts;
 mod projection;
 mod question;

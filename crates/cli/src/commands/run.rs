@@ -84,6 +84,10 @@ pub(crate) struct RunArgs {
     /// Switch to a mode first
     #[arg(long)]
     pub(crate) mode: Option<String>,
+    /// Continue a session whose conversation the agent has lost without the conversation, after the error `context_lost` of
+    /// `duologue serve`
+    #[arg(long)]
+    pub(crate) fresh: bool,
     /// Offer this version of the protocol; the agent may choose an older one. Version 2 is a draft
     #[arg(long, value_name = "VERSION", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=2))]
     pub(crate) protocol: u16,

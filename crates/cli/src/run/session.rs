@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use duologue_client::{Client, Connection, Error as ClientError, LocalHost, Session, Updates};
+use duologue_client::{Client, Connection, Error as ClientError, LocalHost, PromptBuilder, Session, Updates};
 use duologue_schema::{
     ConfigOptionUpdate, CurrentModeUpdate, ListSessionsRequest, LoadSessionRequest, OtherTurnNotification,
     PromptResponse, Request as _, ResumeSessionRequest, SessionState, SessionUpdate, StopReason,
 };
+
+use serde_json::{Map, json};
 
 use super::agent_session::{AgentSession, Listen, REFUSED, SessionEnd, WaitResult};
 use super::audit::AuditEntry;
@@ -312,7 +314,11 @@ impl AgentSession {
         prompt: String,
         args: &RunArgs,
     ) -> Result<Result<Exit>, SessionEnd> {
-        let begun = self.uninterrupted(session.prompt(prompt.as_str())).await?;
+        let mut sent = PromptBuilder::new(prompt.as_str());
+        if args.fresh {
+            sent = sent.meta(Map::from_iter([("duologue".to_owned(), json!({"fresh": true}))]));
+        }
+        let begun = self.uninterrupted(session.prompt(sent)).await?;
         if let Ok(turn) = &begun {
             while let Some(update) = updates.next_before(turn) {
                 self.show_update(session, &update?)?;

@@ -176,3 +176,19 @@ fn the_messages_of_a_child_session_are_shown() {
     let outcome = lines.iter().position(|line| line["outcome"].is_object()).expect("an end");
     assert!(of_child.iter().all(|index| (announced..outcome).contains(index)), "{lines:?}");
 }
+
+/// The agent tells what the prompt contains by its stop reason.
+#[test]
+fn a_lost_conversation_can_be_begun_again() {
+    for (options, code) in [(&["hi", "--fresh"][..], 0), (&["hi"], 1)] {
+        let end = |reason: &str| json!({"jsonrpc": "2.0", "id": 3, "result": {"stopReason": reason}});
+        let then = format!(
+            "{}read -r a; case $a in *'\"duologue\":{{\"fresh\":true}}'*) echo '{}';; *) echo '{}';; esac; read -r a",
+            answer(2, &json!({"sessionId": "s"})),
+            end("end_turn"),
+            end("refusal"),
+        );
+        let ended = run(&mut agent(options, &then), "");
+        assert_eq!(ended.status.code(), Some(code), "{}", String::from_utf8_lossy(&ended.stderr));
+    }
+}
