@@ -1,9 +1,14 @@
 //! The SDKs over a socket.
 
+use std::net::SocketAddr;
+use std::time::Duration;
+
 use duologue_agent::{Agent, Prompt, StopReason, Turn, serve};
 use duologue_client::Client;
-use duologue_http::{AccessToken, AgentEndpoint, ServerOptions, connect};
+use duologue_http::{AccessToken, AgentEndpoint, RemoteTransport, ServerOptions, connect};
 use duologue_test_support::in_time;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
 
 use crate::setup::{CutRelay, quick, server, url};
 
@@ -17,7 +22,7 @@ impl Agent for Counter {
         for number in 1..=count {
             message.push(format!("{number} ")).await?;
             if number % 25 == 0 {
-                tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                tokio::time::sleep(Duration::from_millis(1)).await;
             }
         }
         Ok(StopReason::EndTurn)
@@ -49,6 +54,52 @@ async fn a_client_prompts_an_agent_over_a_socket() {
     .await;
 }
 
+/// Starts a relay that passes the head of a response on with the first byte of its body, as some proxies do.
+async fn relay_that_holds_heads(to: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+    let address = listener.local_addr().expect("an address");
+    tokio::spawn(async move {
+        while let Ok((client, _)) = listener.accept().await {
+            let (mut from_client, mut to_client) = client.into_split();
+            let server = TcpStream::connect(to).await.expect("the server");
+            let (mut from_server, mut to_server) = server.into_split();
+            tokio::spawn(async move { tokio::io::copy(&mut from_client, &mut to_server).await });
+            tokio::spawn(async move {
+                let mut held = Vec::new();
+                while from_server.read_buf(&mut held).await.is_ok_and(|count| count > 0) {
+                    let text = String::from_utf8_lossy(&held).to_lowercase();
+                    let body = text.split_once("\r\n\r\n").map(|(_, body)| body);
+                    let is_body = !text.starts_with("http/1.1");
+                    if is_body || body.is_some_and(|body| !body.is_empty() || !text.contains(": chunked")) {
+                        to_client.write_all(&held).await?;
+                        held.clear();
+                    }
+                }
+                to_client.write_all(&held).await
+            });
+        }
+    });
+    address
+}
+
+/// The server is not waited for until its next sign of life.
+#[tokio::test]
+async fn events_pass_a_relay_that_holds_the_heads_of_responses() {
+    in_time(async {
+        let mut options = ServerOptions::default();
+        options.keepalive = Duration::from_secs(3600);
+        let address = relay_that_holds_heads(server(counter(), options).await).await;
+        let mut options = quick();
+        options.transport = RemoteTransport::Events;
+        let (transport, _link) = connect(&url(address), options).await.expect("a connection");
+        let client = Client::new(()).connect(transport).await.expect("a client");
+        let session = client.new_session("/tmp").await.expect("a session");
+        let reply = session.prompt("100").await.expect("a turn").finish().await.expect("a reply");
+        assert_eq!(reply.text, numbers(100));
+    })
+    .await;
+}
+
 /// The turn goes on, no update is lost and none comes twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_turn_survives_20_cuts() {
@@ -66,7 +117,7 @@ async fn a_turn_survives_20_cuts() {
                 let before = link.resumes();
                 relay.cut();
                 while link.resumes() == before {
-                    tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+                    tokio::time::sleep(Duration::from_millis(1)).await;
                 }
             }
         }
@@ -91,7 +142,7 @@ async fn a_connection_ends_with_its_client() {
             link.changed().await;
         }
         while endpoint.connection_count() > 0 {
-            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+            tokio::time::sleep(Duration::from_millis(1)).await;
         }
     })
     .await;
