@@ -1,24 +1,32 @@
 //! The credentials of the gateway at the servers of agents elsewhere.
 
+use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
 
+use duologue_rpc::Lock as _;
 use serde::Deserialize;
+use serde_json::Value;
 use tokio::io::AsyncReadExt as _;
 use tokio::process::Command;
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
 
+/// The tokens that are searched for in answers: one that was refused is still a secret.
+const SENT_TOKENS: usize = 8;
+/// The shortest token that is searched for. A shorter one could be any word.
+const SEARCHED_BYTES: usize = 16;
+
 /// The longest output of a command, in bytes.
 const OUTPUT_BYTES: u64 = 64 * 1024;
 
 /// The source of the token that the gateway sends to the server of an agent, as `Authorization: Bearer TOKEN`.
 #[derive(Clone, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "snake_case")]
+#[serde(try_from = "toml::Value")]
 #[non_exhaustive]
 pub enum AgentAuth {
     /// The name of a variable of the gateway's environment.
@@ -27,6 +35,26 @@ pub enum AgentAuth {
     File(PathBuf),
     /// A program with its arguments. It writes the token to its standard output.
     Command(Vec<String>),
+}
+
+/// The error of a source in another form. It has nothing of the value, which can be a secret.
+const FORM: &str =
+    "`auth` has one member: `env` with a name, `file` with a path, or `command` with a list of words";
+
+impl TryFrom<toml::Value> for AgentAuth {
+    type Error = &'static str;
+
+    fn try_from(value: toml::Value) -> Result<Self, &'static str> {
+        let toml::Value::Table(members) = value else { return Err(FORM) };
+        let mut members = members.into_iter();
+        let (Some((name, value)), None) = (members.next(), members.next()) else { return Err(FORM) };
+        match (name.as_str(), value) {
+            ("env", toml::Value::String(name)) => Ok(AgentAuth::Env(name)),
+            ("file", toml::Value::String(path)) => Ok(AgentAuth::File(path.into())),
+            ("command", words) => words.try_into().map(AgentAuth::Command).map_err(|_| FORM),
+            _ => Err(FORM),
+        }
+    }
 }
 
 /// Shows the source and no arguments, which can be secrets.
@@ -62,12 +90,14 @@ pub(crate) struct AgentCredential {
     source: Option<AgentAuth>,
     limit: Duration,
     known: Mutex<Option<AgentToken>>,
+    /// The last tokens, the newest at the end.
+    sent: std::sync::Mutex<VecDeque<AgentToken>>,
 }
 
 impl AgentCredential {
     /// Creates a credential. `limit` is the time for a command.
     pub(crate) fn new(source: Option<AgentAuth>, limit: Duration) -> Self {
-        AgentCredential { source, limit, known: Mutex::default() }
+        AgentCredential { source, limit, known: Mutex::default(), sent: std::sync::Mutex::default() }
     }
 
     /// Returns the token, and `None` if the agent needs none. The reason for a failure is logged, for the operator alone.
@@ -75,12 +105,25 @@ impl AgentCredential {
         let Some(source) = &self.source else { return Ok(None) };
         let mut known = self.known.lock().await;
         if known.is_none() {
-            *known = Some(source.token(self.limit).await.map_err(|why| {
+            let token = source.token(self.limit).await.map_err(|why| {
                 tracing::warn!(?source, why, "an agent is not reached without its credential");
                 "the credential of the server for the agent is not there; the log of the server has the reason"
-            })?);
+            })?;
+            let mut sent = self.sent.lock_unpoisoned();
+            sent.push_back(token.clone());
+            if sent.len() > SENT_TOKENS {
+                sent.pop_front();
+            }
+            *known = Some(token);
         }
         Ok(known.clone())
+    }
+
+    /// Returns true if a text or a name in an answer contains one of the last tokens.
+    pub(crate) fn is_in(&self, answer: &Value) -> bool {
+        let sent = self.sent.lock_unpoisoned();
+        let long = || sent.iter().map(AgentToken::as_str).filter(|token| token.len() >= SEARCHED_BYTES);
+        long().next().is_some() && has_text(answer, &|text| long().any(|token| text.contains(token)))
     }
 
     /// Forgets a token that a server has refused, so that the next one is read from the source. Returns false without one.
@@ -88,6 +131,18 @@ impl AgentCredential {
         let Some(token) = token else { return false };
         self.known.lock().await.take_if(|known| Arc::ptr_eq(&known.0, &token.0));
         true
+    }
+}
+
+/// Returns true if a text or a name in a value is found. A value of JSON has a limit on its depth.
+fn has_text(value: &Value, is_found: &impl Fn(&str) -> bool) -> bool {
+    match value {
+        Value::String(text) => is_found(text),
+        Value::Array(items) => items.iter().any(|item| has_text(item, is_found)),
+        Value::Object(members) => {
+            members.iter().any(|(name, value)| is_found(name) || has_text(value, is_found))
+        }
+        _ => false,
     }
 }
 
@@ -192,6 +247,48 @@ mod tests {
         let read = source(&format!("file = {file:?}")).token(LONG).await.unwrap();
         assert_eq!(read.as_str(), "a-token");
         assert!(AgentCredential::new(None, LONG).token().await.unwrap().is_none());
+    }
+
+    #[test]
+    fn a_source_in_another_form_is_refused_without_its_text() {
+        for text in [
+            "\"swordfish\"",
+            "{ token = \"swordfish\" }",
+            "{ command = \"a swordfish\" }",
+            "{}",
+            "{ env = 1 }",
+            "{ env = \"A\", file = \"swordfish\" }",
+        ] {
+            let error = toml::from_str::<AgentAuth>(&format!("auth = {text}")).err();
+            let error = error.map_or_else(String::new, |error| error.to_string());
+            let refused = AgentAuth::try_from(
+                toml::from_str::<toml::Table>(&format!("auth = {text}")).unwrap()["auth"].clone(),
+            );
+            let reason = refused.expect_err("no source");
+            assert!(!reason.contains("swordfish") && !error.contains("unknown variant"), "{reason}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_token_is_found_in_the_texts_of_an_answer() {
+        let (long, short) = ("swordfish/AbC/dEf==", "swordfish");
+        for (token, is_found) in [(long, true), (short, false)] {
+            let folder = tempfile::tempdir().unwrap();
+            let file = folder.path().join("token");
+            std::fs::write(&file, token).unwrap();
+            let credential = AgentCredential::new(Some(source(&format!("file = {file:?}"))), LONG);
+            let first = credential.token().await.unwrap();
+            std::fs::write(&file, "another-token-of-some-length").unwrap();
+            credential.refuse(first.as_ref()).await;
+            credential.token().await.unwrap();
+            let escaped =
+                format!(r#"{{"a":["Bearer {}"]}}"#, token.replace('/', "\\/").replace('=', "\\u003d"));
+            let name = format!(r#"{{"{token}":1}}"#);
+            for answer in [escaped, name] {
+                assert_eq!(credential.is_in(&serde_json::from_str(&answer).unwrap()), is_found, "{answer}");
+            }
+            assert!(!credential.is_in(&serde_json::json!({"a": "Bearer another"})));
+        }
     }
 
     #[cfg(unix)]

@@ -149,7 +149,13 @@ impl AgentAddress {
             // The next attempt has a new one.
             self.credential.refuse(token.as_ref()).await;
         }
-        dialled.map_err(|error| error.to_string())
+        dialled.map_err(|error| match error {
+            // The rest is a text of the server, and users see the reason.
+            duologue_http::Error::Refused { status, .. } => {
+                format!("its server refused the connection with the status {status}")
+            }
+            error => error.to_string(),
+        })
     }
 }
 

@@ -236,15 +236,30 @@ impl StreamDialer {
         })
     }
 
+    /// Returns the beginning of a text of the server for an error, unless it has the credential of the client: errors are logged.
+    pub(crate) fn shown(&self, text: &[u8]) -> String {
+        /// The shortest credential that is searched for. A shorter one could be any word.
+        const SEARCHED_BYTES: usize = 16;
+        let own =
+            self.headers.get(AUTHORIZATION).into_iter().chain(self.checked_token.get().into_iter().flatten());
+        let mut secrets =
+            own.map(|value| value.as_bytes().rsplit(|byte| *byte == b' ').next().unwrap_or_default());
+        let is_in =
+            |secret: &[u8]| secret.len() >= SEARCHED_BYTES && memchr::memmem::find(text, secret).is_some();
+        match secrets.any(is_in) {
+            true => "its text is left out, because it has the credential of this client".to_owned(),
+            false => String::from_utf8_lossy(read_beginning(text)).into_owned(),
+        }
+    }
+
     /// Returns the error of an upgrade that failed.
     pub(crate) fn upgrade_error(&self, error: WebSocketError) -> Error {
         match error {
             WebSocketError::Http(response) => {
-                let shown = read_beginning(response.body().as_deref().unwrap_or_default());
-                let mut message = String::from_utf8_lossy(shown).into_owned();
+                let mut message = self.shown(response.body().as_deref().unwrap_or_default());
                 if response.status().is_redirection() {
                     let to = response.headers().get(LOCATION).map(HeaderValue::as_bytes).unwrap_or_default();
-                    let to = String::from_utf8_lossy(read_beginning(to));
+                    let to = self.shown(to);
                     message = format!("it redirects to {to:?}, and redirects are not followed");
                 }
                 Error::Refused { status: response.status().as_u16(), message }
@@ -440,5 +455,14 @@ mod tests {
         headers.append(SET_COOKIE, "route=b".parse().unwrap());
         dialer.keep_cookies(&headers);
         assert_eq!(dialer.upgrade_request().unwrap().headers()[COOKIE], "other=1; route=b");
+    }
+
+    #[test]
+    fn the_text_of_a_refusal_has_no_credential() {
+        let mut options = ConnectOptions::default();
+        options.bearer_token = Some("swordfish-swordfish".to_owned());
+        let dialer = StreamDialer::new("http://localhost", &options).unwrap();
+        assert!(!dialer.shown(b"you sent Bearer swordfish-swordfish").contains("swordfish"));
+        assert_eq!(dialer.shown(b"no swordfish"), "no swordfish");
     }
 }

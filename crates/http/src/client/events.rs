@@ -19,7 +19,7 @@ use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::{Instant, sleep, timeout};
 
 use crate::client::client_core::value;
-use crate::client::dial::{HttpBody, RequestHeaders, StreamDialer, read_beginning};
+use crate::client::dial::{HttpBody, RequestHeaders, StreamDialer};
 use crate::client::error::Error;
 use crate::client::event_parser::{EventParser, ServerEvent};
 use crate::client::events_core::{EventsCore, StreamChange, StreamState, fits_header, is_initialize};
@@ -208,7 +208,7 @@ impl EventsLink {
             let (error, is_temporary) = match posted {
                 Attempt::Done(answer) if answer.status == 200 => break answer,
                 Attempt::Done(Answer { status, body, .. }) => {
-                    let message = String::from_utf8_lossy(read_beginning(&body)).into_owned();
+                    let message = self.dialer.shown(&body);
                     let refused = Error::Refused { status, message };
                     let is_temporary = refused.is_temporary() && !is_of_agent(&body);
                     (refused, is_temporary)
@@ -223,7 +223,7 @@ impl EventsLink {
         };
         drop(outage);
         if FrameView::read(&answer.body).id.is_none() {
-            let shown = String::from_utf8_lossy(read_beginning(&answer.body)).into_owned();
+            let shown = self.dialer.shown(&answer.body);
             return Err(Error::Protocol(format!("the response to `initialize` is no message: {shown}")));
         }
         let id = answer.headers.get(CONNECTION_ID).and_then(|id| id.to_str().ok());
@@ -277,7 +277,7 @@ impl EventsLink {
                 }
                 // The server has not taken it.
                 Attempt::Done(Answer { status: status @ (408 | 425 | 429 | 502..=504), body, .. }) => {
-                    format!("status {status}: {}", String::from_utf8_lossy(read_beginning(&body)))
+                    format!("status {status}: {}", self.dialer.shown(&body))
                 }
                 // Some servers do not know a session before it was loaded.
                 Attempt::Done(Answer { status: 404, .. }) if names_session => {
@@ -289,11 +289,11 @@ impl EventsLink {
                 {
                     // A stream may know that the connection has ended regularly.
                     sleep(LAST_WORDS).await;
-                    let reason = String::from_utf8_lossy(read_beginning(&body)).into_owned();
+                    let reason = self.dialer.shown(&body);
                     return Err(Error::ResumeRefused { reason });
                 }
                 Attempt::Done(Answer { status: status @ (401 | 403), body, .. }) => {
-                    let message = String::from_utf8_lossy(read_beginning(&body)).into_owned();
+                    let message = self.dialer.shown(&body);
                     return Err(Error::Refused { status, message });
                 }
                 Attempt::Done(Answer { status, body, .. }) => {
@@ -494,7 +494,7 @@ impl EventsLink {
                     let body = http_body_util::Limited::new(response.into_body(), self.options.frame_bytes);
                     let body = timeout(self.options.connect_timeout, body.collect()).await;
                     let body = body.ok().and_then(Result::ok).map(|body| body.to_bytes()).unwrap_or_default();
-                    let message = String::from_utf8_lossy(read_beginning(&body)).into_owned();
+                    let message = self.dialer.shown(&body);
                     let refused = Error::Refused { status, message };
                     if !refused.is_temporary() {
                         return Err(match refused {

@@ -349,12 +349,14 @@ pub enum ConfigError {
         error: std::io::Error,
     },
     /// The file is not TOML of this form.
-    #[error("{path}: {error}")]
+    #[error("{path}, line {line}: {reason}")]
     Form {
         /// The file.
         path: PathBuf,
-        /// The reason, with the line.
-        error: toml::de::Error,
+        /// The number of the line. Its text may have a secret.
+        line: usize,
+        /// The reason.
+        reason: String,
     },
     /// A value does not fit.
     #[error("{path}: {reason}")]
@@ -377,7 +379,16 @@ impl GatewayConfig {
         let text = std::fs::read_to_string(path).map_err(failed)?;
         let folder = std::path::absolute(path).map_err(failed)?;
         let mut config: GatewayConfig =
-            toml::from_str(&text).map_err(|error| ConfigError::Form { path: path.into(), error })?;
+            toml::from_str(&text).map_err(|error: toml::de::Error| ConfigError::Form {
+                path: path.into(),
+                line: text
+                    .bytes()
+                    .take(error.span().map_or(0, |span| span.start))
+                    .filter(|byte| *byte == b'\n')
+                    .count()
+                    + 1,
+                reason: error.message().to_owned(),
+            })?;
         config.resolve(folder.parent().unwrap_or(Path::new("/")));
         config.check().map_err(|reason| ConfigError::Value { path: path.into(), reason })?;
         Ok(config)

@@ -27,8 +27,6 @@ const ANSWER_BYTES: usize = 64 * 1024;
 const REFUSAL_BYTES: usize = 1024;
 /// The characters of an id that the id at the agent begins with.
 const ID_CHARS: usize = 80;
-/// The shortest credential that is searched for in answers. A shorter one could be any word.
-const SEARCHED_BYTES: usize = 16;
 /// The first pause after which work returns to an agent that could not be reached. It doubles with each attempt.
 const RETURN_PAUSE: Duration = Duration::from_secs(1);
 
@@ -174,13 +172,13 @@ impl RestPeer {
             {
                 continue;
             }
+            let parsed = serde_json::from_slice::<Value>(&bytes);
             // It would be in the result of a task.
-            let secret = token.as_ref().map_or("", |token| token.as_str()).as_bytes();
-            if secret.len() >= SEARCHED_BYTES && bytes.windows(secret.len()).any(|part| part == secret) {
+            if parsed.as_ref().is_ok_and(|parsed| self.credential.is_in(parsed)) {
                 let why = "the answer of the agent has the credential of the server";
                 return Err(RestFault::new("agent_failed", why));
             }
-            return read(status, &bytes);
+            return read(status, parsed.ok());
         }
     }
 
@@ -197,12 +195,12 @@ fn too_large(limit: usize) -> String {
 }
 
 /// Reads an answer. A redirect is not followed.
-fn read(status: StatusCode, bytes: &Bytes) -> Result<Value, RestFault> {
-    let parsed = serde_json::from_slice::<Value>(bytes);
+fn read(status: StatusCode, parsed: Option<Value>) -> Result<Value, RestFault> {
     let number = status.as_u16();
     let fault = match number {
         200..=299 => {
-            return parsed.map_err(|_| RestFault::new("agent_failed", "the answer of the agent is not JSON"));
+            return parsed
+                .ok_or_else(|| RestFault::new("agent_failed", "the answer of the agent is not JSON"));
         }
         // The credential is that of the server, and not of the principal whose work this is.
         401 => RestFault::unreachable(
@@ -216,7 +214,7 @@ fn read(status: StatusCode, bytes: &Bytes) -> Result<Value, RestFault> {
             format!("the agent answered with the status {number}, and redirects are not followed"),
         ),
         _ => match parsed {
-            Ok(refusal) if refusal["code"].is_string() => {
+            Some(refusal) if refusal["code"].is_string() => {
                 let is_temporary = refusal["retryable"] == true;
                 RestFault { is_temporary, ..RestFault::answered(&refusal) }
             }
@@ -274,9 +272,9 @@ mod tests {
             (503, refusal, "unreachable", true),
         ] {
             let status = StatusCode::from_u16(status).unwrap();
-            let fault = read(status, &Bytes::from(body)).unwrap_err();
+            let fault = read(status, serde_json::from_str(body).ok()).unwrap_err();
             assert_eq!((fault.code.as_str(), fault.is_temporary), (code, is_temporary), "{status} {fault:?}");
         }
-        assert_eq!(read(StatusCode::ACCEPTED, &Bytes::from("[1]")).unwrap(), json!([1]));
+        assert_eq!(read(StatusCode::ACCEPTED, Some(json!([1]))).unwrap(), json!([1]));
     }
 }
