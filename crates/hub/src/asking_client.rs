@@ -59,7 +59,13 @@ impl AskingClient {
         let _asked = AskedQuestion { client: self, id: &id };
         self.questions.0.lock_unpoisoned().insert(id.clone(), answer);
         self.send(Some(&id), method, &params);
-        let answer = answered.await.map_err(|_| RpcError::request_cancelled())?;
+        let answer = tokio::select! {
+            answer = answered => answer.map_err(|_| RpcError::request_cancelled())?,
+            // The client has left.
+            () = self.output.closed() => {
+                return kind.declined().map_err(|error| RpcError::internal(error.to_string()));
+            }
+        };
         match parse(&answer) {
             Some(RpcMessage::Response { outcome: ResponseOutcome::Result(result), .. })
                 if kind.accepts(result) =>

@@ -30,7 +30,7 @@ use crate::error::Error;
 use crate::exchange_state::needs_no_session;
 use crate::hub::HubShared;
 use crate::log_reader::{LogReaderTask, session_id};
-use crate::output::{ClientOutput, check_length, client_output};
+use crate::output::{ClientOutput, OpenOutput, check_length, client_output};
 use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
 use crate::routing::check_client_routing;
@@ -159,6 +159,8 @@ pub(crate) struct ClientConnection {
     client: ClientKey,
     abilities: Option<Abilities>,
     output: ClientOutput,
+    /// Lets `output` send. Without it nothing is sent, and nothing waits.
+    _open: OpenOutput,
     replies: Replies,
     /// Questions of agents that belong to no session.
     questions: QuestionsOfRequests,
@@ -177,11 +179,23 @@ pub(crate) struct ClientConnection {
 impl Drop for ClientConnection {
     fn drop(&mut self) {
         self.hub.unregister(&(self.principal.clone(), self.client.clone()), &self.end);
+        let mut answering = std::mem::take(&mut self.answering);
+        if answering.is_empty() {
+            return;
+        }
+        self.hub.finishing.spawn(async move {
+            while let Some(answered) = answering.join_next().await {
+                if let Ok(Ok(Answer::Opened(open, _))) = answered {
+                    // Nobody has it open.
+                    open.session.release().await;
+                }
+            }
+        });
     }
 }
 
 impl ClientConnection {
-    /// Serves a client until its input ends.
+    /// Serves a client until its input ends. Its requests that are being answered are finished all the same.
     pub(crate) async fn serve(
         hub: Arc<HubShared>,
         principal: Arc<str>,
@@ -190,9 +204,9 @@ impl ClientConnection {
         is_work: bool,
     ) {
         let (reader, writer) = transport.into_split();
-        let (output, writing) = client_output(writer, !hub.has_client_files());
+        let (output, open, writing) = client_output(writer, !hub.has_client_files());
         let mut writing = pin!(writing);
-        let reading = ClientConnection::read(hub, principal, reader, output, presence, is_work);
+        let reading = ClientConnection::read(hub, principal, reader, (output, open), presence, is_work);
         let mut reading = pin!(reading);
         let is_ended = tokio::select! {
             is_ended = &mut reading => is_ended,
@@ -213,7 +227,7 @@ impl ClientConnection {
         hub: Arc<HubShared>,
         principal: Arc<str>,
         reader: impl AsyncRead + Unpin,
-        output: ClientOutput,
+        (output, open): (ClientOutput, OpenOutput),
         presence: watch::Receiver<bool>,
         is_work: bool,
     ) -> bool {
@@ -224,6 +238,7 @@ impl ClientConnection {
             client: ClientKey::new(crate::unique_id::new_id().to_string()),
             abilities: None,
             output,
+            _open: open,
             replies,
             questions: QuestionsOfRequests::default(),
             sessions: HashMap::new(),

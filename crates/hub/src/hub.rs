@@ -34,6 +34,7 @@ use crate::announced_id::AnnouncedId;
 use crate::asking_client::AskingClient;
 use crate::connection::ClientConnection;
 use crate::error::Error;
+use crate::finishing::FinishingRequests;
 use crate::hosted_agent::HostedAgent;
 use crate::open_log::OpenLog;
 use crate::owner::{SessionOwner, micros};
@@ -59,6 +60,7 @@ pub(crate) struct HubShared {
     /// Notified to end the connection of a client: another connection continues it.
     clients: Mutex<HashMap<OwnedClient, Arc<Notify>>>,
     attachments: AtomicU64,
+    pub(crate) finishing: FinishingRequests,
     spare: tokio::sync::Mutex<Spare>,
     /// The params of the last login. Some agents keep a login in memory, so it is repeated in each new process.
     login: Mutex<Option<Box<RawValue>>>,
@@ -141,6 +143,7 @@ impl Hub {
             sessions,
             clients,
             attachments,
+            finishing: FinishingRequests::default(),
             spare,
             login: Mutex::default(),
             shared_agent,
@@ -242,7 +245,7 @@ impl Hub {
     }
 
     /// Ends all sessions: their turns are interrupted, their logs are synced, their processes end. Sessions have 20 seconds for
-    /// it, and processes 10 more.
+    /// it, and processes 10 more. The requests of clients that have left are finished in the same time.
     pub async fn shut_down(&self) {
         let live: Vec<LiveSession> = {
             let mut sessions = self.shared.sessions.lock_unpoisoned();
@@ -256,8 +259,11 @@ impl Hub {
         }
         // Also ends a process that is being started and does not answer.
         self.shared.closing.send_replace(true);
-        if tokio::time::timeout(PROCESSES_END, self.shared.closing.closed()).await.is_err() {
-            tracing::warn!("processes of the agent did not end in time");
+        let ended = async { tokio::join!(self.shared.closing.closed(), self.shared.finishing.end()) };
+        if tokio::time::timeout(PROCESSES_END, ended).await.is_err() {
+            tracing::warn!(
+                "processes of the agent, or requests of clients that have left, did not end in time"
+            );
         }
     }
 }

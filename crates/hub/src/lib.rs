@@ -19,6 +19,7 @@ mod credential;
 mod deliveries;
 mod error;
 mod exchange_state;
+mod finishing;
 #[cfg(feature = "gateway")]
 pub mod gateway;
 mod hosted_agent;

@@ -26,10 +26,10 @@ const RESPONSE: &[u8] = br#"{"jsonrpc":"2.0","id":"#;
 
 type Waiting = (Vec<u8>, OwnedSemaphorePermit);
 
-/// A sender of lines.
+/// A sender of lines. It sends them as long as there is an [`OpenOutput`].
 #[derive(Clone, Debug)]
 pub(crate) struct ClientOutput {
-    lines: mpsc::UnboundedSender<Waiting>,
+    lines: mpsc::WeakUnboundedSender<Waiting>,
     room: Arc<Semaphore>,
     /// True if no error of an agent brings ways to log in. Those in a terminal run a program on the machine of the client.
     hides_logins: bool,
@@ -62,13 +62,27 @@ impl ClientOutput {
         tokio::select! {
             biased;
             room = self.room.clone().acquire_many_owned(bytes) => {
-                if let Ok(permit) = room {
-                    let _ = self.lines.send((line, permit));
+                if let (Ok(permit), Some(lines)) = (room, self.lines.upgrade()) {
+                    let _ = lines.send((line, permit));
                 }
                 None
             }
             () = stop => Some(line),
         }
+    }
+}
+
+/// Keeps an output open. Dropping it ends the output: the lines that wait are written, and no others.
+#[derive(Debug)]
+pub(crate) struct OpenOutput {
+    _lines: mpsc::UnboundedSender<Waiting>,
+    room: Arc<Semaphore>,
+}
+
+impl Drop for OpenOutput {
+    fn drop(&mut self) {
+        // Senders do not wait for a client that is gone.
+        self.room.close();
     }
 }
 
@@ -142,16 +156,17 @@ fn shortened(line: &[u8], error: RpcError) -> Option<Vec<u8>> {
     Some(line)
 }
 
-/// Creates a sender, and the future that writes until all senders are dropped. The future belongs to the task of the
+/// Creates a sender, and the future that writes until the output is not open any more. The future belongs to the task of the
 /// connection, because a task of its own would be another change of tasks for each message.
 pub(crate) fn client_output(
     writer: impl AsyncWrite + Unpin,
     hides_logins: bool,
-) -> (ClientOutput, impl Future<Output = ()>) {
+) -> (ClientOutput, OpenOutput, impl Future<Output = ()>) {
     let (lines, waiting) = mpsc::unbounded_channel();
     let room = Arc::new(Semaphore::new(WAITING_BYTES as usize));
     let writing = write(writer, waiting, room.clone());
-    (ClientOutput { lines, room, hides_logins }, writing)
+    let output = ClientOutput { lines: lines.downgrade(), room: room.clone(), hides_logins };
+    (output, OpenOutput { _lines: lines, room }, writing)
 }
 
 async fn write(
@@ -218,10 +233,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_notice_or_an_error_takes_the_place_of_a_line_that_is_too_long() {
-        let (output, writing) = client_output(tokio::io::sink(), false);
+        let (output, _open, writing) = client_output(tokio::io::sink(), false);
         drop(writing);
         let (lines, mut sent) = mpsc::unbounded_channel();
-        let output = ClientOutput { lines, ..output };
+        let output = ClientOutput { lines: lines.downgrade(), ..output };
         let long = "x".repeat(Limits::default().frame_bytes);
         let update = format!(r#"{{"method":"session/update","params":{{"sessionId":"s","text":"{long}"}}}}"#);
         for line in [update, format!(r#"{{"id":"a","result":"{long}"}}"#), "{}".to_owned()] {

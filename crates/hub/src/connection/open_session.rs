@@ -148,6 +148,7 @@ pub(super) async fn open_session(
         replayed = replayed(hub, &reader, replay, position, &reply.open_requests) => replayed?,
         // The client may not read, and its reader would keep the log.
         () = log.deleted() => return Err(Error::UnknownSession),
+        () = attach.replies.closed() => return Err(Error::Closed),
     };
     let mine = [
         ("position", cursor(&log, position)),

@@ -18,6 +18,7 @@ mod faulty_store;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod hub;
+mod left_clients;
 mod lost_agents;
 #[cfg(feature = "gateway")]
 mod outbound;
