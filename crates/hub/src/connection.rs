@@ -141,6 +141,8 @@ enum Answer {
     Result(Box<RawValue>),
     /// A session that was created, loaded or resumed, and the result for the client. Its reader has not begun.
     Opened(OpenSession, Box<RawValue>),
+    /// A session that the client has open, and the error of its load.
+    Kept(OpenSession, Error),
 }
 
 /// A request that a task answers.
@@ -185,7 +187,7 @@ impl Drop for ClientConnection {
         }
         self.hub.finishing.spawn(async move {
             while let Some(answered) = answering.join_next().await {
-                if let Ok(Ok(Answer::Opened(open, _))) = answered {
+                if let Ok(Ok(Answer::Opened(open, _) | Answer::Kept(open, _))) = answered {
                     // Nobody has it open.
                     open.session.release().await;
                 }
@@ -456,11 +458,8 @@ impl ClientConnection {
                 if self.is_changing(&session) {
                     return self.refuse(&id, &busy()).await;
                 }
-                // A client that loads a session again reads it from the new place on.
-                let earlier = match self.sessions.remove(&session) {
-                    Some(open) => Some(open.leave().await),
-                    None => None,
-                };
+                // A client that loads a session again reads it from the new place on. If that fails, it goes on as before.
+                let earlier = self.sessions.remove(&session);
                 let (hub, params) = (self.hub.clone(), value());
                 let attach = ClientAttachment { earlier, ..self.attachment(abilities) };
                 let (opening, is_load) = (Some(session.clone()), method == LoadSessionRequest::METHOD);
@@ -622,15 +621,16 @@ impl ClientConnection {
 
     /// Sends the response of a request, and the frames behind it if the request opened a session.
     async fn answered(&mut self, request: &RequestId, answered: Answered) {
-        let (open, result) = match answered {
-            Ok(Answer::Opened(open, result)) => (open, result),
+        let (open, outcome) = match answered {
+            Ok(Answer::Opened(open, result)) => (open, Ok(result)),
+            Ok(Answer::Kept(open, error)) => (open, Err(error)),
             Ok(Answer::Result(result)) => return self.respond(request, Ok(&result)).await,
             Err(error) => return self.respond(request, Err(&error.to_wire())).await,
         };
         let session = open.session.live.id.clone();
         // The end of the connection drops this future, and hands the session over.
         self.sessions.insert(session.clone(), open);
-        self.respond(request, Ok(&result)).await;
+        self.respond_with(request, outcome).await;
         let Some(open) = self.sessions.get_mut(&session) else { return };
         open.reader.begin();
         if !self.is_present {

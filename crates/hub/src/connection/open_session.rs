@@ -35,8 +35,8 @@ pub(super) struct ClientAttachment {
     pub(super) output: ClientOutput,
     /// Ends the connection.
     pub(super) end: Arc<Notify>,
-    /// The reader of an earlier attachment. It sends the responses before this one.
-    pub(super) earlier: Option<LogReaderTask>,
+    /// The earlier attachment. Its reader sends the responses before this one.
+    pub(super) earlier: Option<OpenSession>,
     /// True for a worker of the server.
     pub(super) is_work: bool,
 }
@@ -50,9 +50,13 @@ impl ClientAttachment {
     ) -> Result<(SessionUse, Arc<OpenLog>, AttachReply), Error> {
         let (command, reply) = self.command(Some(params));
         let session = self.session_use(live.clone());
+        let earlier = match self.earlier.take() {
+            Some(earlier) => Some(earlier.leave().await),
+            None => None,
+        };
         live.commands.send(command).await.map_err(|_| live.end())?;
         let reply = reply.await.map_err(|_| live.end())?;
-        if let Some(earlier) = self.earlier.take() {
+        if let Some(earlier) = earlier {
             earlier.finish(reply.position).await;
         }
         let log = live.log.upgrade().ok_or_else(|| live.end())?;
@@ -108,14 +112,41 @@ enum Replay {
     Nothing,
 }
 
-/// Opens an existing session, and replays its conversation or what the client has missed.
+/// Opens an existing session, and replays its conversation or what the client has missed. One that the client has open stays
+/// open if that fails.
 pub(super) async fn open_session(
     hub: &Arc<HubShared>,
     mut attach: ClientAttachment,
     session: SessionId,
-    mut params: Value,
+    params: Value,
     is_load: bool,
 ) -> Answered {
+    let is_open = attach.earlier.is_some();
+    let opened = attach_and_replay(hub, &mut attach, session, params, is_load).await;
+    match (opened, attach.earlier) {
+        (Err(Failure(error, None)), Some(open)) => Ok(Answer::Kept(open, error)),
+        (Err(Failure(error, Some(open))), _) if is_open => Ok(Answer::Kept(open, error)),
+        (Err(Failure(error, _)), _) => Err(error),
+        (Ok(opened), _) => Ok(opened),
+    }
+}
+
+/// The error of a request that opens a session, and the session if it is open all the same.
+struct Failure(Error, Option<OpenSession>);
+
+impl From<Error> for Failure {
+    fn from(error: Error) -> Self {
+        Failure(error, None)
+    }
+}
+
+async fn attach_and_replay(
+    hub: &Arc<HubShared>,
+    attach: &mut ClientAttachment,
+    session: SessionId,
+    mut params: Value,
+    is_load: bool,
+) -> Result<Answer, Failure> {
     let meta = params.get("_meta").and_then(|meta| meta.get("duologue"));
     let meta = meta.filter(|_| !is_load).and_then(|meta| ResumeMeta::deserialize(meta).ok());
     let replay = match meta.and_then(|meta| meta.after) {
@@ -139,16 +170,23 @@ pub(super) async fn open_session(
             Ok(attached) => break (live, attached),
             // Another client has closed it meanwhile, or its log has failed. It may be opened again.
             Err(_) if !attempts.is_empty() => {}
-            Err(error) => return Err(error),
+            Err(error) => return Err(error.into()),
         }
     };
     let position = if matches!(replay, Replay::Missed(_)) { reply.end } else { reply.position };
     let reader = attach.reader(live, log.clone());
     let response = tokio::select! {
-        replayed = replayed(hub, &reader, replay, position, &reply.open_requests) => replayed?,
+        replayed = replayed(hub, &reader, replay, position, &reply.open_requests) => replayed,
         // The client may not read, and its reader would keep the log.
-        () = log.deleted() => return Err(Error::UnknownSession),
-        () = attach.replies.closed() => return Err(Error::Closed),
+        () = log.deleted() => return Err(Error::UnknownSession.into()),
+        () = attach.replies.closed() => return Err(Error::Closed.into()),
+    };
+    let response = match response {
+        Ok(response) => response,
+        Err(error) => {
+            let reader = LogReaderTask::spawn(reader, reply.position);
+            return Err(Failure(error, Some(OpenSession { session: open, reader })));
+        }
     };
     let mine = [
         ("position", cursor(&log, position)),

@@ -754,3 +754,29 @@ async fn the_error_after_a_failed_restart_has_its_status_and_its_stderr() {
     })
     .await;
 }
+
+#[tokio::test]
+async fn a_session_stays_open_if_it_cannot_be_read_again() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let mut settings = settings(data.path(), 0);
+        settings.policy.refuses_mcp_programs = true;
+        let hub = Hub::open(settings).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let id = new["result"]["sessionId"].clone();
+        let programs = json!([{"name": "a", "command": "/bin/true", "args": [], "env": []}]);
+        let load = json!({"sessionId": id, "cwd": "/tmp", "mcpServers": programs});
+        let refused = client.request(4, "session/load", load).await;
+        assert!(refused["error"]["message"].to_string().contains("is a program"), "{refused}");
+        let beyond = json!({"duologue": {"after": {"position": 1_000_000, "frames": 0}}});
+        let resume = json!({"sessionId": id, "cwd": "/tmp", "mcpServers": [], "_meta": beyond});
+        let refused = client.request(2, "session/resume", resume).await;
+        assert_eq!(refused["error"]["data"]["code"], "cursor_gone", "{refused}");
+        let prompt = json!({"sessionId": id, "prompt": [{"type": "text", "text": "hello"}]});
+        assert_eq!(client.request(3, "session/prompt", prompt).await["result"]["stopReason"], "end_turn");
+        hub.shut_down().await;
+    })
+    .await;
+}
