@@ -239,9 +239,11 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
         (Some(address), _) => format!("{scheme}://{address}/acp"),
         (None, socket) => socket.iter().map(|path| path.display().to_string()).collect(),
     };
-    // The server does not need its output, which may be closed.
-    let socket = socket.as_deref().filter(|_| address.is_some());
-    _ = announce(&subject, &at, socket, &data, address.is_some(), has_files);
+    // The server does not need its output, which may be closed, or full without a reader.
+    let (socket, folder) = (socket.filter(|_| address.is_some()), data.clone());
+    std::thread::spawn(move || {
+        announce(&subject, &at, socket.as_deref(), &folder, address.is_some(), has_files)
+    });
     let stop = async {
         signals.next().await;
         // New prompts are refused from now on. Another signal does not wait for the running ones.
