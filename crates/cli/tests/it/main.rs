@@ -24,6 +24,7 @@ mod schema;
 #[cfg_attr(not(target_os = "linux"), allow(dead_code, reason = "the tests in a terminal use the rest"))]
 mod scripted;
 mod serve;
+mod serve_faults;
 mod served;
 mod served_children;
 mod served_outages;

@@ -208,7 +208,7 @@ fn refused_requests_are_logged() {
     }
     server.stop();
     let log = std::fs::read_to_string(log).expect("a log");
-    for expected in [r#"path="/acp" status=401"#, r#"path="/unknown" status=404"#] {
+    for expected in [r#"path="/acp" status=401"#, r#"path="/unknown" status=401"#] {
         assert!(log.contains(expected), "{log}");
     }
     assert!(!log.contains("/other"), "{log}");

@@ -28,7 +28,7 @@ use crate::server::options::ServerOptions;
 /// [`ServerOptions::strangers`] places; a new one takes the place of the oldest.
 ///
 /// `credential` is the header `Authorization` of requests that have none.
-pub(super) async fn serve_connections<L: Listener<Addr: Debug>>(
+pub(super) async fn serve_connections<L: Listener<Addr: Debug + 'static>>(
     mut listener: L,
     router: Router,
     options: &ServerOptions,
@@ -61,6 +61,7 @@ pub(super) async fn serve_connections<L: Listener<Addr: Debug>>(
         });
         http.auto_date_header(has_date());
         let connection = http.serve_connection(TokioIo::new(io), service).with_upgrades();
+        let refusals = options.refusals.clone();
         tokio::spawn(async move {
             tokio::select! {
                 // A WebSocket has its own permit when this ends.
@@ -68,7 +69,8 @@ pub(super) async fn serve_connections<L: Listener<Addr: Debug>>(
                     tracing::debug!(%error, "a connection has failed");
                 },
                 () = standing.0.displaced.notified() => {
-                    tracing::debug!("a connection without a request was closed (`ServerOptions::strangers`)");
+                    let reason = "newer connections took its place (`ServerOptions::strangers`)";
+                    refusals.note_connection(peer, reason);
                 }
             }
             drop(permit);

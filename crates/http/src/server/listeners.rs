@@ -1,6 +1,17 @@
 //! The sockets that a server accepts connections on: a TCP port, and a Unix socket for the programs of its own user.
 
-use tokio::net::TcpListener;
+use std::future::poll_fn;
+use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use axum::serve::Listener;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::time::sleep;
+
+/// The pause after an error of the system, such as too many open files. It is also the rate of the warnings.
+const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The sockets of a server.
 ///
@@ -32,6 +43,40 @@ impl From<TcpListener> for Listeners {
     }
 }
 
+/// A TCP port without encryption.
+pub(super) struct PlainListener(pub(super) TcpListener);
+
+impl Listener for PlainListener {
+    type Io = TcpStream;
+    type Addr = SocketAddr;
+
+    async fn accept(&mut self) -> (TcpStream, SocketAddr) {
+        let (socket, peer) = accepted_socket(|context| self.0.poll_accept(context)).await;
+        // Small messages must not wait for the acknowledgement of earlier ones.
+        let _ = socket.set_nodelay(true);
+        (socket, peer)
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.0.local_addr()
+    }
+}
+
+/// Returns the next socket. While the system has no descriptor for one, that is logged, and clients wait.
+pub(super) async fn accepted_socket<T>(mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>) -> T {
+    loop {
+        let error = match poll_fn(&mut accept).await {
+            Ok(socket) => return socket,
+            Err(error) => error,
+        };
+        // The peer has closed it meanwhile.
+        if !matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) {
+            tracing::warn!(%error, pause = ?ACCEPT_PAUSE, "a connection was not accepted; clients wait");
+            sleep(ACCEPT_PAUSE).await;
+        }
+    }
+}
+
 #[cfg(unix)]
 pub use unix::LocalListener;
 
@@ -46,7 +91,7 @@ mod unix {
     use tokio::net::unix::SocketAddr;
     use tokio::net::{UnixListener, UnixStream};
 
-    use super::Listeners;
+    use super::{Listeners, accepted_socket};
 
     /// The longest path of a socket, in bytes. The systems have 104 or 108, with a zero at the end.
     const PATH_BYTES: usize = 100;
@@ -123,7 +168,8 @@ mod unix {
 
         async fn accept(&mut self) -> (UnixStream, SocketAddr) {
             loop {
-                let (stream, address) = Listener::accept(&mut self.listener).await;
+                let listener = &self.listener;
+                let (stream, address) = accepted_socket(|context| listener.poll_accept(context)).await;
                 match crate::socket_user::check_peer(&stream) {
                     Ok(()) => return (stream, address),
                     Err(error) => tracing::warn!(%error, "a connection was closed"),

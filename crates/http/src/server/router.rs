@@ -10,9 +10,8 @@ use axum::extract::{FromRequestParts as _, Request};
 use axum::http::header::{ALLOW, CONTENT_TYPE, UPGRADE, WWW_AUTHENTICATE};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
-use axum::response::Response;
+use axum::response::{IntoResponse as _, Response};
 use axum::routing::{any, get};
-use axum::serve::ListenerExt as _;
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
@@ -21,7 +20,7 @@ use crate::server::access::{self, AccessToken};
 use crate::server::axum_socket::AxumSocket;
 use crate::server::endpoint::{Endpoint, HttpRequestHead};
 use crate::server::http_requests::{HttpRefusal, INVALID_REQUEST};
-use crate::server::listeners::Listeners;
+use crate::server::listeners::{Listeners, PlainListener};
 use crate::server::options::ServerOptions;
 use crate::server::secret::random_token;
 use crate::server::serve_socket::{SocketContext, serve_socket};
@@ -87,10 +86,8 @@ pub async fn serve<E: Endpoint>(
     }
     let logged = options.clone();
     let unknown = move |request: Request| async move {
-        if let Some((_, reason)) = access::refusal(request.headers(), &logged) {
-            logged.note_refusal(request.method(), request.uri(), StatusCode::NOT_FOUND, &reason);
-        }
-        StatusCode::NOT_FOUND
+        let refused = logged.refused(request.method(), request.uri(), request.headers());
+        refused.unwrap_or_else(|| StatusCode::NOT_FOUND.into_response())
     };
     serve_router(listeners, router(endpoint, options.clone()).fallback(unknown), &options).await
 }
@@ -142,9 +139,7 @@ async fn serve_tcp(listener: TcpListener, router: Router, options: &ServerOption
         let listener = TlsListener::new(listener, tls, options)?;
         match serve_connections(listener, router, options, None).await {}
     }
-    // Small messages must not wait for the acknowledgement of earlier ones.
-    let listener = listener.tap_io(|socket| _ = socket.set_nodelay(true));
-    match serve_connections(listener, router, options, None).await {}
+    match serve_connections(PlainListener(listener), router, options, None).await {}
 }
 
 /// The state of a router.
@@ -158,13 +153,8 @@ pub(crate) struct RouterShared<E> {
 impl<E: Endpoint> RouterShared<E> {
     async fn handle(&self, request: Request) -> Response {
         let (parts, body) = request.into_parts();
-        if let Some((status, reason)) = access::refusal(&parts.headers, &self.options) {
-            self.options.note_refusal(&parts.method, &parts.uri, status, &reason);
-            let mut response = error(status, INVALID_REQUEST, &reason);
-            if status == StatusCode::UNAUTHORIZED {
-                response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-            }
-            return response;
+        if let Some(refused) = self.options.refused(&parts.method, &parts.uri, &parts.headers) {
+            return refused;
         }
         ConnectionStanding::accept(&parts.extensions);
         let response = match parts.method {
@@ -226,6 +216,17 @@ impl<E: Endpoint> RouterShared<E> {
 }
 
 impl ServerOptions {
+    /// Returns the response to a request without access, which is logged.
+    fn refused(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Option<Response> {
+        let (status, reason) = access::refusal(headers, self)?;
+        self.note_refusal(method, uri, status, &reason);
+        let mut response = error(status, INVALID_REQUEST, &reason);
+        if status == StatusCode::UNAUTHORIZED {
+            response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        Some(response)
+    }
+
     fn note_refusal(&self, method: &Method, uri: &Uri, status: StatusCode, reason: &str) {
         self.refusals.note(method.as_str(), uri.path(), status.as_u16(), reason);
     }

@@ -5,13 +5,12 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::serve::Listener;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
@@ -20,10 +19,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::server::TlsStream;
 
+use crate::server::listeners::accepted_socket;
 use crate::server::options::ServerOptions;
-
-/// The pause after an error of the system, such as too many open files.
-const ACCEPT_PAUSE: Duration = Duration::from_secs(1);
 
 /// The certificate and the private key of a server, for [`ServerOptions::tls`]. Clients need TLS 1.3.
 ///
@@ -108,14 +105,7 @@ async fn accept(
     let mut order = VecDeque::<(AbortHandle, SocketAddr)>::new();
     loop {
         while handshakes.try_join_next().is_some() {}
-        let (socket, address) = match listener.accept().await {
-            Ok(socket) => socket,
-            Err(error) => {
-                tracing::debug!(%error, "a socket was not accepted");
-                sleep(ACCEPT_PAUSE).await;
-                continue;
-            }
-        };
+        let (socket, address) = accepted_socket(|context| listener.poll_accept(context)).await;
         if order.len() >= limit {
             order.retain(|(handshake, _)| !handshake.is_finished());
         }
