@@ -139,6 +139,8 @@ const LAST_LINES: Duration = Duration::from_millis(500);
 enum Answer {
     /// A result without an effect on the connection.
     Result(Box<RawValue>),
+    /// The result of `initialize`.
+    Introduction(Box<RawValue>),
     /// A session that was created, loaded or resumed, and the result for the client. Its reader has not begun.
     Opened(OpenSession, Box<RawValue>),
     /// A session that the client has open, and the error of its load.
@@ -409,13 +411,7 @@ impl ClientConnection {
     }
 
     async fn respond(&self, id: &RequestId, outcome: Result<&RawValue, &RpcError>) {
-        match response_line(id.token(), outcome) {
-            Ok(mut line) => {
-                line.pop();
-                self.output.send(line).await;
-            }
-            Err(error) => self.refuse(id, &RpcError::internal(error.to_string())).await,
-        }
+        respond(&self.output, id, outcome).await;
     }
 
     async fn respond_with(&self, id: &RequestId, outcome: Result<Box<RawValue>, Error>) {
@@ -546,7 +542,7 @@ impl ClientConnection {
         let (hub, client) = (self.hub.clone(), self.client.clone());
         self.answer(id, None, async move {
             let introduction = introduced(hub.introduction(schemes).await?, hub.has_client_files());
-            with_meta(&introduction, [("client", json!(client))]).map(Answer::Result)
+            with_meta(&introduction, [("client", json!(client))]).map(Answer::Introduction)
         })
         .await;
     }
@@ -625,6 +621,9 @@ impl ClientConnection {
             Ok(Answer::Opened(open, result)) => (open, Ok(result)),
             Ok(Answer::Kept(open, error)) => (open, Err(error)),
             Ok(Answer::Result(result)) => return self.respond(request, Ok(&result)).await,
+            Ok(Answer::Introduction(result)) => {
+                return respond(&self.output.with_logins(), request, Ok(&result)).await;
+            }
             Err(error) => return self.respond(request, Err(&error.to_wire())).await,
         };
         let session = open.session.live.id.clone();
@@ -637,6 +636,17 @@ impl ClientConnection {
             open.session.report(false).await;
         }
     }
+}
+
+async fn respond(output: &ClientOutput, id: &RequestId, outcome: Result<&RawValue, &RpcError>) {
+    let line = match response_line(id.token(), outcome) {
+        Ok(mut line) => {
+            line.pop();
+            line
+        }
+        Err(error) => error_response(id.token(), &RpcError::internal(error.to_string())),
+    };
+    output.send(line).await;
 }
 
 /// Waits for a change of the presence of a client.
@@ -658,8 +668,11 @@ struct ClientMeta {
     client: Option<String>,
 }
 
-/// Returns a result with members in `_meta.duologue`, with which a client continues after a lost connection. The text of the
-/// other members stays as it is.
+/// The members of `_meta.duologue` that are those of the hub. An agent that sends them could mislead a client.
+const OWN_MEMBERS: [&str; 7] = ["client", "resume", "position", "requests", "turn", "after", "fresh"];
+
+/// Returns a result with members in `_meta.duologue`, with which a client continues after a lost connection, and without those
+/// of the agent with these names. The text of the other members stays as it is.
 fn with_meta<const N: usize>(
     result: &impl serde::Serialize,
     members: [(&str, Value); N],
@@ -673,6 +686,7 @@ fn with_meta<const N: usize>(
     };
     let mut meta = inner(&outer, "_meta");
     let mut own = inner(&meta, "duologue");
+    own.retain(|name, _| !OWN_MEMBERS.contains(&name.as_str()));
     for (name, value) in members {
         own.insert(name.to_owned(), to_raw_value(&value).map_err(Error::Encode)?);
     }
@@ -726,6 +740,10 @@ mod tests {
             (
                 r#"{"b":1.50,"_meta":{"a":1e400,"duologue":{"c":{ }}}}"#,
                 r#"{"_meta":{"a":1e400,"duologue":{"c":{ },"p":7}},"b":1.50}"#,
+            ),
+            (
+                r#"{"_meta":{"duologue":{"client":"a","turn":true,"resume":{}}}}"#,
+                r#"{"_meta":{"duologue":{"p":7}}}"#,
             ),
             (r#"{"_meta":null}"#, r#"{"_meta":{"duologue":{"p":7}}}"#),
             ("null", "null"),

@@ -1,13 +1,17 @@
 //! The output of a client: lines that wait for one writer, with a limit on their bytes.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use duologue_rpc::raw_message::{call_line, is_similar_name, member, member_text};
+use duologue_rpc::raw_message::{
+    call_line, is_similar_name, member, member_text, response_line, similar_members,
+};
 use duologue_rpc::{Limits, ResponseOutcome, RpcMessage};
 use duologue_schema::{
     Error as RpcError, Json, Notification as _, SessionId, SessionNotification, SessionUpdate,
 };
 use serde_json::json;
+use serde_json::value::{RawValue, to_raw_value};
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
@@ -31,7 +35,7 @@ type Waiting = (Vec<u8>, OwnedSemaphorePermit);
 pub(crate) struct ClientOutput {
     lines: mpsc::WeakUnboundedSender<Waiting>,
     room: Arc<Semaphore>,
-    /// True if no error of an agent brings ways to log in. Those in a terminal run a program on the machine of the client.
+    /// True if no response of an agent brings ways to log in. Those in a terminal run a program on the machine of the client.
     hides_logins: bool,
 }
 
@@ -44,6 +48,11 @@ impl ClientOutput {
     /// Dropping the future while it waits sends nothing.
     pub(crate) async fn send(&self, line: Vec<u8>) {
         let _ = self.send_unless(line, std::future::pending()).await;
+    }
+
+    /// Returns a sender for the response to `initialize`, whose logins are those that the client may have.
+    pub(crate) fn with_logins(&self) -> Self {
+        ClientOutput { hides_logins: false, ..self.clone() }
     }
 
     /// Waits until half of the space is free.
@@ -103,31 +112,40 @@ pub(crate) fn is_response_of_hub(line: &[u8]) -> bool {
     line.starts_with(RESPONSE)
 }
 
-/// Returns a line without the ways to log in that the error of a response has in its data. A client knows those of
-/// `initialize`.
+/// The member with the ways to log in.
+const LOGINS: &str = "authMethods";
+
+/// Returns a line without the ways to log in that a result has, or an error in its data. A client knows those of `initialize`.
 fn without_logins(line: Vec<u8>) -> Vec<u8> {
     if !is_response_of_hub(&line) {
         return line;
     }
     let cleaned = match RpcMessage::read(&line, &Limits::default()) {
         Some(Ok(RpcMessage::Response { id, outcome: ResponseOutcome::Error(mut error) })) => {
+            let object = member(&line, "error").and_then(|error| line.get(error)).unwrap_or_default();
+            // A reader without case takes it for the data.
+            let has_other_data = similar_members(object, &["data"]).any(|(key, name)| key != name);
             let data = error.data.as_ref().map(|data| serde_json::from_str(data.get()));
-            match data {
-                Some(Ok(serde_json::Value::Object(mut data))) => {
-                    let count = data.len();
-                    data.retain(|key, _| !is_similar_name(key, "authMethods"));
-                    (data.len() < count).then(|| {
-                        error.data = Some(Json::from(serde_json::Value::Object(data)));
-                        error_response(id.get(), &error)
-                    })
+            let is_changed = match data {
+                Some(Ok(mut data @ serde_json::Value::Object(_))) => {
+                    let has_logins = remove_logins(&mut data);
+                    if has_logins {
+                        error.data = Some(Json::from(data));
+                    }
+                    has_logins
                 }
                 // Some programs read the members of an array by their order.
                 Some(Ok(serde_json::Value::Array(_)) | Err(_)) => {
                     error.data = None;
-                    Some(error_response(id.get(), &error))
+                    true
                 }
-                _ => None,
-            }
+                _ => false,
+            };
+            (is_changed || has_other_data).then(|| error_response(id.get(), &error))
+        }
+        Some(Ok(RpcMessage::Response { id, outcome: ResponseOutcome::Result(result) })) => {
+            let has_logins = similar_members(result.get().as_bytes(), &[LOGINS]).next().is_some();
+            has_logins.then(|| without_member(id, result))
         }
         Some(Ok(RpcMessage::Response { id, outcome: ResponseOutcome::Unreadable(error) })) => {
             let error = RpcError::internal(format!("the response of the agent cannot be read: {error}"));
@@ -136,6 +154,38 @@ fn without_logins(line: Vec<u8>) -> Vec<u8> {
         _ => None,
     };
     cleaned.unwrap_or(line)
+}
+
+/// Removes the ways to log in from all objects of a value. Returns true if there were any.
+fn remove_logins(value: &mut serde_json::Value) -> bool {
+    match value {
+        serde_json::Value::Object(members) => {
+            let count = members.len();
+            members.retain(|key, _| !is_similar_name(key, LOGINS));
+            let has_fewer = members.len() < count;
+            members.values_mut().fold(has_fewer, |is_changed, member| remove_logins(member) || is_changed)
+        }
+        serde_json::Value::Array(items) => {
+            items.iter_mut().fold(false, |is_changed, item| remove_logins(item) || is_changed)
+        }
+        _ => false,
+    }
+}
+
+/// Returns a response without the ways to log in that its result has. The text of the other members stays as it is.
+fn without_member(id: &RawValue, result: &RawValue) -> Vec<u8> {
+    let members = serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(result.get());
+    let line = members.and_then(|mut members| {
+        members.retain(|key, _| !is_similar_name(key, LOGINS));
+        response_line(id.get(), Ok(&*to_raw_value(&members)?))
+    });
+    match line {
+        Ok(mut line) => {
+            line.pop();
+            line
+        }
+        Err(error) => error_response(id.get(), &RpcError::internal(error.to_string())),
+    }
 }
 
 /// Returns an error for a response that is too long, or a notice for a notification of a session. A request of an agent
@@ -208,6 +258,7 @@ mod tests {
         for (members, data) in [
             (format!(r#""authMethods":{login},"b":1"#), json!({"b": 1})),
             (format!(r#""AUTHMETHODS":{login},"b":1"#), json!({"b": 1})),
+            (format!(r#""x":[{{"authMethods":{login},"b":1}}]"#), json!({"x": [{"b": 1}]})),
             (format!(r#""auth\u004dethods":{login},"authMethods":{login}"#), json!({})),
         ] {
             let line = format!(
@@ -216,6 +267,13 @@ mod tests {
             let error = json!({"code": -32000, "message": "log in", "data": data});
             assert_eq!(of(&line), json!({"jsonrpc": "2.0", "id": 7, "error": error}), "{line}");
         }
+        let result = format!(r#"{{"jsonrpc":"2.0","id":7,"result":{{"auth_methods":{login},"b":1.50}}}}"#);
+        let cleaned = without_logins(result.into_bytes());
+        assert_eq!(String::from_utf8(cleaned).unwrap(), r#"{"jsonrpc":"2.0","id":7,"result":{"b":1.50}}"#);
+        let other_data = format!(
+            r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":1,"message":"","Data":{{"authMethods":{login}}}}}}}"#
+        );
+        assert_eq!(of(&other_data)["error"], json!({"code": 1, "message": ""}));
         let array =
             format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":1,"message":"","data":[{login}]}}}}"#);
         assert_eq!(of(&array)["error"], json!({"code": 1, "message": ""}));
@@ -223,7 +281,7 @@ mod tests {
             format!(r#"{{"jsonrpc":"2.0","id":7,"error":{{"code":"x","data":{{"authMethods":{login}}}}}}}"#);
         assert!(!of(&odd).to_string().contains("terminal"), "{}", of(&odd));
         for same in [
-            r#"{"jsonrpc":"2.0","id":7,"result":{"authMethods":[1.50]}}"#,
+            r#"{"jsonrpc":"2.0","id":7,"result":{"a":{"authMethods":[1.50]}}}"#,
             r#"{"jsonrpc":"2.0","id":7,"error":{"code":1,"message":"","data":{"a":1.50}}}"#,
             r#"{"jsonrpc":"2.0","method":"a","params":{}}"#,
         ] {
