@@ -236,21 +236,56 @@ fn token_of(path: &Path, file: &File) -> Result<String> {
 ///
 /// # Errors
 ///
-/// If another user owns the folder or its logs, or can write to the folder.
+/// If another user owns the folder or its logs, or can write to the folder or rename it.
 #[cfg(feature = "serve")]
 pub(crate) fn prepare(folder: &Path) -> Result<()> {
     let mut builder = std::fs::DirBuilder::new();
     #[cfg(unix)]
     std::os::unix::fs::DirBuilderExt::mode(&mut builder, 0o700);
     builder.recursive(true).create(folder).map_err(in_file(folder.display()))?;
-    let check = |path: &Path, mask, advice| {
-        let found = std::fs::metadata(path).map_err(in_file(path.display()))?;
-        check_private(path, &found, mask, advice)
-    };
-    check(folder, 0o022, "use `chmod go-w`, or name another folder with --data")?;
+    check_folder(folder, 0o022, "use `chmod go-w`, or name another folder with --data")?;
     let logs = folder.join("sessions");
     if logs.exists() {
-        check(&logs, 0o077, "use `chmod go=`")?;
+        check_folder(&logs, 0o077, "use `chmod go=`")?;
+    }
+    #[cfg(unix)]
+    check_parents(folder)?;
+    Ok(())
+}
+
+/// Rejects a file, and a folder as [`check_private`]. `advice` is about its mode.
+#[cfg(feature = "serve")]
+fn check_folder(path: &Path, mask: u32, advice: &str) -> Result<()> {
+    const OTHER: &str = "name another folder with --data";
+    let found = std::fs::metadata(path).map_err(in_file(path.display()))?;
+    if !found.is_dir() {
+        return Err(Error::Usage(format!(
+            "{}: it is not a folder; move it away, or {OTHER}",
+            path.display()
+        )));
+    }
+    // Its mode can only be changed by its owner.
+    check_private(path, &found, 0, OTHER)?;
+    check_private(path, &found, mask, advice)
+}
+
+/// Rejects a folder that every user can replace: they can rename what is in a folder above it.
+#[cfg(all(feature = "serve", unix))]
+fn check_parents(folder: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt as _;
+
+    /// All users can write.
+    const ALL: u32 = 0o002;
+    /// Users can rename only what is theirs.
+    const STICKY: u32 = 0o1000;
+    let folder = folder.canonicalize().map_err(in_file(folder.display()))?;
+    for parent in folder.ancestors().skip(1) {
+        let mode = std::fs::metadata(parent).map_err(in_file(parent.display()))?.mode() & 0o7777;
+        if mode & (ALL | STICKY) == ALL {
+            let fault = format!("all users can rename the folders in it (mode {mode:o})");
+            let advice = "use `chmod o-w` or `chmod +t`, or name another folder with --data";
+            return Err(Error::Usage(format!("{}: {fault}; {advice}", parent.display())));
+        }
     }
     Ok(())
 }
@@ -403,7 +438,25 @@ mod tests {
         assert!(prepare(&folder).is_err());
         set(&logs, 0o700);
         prepare(&folder).unwrap();
+        let refused = || prepare(&folder).unwrap_err().to_string();
         set(&folder, 0o777);
-        assert!(prepare(&folder).is_err());
+        assert!(refused().contains("`chmod go-w`"));
+        set(&folder, 0o700);
+        let parent = folder.parent().unwrap();
+        for (mode, is_refused) in [(0o777, true), (0o1777, false), (0o772, true), (0o775, false)] {
+            set(parent, mode);
+            assert_eq!(prepare(&folder).is_err(), is_refused, "{mode:o}");
+        }
+        set(parent, 0o777);
+        assert!(refused().contains(&format!("{}: all users can", parent.canonicalize().unwrap().display())));
+        set(parent, 0o700);
+        std::fs::remove_dir(&logs).unwrap();
+        std::fs::write(&logs, "").unwrap();
+        assert!(refused().contains("it is not a folder") && !refused().contains("chmod"));
+        // Only `root` can give a folder away. For others there is one of `root`.
+        let is_root = std::os::unix::fs::chown(&folder, Some(7), None).is_ok();
+        let other = if is_root { &*folder } else { Path::new("/usr") };
+        let refused = prepare(other).unwrap_err().to_string();
+        assert!(refused.contains("it belongs to the user") && !refused.contains("chmod"), "{refused}");
     }
 }

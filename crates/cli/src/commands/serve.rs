@@ -225,7 +225,7 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
         let path = state_folder::socket_path(&data);
         let local = LocalListener::bind(&path).map_err(|error| match error.kind() {
             ErrorKind::InvalidInput => Error::Usage(format!("{error}; name a shorter folder with --data")),
-            _ => in_file(path.display())(error).into(),
+            _ => error.into(),
         })?;
         let listeners = Listeners::from(local);
         (tcp.into_iter().fold(listeners, Listeners::and_tcp), Some(path))

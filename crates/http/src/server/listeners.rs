@@ -112,7 +112,7 @@ mod unix {
         /// # Errors
         ///
         /// [`io::ErrorKind::InvalidInput`] if the path has more than 100 bytes. [`io::ErrorKind::AddrInUse`] if a program
-        /// listens there, or a file that is no socket has the name. Otherwise the error of the system.
+        /// listens there, or a file that is no socket has the name. Otherwise the error of the system. All name the path.
         ///
         /// # Panics
         ///
@@ -125,11 +125,13 @@ mod unix {
                     format!("{}: the path has {length} bytes, the limit is {PATH_BYTES}", path.display());
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
             }
-            remove_left(&path)?;
-            let listener = UnixListener::bind(&path)?;
+            let named =
+                |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+            remove_left(&path).map_err(named)?;
+            let listener = UnixListener::bind(&path).map_err(named)?;
             // The file goes with the listener if this fails.
-            let bound = LocalListener { listener, path };
-            fs::set_permissions(&bound.path, fs::Permissions::from_mode(0o600))?;
+            let bound = LocalListener { listener, path: path.clone() };
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(named)?;
             Ok(bound)
         }
 
@@ -142,8 +144,7 @@ mod unix {
 
     /// Removes the socket of a server that has ended without removing it.
     fn remove_left(path: &Path) -> io::Result<()> {
-        let in_use =
-            |why| Err(io::Error::new(io::ErrorKind::AddrInUse, format!("{}: {why}", path.display())));
+        let in_use = |why: &str| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => in_use("the file is not a socket"),
             Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {

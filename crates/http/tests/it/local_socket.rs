@@ -78,7 +78,9 @@ async fn a_socket_belongs_to_one_server() {
 
     // Other files stay.
     fs::write(&path, "a file").expect("a file");
-    assert_eq!(LocalListener::bind(&path).expect_err("no socket").kind(), ErrorKind::AddrInUse);
+    let file = LocalListener::bind(&path).expect_err("no socket");
+    assert_eq!(file.kind(), ErrorKind::AddrInUse);
+    assert_eq!(file.to_string(), format!("{}: the file is not a socket", path.display()));
     assert_eq!(fs::read_to_string(&path).expect("a file"), "a file");
     fs::remove_file(&path).expect("a file");
     std::os::unix::fs::symlink(folder.path().join("elsewhere"), &path).expect("a link");
