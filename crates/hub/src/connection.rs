@@ -617,6 +617,9 @@ impl ClientConnection {
 
     /// Sends the response of a request, and the frames behind it if the request opened a session.
     async fn answered(&mut self, request: &RequestId, answered: Answered) {
+        if let Err(error) | Ok(Answer::Kept(_, error)) = &answered {
+            self.hub.note_failure(error);
+        }
         let (open, outcome) = match answered {
             Ok(Answer::Opened(open, result)) => (open, Ok(result)),
             Ok(Answer::Kept(open, error)) => (open, Err(error)),

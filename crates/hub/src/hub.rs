@@ -1,5 +1,6 @@
 //! The hub: its agents' command, its sessions and their logs.
 
+mod descriptors;
 mod disk;
 mod session_records;
 mod settings;
@@ -73,6 +74,8 @@ pub(crate) struct HubShared {
     /// The number of loads that wait for a place.
     waiting_loads: watch::Sender<usize>,
     disk_use: Mutex<Option<DiskUse>>,
+    /// The time of the last warning about the limit of open files.
+    last_warning: Mutex<Option<Instant>>,
     /// True ends all processes. Each has a receiver until it has ended.
     closing: watch::Sender<bool>,
 }
@@ -152,6 +155,7 @@ impl Hub {
             loads,
             waiting_loads: watch::Sender::default(),
             disk_use: Mutex::default(),
+            last_warning: Mutex::default(),
             closing,
         };
         Ok(Hub { shared: Arc::new(shared) })

@@ -6,8 +6,10 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::Command;
 
+use serde_json::json;
+
 use crate::process::{DUOLOGUE, run, shown};
-use crate::served::Server;
+use crate::served::{RawClient, Server};
 
 /// Opens connections to a server that send nothing, until its log has a text.
 fn connect_until(server: &Server, log: &Path, expected: &str) {
@@ -41,6 +43,18 @@ fn a_server_without_descriptors_says_so() {
     let log = data.path().join("log");
     let server = with_descriptors(50, data.path(), &log);
     connect_until(&server, &log, "a connection was not accepted; clients wait");
+}
+
+#[test]
+fn a_session_without_descriptors_is_logged() {
+    let data = tempfile::tempdir().expect("a folder");
+    let log = data.path().join("log");
+    let server = with_descriptors(64, data.path(), &log);
+    let mut client = RawClient::new(&server);
+    let refused = (0..64).map(|_| client.request("session/new", &json!({"cwd": "/tmp", "mcpServers": []})));
+    let refused = refused.filter(|response| response["error"].is_object()).take(3).last();
+    let logged = std::fs::read_to_string(&log).expect("a log");
+    assert!(logged.contains("a request has failed at the limit of open files"), "{refused:?} {logged}");
 }
 
 #[test]
