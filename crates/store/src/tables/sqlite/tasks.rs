@@ -314,14 +314,16 @@ enum LostTask {
     Ended,
 }
 
-/// Returns a task to its place, unless it was started or has had all its attempts. `code` is that of its error.
+/// Returns a task to its place, unless it was started or has had all its attempts. `code` is that of its error. One that is
+/// being cancelled stays so: its next worker ends it.
 fn give_back_row(
     change: &mut OpenChange<'_>,
     task: &StoredTask,
     delay: Duration,
     code: &str,
 ) -> ChangeStep<LostTask> {
-    if task.state == TaskState::Cancelling {
+    let is_cancelling = task.state == TaskState::Cancelling;
+    if is_cancelling && (!task.retry_safe || task.attempts >= task.max_attempts) {
         let failure = TaskFailure::new(code, "its worker was lost while it stopped", true);
         end(change, task, &TaskState::Cancelled, Some(&failure), false)?;
         return Ok(LostTask::Ended);
@@ -337,12 +339,14 @@ fn give_back_row(
     }
     let not_before = QUEUE.not_before(change, delay);
     let text = concat!(
-        "UPDATE tasks SET version = version + 1, updated = ?2, state = 'submitted', started = 0, progress = 0, ",
-        "lease = NULL, lease_end = NULL, worker = NULL, not_before = ?3, band = CASE WHEN ?3 > 0 THEN NULL ELSE ",
+        "UPDATE tasks SET version = version + 1, updated = ?2, progress = 0, ",
+        "state = CASE WHEN ?4 THEN state ELSE 'submitted' END, started = CASE WHEN ?4 THEN started ELSE 0 END, ",
+        "expires = CASE WHEN ?4 THEN NULL ELSE expires END, lease = NULL, lease_end = NULL, worker = NULL, not_before = ?3, ",
+        "band = CASE WHEN ?3 > 0 THEN NULL ELSE ",
         band_of_priority!(),
         " END WHERE seq = ?1"
     );
-    change.prepare(text)?.execute(params![int(task.seq), change.wall(), not_before])?;
+    change.prepare(text)?.execute(params![int(task.seq), change.wall(), not_before, is_cancelling])?;
     withdraw_all(change, &task.key)?;
     wake(change, &task.key);
     Ok(LostTask::Returned)

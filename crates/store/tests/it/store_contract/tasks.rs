@@ -196,6 +196,19 @@ fn a_task_that_is_being_cancelled_ends_with_its_worker(store: &dyn Store) {
     store.sweep(time(11)).expect("swept");
     let ended = get(store, "t1");
     assert_eq!((ended.state, ended.dead), (TaskState::Cancelled, false));
+    // One that is safe to retry goes to another worker, until its last attempt.
+    let mut new = task("t2");
+    (new.retry_safe, new.max_attempts) = (true, 2);
+    change_at(store, 11, StoreChange::CreateTask(new)).expect("created");
+    let leased = claim_one(store, 11);
+    change_at(store, 11, set(&leased, TaskState::Working)).expect("started");
+    let cancel = TaskUpdate::new(task_key("t2"), get(store, "t2").version).state(TaskState::Cancelling);
+    change_at(store, 11, StoreChange::UpdateTask(cancel)).expect("asked");
+    assert_eq!(store.sweep(time(22)).expect("swept").tasks_returned, 1);
+    let StoredTask { state, started, attempts, .. } = claim_one(store, 22).entry;
+    assert_eq!((state, started, attempts), (TaskState::Cancelling, true, 2));
+    store.sweep(time(33)).expect("swept");
+    assert_eq!(get(store, "t2").state, TaskState::Cancelled);
 }
 
 fn a_dead_task_is_sent_again_or_dropped(store: &dyn Store) {
