@@ -64,6 +64,16 @@ impl RestFault {
         matches!(self.status, Some(404 | 405))
     }
 
+    /// Returns true if the agent has refused the request, so it does nothing for it.
+    pub(crate) fn is_refusal(&self) -> bool {
+        matches!(self.status, Some(400..=499))
+    }
+
+    /// Returns true if the agent does not show the work.
+    pub(crate) fn is_hidden(&self) -> bool {
+        matches!(self.status, Some(403 | 404))
+    }
+
     /// Reads the error that an agent has answered. Its code can be any text.
     pub(crate) fn answered(error: &Value) -> Self {
         let code = error["code"].as_str().unwrap_or_default();
@@ -96,6 +106,18 @@ pub(crate) fn id_at_agent(principal: &str, id: &str, created: u64, seq: u64) -> 
     let digest = Sha256::digest(json!([principal, id, created, seq]).to_string());
     let start: String = id.chars().take(ID_CHARS).collect();
     digest.iter().take(16).fold(start + ".", |text, byte| format!("{text}{byte:02x}"))
+}
+
+/// Returns an answer, unless it is about other work than the asked one. An answer need not have an id.
+pub(crate) fn answer_about(id: &str, name: &str, answer: Value) -> Result<Value, RestFault> {
+    match answer.get(name) {
+        None | Some(Value::Null) => Ok(answer),
+        Some(Value::String(found)) if found == id => Ok(answer),
+        Some(_) => Err(RestFault::new(
+            "agent_failed",
+            format!("the agent answered with another `{name}` than {id:?}"),
+        )),
+    }
 }
 
 /// Returns the headers of a request with the trace context of its work.
@@ -237,6 +259,20 @@ mod tests {
         }
         assert_eq!(ids[0], id_at_agent("alice", "t1", 1, 1));
         assert!(id_at_agent("alice", &"ü".repeat(128), 1, 1).chars().count() <= 128);
+    }
+
+    #[test]
+    fn an_answer_is_about_the_work_that_was_asked_for() {
+        for (answer, is_read) in [
+            (json!({"taskId": "t1"}), true),
+            (json!({"taskId": null}), true),
+            (json!({}), true),
+            (json!({"taskId": "t2"}), false),
+            (json!({"taskId": 1}), false),
+        ] {
+            let read = answer_about("t1", "taskId", answer.clone());
+            assert_eq!(read.map_err(|fault| fault.code).ok(), is_read.then_some(answer));
+        }
     }
 
     #[tokio::test]

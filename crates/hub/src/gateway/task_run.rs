@@ -40,6 +40,10 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
     // Watched from before the first change on, so that no cancellation is missed.
     let changes = gateway.store.watch(&StoreTopic::Task(task.key.clone()));
     let run = TaskRun { gateway, key: task.key.clone(), lease };
+    if task.state == TaskState::Cancelling {
+        // Its turn ended with its last worker.
+        return run.finish(&task, Cancelled::Asked.end(Duration::ZERO)).await;
+    }
     let mut session = match renewing(&run.gateway, lease, run.open(&task)).await {
         Ok(session) => session,
         // The next start returns it to its place.

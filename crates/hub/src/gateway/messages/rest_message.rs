@@ -10,7 +10,9 @@ use tokio::time::{Instant, sleep};
 use super::AnswerFailure;
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::rest::kept_content;
-use crate::gateway::rest_agent::{FIRST_POLL, LONGEST_POLL, RestFault, RestPeer, id_at_agent, trace_headers};
+use crate::gateway::rest_agent::{
+    FIRST_POLL, LONGEST_POLL, RestFault, RestPeer, answer_about, id_at_agent, trace_headers,
+};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::{GatewayShared, events};
 
@@ -47,6 +49,7 @@ async fn exchange(
     drop(place);
     let mut pause = FIRST_POLL;
     loop {
+        answer = answer_about(&id, "messageId", answer)?;
         match answer["status"].as_str() {
             Some("received" | "processing") => {}
             Some("completed") => {

@@ -516,6 +516,10 @@ pub(crate) fn cancel(
                 let why = format!("the task has ended already: {}", state.as_str());
                 return Ok(Err(Refusal::new(RefusalCode::AlreadyFinished, why)));
             }
+            // An earlier attempt can have given it to an agent elsewhere, and its next worker asks there.
+            TaskState::Submitted if task.attempts > 0 && task.retry_safe && task.worker.is_none() => {
+                TaskState::Cancelling
+            }
             TaskState::Submitted => TaskState::Cancelled,
             _ => TaskState::Cancelling,
         };

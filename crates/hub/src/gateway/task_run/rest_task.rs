@@ -3,6 +3,7 @@
 //! The agent knows the task by an id that is the same in all attempts. So a task is sent again after a failure and after
 //! a restart of the gateway, and nothing runs twice.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,17 +12,26 @@ use duologue_store::{JsonText, Leased, StoreBatch, StoreChange, StoreTopic, Stor
 use hyper::HeaderMap;
 use hyper::header::HeaderValue;
 use serde_json::{Value, json};
-use tokio::time::{Instant, timeout, timeout_at};
+use tokio::time::{Instant, sleep, sleep_until, timeout_at};
 
-use super::{CANCEL, Cancelled, ChunkPosts, Looked, OpenQuestions, TaskEnd, TaskRun};
+use super::{CANCEL, Cancelled, ChunkPosts, Looked, OpenQuestions, RETRY, TaskEnd, TaskRun};
 use crate::gateway::GatewayShared;
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::rest::types::RestPriority;
 use crate::gateway::rest_agent::{
-    FIRST_POLL, LONGEST_POLL, RestFault, RestPeer, id_at_agent, return_pause, trace_headers,
+    FIRST_POLL, LONGEST_POLL, RestFault, RestPeer, answer_about, id_at_agent, return_pause, trace_headers,
 };
 use crate::gateway::runner::renewing;
 use crate::gateway::work::WorkPlace;
+
+/// The requests that cancel a task at its agent after it has ended here.
+const STOPS: u32 = 3;
+
+/// The end of a task here. The agent can work on unless `is_over` is true.
+struct Ending {
+    end: TaskEnd,
+    is_over: bool,
+}
 
 /// Runs one task.
 pub(super) async fn run(
@@ -34,27 +44,50 @@ pub(super) async fn run(
     // Watched from before the first change on, so that no cancellation is missed.
     let changes = gateway.store.watch(&StoreTopic::Task(task.key.clone()));
     let run = TaskRun { gateway, key: task.key.clone(), lease };
-    if let Err(refusal) = run.change(|_, update| Some(update.state(TaskState::Working))).await {
+    // A task that was being cancelled when its worker was lost is still being cancelled.
+    let started = run.change(|task, update| {
+        (task.state != TaskState::Cancelling).then(|| update.state(TaskState::Working))
+    });
+    if let Err(refusal) = started.await {
         return tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not started");
     }
+    let id = id_at_agent(&task.key.owner, &task.key.task, task.created, task.seq);
     let mut closing = run.gateway.closing.subscribe();
-    let work = renewing(&run.gateway, lease, work(&run, &task, &agent, changes, place));
+    let work = renewing(&run.gateway, lease, work(&run, &task, &agent, &id, changes, place));
     let end = tokio::select! {
         end = work => end,
         // The agent works on, and the next start finds the task there.
         _ = closing.wait_for(|closing| *closing) => return,
     };
-    match end {
-        Ok(end) => run.finish(&task, end).await,
-        Err(fault) => put_back(&run, &task, fault).await,
+    let Ending { end, is_over } = match end {
+        Ok(ending) => ending,
+        Err(_) if task.retry_safe && task.attempts < task.max_attempts => {
+            return put_back(&run, &task).await;
+        }
+        Err(fault) => Ending { end: TaskEnd::failed("unreachable", fault.message, true), is_over: false },
+    };
+    run.finish(&task, end).await;
+    if !is_over {
+        tokio::select! {
+            () = stop(&agent, &id) => {}
+            _ = closing.wait_for(|closing| *closing) => {}
+        }
     }
 }
 
-/// Returns a task whose agent is not reached to its place. After its last attempt it has failed.
-async fn put_back(run: &TaskRun, task: &StoredTask, fault: RestFault) {
-    if !task.retry_safe || task.attempts >= task.max_attempts {
-        return run.finish(task, TaskEnd::failed("unreachable", fault.message, true)).await;
+/// Cancels a task at the agent that has ended here. An agent that is not reached is asked a few times.
+async fn stop(agent: &RestPeer, id: &str) {
+    for attempt in 1..=STOPS {
+        match cancel(agent, id).await {
+            Err(fault) if fault.is_temporary && attempt < STOPS => sleep(return_pause(attempt)).await,
+            Err(fault) => return tracing::debug!(id, ?fault, "a task was not cancelled at its agent"),
+            Ok(_) => return,
+        }
     }
+}
+
+/// Returns a task whose agent is not reached to its place.
+async fn put_back(run: &TaskRun, task: &StoredTask) {
     let change = StoreChange::ReturnTask { lease: run.lease, delay: return_pause(task.attempts) };
     let batch = StoreBatch::new(run.gateway.time()).with(change);
     if let Err(refusal) = run.gateway.in_store(move |store| store.apply(batch)).await {
@@ -68,29 +101,38 @@ async fn work(
     run: &TaskRun,
     task: &StoredTask,
     agent: &RestPeer,
+    id: &str,
     changes: StoreWatch,
     place: WorkPlace,
-) -> Result<TaskEnd, RestFault> {
-    let id = id_at_agent(&task.key.owner, &task.key.task, task.created, task.seq);
-    match begin(run, task, agent, &id).await {
-        Ok(()) => {}
+) -> Result<Ending, RestFault> {
+    match begin(run, task, agent, id).await {
+        Ok(true) => {}
+        // It is being cancelled, and the agent does not have it.
+        Ok(false) => return Ok(Ending { end: Cancelled::Asked.end(Duration::ZERO), is_over: true }),
         Err(fault) if fault.is_temporary => return Err(fault),
-        Err(RestFault { code, message, .. }) => {
-            return Ok(TaskEnd { state: TaskState::Rejected, ..TaskEnd::failed(&code, message, false) });
+        Err(fault) => {
+            // With another answer than a refusal it can have begun.
+            let is_over = fault.is_refusal();
+            let failed = TaskEnd::failed(&fault.code, fault.message, false);
+            return Ok(Ending { end: TaskEnd { state: TaskState::Rejected, ..failed }, is_over });
         }
     }
     // A drain need not wait for it.
     drop(place);
-    Ok(follow(run, task, agent, &id, changes).await)
+    Ok(follow(run, task, agent, id, changes).await)
 }
 
-async fn begin(run: &TaskRun, task: &StoredTask, agent: &RestPeer, id: &str) -> Result<(), RestFault> {
+/// Sends the task, unless an earlier attempt has. Returns false if it is being cancelled, and the agent does not have it.
+async fn begin(run: &TaskRun, task: &StoredTask, agent: &RestPeer, id: &str) -> Result<bool, RestFault> {
     if task.attempts > 1 {
         // An earlier attempt can have reached it.
         match agent.get(&["tasks", id]).await {
             Err(fault) if fault.is_absent() => {}
-            found => return found.map(drop),
+            found => return found.and_then(|found| answer_about(id, "taskId", found)).map(|_| true),
         }
+    }
+    if task.state == TaskState::Cancelling {
+        return Ok(false);
     }
     let metadata: Value = task.metadata.parse().unwrap_or_default();
     let limit = run.gateway.config.limits.call_depth;
@@ -109,10 +151,10 @@ async fn begin(run: &TaskRun, task: &StoredTask, agent: &RestPeer, id: &str) -> 
     if let Ok(key) = HeaderValue::from_str(id.rsplit('.').next().unwrap_or_default()) {
         headers.insert("idempotency-key", key);
     }
-    let answer = agent.post(&["tasks"], &body, headers).await?;
+    let answer = answer_about(id, "taskId", agent.post(&["tasks"], &body, headers).await?)?;
     match answer["status"].as_str() {
         Some("rejected") => Err(RestFault::answered(&answer["error"])),
-        _ => Ok(()),
+        _ => Ok(true),
     }
 }
 
@@ -124,41 +166,52 @@ async fn follow(
     agent: &RestPeer,
     id: &str,
     mut changes: StoreWatch,
-) -> TaskEnd {
+) -> Ending {
     let limits = &run.gateway.config.limits;
     let limit = task.timeout_ms.map_or(Duration::from_secs(limits.task_seconds), Duration::from_millis);
     let until = Instant::now() + limit;
     let mut chunks = ChunkPosts::of(task);
     let mut progress = 0;
-    let mut pause = FIRST_POLL;
+    let mut pause = Duration::ZERO;
+    // True after an answer that the agent does not show the task. Servers in front of it give such answers too.
+    let mut is_hidden = false;
     // The reason for which it is being cancelled, the end of the agent's time for it, and true if the agent knows.
     let mut cancelled: Option<(Cancelled, Instant, bool)> = None;
+    let mut news = pin!(stopped(run, &mut changes));
+    let mut is_watched = true;
     loop {
-        changes.take_changed();
-        match run.look(&mut OpenQuestions::default()).await {
-            Ok(Looked::Ended) => {
-                _ = cancel(agent, id).await;
-                return TaskEnd::failed("worker_lost", "the task ended elsewhere", true);
-            }
-            Ok(Looked::Cancelling) if cancelled.is_none() => {
-                cancelled = Some((Cancelled::Asked, Instant::now() + CANCEL, false));
-            }
-            _ if cancelled.is_none() && Instant::now() >= until => {
-                cancelled = Some((Cancelled::Timeout, Instant::now() + CANCEL, false));
-            }
-            _ => {}
+        if cancelled.is_none() && Instant::now() >= until {
+            cancelled = Some((Cancelled::Timeout, Instant::now() + CANCEL, false));
         }
         // An agent that does not answer delays no end of a limit.
         let next = cancelled.as_ref().map_or(until, |(_, end, _)| *end);
         if let Some((_, _, is_known @ false)) = &mut cancelled {
             *is_known = timeout_at(next, cancel(agent, id)).await.is_ok_and(|answer| answer.is_ok());
         }
-        let found = timeout_at(next, agent.get(&["tasks", id])).await;
+        let asked = async {
+            sleep_until(next.min(Instant::now() + pause)).await;
+            timeout_at(next, agent.get(&["tasks", id])).await
+        };
+        let found = tokio::select! {
+            looked = &mut news, if is_watched => {
+                is_watched = false;
+                if matches!(looked, Looked::Ended) {
+                    let end = TaskEnd::failed("worker_lost", "the task ended elsewhere", true);
+                    return Ending { end, is_over: false };
+                }
+                pause = FIRST_POLL;
+                cancelled.get_or_insert_with(|| (Cancelled::Asked, Instant::now() + CANCEL, false));
+                continue;
+            }
+            found = asked => found,
+        };
+        pause = pause.saturating_mul(2).clamp(FIRST_POLL, LONGEST_POLL);
         let found = found.unwrap_or_else(|_| Err(RestFault::unreachable("the agent does not answer")));
         let mut fault = None;
+        let found = found.and_then(|found| answer_about(id, "taskId", found));
         match found.and_then(|found| end_of(&found, agent).map(|end| (end, percent(&found)))) {
             Ok((Some(end), _)) => {
-                return match &cancelled {
+                let end = match &cancelled {
                     Some((Cancelled::Timeout, _, _)) => Cancelled::Timeout.end(limit),
                     Some((Cancelled::Asked, _, _)) if end.state == TaskState::Failed => {
                         Cancelled::Asked.end(limit)
@@ -168,26 +221,42 @@ async fn follow(
                         TaskEnd { chunks, ..end }
                     }
                 };
+                return Ending { end, is_over: true };
             }
-            Ok((None, Some(percent))) if percent != progress => {
-                (progress, pause) = (percent, FIRST_POLL);
-                run.write_output(&mut chunks, Some(percent)).await;
+            Ok((None, percent)) => {
+                is_hidden = false;
+                // Progress that goes down is none.
+                if let Some(percent) = percent.filter(|percent| *percent > progress) {
+                    (progress, pause) = (percent, FIRST_POLL);
+                    run.write_output(&mut chunks, Some(percent)).await;
+                }
             }
-            Ok(_) => {}
             Err(error) if error.is_temporary => fault = Some(error),
-            Err(RestFault { code, message, .. }) => return TaskEnd::failed(&code, message, false),
+            Err(error) if error.is_hidden() && !std::mem::replace(&mut is_hidden, true) => {}
+            Err(RestFault { code, message, .. }) => {
+                return Ending { end: TaskEnd::failed(&code, message, false), is_over: false };
+            }
         }
-        if let Some((reason, end, _)) = &cancelled
+        if let Some((reason, end, is_known)) = &cancelled
             && Instant::now() >= *end
         {
-            return match (reason, fault) {
+            let end = match (reason, fault) {
                 (Cancelled::Timeout, Some(fault)) => TaskEnd::failed("unreachable", fault.message, true),
                 _ => reason.end(limit),
             };
+            return Ending { end, is_over: *is_known };
         }
-        let wait = pause.min(next.saturating_duration_since(Instant::now()));
-        if timeout(wait, changes.changed()).await.is_err() {
-            pause = pause.saturating_mul(2).min(LONGEST_POLL);
+    }
+}
+
+/// Waits until somebody cancels or ends the task. Its other changes, such as that of its progress, do not count.
+async fn stopped(run: &TaskRun, changes: &mut StoreWatch) -> Looked {
+    loop {
+        changes.take_changed();
+        match run.look(&mut OpenQuestions::default()).await {
+            Ok(Looked::Working) => changes.changed().await,
+            Ok(looked) => return looked,
+            Err(_) => sleep(RETRY).await,
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Agents that serve the REST interface themselves: another gateway behind the first one, and servers that a test plays.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -170,6 +170,72 @@ async fn a_killed_gateway_finds_the_answer_to_its_message() {
     })
     .await;
     assert_eq!((&answered["response"], posts()), (&json!({"content": "c"}), 1));
+    near.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_killed_gateway_cancels_its_task_at_the_agent() {
+    let (may_cancel, cancels) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (allowed, counted) = (may_cancel.clone(), cancels.clone());
+    let server = Receiver::start(move |_, call| {
+        if call.path.ends_with("/cancel") {
+            if !allowed.load(Ordering::SeqCst) {
+                return StatusCode::SERVICE_UNAVAILABLE.into_response();
+            }
+            counted.fetch_add(1, Ordering::SeqCst);
+        }
+        let status = if counted.load(Ordering::SeqCst) > 0 { "cancelled" } else { "processing" };
+        json!({ "status": status }).to_string().into_response()
+    })
+    .await;
+    let near = RestWorld::start(&behind(server.address, "")).await;
+    until_status(&near, "writer", "online").await;
+    create(&near, "t1", "p").await;
+    until(async || server.received().into_iter().find(|call| call.path.contains("/t1."))).await;
+    near.post_empty(ALICE, &format!("{TASKS}/t1/cancel")).await.expect(202);
+    until(async || server.received().into_iter().find(|call| call.path.ends_with("/cancel"))).await;
+    let near = near.kill_and_start().await;
+    may_cancel.store(true, Ordering::SeqCst);
+    assert_eq!(ended(&near, "t1").await["state"], "cancelled");
+    assert_eq!(cancels.load(Ordering::SeqCst), 1);
+    near.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_ends_without_its_agent_is_cancelled_there() {
+    let hidden = AtomicBool::new(true);
+    let server = Receiver::start(move |_, call| {
+        let is_hidden = call.path.contains("/hidden.") && hidden.swap(false, Ordering::SeqCst);
+        if is_hidden {
+            return StatusCode::NOT_FOUND.into_response();
+        }
+        if call.path.contains("/other.") {
+            return json!({"taskId": "t9", "status": "completed"}).to_string().into_response();
+        }
+        let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+        if body["taskId"].as_str().is_some_and(|id| id.starts_with("page.")) {
+            return "<html>".into_response();
+        }
+        json!({"status": "completed"}).to_string().into_response()
+    })
+    .await;
+    let near = RestWorld::start(&behind(server.address, "")).await;
+    until_status(&near, "writer", "online").await;
+    for (id, state) in [("page", "rejected"), ("other", "failed"), ("hidden", "completed")] {
+        create(&near, id, "p").await;
+        assert_eq!(ended(&near, id).await["state"], state, "{id}");
+    }
+    for id in ["page", "other"] {
+        let part = format!("/{id}.");
+        let is_cancel = |call: &Received| call.path.contains(&part) && call.path.ends_with("/cancel");
+        until(async || server.received().into_iter().find(is_cancel)).await;
+    }
+    assert!(
+        server
+            .received()
+            .iter()
+            .all(|call| !(call.path.contains("/hidden.") && call.path.ends_with("/cancel")))
+    );
     near.stop().await;
 }
 
