@@ -46,7 +46,7 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredMessag
     let Leased { entry: message, lease } = leased;
     let outcome = match gateway.rest_agent(&message.agent) {
         Some(agent) => {
-            renewing(&gateway, lease, rest_message::answer(&gateway, &message, &agent, place)).await
+            renewing(&gateway, lease, rest_message::answer(&gateway, &message, lease, &agent, place)).await
         }
         None => renewing(&gateway, lease, answer(&gateway, &message, lease, &mut place)).await,
     };

@@ -132,6 +132,14 @@ pub(crate) async fn extend_lease(gateway: &GatewayShared, lease: LeaseToken, las
     let _ = gateway.in_store(move |store| store.apply(batch)).await;
 }
 
+/// Records that an attempt has found its work at an agent elsewhere, so that restarts do not use up the attempts.
+pub(crate) async fn continue_work(gateway: &GatewayShared, lease: LeaseToken) {
+    let batch = StoreBatch::new(gateway.time()).accepted();
+    let batch = batch.with(StoreChange::ContinueWork { lease });
+    // Without it this attempt counts.
+    let _ = gateway.in_store(move |store| store.apply(batch)).await;
+}
+
 /// Ends leases, expires what is too old, and queues the callbacks of tasks that have ended without a worker: when
 /// something is due. Between two due times it asks the store nothing unless there was a change.
 pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {

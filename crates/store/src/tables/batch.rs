@@ -138,6 +138,12 @@ pub enum StoreChange {
         /// The duration from now.
         lasts: Duration,
     },
+    /// Records that a message or a task goes on where an earlier attempt has begun it. The earlier attempts do not count
+    /// any more, and this one is the first.
+    ContinueWork {
+        /// The lease.
+        lease: LeaseToken,
+    },
 
     /// Adds a task in the state `submitted`. If its owner has created the same task already, the outcome is
     /// [`ChangeOutcome::Duplicate`]; the same id with another content is

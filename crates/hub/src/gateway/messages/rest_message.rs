@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use duologue_store::{JsonText, StoredMessage};
+use duologue_store::{JsonText, LeaseToken, StoredMessage};
 use hyper::header::HeaderValue;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -13,6 +13,7 @@ use crate::gateway::rest::kept_content;
 use crate::gateway::rest_agent::{
     FIRST_POLL, LONGEST_POLL, RestFault, RestPeer, answer_about, id_at_agent, trace_headers,
 };
+use crate::gateway::runner::continue_work;
 use crate::gateway::work::WorkPlace;
 use crate::gateway::{GatewayShared, events};
 
@@ -23,12 +24,13 @@ const WAIT: HeaderValue = HeaderValue::from_static("wait=20");
 pub(super) async fn answer(
     gateway: &GatewayShared,
     message: &StoredMessage,
+    lease: LeaseToken,
     agent: &RestPeer,
     place: WorkPlace,
 ) -> Result<Option<JsonText>, AnswerFailure> {
     let mut closing = gateway.closing.subscribe();
     tokio::select! {
-        answered = exchange(gateway, message, agent, place) => answered,
+        answered = exchange(gateway, message, lease, agent, place) => answered,
         // The agent works on, and the next start finds the message there.
         _ = closing.wait_for(|closing| *closing) => Err(AnswerFailure::NotBegun("the server is stopped".to_owned())),
     }
@@ -37,6 +39,7 @@ pub(super) async fn answer(
 async fn exchange(
     gateway: &GatewayShared,
     message: &StoredMessage,
+    lease: LeaseToken,
     agent: &RestPeer,
     place: WorkPlace,
 ) -> Result<Option<JsonText>, AnswerFailure> {
@@ -44,7 +47,7 @@ async fn exchange(
     let until = Instant::now() + Duration::from_secs(limits.task_seconds);
     let id = id_at_agent(&message.from.principal, &message.id, message.created, message.seq);
     let path = ["messages", id.as_str()];
-    let mut answer = begin(message, agent, &path, limits.call_depth).await?;
+    let mut answer = begin(gateway, message, lease, agent, &path).await?;
     // A drain need not wait for it.
     drop(place);
     let mut pause = FIRST_POLL;
@@ -77,20 +80,25 @@ async fn exchange(
 
 /// Sends the message, unless an earlier attempt has. Returns its state at the agent.
 async fn begin(
+    gateway: &GatewayShared,
     message: &StoredMessage,
+    lease: LeaseToken,
     agent: &RestPeer,
     path: &[&str; 2],
-    call_depth: usize,
 ) -> Result<Value, AnswerFailure> {
     if message.attempts > 1 {
         match agent.get(path).await {
             Err(fault) if fault.is_absent() => {}
-            found => return Ok(found?),
+            found => {
+                let found = found?;
+                continue_work(gateway, lease).await;
+                return Ok(found);
+            }
         }
     }
     let (content, metadata) = kept_content(&message.content).map_err(|error| error.to_string())?;
     let metadata = serde_json::to_value(metadata).unwrap_or_default();
-    let metadata = forwarded(&metadata, &message.agent, call_depth)
+    let metadata = forwarded(&metadata, &message.agent, gateway.config.limits.call_depth)
         .map_err(|error| format!("{}: {}", error.code, error.message))?;
     let mut body = json!({"messageId": path[1], "message": content, "mode": "sync", "metadata": metadata});
     if let Some(correlation) = &message.correlation_id {

@@ -21,7 +21,7 @@ use crate::gateway::rest::types::RestPriority;
 use crate::gateway::rest_agent::{
     FIRST_POLL, LONGEST_POLL, RestFault, RestPeer, answer_about, id_at_agent, return_pause, trace_headers,
 };
-use crate::gateway::runner::renewing;
+use crate::gateway::runner::{continue_work, renewing};
 use crate::gateway::work::WorkPlace;
 
 /// The requests that cancel a task at its agent after it has ended here.
@@ -128,7 +128,11 @@ async fn begin(run: &TaskRun, task: &StoredTask, agent: &RestPeer, id: &str) -> 
         // An earlier attempt can have reached it.
         match agent.get(&["tasks", id]).await {
             Err(fault) if fault.is_absent() => {}
-            found => return found.and_then(|found| answer_about(id, "taskId", found)).map(|_| true),
+            found => {
+                answer_about(id, "taskId", found?)?;
+                continue_work(&run.gateway, run.lease).await;
+                return Ok(true);
+            }
         }
     }
     if task.state == TaskState::Cancelling {

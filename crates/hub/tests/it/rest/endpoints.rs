@@ -131,6 +131,21 @@ async fn a_killed_gateway_finds_its_task_and_starts_no_other() {
     let (near, far) = pair(&data).await;
     create(&near, "t1", "permission").await;
     let there = only_task(&far, "input_required").await;
+    // More restarts than attempts: each finds the task there.
+    let mut near = near;
+    for _ in 0..NewTask::MAX_ATTEMPTS {
+        near = near.kill_and_start().await;
+        until(async || {
+            let store = near.gateway.store().clone();
+            let found = tokio::task::spawn_blocking(move || {
+                store.task(&StoredTaskKey::new("alice", "writer", "t1")).unwrap().unwrap()
+            });
+            let found = found.await.unwrap();
+            assert!(!found.state.is_final(), "{found:?}");
+            Some(()).filter(|()| found.worker.is_some() && found.attempts == 1)
+        })
+        .await;
+    }
     // Once as a killed process, once as one that is stopped. A drain does not wait for the task.
     let near = near.kill_and_start().await;
     only_task(&near, "working").await;

@@ -265,6 +265,23 @@ pub(super) fn renew(
     Ok(ChangeOutcome::Done)
 }
 
+/// Lets the attempt of a lease count as the first.
+pub(super) fn continue_work(change: &mut OpenChange<'_>, lease: LeaseToken) -> ChangeStep<ChangeOutcome> {
+    let sql = match lease.kind {
+        LeaseKind::Message => {
+            "UPDATE messages SET attempts = 1 WHERE seq = ?1 AND lease = ?2 AND lease_end > ?3"
+        }
+        LeaseKind::Task => "UPDATE tasks SET attempts = 1 WHERE seq = ?1 AND lease = ?2 AND lease_end > ?3",
+        // Each attempt of a post sends it.
+        LeaseKind::Delivery => return Err(lost(lease).into()),
+    };
+    let now = change.now();
+    match change.prepare(sql)?.execute(params![lease.entry, lease.secret, now])? {
+        0 => Err(lost(lease).into()),
+        _ => Ok(ChangeOutcome::Done),
+    }
+}
+
 /// Returns one value of a row, if there is a row.
 pub(super) fn one<T: rusqlite::types::FromSql>(
     change: &OpenChange<'_>,

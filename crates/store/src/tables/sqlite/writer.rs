@@ -520,6 +520,7 @@ fn apply_change(change: &mut OpenChange<'_>, what: StoreChange) -> ChangeStep<Ch
         C::ResendMessage { key, expires } => messages::resend(change, &key, expires),
         C::RemoveMessage { key } => messages::remove(change, &key),
         C::RenewLease { lease, lasts } => super::queue::renew(change, lease, lasts),
+        C::ContinueWork { lease } => super::queue::continue_work(change, lease),
         C::CreateTask(task) => tasks::create(change, &task),
         C::UpdateTask(update) => tasks::update(change, &update),
         C::ReturnTask { lease, delay } => tasks::give_back(change, lease, delay),

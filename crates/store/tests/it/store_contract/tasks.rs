@@ -179,6 +179,29 @@ fn a_task_that_is_safe_to_retry_is_started_again(store: &dyn Store) {
     }
     let ended = get(store, "t1");
     assert_eq!((ended.state, ended.dead, ended.attempts), (TaskState::Failed, true, 2));
+    // An attempt that continues the work of earlier ones is the first.
+    let mut new = task("t3");
+    (new.retry_safe, new.max_attempts) = (true, 2);
+    change_at(store, 33, StoreChange::CreateTask(new)).expect("created");
+    for attempt in 3..=6 {
+        let leased = claim_one(store, 11 * attempt);
+        change_at(store, 11 * attempt, set(&leased, TaskState::Working)).expect("started");
+        let lease = leased.lease;
+        change_at(store, 11 * attempt, StoreChange::ContinueWork { lease }).expect("continued");
+        store.sweep(time(11 * (attempt + 1))).expect("swept");
+        let late = change_at(store, 11 * (attempt + 1), StoreChange::ContinueWork { lease });
+        assert!(matches!(late, Err(Error::LeaseLost { .. })), "{late:?}");
+    }
+    let StoredTask { state, attempts, .. } = get(store, "t3");
+    assert_eq!((state, attempts), (TaskState::Submitted, 1));
+    change_at(
+        store,
+        77,
+        StoreChange::UpdateTask(
+            TaskUpdate::new(task_key("t3"), get(store, "t3").version).state(TaskState::Cancelled),
+        ),
+    )
+    .expect("cancelled");
     // A task that is not safe is not returned either.
     let leased = started(store, "t2");
     let give_back = StoreChange::ReturnTask { lease: leased.lease, delay: Duration::ZERO };
