@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::gateway::access::Action;
+use crate::gateway::agent_calls::forwarded;
 use crate::gateway::rest::messages::stopping;
 use crate::gateway::rest::request::{
     JsonBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply,
@@ -292,7 +293,13 @@ pub(crate) async fn create_task(
         new.metadata = JsonText::of(&metadata)?;
     }
     // It knows the task by an id that is the same in all attempts.
-    new.retry_safe |= gateway.rest_agent(&agent_id).is_some();
+    let is_elsewhere = gateway.rest_agent(&agent_id).is_some();
+    new.retry_safe |= is_elsewhere;
+    if is_allowed && is_elsewhere {
+        // A task that waits could wait for a place that its own chain of calls holds.
+        forwarded(&new.metadata.parse()?, &agent_id, gateway.config.limits.call_depth)
+            .map_err(|error| Refusal::invalid(error.message))?;
+    }
     let seen = caller.once("create_task", &body.bytes)?;
     let (is_draining, unable) = (gateway.is_draining(), gateway.unable(&agent_id, Action::Task));
     let agent = agent_id.clone();

@@ -217,6 +217,16 @@ async fn a_killed_gateway_cancels_its_task_at_the_agent() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_chain_of_calls_that_is_too_long_is_refused_at_once() {
+    let near = RestWorld::start(&behind("127.0.0.1:1024", "")).await;
+    let callers = json!({"duologue": {"callers": ["a", "b", "c", "d"]}});
+    let task = json!({"taskId": "t1", "task": {"type": "write"}, "metadata": callers});
+    let refused = near.post(ALICE, TASKS, &task).await;
+    assert!(refused.refused(400, "invalid_parameter").contains("limits.call_depth"));
+    near.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn work_that_ends_without_its_agent_is_cancelled_there() {
     let hidden = AtomicBool::new(true);
     let server = Receiver::start(move |_, call| {
