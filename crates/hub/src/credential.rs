@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::Arc;
 use std::time::Duration;
@@ -164,15 +164,33 @@ impl AgentAuth {
                 .map_err(|_| "the variable is not set, or is not UTF-8".to_owned()),
             AgentAuth::File(path) => {
                 let path = path.clone();
-                let read = tokio::task::spawn_blocking(move || std::fs::read_to_string(path)).await;
-                let read = read.map_err(std::io::Error::from).and_then(|read| read);
-                read.map(Zeroizing::new).map_err(|error| error.to_string())
+                let read = tokio::task::spawn_blocking(move || file_text(&path));
+                match timeout(limit, read).await {
+                    Ok(read) => read.map_err(|error| error.to_string())?,
+                    Err(_) => Err(format!("it was not read within {limit:?}; raise `limits.auth_seconds`")),
+                }
             }
             // A program that takes too long ends with its handle.
             AgentAuth::Command(words) => timeout(limit, output(words)).await.unwrap_or_else(|_| {
                 Err(format!("it did not end within {limit:?}; raise `limits.auth_seconds`"))
             }),
         }
+    }
+}
+
+/// Returns the text of a regular file. Another one, such as a pipe, can be without an end.
+fn file_text(path: &Path) -> Result<Zeroizing<String>, String> {
+    use std::io::Read as _;
+
+    if !std::fs::metadata(path).map_err(|error| error.to_string())?.is_file() {
+        return Err("it is not a regular file".to_owned());
+    }
+    let file = std::fs::File::open(path).map_err(|error| error.to_string())?;
+    let mut text = Zeroizing::new(String::new());
+    file.take(OUTPUT_BYTES + 1).read_to_string(&mut text).map_err(|error| error.to_string())?;
+    match text.len() as u64 > OUTPUT_BYTES {
+        true => Err(format!("it is over {OUTPUT_BYTES} bytes")),
+        false => Ok(text),
     }
 }
 
@@ -297,6 +315,7 @@ mod tests {
         for (source, part) in [
             (source("env = \"DUOLOGUE_ABSENT\""), "the variable is not set"),
             (source("file = \"/absent/token\""), "No such file"),
+            (source("file = \"/dev/zero\""), "not a regular file"),
             (shell("echo swordfish; exit 3"), "exit status: 3"),
             (shell("echo swordfish a"), "visible ASCII"),
             (shell(": swordfish; yes | head -c 70000"), "over 65536 bytes"),
@@ -305,6 +324,11 @@ mod tests {
             let fault = source.token(LONG).await.unwrap_err();
             assert!(fault.contains(part) && !fault.contains("swordfish"), "{fault}");
         }
+        let folder = tempfile::tempdir().unwrap();
+        let file = folder.path().join("token");
+        std::fs::write(&file, "a".repeat(70_000)).unwrap();
+        let long = source(&format!("file = {file:?}")).token(LONG).await.unwrap_err();
+        assert!(long.contains("over 65536 bytes"), "{long}");
         let late = shell("sleep 600").token(Duration::ZERO).await.unwrap_err();
         assert!(late.contains("limits.auth_seconds"), "{late}");
     }
