@@ -56,8 +56,9 @@ impl<'a> FrameView<'a> {
     fn of_update(frame: &'a [u8]) -> Option<Self> {
         /// The beginning up to the id of the session.
         const BEGINNING: &[u8] = br#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":""#;
-        /// The id of a request, a cursor, and names with escapes.
-        static OTHERS: Words<3> = words(|| ["\"id\"", "cursor\"", "\\u"].map(Finder::new));
+        /// The id of a request, a second method, a result, a cursor, and names with escapes.
+        static OTHERS: Words<5> =
+            words(|| ["\"id\"", "\"method\"", "\"result\"", "cursor\"", "\\u"].map(Finder::new));
         let rest = frame.strip_prefix(BEGINNING)?;
         let end = memchr::memchr2(b'"', b'\\', rest).filter(|end| rest.get(*end) == Some(&b'"'))?;
         let session = std::str::from_utf8(rest.get(..end)?).ok()?;

@@ -184,7 +184,8 @@ impl Drop for ClientConnection {
     fn drop(&mut self) {
         self.hub.unregister(&(self.principal.clone(), self.client.clone()), &self.end);
         let mut answering = std::mem::take(&mut self.answering);
-        if answering.is_empty() {
+        // The work of the server itself is begun again after its end.
+        if answering.is_empty() || self.is_work {
             return;
         }
         self.hub.finishing.spawn(async move {

@@ -162,11 +162,12 @@ fn remove_logins(value: &mut serde_json::Value) -> bool {
         serde_json::Value::Object(members) => {
             let count = members.len();
             members.retain(|key, _| !is_similar_name(key, LOGINS));
-            let has_fewer = members.len() < count;
-            members.values_mut().fold(has_fewer, |is_changed, member| remove_logins(member) || is_changed)
+            let changed =
+                members.values_mut().filter_map(|member| remove_logins(member).then_some(())).count();
+            members.len() < count || changed > 0
         }
         serde_json::Value::Array(items) => {
-            items.iter_mut().fold(false, |is_changed, item| remove_logins(item) || is_changed)
+            items.iter_mut().filter_map(|item| remove_logins(item).then_some(())).count() > 0
         }
         _ => false,
     }

@@ -310,13 +310,17 @@ impl SessionTask {
         Ok(())
     }
 
-    /// Takes the lines that follow without a wait, up to the bytes of a small batch.
+    /// Takes the lines that follow without a wait, until they have the bytes of a small batch.
     fn receive_ready_lines(&mut self) {
-        let limit = self.owner.unwritten_bytes().saturating_add(SMALL_BATCH).min(UNWRITTEN_BYTES);
-        while self.owner.unwritten_bytes() < limit
+        /// The cost of a line beside its text.
+        const LINE: usize = 64;
+        let mut bytes = 0;
+        while bytes < SMALL_BATCH
+            && self.owner.unwritten_bytes() < UNWRITTEN_BYTES
             && !self.owner.begins_anew()
             && let Some(line) = self.agent.as_mut().and_then(HostedAgent::ready_line)
         {
+            bytes += line.len() + LINE;
             self.receive_from_agent(line);
         }
     }

@@ -459,8 +459,8 @@ mod tests {
 
     #[test]
     fn the_text_of_a_refusal_has_no_credential() {
-        let mut options = ConnectOptions::default();
-        options.bearer_token = Some("swordfish-swordfish".to_owned());
+        let bearer_token = Some("swordfish-swordfish".to_owned());
+        let options = ConnectOptions { bearer_token, ..ConnectOptions::default() };
         let dialer = StreamDialer::new("http://localhost", &options).unwrap();
         assert!(!dialer.shown(b"you sent Bearer swordfish-swordfish").contains("swordfish"));
         assert_eq!(dialer.shown(b"no swordfish"), "no swordfish");

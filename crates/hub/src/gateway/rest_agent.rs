@@ -108,7 +108,7 @@ pub(crate) fn id_at_agent(principal: &str, id: &str, created: u64, seq: u64) -> 
     digest.iter().take(16).fold(start + ".", |text, byte| format!("{text}{byte:02x}"))
 }
 
-/// Returns an answer, unless it is about other work than the asked one. An answer need not have an id.
+/// Returns an answer, unless it is about other work than the request. An answer need not have an id.
 pub(crate) fn answer_about(id: &str, name: &str, answer: Value) -> Result<Value, RestFault> {
     match answer.get(name) {
         None | Some(Value::Null) => Ok(answer),

@@ -75,7 +75,7 @@ pub(super) async fn run(
     }
 }
 
-/// Cancels a task at the agent that has ended here. An agent that is not reached is asked a few times.
+/// Cancels a task at the agent that has ended here. There are a few attempts to reach the agent.
 async fn stop(agent: &RestPeer, id: &str) {
     for attempt in 1..=STOPS {
         match cancel(agent, id).await {
