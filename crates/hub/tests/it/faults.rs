@@ -3,6 +3,7 @@
 #[cfg(unix)]
 mod client_files;
 mod continuing;
+mod left_clients;
 
 use std::path::Path;
 
