@@ -127,6 +127,8 @@ fn helps() {
           --load <ID>            Load a session, and show its conversation on a terminal or with --json
           --resume <ID>          Resume a session without its conversation
           --mode <MODE>          Switch to a mode first
+          --fresh                Continue a session whose conversation the agent has lost without the
+                                 conversation, after the error `context_lost` of `duologue serve`
           --protocol <VERSION>   Offer this version of the protocol; the agent may choose an older one.
                                  Version 2 is a draft [default: 1]
           --verbose              Show the states of the session, which version 2 has
