@@ -322,6 +322,48 @@ mod tests {
     }
 
     #[test]
+    fn an_update_is_read_without_a_scan_as_with_one() {
+        let sessions = ["s", "0198c0de-0000-7000-8000-000000000001~12", "", "é", r"\u0073", r#"a\"b"#, "a\\"];
+        let inner = [
+            "",
+            r#","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"say \"id\": 1"}}"#,
+            r#","sessionId":"t""#,
+            r#","x":{"sessionId":"t"}"#,
+            r#","x":"a cursor""#,
+            r#","x":"\ud83d\ude00""#,
+            r#","_meta":{"acp/cursor":"7"}"#,
+            r#","_meta":{"acp\/cursor":"7"}"#,
+            r#","_meta":{"acp\u002fcursor":7}"#,
+        ];
+        let outer = [
+            "}",
+            "} ",
+            "",
+            r#","id":7}"#,
+            r#", "id" : null}"#,
+            r#","\u0069d":7}"#,
+            r#","method":"other"}"#,
+            r#","result":{"_meta":{"acp/cursor":"8"}}}"#,
+            r#","params":{"sessionId":"u"}}"#,
+            r#","error":{"code":1,"message":"id"}}"#,
+        ];
+        let mut direct = 0;
+        let members = inner.iter().flat_map(|inner| outer.map(|outer| format!("{inner}}}{outer}")));
+        let rests = members.flat_map(|rest| sessions.map(|session| format!("{session}\"{rest}")));
+        for rest in rests {
+            let frame =
+                format!(r#"{{"jsonrpc":"2.0","method":"session/update","params":{{"sessionId":"{rest}"#);
+            let (view, scanned) = (FrameView::read(frame.as_bytes()), FrameView::scan(frame.as_bytes()));
+            direct += u32::from(FrameView::of_update(frame.as_bytes()).is_some());
+            assert_eq!(view.params_session(), scanned.params_session(), "{frame}");
+            assert_eq!(view.stream(), scanned.stream(), "{frame}");
+            assert_eq!((view.id, &view.method, view.result), (scanned.id, &scanned.method, scanned.result));
+            assert_eq!((&view.cursor, &view.cursors), (&scanned.cursor, &scanned.cursors), "{frame}");
+        }
+        assert!(direct > 50, "{direct} updates are read without a scan");
+    }
+
+    #[test]
     fn the_members_of_the_envelope_are_found() {
         let view =
             FrameView::read(br#" {"jsonrpc":"2.0", "id" : "a" ,"method":"initialize","params":{"a":[1]}}"#);

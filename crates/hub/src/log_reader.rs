@@ -386,6 +386,16 @@ fn is_response(frame: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    #[test]
+    fn short_frames_are_joined_and_responses_stay_alone() {
+        let update = br#"{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s"}}"#;
+        let response = br#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        assert!(can_join(update, update));
+        assert!(!can_join(update, response) && !can_join(response, update));
+        let long = [&update[..], &[b' '; 16 << 10]].concat();
+        assert!(!can_join(&long, update) && !can_join(update, &long));
+    }
+
     /// The clock is paused, so the limit passes at once.
     #[tokio::test(start_paused = true)]
     async fn a_client_that_does_not_read_its_last_responses_is_disconnected() {

@@ -284,6 +284,11 @@ pub trait ServerConnection: Clone + Send + Sync + 'static {
 pub trait FrameSource: Send + 'static {
     /// Returns the next frame, and waits for it.
     ///
+    /// # Errors
+    ///
+    /// The end of the source. Later calls return it again: a server that takes frames as long as they are there drops the
+    /// first one.
+    ///
     /// # Cancel safety
     ///
     /// No frame is lost if the future is dropped.
