@@ -12,6 +12,8 @@ use crate::error::{Error, Result};
 use crate::exit::Exit;
 use crate::run::envelope_command::json_or_text;
 use crate::runtime;
+#[cfg(feature = "tls")]
+use crate::server_args::TlsArgs;
 use crate::server_args::{ServerArgs, TransportName};
 use crate::ui::{self, DIM};
 
@@ -27,10 +29,9 @@ pub(crate) struct HubArgs {
     /// The file with the key. It is not needed for the running hub of this user, at the address that it has printed
     #[arg(long, global = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
-    /// The file with the certificates to trust for https, instead of those of the system
     #[cfg(feature = "tls")]
-    #[arg(long, global = true, value_name = "FILE")]
-    ca_file: Option<PathBuf>,
+    #[command(flatten)]
+    tls: TlsArgs,
     /// Print JSON, one object a line
     #[arg(long, global = true)]
     json: bool,
@@ -83,7 +84,7 @@ pub(crate) struct HubRequest {
 /// Runs a command that sends requests to a hub.
 pub(crate) fn run(args: HubArgs, command: impl AsyncFnOnce(&HubRequest) -> Result<Exit>) -> Result<Exit> {
     #[cfg(feature = "tls")]
-    let server = ServerArgs::new(args.token_file, args.ca_file);
+    let server = ServerArgs::new(args.token_file, args.tls);
     #[cfg(not(feature = "tls"))]
     let server = ServerArgs::new(args.token_file);
     let (url, options) = server.target(args.hub.as_deref(), args.data.as_deref(), TransportName::Auto)?;

@@ -17,20 +17,51 @@ pub(crate) struct ServerArgs {
     /// The file with the token of the server. It is not needed for the running server of this user, at the address that it has printed
     #[arg(long, value_name = "FILE", requires = "url")]
     token_file: Option<PathBuf>,
-    /// The file with the certificates to trust for https and wss, instead of those of the system
     #[cfg(feature = "tls")]
-    #[arg(long, value_name = "FILE", requires = "url")]
+    #[command(flatten)]
+    tls: TlsArgs,
+}
+
+/// The files of an encrypted connection.
+#[cfg(feature = "tls")]
+#[derive(clap::Args)]
+pub(crate) struct TlsArgs {
+    /// The file with the certificates to trust for https and wss, instead of those of the system
+    #[arg(long, global = true, value_name = "FILE")]
     ca_file: Option<PathBuf>,
+    /// The file with the certificate of this client, followed by those of its issuers, for a server that knows it
+    #[arg(long, global = true, value_name = "FILE", requires = "client_key")]
+    client_cert: Option<PathBuf>,
+    /// The file with the private key of that certificate
+    #[arg(long, global = true, value_name = "FILE", requires = "client_cert")]
+    client_key: Option<PathBuf>,
+}
+
+#[cfg(feature = "tls")]
+impl TlsArgs {
+    fn apply(&self, url: Option<&str>, options: &mut ConnectOptions) -> Result<()> {
+        if url.is_none() && (self.ca_file.is_some() || self.client_cert.is_some()) {
+            return Err(Error::Usage("`--ca-file` and `--client-cert` need the address of a server".into()));
+        }
+        let invalid = |error: duologue_http::Error| Error::Usage(error.to_string());
+        if let Some(path) = &self.ca_file {
+            options.trust_pem_file(path).map_err(invalid)?;
+        }
+        if let (Some(certificate), Some(key)) = (&self.client_cert, &self.client_key) {
+            options.identify_pem_files(certificate, key).map_err(invalid)?;
+        }
+        Ok(())
+    }
 }
 
 impl ServerArgs {
-    /// Creates the credentials from the files of another command line.
+    /// Creates the credentials from those of another command line.
     #[cfg(feature = "serve")]
-    pub(crate) fn new(token_file: Option<PathBuf>, #[cfg(feature = "tls")] ca_file: Option<PathBuf>) -> Self {
+    pub(crate) fn new(token_file: Option<PathBuf>, #[cfg(feature = "tls")] tls: TlsArgs) -> Self {
         ServerArgs {
             token_file,
             #[cfg(feature = "tls")]
-            ca_file,
+            tls,
         }
     }
 
@@ -49,6 +80,8 @@ impl ServerArgs {
     ) -> Result<(String, ConnectOptions)> {
         let mut options = ConnectOptions::default();
         options.transport = transport.into();
+        #[cfg(feature = "tls")]
+        self.tls.apply(url, &mut options)?;
         let folder = data.map_or_else(state_folder::of_user, |folder| Ok(folder.to_owned()));
         let url = match url {
             Some(url) => {
@@ -75,11 +108,6 @@ impl ServerArgs {
                 url
             }
         };
-        #[cfg(feature = "tls")]
-        if let Some(path) = &self.ca_file {
-            let trusted = options.trust_pem_file(path);
-            trusted.map_err(|error| Error::Usage(error.to_string()))?;
-        }
         Ok((url, options))
     }
 }

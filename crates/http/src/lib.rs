@@ -34,8 +34,6 @@ pub use client::{
 };
 #[cfg(all(unix, feature = "server"))]
 pub use server::LocalListener;
-#[cfg(all(feature = "server", feature = "tls"))]
-pub use server::ServerTls;
 #[cfg(feature = "server")]
 #[doc(hidden)]
 pub use server::is_equal_secret;
@@ -47,6 +45,8 @@ pub use server::{
     Resumed, ServerConnection, ServerOptions, SourceEnd, StreamRequest, bearer_token, endpoint_router,
     router, serve, serve_router,
 };
+#[cfg(all(feature = "server", feature = "tls"))]
+pub use server::{ClientCertificate, ServerTls};
 #[cfg(any(feature = "client", feature = "server"))]
 pub use wire::{
     CONNECTION_ID, FRAME_NUMBER, RESUME_SECRET, RemoteConnectionId, SESSION_ID, STREAM_ACK, StreamId,

@@ -65,6 +65,11 @@ pub(crate) struct ServeArgs {
     #[cfg(feature = "tls")]
     #[arg(long, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
+    /// The file with the certificates of the authorities that sign those of clients (`principals.certificate` of the
+    /// configuration)
+    #[cfg(feature = "tls")]
+    #[arg(long, value_name = "FILE", requires_all = ["cert", "config"])]
+    client_ca: Option<PathBuf>,
     /// The folder of the logs and the token, if not that of the user: `~/.local/state/duologue`, or `duologue` in
     /// $XDG_STATE_HOME
     #[arg(long, value_name = "DIR")]
@@ -159,7 +164,20 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
     #[cfg(feature = "tls")]
     if let (Some(cert), Some(key)) = (&args.cert, &args.key) {
         state_folder::check_key(key)?;
-        options.tls = Some(ServerTls::from_pem_files(cert, key)?);
+        let mut tls = ServerTls::from_pem_files(cert, key)?;
+        if let Some(authorities) = &args.client_ca {
+            tls = tls.accept_clients_of(authorities)?;
+        }
+        options.tls = Some(tls);
+    }
+    #[cfg(feature = "tls")]
+    let has_authorities = args.client_ca.is_some();
+    #[cfg(not(feature = "tls"))]
+    let has_authorities = false;
+    let principals = config.iter().flat_map(|config| &config.principals);
+    if let Some(unknown) = principals.into_iter().find(|one| one.certificate.is_some() && !has_authorities) {
+        let why = "has a certificate, and no authority is named: use `--client-ca`";
+        return Err(Error::Usage(format!("principal {:?} {why}", unknown.id)));
     }
     #[cfg(feature = "tls")]
     let is_encrypted = options.tls.is_some();

@@ -1,6 +1,7 @@
 //! Tests of the `duologue` command, as a process.
 
 mod attach;
+mod certificates;
 mod check;
 mod colleague;
 mod consent;

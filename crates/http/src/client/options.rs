@@ -132,6 +132,25 @@ impl ConnectOptions {
         Ok(())
     }
 
+    /// Shows a certificate to servers that ask for one. `certificates` has it in front, followed by those of its issuers.
+    ///
+    /// Call it after [`trust_pem_file`](Self::trust_pem_file), which begins a new configuration.
+    ///
+    /// # Errors
+    ///
+    /// [`Error::Tls`](crate::Error::Tls) if a file cannot be read, the key is not that of the certificate, or no certificates
+    /// of this system can be used.
+    #[cfg(feature = "tls")]
+    pub fn identify_pem_files(
+        &mut self,
+        certificates: impl AsRef<std::path::Path>,
+        key: impl AsRef<std::path::Path>,
+    ) -> Result<(), crate::Error> {
+        let config = self.tls.take().map_or_else(crate::client::tls::system_tls, Ok)?;
+        self.tls = Some(crate::client::tls::identified(config, certificates.as_ref(), key.as_ref())?);
+        Ok(())
+    }
+
     /// Returns the time without a sign of life after which it is reported: one ping or comment is missing then.
     pub(crate) fn silent_after(&self) -> Duration {
         self.keepalive.saturating_mul(2).min(self.dead_after())

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::crypto::ring::default_provider;
-use tokio_rustls::rustls::pki_types::CertificateDer;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::sign::{CertifiedKey, SingleCertAndKey};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use crate::client::error::Error;
@@ -38,16 +39,40 @@ pub fn system_tls() -> Result<Arc<ClientConfig>, Error> {
 
 /// Returns a configuration that trusts the certificates in a file.
 pub(crate) fn trusting(path: &Path) -> Result<Arc<ClientConfig>, Error> {
-    let invalid = |error: &dyn std::fmt::Display| Error::Tls(format!("{}: {error}", path.display()));
     let mut roots = RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|error| invalid(&error))? {
-        let certificate = certificate.map_err(|error| invalid(&error))?;
-        roots.add(certificate).map_err(|error| invalid(&error))?;
-    }
-    if roots.is_empty() {
-        return Err(invalid(&"it has no certificate"));
+    for certificate in read_certificates(path)? {
+        roots.add(certificate).map_err(|error| invalid(path, &error))?;
     }
     config(roots)
+}
+
+/// Returns a configuration that shows the certificate of two files to servers that ask for one.
+pub(crate) fn identified(
+    config: Arc<ClientConfig>,
+    certificates: &Path,
+    key: &Path,
+) -> Result<Arc<ClientConfig>, Error> {
+    let chain = read_certificates(certificates)?;
+    let private = PrivateKeyDer::from_pem_file(key).map_err(|error| invalid(key, &error))?;
+    let identity = CertifiedKey::from_der(chain, private, &default_provider())
+        .map_err(|error| invalid(certificates, &error))?;
+    let mut config = Arc::unwrap_or_clone(config);
+    config.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(identity));
+    Ok(Arc::new(config))
+}
+
+fn invalid(path: &Path, error: &dyn std::fmt::Display) -> Error {
+    Error::Tls(format!("{}: {error}", path.display()))
+}
+
+/// Reads all certificates of a file that has at least one.
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
+    let certificates = read.map_err(|error| invalid(path, &error))?;
+    if certificates.is_empty() {
+        return Err(invalid(path, &"it has no certificate"));
+    }
+    Ok(certificates)
 }
 
 fn config(roots: RootCertStore) -> Result<Arc<ClientConfig>, Error> {

@@ -18,6 +18,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use crate::server::client_certificate::KnownPeer;
 use crate::server::options::ServerOptions;
 
 /// Serves a router to the clients of a listener until the future is dropped. Open connections go on until the runtime ends.
@@ -28,7 +29,7 @@ use crate::server::options::ServerOptions;
 /// [`ServerOptions::strangers`] places; a new one takes the place of the oldest.
 ///
 /// `credential` is the header `Authorization` of requests that have none.
-pub(super) async fn serve_connections<L: Listener<Addr: Debug + 'static>>(
+pub(super) async fn serve_connections<L: Listener<Addr: Debug + 'static, Io: KnownPeer>>(
     mut listener: L,
     router: Router,
     options: &ServerOptions,
@@ -47,9 +48,11 @@ pub(super) async fn serve_connections<L: Listener<Addr: Debug + 'static>>(
             continue;
         };
         let router = TowerToHyperService::new(router.clone());
-        let (known, credential) = (standing.clone(), credential.clone());
+        let (mut known, credential) = (Extensions::new(), credential.clone());
+        io.introduce(&mut known);
+        known.insert(standing.clone());
         let service = service_fn(move |mut request: Request<Incoming>| {
-            request.extensions_mut().insert(known.clone());
+            request.extensions_mut().extend(known.clone());
             let headers = request.headers_mut();
             if let Some(credential) = &credential
                 && !headers.contains_key(AUTHORIZATION)

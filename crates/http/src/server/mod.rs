@@ -5,6 +5,7 @@ mod access;
 mod agent_connection;
 mod agent_endpoint;
 mod axum_socket;
+mod client_certificate;
 mod endpoint;
 mod event_stream;
 mod http_requests;
@@ -26,6 +27,8 @@ pub use accept::ConnectionStanding;
 pub use access::{AccessToken, bearer_token};
 pub use agent_connection::{AgentConnection, AgentSource};
 pub use agent_endpoint::AgentEndpoint;
+#[cfg(feature = "tls")]
+pub use client_certificate::ClientCertificate;
 pub use endpoint::{
     CloseReason, ConnectRequest, ConnectionKind, Endpoint, FrameSource, HttpRequestHead, IncomingFrame,
     OutgoingFrame, Rejection, ResumeRefused, ResumeRequest, Resumed, ServerConnection, SourceEnd,

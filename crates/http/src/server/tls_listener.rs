@@ -12,11 +12,12 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
-use tokio_rustls::rustls::ServerConfig;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use tokio_rustls::rustls::server::WebPkiClientVerifier;
 use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
 
 use crate::server::listeners::accepted_socket;
@@ -45,12 +46,7 @@ impl ServerTls {
     /// If a file cannot be read, has no certificate or no key, or the key is not that of the certificate.
     pub fn from_pem_files(certificates: impl AsRef<Path>, key: impl AsRef<Path>) -> io::Result<Self> {
         let (certificates, key) = (certificates.as_ref(), key.as_ref());
-        let invalid = |path: &Path, error: &dyn std::fmt::Display| {
-            io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))
-        };
-        let chain = CertificateDer::pem_file_iter(certificates)
-            .and_then(|found| found.collect::<Result<Vec<_>, _>>())
-            .map_err(|error| invalid(certificates, &error))?;
+        let chain = read_certificates(certificates)?;
         let private = PrivateKeyDer::from_pem_file(key).map_err(|error| invalid(key, &error))?;
         let config = ServerConfig::builder_with_provider(Arc::new(default_provider()))
             .with_protocol_versions(&[&TLS13])
@@ -58,6 +54,44 @@ impl ServerTls {
             .map_err(|error| invalid(certificates, &error))?;
         Ok(ServerTls(Arc::new(config)))
     }
+
+    /// Asks clients for a certificate that an authority in this file has signed. Their requests have it as a
+    /// [`ClientCertificate`](crate::ClientCertificate).
+    ///
+    /// A client without one is served as before. One with another certificate has no connection. A certificate is checked
+    /// when its connection is opened, and not whether it was revoked.
+    ///
+    /// # Errors
+    ///
+    /// If the file cannot be read, or has no certificate of an authority.
+    pub fn accept_clients_of(self, authorities: impl AsRef<Path>) -> io::Result<Self> {
+        let path = authorities.as_ref();
+        let mut roots = RootCertStore::empty();
+        for certificate in read_certificates(path)? {
+            roots.add(certificate).map_err(|error| invalid(path, &error))?;
+        }
+        let provider = Arc::new(default_provider());
+        let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+            .allow_unauthenticated()
+            .build()
+            .map_err(|error| invalid(path, &error))?;
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .map_err(|error| invalid(path, &error))?
+            .with_client_cert_verifier(verifier)
+            .with_cert_resolver(self.0.cert_resolver.clone());
+        Ok(ServerTls(Arc::new(config)))
+    }
+}
+
+fn invalid(path: &Path, error: &dyn std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, format!("{}: {error}", path.display()))
+}
+
+/// Reads all certificates of a file.
+fn read_certificates(path: &Path) -> io::Result<Vec<CertificateDer<'static>>> {
+    let read = CertificateDer::pem_file_iter(path).and_then(Iterator::collect);
+    read.map_err(|error| invalid(path, &error))
 }
 
 impl From<Arc<ServerConfig>> for ServerTls {

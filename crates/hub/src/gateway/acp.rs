@@ -230,6 +230,10 @@ impl RequestChecks {
         if let Some(sender) = self.page.sender(request.headers()) {
             return self.page.authenticate(&sender, request);
         }
+        #[cfg(feature = "tls")]
+        if let Some(certified) = self.gateway.certified(request) {
+            return certified;
+        }
         Ok(self.gateway.authenticate(request.headers(), self.token.as_ref())?.principal)
     }
 

@@ -206,15 +206,19 @@ pub enum Trust {
     Shared,
 }
 
-/// A user or a program with an API key.
+/// A user or a program with an API key or a client certificate.
 #[derive(Clone, Deserialize)]
 #[serde(deny_unknown_fields)]
 #[non_exhaustive]
 pub struct PrincipalConfig {
     /// The id, which is the owner of sessions, tasks and messages.
     pub id: String,
-    /// The SHA-256 of its key in hexadecimal digits.
-    pub key_sha256: String,
+    /// The SHA-256 of its key in hexadecimal digits. Without one it needs a certificate.
+    #[serde(default)]
+    pub key_sha256: Option<String>,
+    /// The name in its client certificate: a DNS name or a URI.
+    #[serde(default)]
+    pub certificate: Option<String>,
     /// The time at which the key expires, such as `2027-01-31T00:00:00Z`. Without one it does not.
     #[serde(default)]
     pub key_expires: Option<String>,
@@ -449,7 +453,7 @@ impl GatewayConfig {
             return Err(format!("two token_providers have the issuer {:?}", twice.issuer));
         }
         let mut names = HashSet::from([LOCAL_PRINCIPAL]);
-        let mut keys = HashSet::new();
+        let (mut keys, mut certificates) = (HashSet::new(), HashSet::new());
         for principal in &self.principals {
             let id = &principal.id;
             if id.is_empty() || id.len() > 128 || id.chars().any(char::is_control) {
@@ -464,12 +468,25 @@ impl GatewayConfig {
                     "two principals have the id {id:?} (`{LOCAL_PRINCIPAL}` is the local user)"
                 ));
             }
-            let key = &principal.key_sha256;
-            if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-                return Err(format!("key_sha256 of {id:?} is not a SHA-256: use 64 hexadecimal digits"));
+            if let Some(key) = &principal.key_sha256 {
+                if key.len() != 64 || !key.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+                    return Err(format!("key_sha256 of {id:?} is not a SHA-256: use 64 hexadecimal digits"));
+                }
+                if !keys.insert(key.to_ascii_lowercase()) {
+                    return Err(format!("{id:?} has the key of another principal"));
+                }
+            } else if principal.certificate.is_none() {
+                return Err(format!("{id:?} has neither key_sha256 nor certificate"));
             }
-            if !keys.insert(key.to_ascii_lowercase()) {
-                return Err(format!("{id:?} has the key of another principal"));
+            if let Some(name) = &principal.certificate {
+                if name.is_empty() || name.contains('*') {
+                    return Err(format!(
+                        "certificate of {id:?} is {name:?}; use one name, without a wildcard"
+                    ));
+                }
+                if !certificates.insert(name.to_ascii_lowercase()) {
+                    return Err(format!("{id:?} has the certificate of another principal"));
+                }
             }
             if let Some(expires) = principal.key_expires.as_ref().filter(|text| key_expiry(text).is_none()) {
                 return Err(format!(

@@ -1,5 +1,7 @@
-//! The API keys of principals.
+//! The API keys and certificates of principals.
 
+#[cfg(feature = "tls")]
+use duologue_http::ClientCertificate;
 use duologue_http::is_equal_secret;
 use jiff::Timestamp;
 use sha2::{Digest as _, Sha256};
@@ -16,36 +18,56 @@ struct PrincipalKey {
 }
 
 impl PrincipalKey {
+    /// Returns the key of a principal, unless it has none or a value cannot be read.
+    fn read(config: &PrincipalConfig) -> Option<Self> {
+        let digest = key_digest(config.key_sha256.as_deref()?)?;
+        let expires = match &config.key_expires {
+            Some(text) => Some(key_expiry(text)?),
+            None => None,
+        };
+        Some(PrincipalKey { digest, expires, principal: principal(config) })
+    }
+
     fn is_valid(&self, now: u64) -> bool {
         self.expires.is_none_or(|expires| now < expires)
     }
 }
 
-/// The keys of the configuration.
+fn principal(config: &PrincipalConfig) -> Principal {
+    Principal { id: config.id.as_str().into(), roles: config.roles.clone(), agent: config.agent.clone() }
+}
+
+/// The keys and certificates of the configuration.
 pub(crate) struct PrincipalKeys {
     all: Vec<PrincipalKey>,
+    /// The principals with certificates, and the names in these.
+    certificates: Vec<(String, Principal)>,
 }
 
 impl PrincipalKeys {
     /// Reads the keys of principals. A principal whose values cannot be read has none.
     pub(crate) fn new(principals: &[PrincipalConfig]) -> Self {
-        let keys = principals.iter().filter_map(|config| {
-            let digest = key_digest(&config.key_sha256)?;
-            let expires = match &config.key_expires {
-                Some(text) => Some(key_expiry(text)?),
-                None => None,
-            };
-            let (id, roles) = (config.id.as_str().into(), config.roles.clone());
-            let principal = Principal { id, roles, agent: config.agent.clone() };
-            Some(PrincipalKey { digest, expires, principal })
-        });
-        PrincipalKeys { all: keys.collect() }
+        let certificates =
+            principals.iter().filter_map(|config| Some((config.certificate.clone()?, principal(config))));
+        PrincipalKeys {
+            all: principals.iter().filter_map(PrincipalKey::read).collect(),
+            certificates: certificates.collect(),
+        }
     }
 
-    /// Returns the principal with an id, if its key is valid at a time.
+    /// Returns the principal with an id, if it has a certificate, or its key is valid at a time.
     pub(crate) fn of(&self, id: &str, now: u64) -> Option<&Principal> {
-        let valid = self.all.iter().filter(|key| key.is_valid(now));
-        valid.map(|key| &key.principal).find(|principal| *principal.id == *id)
+        let valid = self.all.iter().filter(|key| key.is_valid(now)).map(|key| &key.principal);
+        let certified = self.certificates.iter().map(|(_, principal)| principal);
+        valid.chain(certified).find(|principal| *principal.id == *id)
+    }
+
+    /// Returns the principal of a certificate. One with the names of several principals is that of none.
+    #[cfg(feature = "tls")]
+    pub(crate) fn certified(&self, certificate: &ClientCertificate) -> Option<&Principal> {
+        let mut found = self.certificates.iter().filter(|(name, _)| certificate.is_for(name));
+        let (_, principal) = found.next()?;
+        found.next().is_none().then_some(principal)
     }
 
     /// Returns the principal of a key at a time, in milliseconds since 1970.
@@ -86,7 +108,8 @@ mod tests {
         let digest = Sha256::digest(key).iter().fold(String::new(), |text, byte| format!("{text}{byte:02x}"));
         PrincipalConfig {
             id: id.to_owned(),
-            key_sha256: digest,
+            key_sha256: Some(digest),
+            certificate: None,
             key_expires: expires.map(str::to_owned),
             roles: Vec::new(),
             agent: None,

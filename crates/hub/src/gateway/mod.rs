@@ -42,6 +42,8 @@ use std::time::Duration;
 
 use axum::http::HeaderMap;
 use axum::http::header::AUTHORIZATION;
+#[cfg(feature = "tls")]
+use duologue_http::ClientCertificate;
 use duologue_http::{AccessToken, Listeners, ServerOptions, bearer_token};
 use duologue_rpc::Lock as _;
 use duologue_store::{
@@ -396,6 +398,24 @@ impl GatewayShared {
         Err(refused("the key is not valid"))
     }
 
+    /// Returns the principal of the certificate that the client of a request has shown. A key in the request counts alone.
+    #[cfg(feature = "tls")]
+    pub(crate) fn certified(&self, request: &axum::extract::Request) -> Option<Result<Principal, Refusal>> {
+        let headers = request.headers();
+        if headers.contains_key(API_KEY) || headers.contains_key(AUTHORIZATION) {
+            return None;
+        }
+        let certificate = request.extensions().get::<ClientCertificate>()?;
+        let unknown = || {
+            let names: Vec<_> = certificate.names().collect();
+            let why = format!(
+                "no principal has a name of this certificate ({names:?}) in `principals.certificate`"
+            );
+            Refusal::new(RefusalCode::Unauthenticated, why)
+        };
+        Some(self.keys.certified(certificate).cloned().ok_or_else(unknown))
+    }
+
     /// Returns the principal with an id, if it is one of the configuration or the local user.
     pub(crate) fn principal(&self, id: &str) -> Option<Principal> {
         if id == LOCAL_PRINCIPAL {
@@ -431,7 +451,7 @@ impl GatewayShared {
         for principal in &self.config.principals {
             let mut stored = StoredPrincipal::new(&principal.id);
             stored.roles.clone_from(&principal.roles);
-            stored.key_hash = key_digest(&principal.key_sha256);
+            stored.key_hash = principal.key_sha256.as_deref().and_then(key_digest);
             stored.webhook_secret.clone_from(&principal.webhook_secret);
             batch.push(StoreChange::PutPrincipal(stored));
         }

@@ -1,0 +1,64 @@
+//! What a server knows of a connection before its first request: the certificate of the client.
+
+use axum::http::Extensions;
+use tokio::net::TcpStream;
+#[cfg(unix)]
+use tokio::net::UnixStream;
+
+/// A socket whose peer may be known.
+pub(super) trait KnownPeer {
+    /// Adds what is known of the peer to the extensions of its requests.
+    fn introduce(&self, requests: &mut Extensions) {
+        let _ = requests;
+    }
+}
+
+impl KnownPeer for TcpStream {}
+
+#[cfg(unix)]
+impl KnownPeer for UnixStream {}
+
+#[cfg(feature = "tls")]
+mod tls {
+    use std::sync::Arc;
+
+    use axum::http::Extensions;
+    use tokio::net::TcpStream;
+    use tokio_rustls::server::TlsStream;
+    use webpki::EndEntityCert;
+
+    use super::KnownPeer;
+
+    /// The names in the certificate of a client, as an extension of its requests. An authority of
+    /// [`ServerTls::accept_clients_of`](crate::ServerTls::accept_clients_of) has signed it, and it was valid when the
+    /// connection was opened.
+    #[derive(Clone, Debug)]
+    pub struct ClientCertificate(Arc<[Box<str>]>);
+
+    impl ClientCertificate {
+        /// Returns true for a name in the certificate: a DNS name or a URI among its subject alternative names.
+        ///
+        /// A wildcard is the name of nobody.
+        #[must_use]
+        pub fn is_for(&self, name: &str) -> bool {
+            !name.contains('*') && self.0.iter().any(|own| own.eq_ignore_ascii_case(name))
+        }
+
+        /// Returns the names in the certificate.
+        pub fn names(&self) -> impl Iterator<Item = &str> {
+            self.0.iter().map(|name| &**name)
+        }
+    }
+
+    impl KnownPeer for TlsStream<TcpStream> {
+        fn introduce(&self, requests: &mut Extensions) {
+            let chain = self.get_ref().1.peer_certificates().unwrap_or_default();
+            let Some(Ok(certificate)) = chain.first().map(EndEntityCert::try_from) else { return };
+            let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
+            requests.insert(ClientCertificate(names.map(Box::from).collect()));
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+pub use tls::ClientCertificate;
