@@ -1,11 +1,12 @@
 //! `duologue serve --config` as a process, with the example and its tour.
 #![cfg(all(unix, feature = "serve"))]
 
+use std::io::{BufRead as _, BufReader};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use crate::process::{DUOLOGUE, run, shown};
-use crate::served::{EXAMPLE, Server, start_hub, start_hub_with};
+use crate::served::{EXAMPLE, Server, start_hub, start_hub_at, start_hub_with};
 
 /// Sends a request with curl, and returns the status and the body.
 fn request(server: &Server, key: &str, path: &str, more: &[&str]) -> (u16, String) {
@@ -79,25 +80,35 @@ fn refused_access_is_in_the_log_on_stderr() {
     );
 }
 
+/// The hub is killed before a request, while a question is open, and while a task runs.
 #[test]
-fn the_tour_of_the_example_is_complete() {
+fn the_tour_of_the_example_is_complete_although_its_hub_is_killed() {
     let data = tempfile::tempdir().expect("a folder");
-    let server = start_hub(data.path());
-    let address = server.url.strip_suffix("/acp").expect("the path of the first agent");
+    let mut server = start_hub(data.path());
+    let hub = server.url.strip_suffix("/acp").expect("the path of the first agent").to_owned();
+    let address = hub.strip_prefix("http://").expect("the scheme").to_owned();
     let key = std::fs::read_to_string(&server.token).expect("the token");
-    let tour = Command::new("sh")
-        .arg(format!("{EXAMPLE}/tour.sh"))
-        .env("HUB", address)
-        .env("KEY", key.trim())
-        .env("RUN", "1")
-        .output()
-        .expect("a shell");
-    let printed = String::from_utf8_lossy(&tour.stdout);
-    assert!(
-        tour.status.success() && printed.ends_with("The tour is complete.\n"),
-        "{printed}\n{}",
-        String::from_utf8_lossy(&tour.stderr)
-    );
+    let mut tour = Command::new("sh");
+    tour.arg(format!("{EXAMPLE}/tour.sh")).env("HUB", &hub).env("KEY", key.trim()).env("RUN", "1");
+    let mut tour = tour.stdout(Stdio::piped()).spawn().expect("a shell");
+    let (mut printed, mut kills) = (String::new(), 0);
+    let lines = BufReader::new(tour.stdout.take().expect("a pipe")).lines();
+    for line in lines.map_while(Result::ok) {
+        printed.extend([&*line, "\n"]);
+        let kill_at = [
+            "# Leave a message",
+            "> GET /agents/reviewer/tasks/review-1/input",
+            "> POST /agents/writer/tasks/long-1/cancel",
+        ];
+        if kill_at.iter().any(|mark| line.starts_with(mark)) {
+            server.kill();
+            server = start_hub_at(&address, data.path(), &[]);
+            kills += 1;
+        }
+    }
+    let status = tour.wait().expect("it ended");
+    assert!(status.success() && printed.ends_with("The tour is complete.\n"), "{printed}");
+    assert_eq!(kills, 3, "{printed}");
 }
 
 /// Returns the `sh` blocks of a chapter of the guide as one script.

@@ -179,8 +179,13 @@ pub(crate) fn start_hub(data: &Path) -> Server {
     start_hub_with(data, &[])
 }
 
-/// As [`start_hub`], with options. The log is the file `log`.
+/// As [`start_hub`], with options.
 pub(crate) fn start_hub_with(data: &Path, options: &[&str]) -> Server {
+    start_hub_at("127.0.0.1:0", data, options)
+}
+
+/// As [`start_hub_with`], at an address. The log is the file `log`.
+pub(crate) fn start_hub_at(address: &str, data: &Path, options: &[&str]) -> Server {
     let config = std::fs::read_to_string(format!("{EXAMPLE}/hub.toml")).expect("the example");
     let program = format!("command = [{DUOLOGUE:?}");
     let folders = format!("trust = \"shared\"\nroots = [{data:?}]");
@@ -191,7 +196,7 @@ pub(crate) fn start_hub_with(data: &Path, options: &[&str]) -> Server {
     let file = data.join("hub.toml");
     std::fs::write(&file, config).expect("a file");
     let mut command = Command::new(DUOLOGUE);
-    command.args(["serve", "--listen", "127.0.0.1:0", "--config"]).arg(&file).arg("--data").arg(data);
+    command.args(["serve", "--listen", address, "--config"]).arg(&file).arg("--data").arg(data);
     let log = std::fs::File::create(data.join("log")).expect("a file");
     Server::of(command.args(options).stderr(log))
 }
