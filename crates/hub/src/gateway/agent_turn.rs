@@ -9,9 +9,9 @@ use duologue_client::{Client, Connection, Exchange, PromptBuilder, Session};
 use duologue_rpc::Transport;
 use duologue_rpc::raw_message::beginning;
 use duologue_schema::{
-    Attachment, BlobResourceContents, Conversation, EmbeddedResource, EmbeddedResourceResource,
-    PlanEntryStatus, RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
-    SessionUpdate, TraceContext, serialized_len,
+    Attachment, BlobResourceContents, ContentBlock, Conversation, EmbeddedResource, EmbeddedResourceResource,
+    MessageKind, PlanEntryStatus, RequestPermissionOutcome, RequestPermissionRequest,
+    RequestPermissionResponse, SessionUpdate, TraceContext, serialized_len,
 };
 use serde::Deserialize;
 use serde_json::Value;
@@ -122,6 +122,31 @@ impl TurnOutput {
     pub(crate) fn text(&self, limit: usize) -> (String, bool) {
         cut_text(self.conversation.all_agent_text(), limit)
     }
+
+    /// Returns the images, sounds and files in the agent's messages.
+    pub(crate) fn attachments(&self) -> Vec<Attachment> {
+        let of_agent = self.conversation.messages().filter(|message| message.kind == MessageKind::Agent);
+        of_agent.flat_map(|message| &message.content).filter_map(attachment_of).collect()
+    }
+}
+
+/// Returns the content of a block that is no text of a message.
+fn attachment_of(block: &ContentBlock) -> Option<Attachment> {
+    let with_data = |mime_type: &str, data: &String| Attachment::new(mime_type).data(data);
+    Some(match block {
+        ContentBlock::Image(image) => with_data(&image.mime_type, &image.data),
+        ContentBlock::Audio(audio) => with_data(&audio.mime_type, &audio.data),
+        ContentBlock::Resource(resource) => match &resource.resource {
+            EmbeddedResourceResource::BlobResourceContents(blob) => {
+                with_data(blob.mime_type.as_deref().unwrap_or("application/octet-stream"), &blob.blob)
+            }
+            EmbeddedResourceResource::TextResourceContents(text) => {
+                Attachment::with_text(text.mime_type.as_deref().unwrap_or("text/plain"), &text.text)
+            }
+            _ => return None,
+        },
+        _ => return None,
+    })
 }
 
 /// Cuts a text behind `limit` bytes. Returns true if it was cut.

@@ -214,9 +214,7 @@ fn end_of_turn(
     };
     let (text, is_cut) = output.text(limit);
     let mut result = json!({"text": text, "stopReason": response.stop_reason});
-    if is_cut {
-        result["truncated"] = json!(true);
-    }
+    attach(&mut result, &output.attachments(), limit, is_cut);
     let (state, error) = match response.stop_reason {
         StopReason::Cancelled => (TaskState::Cancelled, None),
         StopReason::Refusal => {
@@ -227,6 +225,18 @@ fn end_of_turn(
     };
     let result = JsonText::of(&result).ok().filter(|_| state != TaskState::Cancelled);
     WorkEnd { state, result, error, is_lost: false }
+}
+
+/// Adds attachments to a result. They are whole or absent, because a part of them is worth nothing. `is_cut` is true if
+/// something else is not complete.
+fn attach(result: &mut Value, attachments: &[Attachment], limit: usize, is_cut: bool) {
+    let all = serde_json::to_value(attachments).ok().filter(|all| all.to_string().len() <= limit);
+    if is_cut || all.is_none() {
+        result["truncated"] = json!(true);
+    }
+    if let Some(all) = all.filter(|_| !attachments.is_empty()) {
+        result["attachments"] = all;
+    }
 }
 
 fn end_of_delegation(end: exchange::Result<DelegationOutcome>, limit: usize, is_remote: bool) -> WorkEnd {
@@ -249,20 +259,12 @@ fn end_of_delegation(end: exchange::Result<DelegationOutcome>, limit: usize, is_
     }
     let (text, is_cut) = cut_text(outcome.outcome, limit);
     let mut result = json!({"text": text, "status": outcome.status});
-    if is_cut {
-        result["truncated"] = json!(true);
+    let data = outcome.data.as_ref().filter(|data| data.get().len() <= limit);
+    let is_left_out = outcome.data.is_some() && data.is_none();
+    if let Some(data) = data.and_then(|data| data.parse::<Value>().ok()) {
+        result["data"] = data;
     }
-    // Data and attachments are whole or absent: a part of them is worth nothing.
-    let data =
-        outcome.data.filter(|data| data.get().len() <= limit).and_then(|data| data.parse::<Value>().ok());
-    let attachments = serde_json::to_value(&outcome.attachments).ok();
-    let attachments =
-        attachments.filter(|all| !outcome.attachments.is_empty() && all.to_string().len() <= limit);
-    for (name, value) in [("data", data), ("attachments", attachments)] {
-        if let Some(value) = value {
-            result[name] = value;
-        }
-    }
+    attach(&mut result, &outcome.attachments, limit, is_cut || is_left_out);
     WorkEnd { state: TaskState::Completed, result: JsonText::of(&result).ok(), error: None, is_lost: false }
 }
 

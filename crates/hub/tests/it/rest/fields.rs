@@ -147,3 +147,35 @@ async fn a_task_posts_its_output_and_its_end() {
     assert_eq!(ended["result"]["text"], text);
     world.stop().await;
 }
+
+/// Two agents in a row: the first one makes a picture, and the program behind its callback sends it to the second one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_picture_passes_from_a_task_to_another_agent() {
+    let receiver = Receiver::start(accept).await;
+    let world = RestWorld::with_remote(&format!("loopback_callbacks = true\n{}", writer())).await;
+    let task = json!({
+        "taskId": "t1", "task": {"type": "paint", "parameters": {"prompt": "content"}},
+        "callback": receiver.url("/done"),
+    });
+    world.post(ALICE, "/agents/writer/tasks", task).await.expect(202);
+    in_time(async {
+        while receiver.received().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    })
+    .await;
+    let done: Value = serde_json::from_slice(&receiver.received()[0].body).unwrap();
+    let attachments = done["result"]["attachments"].as_array().expect("attachments");
+    let kinds: Vec<_> = attachments.iter().map(|one| one["mime_type"].as_str().unwrap()).collect();
+    assert!(kinds.starts_with(&["image/png", "audio/wav"]), "{done}");
+    assert!(done["result"].get("truncated").is_none(), "{done}");
+    let picture = &attachments[0]["data"];
+    let message = json!({"messageId": "m1", "message": {
+        "type": "query", "content": picture, "mimeType": "image/png", "metadata": {"task": "t1"},
+    }});
+    world.post(ALICE, MESSAGES, message).await.expect(202);
+    let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim")).await.expect(200);
+    let message = &claimed["messages"][0]["message"];
+    assert_eq!((&message["content"], &message["mimeType"]), (picture, &json!("image/png")));
+    world.stop().await;
+}
