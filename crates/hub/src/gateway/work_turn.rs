@@ -1,4 +1,7 @@
-//! The work of an agent on a task: a prompt turn, or a delegation to an agent that handles envelopes.
+//! The work of an agent on a task: a prompt turn, or a delegation or a work order for an agent that handles envelopes.
+
+use std::future::pending;
+use std::sync::Arc;
 
 use duologue_client::Turn;
 use duologue_client::exchange::envelope::{Delegation, OutputStream, Subscription};
@@ -6,12 +9,19 @@ use duologue_client::exchange::{self, PeerAgent};
 use duologue_schema::envelope::{
     DelegationOutcome, EnvelopeError, EnvelopeErrorCode, OutcomeStatus, Priority, TaskState,
 };
+use duologue_schema::work::{WorkInput, WorkOutput};
 use duologue_schema::{Attachment, Members, SessionUpdate, StopReason, TraceContext};
 use duologue_store::{JsonText, StoredTask, TaskFailure};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 
 use crate::gateway::agent_calls::DELEGATED;
 use crate::gateway::agent_turn::{TurnOutput, WorkSession, cut_text, is_worker_lost, prompt_of_task};
+
+/// The type of a task whose parameters are a work order.
+const WORK_ORDER: &str = "invoke";
 
 /// The work of an agent on a task.
 pub(crate) enum WorkTurn {
@@ -19,6 +29,8 @@ pub(crate) enum WorkTurn {
     Prompt(Turn),
     /// A delegation.
     Delegation(Box<DelegatedWork>),
+    /// A work order.
+    Order(OrderedWork),
 }
 
 /// A part of the work.
@@ -55,6 +67,13 @@ pub(crate) struct DelegatedWork {
     end: Option<exchange::Result<DelegationOutcome>>,
 }
 
+/// A work order. Its end is kept until it is asked for.
+pub(crate) struct OrderedWork {
+    work: BoxFuture<'static, exchange::Result<WorkOutput>>,
+    end: Option<exchange::Result<WorkOutput>>,
+    cancelled: Arc<Notify>,
+}
+
 impl WorkTurn {
     /// Gives an agent a task. Returns its end if the agent does not accept it.
     pub(crate) async fn begin(work: &WorkSession, task: &StoredTask) -> Result<Self, WorkEnd> {
@@ -66,6 +85,9 @@ impl WorkTurn {
             return turn.map(WorkTurn::Prompt).map_err(|error| {
                 WorkEnd::failed(&EnvelopeError::internal(error.to_string()).retryable(true))
             });
+        }
+        if task.kind == WORK_ORDER {
+            return order(&work.session.peer_agent(), task, parameters, trace).map(WorkTurn::Order);
         }
         match delegate(&work.session.peer_agent(), task, parameters, trace).await {
             Ok(task) => {
@@ -92,6 +114,10 @@ impl WorkTurn {
         match self {
             WorkTurn::Prompt(turn) => turn.next().await.map(|update| update.map(WorkNews::Update)),
             WorkTurn::Delegation(work) => work.next().await.map(Ok),
+            WorkTurn::Order(order) => {
+                order.run().await;
+                None
+            }
         }
     }
 
@@ -107,6 +133,7 @@ impl WorkTurn {
                     }
                 });
             }
+            WorkTurn::Order(order) => order.cancelled.notify_one(),
         }
     }
 
@@ -121,6 +148,15 @@ impl WorkTurn {
                     None => task.result().await,
                 };
                 end_of_delegation(end, limit, is_remote)
+            }
+            WorkTurn::Order(mut order) => {
+                order.run().await;
+                match order.end {
+                    Some(end) => end_of_order(end, limit, is_remote),
+                    None => {
+                        WorkEnd { state: TaskState::Cancelled, result: None, error: None, is_lost: false }
+                    }
+                }
             }
         }
     }
@@ -150,6 +186,41 @@ impl DelegatedWork {
             }
         }
     }
+}
+
+impl OrderedWork {
+    /// Waits for the output, or for the cancellation, which withdraws the order.
+    async fn run(&mut self) {
+        if self.end.is_some() {
+            return;
+        }
+        tokio::select! {
+            end = &mut self.work => {
+                self.work = pending().boxed();
+                self.end = Some(end);
+            }
+            () = self.cancelled.notified() => {
+                self.work = pending().boxed();
+                // It is cancelled from now on.
+                self.cancelled.notify_one();
+            }
+        }
+    }
+}
+
+/// Creates the work order of a task. It is sent when it is waited for, and the id of the task is its id.
+fn order(
+    peer: &PeerAgent,
+    task: &StoredTask,
+    parameters: Value,
+    trace: Option<TraceContext>,
+) -> Result<OrderedWork, WorkEnd> {
+    let input: WorkInput = serde_json::from_value(parameters).map_err(|error| {
+        let why = format!("the parameters of a task of the type `{WORK_ORDER}` are no work order: {error}");
+        WorkEnd::failed(&EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, why))
+    })?;
+    let work = peer.work(input).id(task.key.task.as_str()).trace_context(trace);
+    Ok(OrderedWork { work: work.into_future(), end: None, cancelled: Arc::default() })
 }
 
 /// Sends the delegation of a task. The id of the task is its id, so it is found in the logs of both sides.
@@ -214,7 +285,7 @@ fn end_of_turn(
     };
     let (text, is_cut) = output.text(limit);
     let mut result = json!({"text": text, "stopReason": response.stop_reason});
-    attach(&mut result, &output.attachments(), limit, is_cut);
+    add_parts(&mut result, None, &output.attachments(), limit, is_cut);
     let (state, error) = match response.stop_reason {
         StopReason::Cancelled => (TaskState::Cancelled, None),
         StopReason::Refusal => {
@@ -227,15 +298,42 @@ fn end_of_turn(
     WorkEnd { state, result, error, is_lost: false }
 }
 
-/// Adds attachments to a result. They are whole or absent, because a part of them is worth nothing. `is_cut` is true if
-/// something else is not complete.
-fn attach(result: &mut Value, attachments: &[Attachment], limit: usize, is_cut: bool) {
-    let all = serde_json::to_value(attachments).ok().filter(|all| all.to_string().len() <= limit);
-    if is_cut || all.is_none() {
-        result["truncated"] = json!(true);
+/// Returns the end of a work order. An order without success has an output too.
+fn end_of_order(end: exchange::Result<WorkOutput>, limit: usize, is_remote: bool) -> WorkEnd {
+    let output = match end {
+        Ok(output) => output,
+        Err(error) => {
+            let is_lost = is_delegation_lost(is_remote, &error);
+            return WorkEnd { is_lost, ..WorkEnd::failed(&error.fault()) };
+        }
+    };
+    let data = serde_json::to_value(&output).ok();
+    let (text, is_cut) = cut_text(output.summary, limit);
+    let mut result = json!({"text": text});
+    add_parts(&mut result, data, &[], limit, is_cut);
+    WorkEnd { state: TaskState::Completed, result: JsonText::of(&result).ok(), error: None, is_lost: false }
+}
+
+/// Adds data and attachments to a result. They are whole or absent, because a part of them is worth nothing. `is_cut` is
+/// true if the text of the result is not whole.
+fn add_parts(
+    result: &mut Value,
+    data: Option<Value>,
+    attachments: &[Attachment],
+    limit: usize,
+    is_cut: bool,
+) {
+    let attachments = serde_json::to_value(attachments).ok().filter(|_| !attachments.is_empty());
+    let mut is_cut = is_cut;
+    for (name, part) in [("data", data), ("attachments", attachments)] {
+        match part {
+            Some(part) if part.to_string().len() <= limit => result[name] = part,
+            Some(_) => is_cut = true,
+            None => {}
+        }
     }
-    if let Some(all) = all.filter(|_| !attachments.is_empty()) {
-        result["attachments"] = all;
+    if is_cut {
+        result["truncated"] = json!(true);
     }
 }
 
@@ -259,12 +357,8 @@ fn end_of_delegation(end: exchange::Result<DelegationOutcome>, limit: usize, is_
     }
     let (text, is_cut) = cut_text(outcome.outcome, limit);
     let mut result = json!({"text": text, "status": outcome.status});
-    let data = outcome.data.as_ref().filter(|data| data.get().len() <= limit);
-    let is_left_out = outcome.data.is_some() && data.is_none();
-    if let Some(data) = data.and_then(|data| data.parse::<Value>().ok()) {
-        result["data"] = data;
-    }
-    attach(&mut result, &outcome.attachments, limit, is_cut || is_left_out);
+    let data = outcome.data.and_then(|data| data.parse().ok());
+    add_parts(&mut result, data, &outcome.attachments, limit, is_cut);
     WorkEnd { state: TaskState::Completed, result: JsonText::of(&result).ok(), error: None, is_lost: false }
 }
 

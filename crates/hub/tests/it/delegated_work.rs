@@ -105,3 +105,24 @@ async fn queries_and_notifications_are_envelopes() {
     assert!(!answer["response"]["content"].as_str().unwrap().is_empty(), "{answer}");
     world.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_is_a_work_order() {
+    let world = world().await;
+    let order: Value =
+        serde_json::from_str(include_str!("../../../../examples/work_order/input.json")).unwrap();
+    let invoke = async |id: &str, parameters: Value| {
+        let task = json!({"taskId": id, "task": {"type": "invoke", "parameters": parameters}});
+        world.post(ALICE, TASKS, &task).await.expect(202);
+        ended_task(&world, ALICE, &format!("{TASKS}/{id}")).await
+    };
+    let ended = invoke("t1", order.clone()).await;
+    let data = &ended["result"]["data"];
+    assert_eq!((&ended["status"], &data["success"]), (&json!("completed"), &json!(true)), "{ended}");
+    assert_eq!(ended["result"]["text"], data["summary"]);
+    let log = world.log_of("writer", ended["sessionId"].as_str().unwrap());
+    assert!(log.contains("_session/work") && !log.contains("session/prompt"), "{log}");
+    let ended = invoke("t2", json!({"prompt": "no order"})).await;
+    assert_eq!(ended["error"]["code"], "invalid_parameter", "{ended}");
+    world.stop().await;
+}
