@@ -65,18 +65,22 @@ pub(crate) fn is_in_session(session: &SessionId, id: &str) -> bool {
 /// A part of a line, and the text in its place.
 type Edit = (Range<usize>, Vec<u8>);
 
-/// Replaces the session ids in a message of an agent: those of its params and of updates about other sessions. Returns `None`
-/// if none is replaced.
+/// Replaces the session ids in a message of an agent: those of its params, of updates about other sessions, and of the data of
+/// an error. Returns `None` if none is replaced.
 pub(crate) fn with_session_ids(
     line: &[u8],
     mut replace: impl FnMut(&str) -> Option<String>,
 ) -> Option<Vec<u8>> {
-    let params = member(line, "params")?;
     let mut edits = Vec::new();
     let mut edit = |object: &Range<usize>, name: &str| {
         let Some(id) = member_within(line, object, name) else { return };
         let new = line.get(id.clone()).and_then(text).and_then(|id| replace(&id));
         edits.extend(new.and_then(|new| Some((id, serde_json::to_vec(&new).ok()?))));
+    };
+    let Some(params) = member(line, "params") else {
+        let data = member_within(line, &member(line, "error")?, "data")?;
+        edit(&data, "sessionId");
+        return edited(line, edits);
     };
     edit(&params, "sessionId");
     // Most messages name one session. Only an escape can write the name in another way.
@@ -244,6 +248,10 @@ mod tests {
             format!(r#"{{"id":1,"params":{{"toolCall":{{"content":{content}}},"sessionId":"{session}"}}}}"#)
         };
         assert_eq!(replaced(&permission("c", "d")), Some(permission("<c>", "<d>")));
+        let error =
+            |id: &str| format!(r#"{{"id":1,"error":{{"code":-32002,"data":{{"sessionId":"{id}"}}}}}}"#);
+        assert_eq!(replaced(&error("c")), Some(error("<c>")));
+        assert_eq!(replaced(r#"{"id":1,"result":{"sessionId":"c"}}"#), None);
     }
 
     #[test]

@@ -128,7 +128,8 @@ impl Hub {
     /// # Errors
     ///
     /// [`Error::Log`] if the folder cannot be used, or another server uses it.
-    pub fn open(settings: HubSettings) -> Result<Self, Error> {
+    pub fn open(mut settings: HubSettings) -> Result<Self, Error> {
+        settings.owner.is_process_shared = settings.shared_process || settings.agent.is_shared();
         let logs = LogRoot::new(settings.data.join("sessions"), settings.logs.clone())?;
         let index = SessionIndex::open(&logs)?;
         report_index(index.report());
@@ -308,7 +309,7 @@ impl HubShared {
         &self,
         schemes: AdvertisedAbilities,
     ) -> Result<(HostedAgent, InitializeResponse), Error> {
-        if !self.settings.shared_process && !self.settings.agent.is_shared() {
+        if !self.settings.owner.is_process_shared {
             return self.start_process(schemes).await;
         }
         let start = self.start_process(AdvertisedAbilities::ALL);
@@ -504,7 +505,8 @@ impl HubShared {
                     return Err(error);
                 }
             };
-            let owner = SessionOwner::new(id.clone(), hub.settings.owner.clone(), end).opened(&result);
+            let owner = SessionOwner::new(id.clone(), hub.settings.owner.clone(), end);
+            let owner = owner.opened(&introduction, &result);
             let (log, agent, first) = (Arc::new(OpenLog::new(log)), Some(agent), Some(attach));
             let params = to_raw_value(&params).map_err(Error::Encode)?;
             let start = SessionStart { id, principal, owner, log, agent, agent_session, params, first };

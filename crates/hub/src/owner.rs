@@ -12,13 +12,15 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use duologue_rpc::RpcMessage;
-use duologue_schema::{Error as RpcError, Json, NewSessionResponse, RequestId, SessionId};
+use duologue_schema::{
+    Error as RpcError, InitializeResponse, Json, NewSessionResponse, RequestId, SessionId,
+};
 use duologue_transcript::Side;
 use serde_json::json;
 use serde_json::value::RawValue;
 
 use self::replay::LateReplay;
-use self::restoring::{LostValue, Restoring};
+use self::restoring::{LostValue, Restoring, first_step};
 use crate::abilities::{Abilities, AdvertisedAbilities};
 use crate::child_sessions::{child_position, with_session_ids};
 use crate::chunk_line;
@@ -58,6 +60,9 @@ pub struct OwnerSettings {
     pub restart_period: Duration,
     /// Returns the requests of the agent to other agents as [`OwnerAction::Route`]. False by default: clients receive them.
     pub routes_calls: bool,
+    /// The agent's process serves other sessions too, and is not ended for one that it has lost. False by default; a hub sets
+    /// it.
+    pub is_process_shared: bool,
 }
 
 impl Default for OwnerSettings {
@@ -74,6 +79,7 @@ impl Default for OwnerSettings {
             restarts: 10,
             restart_period: Duration::from_secs(60),
             routes_calls: false,
+            is_process_shared: false,
         }
     }
 }
@@ -135,6 +141,10 @@ pub struct SessionOwner {
     /// The clients on which terminals were created, by the ids of the terminals.
     terminals: HashMap<String, ClientKey>,
     process: AgentProcess,
+    /// True if a new process of the agent can resume or load the session.
+    can_restore: bool,
+    /// True if a process was ended because it had lost the session, and no prompt was answered since.
+    has_lost_session: bool,
     /// The work of a process that was started and does not run the session yet.
     restoring: Option<Box<Restoring>>,
     /// The conversation that an agent which has restored the session may send again.
@@ -175,9 +185,10 @@ impl SessionOwner {
         SessionOwner::with_state(session, settings, state, AgentProcess::Running)
     }
 
-    /// Notes the response of the agent that began the session.
+    /// Notes the agent that began the session, and its response.
     #[must_use]
-    pub(crate) fn opened(mut self, response: &RawValue) -> Self {
+    pub(crate) fn opened(mut self, introduction: &InitializeResponse, response: &RawValue) -> Self {
+        self.can_restore = first_step(introduction).is_some();
         if let Ok(opened) = serde_json::from_str::<NewSessionResponse>(response.get()) {
             self.state.picture = Picture::new(opened.modes, opened.config_options.unwrap_or_default());
         }
@@ -220,6 +231,8 @@ impl SessionOwner {
             client_count: 0,
             terminals: HashMap::new(),
             process,
+            can_restore: false,
+            has_lost_session: false,
             restoring: None,
             replay: None,
             lost: Vec::new(),

@@ -87,10 +87,14 @@ impl SessionOwner {
                     Err(error) => self.refuse_agent(frame, &id, &error),
                 }
             }
-            Some(RpcMessage::Response { id, .. }) => {
+            Some(RpcMessage::Response { id, outcome }) => {
                 let turn = self.state.turn().map(|call| call.to_string());
                 if turn.is_some_and(|turn| turn == id.get()) {
                     self.end_replay();
+                    if self.loses_session(&outcome) {
+                        return self.lose_session();
+                    }
+                    self.has_lost_session = false;
                 }
                 self.agent_response(frame, id.get());
             }

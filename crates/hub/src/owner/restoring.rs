@@ -13,8 +13,8 @@ use duologue_schema::{
     CancelRequestNotification, ConfigOptionUpdate, Error as RpcError, ErrorCode, InitializeResponse, Json,
     LoadSessionRequest, LoadSessionResponse, NewSessionRequest, Notification as _, Request as _,
     ResumeSessionRequest, SessionConfigId, SessionConfigKind, SessionConfigOption,
-    SessionConfigOptionCategory, SessionConfigOptionValue, SessionModeId, SessionNotification, SessionUpdate,
-    SetSessionConfigOptionRequest, SetSessionModeRequest,
+    SessionConfigOptionCategory, SessionConfigOptionValue, SessionId, SessionModeId, SessionNotification,
+    SessionUpdate, SetSessionConfigOptionRequest, SetSessionModeRequest,
 };
 use duologue_transcript::Side;
 use serde::Serialize;
@@ -57,7 +57,7 @@ pub(super) struct Restoring {
 
 /// A request of the owner to the agent.
 #[derive(Clone, Debug, PartialEq)]
-enum Step {
+pub(super) enum Step {
     Resume,
     Load,
     New,
@@ -150,15 +150,10 @@ impl SessionOwner {
         conversation: Vec<SessionUpdate>,
     ) {
         let AgentProcess::Starting { fresh } = self.process else { return };
-        let capabilities = &introduction.agent_capabilities;
-        let can_load = capabilities.load_session;
-        let step = if capabilities.session_capabilities.resume.is_some() {
-            Step::Resume
-        } else if can_load {
-            Step::Load
-        } else if fresh {
-            Step::New
-        } else {
+        let can_load = introduction.agent_capabilities.load_session;
+        let first = first_step(introduction);
+        self.can_restore = first.is_some();
+        let Some(step) = first.or_else(|| fresh.then_some(Step::New)) else {
             return self.lose_context();
         };
         self.restoring = Some(Box::new(Restoring {
@@ -442,10 +437,38 @@ impl SessionOwner {
         self.agent_ended("interrupted", reason);
     }
 
+    /// Returns true for a response to a prompt by which the agent has lost the session, while a new process may restore it.
+    /// The error of a file is none.
+    pub(super) fn loses_session(&self, outcome: &ResponseOutcome<'_>) -> bool {
+        let ResponseOutcome::Error(error) = outcome else { return false };
+        let is_of_session = match error.data_member::<SessionId>("sessionId") {
+            Some(named) => named == self.session,
+            None => error.data_member::<Value>("uri").is_none(),
+        };
+        let may_restart = self.can_restore && !self.has_lost_session && !self.settings.is_process_shared;
+        error.code == ErrorCode::RESOURCE_NOT_FOUND && is_of_session && may_restart
+    }
+
+    /// Ends the process of an agent that has lost the session. The next prompt restores it in another one.
+    pub(super) fn lose_session(&mut self) {
+        self.has_lost_session = true;
+        self.count_process_end();
+        self.end_restoring(
+            "the agent no longer knew the session, and its process was ended; send the prompt again, which restores the session in a new process",
+        );
+    }
+
     fn lose_context(&mut self) {
         self.actions.push(OwnerAction::EndAgent);
         self.context_lost();
     }
+}
+
+/// Returns the request with which an agent restores a session, if it can.
+pub(super) fn first_step(introduction: &InitializeResponse) -> Option<Step> {
+    let capabilities = &introduction.agent_capabilities;
+    let resumes = capabilities.session_capabilities.resume.is_some();
+    resumes.then_some(Step::Resume).or_else(|| capabilities.load_session.then_some(Step::Load))
 }
 
 /// Adds the guards that the agent has in another value, although it has refused none of them.

@@ -183,3 +183,42 @@ async fn what_an_agent_sends_around_the_answer_to_new_reaches_the_client() {
     })
     .await;
 }
+
+/// An agent that forgets its sessions in a prompt, and goes on. Its answer names the session by its own id.
+const FORGETFUL: &str = r#"
+    knows=
+    while read -r line; do
+        id=${line#*\"id\":}; id=${id%%,*}
+        outcome='"result":{"stopReason":"end_turn"}'
+        case "$line" in
+            *'"initialize"'*)
+                outcome='"result":{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}';;
+            *session/new*|*session/load*) knows=1; outcome='"result":{"sessionId":"own"}';;
+            *forget*) knows=;;
+            *session/prompt*)
+                [ "$knows" ] || outcome='"error":{"code":-32002,"message":"unknown session","data":{"sessionId":"own"}}';;
+        esac
+        echo '{"jsonrpc":"2.0","id":'$id','"$outcome"'}'
+    done
+"#;
+
+#[tokio::test]
+async fn a_session_that_a_running_agent_has_lost_goes_on_with_the_next_prompt() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(script(data.path(), FORGETFUL)).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", new_session()).await;
+        let prompt = |text: &str| text_prompt(&new["result"]["sessionId"], text);
+        for id in [10, 20] {
+            assert!(client.request(id, "session/prompt", prompt("forget")).await["result"].is_object());
+            let lost = client.request(id + 1, "session/prompt", prompt("hello")).await;
+            assert_eq!(lost["error"]["data"]["code"], "interrupted", "{lost}");
+            let answer = client.request(id + 2, "session/prompt", prompt("hello")).await;
+            assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}

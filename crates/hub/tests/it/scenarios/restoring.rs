@@ -1,5 +1,7 @@
 //! An agent that is started again comes back as its clients see it.
 
+mod lost_sessions;
+
 use std::time::Duration;
 
 use duologue_hub::{OwnerInput, OwnerSettings, SessionOwner};
