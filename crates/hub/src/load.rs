@@ -6,12 +6,13 @@ use duologue_rpc::RpcMessage;
 use duologue_rpc::raw_message::{beginning, call_line};
 use duologue_schema::{
     AvailableCommandsUpdate, ChildSession, CompactionSummaryChunk, CompactionUpdate, ContentBlock,
-    ContentChunk, Conversation, ConversationEntry, InterSessionMessage, LoadSessionResponse, MessageId,
-    MessageKind, Notification as _, Patch, PlanUpdate, PromptRequest, Request as _, Retention, SessionId,
+    ContentChunk, Conversation, ConversationEntry, InterSessionMessage, MessageId, MessageKind,
+    Notification as _, Patch, PlanUpdate, PromptRequest, Request as _, Retention, SessionId,
     SessionInfoUpdate, SessionMessage, SessionMessageChunk, SessionNotification, SessionUpdate,
     SubagentUpdate, TextContent, ToolCallContent,
 };
 use duologue_transcript::Side;
+use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::abilities::Abilities;
@@ -28,8 +29,8 @@ use crate::state::parse;
 pub(crate) struct LoadedSession {
     /// The updates of the session and of its children. Empty for a resume.
     pub(crate) updates: Vec<SessionNotification>,
-    /// With the modes and options.
-    pub(crate) response: LoadSessionResponse,
+    /// The response, with the modes, models and options.
+    pub(crate) response: Value,
 }
 
 /// The conversation in a log.
@@ -84,10 +85,7 @@ pub(crate) fn load(
             of_child.into_iter().for_each(|update| add(&child.id, update));
         }
     }
-    let mut response = LoadSessionResponse::new();
-    // Without a list there is nothing to choose from.
-    response.modes = loaded.picture.modes.filter(|modes| !modes.available_modes.is_empty());
-    response.config_options = Some(loaded.picture.options).filter(|options| !options.is_empty());
+    let response = loaded.picture.members().map_err(Error::Encode)?;
     Ok(LoadedSession { updates, response })
 }
 

@@ -12,9 +12,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::time::Duration;
 
 use duologue_rpc::RpcMessage;
-use duologue_schema::{
-    Error as RpcError, InitializeResponse, Json, NewSessionResponse, RequestId, SessionId,
-};
+use duologue_schema::{Error as RpcError, InitializeResponse, Json, RequestId, SessionId};
 use duologue_transcript::Side;
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -26,7 +24,7 @@ use crate::child_sessions::{child_position, with_session_ids};
 use crate::chunk_line;
 use crate::cleared_messages::StreamUpdate;
 use crate::input::{OwnerAction, OwnerInput};
-use crate::picture::Picture;
+use crate::picture::{OpenedValues, Picture};
 use crate::projection::{error_response, interruption};
 use crate::record::{Asker, ClientKey, HubEvent, InvalidRecord, LogEntry};
 use crate::state::{LoggedState, parse};
@@ -189,9 +187,7 @@ impl SessionOwner {
     #[must_use]
     pub(crate) fn opened(mut self, introduction: &InitializeResponse, response: &RawValue) -> Self {
         self.can_restore = first_step(introduction).is_some();
-        if let Ok(opened) = serde_json::from_str::<NewSessionResponse>(response.get()) {
-            self.state.picture = Picture::new(opened.modes, opened.config_options.unwrap_or_default());
-        }
+        self.state.picture = Picture::new(OpenedValues::of(response.get().as_bytes()));
         self
     }
 

@@ -11,6 +11,7 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use crate::error::Error;
+use crate::picture::SET_MODEL;
 
 /// The folders and programs that the sessions of an agent may use.
 ///
@@ -143,8 +144,7 @@ const PASSED: [&str; 5] = [
     CancelNotification::METHOD,
     SetSessionModeRequest::METHOD,
     SetSessionConfigOptionRequest::METHOD,
-    // Of earlier drafts.
-    "session/set_model",
+    SET_MODEL,
 ];
 
 /// The members of params that [`SessionPolicy`] checks.
@@ -268,6 +268,7 @@ mod tests {
             ("session/cancel", "{}", true),
             ("session/set_mode", "{}", true),
             ("session/set_config_option", "{}", true),
+            ("session/set_model", "{}", true),
             ("session/fork", "{}", false),
             ("session/later", "{}", false),
             ("later/method", "{}", false),

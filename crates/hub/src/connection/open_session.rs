@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use duologue_schema::{LoadSessionResponse, SessionId, SessionNotification};
+use duologue_schema::{SessionId, SessionNotification};
 use duologue_store::{Log as _, LogPosition};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -211,7 +211,7 @@ async fn replayed(
     replay: Replay,
     position: u64,
     open_requests: &BTreeSet<u64>,
-) -> Result<LoadSessionResponse, Error> {
+) -> Result<Value, Error> {
     let LogReader { live, log, abilities, output, .. } = reader;
     // Records become visible in order, so the replay ends where the client reads on.
     live.visible.clone().wait_for(|visible| *visible >= position).await.map_err(|_| live.end())?;

@@ -10,11 +10,10 @@ use std::time::Duration;
 use duologue_rpc::raw_message::{call_line, response_line};
 use duologue_rpc::{ResponseOutcome, RpcMessage};
 use duologue_schema::{
-    CancelRequestNotification, ConfigOptionUpdate, Error as RpcError, ErrorCode, InitializeResponse, Json,
-    LoadSessionRequest, LoadSessionResponse, NewSessionRequest, Notification as _, Request as _,
-    ResumeSessionRequest, SessionConfigId, SessionConfigKind, SessionConfigOption,
-    SessionConfigOptionCategory, SessionConfigOptionValue, SessionId, SessionModeId, SessionNotification,
-    SessionUpdate, SetSessionConfigOptionRequest, SetSessionModeRequest,
+    CancelRequestNotification, Error as RpcError, ErrorCode, InitializeResponse, Json, LoadSessionRequest,
+    NewSessionRequest, Notification as _, Request as _, ResumeSessionRequest, SessionConfigId,
+    SessionConfigKind, SessionConfigOption, SessionConfigOptionValue, SessionId, SessionModeId,
+    SessionNotification, SessionUpdate,
 };
 use duologue_transcript::Side;
 use serde::Serialize;
@@ -24,7 +23,9 @@ use serde_json::{Value, json};
 use super::replay::LateReplay;
 use super::{AgentProcess, SessionOwner, raw, raw_line};
 use crate::input::OwnerAction;
-use crate::picture::{Choice, Picture, is_guard, options_of, update_of_picture, value_of};
+use crate::picture::{
+    Choice, OpenedValues, Picture, ValueList, is_guard, options_of, update_of_picture, value_of,
+};
 use crate::record::HubEvent;
 use crate::routing::{check_routing, is_of_transport};
 use crate::state::parse;
@@ -46,11 +47,10 @@ pub(super) struct Restoring {
     agent: Picture,
     /// True if a response has named the options.
     names_options: bool,
-    /// The number of times that the mode was set again, with or without success.
-    mode_sets: usize,
+    /// The lists whose values were set again, with or without success.
+    set_lists: Vec<ValueList>,
     set_options: BTreeSet<SessionConfigId>,
-    sets: usize,
-    /// The values that the agent refused and that decide what it may do.
+    /// The values that the agent refused: those of lists, and of options that decide what it may do.
     lost: Vec<LostValue>,
     replay: LateReplay,
 }
@@ -61,8 +61,7 @@ pub(super) enum Step {
     Resume,
     Load,
     New,
-    Mode(SessionModeId),
-    Option(SessionConfigId),
+    Set(Choice),
 }
 
 impl Step {
@@ -71,8 +70,7 @@ impl Step {
             Step::Resume => ResumeSessionRequest::METHOD,
             Step::Load => LoadSessionRequest::METHOD,
             Step::New => NewSessionRequest::METHOD,
-            Step::Mode(_) => SetSessionModeRequest::METHOD,
-            Step::Option(_) => SetSessionConfigOptionRequest::METHOD,
+            Step::Set(choice) => choice.method(),
         }
     }
 
@@ -82,7 +80,7 @@ impl Step {
     }
 }
 
-/// A mode or option that the agent did not take back.
+/// A mode, model or option that the agent did not take back.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct LostValue {
     name: String,
@@ -90,19 +88,23 @@ pub(super) struct LostValue {
     actual: String,
     /// The values that the agent has.
     available: Vec<String>,
-    /// The option as clients see it. `None` for the mode.
+    /// The option as clients see it. `None` for the value of a list.
     option: Option<SessionConfigOption>,
-    /// True for the mode, and for an option that stands for it.
-    is_mode: bool,
+    /// The list of the value, or the one that the option stands for.
+    list: Option<ValueList>,
 }
 
 impl LostValue {
-    fn of_mode(wanted: &SessionModeId, agent: &Picture) -> Self {
-        let actual = agent.mode().map_or("unknown", SessionModeId::as_str).to_owned();
-        let modes = agent.modes.iter().flat_map(|modes| &modes.available_modes);
-        let available = modes.map(|mode| mode.id.as_str().to_owned()).collect();
-        let wanted = wanted.as_str().to_owned();
-        LostValue { name: "mode".to_owned(), wanted, actual, available, option: None, is_mode: true }
+    fn of_list(list: ValueList, wanted: &SessionModeId, agent: &Picture) -> Self {
+        let values = agent.list(list).into_iter().flat_map(|values| &values.available_modes);
+        LostValue {
+            name: list.name().to_owned(),
+            wanted: wanted.as_str().to_owned(),
+            actual: agent.current(list).map_or("unknown", SessionModeId::as_str).to_owned(),
+            available: values.map(|value| value.id.as_str().to_owned()).collect(),
+            option: None,
+            list: Some(list),
+        }
     }
 
     fn of_option(wanted: &SessionConfigOption, agent: &Picture) -> Option<Self> {
@@ -118,26 +120,33 @@ impl LostValue {
             actual: actual.and_then(value_of).as_ref().map_or("unknown".to_owned(), shown),
             available: values.map(|value| value.value.as_str().to_owned()).collect(),
             option: Some(wanted.clone()),
-            is_mode: matches!(wanted.category, Some(SessionConfigOptionCategory::Mode)),
+            list: ValueList::of(wanted),
         })
     }
 
-    /// Returns true for the mode itself, which is no option.
-    fn is_mode(&self) -> bool {
-        self.option.is_none()
+    /// Returns true for the value of the list itself, which is no option.
+    fn is_of(&self, list: ValueList) -> bool {
+        self.option.is_none() && self.list == Some(list)
+    }
+
+    /// Returns true if clients go on seeing the option as before.
+    fn keeps(&self, option: &SessionConfigOption) -> bool {
+        let stands_for_it = self.option.is_none() && ValueList::of(option) == self.list;
+        stands_for_it || self.name == option.id.as_str()
     }
 
     /// Returns true if a choice of a client decides the value.
     pub(super) fn is_chosen(&self, choice: &Choice, picture: &Picture) -> bool {
         let is_own = matches!(choice, Choice::Option { id, .. } if id.as_str() == self.name);
-        is_own || (self.is_mode && picture.is_of_mode(choice))
+        is_own || (self.list.is_some() && picture.list_of(choice) == self.list)
     }
 }
 
 impl Restoring {
-    /// Returns true if the mode can be set. An option that is set later can change it, so it is set twice.
-    fn may_set_mode(&self) -> bool {
-        self.mode_sets < 2 && !self.lost.iter().any(LostValue::is_mode)
+    /// Returns true if the value of a list can be set. An option that is set later can change it, so it is set twice.
+    fn may_set(&self, list: ValueList) -> bool {
+        let sets = self.set_lists.iter().filter(|set| **set == list).count();
+        sets < 2 && !self.lost.iter().any(|lost| lost.is_of(list))
     }
 }
 
@@ -163,9 +172,8 @@ impl SessionOwner {
             since: self.now,
             agent: Picture::default(),
             names_options: false,
-            mode_sets: 0,
+            set_lists: Vec::new(),
             set_options: BTreeSet::new(),
-            sets: 0,
             lost: Vec::new(),
             replay: LateReplay::new(conversation),
         }));
@@ -249,16 +257,11 @@ impl SessionOwner {
         let Some(restoring) = &mut self.restoring else { return };
         match restoring.step.clone() {
             Step::Resume | Step::Load | Step::New => {
-                let opened: LoadSessionResponse = serde_json::from_str(result.get()).unwrap_or_default();
+                let opened = OpenedValues::of(result.get().as_bytes());
                 let begins_anew = restoring.step == Step::New;
                 restoring.replay.restored();
-                if let Some(options) = opened.config_options {
-                    restoring.names_options = true;
-                    restoring.agent.report(&ConfigOptionUpdate::new(options).into());
-                }
-                if opened.modes.is_some() {
-                    restoring.agent.modes = opened.modes;
-                }
+                restoring.names_options |= opened.options.is_some();
+                restoring.agent.open(opened);
                 if begins_anew {
                     let id = duologue_rpc::raw_message::member_text(result.get().as_bytes(), "sessionId");
                     let Some(id) = id.map(std::borrow::Cow::into_owned) else {
@@ -268,11 +271,11 @@ impl SessionOwner {
                     self.actions.push(OwnerAction::AgentSession(id));
                 }
             }
-            Step::Mode(mode) => restoring.agent.choose(Choice::Mode(mode), result),
-            Step::Option(id) => {
-                restoring.names_options |= options_of(result).is_some();
-                if let Some(value) = self.state.picture.value(&id).filter(|_| restoring.names_options) {
-                    restoring.agent.choose(Choice::Option { id, value }, result);
+            Step::Set(choice) => {
+                let is_option = matches!(choice, Choice::Option { .. });
+                restoring.names_options |= is_option && options_of(result).is_some();
+                if !is_option || restoring.names_options {
+                    restoring.agent.choose(choice, result);
                 }
             }
         }
@@ -298,16 +301,16 @@ impl SessionOwner {
                 return self.open_again(Step::New);
             }
             Step::Resume | Step::Load | Step::New => return self.fail_restoring(error),
-            Step::Mode(wanted) => {
-                let actual = restoring.agent.mode();
+            Step::Set(Choice::Listed(list, wanted)) => {
+                let actual = restoring.agent.current(list);
                 // An agent that names no mode and sets none is in its only one.
                 if actual.is_some() || error.code != ErrorCode::METHOD_NOT_FOUND {
-                    let lost = LostValue::of_mode(&wanted, &restoring.agent);
-                    restoring.lost.retain(|lost| !lost.is_mode());
+                    let lost = LostValue::of_list(list, &wanted, &restoring.agent);
+                    restoring.lost.retain(|lost| !lost.is_of(list));
                     restoring.lost.push(lost);
                 }
             }
-            Step::Option(id) => {
+            Step::Set(Choice::Option { id, .. }) => {
                 let guard = picture.options.iter().find(|option| option.id == id && is_guard(option));
                 restoring.lost.extend(guard.and_then(|guard| LostValue::of_option(guard, &restoring.agent)));
                 tracing::warn!(session = %self.session, option = id.as_str(), %error, "the agent did not take an option back");
@@ -320,13 +323,14 @@ impl SessionOwner {
     fn set_next(&mut self) {
         let Some(restoring) = &mut self.restoring else { return };
         let picture = &self.state.picture;
-        let is_at_limit = restoring.sets >= SETS;
-        if let Some(mode) = picture.mode().filter(|_| restoring.may_set_mode())
-            && restoring.agent.mode() != Some(mode)
-        {
-            restoring.mode_sets += 1;
-            let request = SetSessionModeRequest::new(self.session.clone(), mode.clone());
-            return self.ask_agent(Step::Mode(mode.clone()), &request);
+        let is_at_limit = restoring.set_options.len() >= SETS;
+        for list in ValueList::ALL {
+            let wanted = picture.current(list).filter(|_| restoring.may_set(list));
+            if let Some(wanted) = wanted.filter(|_| restoring.agent.current(list) != wanted) {
+                restoring.set_lists.push(list);
+                let choice = Choice::Listed(list, wanted.clone());
+                return self.set(choice);
+            }
         }
         // The agent's order counts, because one choice can change the others.
         let listed = if restoring.names_options { &restoring.agent.options } else { &picture.options };
@@ -343,10 +347,13 @@ impl SessionOwner {
             }
             return self.go_on();
         };
-        restoring.sets += 1;
         restoring.set_options.insert(id.clone());
-        let request = SetSessionConfigOptionRequest::new(self.session.clone(), id.clone(), value);
-        self.ask_agent(Step::Option(id), &request);
+        self.set(Choice::Option { id, value });
+    }
+
+    fn set(&mut self, choice: Choice) {
+        let params = choice.params(&self.session);
+        self.ask_agent(Step::Set(choice), &params);
     }
 
     /// Ends the restoring. The clients learn what is different now, and the agent receives what waits.
@@ -358,12 +365,14 @@ impl SessionOwner {
         if !names_options {
             agent.options.clone_from(&picture.options);
         }
-        if agent.modes.is_none() || lost.iter().any(LostValue::is_mode) {
-            agent.modes.clone_from(&picture.modes);
+        for list in ValueList::ALL {
+            if agent.list(list).is_none() || lost.iter().any(|lost| lost.is_of(list)) {
+                *agent.list_mut(list) = picture.list(list).cloned();
+            }
         }
-        // A guard that is lost stays in the picture until a client chooses.
+        // A value that is lost stays in the picture until a client chooses.
         for option in &mut agent.options {
-            if lost.iter().any(|lost| lost.name == option.id.as_str())
+            if lost.iter().any(|lost| lost.keeps(option))
                 && let Some(seen) = picture.options.iter().find(|seen| seen.id == option.id)
             {
                 *option = seen.clone();
@@ -471,13 +480,17 @@ pub(super) fn first_step(introduction: &InitializeResponse) -> Option<Step> {
     resumes.then_some(Step::Resume).or_else(|| capabilities.load_session.then_some(Step::Load))
 }
 
-/// Adds the guards that the agent has in another value, although it has refused none of them.
+/// Adds the values of lists and the guards that the agent has otherwise, although it has refused none of them.
 fn lose_unconfirmed(picture: &Picture, agent: &Picture, names_options: bool, lost: &mut Vec<LostValue>) {
-    if let (Some(wanted), Some(actual)) = (picture.mode(), agent.mode())
-        && wanted != actual
-        && !lost.iter().any(LostValue::is_mode)
-    {
-        lost.push(LostValue::of_mode(wanted, agent));
+    for list in ValueList::ALL {
+        let (wanted, actual) = (picture.current(list), agent.current(list));
+        // An option that stands for the list may have been set behind it.
+        lost.retain(|lost| !lost.is_of(list) || actual != wanted);
+        if let Some(wanted) = wanted.filter(|_| actual.is_some() && actual != wanted)
+            && !lost.iter().any(|lost| lost.is_of(list))
+        {
+            lost.push(LostValue::of_list(list, wanted, agent));
+        }
     }
     for guard in picture.options.iter().filter(|option| names_options && is_guard(option)) {
         let is_other = agent.value(&guard.id).is_some_and(|actual| value_of(guard) != Some(actual));

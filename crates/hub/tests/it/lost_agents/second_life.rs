@@ -11,9 +11,10 @@ use serde_json::{Value, json};
 use crate::faults::{new_session, text_prompt};
 use crate::hub::{RawClient, agent_text, open_when_free};
 
-/// An agent that writes its mode in each turn. It begins in the mode `ask`, and exits if the prompt says so.
+/// An agent that writes its mode and its model in each turn. It begins with `ask` and `small`, and exits if the prompt says so.
 const WITH_MODE: &str = r#"
-    mode=ask
+    mode=ask; model=small
+    models='"availableModels":[{"modelId":"small","name":"Small"},{"modelId":"large","name":"Large","_meta":{"id":1}}]'
     modes='"availableModes":[{"id":"ask","name":"Ask"},{"id":"plan","name":"Plan"}]'
     while read -r line; do
         id=${line#*\"id\":}; id=${id%%,*}
@@ -21,12 +22,14 @@ const WITH_MODE: &str = r#"
             *'"initialize"'*)
                 result='{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}';;
             *session/new*|*session/load*)
-                result='{"sessionId":"s","modes":{"currentModeId":"'$mode'",'$modes'}}';;
+                result='{"sessionId":"s","modes":{"currentModeId":"'$mode'",'$modes'},"models":{"currentModelId":"'$model'",'$models'}}';;
+            *session/set_model*)
+                model=${line#*\"modelId\":\"}; model=${model%%\"*}; result='{}';;
             *session/set_mode*)
                 mode=${line#*\"modeId\":\"}; mode=${mode%%\"*}; result='{}';;
             *exit*) exit 3;;
             *session/prompt*)
-                chunk='{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"in '$mode'"}}'
+                chunk='{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"in '$mode' with '$model'"}}'
                 echo '{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":'$chunk'}}'
                 result='{"stopReason":"end_turn"}';;
         esac
@@ -41,7 +44,7 @@ fn script(data: &Path, agent: &'static str) -> HubSettings {
 }
 
 #[tokio::test]
-async fn a_session_comes_back_in_its_mode() {
+async fn a_session_comes_back_in_its_mode_and_with_its_model() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
         let mut hub = Hub::open(script(data.path(), WITH_MODE)).unwrap();
@@ -51,6 +54,10 @@ async fn a_session_comes_back_in_its_mode() {
         let id = new["result"]["sessionId"].clone();
         let mode = json!({"sessionId": id, "modeId": "plan"});
         assert!(client.request(2, "session/set_mode", mode).await["result"].is_object());
+        let model = json!({"sessionId": id, "modelId": "large"});
+        assert!(client.request(2, "session/set_model", model).await["result"].is_object());
+        let mut models = new["result"]["models"].clone();
+        models["currentModelId"] = json!("large");
         for restarts_hub in [false, true] {
             if restarts_hub {
                 hub.shut_down().await;
@@ -63,8 +70,11 @@ async fn a_session_comes_back_in_its_mode() {
                 assert!(ended["error"].is_object(), "{ended}");
             }
             let load = json!({"sessionId": id, "cwd": "/tmp", "mcpServers": []});
-            let loaded = client.request(4, "session/load", load).await;
-            assert_eq!(loaded["result"]["modes"]["currentModeId"], "plan", "{loaded}");
+            for method in ["session/load", "session/resume"] {
+                let opened = client.request(4, method, load.clone()).await;
+                assert_eq!(opened["result"]["modes"]["currentModeId"], "plan", "{opened}");
+                assert_eq!(opened["result"]["models"], models, "{opened}");
+            }
             client.send(5, "session/prompt", text_prompt(&id, "hello")).await;
             let text = loop {
                 let message = client.next().await;
@@ -74,7 +84,7 @@ async fn a_session_comes_back_in_its_mode() {
                 }
                 assert!(message["error"].is_null(), "{message}");
             };
-            assert_eq!(text, "in plan");
+            assert_eq!(text, "in plan with large");
             while client.next().await["id"] != 5 {}
         }
         hub.shut_down().await;

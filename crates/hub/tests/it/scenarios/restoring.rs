@@ -1,6 +1,7 @@
 //! An agent that is started again comes back as its clients see it.
 
 mod lost_sessions;
+mod models;
 
 use std::time::Duration;
 
@@ -32,7 +33,11 @@ fn options(model: &str, tools: bool) -> Value {
 
 /// A session whose agent is in the mode `ask` with a small model. Its process has ended.
 fn begun(options: &Value) -> Fixture {
-    let result = json!({"sessionId": "s", "modes": modes("ask"), "configOptions": options});
+    opened(&json!({"sessionId": "s", "modes": modes("ask"), "configOptions": options}))
+}
+
+/// A session that began with this response. Its process has ended.
+fn opened(result: &Value) -> Fixture {
     let frame = json!({"jsonrpc": "2.0", "id": "hub:session/new", "result": result});
     let record = json!({"at": 0, "from": "agent", "frame": frame}).to_string().into_bytes();
     let owner = SessionOwner::restore("s".into(), OwnerSettings::default(), [&*record]).unwrap();
