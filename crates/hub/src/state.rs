@@ -29,6 +29,8 @@ pub(crate) struct OpenCall {
 
 /// The code of a prompt that the agent did not receive, because it has lost the conversation.
 pub(crate) const CONTEXT_LOST: &str = "context_lost";
+/// The code of a prompt that the agent did not receive, because it has not restored the session.
+pub(crate) const RESTORE_FAILED: &str = "restore_failed";
 
 /// The prompt of an operation.
 #[derive(Clone, Debug, PartialEq)]

@@ -174,9 +174,11 @@ pub(super) fn with_fresh(id: &RawValue, method: &str, params: Option<&RawValue>)
     call_line(Some(id), method, &params).ok().map(without_end)
 }
 
-/// Returns the error for a conversation that the agent has lost, with the option of `connect` that goes on without it.
+/// Returns the error for a conversation that the agent has lost or may have lost, with the option of `connect` that goes on
+/// without it.
 pub(super) fn with_fresh_option(error: &RpcError) -> Option<RpcError> {
-    let is_lost = error.data_member::<String>("code").is_some_and(|code| code == "context_lost");
+    let code = error.data_member::<String>("code");
+    let is_lost = code.is_some_and(|code| matches!(&*code, "context_lost" | "restore_failed"));
     let option = "; or start `duologue connect` with `--fresh`, which continues without the conversation";
     let mut named = error.clone();
     named.message = format!("{}{option}", error.message).into();

@@ -17,7 +17,7 @@ use crate::projection::interruption;
 use crate::question::SharedQuestionKind;
 use crate::record::{Asker, HubEvent};
 use crate::routing::{check_routing, is_of_client_files, is_of_transport};
-use crate::state::{CONTEXT_LOST, parse};
+use crate::state::parse;
 
 impl SessionOwner {
     /// Handles a message of the agent.
@@ -232,11 +232,6 @@ impl SessionOwner {
         } else if question.is_none() && self.settings.routes_calls {
             self.route_cancel(request_id);
         }
-    }
-
-    pub(super) fn context_lost(&mut self) {
-        let reason = "the agent no longer knows the conversation; begin a new session, or set `_meta.duologue.fresh` in the prompt to continue without it";
-        self.agent_ended(CONTEXT_LOST, reason);
     }
 
     /// Counts an end of the process, which is possibly followed by a restart.

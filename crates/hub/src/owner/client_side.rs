@@ -102,7 +102,7 @@ impl SessionOwner {
             && restoring.since + restore <= now
         {
             let reason = format!(
-                "the agent was started again and did not restore the session within {restore:?} (`OwnerSettings::restore`), and its process was ended"
+                "the agent was started again and did not restore the session within {restore:?} (`OwnerSettings::restore`), and its process was ended; send the prompt again"
             );
             self.end_restoring(&reason);
         }

@@ -28,10 +28,13 @@ use crate::picture::{
 };
 use crate::record::HubEvent;
 use crate::routing::{check_routing, is_of_transport};
-use crate::state::parse;
+use crate::state::{CONTEXT_LOST, RESTORE_FAILED, parse};
 
 /// The most values that are set again in a new process.
 const SETS: usize = 32;
+/// The way out for a user whose agent has lost the conversation.
+const FRESH: &str =
+    "set `_meta.duologue.fresh` in the prompt (`duologue run --fresh`) to continue without the conversation";
 
 /// A process that restores the session.
 #[derive(Debug)]
@@ -163,7 +166,7 @@ impl SessionOwner {
         let first = first_step(introduction);
         self.can_restore = first.is_some();
         let Some(step) = first.or_else(|| fresh.then_some(Step::New)) else {
-            return self.lose_context();
+            return self.lose_context("the agent cannot load or resume sessions");
         };
         self.restoring = Some(Box::new(Restoring {
             params,
@@ -293,14 +296,15 @@ impl SessionOwner {
             }
             Step::Resume | Step::Load if error.code == ErrorCode::RESOURCE_NOT_FOUND && !fresh => {
                 tracing::info!(session = %self.session, %error, "the agent has lost the conversation");
-                return self.lose_context();
+                return self.lose_context(&text_of(error));
             }
             // The user gave up the conversation. A login is still needed.
             Step::Resume | Step::Load if fresh && error.code != ErrorCode::AUTH_REQUIRED => {
                 tracing::info!(session = %self.session, %error, "the agent begins without the conversation");
                 return self.open_again(Step::New);
             }
-            Step::Resume | Step::Load | Step::New => return self.fail_restoring(error),
+            Step::Resume | Step::Load => return self.fail_restoring(&not_restored(error)),
+            Step::New => return self.fail_restoring(error),
             Step::Set(Choice::Listed(list, wanted)) => {
                 let actual = restoring.agent.current(list);
                 // An agent that names no mode and sets none is in its only one.
@@ -467,9 +471,11 @@ impl SessionOwner {
         );
     }
 
-    fn lose_context(&mut self) {
+    fn lose_context(&mut self, cause: &str) {
+        let reason =
+            format!("the agent no longer knows the conversation ({cause}); begin a new session, or {FRESH}");
         self.actions.push(OwnerAction::EndAgent);
-        self.context_lost();
+        self.agent_ended(CONTEXT_LOST, &reason);
     }
 }
 
@@ -478,6 +484,34 @@ pub(super) fn first_step(introduction: &InitializeResponse) -> Option<Step> {
     let capabilities = &introduction.agent_capabilities;
     let resumes = capabilities.session_capabilities.resume.is_some();
     resumes.then_some(Step::Resume).or_else(|| capabilities.load_session.then_some(Step::Load))
+}
+
+/// Returns the error for those who wait for an agent that has not restored the session. Its code does not say if another attempt
+/// helps, unless a login is missing.
+fn not_restored(error: &RpcError) -> RpcError {
+    let text = text_of(error);
+    let mut named = error.clone();
+    if error.code == ErrorCode::AUTH_REQUIRED {
+        named.message =
+            format!("the agent did not restore the session: {text}; log in, and send the prompt again")
+                .into();
+        return named;
+    }
+    let reason = format!(
+        "the agent did not restore the session: {text}; send the prompt again, or, if the agent has lost the conversation, {FRESH}"
+    );
+    named.message = reason.into();
+    named.data(Json::from(json!({ "code": RESTORE_FAILED, "retryable": true, "agent": error.data })))
+}
+
+/// Returns the message of an agent's error, with the text in its data.
+fn text_of(error: &RpcError) -> String {
+    /// Limit on the text in characters. The way out stands behind it.
+    const CHARS: usize = 300;
+    let text = error.data.as_ref().and_then(|data| data.parse::<String>().ok());
+    let text = text.or_else(|| error.data_member("details")).filter(|text| *text != error.message);
+    let text = text.map_or(error.message.to_string(), |text| format!("{}: {text}", error.message));
+    text.chars().take(CHARS).collect()
 }
 
 /// Adds the values of lists and the guards that the agent has otherwise, although it has refused none of them.

@@ -433,34 +433,6 @@ fn other_clients_learn_what_one_of_them_chose() {
 }
 
 #[test]
-fn only_an_unknown_session_is_a_lost_conversation() {
-    for capabilities in [json!({"sessionCapabilities": {"resume": {}}}), json!({"loadSession": true})] {
-        for error in [
-            json!({"code": -32000, "message": "login required", "data": {"authMethods": []}}),
-            json!({"code": -32603, "message": "backend unreachable"}),
-            json!({"code": -32601, "message": "unknown method"}),
-        ] {
-            let mut it = Fixture::new().restarted();
-            it.attach("a", able());
-            it.prompt("a", 1);
-            it.ready(&capabilities);
-            it.answers_owner(&json!({"error": error}));
-            assert_eq!(it.answer_to("a", 1)["error"], error);
-            assert_eq!(it.ends, 1, "the next prompt tries it again");
-            it.prompt("a", 2);
-            it.restores();
-            assert_eq!(it.agent.len(), 1);
-        }
-    }
-    let mut it = Fixture::new().restarted();
-    it.attach("a", able());
-    it.prompt("a", 1);
-    it.ready(&json!({"sessionCapabilities": {"resume": {}}, "loadSession": true}));
-    it.answers_owner(&json!({"error": {"code": -32601, "message": "unknown method"}}));
-    assert_eq!(it.set().0, "session/load", "an agent that announces what it does not do");
-}
-
-#[test]
 fn a_question_of_an_agent_that_restores_the_session_is_answered() {
     let mut it = Fixture::new().restarted();
     it.attach("a", able());

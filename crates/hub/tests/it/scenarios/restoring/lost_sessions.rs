@@ -94,3 +94,67 @@ fn only_a_lost_session_that_can_be_restored_ends_the_process() {
         assert_eq!(it.ends, 0, "{name}");
     }
 }
+
+#[test]
+fn only_an_unknown_session_is_a_lost_conversation() {
+    for capabilities in [json!({"sessionCapabilities": {"resume": {}}}), json!({"loadSession": true})] {
+        for error in [
+            json!({"code": -32000, "message": "login required", "data": {"authMethods": []}}),
+            json!({"code": -32603, "message": "backend unreachable", "data": {"details": "No previous sessions"}}),
+            json!({"code": -32603, "message": "backend unreachable", "data": "No previous sessions"}),
+            json!({"code": -32601, "message": "unknown method"}),
+        ] {
+            let mut it = Fixture::new().restarted();
+            it.attach("a", able());
+            it.prompt("a", 1);
+            it.ready(&capabilities);
+            it.answers_owner(&json!({"error": error}));
+            let answer = it.answer_to("a", 1)["error"].clone();
+            assert_eq!(answer["code"], error["code"]);
+            let text = answer["message"].as_str().unwrap();
+            assert!(text.contains(error["message"].as_str().unwrap()), "{text}");
+            assert!(text.contains("send the prompt again"), "{text}");
+            // A login helps, and everything else may be a conversation that is lost.
+            assert_eq!(text.contains("No previous sessions"), error["code"] == -32603, "{text}");
+            let is_login = error["code"] == -32000;
+            assert_eq!(text.contains("`_meta.duologue.fresh`"), !is_login, "{text}");
+            let data = json!({"code": "restore_failed", "retryable": true, "agent": error["data"]});
+            assert_eq!(answer["data"], if is_login { error["data"].clone() } else { data });
+            assert_eq!(it.ends, 1, "the next prompt tries it again");
+            it.prompt("a", 2);
+            it.restores();
+            assert_eq!(it.agent.len(), 1);
+        }
+    }
+    let mut it = Fixture::new().restarted();
+    it.attach("a", able());
+    it.prompt("a", 1);
+    it.ready(&json!({"sessionCapabilities": {"resume": {}}, "loadSession": true}));
+    it.answers_owner(&json!({"error": {"code": -32601, "message": "unknown method"}}));
+    assert_eq!(it.set().0, "session/load", "an agent that announces what it does not do");
+}
+
+#[test]
+fn the_error_of_a_lost_conversation_names_the_way_out() {
+    // The message of the agent has a limit, and the way out stands behind it.
+    let message = "x".repeat(5000);
+    for outcome in [
+        None,
+        Some(json!({"error": {"code": -32002, "message": "unknown session"}})),
+        Some(json!({"error": {"code": -32002, "message": message}})),
+    ] {
+        let mut it = Fixture::new().restarted();
+        it.attach("a", able());
+        it.prompt("a", 1);
+        it.ready(&json!({"loadSession": outcome.is_some()}));
+        if let Some(outcome) = &outcome {
+            it.answers_owner(outcome);
+        }
+        let error = &it.answer_to("a", 1)["error"];
+        assert_eq!(error["data"], json!({"code": "context_lost", "retryable": false}));
+        let text = error["message"].as_str().unwrap();
+        let message = outcome.map_or("cannot load or resume".into(), |it| it["error"]["message"].clone());
+        assert!(text.contains(&message.as_str().unwrap()[..15]), "{text}");
+        assert!(text.contains("`_meta.duologue.fresh`") && text.contains("`duologue run --fresh`"), "{text}");
+    }
+}
