@@ -91,6 +91,14 @@ pub enum Error {
         /// The limit.
         limit: u64,
     },
+    /// The logs of a principal have reached their limit.
+    #[error(
+        "disk limit reached: the logs of your sessions at this agent have {limit} bytes or more (`limits.principal_disk_bytes`, `HubSettings::principal_disk_bytes`); delete sessions"
+    )]
+    PrincipalDisk {
+        /// The limit.
+        limit: u64,
+    },
     /// Too many requests that belong to no session run.
     #[error(
         "request limit reached ({limit} requests without a session run); retry later or raise `HubSettings::requests_without_session`"
@@ -153,7 +161,8 @@ impl Error {
             Error::Sessions { .. }
             | Error::PrincipalSessions { .. }
             | Error::Requests { .. }
-            | Error::Disk { .. } => "limit_reached",
+            | Error::Disk { .. }
+            | Error::PrincipalDisk { .. } => "limit_reached",
             Error::CursorGone { .. } => "cursor_gone",
             Error::Closed => "closed",
             Error::Decode(_) | Error::Encode(_) => "internal",

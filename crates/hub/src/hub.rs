@@ -73,7 +73,7 @@ pub(crate) struct HubShared {
     loads: Arc<Semaphore>,
     /// The number of loads that wait for a place.
     waiting_loads: watch::Sender<usize>,
-    disk_use: Mutex<Option<DiskUse>>,
+    disk_use: Mutex<DiskUse>,
     /// The time of the last warning about the limit of open files.
     last_warning: Mutex<Option<Instant>>,
     /// True ends all processes. Each has a receiver until it has ended.
@@ -485,7 +485,7 @@ impl HubShared {
         is_work: bool,
     ) -> Result<(LiveSession, Box<RawValue>), Error> {
         let opening = self.begin_opening(principal, is_work)?;
-        self.check_disk().await?;
+        self.check_disk(principal).await?;
         let params = self.checked(params).await?;
         let (mut agent, introduction) = self.start_agent(client.abilities.schemes()).await?;
         let result = agent.request(NewSessionRequest::METHOD, &params, Some(client)).await?;

@@ -201,14 +201,16 @@ impl LogRoot {
     ///
     /// [`Error::File`].
     pub fn disk_bytes(&self) -> Result<u64> {
-        let mut bytes = 0;
-        for name in self.names()? {
-            // A log can be removed meanwhile.
-            let Ok(files) = fs::read_dir(self.shared.folder.join(name)) else { continue };
-            let sizes = files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.len());
-            bytes += sizes.sum::<u64>();
-        }
-        Ok(bytes)
+        Ok(self.names()?.iter().map(|name| self.log_bytes(name)).sum())
+    }
+
+    /// Returns the bytes of a log on the disk. They are zero for one that is absent or is being removed.
+    #[must_use]
+    pub fn log_bytes(&self, name: &str) -> u64 {
+        let Some(files) = self.log_folder(name).ok().and_then(|folder| fs::read_dir(folder).ok()) else {
+            return 0;
+        };
+        files.filter_map(|file| file.ok()?.metadata().ok()).map(|file| file.len()).sum()
     }
 
     /// Returns the folder.

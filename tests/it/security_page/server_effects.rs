@@ -22,6 +22,7 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ("GatewayLimits::open_requests", "the next request that waits or streams is rejected"),
     ("GatewayLimits::principal_requests", "the same, for the principal"),
     ("GatewayLimits::principal_sessions", "new sessions of the principal at the agent are rejected"),
+    ("GatewayLimits::principal_disk_bytes", "new sessions of the principal at the agent are rejected"),
     ("GatewayLimits::lease_seconds", "a message that an agent has claimed for longer returns to its inbox"),
     ("GatewayLimits::idempotency_seconds", "a repeated request with its key runs again"),
     (

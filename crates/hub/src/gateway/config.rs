@@ -291,6 +291,8 @@ pub struct GatewayLimits {
     /// The sessions of a principal at one agent whose process or client is there. A session has one process at most. 256 by
     /// default.
     pub principal_sessions: usize,
+    /// The bytes of the logs of a principal at one agent, at which its new sessions are refused. 21,474,836,480 by default, 20 GiB.
+    pub principal_disk_bytes: u64,
     /// The seconds for which an agent that takes its messages over REST has them at most. 300 by default.
     pub lease_seconds: u64,
     /// The seconds for which the key of a request that runs once is remembered. 86,400 by default.
@@ -326,6 +328,7 @@ impl Default for GatewayLimits {
             open_requests: 1_024,
             principal_requests: 256,
             principal_sessions: 256,
+            principal_disk_bytes: 20 << 30,
             lease_seconds: 300,
             idempotency_seconds: 86_400,
             retention_seconds: 30 * 86_400,

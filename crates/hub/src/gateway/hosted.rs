@@ -153,6 +153,7 @@ fn open(
     settings.client_files = agent.client_files;
     settings.disk_bytes = agent.disk_bytes;
     settings.principal_sessions = limits.principal_sessions;
+    settings.principal_disk_bytes = limits.principal_disk_bytes;
     Hub::open(settings)
 }
 

@@ -1,5 +1,6 @@
-//! The limits on the disk: the bytes of all logs, and the age of sessions.
+//! The limits on the disk: the bytes of all logs and of those of a principal, and the age of sessions.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,12 +13,15 @@ use tokio::time::Instant;
 use super::{Hub, HubShared, LOG_RELEASED};
 use crate::error::Error;
 
-/// The time for which a sum of the sizes of all logs is used. Adding them up reads the size of each file.
+/// The time for which a sum of the sizes of logs is used. Adding them up reads the size of each file.
 const SIZE_AGE: Duration = Duration::from_secs(10);
 
-/// The bytes of all logs.
+/// The bytes of logs: those of a principal, or of all.
+pub(super) type DiskUse = HashMap<Option<Arc<str>>, RecentBytes>;
+
+/// A sum, and its time.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct DiskUse {
+pub(super) struct RecentBytes {
     bytes: u64,
     at: Instant,
 }
@@ -87,24 +91,42 @@ impl HubShared {
         }
     }
 
-    /// Refuses a new session if the logs have reached their limit.
-    pub(super) async fn check_disk(self: &Arc<Self>) -> Result<(), Error> {
+    /// Refuses a new session of a principal if its logs, or all, have reached their limit.
+    pub(super) async fn check_disk(self: &Arc<Self>, principal: &Arc<str>) -> Result<(), Error> {
         let limit = self.settings.disk_bytes;
-        let recent = *self.disk_use.lock_unpoisoned();
-        let bytes = match recent.filter(|recent| recent.at.elapsed() < SIZE_AGE) {
-            Some(recent) => recent.bytes,
-            None => {
-                let hub = self.clone();
-                let bytes = tokio::task::spawn_blocking(move || hub.logs.disk_bytes());
-                let bytes = bytes.await.map_err(|_| Error::Closed)??;
-                *self.disk_use.lock_unpoisoned() = Some(DiskUse { bytes, at: Instant::now() });
-                bytes
-            }
-        };
-        if bytes < limit {
-            return Ok(());
+        if self.log_bytes(None).await? >= limit {
+            tracing::warn!(limit, "a session was refused: the logs have reached their limit");
+            return Err(Error::Disk { limit });
         }
-        tracing::warn!(bytes, limit, "a session was refused: the logs have reached their limit");
-        Err(Error::Disk { limit })
+        let limit = self.settings.principal_disk_bytes;
+        if limit < self.settings.disk_bytes && self.log_bytes(Some(principal)).await? >= limit {
+            tracing::warn!(limit, %principal, "a session was refused: the logs of its principal have reached their limit");
+            return Err(Error::PrincipalDisk { limit });
+        }
+        Ok(())
+    }
+
+    /// Returns the bytes of the logs of a principal, or of all, at some time of the last seconds.
+    async fn log_bytes(self: &Arc<Self>, principal: Option<&Arc<str>>) -> Result<u64, Error> {
+        let key = principal.cloned();
+        if let Some(recent) = self.disk_use.lock_unpoisoned().get(&key)
+            && recent.at.elapsed() < SIZE_AGE
+        {
+            return Ok(recent.bytes);
+        }
+        let sessions = match principal {
+            Some(principal) => Some(self.all_of(principal).await?),
+            None => None,
+        };
+        let hub = self.clone();
+        let bytes = tokio::task::spawn_blocking(move || match sessions {
+            Some(sessions) => Ok(sessions.iter().map(|session| hub.logs.log_bytes(&session.id)).sum()),
+            None => hub.logs.disk_bytes(),
+        });
+        let bytes = bytes.await.map_err(|_| Error::Closed)??;
+        let mut sums = self.disk_use.lock_unpoisoned();
+        sums.retain(|_, recent| recent.at.elapsed() < SIZE_AGE);
+        sums.insert(key, RecentBytes { bytes, at: Instant::now() });
+        Ok(bytes)
     }
 }

@@ -53,6 +53,8 @@ pub struct HubSettings {
     /// The bytes of all logs at which new sessions are refused. 100 GiB by default. Sessions that exist go on, each to the
     /// limit of its log. It is compared with a sum that is at most 10 seconds old.
     pub disk_bytes: u64,
+    /// The same for the logs of one principal. 100 GiB by default.
+    pub principal_disk_bytes: u64,
     /// Receives the requests of agents to other agents, if [`OwnerSettings::routes_calls`] is set.
     pub(crate) calls: Option<CallSender>,
     /// The limits of the logs.
@@ -154,6 +156,7 @@ impl HubSettings {
             processes: None,
             owner: OwnerSettings::default(),
             disk_bytes: DISK_BYTES,
+            principal_disk_bytes: DISK_BYTES,
             calls: None,
             logs: LogSettings::default(),
         }

@@ -1,39 +1,65 @@
 //! The limits on the disk.
 
+use std::path::Path;
 use std::time::Duration;
 
-use duologue_hub::Hub;
+use duologue_client::Client;
+use duologue_hub::{Hub, HubSettings};
+use duologue_rpc::Transport;
+use duologue_schema::SessionId;
 use duologue_test_support::in_time;
 
 use serde_json::json;
 
 use crate::hub::{RawClient, connect, hub_in, load, open_when_free, prompt, settings};
 
+/// Runs a turn in a session, and opens the hub again with other settings. Returns the session.
+async fn with_a_session(data: &Path, change: impl Fn(&mut HubSettings)) -> (Hub, SessionId) {
+    let hub = hub_in(data);
+    let client = connect(&hub).await;
+    let session = client.new_session("/tmp").await.unwrap();
+    prompt(&session, "hello").await;
+    client.close().await;
+    hub.shut_down().await;
+    drop(hub);
+    let hub = open_when_free(|| {
+        let mut settings = settings(data, 0);
+        change(&mut settings);
+        settings
+    });
+    (hub.await, session.id().clone())
+}
+
 #[tokio::test]
 async fn a_full_folder_refuses_new_sessions_and_loads_old_ones() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let hub = hub_in(data.path());
-        let client = connect(&hub).await;
-        let session = client.new_session("/tmp").await.unwrap();
-        prompt(&session, "hello").await;
-        client.close().await;
-        hub.shut_down().await;
-        drop(hub);
-        let hub = open_when_free(|| {
-            let mut settings = settings(data.path(), 0);
-            settings.disk_bytes = 1;
-            settings
-        })
-        .await;
+        let (hub, session) = with_a_session(data.path(), |settings| settings.disk_bytes = 1).await;
         let client = connect(&hub).await;
         let refused = client.new_session("/tmp").await.unwrap_err().to_string();
         assert!(
             refused.contains("disk limit reached: the logs of the sessions have 1 bytes or more"),
             "{refused}"
         );
-        let (_, texts) = load(&client, session.id()).await;
+        let (_, texts) = load(&client, &session).await;
         assert_eq!(texts.first().map(String::as_str), Some("hello"));
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_principal_with_full_logs_has_no_new_sessions() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let (hub, _) = with_a_session(data.path(), |settings| settings.principal_disk_bytes = 1).await;
+        let refused = connect(&hub).await.new_session("/tmp").await.unwrap_err().to_string();
+        assert!(refused.contains("1 bytes or more (`limits.principal_disk_bytes`"), "{refused}");
+        let (ours, theirs) = Transport::memory();
+        let other = hub.clone();
+        tokio::spawn(async move { other.serve_as("other", theirs).await });
+        let client = Client::new(()).connect(ours).await.unwrap();
+        client.new_session("/tmp").await.unwrap();
         hub.shut_down().await;
     })
     .await;
