@@ -5,6 +5,8 @@ use std::fs::{File, Metadata};
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+#[cfg(all(unix, feature = "serve"))]
+use duologue_http::FileId;
 use duologue_http::raw::literal_address;
 use duologue_transcript::private_file::access_of_others;
 
@@ -47,6 +49,9 @@ fn address_path(folder: &Path) -> PathBuf {
 #[cfg(feature = "serve")]
 pub(crate) struct PublishedAddress {
     path: PathBuf,
+    /// The file. Another server may have written its own since.
+    #[cfg(unix)]
+    id: Option<FileId>,
     /// Shows that this server runs.
     #[cfg(windows)]
     held: Option<File>,
@@ -66,6 +71,8 @@ impl PublishedAddress {
             Some(opened.map_err(in_file(path.display()))?)
         };
         Ok(PublishedAddress {
+            #[cfg(unix)]
+            id: FileId::of(&path),
             path,
             #[cfg(windows)]
             held,
@@ -92,6 +99,10 @@ impl Drop for PublishedAddress {
     fn drop(&mut self) {
         #[cfg(windows)]
         drop(self.held.take());
+        #[cfg(unix)]
+        if self.id != FileId::of(&self.path) {
+            return;
+        }
         // If it is gone already, there is nothing to do.
         let _ = std::fs::remove_file(&self.path);
     }
@@ -247,6 +258,8 @@ pub(crate) fn prepare(folder: &Path) -> Result<()> {
     let logs = folder.join("sessions");
     if logs.exists() {
         check_folder(&logs, 0o077, "use `chmod go=`")?;
+        #[cfg(unix)]
+        check_parents(&logs)?;
     }
     #[cfg(unix)]
     check_parents(folder)?;
@@ -269,7 +282,7 @@ fn check_folder(path: &Path, mask: u32, advice: &str) -> Result<()> {
     check_private(path, &found, mask, advice)
 }
 
-/// Rejects a folder that every user can replace: they can rename what is in a folder above it.
+/// Rejects a folder that every user can replace: they can rename what is in a folder above it, or a link on the way to it.
 #[cfg(all(feature = "serve", unix))]
 fn check_parents(folder: &Path) -> Result<()> {
     use std::os::unix::fs::MetadataExt as _;
@@ -278,16 +291,44 @@ fn check_parents(folder: &Path) -> Result<()> {
     const ALL: u32 = 0o002;
     /// Users can rename only what is theirs.
     const STICKY: u32 = 0o1000;
-    let folder = folder.canonicalize().map_err(in_file(folder.display()))?;
-    for parent in folder.ancestors().skip(1) {
-        let mode = std::fs::metadata(parent).map_err(in_file(parent.display()))?.mode() & 0o7777;
-        if mode & (ALL | STICKY) == ALL {
-            let fault = format!("all users can rename the folders in it (mode {mode:o})");
-            let advice = "use `chmod o-w` or `chmod +t`, or name another folder with --data";
-            return Err(Error::Usage(format!("{}: {fault}; {advice}", parent.display())));
+    /// As many as systems follow.
+    const LINKS: usize = 40;
+    let user = rustix::process::geteuid().as_raw();
+    let refused = |path: &Path, fault: &str, advice: &str| {
+        let other = "or name another folder with --data";
+        Err(Error::Usage(format!("{}: {fault}; {advice}, {other}", path.display())))
+    };
+    let mut path = std::path::absolute(folder).map_err(in_file(folder.display()))?;
+    for _ in 0..LINKS {
+        let mut walked = PathBuf::new();
+        let mut target = None;
+        let mut names = path.components();
+        while let Some(name) = names.next() {
+            if !walked.as_os_str().is_empty() {
+                let mode = std::fs::metadata(&walked).map_err(in_file(walked.display()))?.mode() & 0o7777;
+                if mode & (ALL | STICKY) == ALL {
+                    let fault = format!("all users can rename the folders in it (mode {mode:o})");
+                    return refused(&walked, &fault, "use `chmod o-w` or `chmod +t`");
+                }
+            }
+            walked.push(name);
+            let found = std::fs::symlink_metadata(&walked).map_err(in_file(walked.display()))?;
+            if found.is_symlink() {
+                if ![0, user].contains(&found.uid()) {
+                    return refused(&walked, "the link belongs to another user", "remove it");
+                }
+                let link = std::fs::read_link(&walked).map_err(in_file(walked.display()))?;
+                walked.pop();
+                target = Some(walked.join(link).join(names.as_path()));
+                break;
+            }
+        }
+        match target {
+            Some(target) => path = target,
+            None => return Ok(()),
         }
     }
-    Ok(())
+    refused(folder, "the path has too many links", "use the path that they lead to")
 }
 
 /// Rejects a file or folder that another user owns, or to which others have the rights of `mask`.
@@ -450,7 +491,24 @@ mod tests {
         set(parent, 0o777);
         assert!(refused().contains(&format!("{}: all users can", parent.canonicalize().unwrap().display())));
         set(parent, 0o700);
+        // A link in such a folder, which leads to one that is safe.
+        let open = base.path().join("open");
+        std::fs::create_dir(&open).unwrap();
+        std::os::unix::fs::symlink(&folder, open.join("link")).unwrap();
+        std::os::unix::fs::symlink("open/link", base.path().join("twice")).unwrap();
+        for (mode, is_refused) in [(0o777, true), (0o1777, false), (0o700, false)] {
+            set(&open, mode);
+            for path in [open.join("link"), base.path().join("twice")] {
+                assert_eq!(prepare(&path).is_err(), is_refused, "{path:?} {mode:o}");
+            }
+        }
         std::fs::remove_dir(&logs).unwrap();
+        set(&open, 0o777);
+        std::fs::create_dir_all(open.join("logs")).unwrap();
+        set(&open.join("logs"), 0o700);
+        std::os::unix::fs::symlink(open.join("logs"), &logs).unwrap();
+        assert!(refused().contains("all users can rename"));
+        std::fs::remove_file(&logs).unwrap();
         std::fs::write(&logs, "").unwrap();
         assert!(refused().contains("it is not a folder") && !refused().contains("chmod"));
         // Only `root` can give a folder away. For others there is one of `root`.

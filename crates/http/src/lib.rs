@@ -33,6 +33,9 @@ pub use client::{
     ConnectOptions, Error, LinkState, RemoteLink, RemoteTransport, RetryNotice, ServerCheck, connect,
 };
 #[cfg(all(unix, feature = "server"))]
+#[doc(hidden)]
+pub use server::FileId;
+#[cfg(all(unix, feature = "server"))]
 pub use server::LocalListener;
 #[cfg(feature = "server")]
 #[doc(hidden)]

@@ -60,6 +60,8 @@ impl AskingClient {
         self.questions.0.lock_unpoisoned().insert(id.clone(), answer);
         self.send(Some(&id), method, &params);
         let answer = tokio::select! {
+            // A client may answer and leave.
+            biased;
             answer = answered => answer.map_err(|_| RpcError::request_cancelled())?,
             // The client has left.
             () = self.output.closed() => {

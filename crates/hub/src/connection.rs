@@ -2,12 +2,13 @@
 
 mod open_session;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, HashMap};
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_rpc::raw_message::response_line;
+use duologue_rpc::raw_message::{is_similar_name, response_line};
 use duologue_rpc::{Limits, LineBuffer, Malformed, RpcMessage, Transport};
 use duologue_schema::{
     AuthMethod, AuthenticateRequest, CancelRequestNotification, CloseSessionRequest, DeleteSessionRequest,
@@ -69,12 +70,6 @@ impl SessionUse {
         });
     }
 
-    /// Closes the session for the client, and waits until the session knows.
-    async fn leave(mut self) {
-        let _ = self.live.commands.send(self.left()).await;
-        self.is_open = false;
-    }
-
     /// Closes the session, and ends its process if no other client has it open. Returns the position of the last
     /// record, or `None` if the session has ended.
     async fn release(mut self) -> Option<u64> {
@@ -109,12 +104,6 @@ struct OpenSession {
 }
 
 impl OpenSession {
-    /// Closes the session for the client, and returns the reader, which goes on.
-    async fn leave(self) -> LogReaderTask {
-        self.session.leave().await;
-        self.reader
-    }
-
     /// Closes the session. The client receives the responses to its requests, and all frames if the session ends.
     async fn release(self) {
         let OpenSession { session, reader } = self;
@@ -132,6 +121,9 @@ type Answered = Result<Answer, Error>;
 const ANSWERING: usize = 64;
 /// The time in which a client that continues on another connection opens its sessions there.
 const HANDED_OVER: Duration = Duration::from_secs(60);
+
+/// The time in which the login of a client that has left can end. The agent serves the next login after that.
+const LOGIN: Duration = Duration::from_secs(2);
 
 /// The time in which a connection that is ended sends the lines that wait. A client that reads nothing does not hold it.
 const LAST_LINES: Duration = Duration::from_millis(500);
@@ -154,6 +146,8 @@ struct AnsweringRequest {
     session: Option<SessionId>,
     /// Notified if the client cancels a request that belongs to no session.
     cancelled: Arc<Notify>,
+    /// The session that the client has open while it is opened again.
+    open: Option<LiveSession>,
 }
 
 /// The connection of a client.
@@ -182,18 +176,37 @@ pub(crate) struct ClientConnection {
 
 impl Drop for ClientConnection {
     fn drop(&mut self) {
-        self.hub.unregister(&(self.principal.clone(), self.client.clone()), &self.end);
+        let key = (self.principal.clone(), self.client.clone());
+        self.hub.unregister(&key, &self.end);
         let mut answering = std::mem::take(&mut self.answering);
+        let requests = std::mem::take(&mut self.answering_requests);
         // The work of the server itself is begun again after its end.
         if answering.is_empty() || self.is_work {
             return;
         }
+        let (hub, end) = (self.hub.clone(), self.end.clone());
         self.hub.finishing.spawn(async move {
-            while let Some(answered) = answering.join_next().await {
-                if let Ok(Ok(Answer::Opened(open, _) | Answer::Kept(open, _))) = answered {
-                    // Nobody has it open.
-                    open.session.release().await;
+            let finished = async {
+                while let Some(answered) = answering.join_next_with_id().await {
+                    match answered {
+                        Ok((task, Ok(Answer::Opened(open, _) | Answer::Kept(open, _)))) => {
+                            if requests.get(&task).is_some_and(|request| request.session.is_none()) {
+                                // Nobody knows the id of a new session. The turn of another one goes on without the client.
+                                open.session.release().await;
+                            } else if hub.is_continued(&key, &end) {
+                                open.session.hand_over().await;
+                            }
+                        }
+                        Ok((_, Err(error))) => hub.note_failure(&error),
+                        _ => {}
+                    }
                 }
+            };
+            let mut finished = pin!(finished);
+            if timeout(LOGIN, &mut finished).await.is_err() {
+                // A login that waits for its user ends with the client.
+                requests.values().for_each(|request| request.cancelled.notify_one());
+                finished.await;
             }
         });
     }
@@ -340,9 +353,9 @@ impl ClientConnection {
                         self.forward(&live, text).await;
                     }
                 } else if passes(&method, params)
-                    && let Some(open) = params.and_then(session_id).and_then(|id| self.open_session(&id))
+                    && let Some(live) = params.and_then(session_id).and_then(|id| self.open_session(&id))
                 {
-                    self.forward(&open.session.live.clone(), text).await;
+                    self.forward(&live, text).await;
                 }
             }
             Some(Ok(RpcMessage::Response { id, .. })) => {
@@ -354,9 +367,9 @@ impl ClientConnection {
                     return;
                 }
                 let session = id.as_deref().and_then(|id| id.rsplit_once(':'));
-                let open = session.and_then(|(session, _)| self.sessions.get(&SessionId::from(session)));
-                if let Some(open) = open {
-                    self.forward(&open.session.live.clone(), text).await;
+                let live = session.and_then(|(session, _)| self.live_session(&SessionId::from(session)));
+                if let Some(live) = live {
+                    self.forward(&live, text).await;
                 }
             }
             Some(Err(Malformed::Request(id, error))) => self.refuse(&id, &error).await,
@@ -366,9 +379,18 @@ impl ClientConnection {
     }
 
     /// Returns the session with this id, or the one with this child.
-    fn open_session(&self, id: &SessionId) -> Option<&OpenSession> {
+    fn open_session(&self, id: &SessionId) -> Option<LiveSession> {
         let root = || id.as_str().rsplit_once('~').map(|(root, _)| SessionId::from(root));
-        self.sessions.get(id).or_else(|| self.sessions.get(&root()?))
+        self.live_session(id).or_else(|| self.live_session(&root()?))
+    }
+
+    /// Returns a session that the client has open, also while it is opened again.
+    fn live_session(&self, id: &SessionId) -> Option<LiveSession> {
+        let again = || {
+            let mut requests = self.answering_requests.values();
+            requests.find(|request| request.session.as_ref() == Some(id))?.open.clone()
+        };
+        self.sessions.get(id).map(|open| open.session.live.clone()).or_else(again)
     }
 
     /// Cancels a request that was passed to an agent without a session.
@@ -390,7 +412,7 @@ impl ClientConnection {
 
     /// Keeps the places of the client in its sessions, if another connection continues this one.
     async fn hand_over(&mut self) {
-        if self.hub.is_registered(&(self.principal.clone(), self.client.clone()), &self.end) {
+        if !self.hub.is_continued(&(self.principal.clone(), self.client.clone()), &self.end) {
             return;
         }
         for (_, open) in self.sessions.drain() {
@@ -455,13 +477,16 @@ impl ClientConnection {
                 if self.is_changing(&session) {
                     return self.refuse(&id, &busy()).await;
                 }
-                // A client that loads a session again reads it from the new place on. If that fails, it goes on as before.
+                // A client that loads a session again reads it from the new place on. If that fails, it goes on as before, and
+                // its answers and cancellations reach the session meanwhile.
                 let earlier = self.sessions.remove(&session);
+                let open = earlier.as_ref().map(|earlier| earlier.session.live.clone());
                 let (hub, params) = (self.hub.clone(), value());
                 let attach = ClientAttachment { earlier, ..self.attachment(abilities) };
                 let (opening, is_load) = (Some(session.clone()), method == LoadSessionRequest::METHOD);
                 let opened = async move { open_session(&hub, attach, session, params, is_load).await };
-                self.answer(id, opening, opened).await;
+                let request = AnsweringRequest { id, session: opening, cancelled: Arc::default(), open };
+                self.answer_cancellable(request, opened).await;
             }
             ListSessionsRequest::METHOD => {
                 let request = params.map(|params| serde_json::from_str::<ListSessionsRequest>(params.get()));
@@ -559,7 +584,7 @@ impl ClientConnection {
             let request = hub.request_of_no_session(&method, params.as_deref(), &client, &is_cancelled);
             request.await.map(Answer::Result)
         };
-        self.answer_cancellable(AnsweringRequest { id, session: None, cancelled }, passed).await;
+        self.answer_cancellable(AnsweringRequest { id, session: None, cancelled, open: None }, passed).await;
     }
 
     /// Starts the task that answers a request. Other messages are handled meanwhile.
@@ -569,7 +594,7 @@ impl ClientConnection {
         session: Option<SessionId>,
         answering: impl Future<Output = Answered> + Send + 'static,
     ) {
-        let request = AnsweringRequest { id, session, cancelled: Arc::default() };
+        let request = AnsweringRequest { id, session, cancelled: Arc::default(), open: None };
         self.answer_cancellable(request, answering).await;
     }
 
@@ -684,7 +709,10 @@ fn with_meta<const N: usize>(
     type RawMembers = BTreeMap<String, Box<RawValue>>;
 
     let result = to_raw_value(result).map_err(Error::Encode)?;
-    let Ok(mut outer) = serde_json::from_str::<RawMembers>(result.get()) else { return Ok(result) };
+    if !result.get().starts_with('{') {
+        return Ok(result);
+    }
+    let mut outer: RawMembers = serde_json::from_str(result.get()).map_err(Error::Decode)?;
     let inner = |of: &RawMembers, name: &str| -> RawMembers {
         of.get(name).and_then(|value| serde_json::from_str(value.get()).ok()).unwrap_or_default()
     };
@@ -709,7 +737,9 @@ fn introduced(mut introduction: InitializeResponse, client_files: bool) -> Initi
             if let AuthMethod::Agent(method) = method
                 && let Some(meta) = &mut method.meta
             {
-                meta.remove(AuthMethod::TERMINAL_META);
+                let similar = |key: &Cow<'_, str>| is_similar_name(key, AuthMethod::TERMINAL_META);
+                let keys: Vec<String> = meta.keys().filter(similar).map(Cow::into_owned).collect();
+                keys.iter().for_each(|key| _ = meta.remove(key));
             }
         }
     }
@@ -755,5 +785,9 @@ mod tests {
             let result: Box<RawValue> = serde_json::from_str(result).unwrap();
             assert_eq!(with_meta(&result, [("p", json!(7))]).unwrap().get(), expected);
         }
+        // Half of a pair of surrogates is no name, and what follows would not be read.
+        let result: Box<RawValue> =
+            serde_json::from_str(r#"{"\ud800":1,"_meta":{"duologue":{"p":1}}}"#).unwrap();
+        assert!(with_meta(&result, [("p", json!(7))]).is_err());
     }
 }

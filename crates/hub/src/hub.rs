@@ -422,9 +422,9 @@ impl HubShared {
         }
     }
 
-    /// Returns true if this is the last connection of the client.
-    pub(crate) fn is_registered(&self, client: &OwnedClient, end: &Arc<Notify>) -> bool {
-        self.clients.lock_unpoisoned().get(client).is_some_and(|last| Arc::ptr_eq(last, end))
+    /// Returns true if another connection of the client has continued this one.
+    pub(crate) fn is_continued(&self, client: &OwnedClient, end: &Arc<Notify>) -> bool {
+        self.clients.lock_unpoisoned().get(client).is_some_and(|last| !Arc::ptr_eq(last, end))
     }
 
     /// Removes a connection that has ended, unless another one continues it.

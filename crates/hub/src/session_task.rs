@@ -10,7 +10,7 @@ use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
-use duologue_rpc::raw_message::member_text;
+use duologue_rpc::raw_message::{is_doubled, member_text};
 use duologue_schema::SessionId;
 use duologue_store::{Log as _, LogLine};
 use serde_json::Value;
@@ -636,9 +636,11 @@ fn publish<T: PartialEq>(sender: &watch::Sender<T>, value: T) {
     });
 }
 
-/// Returns the `sessionId` of a result.
+/// Returns the `sessionId` of a result. One that is there twice has no meaning: the hub reads the first, and most clients the last.
 pub(crate) fn session_of(result: &RawValue) -> Option<String> {
-    Some(member_text(result.get().as_bytes(), "sessionId")?.into_owned())
+    let result = result.get().as_bytes();
+    let id = member_text(result, "sessionId")?.into_owned();
+    (!is_doubled(result, "sessionId")).then_some(id)
 }
 
 async fn next_line(agent: &mut Option<HostedAgent>) -> Option<Vec<u8>> {

@@ -161,6 +161,10 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
     #[cfg(not(unix))]
     let listen = listen.or(Some(LISTEN));
     let mut options = ServerOptions::default();
+    #[cfg(unix)]
+    {
+        options.strangers = fitting_strangers(options.strangers);
+    }
     #[cfg(feature = "tls")]
     if let (Some(cert), Some(key)) = (&args.cert, &args.key) {
         state_folder::check_key(key)?;
@@ -257,11 +261,10 @@ async fn serve(args: ServeArgs, signals: &mut Signals) -> Result<Exit> {
         (Some(address), _) => format!("{scheme}://{address}/acp"),
         (None, socket) => socket.iter().map(|path| path.display().to_string()).collect(),
     };
-    // The server does not need its output, which may be closed, or full without a reader.
+    // The server does not need its output, which may be closed, or full without a reader, or get no thread.
     let (socket, folder) = (socket.filter(|_| address.is_some()), data.clone());
-    std::thread::spawn(move || {
-        announce(&subject, &at, socket.as_deref(), &folder, address.is_some(), has_files)
-    });
+    let _ = std::thread::Builder::new()
+        .spawn(move || announce(&subject, &at, socket.as_deref(), &folder, address.is_some(), has_files));
     let stop = async {
         signals.next().await;
         // New prompts are refused from now on. Another signal does not wait for the running ones.
@@ -338,6 +341,14 @@ fn announce(
 /// The most descriptors that are useful. Some programs, which the agents may be, look at each possible one.
 #[cfg(unix)]
 const DESCRIPTORS: u64 = 65_536;
+
+/// Returns the connections without a token that leave most descriptors to the others.
+#[cfg(unix)]
+fn fitting_strangers(strangers: usize) -> usize {
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current;
+    let eighth = limit.and_then(|limit| usize::try_from(limit / 8).ok());
+    eighth.map_or(strangers, |eighth| strangers.min(eighth))
+}
 
 /// Raises the limit of open files, because each session takes five. The usual limit of 1,024 is for programs that
 /// use `select`.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use axum::serve::Listener;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::task::yield_now;
 use tokio::time::sleep;
 
 /// The pause after an error of the system, such as too many open files. It is also the rate of the warnings.
@@ -69,8 +70,19 @@ pub(super) async fn accepted_socket<T>(mut accept: impl FnMut(&mut Context<'_>) 
             Ok(socket) => return socket,
             Err(error) => error,
         };
-        // The peer has closed it meanwhile.
-        if !matches!(error.kind(), ErrorKind::ConnectionAborted | ErrorKind::ConnectionReset) {
+        // Errors of the network belong to one connection, which the peer has closed, for example.
+        let is_of_peer = matches!(
+            error.kind(),
+            ErrorKind::ConnectionAborted
+                | ErrorKind::ConnectionReset
+                | ErrorKind::HostUnreachable
+                | ErrorKind::NetworkUnreachable
+                | ErrorKind::NetworkDown
+                | ErrorKind::TimedOut
+        );
+        if is_of_peer {
+            yield_now().await;
+        } else {
             tracing::warn!(%error, pause = ?ACCEPT_PAUSE, "a connection was not accepted; clients wait");
             sleep(ACCEPT_PAUSE).await;
         }
@@ -78,13 +90,13 @@ pub(super) async fn accepted_socket<T>(mut accept: impl FnMut(&mut Context<'_>) 
 }
 
 #[cfg(unix)]
-pub use unix::LocalListener;
+pub use unix::{FileId, LocalListener};
 
 #[cfg(unix)]
 mod unix {
     use std::fs;
     use std::io;
-    use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _};
+    use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _};
     use std::path::{Path, PathBuf};
 
     use axum::serve::Listener;
@@ -104,6 +116,22 @@ mod unix {
     pub struct LocalListener {
         listener: UnixListener,
         path: PathBuf,
+        /// The file of the socket. Another program may have bound its own since.
+        id: Option<FileId>,
+    }
+
+    /// The identity of a file: its device and its number there.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    #[doc(hidden)]
+    pub struct FileId(u64, u64);
+
+    impl FileId {
+        /// Returns the identity of the file with this name, which may be a link, if it is there.
+        #[must_use]
+        pub fn of(path: &Path) -> Option<Self> {
+            let found = fs::symlink_metadata(path).ok()?;
+            Some(FileId(found.dev(), found.ino()))
+        }
     }
 
     impl LocalListener {
@@ -130,7 +158,7 @@ mod unix {
             remove_left(&path).map_err(named)?;
             let listener = UnixListener::bind(&path).map_err(named)?;
             // The file goes with the listener if this fails.
-            let bound = LocalListener { listener, path: path.clone() };
+            let bound = LocalListener { listener, id: FileId::of(&path), path: path.clone() };
             fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).map_err(named)?;
             Ok(bound)
         }
@@ -147,10 +175,11 @@ mod unix {
         let in_use = |why: &str| Err(io::Error::new(io::ErrorKind::AddrInUse, why));
         match fs::symlink_metadata(path) {
             Ok(found) if !found.file_type().is_socket() => in_use("the file is not a socket"),
-            Ok(_) if std::os::unix::net::UnixStream::connect(path).is_ok() => {
-                in_use("a program listens there")
-            }
-            Ok(_) => fs::remove_file(path),
+            Ok(_) => match std::os::unix::net::UnixStream::connect(path) {
+                Ok(_) => in_use("a program listens there"),
+                Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => fs::remove_file(path),
+                Err(error) => Err(error),
+            },
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
             Err(error) => Err(error),
         }
@@ -159,7 +188,9 @@ mod unix {
     impl Drop for LocalListener {
         fn drop(&mut self) {
             // If it is gone already, there is nothing to do.
-            let _ = fs::remove_file(&self.path);
+            if self.id == FileId::of(&self.path) {
+                let _ = fs::remove_file(&self.path);
+            }
         }
     }
 

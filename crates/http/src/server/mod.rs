@@ -36,7 +36,7 @@ pub use endpoint::{
 };
 pub use listeners::Listeners;
 #[cfg(unix)]
-pub use listeners::LocalListener;
+pub use listeners::{FileId, LocalListener};
 pub use options::{AgentEndpointOptions, AllowedHosts, ServerOptions};
 pub use presence::ClientPresence;
 pub use router::{endpoint_router, router, serve, serve_router};

@@ -50,14 +50,11 @@ impl ClientAttachment {
     ) -> Result<(SessionUse, Arc<OpenLog>, AttachReply), Error> {
         let (command, reply) = self.command(Some(params));
         let session = self.session_use(live.clone());
-        let earlier = match self.earlier.take() {
-            Some(earlier) => Some(earlier.leave().await),
-            None => None,
-        };
         live.commands.send(command).await.map_err(|_| live.end())?;
         let reply = reply.await.map_err(|_| live.end())?;
-        if let Some(earlier) = earlier {
-            earlier.finish(reply.position).await;
+        // This attachment is in its place, so that the client has not left for a moment.
+        if let Some(OpenSession { session: _, reader }) = self.earlier.take() {
+            reader.finish(reply.position).await;
         }
         let log = live.log.upgrade().ok_or_else(|| live.end())?;
         Ok((session, log, reply))
@@ -179,7 +176,12 @@ async fn attach_and_replay(
         replayed = replayed(hub, &reader, replay, position, &reply.open_requests) => replayed,
         // The client may not read, and its reader would keep the log.
         () = log.deleted() => return Err(Error::UnknownSession.into()),
-        () = attach.replies.closed() => return Err(Error::Closed.into()),
+        () = attach.replies.closed() => {
+            if hub.is_continued(&(attach.principal.clone(), attach.client.clone()), &attach.end) {
+                open.hand_over().await;
+            }
+            return Err(Error::Closed.into());
+        }
     };
     let response = match response {
         Ok(response) => response,

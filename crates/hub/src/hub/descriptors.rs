@@ -24,7 +24,7 @@ impl HubShared {
         let mut last = self.last_warning.lock_unpoisoned();
         if last.is_none_or(|last| last.elapsed() >= PERIOD) {
             *last = Some(Instant::now());
-            tracing::warn!(%error, "a request has failed at the limit of open files; raise it (`ulimit -n`), or close sessions");
+            tracing::warn!(%error, "a request has failed at the limit of open files; raise it (`ulimit -n`, and `fs.file-max` for all programs together), or close sessions");
         }
     }
 }

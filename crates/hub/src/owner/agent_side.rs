@@ -3,7 +3,8 @@
 use duologue_rpc::raw_message::{member_text, response_line};
 use duologue_rpc::{ResponseOutcome, RpcMessage};
 use duologue_schema::{
-    CancelRequestNotification, Error as RpcError, Notification as _, PromptResponse, RequestId, StopReason,
+    CancelRequestNotification, Error as RpcError, Notification as _, OtherTurnNotification, PromptResponse,
+    RequestId, StopReason,
 };
 use duologue_transcript::Side;
 use serde_json::value::{RawValue, to_raw_value};
@@ -57,8 +58,8 @@ impl SessionOwner {
                 }
                 if method == CancelRequestNotification::METHOD {
                     self.agent_cancels(params);
-                } else if is_of_transport(&method) || is_of_client_files(&method) {
-                    tracing::warn!(session = %self.session, method = &*method, "dropped a notification of the agent for the transport, or with a method of files or terminals");
+                } else if is_not_of_agents(&method) {
+                    tracing::warn!(session = %self.session, method = &*method, "dropped a notification of the agent with a method of the transport, of the hub, or of files and terminals");
                 } else {
                     let params = params.map_or("{}", RawValue::get);
                     if self.is_call(&method, params) {
@@ -347,4 +348,9 @@ fn shortened(reason: &str) -> String {
         bytes <= REASON_BYTES
     };
     reason.chars().take_while(is_kept).collect()
+}
+
+/// Returns true for a notification that no agent sends: those of the transport and of the hub, and requests for files and terminals.
+fn is_not_of_agents(method: &str) -> bool {
+    is_of_transport(method) || is_of_client_files(method) || method == OtherTurnNotification::METHOD
 }

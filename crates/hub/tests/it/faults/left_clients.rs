@@ -30,6 +30,67 @@ async fn a_session_is_deleted_without_its_client() {
     .await;
 }
 
+#[tokio::test]
+async fn a_turn_goes_on_without_a_client_that_leaves_while_it_loads() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let mut first = RawClient::new(&hub);
+        first.initialize().await;
+        let new = first.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let session = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
+        let mut prompt = session.clone();
+        prompt["prompt"] = json!([{"type": "text", "text": "cancel"}]);
+        first.send(2, "session/prompt", prompt).await;
+        // The turn has begun.
+        while first.next().await["params"]["update"]["sessionUpdate"] != "agent_message_chunk" {}
+        drop(first);
+        for _ in 0..20 {
+            let mut client = RawClient::new(&hub);
+            client.initialize().await;
+            client.send(1, "session/load", session.clone()).await;
+            drop(client);
+            let mut client = RawClient::new(&hub);
+            client.initialize().await;
+            let loaded = client.request(1, "session/load", session.clone()).await;
+            assert_eq!(loaded["result"]["_meta"]["duologue"]["turn"], true, "{loaded}");
+        }
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn an_answer_reaches_a_session_that_is_opened_again() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let session = &new["result"]["sessionId"];
+        let prompt = json!({"sessionId": session, "prompt": [{"type": "text", "text": "permission"}]});
+        client.send(2, "session/prompt", prompt).await;
+        let mut question = client.next().await;
+        while question["method"] != "session/request_permission" {
+            question = client.next().await;
+        }
+        // A cursor that the log does not have is refused, after the answer has arrived.
+        let after = json!({"position": "9-999", "frames": 0});
+        let resume = json!({"sessionId": session, "cwd": "/tmp", "_meta": {"duologue": {"after": after}}});
+        let resume = json!({"jsonrpc": "2.0", "id": 3, "method": "session/resume", "params": resume});
+        let option = &question["params"]["options"][0]["optionId"];
+        let outcome = json!({"outcome": {"outcome": "selected", "optionId": option}});
+        let answer = json!({"jsonrpc": "2.0", "id": question["id"], "result": outcome});
+        client.send_line(&format!("{resume}\n{answer}")).await;
+        let (ended, refused) = (client.response(2).await, client.response(3).await);
+        assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
+        assert_eq!(refused["error"]["data"]["code"], "cursor_gone", "{refused}");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
 /// The agent asks its client something, waits for the test, and writes the lines that it reads after that.
 #[cfg(unix)]
 #[tokio::test]
