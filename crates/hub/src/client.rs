@@ -40,9 +40,9 @@ use crate::gateway::types::{
     RestAck, RestAcknowledged, RestAgent, RestAgentCapabilities, RestAgentList, RestAgentStatus, RestAnswer,
     RestAnswered, RestClaimedMessages, RestCreatedTask, RestDeadLetters, RestHeartbeat, RestInboxMessage,
     RestLogPage, RestLogRecord, RestMessageList, RestNack, RestNewMessage, RestNewTask, RestQuestion,
-    RestRegistration, RestSentMessage, RestSession, RestSessionLines, RestSessionList, RestSessionView,
-    RestTask, RestTaskInput, RestTaskList, RestTaskProgress, RestTaskUpdate, SenderQuery, SessionFilter,
-    SessionViewFilter, TaskFilter,
+    RestRegistration, RestSentMessage, RestSession, RestSessionAnswered, RestSessionInput, RestSessionLines,
+    RestSessionList, RestSessionView, RestTask, RestTaskInput, RestTaskList, RestTaskProgress,
+    RestTaskUpdate, SenderQuery, SessionFilter, SessionViewFilter, TaskFilter,
 };
 
 /// The time for a response. A hub waits for an agent for 30 seconds by default.
@@ -260,6 +260,16 @@ impl HubClient {
     /// Returns a session of the caller.
     pub async fn session(&self, id: &str) -> HubResult<RestSession> {
         self.get(&["sessions", id], &()).await
+    }
+
+    /// Returns the open questions of one's own session.
+    pub async fn session_questions(&self, id: &str) -> HubResult<RestSessionInput> {
+        self.get(&["sessions", id, "input"], &()).await
+    }
+
+    /// Answers a question of one's own session.
+    pub async fn answer_session(&self, id: &str, answer: &RestAnswer) -> HubResult<RestSessionAnswered> {
+        self.call("POST", &["sessions", id, "input"], &(), Some(answer)).await
     }
 
     /// Returns a page of the log of a session.

@@ -2,6 +2,7 @@
 
 use duologue_schema::{InitializeResponse, SessionUpdate};
 use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::abilities::Abilities;
 use crate::record::ClientKey;
@@ -31,6 +32,15 @@ pub enum OwnerInput<'a> {
         number: u64,
         /// The message, without its line end.
         line: &'a [u8],
+    },
+    /// An answer to an open question of somebody who has not opened the session. It is an answer to that question.
+    Answer {
+        /// The one who answers.
+        client: &'a ClientKey,
+        /// The question, named by its position in the log.
+        question: u64,
+        /// The result for the agent.
+        result: &'a RawValue,
     },
     /// A message of the agent that belongs to the session, without its line end.
     FromAgent(&'a [u8]),

@@ -46,6 +46,7 @@ mod remote_agent;
 mod routing;
 mod session_log;
 mod session_policy;
+mod session_questions;
 mod session_task;
 mod shared_agent;
 mod state;
@@ -77,6 +78,7 @@ pub use projection::{ClientView, project};
 pub use record::{Asker, ClientKey, HubEvent, InvalidRecord, LogEntry};
 pub use session_log::SessionLogPage;
 pub use session_policy::SessionPolicy;
+pub use session_questions::AnswerFault;
 #[cfg(feature = "gateway")]
 pub use webhook::{
     DELIVERY_ID, DELIVERY_SIGNATURE, DELIVERY_TIMESTAMP, VerifiedDelivery, WebhookError, WebhookSecret,

@@ -14,8 +14,8 @@ use std::time::Duration;
 use duologue_rpc::RpcMessage;
 use duologue_schema::{Error as RpcError, InitializeResponse, Json, RequestId, SessionId};
 use duologue_transcript::Side;
-use serde_json::json;
 use serde_json::value::RawValue;
+use serde_json::{Value, json};
 
 use self::replay::LateReplay;
 use self::restoring::{LostValue, Restoring, first_step};
@@ -302,6 +302,17 @@ impl SessionOwner {
         self.state.questions.keys().chain(self.state.host_requests.keys()).copied().collect()
     }
 
+    /// Returns the positions of the questions that clients can see and nobody has answered.
+    pub(crate) fn open_questions(&self) -> Vec<u64> {
+        let visible = self.visible();
+        self.state.questions.keys().take_while(|position| **position <= visible).copied().collect()
+    }
+
+    /// Returns the result for an answer to an open question, if it fits.
+    pub(crate) fn result_of(&self, question: u64, answer: &Value) -> Option<Box<RawValue>> {
+        self.state.questions.get(&question)?.kind.result_of(answer)
+    }
+
     /// Returns the requests of a client that wait for their responses.
     #[must_use]
     pub fn requests_of(&self, client: &ClientKey) -> Vec<RequestId> {
@@ -340,6 +351,9 @@ impl SessionOwner {
             OwnerInput::Returned(client) => self.set_present(client, true),
             OwnerInput::Left(client) => self.leave(client),
             OwnerInput::FromClient { client, number, line } => self.receive_from_client(client, number, line),
+            OwnerInput::Answer { client, question, result } => {
+                self.answer_question(client, question, result);
+            }
             OwnerInput::FromAgent(line) => self.receive_from_agent(line),
             OwnerInput::Routed(line) => self.receive_routed(line),
             OwnerInput::AgentReady { introduction, params, conversation } => {

@@ -8,6 +8,7 @@ use duologue_schema::{
     Error as RpcError, PermissionOptionKind, Request as _, RequestId, RequestPermissionOutcome,
     RequestPermissionRequest, RequestPermissionResponse,
 };
+use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
 
 use crate::input::QuestionDecision;
@@ -73,6 +74,25 @@ impl SharedQuestionKind {
         }
     }
 
+    /// Returns the result for an answer over the REST interface, if it fits the question: `{"optionId": "…"}` for a permission,
+    /// or `null` for none, and the result itself for an elicitation.
+    pub(crate) fn result_of(&self, answer: &Value) -> Option<Box<RawValue>> {
+        let result = match self {
+            SharedQuestionKind::Permission { .. } if answer.is_null() => self.cancelled(),
+            SharedQuestionKind::Permission { .. } => {
+                let outcome = RequestPermissionOutcome::selected(answered_option(answer)?);
+                to_raw_value(&RequestPermissionResponse::new(outcome))
+            }
+            SharedQuestionKind::Form | SharedQuestionKind::Link => {
+                match ["accept", "decline", "cancel"].iter().any(|action| answer["action"] == *action) {
+                    true => to_raw_value(answer),
+                    false => return None,
+                }
+            }
+        };
+        result.ok().filter(|result| self.accepts(result))
+    }
+
     /// Returns the meaning of a result that is an answer to the question.
     pub(crate) fn decision(&self, result: &RawValue) -> QuestionDecision {
         match self {
@@ -119,6 +139,11 @@ impl SharedQuestionKind {
             }
         }
     }
+}
+
+/// Returns the option that an answer over the REST interface names.
+pub(crate) fn answered_option(answer: &Value) -> Option<&str> {
+    answer["optionId"].as_str()
 }
 
 /// Returns the meaning of a chosen option. Without one the question was cancelled.

@@ -25,7 +25,7 @@ use self::agent_calls::ProcessCalls;
 use self::agent_lines::{EarlyLines, new_title, with_session};
 use self::agent_process::{EndedAgent, Started, StartingAgent, wait_for_former};
 use self::live_session::ended_response;
-pub(crate) use self::live_session::{AttachReply, LiveSession, Replies, SessionCommand};
+pub(crate) use self::live_session::{AttachReply, GivenAnswer, LiveSession, Replies, SessionCommand};
 use crate::audit::{self, AuditedQuestion};
 use crate::error::Error;
 use crate::hosted_agent::{CLOSED_OUTPUT, HostedAgent, READS_NO_MORE};
@@ -35,6 +35,7 @@ use crate::open_log::OpenLog;
 use crate::owner::SessionOwner;
 use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
+use crate::session_questions::AnswerFault;
 
 /// The agent is not read above this number of bytes that wait for the log.
 const UNWRITTEN_BYTES: usize = 4 << 20;
@@ -87,6 +88,10 @@ pub(crate) struct SessionTask {
     visible: watch::Sender<u64>,
     /// True while a prompt runs.
     turns: watch::Sender<bool>,
+    /// The worker of the server that has opened the session for a task or message, and answers its questions.
+    worker: Option<ClientKey>,
+    /// The questions that wait for an answer of a user.
+    questions: watch::Sender<Vec<u64>>,
     batch: Vec<LogLine>,
     wants_sync: bool,
     /// The next records end what was open, and may use the reserve of a full log.
@@ -137,6 +142,7 @@ impl SessionTask {
         let (visible, readers) = watch::channel(owner.visible());
         let log_of_readers = Arc::downgrade(&log);
         let turns = watch::Sender::new(owner.has_turn());
+        let questions = watch::Sender::new(Vec::new());
         let failure = Arc::<OnceLock<_>>::default();
         let live = LiveSession {
             id: id.clone(),
@@ -144,6 +150,7 @@ impl SessionTask {
             commands: sender,
             visible: readers,
             has_turn: turns.subscribe(),
+            questions: questions.subscribe(),
             log: log_of_readers,
             failure: failure.clone(),
         };
@@ -163,6 +170,8 @@ impl SessionTask {
             replies: HashMap::new(),
             visible,
             turns,
+            worker: None,
+            questions,
             batch: Vec::new(),
             wants_sync: false,
             is_ending: false,
@@ -390,12 +399,15 @@ impl SessionTask {
 
     fn command(&mut self, command: SessionCommand) {
         match command {
-            SessionCommand::Attach { client, attachment, abilities, replies, params, attached } => {
+            SessionCommand::Attach { client, attachment, abilities, replies, params, is_work, attached } => {
                 if self.replies.get(&client).is_some_and(|(last, _)| *last > attachment) {
                     // The client has continued on another connection, and this one is answered with an error.
                     return;
                 }
                 self.replies.insert(client.clone(), (attachment, replies));
+                if is_work {
+                    self.worker = Some(client.clone());
+                }
                 let known = self.given.get(&client).unwrap_or(&self.params);
                 if let Some(params) = params.and_then(|given| with_members(known, given)) {
                     self.given.insert(client.clone(), params);
@@ -414,6 +426,9 @@ impl SessionTask {
             SessionCommand::FromClient { client, line } => {
                 self.input(OwnerInput::FromClient { client: &client, number: 0, line: &line });
             }
+            SessionCommand::Answer { client, question, answer, done } => {
+                let _ = done.send(self.answer(&client, question, &answer));
+            }
             SessionCommand::Presence { client, attachment, is_present } => {
                 if self.replies.get(&client).is_some_and(|(last, _)| *last == attachment) {
                     self.input(match is_present {
@@ -426,11 +441,36 @@ impl SessionTask {
                 if self.replies.get(&client).is_some_and(|(last, _)| *last == attachment) {
                     self.replies.remove(&client);
                     self.given.remove(&client);
+                    self.worker.take_if(|worker| *worker == client);
                     self.input(OwnerInput::Left(&client));
                 }
             }
             SessionCommand::Release { .. } | SessionCommand::Close(_) => {}
         }
+    }
+
+    /// Gives the agent the answer of somebody who has not opened the session.
+    fn answer(
+        &mut self,
+        client: &ClientKey,
+        question: Option<u64>,
+        answer: &Value,
+    ) -> Result<GivenAnswer, AnswerFault> {
+        let open = self.open_questions();
+        let question = match (question, &open[..]) {
+            _ if self.worker.is_some() => return Err(AnswerFault::Work),
+            (None, [only]) => *only,
+            (None, [_, _, ..]) => return Err(AnswerFault::Several),
+            (Some(question), open) if open.contains(&question) => question,
+            _ => return Err(AnswerFault::NotOpen),
+        };
+        let result = self.owner.result_of(question, answer).ok_or(AnswerFault::Invalid)?;
+        self.input(OwnerInput::Answer { client, question, result: &result });
+        Ok(GivenAnswer { question, end: self.owner.end() })
+    }
+
+    fn open_questions(&self) -> Vec<u64> {
+        if self.worker.is_some() { Vec::new() } else { self.owner.open_questions() }
     }
 
     /// Answers the requests of a client that closes the session while others go on. Those of the last client are in the log,
@@ -490,6 +530,8 @@ impl SessionTask {
                 OwnerAction::EndAgent => self.ends_agent = true,
             }
         }
+        // First: a client that sees a question may look for it.
+        publish(&self.questions, self.open_questions());
         publish(&self.visible, self.owner.visible());
         publish(&self.turns, self.owner.has_turn());
     }

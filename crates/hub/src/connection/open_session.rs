@@ -64,8 +64,8 @@ impl ClientAttachment {
     fn command(&self, params: Option<Value>) -> (SessionCommand, oneshot::Receiver<AttachReply>) {
         let (attached, reply) = oneshot::channel();
         let (client, abilities, replies) = (self.client.clone(), self.abilities, self.replies.clone());
-        let attachment = self.attachment;
-        (SessionCommand::Attach { client, attachment, abilities, replies, params, attached }, reply)
+        let (attachment, is_work) = (self.attachment, self.is_work);
+        (SessionCommand::Attach { client, attachment, abilities, replies, params, is_work, attached }, reply)
     }
 
     fn session_use(&self, live: LiveSession) -> SessionUse {

@@ -23,6 +23,7 @@ use crate::gateway::runner::{LEASE, RENEWAL, callback, extend_lease, renewing, s
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::{WorkEnd, WorkNews, WorkTurn};
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
+use crate::question::answered_option;
 
 /// The time between two writes of progress and output.
 const WRITE_PAUSE: Duration = Duration::from_millis(200);
@@ -512,7 +513,7 @@ struct OpenQuestion {
 impl OpenQuestion {
     /// Gives the agent an answer. One that names no option of the question is a cancellation.
     fn give(self, answer: &Value) {
-        let option = answer["optionId"].as_str().map(Into::into);
+        let option = answered_option(answer).map(Into::into);
         let option =
             option.and_then(|option| self.request.option(&option).map(|option| option.option_id.clone()));
         let outcome = option.map_or(RequestPermissionOutcome::Cancelled, RequestPermissionOutcome::selected);

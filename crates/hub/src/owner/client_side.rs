@@ -357,16 +357,9 @@ impl SessionOwner {
             return false;
         }
         let Some(question) = self.state.questions.get_mut(&position) else { return false };
-        let id = question.id.clone();
         match readable(outcome) {
             Ok(result) if question.kind.accepts(&result) => {
-                let decision = question.kind.decision(&result);
-                let event = HubEvent::Answered { question: position, by: Some(client.clone()) };
-                if let Some(position) = self.answer_agent(&id, Ok(&result), event) {
-                    self.sync_first(position);
-                }
-                let client = client.clone();
-                self.actions.push(OwnerAction::Decided { client, question: position, decision });
+                self.answer_question(client, position, &result);
                 true
             }
             Ok(_) => {
@@ -377,7 +370,7 @@ impl SessionOwner {
             }
             Err(error) => {
                 question.refused.insert(client.clone());
-                let kind = question.kind.clone();
+                let (id, kind) = (question.id.clone(), question.kind.clone());
                 let refused = question.refused.clone();
                 let mut able = self.clients.iter().filter(|(_, client)| client.abilities.show(&kind));
                 if able.all(|(client, _)| refused.contains(client)) {
@@ -387,6 +380,18 @@ impl SessionOwner {
                 false
             }
         }
+    }
+
+    /// Answers an open question. The result is an answer to it.
+    pub(super) fn answer_question(&mut self, client: &ClientKey, question: u64, result: &RawValue) {
+        let Some(open) = self.state.questions.get(&question) else { return };
+        let (id, decision) = (open.id.clone(), open.kind.decision(result));
+        let client = client.clone();
+        let event = HubEvent::Answered { question, by: Some(client.clone()) };
+        if let Some(position) = self.answer_agent(&id, Ok(result), event) {
+            self.sync_first(position);
+        }
+        self.actions.push(OwnerAction::Decided { client, question, decision });
     }
 
     /// Ends a question without an answer.

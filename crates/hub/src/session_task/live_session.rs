@@ -13,6 +13,7 @@ use crate::error::Error;
 use crate::open_log::OpenLog;
 use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
+use crate::session_questions::AnswerFault;
 
 /// The responses for a client that are not in a log.
 pub(crate) type Replies = mpsc::UnboundedSender<Vec<u8>>;
@@ -28,7 +29,17 @@ pub(crate) enum SessionCommand {
         replies: Replies,
         /// The params of the client, with which the agent is started again from now on. Absent members stay.
         params: Option<Value>,
+        /// True for a worker of the server, which answers the questions itself.
+        is_work: bool,
         attached: oneshot::Sender<AttachReply>,
+    },
+    /// Somebody who has not opened the session answers a question.
+    Answer {
+        client: ClientKey,
+        /// The position of the question. `None` for the only one that is open.
+        question: Option<u64>,
+        answer: Value,
+        done: oneshot::Sender<Result<GivenAnswer, AnswerFault>>,
     },
     FromClient {
         client: ClientKey,
@@ -71,6 +82,15 @@ pub(crate) struct AttachReply {
     pub(crate) has_other_turn: bool,
 }
 
+/// An answer that the agent receives when it is in the log.
+#[derive(Debug)]
+pub(crate) struct GivenAnswer {
+    /// The position of the question.
+    pub(crate) question: u64,
+    /// The position of the last record of the answer.
+    pub(crate) end: u64,
+}
+
 /// A session whose task runs.
 #[derive(Clone, Debug)]
 pub(crate) struct LiveSession {
@@ -82,6 +102,8 @@ pub(crate) struct LiveSession {
     pub(crate) visible: watch::Receiver<u64>,
     /// True while a prompt runs.
     pub(crate) has_turn: watch::Receiver<bool>,
+    /// The positions of the questions that wait for an answer, and that no worker of the server answers.
+    pub(crate) questions: watch::Receiver<Vec<u64>>,
     /// The log, while the task or a reader of it runs.
     pub(crate) log: Weak<OpenLog>,
     /// The error of the log that ended the task.

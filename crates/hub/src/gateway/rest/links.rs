@@ -49,6 +49,15 @@ const OF_REGISTERED: &[(&str, &str)] =
 /// The requests about a task.
 const OF_TASK: &[(&str, &str)] =
     &[("task", "get_task"), ("events", "watch_task"), ("input", "get_input"), ("cancel", "cancel_task")];
+/// The requests about a session.
+const OF_SESSION: &[(&str, &str)] = &[
+    ("session", "get_session"),
+    ("log", "get_session_log"),
+    ("input", "get_session_input"),
+    ("removal", "erase_session"),
+];
+/// The first option of the first question.
+const FIRST_ANSWER: &str = r#"{"questionId": "$response.body#/questions/0/questionId", "answer": {"optionId": "$response.body#/questions/0/question/options/0/optionId"}}"#;
 
 const LINKS: &[ResponseLinks] = &[
     ResponseLinks {
@@ -127,7 +136,7 @@ const LINKS: &[ResponseLinks] = &[
         from: &[("get_input", "200")],
         parameters: &[PATH_AGENT, PATH_TASK],
         to: &[("answer", "answer_input")],
-        body: r#"{"questionId": "$response.body#/questions/0/questionId", "answer": {"optionId": "$response.body#/questions/0/question/options/0/optionId"}}"#,
+        body: FIRST_ANSWER,
     },
     ResponseLinks {
         from: &[("get_task", "200")],
@@ -138,14 +147,20 @@ const LINKS: &[ResponseLinks] = &[
     ResponseLinks {
         from: &[("list_sessions", "200")],
         parameters: &[("sessionId", "$response.body#/sessions/0/sessionId")],
-        to: &[("session", "get_session"), ("log", "get_session_log"), ("removal", "erase_session")],
+        to: OF_SESSION,
         body: "",
     },
     ResponseLinks {
-        from: &[("get_session", "200")],
+        from: &[("get_session", "200"), ("answer_session_input", "200")],
         parameters: &[("sessionId", "$response.body#/sessionId")],
-        to: &[("log", "get_session_log"), ("removal", "erase_session")],
+        to: OF_SESSION,
         body: "",
+    },
+    ResponseLinks {
+        from: &[("get_session_input", "200")],
+        parameters: &[PATH_SESSION],
+        to: &[("answer", "answer_session_input")],
+        body: FIRST_ANSWER,
     },
     ResponseLinks {
         from: &[("get_session_log", "200")],

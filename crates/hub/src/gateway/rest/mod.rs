@@ -15,6 +15,7 @@ mod principals;
 mod query;
 mod registry;
 mod request;
+mod session_input;
 mod session_log;
 mod session_view;
 mod sessions;
@@ -72,6 +73,7 @@ pub mod types {
         RestContent, RestMessageStatus, RestNewMessage, RestSendMode, RestSentMessage,
     };
     pub use super::registry::{RestHeartbeat, RestRegistration};
+    pub use super::session_input::{RestSessionAnswered, RestSessionInput};
     pub use super::session_log::{LogFilter, RestLogPage, RestLogRecord};
     pub use super::session_view::{RestSessionLine, RestSessionLines, RestSessionView, SessionViewFilter};
     pub use super::sessions::{RestSession, RestSessionList, SessionFilter};
@@ -221,6 +223,7 @@ fn all_routes() -> OpenApiRouter<Arc<RestShared>> {
         .routes(routes!(dead_letters::resend_dead_letter))
         .routes(routes!(sessions::list_sessions))
         .routes(routes!(sessions::get_session, sessions::erase_session))
+        .routes(routes!(session_input::get_session_input, session_input::answer_session_input))
         .routes(routes!(session_log::get_session_log))
         .routes(routes!(session_view::get_session_view))
         .routes(routes!(session_view::get_session_lines))

@@ -57,6 +57,11 @@ impl<'de> Deserializer<'de> for QueryText<'_> {
         visitor.visit_str(self.text).map_err(|error: ValueError| self.failed(error))
     }
 
+    fn deserialize_bool<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
+        let value = self.text.parse().map_err(|_| self.failed("use `true` or `false`"))?;
+        visitor.visit_bool(value)
+    }
+
     fn deserialize_u64<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value, ValueError> {
         // `parse` would accept a sign.
         let is_number = self.text.bytes().all(|byte| byte.is_ascii_digit());
@@ -88,7 +93,7 @@ impl<'de> Deserializer<'de> for QueryText<'_> {
     }
 
     forward_to_deserialize_any! {
-        bool i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
+        i8 i16 i32 i64 i128 u8 u16 u32 u128 f32 f64 char str string bytes byte_buf unit unit_struct seq tuple
         tuple_struct map struct identifier ignored_any
     }
 }
@@ -104,19 +109,21 @@ mod tests {
     struct Page {
         tag: Option<String>,
         limit: Option<u64>,
+        all: Option<bool>,
     }
 
     #[test]
     fn a_query_is_read_strictly() {
         let page = |query: &str| parse_query::<Page>(query);
         assert_eq!(page(""), Ok(Page::default()));
-        let expected = Page { tag: Some("a b/ü".to_owned()), limit: Some(7) };
-        assert_eq!(page("limit=7&tag=a+b%2F%C3%BC"), Ok(expected));
+        let expected = Page { tag: Some("a b/ü".to_owned()), limit: Some(7), all: Some(true) };
+        assert_eq!(page("all=true&limit=7&tag=a+b%2F%C3%BC"), Ok(expected));
         for (query, part) in [
             ("limit=x", "`limit`: use a whole number"),
             ("limit=-1", "`limit`: use a whole number"),
             ("limit=99999999999999999999", "`limit`: use a whole number"),
             ("limit=1&limit=2", "duplicate field `limit`"),
+            ("all=1", "`all`: use `true` or `false`"),
             ("limits=1", "unknown field `limits`"),
             ("tag=%ff", "not UTF-8"),
         ] {

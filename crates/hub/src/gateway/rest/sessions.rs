@@ -34,12 +34,16 @@ pub struct RestSession {
     /// True if the session runs.
     #[serde(default)]
     pub live: bool,
+    /// True if a question waits for an answer: see `/sessions/{sessionId}/input`.
+    #[serde(default)]
+    pub awaiting: bool,
 }
 
 impl RestSession {
     /// Creates it from an entry of the index of a hub.
     pub(crate) fn of(hub: &Hub, session: IndexedSession) -> Self {
         let live = hub.is_live(&session.owner, &session.id);
+        let awaiting = hub.has_open_question(&session.owner, &session.id);
         RestSession {
             session_id: session.id,
             agent_id: session.agent,
@@ -48,6 +52,7 @@ impl RestSession {
             created_at: session.created,
             updated_at: session.updated,
             live,
+            awaiting,
         }
     }
 }
@@ -71,6 +76,8 @@ pub struct RestSessionList {
 pub struct SessionFilter {
     /// The id of an agent.
     pub agent: Option<String>,
+    /// True for the sessions with a question that waits for an answer, false for the others.
+    pub awaiting: Option<bool>,
     /// The number of entries in front of the page.
     #[param(inline)]
     pub offset: PageOffset,
@@ -96,7 +103,8 @@ pub(crate) async fn list_sessions(
             continue;
         }
         let listed = entry.hub.sessions_of(&caller.principal.id).await.map_err(log_refusal)?;
-        sessions.extend(listed.into_iter().map(|session| RestSession::of(&entry.hub, session)));
+        let listed = listed.into_iter().map(|session| RestSession::of(&entry.hub, session));
+        sessions.extend(listed.filter(|session| filter.awaiting.is_none_or(|it| it == session.awaiting)));
     }
     sessions.sort_by_key(|session| std::cmp::Reverse(session.updated_at));
     let (offset, limit) = (filter.offset.0, filter.limit.0);

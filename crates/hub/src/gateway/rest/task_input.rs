@@ -16,7 +16,7 @@ use crate::gateway::rest::request::{
 use crate::gateway::rest::tasks::{require_owner, visible_task};
 use crate::gateway::rest::values::{OwnerQuery, RestId, TaskTarget, conflict};
 use crate::input::QuestionDecision;
-use crate::question::permission_decision;
+use crate::question::{answered_option, permission_decision};
 
 /// The state of a question.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
@@ -31,7 +31,7 @@ pub enum RestQuestionState {
     Withdrawn,
 }
 
-/// A question of a task.
+/// A question of a task or a session.
 #[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "camelCase")]
 #[schema(as = Question)]
@@ -85,7 +85,8 @@ pub struct RestAnswer {
     /// The id of the question. It may be left out if there is one alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question_id: Option<RestId>,
-    /// The answer. That of a permission is `{"optionId": "…"}`; any other cancels the tool call.
+    /// The answer. That of a permission is `{"optionId": "…"}`. Any other cancels the tool call of a task, and `null` that of
+    /// a session.
     #[schema(value_type = Value)]
     pub answer: JsonText,
 }
@@ -229,7 +230,8 @@ fn decision(question: Option<StoredQuestion>, answer: &JsonText) -> QuestionDeci
     let question: Value = question.and_then(|question| question.body.parse().ok()).unwrap_or_default();
     let answer: Value = answer.parse().unwrap_or_default();
     let options = question["options"].as_array().into_iter().flatten();
-    let mut chosen = options.filter(|option| !answer.is_null() && option["optionId"] == answer["optionId"]);
+    let wanted = answered_option(&answer);
+    let mut chosen = options.filter(|option| wanted.is_some() && option["optionId"].as_str() == wanted);
     let kind = chosen.next().and_then(|option| option["kind"].as_str());
     permission_decision(kind.map(PermissionOptionKind::from).as_ref())
 }

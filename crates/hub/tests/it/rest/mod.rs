@@ -21,6 +21,7 @@ mod raw_requests;
 pub(crate) mod recorder;
 mod routing;
 mod served;
+mod session_input;
 mod sessions;
 mod tasks;
 #[cfg(feature = "tokens")]

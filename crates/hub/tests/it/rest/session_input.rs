@@ -1,0 +1,243 @@
+//! The questions of the sessions of editors, answered over REST.
+
+use duologue_client::{Client, Connection};
+use duologue_http::{ConnectOptions, RemoteLink, connect};
+use duologue_schema::{
+    CreateElicitationRequest, CreateElicitationResponse, RequestPermissionOutcome, RequestPermissionRequest,
+    RequestPermissionResponse,
+};
+use duologue_test_support::in_time;
+use serde_json::{Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::remote_agents::ended_task;
+use crate::rest::hosted::writer;
+use crate::rest::recorder::recorded;
+use crate::rest::world::{ADMIN, ALICE, BOB, Call, RestWorld, events};
+
+/// A question that an editor shows. It receives the option that its user chooses, and is closed when it is withdrawn.
+type Shown = oneshot::Sender<&'static str>;
+
+/// An editor of alice.
+struct Editor {
+    connection: Connection,
+    link: RemoteLink,
+    shown: mpsc::UnboundedReceiver<Shown>,
+}
+
+impl Editor {
+    async fn connect(world: &RestWorld) -> Self {
+        let (sender, shown) = mpsc::unbounded_channel();
+        let client = Client::new(())
+            .on_with(
+                sender.clone(),
+                async |sender: mpsc::UnboundedSender<Shown>, _, _: RequestPermissionRequest| {
+                    let outcome = RequestPermissionOutcome::selected(chosen(&sender).await);
+                    Ok(RequestPermissionResponse::from(outcome))
+                },
+            )
+            .on_with(sender, async |sender: mpsc::UnboundedSender<Shown>, _, _: CreateElicitationRequest| {
+                chosen(&sender).await;
+                Ok(CreateElicitationResponse::cancel())
+            });
+        let mut options = ConnectOptions::default();
+        options.bearer_token = Some(ALICE.to_owned());
+        let (transport, link) =
+            connect(&format!("ws://{}/acp/writer", world.address), options).await.unwrap();
+        Editor { connection: client.connect(transport).await.unwrap(), link, shown }
+    }
+
+    /// Waits until a question is shown.
+    async fn question(&mut self) -> Shown {
+        in_time(self.shown.recv()).await.expect("a question")
+    }
+}
+
+/// Shows a question, and waits for the choice of the user.
+async fn chosen(shown: &mpsc::UnboundedSender<Shown>) -> &'static str {
+    let (sender, choice) = oneshot::channel();
+    let _ = shown.send(sender);
+    choice.await.expect("a choice")
+}
+
+async fn world() -> RestWorld {
+    RestWorld::start(&format!("{}roots = [\"/tmp\"]", writer())).await
+}
+
+/// Returns the events of the hub in the log of a session.
+async fn hub_events(world: &RestWorld, session: &str) -> Vec<Value> {
+    let page = world.get(ALICE, &format!("/sessions/{session}/log?limit=1000")).await.expect(200);
+    let records = page["records"].as_array().unwrap().iter();
+    records.map(|record| record["record"].clone()).filter(|record| !record["hub"].is_null()).collect()
+}
+
+/// Returns the records of the answers to questions in the log of a session.
+async fn answers(world: &RestWorld, session: &str) -> Vec<Value> {
+    let mut events = hub_events(world, session).await;
+    events.retain(|record| record["hub"]["event"] == "answered");
+    events
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_over_rest_is_that_of_one_more_client() {
+    let world = world().await;
+    let mut editor = Editor::connect(&world).await;
+    let session = in_time(editor.connection.session_in("/tmp").create()).await.unwrap();
+    let id = session.id().to_string();
+    let input = format!("/sessions/{id}/input");
+    let none = json!({"sessionId": id, "questions": []});
+    assert_eq!(world.get(ALICE, &input).await.expect(200), none);
+    let yes = json!({"answer": {"optionId": "allow-once"}});
+    world.post(ALICE, &input, &yes).await.refused(409, "conflict");
+
+    let turn = in_time(session.prompt("permission")).await.unwrap();
+    let mut shown = editor.question().await;
+    let open = world.get(ALICE, &input).await.expect(200);
+    let question = &open["questions"][0];
+    let number = question["questionId"].as_str().unwrap();
+    assert_eq!(open["questions"].as_array().unwrap().len(), 1, "{open}");
+    assert_eq!((&question["state"], &question["question"]["type"]), (&json!("open"), &json!("permission")));
+    assert_eq!(question["question"]["toolCall"]["title"], "Change notes.txt");
+    assert_eq!(question["question"]["sessionId"], Value::Null);
+    let found = world.get(ALICE, &format!("/sessions/{id}")).await.expect(200);
+    assert!(question["createdAt"].as_u64() >= found["createdAt"].as_u64(), "{question}");
+    assert_eq!(found["awaiting"], true);
+    for (query, total) in [("awaiting=true", 1), ("awaiting=false", 0), ("", 1)] {
+        let listed = world.get(ALICE, &format!("/sessions?{query}")).await.expect(200);
+        assert_eq!(listed["pagination"]["total"], total, "{query}");
+    }
+    world.get(ALICE, "/sessions?awaiting=1").await.refused(400, "invalid_parameter");
+
+    // Nobody else sees the question, and a wrong answer leaves it open.
+    for key in [BOB, ADMIN] {
+        for response in [world.get(key, &input).await, world.post(key, &input, &yes).await] {
+            response.refused(404, "not_found");
+            assert_eq!(response.text, world.get(key, "/sessions/absent/input").await.text);
+        }
+    }
+    for wrong in [json!({"optionId": "odd"}), json!({"optionId": null}), json!("allow-once"), json!(1)] {
+        let why = world.post(ALICE, &input, json!({"answer": wrong})).await.refused(400, "invalid_parameter");
+        assert!(why.starts_with("answer"), "{why}");
+    }
+    for other in ["1", "x"] {
+        let body = json!({"questionId": other, "answer": {"optionId": "allow-once"}});
+        world.post(ALICE, &input, body).await.refused(409, "conflict");
+    }
+    assert_eq!(world.get(ALICE, &input).await.expect(200), open);
+
+    // The first answer counts.
+    let answer = json!({"questionId": number, "answer": {"optionId": "allow-once"}});
+    let answered = world.post(ALICE, &input, &answer).await.expect(200);
+    assert_eq!(answered, json!({"sessionId": id, "questionId": number, "status": "answered"}));
+    world.post(ALICE, &input, &answer).await.refused(409, "conflict");
+    assert_eq!(world.get(ALICE, &input).await.expect(200), none);
+    in_time(shown.closed()).await;
+    assert!(in_time(turn.finish()).await.unwrap().text.contains("You allowed it."));
+    assert_eq!(world.get(ALICE, &format!("/sessions/{id}")).await.expect(200)["awaiting"], false);
+
+    let answers = answers(&world, &id).await;
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert_eq!((&answers[0]["hub"]["by"], &answers[0]["from"]), (&json!("rest:alice"), &json!("client")));
+    assert_eq!(answers[0]["hub"]["question"].to_string(), number);
+    assert_eq!(answers[0]["frame"]["result"]["outcome"]["optionId"], "allow-once");
+    let place = format!("session={id:?} question={number:?}");
+    let lines: Vec<_> =
+        recorded("duologue::audit").into_iter().filter(|line| line.contains(&place)).collect();
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    for part in [r#"principal="alice" agent="writer""#, r#"option="allow_once" allowed=true"#] {
+        assert!(lines[0].contains(part), "{lines:?}");
+    }
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_answer_behind_that_of_the_editor_is_refused() {
+    let world = world().await;
+    let mut editor = Editor::connect(&world).await;
+    let session = in_time(editor.connection.session_in("/tmp").create()).await.unwrap();
+    let input = format!("/sessions/{}/input", session.id());
+    let turn = in_time(session.prompt("permission")).await.unwrap();
+    let shown = editor.question().await;
+    let open = world.get(ALICE, &input).await.expect(200);
+    shown.send("allow-once").expect("an open question");
+    assert!(in_time(turn.finish()).await.unwrap().text.contains("You allowed it."));
+    let late =
+        json!({"questionId": open["questions"][0]["questionId"], "answer": {"optionId": "reject-once"}});
+    world.post(ALICE, &input, &late).await.refused(409, "conflict");
+    assert_eq!(world.get(ALICE, &input).await.expect(200)["questions"], json!([]));
+    let answers = answers(&world, &session.id().to_string()).await;
+    assert_eq!(answers.len(), 1, "{answers:?}");
+    assert_ne!(answers[0]["hub"]["by"], "rest:alice");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_question_is_answered_while_the_editor_is_away() {
+    let world = world().await;
+    let mut editor = Editor::connect(&world).await;
+    let session = in_time(editor.connection.session_in("/tmp").create()).await.unwrap();
+    let id = session.id().to_string();
+    let turn = in_time(session.prompt("permission")).await.unwrap();
+    let shown = editor.question().await;
+    drop((turn, session, shown));
+    drop((editor.connection, editor.link));
+    // Without an option the tool call is cancelled.
+    let answered = world.post(ALICE, &format!("/sessions/{id}/input"), json!({"answer": null})).await;
+    answered.expect(200);
+    let log = Call::new("GET", &format!("/sessions/{id}/log")).key(ALICE);
+    let mut log = world.open(&log.header("accept", "text/event-stream")).await;
+    log.until(r#""event":"turn_ended""#).await;
+    let answers = answers(&world, &id).await;
+    assert_eq!(answers[0]["frame"]["result"], json!({"outcome": {"outcome": "cancelled"}}));
+    assert_eq!(answers[0]["hub"]["by"], "rest:alice");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn forms_and_links_are_answered() {
+    let world = world().await;
+    let mut editor = Editor::connect(&world).await;
+    let session = in_time(editor.connection.session_in("/tmp").create()).await.unwrap();
+    let input = format!("/sessions/{}/input", session.id());
+    let turn = in_time(session.prompt("elicitation")).await.unwrap();
+    let _form = editor.question().await;
+    let form = world.get(ALICE, &input).await.expect(200)["questions"][0]["question"].clone();
+    assert_eq!((&form["type"], &form["mode"]), (&json!("elicitation"), &json!("form")));
+    assert!(form["requestedSchema"]["properties"]["name"].is_object(), "{form}");
+    for wrong in [json!(null), json!({"action": "later"}), json!({"action": "accept", "content": 5})] {
+        let refused = world.post(ALICE, &input, json!({"answer": wrong})).await;
+        refused.refused(400, "invalid_parameter");
+    }
+    let filled = json!({"answer": {"action": "accept", "content": {"name": "Duologue"}}});
+    world.post(ALICE, &input, filled).await.expect(200);
+    let _link = editor.question().await;
+    let link = world.get(ALICE, &input).await.expect(200)["questions"][0]["question"].clone();
+    assert_eq!((&link["mode"], &link["url"]), (&json!("url"), &json!("https://example.com/login")));
+    world.post(ALICE, &input, json!({"answer": {"action": "decline"}})).await.expect(200);
+    let text = in_time(turn.finish()).await.unwrap().text;
+    assert!(text.contains(r#"You filled in {"name":"Duologue"}"#), "{text}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_questions_of_a_task_are_at_the_task() {
+    let world = world().await;
+    let task = json!({"taskId": "t1", "task": {"type": "ask", "parameters": {"prompt": "permission"}}});
+    world.post(ALICE, "/agents/writer/tasks", &task).await.expect(202);
+    let mut running = world.open(&Call::new("GET", "/agents/writer/tasks/t1/events").key(ALICE)).await;
+    running.until("input_required").await;
+    let listed = world.get(ALICE, "/sessions").await.expect(200)["sessions"][0].clone();
+    assert_eq!((&listed["live"], &listed["awaiting"]), (&json!(true), &json!(false)));
+    let input = format!("/sessions/{}/input", listed["sessionId"].as_str().unwrap());
+    let yes = json!({"answer": {"optionId": "allow-once"}});
+    assert_eq!(world.get(ALICE, &input).await.expect(200)["questions"], json!([]));
+    let why = world.post(ALICE, &input, &yes).await.refused(409, "conflict");
+    assert!(why.contains("at the task"), "{why}");
+    world.post(ALICE, "/agents/writer/tasks/t1/input", &yes).await.expect(200);
+    assert_eq!(events(&running.end().await).last().unwrap().0, "end");
+    assert_eq!(ended_task(&world, ALICE, "/agents/writer/tasks/t1").await["status"], "completed");
+    // The session does not run any more.
+    assert_eq!(world.get(ALICE, &input).await.expect(200)["questions"], json!([]));
+    world.post(ALICE, &input, &yes).await.refused(409, "conflict");
+    world.stop().await;
+}
