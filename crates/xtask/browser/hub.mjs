@@ -29,6 +29,27 @@ const until = async (what, condition) => {
 const task = (agent, id, prompt) =>
   api("POST", `/agents/${agent}/tasks`, { taskId: id, task: { type: "work", parameters: { prompt } } });
 
+// Opens a session as an editor that is away from then on, and prompts the agent. Returns the id of the session.
+const editorSession = async (agent, cwd) => {
+  let connection;
+  const send = async (id, method, params) => {
+    const headers = { "X-API-Key": token, "Content-Type": "application/json", Accept: "application/json, text/event-stream" };
+    if (connection) headers["Acp-Connection-Id"] = connection;
+    if (params.sessionId) headers["Acp-Session-Id"] = params.sessionId;
+    const body = JSON.stringify({ jsonrpc: "2.0", id, method, params });
+    const response = await fetch(`${hub}/acp/${agent}`, { method: "POST", headers, body });
+    assert.ok(response.ok, `${method}: ${response.status} ${await response.text()}`);
+    connection ??= response.headers.get("Acp-Connection-Id");
+  };
+  const list = async () => (await api("GET", `/sessions?agent=${agent}`)).sessions.map((session) => session.sessionId);
+  const before = await list();
+  await send(1, "initialize", { protocolVersion: 1, clientCapabilities: {} });
+  await send(2, "session/new", { cwd, mcpServers: [] });
+  const id = await until("the session", async () => (await list()).find((session) => !before.includes(session)));
+  await send(3, "session/prompt", { sessionId: id, prompt: [{ type: "text", text: "permission" }] });
+  return id;
+};
+
 // The work that the page shows.
 await task("writer", "quick", "tools");
 await task("many", "long", "go");
@@ -133,6 +154,20 @@ await tabTo('[data-action^="answer allow"]');
 await page.keyboard.press("Enter");
 await shows(".nothing", "No agent waits");
 await until("the answer", async () => (await api("GET", "/agents/reviewer/tasks/asks")).status === "completed");
+
+// So is that of the session of an editor, which is away.
+const [{ cwd }] = (await api("GET", "/sessions?agent=reviewer")).sessions;
+const away = await editorSession("reviewer", cwd);
+await shows("#open", "1");
+await page.waitForSelector(`.card a[href="#/session/${away}"]`);
+await shot("session-question");
+await tabTo('[data-action^="answer allow"]');
+await page.keyboard.press("Enter");
+await shows(".nothing", "No agent waits");
+await until("the end of its turn", async () => {
+  const { records } = await api("GET", `/sessions/${away}/log?limit=1000`);
+  return records.some(({ record }) => record.frame?.result?.stopReason === "end_turn");
+});
 
 // A task, from the list to its session.
 await choose("#/tasks", "writer");

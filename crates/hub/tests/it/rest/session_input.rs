@@ -137,7 +137,7 @@ async fn an_answer_over_rest_is_that_of_one_more_client() {
 
     let answers = answers(&world, &id).await;
     assert_eq!(answers.len(), 1, "{answers:?}");
-    assert_eq!((&answers[0]["hub"]["by"], &answers[0]["from"]), (&json!("rest:alice"), &json!("client")));
+    assert_eq!((&answers[0]["hub"]["client"], &answers[0]["from"]), (&json!("rest:alice"), &json!("client")));
     assert_eq!(answers[0]["hub"]["question"].to_string(), number);
     assert_eq!(answers[0]["frame"]["result"]["outcome"]["optionId"], "allow-once");
     let place = format!("session={id:?} question={number:?}");
@@ -167,29 +167,48 @@ async fn an_answer_behind_that_of_the_editor_is_refused() {
     assert_eq!(world.get(ALICE, &input).await.expect(200)["questions"], json!([]));
     let answers = answers(&world, &session.id().to_string()).await;
     assert_eq!(answers.len(), 1, "{answers:?}");
-    assert_ne!(answers[0]["hub"]["by"], "rest:alice");
+    assert_ne!(answers[0]["hub"]["client"], "rest:alice");
     world.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_is_answered_while_the_editor_is_away() {
     let world = world().await;
-    let mut editor = Editor::connect(&world).await;
-    let session = in_time(editor.connection.session_in("/tmp").create()).await.unwrap();
-    let id = session.id().to_string();
-    let turn = in_time(session.prompt("permission")).await.unwrap();
-    let shown = editor.question().await;
-    drop((turn, session, shown));
-    drop((editor.connection, editor.link));
+    // It has no stream for what it would receive.
+    let send = async |connection: Option<&str>, id: u32, method: &str, params: Value| {
+        let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        let call = Call::new("POST", "/acp/writer").key(ALICE).json(line);
+        let call = if let Some(id) = connection { call.header("acp-connection-id", id) } else { call };
+        world.send(&call).await
+    };
+    let initialized = send(None, 1, "initialize", json!({"protocolVersion": 1})).await;
+    let connection = initialized.header("acp-connection-id");
+    let new = json!({"cwd": "/tmp", "mcpServers": []});
+    assert_eq!(send(connection, 2, "session/new", new).await.status, 202);
+    let id = in_time(async {
+        loop {
+            let listed = world.get(ALICE, "/sessions").await.expect(200);
+            if let Some(id) = listed["sessions"][0]["sessionId"].as_str() {
+                return id.to_owned();
+            }
+        }
+    })
+    .await;
+    let prompt = json!({"sessionId": id, "prompt": [{"type": "text", "text": "permission"}]});
+    assert_eq!(send(connection, 3, "session/prompt", prompt).await.status, 202);
+    let waiting = async {
+        while world.get(ALICE, "/sessions?awaiting=true").await.expect(200)["pagination"]["total"] != 1 {}
+    };
+    in_time(waiting).await;
     // Without an option the tool call is cancelled.
     let answered = world.post(ALICE, &format!("/sessions/{id}/input"), json!({"answer": null})).await;
     answered.expect(200);
     let log = Call::new("GET", &format!("/sessions/{id}/log")).key(ALICE);
     let mut log = world.open(&log.header("accept", "text/event-stream")).await;
-    log.until(r#""event":"turn_ended""#).await;
+    log.until(r#""event":"answer""#).await;
     let answers = answers(&world, &id).await;
     assert_eq!(answers[0]["frame"]["result"], json!({"outcome": {"outcome": "cancelled"}}));
-    assert_eq!(answers[0]["hub"]["by"], "rest:alice");
+    assert_eq!(answers[0]["hub"]["client"], "rest:alice");
     world.stop().await;
 }
 

@@ -168,10 +168,37 @@ async function showAgents(tools) {
 
 // Questions.
 
-/** Returns the open questions of the tasks of all agents. */
+/** Returns a question of a task. */
+function questionOfTask(agent, task, question) {
+  const target = `${path('agents', agent, 'tasks', task.taskId, 'input')}${query({ owner: task.owner })}`;
+  const id = JSON.stringify([agent, task.owner, task.taskId, question.questionId]);
+  return { id, agent, question, target, name: task.taskId, hash: taskHash(task) };
+}
+
+/** Returns the open questions of the sessions of editors. */
+async function questionsOfSessions() {
+  const { sessions } = await request(`/sessions${query({ awaiting: true, limit: 100 })}`);
+  const found = [];
+  for (const session of sessions) {
+    const target = path('sessions', session.sessionId, 'input');
+    // It may have been removed meanwhile.
+    const open = await request(target).catch((error) => {
+      if (error.status === 404) return { questions: [] };
+      throw error;
+    });
+    for (const question of open.questions) {
+      const id = JSON.stringify([session.sessionId, question.questionId]);
+      const [name, hash] = [session.title || session.sessionId, `#/session/${encodeURIComponent(session.sessionId)}`];
+      found.push({ id, agent: session.agentId, question, target, name, hash });
+    }
+  }
+  return found;
+}
+
+/** Returns the open questions of the tasks of all agents, and of the sessions of editors. */
 export async function questionsOf() {
   const waiting = [...(await agents())];
-  const found = [];
+  const found = await questionsOfSessions();
   const work = async () => {
     for (let agent = waiting.pop(); agent !== undefined; agent = waiting.pop()) {
       const list = `${path('agents', agent, 'tasks')}${query({ state: 'input_required', limit: 100 })}`;
@@ -182,9 +209,7 @@ export async function questionsOf() {
       });
       for (const task of answer.tasks) {
         const open = await request(`${path('agents', agent, 'tasks', task.taskId, 'input')}${query({ owner: task.owner })}`);
-        for (const question of open.questions) {
-          found.push({ id: JSON.stringify([agent, task.owner, task.taskId, question.questionId]), agent, task, question });
-        }
+        found.push(...open.questions.map((question) => questionOfTask(agent, task, question)));
       }
     }
   };
@@ -193,16 +218,15 @@ export async function questionsOf() {
 }
 
 /** Returns a question with the means to answer it. */
-function questionCard(tools, tag, { agent, task, question }, answered) {
+function questionCard(tools, tag, { agent, question, target, name, hash }, answered) {
   const card = make(tag, 'card');
   const body = question.question;
   const head = card.appendChild(make('p'));
-  const title = body?.toolCall?.title || body?.type || 'Question';
+  const title = body?.toolCall?.title || body?.message || body?.type || 'Question';
   head.append(make('span', 'name', title), ' ', time(question.createdAt));
   const from = card.appendChild(make('p', 'more'));
-  from.append(printable(`${agent} asks about `), link(task.taskId, taskHash(task)));
+  from.append(printable(`${agent} asks about `), link(name, hash));
   card.append(raw('question', body));
-  const target = `${path('agents', agent, 'tasks', task.taskId, 'input')}${query({ owner: task.owner })}`;
   const give = async (answer) => {
     try {
       await request(target, { method: 'POST', body: { questionId: question.questionId, answer } });
@@ -231,6 +255,10 @@ function questionCard(tools, tag, { agent, task, question }, answered) {
       try { answer = JSON.parse(answer); } catch { /* It is text. */ }
       return give(answer);
     }));
+    if (body?.type === 'elicitation') {
+      field.value = '{"action": "accept", "content": {}}';
+      answers.append(button('Decline', 'decline', () => give({ action: 'decline' })));
+    }
   }
   return card;
 }
@@ -328,7 +356,7 @@ async function showTask(tools) {
       ]),
     ];
     for (const question of input.questions) {
-      parts.push(questionCard(tools, 'section', { agent, task, question }, async () => {
+      parts.push(questionCard(tools, 'section', questionOfTask(agent, task, question), async () => {
         await Promise.all([draw(), tools.look()]);
       }));
     }
