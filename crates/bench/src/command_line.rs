@@ -3,13 +3,14 @@
 use super::workloads::{WORKLOADS, Workload};
 
 /// The usage line.
-pub const USAGE: &str = "cargo xtask bench [remote] [--quick | --rust] [--rounds N] [WORKLOAD..]
+pub const USAGE: &str = "cargo xtask bench [remote | hub] [--quick | --rust] [--rounds N] [WORKLOAD..]
 
 Plays all and writes BENCHMARKS.md and BENCHMARKS.svg; with --quick, --rust or a workload it only prints.
   --quick     small and few times, with the official Rust SDK alone: shows that it plays, not how fast
   --rust      at full size, with the official Rust SDK alone: neither node nor Python is needed
   remote      plays over a network instead, and writes BENCHMARKS-REMOTE.md unless --quick or --rust is given
-  --rounds N  how often each pair plays each workload: 5 times, or 2 with --quick, if it is not said
+  hub         prints the load figures of a hub and its store instead; takes --quick and --rounds N
+  --rounds N  how often each pair plays each workload: 5 times, or 2 with --quick, if it is not said (hub: 3 and 1)
 
 Workloads:";
 
@@ -26,6 +27,8 @@ pub struct CommandLine {
     pub rounds: Option<usize>,
     /// To play over a network.
     pub remote: bool,
+    /// To measure a hub and its store.
+    pub hub: bool,
     /// Which workloads; none stands for all.
     pub workloads: Vec<&'static Workload>,
 }
@@ -35,15 +38,19 @@ impl CommandLine {
     pub fn read(args: &[String]) -> Result<Self, String> {
         let (mut options, mut args) = (CommandLine::default(), args.iter().peekable());
         options.remote = args.next_if(|arg| *arg == "remote").is_some();
+        options.hub = !options.remote && args.next_if(|arg| *arg == "hub").is_some();
         while let Some(arg) = args.next() {
             match arg.as_str() {
                 "--help" | "-h" => options.help = true,
                 "--quick" => options.quick = true,
-                "--rust" => options.rust = true,
+                "--rust" if !options.hub => options.rust = true,
                 "--rounds" => {
                     let number = args.next().and_then(|number| number.parse().ok());
                     let number = number.filter(|number| *number > 0);
                     options.rounds = Some(number.ok_or("--rounds needs a number, at least 1")?);
+                }
+                word if options.hub => {
+                    return Err(format!("`{word}`: for a hub there are --quick, --rounds N and --help"));
                 }
                 option if option.starts_with('-') => {
                     return Err(format!(
@@ -76,7 +83,7 @@ impl CommandLine {
 
     /// Returns true if everything is played at the size of the page.
     pub fn whole(&self) -> bool {
-        !self.rust_alone() && self.workloads.is_empty()
+        !self.hub && !self.rust_alone() && self.workloads.is_empty()
     }
 }
 

@@ -48,6 +48,11 @@
 //! SDK](remote::load) opens many plain sockets on the server of any SDK. `runner/remote/programs.rs` has the programs, and
 //! `runner/remote/page.rs` the targets.
 //!
+//! # A hub
+//!
+//! `cargo xtask bench hub` prints the load figures of a hub and its store, which need the feature `hub`. A person copies them to
+//! the last section of `BENCHMARKS.md`. `cargo xtask bench` keeps this section.
+//!
 //! # Your own program
 //!
 //! A client or an agent of your own runs with ours. `cargo build --release -p duologue-bench` puts them into `target/release`.
@@ -107,6 +112,8 @@ pub mod client;
 pub mod command_line;
 pub mod figures;
 pub mod floor;
+#[cfg(feature = "hub")]
+pub mod hub;
 pub mod play;
 pub mod remote;
 pub mod runner;

@@ -1,7 +1,8 @@
 //! `cargo xtask bench [--quick | --rust] [--rounds N] [WORKLOAD..]`: builds the programs of `crates/bench`, installs those
 //! on the official SDKs, and runs the benchmark. Without options it writes `BENCHMARKS.md`. `--quick` runs small workloads,
 //! `--quick` and `--rust` use the official Rust crate alone; with an option or a workload it writes nothing. `cargo xtask bench
-//! remote` does the same over a network, and writes `BENCHMARKS-REMOTE.md`.
+//! remote` does the same over a network, and writes `BENCHMARKS-REMOTE.md`. `cargo xtask bench hub` prints the load figures of
+//! a hub and its store.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -23,6 +24,9 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if options.help {
         println!("{}", command_line::usage());
         return Ok(());
+    }
+    if options.hub {
+        return hub(args);
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize()?;
     let peers = InteropPaths::new();
@@ -76,6 +80,17 @@ fn remote(options: &CommandLine, args: &[String], peers: &InteropPaths, root: &P
     }
     step("playing");
     finish(runner.arg("--").args(args), PLAY)
+}
+
+/// Measures a hub and its store. The program starts the command that is built beside it.
+fn hub(args: &[String]) -> Result<()> {
+    step("building the program and the command");
+    let mut cargo = crate::target::cargo();
+    cargo.args(["build", "--release", "--quiet", "--locked", "-p", "duologue-cli", "--bin", "duologue"]);
+    cargo.args(["-p", "duologue-bench", "--features", "duologue-bench/hub", "--bin", "bench-hub"]);
+    finish(&mut cargo, BUILD)?;
+    step("measuring");
+    finish(Command::new(crate::target::folder().join("release/bench-hub")).args(args), PLAY)
 }
 
 /// Prints the name of a step that takes long.

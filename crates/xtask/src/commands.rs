@@ -6,7 +6,7 @@ use crate::{
 };
 
 const USAGE: &str = "cargo xtask schema [--check] | interop [--peers | --real | --recorded | --exchange | --schema | --unstable | --v2] | browser | campaign [--strict] [NAME..] \
-    | bench [remote] [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
+    | bench [remote | hub] [--quick | --rust] [--rounds N] [WORKLOAD..] | fuzz [--seconds N | --runs N] [TARGET..] \
     | instructions [--write | PATH..] | loom [loom | miri] | mutants [NUMBER..] \
     | prose [--counts] [PATH..] | reliability [--quick] [--ours] [--keep] [REQUIREMENT..] | rest [--seconds N] [--seed N] | soak --quick | --minutes M [--seed N] [--remote] \
     | test CRATE [FILTER]";

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::pairs::Peers;
 
 /// Returns the head of the page, line by line. `args` are those of `cargo xtask bench`.
-pub(super) fn lines(peers: &Peers, args: &[String]) -> Vec<String> {
+pub(crate) fn lines(peers: &Peers, args: &[String]) -> Vec<String> {
     let command: Vec<&str> =
         ["cargo xtask bench"].into_iter().chain(args.iter().map(String::as_str)).collect();
     let mut lines = vec![

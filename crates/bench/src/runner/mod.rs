@@ -1,6 +1,6 @@
 //! The runner: plays every workload with every pair, in turns, and writes the page.
 
-mod machine;
+pub(crate) mod machine;
 pub mod pairs;
 pub mod play;
 pub mod plot;
@@ -20,6 +20,9 @@ use play::BenchRun;
 use table::{Results, TableRow};
 
 type Result<T, E = Box<dyn std::error::Error>> = std::result::Result<T, E>;
+
+/// The heading of the last section of `BENCHMARKS.md`, which has the output of `cargo xtask bench hub`.
+pub(crate) const HUB_SECTION: &str = "\n## Load of a hub\n";
 
 /// Rounds that each pair plays of each workload.
 const ROUNDS: usize = 5;
@@ -98,7 +101,11 @@ pub fn main() -> Result<()> {
     println!("{targets}");
     if let Some(folder) = args.page {
         let sections: Vec<String> = all.iter().map(table::section).collect();
-        std::fs::write(folder.join("BENCHMARKS.md"), page(&head, &targets, &sections))?;
+        let file = folder.join("BENCHMARKS.md");
+        // The figures of a hub are measured by another command.
+        let earlier = std::fs::read_to_string(&file).unwrap_or_default();
+        let hub = earlier.find(HUB_SECTION).and_then(|place| earlier.get(place..)).unwrap_or_default();
+        std::fs::write(file, page(&head, &targets, &sections) + hub)?;
         std::fs::write(folder.join("BENCHMARKS.svg"), plot::svg(&all))?;
     }
     Ok(())

@@ -15,6 +15,8 @@ fn errors_name_the_wrong_word() {
         ("--rounds 0", "at least 1"),
         ("--rounds x", "at least 1"),
         ("--rounds", "at least 1"),
+        ("hub a40", "`a40`: for a hub there are"),
+        ("hub --rust", "`--rust`: for a hub there are"),
         ("remote a40", "`a40`: over a network there are no workloads"),
     ] {
         let error = read(line).expect_err(line);
@@ -35,6 +37,7 @@ fn only_a_whole_run_writes() {
         ("", true),
         ("remote", true),
         ("remote --quick", false),
+        ("hub", false),
         ("--rounds 3", true),
         ("--quick", false),
         ("--rust", false),
