@@ -252,9 +252,14 @@ impl HostedAgent {
         end
     }
 
-    /// Returns true until the process closes its output.
+    /// Returns true if the process has exited or is being ended. Its output can go on: a descendant may have it open.
+    pub(crate) fn has_exited(&self) -> bool {
+        self.stdin.as_ref().is_some_and(|stdin| stdin.0.lock_unpoisoned().is_none())
+    }
+
+    /// Returns true until the process exits or closes its output.
     pub(crate) fn is_running(&mut self) -> bool {
-        self.from_agent.is_open()
+        !self.has_exited() && self.from_agent.is_open()
     }
 
     /// Returns true if [`next`](Self::next) returns a line at once.
@@ -692,9 +697,10 @@ async fn run(
         () = unread_rest => {}
         () = last_output => {}
         _ = closing.wait_for(|closing| *closing) => {}
-        // Its descendants can keep its pipes open.
+        // Its descendants can keep its pipes open, and are not the agent of what comes later.
         () = async {
             process.wait().await;
+            stdin.close();
             tokio::time::sleep(OUTPUT_OF_ENDED).await;
         } => {}
     }

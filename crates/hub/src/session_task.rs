@@ -83,6 +83,8 @@ pub(crate) struct SessionTask {
     given: HashMap<ClientKey, Box<RawValue>>,
     /// The messages of an agent that begins the session anew, until its id is known.
     early: EarlyLines,
+    /// A message of a client that waits for the end of an agent that has exited. The next one receives it.
+    held: Option<SessionCommand>,
     /// The clients, with the number of their last attachment.
     replies: HashMap<ClientKey, (u64, Replies)>,
     visible: watch::Sender<u64>,
@@ -167,6 +169,7 @@ impl SessionTask {
             params,
             given: HashMap::new(),
             early: EarlyLines::default(),
+            held: None,
             replies: HashMap::new(),
             visible,
             turns,
@@ -199,6 +202,11 @@ impl SessionTask {
         }
         let mut idle_since = Instant::now();
         loop {
+            if !self.has_exited_agent()
+                && let Some(command) = self.held.take()
+            {
+                self.command(command);
+            }
             if let Err(error) = self.write() {
                 self.fail(error);
                 break;
@@ -214,7 +222,7 @@ impl SessionTask {
             // Above the limit nobody is read until the log has caught up.
             let reads = self.owner.unwritten_bytes() < UNWRITTEN_BYTES;
             tokio::select! {
-                command = commands.recv(), if reads => match command {
+                command = commands.recv(), if reads && self.held.is_none() => match command {
                     None => {
                         self.close(OwnerInput::AgentEnded(CLOSED)).await;
                         break;
@@ -236,6 +244,9 @@ impl SessionTask {
                         self.close(OwnerInput::AgentEnded(CLOSED)).await;
                         waits_for_end = Some(done);
                         break;
+                    }
+                    Some(command @ SessionCommand::FromClient { .. }) if self.has_exited_agent() => {
+                        self.held = Some(command);
                     }
                     Some(command) => self.command(command),
                 },
@@ -368,10 +379,14 @@ impl SessionTask {
 
     /// Removes the session from the hub, and answers the requests that wait for it. A task that opens it again waits
     /// until its commands are closed.
-    async fn end(self, mut commands: mpsc::Receiver<SessionCommand>) {
+    async fn end(mut self, mut commands: mpsc::Receiver<SessionCommand>) {
         commands.close();
+        let mut held = self.held.take();
         // A sender that has its place already is waited for.
-        while let Some(command) = commands.recv().await {
+        while let Some(command) = match held.take() {
+            Some(held) => Some(held),
+            None => commands.recv().await,
+        } {
             let SessionCommand::FromClient { client, line } = command else { continue };
             if let (Some((_, replies)), Some(answer)) =
                 (self.replies.get(&client), ended_response(&line, &self.failure))
@@ -390,6 +405,10 @@ impl SessionTask {
         if let Some(hub) = self.hub.upgrade() {
             hub.forget(&self.id);
         }
+    }
+
+    fn has_exited_agent(&self) -> bool {
+        self.agent.as_ref().is_some_and(HostedAgent::has_exited)
     }
 
     /// Returns the time since the log began.

@@ -62,6 +62,40 @@ async fn an_agent_that_has_exited_has_ended_whoever_has_its_output() {
     .await;
 }
 
+/// The first process leaves one that reads and writes in its place, and exits. The pipe of the session names it.
+#[cfg(target_os = "linux")]
+const LEFT_BEHIND: &str = r#"
+    say() { printf '{"jsonrpc":"2.0","id":%s,"result":%s}\n' "$1" "$2"; }
+    id() { printf '%s\n' "$line" | sed -E 's/.*"id":([^,]*),"method".*/\1/'; }
+    turns() { while read -r line; do say "$(id)" "{\"stopReason\":\"$1\"}"; done; }
+    read -r line; say "$(id)" '{"protocolVersion":1,"agentCapabilities":{"loadSession":true}}'
+    read -r line; say "$(id)" '{"sessionId":"s"}'
+    case "$line" in
+        *session/new*) exec 3<&0; turns refusal <&3 3<&- & exec 3<&-; echo $$ > process;;
+        *) turns end_turn;;
+    esac
+"#;
+
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn a_prompt_behind_the_exit_of_an_agent_goes_to_the_next_one() {
+    in_time(async {
+        let (data, hub, mut client) = with_pipe(LEFT_BEHIND);
+        client.initialize().await;
+        let new = client.request(1, "session/new", new_session()).await;
+        let process = process_of(data.path()).await;
+        // The hub has noticed the exit.
+        while process.exists() {
+            tokio::task::yield_now().await;
+        }
+        let answer =
+            client.request(2, "session/prompt", text_prompt(&new["result"]["sessionId"], "go")).await;
+        assert_eq!(answer["result"]["stopReason"], "end_turn", "{answer}");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
 /// The descendant of the agent writes as fast as it is read.
 #[tokio::test]
 async fn an_agent_that_has_exited_has_ended_though_its_output_is_flooded() {
@@ -134,12 +168,18 @@ fn with_pipe(agent: &'static str) -> (TempDir, Hub, RawClient) {
     (data, hub, client)
 }
 
-/// Returns the folder of the process that has written to the pipe. It is there until the process has ended.
+/// Returns the folder of the process that has written to the pipe. It is there until the hub knows its end.
 #[cfg(target_os = "linux")]
 async fn process_of(data: &Path) -> PathBuf {
     let pipe = data.join("process");
     let number = tokio::task::spawn_blocking(move || std::fs::read_to_string(pipe)).await;
-    let process = Path::new("/proc").join(number.unwrap().unwrap().trim());
+    Path::new("/proc").join(number.unwrap().unwrap().trim())
+}
+
+/// Returns the folder of the process that has written to the pipe and goes on.
+#[cfg(target_os = "linux")]
+async fn running_process_of(data: &Path) -> PathBuf {
+    let process = process_of(data).await;
     assert!(process.is_dir(), "{}", process.display());
     process
 }
@@ -157,7 +197,7 @@ async fn a_process_that_is_being_started_ends_with_its_session() {
         let ended = client.request(2, "session/prompt", prompt.clone()).await;
         assert_eq!(ended["error"]["data"]["code"], "interrupted", "{ended}");
         client.send(3, "session/prompt", prompt).await;
-        let process = process_of(data.path()).await;
+        let process = running_process_of(data.path()).await;
         if end == "failure" {
             let folder = data.path().join("sessions").join(session["sessionId"].as_str().unwrap());
             std::fs::rename(folder, data.path().join("moved")).unwrap();
@@ -190,7 +230,7 @@ async fn a_former_process_ends_with_its_session() {
         client.initialize().await;
         let new = client.request(1, "session/new", new_session()).await;
         let session = json!({"sessionId": new["result"]["sessionId"]});
-        let process = process_of(data.path()).await;
+        let process = running_process_of(data.path()).await;
         // The end of the output is known when the question is withdrawn.
         while client.next().await["method"] != "$/cancel_request" {}
         client.send(2, "session/prompt", text_prompt(&session["sessionId"], "hello")).await;

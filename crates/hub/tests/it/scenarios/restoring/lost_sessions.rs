@@ -137,24 +137,22 @@ fn only_an_unknown_session_is_a_lost_conversation() {
 #[test]
 fn the_error_of_a_lost_conversation_names_the_way_out() {
     // The message of the agent has a limit, and the way out stands behind it.
-    let message = "x".repeat(5000);
-    for outcome in [
-        None,
-        Some(json!({"error": {"code": -32002, "message": "unknown session"}})),
-        Some(json!({"error": {"code": -32002, "message": message}})),
+    for (message, shown) in [
+        (None, "cannot load or resume".to_owned()),
+        (Some("unknown session".to_owned()), "unknown session".to_owned()),
+        (Some("x".repeat(5000)), "x".repeat(300)),
     ] {
         let mut it = Fixture::new().restarted();
         it.attach("a", able());
         it.prompt("a", 1);
-        it.ready(&json!({"loadSession": outcome.is_some()}));
-        if let Some(outcome) = &outcome {
-            it.answers_owner(outcome);
+        it.ready(&json!({"loadSession": message.is_some()}));
+        if let Some(message) = message {
+            it.answers_owner(&json!({"error": {"code": -32002, "message": message}}));
         }
         let error = &it.answer_to("a", 1)["error"];
         assert_eq!(error["data"], json!({"code": "context_lost", "retryable": false}));
         let text = error["message"].as_str().unwrap();
-        let message = outcome.map_or("cannot load or resume".into(), |it| it["error"]["message"].clone());
-        assert!(text.contains(&message.as_str().unwrap()[..15]), "{text}");
+        assert!(text.contains(&shown), "{text}");
         assert!(text.contains("`_meta.duologue.fresh`") && text.contains("`duologue run --fresh`"), "{text}");
     }
 }
