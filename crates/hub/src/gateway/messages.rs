@@ -46,7 +46,13 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredMessag
     let Leased { entry: message, lease } = leased;
     let outcome = match gateway.rest_agent(&message.agent) {
         Some(agent) => {
-            renewing(&gateway, lease, rest_message::answer(&gateway, &message, lease, &agent, place)).await
+            let mut closing = gateway.closing.subscribe();
+            let answer = rest_message::answer(&gateway, &message, lease, &agent, place);
+            tokio::select! {
+                answered = renewing(&gateway, lease, answer) => answered,
+                // The agent works on, and the next start finds the message there.
+                _ = closing.wait_for(|closing| *closing) => return,
+            }
         }
         None => renewing(&gateway, lease, answer(&gateway, &message, lease, &mut place)).await,
     };

@@ -28,21 +28,6 @@ pub(super) async fn answer(
     agent: &RestPeer,
     place: WorkPlace,
 ) -> Result<Option<JsonText>, AnswerFailure> {
-    let mut closing = gateway.closing.subscribe();
-    tokio::select! {
-        answered = exchange(gateway, message, lease, agent, place) => answered,
-        // The agent works on, and the next start finds the message there.
-        _ = closing.wait_for(|closing| *closing) => Err(AnswerFailure::NotBegun("the server is stopped".to_owned())),
-    }
-}
-
-async fn exchange(
-    gateway: &GatewayShared,
-    message: &StoredMessage,
-    lease: LeaseToken,
-    agent: &RestPeer,
-    place: WorkPlace,
-) -> Result<Option<JsonText>, AnswerFailure> {
     let limits = &gateway.config.limits;
     let until = Instant::now() + Duration::from_secs(limits.task_seconds);
     let id = id_at_agent(&message.from.principal, &message.id, message.created, message.seq);
