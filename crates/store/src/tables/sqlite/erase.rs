@@ -49,6 +49,8 @@ pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<
         let rows = statement.query_map([principal], |row| Ok((row.get(0)?, row.get(1)?)))?;
         rows.collect::<rusqlite::Result<_>>()?
     };
+    // The workers of its tasks end them at their agents.
+    tasks::wake_all(change, principal)?;
     for (table, condition) in DATA {
         let removed =
             change.prepare(&format!("DELETE FROM {table} WHERE {condition}"))?.execute([principal])?;

@@ -193,8 +193,17 @@ pub(super) fn claim(
     claim: &Claim,
 ) -> ChangeStep<Claimed<StoredTask>> {
     change.time = claim.time;
-    QUEUE.end_lapsed(change, |change, row| lapse(change, row, TaskFailure::WORKER_LOST).map(drop))?;
-    let entries = QUEUE.claim(change, agent, claim, read, |change, row| expire(change, row).map(drop))?;
+    QUEUE.end_lapsed(change, |change, row| {
+        if let (key, LostTask::Ended) = lapse(change, row, TaskFailure::WORKER_LOST)? {
+            change.report_ended(key);
+        }
+        Ok(())
+    })?;
+    let entries = QUEUE.claim(change, agent, claim, read, |change, row| {
+        let key = expire(change, row)?;
+        change.report_ended(key);
+        Ok(())
+    })?;
     let next_due = if entries.len() < claim.max { QUEUE.next_due(change, agent)? } else { None };
     Ok(Claimed { entries, next_due })
 }
@@ -382,6 +391,18 @@ fn expire(change: &mut OpenChange<'_>, row: i64) -> ChangeStep<StoredTaskKey> {
     Ok(task.key)
 }
 
+/// Wakes the workers of the open tasks of an owner.
+pub(super) fn wake_all(change: &mut OpenChange<'_>, owner: &str) -> ChangeStep<()> {
+    let keys: Vec<StoredTaskKey> = {
+        let mut statement = change.prepare("SELECT agent, id FROM tasks WHERE owner = ?1 AND ended = 0")?;
+        let key =
+            |row: &Row<'_>| Ok(StoredTaskKey { owner: owner.into(), agent: row.get(0)?, task: row.get(1)? });
+        statement.query_map([owner], key)?.collect::<rusqlite::Result<_>>()?
+    };
+    keys.iter().for_each(|key| wake(change, key));
+    Ok(())
+}
+
 /// Ends the tasks of an agent that was removed.
 pub(super) fn end_of_agent(change: &mut OpenChange<'_>, agent: &str) -> ChangeStep<()> {
     let failure = TaskFailure::new(TaskFailure::AGENT_REMOVED, "its agent was removed", false);
@@ -428,6 +449,7 @@ pub(super) fn drop_dead(change: &mut OpenChange<'_>, key: &StoredTaskKey) -> Cha
 }
 
 pub(super) fn sweep(change: &mut OpenChange<'_>, report: &mut SweepReport) -> ChangeStep<()> {
+    report.tasks_ended = change.take_ended();
     report.has_more |= QUEUE.end_lapsed(change, |change, row| {
         match lapse(change, row, TaskFailure::WORKER_LOST)? {
             (_, LostTask::Returned) => report.tasks_returned += 1,

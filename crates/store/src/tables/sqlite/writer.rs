@@ -17,6 +17,7 @@ use crate::tables::batch::{BatchOutcome, ChangeOutcome, Durability, StoreBatch, 
 use crate::tables::principals::SeenAnswer;
 use crate::tables::settings::StoreSettings;
 use crate::tables::store::SweepReport;
+use crate::tables::tasks::StoredTaskKey;
 use crate::tables::values::{LeaseKind, StoreTime};
 use crate::tables::watch::StoreTopic;
 
@@ -151,6 +152,8 @@ struct WriterMemory {
     bounds: [QueueBounds; 3],
     turns: Turns,
     wakes: Vec<StoreTopic>,
+    /// The tasks that claims or the begin of this life have ended, until a sweep reports them.
+    ended_tasks: Vec<StoredTaskKey>,
     secrets: RandomState,
     leases: u64,
     /// True if this transaction has erased data, which the log of the database must not keep.
@@ -181,6 +184,16 @@ impl OpenChange<'_> {
         if self.memory.wakes.last() != Some(&topic) {
             self.memory.wakes.push(topic);
         }
+    }
+
+    /// Lets the next sweep report a task that has ended without a worker.
+    pub(super) fn report_ended(&mut self, key: StoredTaskKey) {
+        self.memory.ended_tasks.push(key);
+        self.wake(StoreTopic::Sweep);
+    }
+
+    pub(super) fn take_ended(&mut self) -> Vec<StoredTaskKey> {
+        std::mem::take(&mut self.memory.ended_tasks)
     }
 
     pub(super) fn bounds(&mut self, kind: LeaseKind) -> &mut QueueBounds {
@@ -331,6 +344,7 @@ impl StoreWriter {
         }
         self.memory.counts.clear();
         self.memory.wakes.clear();
+        self.memory.ended_tasks.clear();
         self.lose_bounds();
     }
 
@@ -471,6 +485,7 @@ impl StoreWriter {
         })?;
         self.memory.bounds = Default::default();
         self.memory.wakes.clear();
+        self.memory.ended_tasks.clone_from(&report.tasks_ended);
         Ok(report)
     }
 

@@ -79,6 +79,7 @@ fn the_end_of_each_task_is_kept<B: StoreBackend>(backend: &B) {
     let lost = store.task(&task_key("started")).expect("read").expect("a task");
     assert_eq!((lost.state, lost.dead, lost.completed), (TaskState::Failed, true, Some(time(50).wall)));
     assert_eq!(lost.error.expect("an error").code, "restarted");
+    assert_eq!(store.sweep(time(0)).expect("swept").tasks_ended, [task_key("started")]);
     let again = store.claim_tasks(AGENT, &claim_at(0, 9)).expect("claimed").entries;
     assert_eq!(again.iter().map(|it| it.entry.key.task.as_str()).collect::<Vec<_>>(), ["claimed", "safe"]);
 }

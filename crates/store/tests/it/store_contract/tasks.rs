@@ -271,6 +271,8 @@ fn a_task_expires_unless_it_was_started(store: &dyn Store) {
     change(store, StoreChange::CreateTask(new));
     assert_eq!(store.claim_tasks(AGENT, &claim_at(6, 9)).expect("claimed").entries, [], "without a sweep");
     assert_eq!(get(store, "t4").state, TaskState::Expired);
+    assert_eq!(store.sweep(time(6)).expect("swept").tasks_ended, [task_key("t4")]);
+    assert_eq!(store.sweep(time(6)).expect("swept").tasks_ended, [], "once");
 }
 
 fn callbacks_are_due_until_they_are_queued(store: &dyn Store) {
