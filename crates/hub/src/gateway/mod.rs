@@ -142,6 +142,8 @@ pub(crate) struct GatewayShared {
     has_task_workers: bool,
     /// True ends the workers.
     pub(crate) closing: watch::Sender<bool>,
+    /// The cancellations of tasks at agents elsewhere that have ended here.
+    pub(crate) stops: Mutex<JoinSet<()>>,
 }
 
 impl fmt::Debug for GatewayShared {
@@ -195,6 +197,7 @@ impl Gateway {
             draining: AtomicBool::new(false),
             has_task_workers,
             closing: watch::Sender::new(false),
+            stops: Mutex::default(),
         };
         shared.register_configured()?;
         Ok(Gateway { shared: Arc::new(shared) })

@@ -5,7 +5,6 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use duologue_schema::envelope::TaskState;
 use duologue_store::{
     Claim, Claimed, JsonText, LeaseToken, Leased, NewDelivery, OutboxKind, Store, StoreBatch, StoreChange,
     StoreTime, StoreTopic, StoredTask, SweepTimes, TaskQuery, TaskUpdate,
@@ -153,9 +152,11 @@ pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {
         let swept = gateway
             .in_store(move |store| {
                 let swept = store.sweep(time)?;
+                let mut ended = Vec::new();
                 for key in &swept.tasks_ended {
-                    let state = store.task(key)?.map(|task| task.state);
-                    events::task_completed(key, state.as_ref().map_or("removed", TaskState::as_str));
+                    let task = store.task(key)?;
+                    events::task_completed(key, task.as_ref().map_or("removed", |task| task.state.as_str()));
+                    ended.extend(task);
                 }
                 let seen_before = time.wall.saturating_sub(millis(STALE));
                 let ended_before = time.wall.saturating_sub(retention);
@@ -163,11 +164,13 @@ pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {
                 let batch = batch.with(StoreChange::MarkStale { seen_before });
                 store.apply(batch.with(StoreChange::Purge { ended_before }))?;
                 queue_callbacks(store, time)?;
-                Ok(pause(time, store.next_sweep()?, retention))
+                Ok((pause(time, store.next_sweep()?, retention), ended))
             })
             .await;
         // A failure is in the log of the server, and the next sweep tries again.
-        let rest = swept.unwrap_or_default().saturating_sub(SWEEP);
+        let (rest, ended) = swept.unwrap_or_default();
+        task_run::stop_lost(&gateway, ended);
+        let rest = rest.saturating_sub(SWEEP);
         let next = async {
             sleep(SWEEP).await;
             tokio::select! {

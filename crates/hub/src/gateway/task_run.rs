@@ -2,6 +2,8 @@
 
 mod rest_task;
 
+pub(crate) use rest_task::stop_lost;
+
 use std::collections::HashMap;
 use std::pin::pin;
 use std::sync::Arc;

@@ -7,7 +7,7 @@ use axum::body::{Body, Bytes};
 use axum::http::HeaderValue;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse as _, Response};
-use duologue_store::{ChangeOutcome, LogRecord, Store, StoreBatch, StoreChange};
+use duologue_store::{ChangeOutcome, LogRecord, Store, StoreBatch, StoreChange, StoredTask, TaskQuery};
 use duologue_transcript::{RecordedLine, Redaction, Redactor, Side};
 use futures_util::stream::unfold;
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,7 @@ use crate::gateway::config::LOCAL_PRINCIPAL;
 use crate::gateway::rest::request::{PathOf, RestCaller, RestReply};
 use crate::gateway::rest::session_log::{LogFollower, RestLogRecord, log_refusal};
 use crate::gateway::rest::sessions::RestSession;
+use crate::gateway::task_run::stop_lost;
 use crate::gateway::{GatewayShared, Refusal, events};
 
 /// The records of an export that wait for a slow client.
@@ -200,7 +201,12 @@ pub(crate) async fn erase_data(
     require_data(&caller, &principal_id).await?;
     let batch = StoreBatch::new(caller.gateway().time());
     let batch = batch.with(StoreChange::ErasePrincipal { principal: principal_id.clone() });
-    let outcome = caller.gateway().in_store(move |store| store.apply(batch)).await?;
+    let owner = principal_id.clone();
+    let (lost, outcome) = caller
+        .gateway()
+        .in_store(move |store| Ok((waiting_tasks(store, owner)?, store.apply(batch)?)))
+        .await?;
+    stop_lost(caller.gateway(), lost);
     let mut removed = match outcome.of(0) {
         Some(ChangeOutcome::Count(count)) => *count,
         _ => 0,
@@ -216,4 +222,20 @@ pub(crate) async fn erase_data(
     caller.rest.views.forget(&principal_id, None);
     events::principal_erased(caller.id(), &principal_id, removed);
     RestReply::ok(&RestErased { principal_id, removed })
+}
+
+/// Returns the open tasks of an owner that have no worker. The others have one that ends them at their agents.
+fn waiting_tasks(store: &dyn Store, owner: String) -> duologue_store::Result<Vec<StoredTask>> {
+    let mut query = TaskQuery::default();
+    (query.owner, query.ended, query.limit) = (Some(owner), Some(false), u64::MAX);
+    let mut waiting = Vec::new();
+    loop {
+        let page = store.tasks(&query)?;
+        query.offset += page.items.len() as u64;
+        let is_last = page.items.is_empty() || query.offset >= page.total;
+        waiting.extend(page.items.into_iter().filter(|task| task.worker.is_none()));
+        if is_last {
+            return Ok(waiting);
+        }
+    }
 }

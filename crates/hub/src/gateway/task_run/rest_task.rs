@@ -7,6 +7,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use duologue_rpc::Lock as _;
 use duologue_schema::envelope::TaskState;
 use duologue_store::{JsonText, Leased, StoreBatch, StoreChange, StoreTopic, StoreWatch, StoredTask};
 use hyper::HeaderMap;
@@ -51,7 +52,7 @@ pub(super) async fn run(
     if let Err(refusal) = started.await {
         return tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not started");
     }
-    let id = id_at_agent(&task.key.owner, &task.key.task, task.created, task.seq);
+    let id = task_id(&task);
     let mut closing = run.gateway.closing.subscribe();
     let work = renewing(&run.gateway, lease, work(&run, &task, &agent, &id, changes, place));
     let end = tokio::select! {
@@ -68,11 +69,36 @@ pub(super) async fn run(
     };
     run.finish(&task, end).await;
     if !is_over {
+        spawn_stop(&run.gateway, agent, id);
+    }
+}
+
+/// Cancels tasks at their agents that have ended here without a worker. It does not wait for the agents.
+pub(crate) fn stop_lost(gateway: &GatewayShared, tasks: impl IntoIterator<Item = StoredTask>) {
+    // Without an attempt the agent does not have it.
+    for task in tasks.into_iter().filter(|task| task.attempts > 0) {
+        if let Some(agent) = gateway.rest_agent(&task.key.agent) {
+            spawn_stop(gateway, agent, task_id(&task));
+        }
+    }
+}
+
+/// Cancels a task at the agent that has ended here, beside the work of the gateway.
+fn spawn_stop(gateway: &GatewayShared, agent: Arc<RestPeer>, id: String) {
+    let mut closing = gateway.closing.subscribe();
+    let mut stops = gateway.stops.lock_unpoisoned();
+    while stops.try_join_next().is_some() {}
+    stops.spawn(async move {
         tokio::select! {
             () = stop(&agent, &id) => {}
             _ = closing.wait_for(|closing| *closing) => {}
         }
-    }
+    });
+}
+
+/// Returns the id of a task at its agent.
+fn task_id(task: &StoredTask) -> String {
+    id_at_agent(&task.key.owner, &task.key.task, task.created, task.seq)
 }
 
 /// Cancels a task at the agent that has ended here. There are a few attempts to reach the agent.

@@ -5,11 +5,14 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use axum::http::StatusCode;
-use axum::http::header::LOCATION;
+use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::response::{IntoResponse as _, Response};
 use duologue_hub::gateway::{ConfigError, GatewayConfig};
 use duologue_rpc::Lock as _;
-use duologue_store::{JsonText, MessageSender, NewInboxMessage, NewTask, StoreChange, StoredTaskKey};
+use duologue_store::{
+    Claim, InboxKey, JsonText, MessageSender, MessageState, NewInboxMessage, NewTask, StoreChange, StoreTime,
+    StoredMessage, StoredTaskKey,
+};
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -261,6 +264,60 @@ async fn work_that_ends_without_its_agent_is_cancelled_there() {
             .iter()
             .all(|call| !(call.path.contains("/hidden.") && call.path.ends_with("/cancel")))
     );
+    near.stop().await;
+}
+
+/// Claims the only task of the agent, as a worker that is lost at once or returns it for an hour.
+async fn lose_worker(world: &RestWorld, is_returned: bool) {
+    let (store, time) = (world.gateway.store().clone(), world.gateway.store_time());
+    let lasts = if is_returned { Duration::from_secs(60) } else { Duration::ZERO };
+    let claim = Claim::new(time, lasts, "test");
+    let claimed = tokio::task::spawn_blocking(move || store.claim_tasks("writer", &claim)).await.unwrap();
+    let lease = claimed.unwrap().entries[0].lease;
+    if is_returned {
+        world.apply(StoreChange::ReturnTask { lease, delay: Duration::from_secs(3600) }).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_ends_without_a_worker_is_cancelled_at_its_agent() {
+    // The agent is offline, so the workers are those of the test.
+    let server = Receiver::start(|_, call| match call.path.ends_with("/cancel") {
+        true => "{}".into_response(),
+        false => StatusCode::SERVICE_UNAVAILABLE.into_response(),
+    })
+    .await;
+    let near = RestWorld::start(&behind(server.address, "")).await;
+    let cancels = |id: &str| {
+        let part = format!("/{id}.");
+        let calls = server.received();
+        calls.iter().filter(|call| call.path.contains(&part) && call.path.ends_with("/cancel")).count()
+    };
+    for (id, is_returned) in [("lost", false), ("erased", true)] {
+        let mut task =
+            NewTask::new(StoredTaskKey::new("alice", "writer", id), "a", "write", JsonText::default());
+        (task.retry_safe, task.max_attempts) = (true, if is_returned { 2 } else { 1 });
+        near.apply(StoreChange::CreateTask(task)).await;
+        lose_worker(&near, is_returned).await;
+        if is_returned {
+            create(&near, "waiting", "p").await;
+            near.delete(ALICE, "/principals/alice/data").await.expect(200);
+        }
+        until(async || Some(()).filter(|()| cancels(id) == 1)).await;
+    }
+    assert_eq!((cancels("lost"), cancels("waiting")), (1, 0));
+    near.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_running_task_that_is_erased_is_cancelled_at_its_agent() {
+    let server = Receiver::start(|_, _| json!({"status": "processing"}).to_string().into_response()).await;
+    let near = RestWorld::start(&behind(server.address, "")).await;
+    until_status(&near, "writer", "online").await;
+    create(&near, "t1", "p").await;
+    until(async || server.received().into_iter().find(|call| call.path.contains("/t1."))).await;
+    near.delete(ALICE, "/principals/alice/data").await.expect(200);
+    until(async || server.received().into_iter().find(|call| call.path.ends_with("/cancel"))).await;
     near.stop().await;
 }
 
