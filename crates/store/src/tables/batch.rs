@@ -144,6 +144,12 @@ pub enum StoreChange {
         /// The lease.
         lease: LeaseToken,
     },
+    /// Records that an agent gets a message under its present number, or a task at the time of the batch. That of a
+    /// message stays if it is sent again.
+    HandOver {
+        /// The lease.
+        lease: LeaseToken,
+    },
 
     /// Adds a task in the state `submitted`. If its owner has created the same task already, the outcome is
     /// [`ChangeOutcome::Duplicate`]; the same id with another content is

@@ -165,6 +165,8 @@ pub struct StoredMessage {
     pub error: Option<String>,
     /// The trace context of the request.
     pub trace: Option<String>,
+    /// The number with which an agent has last got it. See [`StoreChange::HandOver`](crate::StoreChange::HandOver).
+    pub handed_seq: Option<u64>,
 }
 
 impl StoredMessage {

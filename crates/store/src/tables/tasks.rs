@@ -185,6 +185,9 @@ pub struct StoredTask {
     pub started_at: Option<u64>,
     /// The time of its end, in milliseconds since 1970.
     pub completed: Option<u64>,
+    /// The time at which an agent has last got it, in milliseconds since 1970. See
+    /// [`StoreChange::HandOver`](crate::StoreChange::HandOver).
+    pub handed_at: Option<u64>,
 }
 
 fn state_name<S: Serializer>(state: &TaskState, serializer: S) -> Result<S::Ok, S::Error> {

@@ -89,7 +89,7 @@ fn version_1_is_migrated() {
     drop(store);
     let version = "SELECT version FROM schema_version";
     let database = Connection::open(&path).expect("a database");
-    assert_eq!(database.query_row(version, [], |row| row.get::<_, i64>(0)).expect("a version"), 4);
+    assert_eq!(database.query_row(version, [], |row| row.get::<_, i64>(0)).expect("a version"), 5);
     drop(database);
     open(&path).expect("again");
 }
@@ -99,10 +99,10 @@ fn a_newer_version_is_refused() {
     let (_folder, path) = place();
     filled(&path);
     let database = Connection::open(&path).expect("a database");
-    database.execute("UPDATE schema_version SET version = 5", []).expect("changed");
+    database.execute("UPDATE schema_version SET version = 6", []).expect("changed");
     drop(database);
     match open(&path) {
-        Err(error @ Error::NewerVersion { found: 5, known: 4, .. }) => {
+        Err(error @ Error::NewerVersion { found: 6, known: 5, .. }) => {
             assert!(error.to_string().ends_with("use a later program"), "{error}");
         }
         other => panic!("{other:?}"),

@@ -20,7 +20,7 @@ use crate::tables::watch::StoreTopic;
 
 macro_rules! columns {
     () => {
-        "seq, agent, id, principal, sender, content, correlation, grp, priority, created, updated, expires, state, attempts, max_attempts, worker, response, error, lease, trace"
+        "seq, agent, id, principal, sender, content, correlation, grp, priority, created, updated, expires, state, attempts, max_attempts, worker, response, error, lease, trace, handed_seq"
     };
 }
 
@@ -58,6 +58,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<StoredMessage> {
         response: maybe_json(row, 16)?,
         error: row.get(17)?,
         trace: row.get(19)?,
+        handed_seq: maybe_number(row, 20)?,
     })
 }
 

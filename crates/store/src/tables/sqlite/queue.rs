@@ -282,6 +282,25 @@ pub(super) fn continue_work(change: &mut OpenChange<'_>, lease: LeaseToken) -> C
     }
 }
 
+/// Records that an agent gets a message or a task.
+pub(super) fn hand_over(change: &mut OpenChange<'_>, lease: LeaseToken) -> ChangeStep<ChangeOutcome> {
+    let (sql, value) = match lease.kind {
+        LeaseKind::Message => (
+            "UPDATE messages SET handed_seq = ?4 WHERE seq = ?1 AND lease = ?2 AND lease_end > ?3",
+            lease.entry,
+        ),
+        LeaseKind::Task => (
+            "UPDATE tasks SET handed_at = ?4 WHERE seq = ?1 AND lease = ?2 AND lease_end > ?3",
+            change.wall(),
+        ),
+        LeaseKind::Delivery => return Err(lost(lease).into()),
+    };
+    match change.prepare(sql)?.execute(params![lease.entry, lease.secret, change.now(), value])? {
+        0 => Err(lost(lease).into()),
+        _ => Ok(ChangeOutcome::Done),
+    }
+}
+
 /// Returns one value of a row, if there is a row.
 pub(super) fn one<T: rusqlite::types::FromSql>(
     change: &OpenChange<'_>,

@@ -22,7 +22,7 @@ use crate::tables::watch::StoreTopic;
 
 macro_rules! columns {
     () => {
-        "seq, owner, agent, id, sender, kind, parameters, priority, state, started, progress, result, error, callback, callback_queued, stream_endpoint, session, timeout_ms, expires, retry_safe, attempts, max_attempts, worker, dead, metadata, version, created, updated, started_at, completed, trace"
+        "seq, owner, agent, id, sender, kind, parameters, priority, state, started, progress, result, error, callback, callback_queued, stream_endpoint, session, timeout_ms, expires, retry_safe, attempts, max_attempts, worker, dead, metadata, version, created, updated, started_at, completed, trace, handed_at"
     };
 }
 
@@ -63,6 +63,7 @@ pub(super) fn read(row: &Row<'_>) -> rusqlite::Result<StoredTask> {
         started_at: maybe_number(row, 28)?,
         completed: maybe_number(row, 29)?,
         trace: row.get(30)?,
+        handed_at: maybe_number(row, 31)?,
     })
 }
 
@@ -427,7 +428,7 @@ pub(super) fn resend(
     let text = concat!(
         "UPDATE tasks SET seq = (SELECT max(seq) + 1 FROM tasks), version = version + 1, updated = ?2, ",
         "state = 'submitted', ended = 0, started = 0, progress = 0, result = NULL, error = NULL, session = NULL, ",
-        "callback_queued = 0, started_at = NULL, completed = NULL, dead = 0, attempts = 0, worker = NULL, expires = ?3, ",
+        "callback_queued = 0, started_at = NULL, handed_at = NULL, completed = NULL, dead = 0, attempts = 0, worker = NULL, expires = ?3, ",
         "band = ",
         band_of_priority!(),
         " WHERE seq = ?1"

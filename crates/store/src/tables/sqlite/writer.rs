@@ -528,6 +528,7 @@ fn apply_change(change: &mut OpenChange<'_>, what: StoreChange) -> ChangeStep<Ch
         C::Heartbeat { agent, status } => agents::heartbeat(change, &agent, status),
         C::MarkStale { seen_before } => agents::mark_stale(change, seen_before),
         C::Enqueue(message) => messages::enqueue(change, &message),
+        C::HandOver { lease } => super::queue::hand_over(change, lease),
         C::StartMessage { lease } => messages::start(change, lease),
         C::AckMessage { lease, response } => messages::ack(change, lease, response.as_ref()),
         C::NackMessage { lease, delay, error } => messages::nack(change, lease, delay, error),

@@ -122,8 +122,15 @@ fn a_dead_letter_is_sent_again_as_the_newest(store: &dyn Store) {
     let error = change_at(store, 1, resend.clone()).expect_err("not dead");
     assert!(matches!(error, Error::WrongState { .. }), "{error}");
     let lease = claim(store, 1).pop().expect("a message").lease;
+    change(store, StoreChange::HandOver { lease });
     change(store, StoreChange::RejectMessage { lease, error: "no".into() });
+    let late = change_at(store, 1, StoreChange::HandOver { lease });
+    assert!(matches!(late, Err(Error::LeaseLost { .. })), "{late:?}");
+    let dead = store.message(&message_key("m1")).expect("read").expect("a message");
+    assert_eq!(dead.handed_seq, Some(dead.seq));
     assert_eq!(change(store, resend), ChangeOutcome::Done);
+    let again = store.message(&message_key("m1")).expect("read").expect("a message");
+    assert!(again.seq != dead.seq && again.handed_seq == dead.handed_seq, "{again:?}");
     assert_eq!(drain(store, 1), ["m2", "m1"]);
     let other = StoreChange::ResendMessage { key: message_key("m9"), expires: None };
     assert!(matches!(change_at(store, 1, other), Err(Error::NoRecord { .. })));

@@ -187,6 +187,10 @@ fn a_task_that_is_safe_to_retry_is_started_again(store: &dyn Store) {
         let leased = claim_one(store, 11 * attempt);
         change_at(store, 11 * attempt, set(&leased, TaskState::Working)).expect("started");
         let lease = leased.lease;
+        if attempt == 3 {
+            change_at(store, 33, StoreChange::HandOver { lease }).expect("handed over");
+        }
+        assert_eq!(get(store, "t3").handed_at, Some(time(33).wall));
         change_at(store, 11 * attempt, StoreChange::ContinueWork { lease }).expect("continued");
         store.sweep(time(11 * (attempt + 1))).expect("swept");
         let late = change_at(store, 11 * (attempt + 1), StoreChange::ContinueWork { lease });
