@@ -125,18 +125,20 @@ pub(crate) async fn renewing<T>(
 
 /// Lets a lease last so long from now on.
 pub(crate) async fn extend_lease(gateway: &GatewayShared, lease: LeaseToken, lasts: Duration) {
-    let batch = StoreBatch::new(gateway.time()).accepted();
-    let batch = batch.with(StoreChange::RenewLease { lease, lasts });
     // A lease that is lost shows at the next change.
-    let _ = gateway.in_store(move |store| store.apply(batch)).await;
+    record(gateway, StoreChange::RenewLease { lease, lasts }).await;
 }
 
 /// Records that an attempt has found its work at an agent elsewhere, so that restarts do not use up the attempts.
 pub(crate) async fn continue_work(gateway: &GatewayShared, lease: LeaseToken) {
-    let batch = StoreBatch::new(gateway.time()).accepted();
-    let batch = batch.with(StoreChange::ContinueWork { lease });
     // Without it this attempt counts.
-    let _ = gateway.in_store(move |store| store.apply(batch)).await;
+    record(gateway, StoreChange::ContinueWork { lease }).await;
+}
+
+/// Records that an agent elsewhere gets some work now.
+pub(crate) async fn hand_over(gateway: &GatewayShared, lease: LeaseToken) {
+    // Without it a later attempt knows less.
+    record(gateway, StoreChange::HandOver { lease }).await;
 }
 
 /// Ends leases, expires what is too old, and queues the callbacks of tasks that have ended without a worker: when
@@ -183,6 +185,12 @@ pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {
             _ = closing.wait_for(|closing| *closing) => return,
         }
     }
+}
+
+/// Changes the store, or not: work goes on without the change.
+async fn record(gateway: &GatewayShared, change: StoreChange) {
+    let batch = StoreBatch::new(gateway.time()).accepted().with(change);
+    let _ = gateway.in_store(move |store| store.apply(batch)).await;
 }
 
 /// Returns the time until something is due.

@@ -13,7 +13,7 @@ use crate::gateway::rest::kept_content;
 use crate::gateway::rest_agent::{
     FIRST_POLL, LONGEST_POLL, RestFault, RestPeer, answer_about, id_at_agent, trace_headers,
 };
-use crate::gateway::runner::continue_work;
+use crate::gateway::runner::{continue_work, hand_over};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::{GatewayShared, events};
 
@@ -30,9 +30,8 @@ pub(super) async fn answer(
 ) -> Result<Option<JsonText>, AnswerFailure> {
     let limits = &gateway.config.limits;
     let until = Instant::now() + Duration::from_secs(limits.task_seconds);
-    let id = id_at_agent(&message.from.principal, &message.id, message.created, message.seq);
+    let (id, mut answer) = begin(gateway, message, lease, agent).await?;
     let path = ["messages", id.as_str()];
-    let mut answer = begin(gateway, message, lease, agent, &path).await?;
     // A drain need not wait for it.
     drop(place);
     let mut pause = FIRST_POLL;
@@ -63,36 +62,48 @@ pub(super) async fn answer(
     }
 }
 
-/// Sends the message, unless an earlier attempt has. Returns its state at the agent.
+/// Sends the message, unless an earlier attempt has. Returns its id and its state at the agent.
 async fn begin(
     gateway: &GatewayShared,
     message: &StoredMessage,
     lease: LeaseToken,
     agent: &RestPeer,
-    path: &[&str; 2],
-) -> Result<Value, AnswerFailure> {
-    if message.attempts > 1 {
-        match agent.get(path).await {
+) -> Result<(String, Value), AnswerFailure> {
+    let id_of = |seq| id_at_agent(&message.from.principal, &message.id, message.created, seq);
+    let handed = message.handed_seq.unwrap_or(message.seq);
+    if message.attempts > 1 || message.handed_seq.is_some() {
+        let id = id_of(handed);
+        match agent.get(&["messages", &id]).await {
             Err(fault) if fault.is_absent() => {}
+            // Work that has failed under the id of a dead letter begins again under another one.
+            Ok(found) if handed != message.seq && !is_of_use(&found) => {}
             found => {
                 let found = found?;
                 continue_work(gateway, lease).await;
-                return Ok(found);
+                return Ok((id, found));
             }
         }
     }
+    let id = id_of(message.seq);
     let (content, metadata) = kept_content(&message.content).map_err(|error| error.to_string())?;
     let metadata = serde_json::to_value(metadata).unwrap_or_default();
     let metadata = forwarded(&metadata, &message.agent, gateway.config.limits.call_depth)
         .map_err(|error| format!("{}: {}", error.code, error.message))?;
-    let mut body = json!({"messageId": path[1], "message": content, "mode": "sync", "metadata": metadata});
+    let mut body = json!({"messageId": id, "message": content, "mode": "sync", "metadata": metadata});
     if let Some(correlation) = &message.correlation_id {
         body["correlationId"] = json!(correlation);
     }
     let mut headers = trace_headers(message.trace.as_deref());
     headers.insert("prefer", WAIT);
+    hand_over(gateway, lease).await;
     events::message_sent(message);
-    Ok(agent.post(&["messages"], &body, headers).await?)
+    let answer = agent.post(&["messages"], &body, headers).await?;
+    Ok((id, answer))
+}
+
+/// Returns true if the agent works on a message, or has answered it.
+fn is_of_use(found: &Value) -> bool {
+    matches!(found["status"].as_str(), Some("received" | "processing" | "completed"))
 }
 
 impl From<RestFault> for AnswerFailure {

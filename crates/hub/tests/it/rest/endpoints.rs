@@ -191,6 +191,50 @@ async fn a_killed_gateway_finds_the_answer_to_its_message() {
     near.stop().await;
 }
 
+async fn stored_message(world: &RestWorld, id: &str) -> StoredMessage {
+    let (store, key) = (world.gateway.store().clone(), InboxKey::new("writer", "alice", id));
+    tokio::task::spawn_blocking(move || store.message(&key)).await.unwrap().unwrap().unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_dead_letter_that_is_sent_again_finds_its_former_work() {
+    let (status, posts) = (Arc::new(Mutex::new("processing")), Arc::new(Mutex::new(Vec::new())));
+    let (shown, sent) = (status.clone(), posts.clone());
+    let server = Receiver::start(move |_, call| {
+        let body: Value = serde_json::from_slice(&call.body).unwrap_or_default();
+        if let Some(id) = body["messageId"].as_str() {
+            sent.lock_unpoisoned().push(id.to_owned());
+        }
+        json!({"status": *shown.lock_unpoisoned(), "response": {"content": "c"}}).to_string().into_response()
+    })
+    .await;
+    let near = RestWorld::start(&behind(server.address, "[limits]\ntask_seconds = 1")).await;
+    until_status(&near, "writer", "online").await;
+    for id in ["m1", "m2"] {
+        *status.lock_unpoisoned() = "processing";
+        let message = json!({"messageId": id, "message": {"type": "query", "content": "plan"}});
+        near.post(ALICE, "/agents/writer/messages", &message).await.expect(202);
+        let until_state = async |state: MessageState| {
+            until(async || Some(stored_message(&near, id).await).filter(|found| found.state == state)).await
+        };
+        until_state(MessageState::Dead).await;
+        let resend = format!("/agents/writer/dead-letters/{id}/resend?sender=alice");
+        if id == "m2" {
+            // Work that has failed there begins again, and under another id.
+            *status.lock_unpoisoned() = "error";
+            near.post_empty(ADMIN, &resend).await.expect(204);
+            until(async || Some(()).filter(|()| posts.lock_unpoisoned().len() == 3)).await;
+            until_state(MessageState::Dead).await;
+        }
+        *status.lock_unpoisoned() = "completed";
+        near.post_empty(ADMIN, &resend).await.expect(204);
+        until_state(MessageState::Done).await;
+    }
+    let posts = posts.lock_unpoisoned().clone();
+    assert!(posts.len() == 3 && posts[1] != posts[2], "{posts:?}");
+    near.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_gateway_cancels_its_task_at_the_agent() {
     let (may_cancel, cancels) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
