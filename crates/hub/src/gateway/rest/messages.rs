@@ -16,6 +16,7 @@ use tokio::time::{Instant, timeout_at};
 use utoipa::{IntoParams, ToSchema};
 
 use crate::gateway::access::Action;
+use crate::gateway::agent_calls::forwarded;
 use crate::gateway::agent_turn::is_text;
 use crate::gateway::rest::RestShared;
 use crate::gateway::rest::request::{
@@ -352,6 +353,12 @@ impl Sending {
         let kept = KeptContent { kind, content, mime_type, metadata: inner, request_metadata: metadata };
         let sender = MessageSender::new(caller.id(), from.unwrap_or_default());
         let mut new = NewInboxMessage::new(&self.agent, &id, sender, JsonText::of(&kept)?);
+        if self.is_allowed && rest.gateway.rest_agent(&self.agent).is_some() {
+            // A message that waits could wait for a place that its own chain of calls holds.
+            let metadata = serde_json::to_value(&kept.request_metadata).unwrap_or_default();
+            forwarded(&metadata, &self.agent, rest.gateway.config.limits.call_depth)
+                .map_err(|error| Refusal::invalid(error.message))?;
+        }
         new.correlation_id = correlation_id.map(|id| id.0);
         new.group = group;
         new.priority = priority.unwrap_or_default().number();

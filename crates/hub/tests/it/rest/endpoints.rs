@@ -268,8 +268,12 @@ async fn a_chain_of_calls_that_is_too_long_is_refused_at_once() {
     let near = RestWorld::start(&behind("127.0.0.1:1024", "")).await;
     let callers = json!({"duologue": {"callers": ["a", "b", "c", "d"]}});
     let task = json!({"taskId": "t1", "task": {"type": "write"}, "metadata": callers});
-    let refused = near.post(ALICE, TASKS, &task).await;
-    assert!(refused.refused(400, "invalid_parameter").contains("limits.call_depth"));
+    let content = json!({"type": "query", "content": "plan"});
+    let message = json!({"messageId": "m1", "message": content, "metadata": callers});
+    for (path, work) in [(TASKS, &task), ("/agents/writer/messages", &message)] {
+        let refused = near.post(ALICE, path, work).await;
+        assert!(refused.refused(400, "invalid_parameter").contains("limits.call_depth"));
+    }
     near.stop().await;
 }
 
