@@ -253,12 +253,17 @@ pub(super) fn update(change: &mut OpenChange<'_>, update: &TaskUpdate) -> Change
         TaskState::Unknown(_) => return Err(wrong_state(key, "not changed to an unknown state").into()),
         _ => {}
     }
+    // The worker that ends a task need not wait as its next attempt would.
+    let stops_waiting = *next == TaskState::Cancelling && task.worker.is_none();
     let text = concat!(
         "UPDATE tasks SET version = version + 1, updated = ?2, state = ?3, ended = ?4, started = ?5, ",
         "started_at = CASE WHEN ?6 THEN ?2 ELSE started_at END, completed = CASE WHEN ?7 THEN ?2 ELSE completed END, ",
         "progress = coalesce(?8, progress), result = coalesce(?9, result), error = coalesce(?10, error), ",
         "session = coalesce(?11, session), metadata = coalesce(?12, metadata), ",
-        "callback_queued = max(callback_queued, ?13) WHERE seq = ?1"
+        "callback_queued = max(callback_queued, ?13), ",
+        "not_before = CASE WHEN ?14 THEN 0 ELSE not_before END, band = CASE WHEN ?14 THEN ",
+        band_of_priority!(),
+        " ELSE band END WHERE seq = ?1"
     );
     let error = error.as_ref().map(JsonText::of).transpose()?;
     change.prepare(text)?.execute(params![
@@ -275,6 +280,7 @@ pub(super) fn update(change: &mut OpenChange<'_>, update: &TaskUpdate) -> Change
         session,
         metadata.as_ref().map(JsonText::as_str),
         update.callback_queued,
+        stops_waiting,
     ])?;
     if ends {
         ended(change, key, row)?;

@@ -236,6 +236,17 @@ fn a_task_that_is_being_cancelled_ends_with_its_worker(store: &dyn Store) {
     assert_eq!((state, started, attempts), (TaskState::Cancelling, true, 2));
     store.sweep(time(33)).expect("swept");
     assert_eq!(get(store, "t2").state, TaskState::Cancelled);
+    // It does not wait for the delay of an attempt.
+    let mut new = task("t3");
+    new.retry_safe = true;
+    change_at(store, 33, StoreChange::CreateTask(new)).expect("created");
+    let lease = claim_one(store, 33).lease;
+    let delay = Duration::from_secs(3600);
+    change_at(store, 33, StoreChange::ReturnTask { lease, delay }).expect("returned");
+    assert_eq!(store.claim_tasks(AGENT, &claim_at(34, 9)).expect("claimed").entries, []);
+    let cancel = TaskUpdate::new(task_key("t3"), get(store, "t3").version).state(TaskState::Cancelling);
+    change_at(store, 34, StoreChange::UpdateTask(cancel)).expect("asked");
+    assert_eq!(claim_one(store, 34).entry.key, task_key("t3"));
 }
 
 fn a_dead_task_is_sent_again_or_dropped(store: &dyn Store) {
