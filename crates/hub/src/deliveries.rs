@@ -16,6 +16,8 @@ use bytes::Bytes;
 use duologue_store::{OutboxEntry, Store};
 use hyper::HeaderMap;
 
+pub(crate) use policy::honoured_wait;
+
 use crate::clock::HubClock;
 use crate::outbound::{OutboundClient, OutboundError, OutboundResponse};
 

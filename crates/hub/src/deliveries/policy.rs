@@ -49,10 +49,10 @@ pub(crate) fn decide(
             if status == StatusCode::GONE {
                 return DeliveryVerdict::GiveUp { error, whole_stream: true };
             }
-            let wait = response.retry_after.as_deref().and_then(|text| retry_after(text, wall));
+            let wait = honoured_wait(response.retry_after.as_deref(), wall, settings.retry_after);
             (error, is_final(status), wait)
         }
-        Err(failure) => (failure.error, failure.is_permanent, None),
+        Err(failure) => (failure.error, failure.is_permanent, Duration::ZERO),
     };
     // A stream of chunks has no holes.
     let whole_stream = entry.kind == OutboxKind::Chunk;
@@ -71,8 +71,7 @@ pub(crate) fn decide(
         return DeliveryVerdict::GiveUp { error, whole_stream };
     }
     let jitter = jitter(entry.attempts, settings, random);
-    let delay = jitter.max(wait.unwrap_or_default().min(settings.retry_after));
-    DeliveryVerdict::Retry { delay, error }
+    DeliveryVerdict::Retry { delay: jitter.max(wait), error }
 }
 
 /// Returns a random pause after an attempt, the first of which has the number 1.
@@ -93,6 +92,11 @@ fn is_final(status: StatusCode) -> bool {
             status,
             StatusCode::REQUEST_TIMEOUT | StatusCode::TOO_EARLY | StatusCode::TOO_MANY_REQUESTS
         )
+}
+
+/// Returns the time that a `Retry-After` asks for, up to a limit.
+pub(crate) fn honoured_wait(text: Option<&str>, wall: u64, limit: Duration) -> Duration {
+    text.and_then(|text| retry_after(text, wall)).unwrap_or_default().min(limit)
 }
 
 /// Reads `Retry-After`: seconds, or a date.

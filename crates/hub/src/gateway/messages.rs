@@ -29,8 +29,8 @@ enum AnswerFailure {
     Lost,
     /// The agent has not begun the message.
     NotBegun(String),
-    /// The agent was not reached, or knows the message by its id. It is sent again.
-    Unreached(String),
+    /// The agent was not reached, or knows the message by its id. It is sent again, after this time at the earliest.
+    Unreached(String, Duration),
     /// The agent or the message failed.
     Failed(String),
 }
@@ -62,8 +62,9 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredMessag
         // It is lost, or runs again, with the next start.
         Err(AnswerFailure::Lost | AnswerFailure::Failed(_)) if gateway.is_closing() => return,
         Ok(response) => StoreChange::AckMessage { lease, response },
-        Err(AnswerFailure::Unreached(error)) => {
-            StoreChange::NackMessage { lease, delay: return_pause(message.attempts), error: Some(error) }
+        Err(AnswerFailure::Unreached(error, wait)) => {
+            let delay = return_pause(message.attempts).max(wait);
+            StoreChange::NackMessage { lease, delay, error: Some(error) }
         }
         // Its agent may have acted already, so no other attempt follows.
         Err(AnswerFailure::NotBegun(error) | AnswerFailure::Failed(error)) => {

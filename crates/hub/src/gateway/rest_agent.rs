@@ -12,10 +12,12 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
+use crate::clock::HubClock;
 use crate::credential::AgentCredential;
+use crate::deliveries::{DeliverySettings, honoured_wait};
 use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits};
 use crate::gateway::rest::path_of;
-use crate::outbound::{OutboundClient, OutboundError, OutboundSettings};
+use crate::outbound::{OutboundClient, OutboundError, OutboundResponse, OutboundSettings};
 
 /// The first pause before the state of some work is read again. It doubles while nothing changes.
 pub(crate) const FIRST_POLL: Duration = Duration::from_millis(200);
@@ -48,11 +50,19 @@ pub(crate) struct RestFault {
     status: Option<u16>,
     /// True if the same request can succeed later.
     pub(crate) is_temporary: bool,
+    /// The time before which the agent wants no other request.
+    pub(crate) wait: Duration,
 }
 
 impl RestFault {
     pub(crate) fn new(code: &str, message: impl Into<String>) -> Self {
-        RestFault { code: code.to_owned(), message: message.into(), status: None, is_temporary: false }
+        RestFault {
+            code: code.to_owned(),
+            message: message.into(),
+            status: None,
+            is_temporary: false,
+            wait: Duration::ZERO,
+        }
     }
 
     pub(crate) fn unreachable(message: impl Into<String>) -> Self {
@@ -187,7 +197,8 @@ impl RestPeer {
             }
             let answered =
                 self.client.fetch(method.clone(), &url, headers.clone(), body.clone(), limit).await;
-            let (status, bytes) = answered.map_err(|error| self.not_answered(&error))?;
+            let (OutboundResponse { status, retry_after }, bytes) =
+                answered.map_err(|error| self.not_answered(&error))?;
             if status == StatusCode::UNAUTHORIZED
                 && self.credential.refuse(token.as_ref()).await
                 && !std::mem::replace(&mut is_fresh, true)
@@ -200,7 +211,11 @@ impl RestPeer {
                 let why = "the answer of the agent has the credential of the server";
                 return Err(RestFault::new("agent_failed", why));
             }
-            return read(status, parsed.ok());
+            return read(status, parsed.ok()).map_err(|fault| {
+                let wall = HubClock::system().now().wall;
+                let limit = DeliverySettings::default().retry_after;
+                RestFault { wait: honoured_wait(retry_after.as_deref(), wall, limit), ..fault }
+            });
         }
     }
 
@@ -291,6 +306,33 @@ mod tests {
         drop(listener);
         let fault = agent.get(&["tasks", "t1"]).await.unwrap_err();
         assert!(fault.is_temporary && fault.code == "unreachable", "{fault:?}");
+    }
+
+    #[tokio::test]
+    async fn the_time_that_an_agent_asks_for_is_kept_up_to_a_limit() {
+        use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let agent = RestPeer {
+            base: format!("http://{}/agents/a", listener.local_addr().unwrap()),
+            credential: AgentCredential::new(None, Duration::ZERO),
+            client: OutboundClient::new(OutboundSettings {
+                allow_loopback: true,
+                ..OutboundSettings::default()
+            }),
+            result_bytes: 1,
+        };
+        for (header, seconds) in [("retry-after: 7\r\n", 7), ("retry-after: 86400\r\n", 3600), ("", 0)] {
+            let answer = async {
+                let (mut socket, _) = listener.accept().await.unwrap();
+                _ = socket.read(&mut [0; 4096]).await.unwrap();
+                let head = format!("HTTP/1.1 429 Too Many Requests\r\n{header}content-length: 0\r\n\r\n");
+                socket.write_all(head.as_bytes()).await.unwrap();
+            };
+            let (fault, ()) = tokio::join!(agent.get(&["tasks", "t1"]), answer);
+            let fault = fault.unwrap_err();
+            assert!(fault.is_temporary && fault.wait == Duration::from_secs(seconds), "{fault:?}");
+        }
     }
 
     #[test]

@@ -128,6 +128,11 @@ impl OutboundResponse {
     pub fn new(status: StatusCode) -> Self {
         OutboundResponse { status, retry_after: None }
     }
+
+    fn of(response: &Response<Incoming>) -> Self {
+        let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
+        OutboundResponse { status: response.status(), retry_after: retry_after.map(Into::into) }
+    }
 }
 
 /// The HTTP client for addresses that came from outside.
@@ -223,9 +228,7 @@ impl OutboundClient {
         // The connection ends with this set.
         let mut connections = JoinSet::new();
         let response = self.send(&url, request(Method::POST, &url, headers, body)?, &mut connections).await?;
-        let retry_after = response.headers().get(RETRY_AFTER).and_then(|value| value.to_str().ok());
-        let answered =
-            OutboundResponse { status: response.status(), retry_after: retry_after.map(Into::into) };
+        let answered = OutboundResponse::of(&response);
         let drained = drain(response.into_body(), settings.response_body_bytes);
         // Without this a server that writes its response would see a broken connection.
         let _ = timeout(settings.response_body_timeout, drained).await;
@@ -241,16 +244,16 @@ impl OutboundClient {
     #[cfg(feature = "tokens")]
     pub(crate) async fn get(&self, url: &str, max_bytes: usize) -> Result<Bytes, OutboundError> {
         match self.fetch(Method::GET, url, HeaderMap::new(), Bytes::new(), max_bytes).await? {
-            (StatusCode::OK, body) => Ok(body),
-            (status, _) => {
+            (OutboundResponse { status: StatusCode::OK, .. }, body) => Ok(body),
+            (OutboundResponse { status, .. }, _) => {
                 let url = self.check(url)?.to_string();
                 Err(OutboundError::Status { url, status: status.as_u16() })
             }
         }
     }
 
-    /// Sends a request to a server that the configuration names, and returns the status and the body of the response. It has
-    /// the same time for the body as for the head.
+    /// Sends a request to a server that the configuration names, and returns the response with its body. It has the
+    /// same time for the body as for the head.
     ///
     /// # Errors
     ///
@@ -262,21 +265,21 @@ impl OutboundClient {
         headers: HeaderMap,
         body: Bytes,
         max_bytes: usize,
-    ) -> Result<(StatusCode, Bytes), OutboundError> {
+    ) -> Result<(OutboundResponse, Bytes), OutboundError> {
         let url = self.check(url)?;
         let settings = &self.inner.settings;
         let _permit = self.inner.requests.acquire().await.ok();
         let mut connections = JoinSet::new();
         let request = request(method, &url, headers, body)?;
         let response = self.send(&url, request, &mut connections).await?;
-        let status = response.status();
+        let answered = OutboundResponse::of(&response);
         let body = http_body_util::Limited::new(response.into_body(), max_bytes).collect();
         let Ok(body) = timeout(settings.total_timeout, body).await else {
             let (url, limit) = (url.to_string(), settings.total_timeout);
             return Err(OutboundError::Timeout { url, limit, setting: "total_timeout" });
         };
         let body = body.map(http_body_util::Collected::to_bytes);
-        body.map(|body| (status, body)).map_err(|error| {
+        body.map(|body| (answered, body)).map_err(|error| {
             let url = url.to_string();
             match error.is::<http_body_util::LengthLimitError>() {
                 true => OutboundError::BodyTooLarge { url, limit: max_bytes },

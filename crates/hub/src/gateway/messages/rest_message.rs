@@ -5,7 +5,7 @@ use std::time::Duration;
 use duologue_store::{JsonText, LeaseToken, StoredMessage};
 use hyper::header::HeaderValue;
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep_until};
 
 use super::AnswerFailure;
 use crate::gateway::agent_calls::forwarded;
@@ -49,12 +49,13 @@ pub(super) async fn answer(
         if Instant::now() >= until {
             return Err("timeout: the agent took too long (`limits.task_seconds`)".to_owned().into());
         }
-        sleep(pause).await;
+        sleep_until(until.min(Instant::now() + pause)).await;
         pause = pause.saturating_mul(2).min(LONGEST_POLL);
         match agent.get(&path).await {
             Ok(found) => answer = found,
             // It can have an answer later.
             Err(fault) if fault.is_temporary => {
+                pause = pause.max(fault.wait);
                 tracing::debug!(?fault, "the answer to a message is not read")
             }
             Err(fault) => return Err(fault.into()),
@@ -109,6 +110,10 @@ fn is_of_use(found: &Value) -> bool {
 impl From<RestFault> for AnswerFailure {
     fn from(fault: RestFault) -> Self {
         let text = format!("{}: {}", fault.code, fault.message);
-        if fault.is_temporary { AnswerFailure::Unreached(text) } else { AnswerFailure::Failed(text) }
+        if fault.is_temporary {
+            AnswerFailure::Unreached(text, fault.wait)
+        } else {
+            AnswerFailure::Failed(text)
+        }
     }
 }

@@ -62,8 +62,8 @@ pub(super) async fn run(
     };
     let Ending { end, is_over } = match end {
         Ok(ending) => ending,
-        Err(_) if task.retry_safe && task.attempts < task.max_attempts => {
-            return put_back(&run, &task).await;
+        Err(fault) if task.retry_safe && task.attempts < task.max_attempts => {
+            return put_back(&run, &task, fault.wait).await;
         }
         Err(fault) => Ending { end: TaskEnd::failed("unreachable", fault.message, true), is_over: false },
     };
@@ -105,16 +105,19 @@ fn task_id(task: &StoredTask) -> String {
 async fn stop(agent: &RestPeer, id: &str) {
     for attempt in 1..=STOPS {
         match cancel(agent, id).await {
-            Err(fault) if fault.is_temporary && attempt < STOPS => sleep(return_pause(attempt)).await,
+            Err(fault) if fault.is_temporary && attempt < STOPS => {
+                sleep(return_pause(attempt).max(fault.wait)).await;
+            }
             Err(fault) => return tracing::debug!(id, ?fault, "a task was not cancelled at its agent"),
             Ok(_) => return,
         }
     }
 }
 
-/// Returns a task whose agent is not reached to its place.
-async fn put_back(run: &TaskRun, task: &StoredTask) {
-    let change = StoreChange::ReturnTask { lease: run.lease, delay: return_pause(task.attempts) };
+/// Returns a task whose agent is not reached to its place, for `wait` at least.
+async fn put_back(run: &TaskRun, task: &StoredTask, wait: Duration) {
+    let delay = return_pause(task.attempts).max(wait);
+    let change = StoreChange::ReturnTask { lease: run.lease, delay };
     let batch = StoreBatch::new(run.gateway.time()).with(change);
     if let Err(refusal) = run.gateway.in_store(move |store| store.apply(batch)).await {
         // The end of its lease returns it.
@@ -261,7 +264,10 @@ async fn follow(
                     run.write_output(&mut chunks, Some(percent)).await;
                 }
             }
-            Err(error) if error.is_temporary => fault = Some(error),
+            Err(error) if error.is_temporary => {
+                pause = pause.max(error.wait);
+                fault = Some(error);
+            }
             Err(error) if error.is_hidden() && !std::mem::replace(&mut is_hidden, true) => {}
             Err(RestFault { code, message, .. }) => {
                 return Ending { end: TaskEnd::failed(&code, message, false), is_over: false };

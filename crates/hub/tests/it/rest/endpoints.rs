@@ -236,6 +236,45 @@ async fn a_dead_letter_that_is_sent_again_finds_its_former_work() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_waits_as_long_as_its_agent_asks() {
+    let server = Receiver::start(|_, call| match call.body.is_empty() {
+        true => "{}".into_response(),
+        false => (StatusCode::SERVICE_UNAVAILABLE, [(RETRY_AFTER, "3600")]).into_response(),
+    })
+    .await;
+    let near = RestWorld::start(&behind(server.address, "")).await;
+    until_status(&near, "writer", "online").await;
+    create(&near, "t1", "p").await;
+    let message = json!({"messageId": "m1", "message": {"type": "query", "content": "plan"}});
+    near.post(ALICE, "/agents/writer/messages", &message).await.expect(202);
+    // A leased entry is not claimed either.
+    until(async || {
+        Some(()).filter(|()| server.received().iter().filter(|call| !call.body.is_empty()).count() == 2)
+    })
+    .await;
+    until(async || {
+        let store = near.gateway.store().clone();
+        let task =
+            tokio::task::spawn_blocking(move || store.task(&StoredTaskKey::new("alice", "writer", "t1")));
+        let task = task.await.unwrap().unwrap().unwrap();
+        let message = stored_message(&near, "m1").await;
+        Some(()).filter(|()| task.worker.is_none() && message.worker.is_none())
+    })
+    .await;
+    for (seconds, count) in [(1800, 0), (3700, 1)] {
+        let (store, time) = (near.gateway.store().clone(), near.gateway.store_time());
+        let time = StoreTime::new(time.now + Duration::from_secs(seconds), time.wall);
+        let claimed = tokio::task::spawn_blocking(move || {
+            let claim = Claim::new(time, Duration::from_secs(60), "test");
+            let tasks = store.claim_tasks("writer", &claim).unwrap().entries.len();
+            (tasks, store.claim_messages("writer", &claim).unwrap().entries.len())
+        });
+        assert_eq!(claimed.await.unwrap(), (count, count), "{seconds}");
+    }
+    near.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_gateway_cancels_its_task_at_the_agent() {
     let (may_cancel, cancels) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let (allowed, counted) = (may_cancel.clone(), cancels.clone());
