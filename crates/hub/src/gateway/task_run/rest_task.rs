@@ -22,11 +22,14 @@ use crate::gateway::rest::types::RestPriority;
 use crate::gateway::rest_agent::{
     FIRST_POLL, LONGEST_POLL, RestFault, RestPeer, answer_about, id_at_agent, return_pause, trace_headers,
 };
-use crate::gateway::runner::{continue_work, renewing};
+use crate::gateway::runner::{continue_work, hand_over, renewing};
 use crate::gateway::work::WorkPlace;
 
 /// The requests that cancel a task at its agent after it has ended here.
 const STOPS: u32 = 3;
+
+/// The least time of an attempt that finds its task at the agent, so that it can read an end from before.
+const LEAST_TIME: Duration = Duration::from_secs(5);
 
 /// The end of a task here. The agent can work on unless `is_over` is true.
 struct Ending {
@@ -134,10 +137,15 @@ async fn work(
     changes: StoreWatch,
     place: WorkPlace,
 ) -> Result<Ending, RestFault> {
-    match begin(run, task, agent, id).await {
-        Ok(true) => {}
-        // It is being cancelled, and the agent does not have it.
-        Ok(false) => return Ok(Ending { end: Cancelled::Asked.end(Duration::ZERO), is_over: true }),
+    let limits = &run.gateway.config.limits;
+    let limit = task.timeout_ms.map_or(Duration::from_secs(limits.task_seconds), Duration::from_millis);
+    let left = match begin(run, task, agent, id).await {
+        Ok(Begun::Sent) => limit,
+        Ok(Begun::Found) => time_left(limit, task.handed_at, run.gateway.time().wall),
+        // The agent does not have it.
+        Ok(Begun::Cancelled) => {
+            return Ok(Ending { end: Cancelled::Asked.end(Duration::ZERO), is_over: true });
+        }
         Err(fault) if fault.is_temporary => return Err(fault),
         Err(fault) => {
             // With another answer than a refusal it can have begun.
@@ -145,14 +153,30 @@ async fn work(
             let failed = TaskEnd::failed(&fault.code, fault.message, false);
             return Ok(Ending { end: TaskEnd { state: TaskState::Rejected, ..failed }, is_over });
         }
-    }
+    };
     // A drain need not wait for it.
     drop(place);
-    Ok(follow(run, task, agent, id, changes).await)
+    Ok(follow(run, task, agent, id, changes, (limit, left)).await)
 }
 
-/// Sends the task, unless an earlier attempt has. Returns false if it is being cancelled, and the agent does not have it.
-async fn begin(run: &TaskRun, task: &StoredTask, agent: &RestPeer, id: &str) -> Result<bool, RestFault> {
+/// The begin of an attempt.
+enum Begun {
+    /// The agent has got the task.
+    Sent,
+    /// The agent had got it from an earlier attempt.
+    Found,
+    /// The task is being cancelled, and the agent does not have it.
+    Cancelled,
+}
+
+/// Returns the rest of the time limit of a task that an earlier attempt has given to its agent.
+fn time_left(limit: Duration, handed_at: Option<u64>, wall: u64) -> Duration {
+    let passed = Duration::from_millis(wall.saturating_sub(handed_at.unwrap_or(wall)));
+    limit.saturating_sub(passed).max(LEAST_TIME.min(limit))
+}
+
+/// Sends the task, unless an earlier attempt has.
+async fn begin(run: &TaskRun, task: &StoredTask, agent: &RestPeer, id: &str) -> Result<Begun, RestFault> {
     if task.attempts > 1 {
         // An earlier attempt can have reached it.
         match agent.get(&["tasks", id]).await {
@@ -160,12 +184,12 @@ async fn begin(run: &TaskRun, task: &StoredTask, agent: &RestPeer, id: &str) -> 
             found => {
                 answer_about(id, "taskId", found?)?;
                 continue_work(&run.gateway, run.lease).await;
-                return Ok(true);
+                return Ok(Begun::Found);
             }
         }
     }
     if task.state == TaskState::Cancelling {
-        return Ok(false);
+        return Ok(Begun::Cancelled);
     }
     let metadata: Value = task.metadata.parse().unwrap_or_default();
     let limit = run.gateway.config.limits.call_depth;
@@ -184,25 +208,25 @@ async fn begin(run: &TaskRun, task: &StoredTask, agent: &RestPeer, id: &str) -> 
     if let Ok(key) = HeaderValue::from_str(id.rsplit('.').next().unwrap_or_default()) {
         headers.insert("idempotency-key", key);
     }
+    hand_over(&run.gateway, run.lease).await;
     let answer = answer_about(id, "taskId", agent.post(&["tasks"], &body, headers).await?)?;
     match answer["status"].as_str() {
         Some("rejected") => Err(RestFault::answered(&answer["error"])),
-        _ => Ok(true),
+        _ => Ok(Begun::Sent),
     }
 }
 
 /// Reads the state of the task until it has ended. While the agent is not reached it can work on, so only the time limit
-/// of the task ends that.
+/// of the task ends that: `limit`, of which there is so much left.
 async fn follow(
     run: &TaskRun,
     task: &StoredTask,
     agent: &RestPeer,
     id: &str,
     mut changes: StoreWatch,
+    (limit, left): (Duration, Duration),
 ) -> Ending {
-    let limits = &run.gateway.config.limits;
-    let limit = task.timeout_ms.map_or(Duration::from_secs(limits.task_seconds), Duration::from_millis);
-    let until = Instant::now() + limit;
+    let until = Instant::now() + left;
     let mut chunks = ChunkPosts::of(task);
     let mut progress = 0;
     let mut pause = Duration::ZERO;
@@ -337,5 +361,21 @@ fn text_of(result: Option<&JsonText>) -> Option<String> {
     match result?.parse::<Value>().ok()? {
         Value::String(text) => Some(text),
         other => other["text"].as_str().map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_limit_counts_from_the_first_hand_over() {
+        let limit = Duration::from_secs(60);
+        for (handed_at, left) in [(None, 60), (Some(100_000), 60), (Some(80_000), 40), (Some(0), 5)] {
+            assert_eq!(time_left(limit, handed_at, 100_000), Duration::from_secs(left), "{handed_at:?}");
+        }
+        // The clock was set, and a limit that is shorter than the least time.
+        assert_eq!(time_left(limit, Some(200_000), 100_000), limit);
+        assert_eq!(time_left(Duration::from_secs(1), Some(0), 100_000), Duration::from_secs(1));
     }
 }
