@@ -64,6 +64,8 @@ impl AgentProcess {
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         #[cfg(unix)]
         command.process_group(0);
+        #[cfg(not(unix))]
+        command.kill_on_drop(true);
         let failed = |error| Error::Spawn { program: program.clone(), error: Arc::new(error) };
         let mut child = command.spawn().map_err(failed)?;
         let group = ProcessGroup::of(&child);

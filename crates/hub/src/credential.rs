@@ -3,15 +3,15 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::Stdio;
+use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
+use duologue_client::{AgentProcess, Pipes};
 use duologue_rpc::Lock as _;
 use serde::Deserialize;
 use serde_json::Value;
-use tokio::io::AsyncReadExt as _;
-use tokio::process::Command;
+use tokio::io::{AsyncReadExt as _, copy, sink};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 use zeroize::Zeroizing;
@@ -170,7 +170,7 @@ impl AgentAuth {
                     Err(_) => Err(format!("it was not read within {limit:?}; raise `limits.auth_seconds`")),
                 }
             }
-            // A program that takes too long ends with its handle.
+            // A program that takes too long ends with this.
             AgentAuth::Command(words) => timeout(limit, output(words)).await.unwrap_or_else(|_| {
                 Err(format!("it did not end within {limit:?}; raise `limits.auth_seconds`"))
             }),
@@ -194,25 +194,39 @@ fn file_text(path: &Path) -> Result<Zeroizing<String>, String> {
     }
 }
 
-/// Returns the output of a program that succeeds.
+/// Returns the output of a program that succeeds. Its process group ends with it, and with this future.
 async fn output(words: &[String]) -> Result<Zeroizing<String>, String> {
     let mut words = words.iter();
     let mut command = Command::new(words.next().map_or("false", String::as_str));
-    // Its stderr can have secrets, and is not logged.
-    command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).kill_on_drop(true);
-    let mut child = command.spawn().map_err(|error| error.to_string())?;
+    command.args(words);
+    let (mut process, Pipes { stdin, stdout, mut stderr, .. }) =
+        AgentProcess::start(command).map_err(|error| error.to_string())?;
+    drop(stdin);
     let mut text = Zeroizing::new(String::new());
-    if let Some(stdout) = child.stdout.take() {
+    let read = async {
         let read = stdout.take(OUTPUT_BYTES + 1).read_to_string(&mut text).await;
-        read.map_err(|error| error.kind().to_string())?;
-    }
-    if text.len() as u64 > OUTPUT_BYTES {
-        return Err(format!("its output is over {OUTPUT_BYTES} bytes"));
-    }
-    match child.wait().await.map_err(|error| error.to_string())? {
-        status if status.success() => Ok(text),
-        status => Err(format!("the program has failed: {status}")),
-    }
+        match read.map_err(|error| error.kind().to_string())? as u64 > OUTPUT_BYTES {
+            true => Err(format!("its output is over {OUTPUT_BYTES} bytes")),
+            false => Ok(()),
+        }
+    };
+    // It can have secrets, and is not logged.
+    let ignored = async {
+        let _ = copy(&mut stderr, &mut sink()).await;
+        Ok::<_, String>(())
+    };
+    let ended = async {
+        let status = process.wait().await;
+        // Programs in the background could hold the output.
+        process.kill();
+        match status {
+            Some(status) if status.success() => Ok(()),
+            Some(status) => Err(format!("the program has failed: {status}")),
+            None => Err("the program has ended without a status".to_owned()),
+        }
+    };
+    tokio::try_join!(read, ignored, ended)?;
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -331,5 +345,29 @@ mod tests {
         assert!(long.contains("over 65536 bytes"), "{long}");
         let late = shell("sleep 600").token(Duration::ZERO).await.unwrap_err();
         assert!(late.contains("limits.auth_seconds"), "{late}");
+    }
+
+    /// A child of the program keeps one end of a pipe open, whose other end the test reads.
+    #[cfg(unix)]
+    #[tokio::test]
+    async fn the_children_of_a_program_end_with_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        // It holds the output of the program too.
+        let child = format!("sleep 600 3> {} &", pipe.display());
+        for (script, limit, is_token) in [
+            (format!("{child} echo a-token"), LONG, true),
+            (format!("{child} wait"), Duration::from_secs(1), false),
+        ] {
+            let path = pipe.clone();
+            let open = tokio::task::spawn_blocking(move || std::fs::read(path));
+            let read = shell(&script).token(limit).await;
+            assert_eq!(read.is_ok(), is_token, "{read:?}");
+            // A child that has ended before it has opened the pipe.
+            drop(std::fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap());
+            // The end of the pipe is the end of the child.
+            assert_eq!(tokio::time::timeout(LONG, open).await.unwrap().unwrap().unwrap(), b"");
+        }
     }
 }
