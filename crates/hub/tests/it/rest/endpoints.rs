@@ -180,7 +180,16 @@ async fn a_killed_gateway_finds_the_answer_to_its_message() {
     near.post(ALICE, "/agents/writer/messages", &message).await.expect(202);
     let posts = || server.received().iter().filter(|call| call.path == "/agents/writer/messages").count();
     until(async || Some(()).filter(|()| posts() == 1)).await;
-    let near = near.kill_and_start().await;
+    // More restarts than attempts: each finds the message there.
+    let mut near = near;
+    for _ in 0..NewInboxMessage::MAX_ATTEMPTS {
+        near = near.kill_and_start().await;
+        until(async || {
+            let found = stored_message(&near, "m1").await;
+            Some(()).filter(|()| found.worker.is_some() && found.attempts == 1)
+        })
+        .await;
+    }
     *status.lock_unpoisoned() = "completed";
     let answered = until(async || {
         let found = near.get(ALICE, "/agents/writer/messages/m1").await.expect(200);
@@ -271,6 +280,49 @@ async fn work_waits_as_long_as_its_agent_asks() {
         });
         assert_eq!(claimed.await.unwrap(), (count, count), "{seconds}");
     }
+    near.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_over_whose_answer_was_lost_is_found() {
+    let server = Receiver::start(|_, call| match call.body.is_empty() {
+        true => json!({"status": "completed", "response": {"content": "c"}}).to_string().into_response(),
+        false => StatusCode::BAD_GATEWAY.into_response(),
+    })
+    .await;
+    let near = RestWorld::start(&behind(server.address, "")).await;
+    until_status(&near, "writer", "online").await;
+    create(&near, "t1", "p").await;
+    assert_eq!(ended(&near, "t1").await["status"], "completed");
+    let message = json!({"messageId": "m1", "message": {"type": "query", "content": "plan"}});
+    near.post(ALICE, "/agents/writer/messages", &message).await.expect(202);
+    until(async || Some(stored_message(&near, "m1").await).filter(|found| found.state == MessageState::Done))
+        .await;
+    assert_eq!(server.received().iter().filter(|call| !call.body.is_empty()).count(), 2);
+    near.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_cancel_between_two_attempts_reaches_the_agent() {
+    let (is_up, is_cancelled) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicBool::new(false)));
+    let (up, cancelled) = (is_up.clone(), is_cancelled.clone());
+    let server = Receiver::start(move |_, call| {
+        if !up.load(Ordering::SeqCst) {
+            return StatusCode::SERVICE_UNAVAILABLE.into_response();
+        }
+        let has_cancelled = cancelled.fetch_or(call.path.ends_with("/cancel"), Ordering::SeqCst);
+        json!({"status": if has_cancelled { "cancelled" } else { "processing" }}).to_string().into_response()
+    })
+    .await;
+    let near = RestWorld::start(&behind(server.address, "")).await;
+    create(&near, "t1", "p").await;
+    lose_worker(&near, true).await;
+    near.post_empty(ALICE, &format!("{TASKS}/t1/cancel")).await.expect(202);
+    is_up.store(true, Ordering::SeqCst);
+    let near = near.restart().await;
+    assert_eq!(ended(&near, "t1").await["state"], "cancelled");
+    assert!(is_cancelled.load(Ordering::SeqCst));
+    assert!(server.received().iter().all(|call| call.path != TASKS));
     near.stop().await;
 }
 
