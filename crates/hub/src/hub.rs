@@ -694,12 +694,9 @@ impl HubShared {
     pub(crate) async fn changed(self: &Arc<Self>, id: &SessionId, title: Option<Option<String>>) {
         let name = id.as_str().to_owned();
         let updated = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
-        let changed = self.in_index(move |index| match (title, index.get(&name)?) {
-            (Some(title), Some(mut session)) => {
-                (session.title, session.updated) = (title, updated);
-                index.put(&session)
-            }
-            _ => index.touch(&name, updated),
+        let changed = self.in_index(move |index| match title {
+            Some(title) => index.update(&name, |session| (session.title, session.updated) = (title, updated)),
+            None => index.touch(&name, updated),
         });
         if let Err(error) = changed.await {
             tracing::warn!(session = %id, %error, "the index of sessions was not updated");

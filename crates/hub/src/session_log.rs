@@ -38,6 +38,25 @@ impl Hub {
         self.shared.indexed(&principal.into(), &SessionId::from(id)).await
     }
 
+    /// Returns the id of the session of a principal that has a state. Of several it is the one that was changed last.
+    #[cfg(feature = "gateway")]
+    pub(crate) async fn session_in_state(
+        &self,
+        principal: &str,
+        state: &str,
+    ) -> Result<Option<String>, Error> {
+        let mut query = IndexQuery::default();
+        (query.owner, query.state, query.limit) = (Some(principal.to_owned()), Some(state.to_owned()), 1);
+        Ok(self.sessions(query).await?.sessions.pop().map(|session| session.id))
+    }
+
+    /// Sets the state of a session in the index.
+    #[cfg(feature = "gateway")]
+    pub(crate) async fn set_state(&self, id: &str, state: String) -> Result<(), Error> {
+        let id = id.to_owned();
+        self.shared.in_index(move |index| index.update(&id, |session| session.state = state)).await
+    }
+
     /// Returns true if a session of a principal runs in this process.
     #[cfg(feature = "gateway")]
     pub(crate) fn is_live(&self, principal: &str, id: &str) -> bool {

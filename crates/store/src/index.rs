@@ -103,6 +103,8 @@ pub struct IndexQuery {
     pub owner: Option<String>,
     /// The working directory, exactly.
     pub cwd: Option<String>,
+    /// The state, exactly.
+    pub state: Option<String>,
     /// The [`next`](IndexPage::next) of the page before.
     pub cursor: Option<String>,
     /// The most sessions of the page. Zero counts as 100, and 1000 is the most.
@@ -197,10 +199,7 @@ impl SessionIndex {
     ///
     /// As [`open`](Self::open), and [`Error::BadName`].
     pub fn put(&self, session: &IndexedSession) -> Result<()> {
-        let folder = self.root.log_folder(&session.log)?;
-        let database = self.database.lock_unpoisoned();
-        write_entry(&folder, session).map_err(|error| Error::file(folder.join(ENTRY), error))?;
-        insert(&database, session).map_err(|error| self.failed(error))
+        self.write(&self.database.lock_unpoisoned(), session)
     }
 
     /// Sets the time of the last change, in milliseconds since 1970. It is not written into the folder of the log,
@@ -216,16 +215,27 @@ impl SessionIndex {
         done.map(drop).map_err(|error| self.failed(error))
     }
 
+    /// Changes the entry of a session as one step. Does nothing for an unknown session.
+    ///
+    /// # Errors
+    ///
+    /// As [`put`](Self::put).
+    pub fn update(&self, id: &str, change: impl FnOnce(&mut IndexedSession)) -> Result<()> {
+        let database = self.database.lock_unpoisoned();
+        let Some(mut session) = find(&database, id).map_err(|error| self.failed(error))? else {
+            return Ok(());
+        };
+        change(&mut session);
+        self.write(&database, &session)
+    }
+
     /// Returns a session.
     ///
     /// # Errors
     ///
     /// As [`open`](Self::open).
     pub fn get(&self, id: &str) -> Result<Option<IndexedSession>> {
-        let database = self.database.lock_unpoisoned();
-        let found =
-            database.query_row(&format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1"), [id], session);
-        found.optional().map_err(|error| self.failed(error))
+        find(&self.database.lock_unpoisoned(), id).map_err(|error| self.failed(error))
     }
 
     /// Removes a session from the list, before or after its log is removed. Does nothing for an unknown session.
@@ -251,7 +261,7 @@ impl SessionIndex {
         let limit = if query.limit == 0 { 100 } else { query.limit.min(1000) };
         let mut conditions = Vec::new();
         let mut values: Vec<Value> = Vec::new();
-        for (column, value) in [("owner", &query.owner), ("cwd", &query.cwd)] {
+        for (column, value) in [("owner", &query.owner), ("cwd", &query.cwd), ("state", &query.state)] {
             if let Some(value) = value {
                 conditions.push(format!("{column} = ?"));
                 values.push(value.clone().into());
@@ -325,6 +335,12 @@ impl SessionIndex {
         Ok(report)
     }
 
+    fn write(&self, database: &Connection, session: &IndexedSession) -> Result<()> {
+        let folder = self.root.log_folder(&session.log)?;
+        write_entry(&folder, session).map_err(|error| Error::file(folder.join(ENTRY), error))?;
+        insert(database, session).map_err(|error| self.failed(error))
+    }
+
     fn failed(&self, error: rusqlite::Error) -> Error {
         index_error(&self.path, error)
     }
@@ -376,6 +392,11 @@ fn insert(database: &Connection, session: &IndexedSession) -> rusqlite::Result<(
     let text = format!("INSERT OR REPLACE INTO sessions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)");
     let (created, updated) = (integer(*created), integer(*updated));
     database.execute(&text, params![id, owner, agent, cwd, title, state, created, updated, log]).map(drop)
+}
+
+fn find(database: &Connection, id: &str) -> rusqlite::Result<Option<IndexedSession>> {
+    let text = format!("SELECT {COLUMNS} FROM sessions WHERE id = ?1");
+    database.query_row(&text, [id], session).optional()
 }
 
 fn has(database: &Connection, id: &str) -> rusqlite::Result<bool> {

@@ -1,4 +1,4 @@
-//! A prompt turn in a session of its own, for a task or a message.
+//! The session of a task or a message, and its prompt turn.
 
 use std::path::Path;
 use std::time::Duration;
@@ -31,7 +31,7 @@ const CLOSE: Duration = Duration::from_secs(5);
 /// A question of the agent and the place for its answer.
 pub(crate) type WorkQuestion = (RequestPermissionRequest, oneshot::Sender<RequestPermissionOutcome>);
 
-/// A session that was opened for one piece of work.
+/// A session that was opened for work.
 pub(crate) struct WorkSession {
     pub(crate) session: Session,
     pub(crate) questions: mpsc::Receiver<WorkQuestion>,
@@ -43,11 +43,13 @@ pub(crate) struct WorkSession {
 }
 
 impl WorkSession {
-    /// Opens a session of a principal in the folder of the agent, with the trace context of the work.
+    /// Opens a session of a principal in the folder of the agent, with the trace context of the work: a new one, or one that
+    /// is known.
     pub(crate) async fn open(
         agent: &HostedEntry,
         principal: &str,
         trace: Option<&TraceContext>,
+        known: Option<&str>,
     ) -> duologue_client::Result<Self> {
         let (ours, theirs) = Transport::memory();
         let (hub, owner) = (agent.hub.clone(), principal.to_owned());
@@ -76,7 +78,10 @@ impl WorkSession {
         if let Some(trace) = trace {
             session = session.meta(trace.clone());
         }
-        let session = session.create().await?;
+        let session = match known {
+            Some(id) => session.resume(id).await?,
+            None => session.create().await?,
+        };
         let (is_remote, has_envelopes) = (agent.remote.is_some(), agent.config.envelopes);
         Ok(WorkSession { session, questions, connection, is_remote, has_envelopes })
     }

@@ -99,6 +99,17 @@ pub struct AgentConfig {
     /// The answers to the questions of its tasks and messages. `ask` by default.
     #[serde(default)]
     pub questions: WorkQuestions,
+    /// The sessions of its messages. `one-per-task` by default.
+    #[serde(default)]
+    pub sessions: WorkSessions,
+    /// The seconds for which a session that messages share stays open without one. Its process then ends, and its next
+    /// message restores it. 600 by default.
+    #[serde(default = "default_idle")]
+    pub idle_seconds: u64,
+    /// The sessions that messages share and that are open without one. Beyond it the one that is idle for the longest time
+    /// is closed. 16 by default.
+    #[serde(default = "default_idle_sessions")]
+    pub max_idle_sessions: usize,
     /// `shared`: all principals trust each other with the files and the account of this agent.
     #[serde(default)]
     pub trust: Option<Trust>,
@@ -171,6 +182,19 @@ impl WorkQuestions {
             RequestPermissionOutcome::selected(option.option_id.clone())
         }))
     }
+}
+
+/// The sessions of the messages to an agent. Each task has a session of its own.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[non_exhaustive]
+pub enum WorkSessions {
+    /// Each message has a session of its own.
+    #[default]
+    OnePerTask,
+    /// Messages of a principal with the same `correlationId` share one, so that the agent remembers what was said. The others
+    /// have a session each.
+    PerCorrelation,
 }
 
 /// The transport to an agent that runs elsewhere.
@@ -601,9 +625,10 @@ impl AgentConfig {
                     || self.envelopes
                     || self.client_files
                     || self.questions != WorkQuestions::Ask
+                    || self.sessions != WorkSessions::OnePerTask
                 {
                     return Err(format!(
-                        "cwd, envelopes, client_files and questions of the agent {id:?} are for agents of ACP"
+                        "cwd, envelopes, client_files, questions and sessions of the agent {id:?} are for agents of ACP"
                     ));
                 }
             }
@@ -675,6 +700,14 @@ fn default_disk() -> u64 {
 
 fn default_tasks() -> usize {
     4
+}
+
+fn default_idle() -> u64 {
+    600
+}
+
+fn default_idle_sessions() -> usize {
+    16
 }
 
 fn text_only() -> Vec<String> {

@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use crate::error::Error;
 use crate::gateway::GatewayShared;
 use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits, LOCAL_PRINCIPAL};
+use crate::gateway::conversations::Conversations;
 use crate::gateway::rest_agent::{RestPeer, credential};
 use crate::hub::{AgentCommand, Hub, HubSettings, ProcessObserver};
 use crate::remote_agent::{AgentAddress, RemoteAgent};
@@ -36,6 +37,8 @@ pub(crate) struct HostedEntry {
     pub(crate) rest: Option<Arc<RestPeer>>,
     /// True while the agent can take work. A program that the gateway starts always can.
     pub(crate) online: Arc<watch::Sender<bool>>,
+    /// The sessions that messages share.
+    pub(crate) conversations: Arc<Conversations>,
 }
 
 impl HostedEntry {
@@ -68,8 +71,8 @@ impl HostedEntry {
         settings.policy = policy(Some(roots), config);
         settings.processes = processes;
         let hub = open(settings, config, calls, limits)?;
-        let online = Arc::new(watch::Sender::new(true));
-        Ok(HostedEntry { config: config.clone(), hub, cwd, remote: None, rest: None, online })
+        let (online, conversations) = (Arc::new(watch::Sender::new(true)), Arc::default());
+        Ok(HostedEntry { config: config.clone(), hub, cwd, remote: None, rest: None, online, conversations })
     }
 
     /// Opens the folder of a program that dials the gateway. It blocks.
@@ -97,15 +100,16 @@ impl HostedEntry {
         settings.policy = policy(None, &config);
         let hub = open(settings, &config, calls, limits)?;
         let cwd = Some(config.cwd.clone().unwrap_or_else(|| PathBuf::from("/")));
-        let online = Arc::new(watch::Sender::new(false));
-        Ok(HostedEntry { config, hub, cwd, remote: Some(remote), rest: None, online })
+        let (online, conversations) = (Arc::new(watch::Sender::new(false)), Arc::default());
+        Ok(HostedEntry { config, hub, cwd, remote: Some(remote), rest: None, online, conversations })
     }
 
     /// Returns the entry with a new card, for a program that has dialled again.
     pub(crate) fn with_config(&self, config: AgentConfig) -> Self {
         let cwd = config.cwd.clone().or_else(|| self.cwd.clone());
         let (hub, remote, online) = (self.hub.clone(), self.remote.clone(), self.online.clone());
-        HostedEntry { config, hub, cwd, remote, rest: self.rest.clone(), online }
+        let (rest, conversations) = (self.rest.clone(), self.conversations.clone());
+        HostedEntry { config, hub, cwd, remote, rest, online, conversations }
     }
 
     /// Returns the entry of the registry.

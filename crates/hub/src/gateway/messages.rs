@@ -14,11 +14,13 @@ use tokio::time::{Instant, sleep, timeout_at};
 use crate::gateway::agent_turn::{
     MessageContent, TurnOutput, WorkSession, cut_text, is_worker_lost, prompt_of_message,
 };
+use crate::gateway::conversations::MessageSession;
 use crate::gateway::rest_agent::return_pause;
 use crate::gateway::runner::{LEASE, renewing};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::is_delegation_lost;
 use crate::gateway::{GatewayShared, events};
+use crate::state::CONTEXT_LOST;
 
 /// The pause before a change of the store is tried again.
 const RETRY: Duration = Duration::from_secs(1);
@@ -33,6 +35,8 @@ enum AnswerFailure {
     Unreached(String, Duration),
     /// The agent or the message failed.
     Failed(String),
+    /// The agent does not know the conversation any more, and has not begun the message.
+    ContextLost(String),
 }
 
 impl From<String> for AnswerFailure {
@@ -67,9 +71,9 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredMessag
             StoreChange::NackMessage { lease, delay, error: Some(error) }
         }
         // Its agent may have acted already, so no other attempt follows.
-        Err(AnswerFailure::NotBegun(error) | AnswerFailure::Failed(error)) => {
-            StoreChange::RejectMessage { lease, error }
-        }
+        Err(
+            AnswerFailure::NotBegun(error) | AnswerFailure::Failed(error) | AnswerFailure::ContextLost(error),
+        ) => StoreChange::RejectMessage { lease, error },
         Err(AnswerFailure::Lost) => StoreChange::RenewLease { lease, lasts: Duration::ZERO },
     };
     finish(&gateway, lease, change).await;
@@ -99,13 +103,13 @@ async fn answer(
     let agent = gateway.hosted(&message.agent).ok_or_else(gone)?;
     let limit = Instant::now() + Duration::from_secs(gateway.config.limits.task_seconds);
     let trace = message.trace.as_deref().and_then(TraceContext::new);
-    let opened = WorkSession::open(&agent, &message.from.principal, trace.as_ref()).await;
-    let mut work = opened.map_err(|error| AnswerFailure::NotBegun(error.to_string()))?;
+    let opened = MessageSession::open(&agent, message, trace.as_ref()).await;
+    let mut session = opened.map_err(|error| AnswerFailure::NotBegun(error.to_string()))?;
     // A message that is safe to repeat returns to its place if it is lost.
     if content.metadata["retry"] != "safe" {
         let started = StoreBatch::new(gateway.time()).with(StoreChange::StartMessage { lease });
         if let Err(refusal) = gateway.in_store(move |store| store.apply(started)).await {
-            work.close().await;
+            session.end(&agent, false).await;
             return Err(AnswerFailure::NotBegun(refusal.message.into_owned()));
         }
     }
@@ -115,19 +119,32 @@ async fn answer(
         match content.kind.as_str() {
             "query" | "notify" if agent.config.envelopes => {
                 place.begin();
-                send_envelope(&work, &message.id, &content, trace, limit, limit_bytes).await
+                send_envelope(&session.work, &message.id, &content, trace, limit, limit_bytes).await
             }
             _ => {
-                let prompt = prompt_of_message(&content, trace.as_ref());
-                follow(&mut work, prompt, limit_bytes, place).await
+                let prompt = || prompt_of_message(&content, trace.as_ref());
+                match follow(&mut session.work, prompt(), limit_bytes, place).await {
+                    Err(AnswerFailure::ContextLost(_)) => {
+                        let anew = session.begin_anew(&agent, trace.as_ref()).await;
+                        anew.map_err(|error| AnswerFailure::Failed(error.to_string()))?;
+                        follow(&mut session.work, prompt(), limit_bytes, place).await
+                    }
+                    answered => answered,
+                }
             }
         }
     };
-    let too_long = |_| "timeout: the agent took too long (`limits.task_seconds`)".to_owned();
-    let outcome = timeout_at(limit, answered).await.map_err(too_long);
-    // Without this a turn that took too long would go on.
-    work.close().await;
-    outcome?
+    let too_long =
+        |_| AnswerFailure::Failed("timeout: the agent took too long (`limits.task_seconds`)".into());
+    let outcome = timeout_at(limit, answered).await.map_err(too_long).and_then(|answered| answered);
+    let has_lost_context = session.has_lost_context;
+    // A turn that took too long would go on in a session that stays open.
+    session.end(&agent, outcome.is_ok()).await;
+    let Some(mut response) = outcome? else { return Ok(None) };
+    if has_lost_context {
+        response["metadata"]["context"] = json!("lost");
+    }
+    JsonText::of(&response).map(Some).map_err(|error| error.to_string().into())
 }
 
 /// Sends a message as an envelope. A notification has no response.
@@ -138,7 +155,7 @@ async fn send_envelope(
     trace: Option<TraceContext>,
     until: Instant,
     limit: usize,
-) -> Result<Option<JsonText>, AnswerFailure> {
+) -> Result<Option<Value>, AnswerFailure> {
     let peer = work.session.peer_agent();
     let failed = |error: exchange::Error| match is_delegation_lost(work.is_remote, &error) {
         true => AnswerFailure::Lost,
@@ -170,7 +187,7 @@ async fn send_envelope(
     if let Some(data) = data {
         response["metadata"]["data"] = data;
     }
-    JsonText::of(&response).map(Some).map_err(|error| error.to_string().into())
+    Ok(Some(response))
 }
 
 async fn follow(
@@ -178,10 +195,13 @@ async fn follow(
     prompt: PromptBuilder,
     limit: usize,
     place: &mut WorkPlace,
-) -> Result<Option<JsonText>, AnswerFailure> {
+) -> Result<Option<Value>, AnswerFailure> {
     let is_remote = work.is_remote;
     let failed = |error: duologue_client::Error| match is_worker_lost(is_remote, &error) {
         true => AnswerFailure::Lost,
+        false if error.code().as_deref() == Some(CONTEXT_LOST) => {
+            AnswerFailure::ContextLost(error.to_string())
+        }
         false => AnswerFailure::Failed(error.to_string()),
     };
     let mut turn = work.session.prompt(prompt).await.map_err(failed)?;
@@ -210,5 +230,5 @@ async fn follow(
     if is_cut {
         response["metadata"] = json!({"truncated": true});
     }
-    JsonText::of(&response).map(Some).map_err(|error| error.to_string().into())
+    Ok(Some(response))
 }

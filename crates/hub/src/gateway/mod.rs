@@ -11,6 +11,7 @@ mod agent_turn;
 mod attach;
 mod attach_client;
 mod config;
+mod conversations;
 mod events;
 mod hosted;
 mod keys;
@@ -57,7 +58,7 @@ pub use access::{AccessPolicy, AccessRule, AccessTable, Action, Principal};
 pub use attach_client::{AgentAttachment, AttachError, AttachmentCard, AttachmentEvent};
 pub use config::{
     AgentConfig, AgentEnvironment, AgentTransport, ConfigError, GatewayConfig, GatewayLimits,
-    LOCAL_PRINCIPAL, PrincipalConfig, TokenProvider, Trust, WorkQuestions,
+    LOCAL_PRINCIPAL, PrincipalConfig, TokenProvider, Trust, WorkQuestions, WorkSessions,
 };
 pub use refusal::{Refusal, RefusalCode};
 pub use rest::{openapi_json, types};

@@ -106,6 +106,7 @@ async fn serve_queue<T, C, F>(
     }
     // The work ends with the sessions of the agents.
     while running.join_next().await.is_some() {}
+    entry.conversations.close_idle(None).await;
 }
 
 /// Renews a lease until some work has ended.

@@ -189,7 +189,7 @@ impl TaskRun {
             return Err(TaskEnd::failed("unreachable", why, false));
         };
         let trace = task.trace.as_deref().and_then(TraceContext::new);
-        let opened = WorkSession::open(&agent, &self.key.owner, trace.as_ref()).await;
+        let opened = WorkSession::open(&agent, &self.key.owner, trace.as_ref(), None).await;
         opened.map_err(|error| TaskEnd::failed("unreachable", error.to_string(), true))
     }
 

@@ -340,7 +340,9 @@ impl Sending {
     ) -> Result<RestReply, Refusal> {
         let rest = &caller.rest;
         let time = rest.gateway.time();
-        let group = sent.group();
+        let correlation_id = sent.correlation_id.as_ref().map(|id| &id.0);
+        let of_conversation = || rest.gateway.conversation_group(&self.agent, caller.id(), correlation_id);
+        let group = sent.group().or_else(of_conversation);
         let RestNewMessage { from, message_id, correlation_id, message, priority, ttl, metadata, .. } = sent;
         if message_id.as_ref().is_some_and(|id| id.0 == CLAIM) {
             let why = "messageId: `claim` is the name of a route; use another id";

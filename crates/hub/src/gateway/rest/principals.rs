@@ -218,6 +218,7 @@ pub(crate) async fn erase_data(
             agent.hub.erase_session(&session.owner, &session.id).await.map_err(log_refusal)?;
             removed += 1;
         }
+        agent.conversations.close_idle(Some(&principal_id)).await;
     }
     caller.rest.views.forget(&principal_id, None);
     events::principal_erased(caller.id(), &principal_id, removed);
