@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use duologue_agent::Session;
 use duologue_client::exchange::dialogue::{self, Beliefs, DialogueLimits};
 use duologue_client::{Limits, exchange, limits, schema};
-use duologue_hub::gateway::GatewayLimits;
 use duologue_hub::gateway::types::RestSessionView;
+use duologue_hub::gateway::{AgentConfig, GatewayLimits};
 use duologue_hub::{DeliverySettings, OutboundSettings, OwnerSettings};
 use duologue_proxy as proxy;
 use duologue_store::{LogSettings, StoreSettings};
@@ -128,6 +128,9 @@ fn limits_of_server() -> BTreeMap<String, String> {
     let gateway = GatewayLimits::default();
     constant("GatewayLimits::page_logins", gateway.page_logins as u64);
     constant("GatewayLimits::page_login_seconds", gateway.page_login_seconds);
+    let agent: AgentConfig = serde_json::from_value(serde_json::json!({"id": "a"})).expect("an agent");
+    constant("AgentConfig::idle_seconds", agent.idle_seconds);
+    constant("AgentConfig::max_idle_sessions", agent.max_idle_sessions as u64);
     constant("RestSessionView::LOG_BYTES", RestSessionView::LOG_BYTES as u64);
     constant("RestSessionView::LOG_RECORDS", RestSessionView::LOG_RECORDS as u64);
     limits

@@ -34,6 +34,14 @@ pub(super) const SERVER_EFFECTS: &[(&str, &str)] = &[
     ("GatewayLimits::call_depth", "the next call of an agent to another agent is rejected"),
     ("GatewayLimits::open_calls", "the same"),
     ("GatewayLimits::auth_seconds", "the command of a credential is ended, and the agent is not reached"),
+    (
+        "AgentConfig::idle_seconds",
+        "the process of a session that messages share ends; its next message restores it",
+    ),
+    (
+        "AgentConfig::max_idle_sessions",
+        "the session that messages share and that is idle for the longest time is closed",
+    ),
     ("LogSettings::segment_bytes", "the log continues in another file"),
     ("LogSettings::log_bytes", "the turn ends with an error, and prompts of the session are rejected"),
     ("LogSettings::RESERVE_BYTES", "beyond `log_bytes`, for the records that end what is open"),

@@ -192,7 +192,7 @@ pub enum WorkSessions {
     /// Each message has a session of its own.
     #[default]
     OnePerTask,
-    /// Messages of a principal with the same `correlationId` share one, so that the agent remembers what was said. The others
+    /// Messages of a principal with the same `correlationId` share one, so that the agent remembers the earlier ones. The others
     /// have a session each.
     PerCorrelation,
 }

@@ -82,6 +82,13 @@ fn a_session_can_be_changed_and_removed() {
     session.updated = LATE + 50;
     assert_eq!(index.get("session-1").expect("read"), Some(session.clone()));
     assert_eq!(list(&index, None, None, 10)[0], session);
+    let mut query = IndexQuery::default();
+    query.state = Some("open".into());
+    assert!(index.list(&query).expect("read").sessions.is_empty());
+    index.update("session-1", |session| session.state = "open".into()).expect("changed");
+    index.update("absent", |_| panic!("no session")).expect("nothing to change");
+    session.state = "open".into();
+    assert_eq!(index.list(&query).expect("read").sessions, [session]);
     index.remove("session-1").expect("removed");
     index.remove("session-1").expect("removed before");
     logs.remove("log-1").expect("removed");

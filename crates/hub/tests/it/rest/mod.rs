@@ -4,6 +4,7 @@ mod agents;
 mod attacks;
 #[cfg(feature = "client")]
 mod client;
+mod conversations;
 mod description;
 mod endpoints;
 mod fields;
