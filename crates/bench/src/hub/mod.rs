@@ -40,7 +40,7 @@ pub fn main() -> Result<(), HubFailure> {
     println!("{HUB_SECTION}\n{}", machine::lines(&Peers::default(), &args).join("\n"));
     println!("- Disk: {}; the store is in WAL mode.", file_system(folder.path())?);
     println!("- Synced: `synchronous` is `full`, so a power cut loses nothing. Accepted: it is `normal`.");
-    println!("- Each figure is the median of {rounds} rounds.\n");
+    println!("- Rounds: {rounds}; each figure is their median.\n");
 
     let mut figures = LoadFigures::default();
     // The idle hubs start first, and wait while the store is measured.

@@ -34,6 +34,8 @@ const SESSIONS: usize = 1_000;
 /// The time after which a hub is idle: its runtime ends unused threads after 10 seconds.
 const SETTLED: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(60);
+/// The resident memory.
+const RESIDENT: &str = "VmRSS:";
 /// The pause between two looks at the number of completed tasks.
 const POLL: Duration = Duration::from_millis(50);
 
@@ -65,7 +67,7 @@ impl MeasuredHub {
         let config = format!(
             "data = \"data\"\nlisten = \"127.0.0.1:0\"\n\
              [limits]\nrequests_per_minute = 100000000\n\
-             [[agents]]\nid = \"mock\"\ncommand = [{program:?}, \"mock\"]\nshared_process = true\ncwd = \"work\"\n\
+             [[agents]]\nid = \"mock\"\ncommand = [{program:?}, \"mock\", \"--pace\", \"0\"]\nshared_process = true\ncwd = \"work\"\n\
              max_tasks = 8\nmax_messages = 8\nroots = [\"/\"]\n",
         );
         let file = folder.join("hub.toml");
@@ -91,10 +93,10 @@ impl MeasuredHub {
         options
     }
 
-    /// Returns the memory of the process in MiB.
-    fn memory(&self) -> Result<f64, HubFailure> {
+    /// Returns the memory of the process in MiB, by a name in `/proc/self/status`.
+    fn memory(&self, name: &str) -> Result<f64, HubFailure> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;
-        Ok(status_number(&status, "VmRSS:") / 1024.0)
+        Ok(status_number(&status, name) / 1024.0)
     }
 
     /// Returns the number of times that a thread has begun to wait.
@@ -117,7 +119,8 @@ impl MeasuredHub {
 pub fn first_requests(hubs: &[MeasuredHub], figures: &mut LoadFigures) -> Result<(), HubFailure> {
     for hub in hubs {
         runtime()?.block_on(hub.client()?.agents(&AgentFilter::default()))?;
-        figures.add("memory of an idle hub after its first request", "MiB", hub.memory()?);
+        figures.add("memory of an idle hub after its first request", "MiB", hub.memory(RESIDENT)?);
+        figures.add("the same, without pages of its program", "MiB", hub.memory("RssAnon:")?);
     }
     Ok(())
 }
@@ -133,7 +136,7 @@ pub fn idle(hubs: &[MeasuredHub], part: usize, figures: &mut LoadFigures) -> Res
     let before = waits()?;
     std::thread::sleep(IDLE / part as u32);
     for (before, after) in before.into_iter().zip(waits()?) {
-        figures.add("wake-ups of threads of an idle hub in a minute", "", after - before);
+        figures.add("wake-ups of threads of an idle hub in a minute", "number", after - before);
     }
     Ok(())
 }
@@ -292,12 +295,12 @@ async fn queue(hub: &HubClient, count: usize) -> Result<(f64, f64), HubFailure> 
 
 /// Returns the memory of the hub for each session in KiB.
 async fn sessions(hub: &MeasuredHub, count: usize) -> Result<f64, HubFailure> {
-    let before = hub.memory()?;
+    let before = hub.memory(RESIDENT)?;
     let url = format!("{}/acp/mock", hub.address);
     let client = Client::new(()).connect_url(&url, hub.options()).await?;
     let mut open = Vec::new();
     for _ in 0..count {
         open.push(client.new_session(&hub.folder).await?);
     }
-    Ok((hub.memory()? - before) * 1024.0 / count as f64)
+    Ok((hub.memory(RESIDENT)? - before) * 1024.0 / count as f64)
 }
