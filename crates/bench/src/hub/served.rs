@@ -30,7 +30,8 @@ const FIRST_MESSAGES: usize = 20;
 const TASKS: usize = 1_000;
 const AGENTS: usize = 1_000;
 const QUEUED: usize = 3_000;
-const SESSIONS: usize = 1_000;
+/// Fewer than `limits.principal_sessions`.
+const SESSIONS: usize = 250;
 /// The time after which a hub is idle: its runtime ends unused threads after 10 seconds.
 const SETTLED: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(60);
