@@ -30,8 +30,7 @@ const FIRST_MESSAGES: usize = 20;
 const TASKS: usize = 1_000;
 const AGENTS: usize = 1_000;
 const QUEUED: usize = 3_000;
-/// Fewer than `limits.principal_sessions`.
-const SESSIONS: usize = 250;
+const SESSIONS: usize = 1_000;
 /// The time after which a hub is idle: its runtime ends unused threads after 10 seconds.
 const SETTLED: Duration = Duration::from_secs(15);
 const IDLE: Duration = Duration::from_secs(60);
@@ -67,7 +66,7 @@ impl MeasuredHub {
         std::fs::create_dir(&folder)?;
         let config = format!(
             "data = \"data\"\nlisten = \"127.0.0.1:0\"\n\
-             [limits]\nrequests_per_minute = 100000000\n\
+             [limits]\nrequests_per_minute = 100000000\nprincipal_sessions = 2000\n\
              [[agents]]\nid = \"mock\"\ncommand = [{program:?}, \"mock\", \"--pace\", \"0\"]\nshared_process = true\ncwd = \"work\"\n\
              max_tasks = 8\nmax_messages = 8\nroots = [\"/\"]\n",
         );
