@@ -21,7 +21,7 @@ type Shown = oneshot::Sender<&'static str>;
 /// An editor of alice.
 struct Editor {
     connection: Connection,
-    link: RemoteLink,
+    _link: RemoteLink,
     shown: mpsc::UnboundedReceiver<Shown>,
 }
 
@@ -44,7 +44,7 @@ impl Editor {
         options.bearer_token = Some(ALICE.to_owned());
         let (transport, link) =
             connect(&format!("ws://{}/acp/writer", world.address), options).await.unwrap();
-        Editor { connection: client.connect(transport).await.unwrap(), link, shown }
+        Editor { connection: client.connect(transport).await.unwrap(), _link: link, shown }
     }
 
     /// Waits until a question is shown.
@@ -165,7 +165,7 @@ async fn an_answer_behind_that_of_the_editor_is_refused() {
         json!({"questionId": open["questions"][0]["questionId"], "answer": {"optionId": "reject-once"}});
     world.post(ALICE, &input, &late).await.refused(409, "conflict");
     assert_eq!(world.get(ALICE, &input).await.expect(200)["questions"], json!([]));
-    let answers = answers(&world, &session.id().to_string()).await;
+    let answers = answers(&world, session.id().as_str()).await;
     assert_eq!(answers.len(), 1, "{answers:?}");
     assert_ne!(answers[0]["hub"]["client"], "rest:alice");
     world.stop().await;
