@@ -174,7 +174,6 @@ async fn an_answer_behind_that_of_the_editor_is_refused() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_question_is_answered_while_the_editor_is_away() {
     let world = world().await;
-    // It has no stream for what it would receive.
     let send = async |connection: Option<&str>, id: u32, method: &str, params: Value| {
         let line = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
         let call = Call::new("POST", "/acp/writer").key(ALICE).json(line);
@@ -185,26 +184,19 @@ async fn a_question_is_answered_while_the_editor_is_away() {
     let connection = initialized.header("acp-connection-id");
     let new = json!({"cwd": "/tmp", "mcpServers": []});
     assert_eq!(send(connection, 2, "session/new", new).await.status, 202);
-    let id = in_time(async {
-        loop {
-            let listed = world.get(ALICE, "/sessions").await.expect(200);
-            if let Some(id) = listed["sessions"][0]["sessionId"].as_str() {
-                return id.to_owned();
-            }
-        }
-    })
-    .await;
+    let stream = |path: &str| Call::new("GET", path).key(ALICE).header("accept", "text/event-stream");
+    let opened = stream("/acp/writer").header("acp-connection-id", connection.expect("an id"));
+    world.open(&opened).await.until("sessionId").await;
+    // From here on it is away.
+    let id = world.get(ALICE, "/sessions").await.expect(200)["sessions"][0]["sessionId"].clone();
+    let id = id.as_str().unwrap().to_owned();
     let prompt = json!({"sessionId": id, "prompt": [{"type": "text", "text": "permission"}]});
     assert_eq!(send(connection, 3, "session/prompt", prompt).await.status, 202);
-    let waiting = async {
-        while world.get(ALICE, "/sessions?awaiting=true").await.expect(200)["pagination"]["total"] != 1 {}
-    };
-    in_time(waiting).await;
+    let mut log = world.open(&stream(&format!("/sessions/{id}/log"))).await;
+    log.until("session/request_permission").await;
     // Without an option the tool call is cancelled.
     let answered = world.post(ALICE, &format!("/sessions/{id}/input"), json!({"answer": null})).await;
     answered.expect(200);
-    let log = Call::new("GET", &format!("/sessions/{id}/log")).key(ALICE);
-    let mut log = world.open(&log.header("accept", "text/event-stream")).await;
     log.until(r#""event":"answer""#).await;
     let answers = answers(&world, &id).await;
     assert_eq!(answers[0]["frame"]["result"], json!({"outcome": {"outcome": "cancelled"}}));
