@@ -1,4 +1,4 @@
-//! What a server knows of a connection before its first request: the certificate of the client.
+//! The certificate of a client, which a server knows before the first request of its connection.
 
 use axum::http::Extensions;
 use tokio::net::TcpStream;

@@ -67,7 +67,7 @@ pub(crate) struct DelegatedWork {
     end: Option<exchange::Result<DelegationOutcome>>,
 }
 
-/// A work order. Its end is kept until it is asked for.
+/// A work order, and its end if it has come.
 pub(crate) struct OrderedWork {
     work: BoxFuture<'static, exchange::Result<WorkOutput>>,
     end: Option<exchange::Result<WorkOutput>>,
