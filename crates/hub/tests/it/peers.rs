@@ -180,6 +180,26 @@ fn a_call_to_another_agent_is_routed() {
     assert!(methods(&it, "a", speaking()).iter().all(|method| method != "_session/result"));
 }
 
+/// Without other agents an address of one is that of the client. Beside them a client has every other address.
+#[test]
+fn an_agent_reaches_its_client_by_an_address() {
+    for (routes_calls, address) in [(false, "agent://editor"), (true, "editor"), (true, "")] {
+        let mut settings = OwnerSettings::default();
+        settings.routes_calls = routes_calls;
+        let mut it = Fixture::with(settings);
+        it.attach("a", speaking());
+        let mut call = envelope("d", "delegate", None, &json!({"task": "t"}));
+        call["envelope"]["to"] = json!(address);
+        it.agent(&request(9, "delegate", &call));
+        assert!(it.routed.is_empty(), "{address}");
+        let asked = it.frames("a", speaking()).pop().unwrap();
+        assert_eq!(asked["params"]["envelope"]["to"], address, "{asked}");
+        let ack = json!({"envelope": {"id": "k"}});
+        it.client("a", &json!({"jsonrpc": "2.0", "id": asked["id"], "result": ack}));
+        assert_eq!(*it.last_to_agent(), json!({"jsonrpc": "2.0", "id": 9, "result": ack}));
+    }
+}
+
 /// The answers of a dialogue go to the client that began it, or that the agent has chosen for it.
 #[test]
 fn a_dialogue_stays_with_its_client() {
