@@ -144,3 +144,49 @@ async fn early_messages_and_ids_of_a_shared_process_reach_their_session() {
     })
     .await;
 }
+
+/// A withdrawal names the request as the shared process knows it.
+#[cfg(unix)]
+#[tokio::test]
+async fn a_cancelled_request_has_its_id_at_the_shared_process() {
+    const AGENT: &str = r#"
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r line; echo '{"jsonrpc":"2.0","id":"0:\"hub:session/new\"","result":{"sessionId":"a"}}'
+        read -r line; echo '{"jsonrpc":"2.0","id":"1:\"hub:session/new\"","result":{"sessionId":"b"}}'
+        for message in prompt prompt cancellation; do
+            read -r line
+            case $line in *'"requestId":"1:1"'*)
+                stop=cancelled ;;
+            esac
+        done
+        echo '{"jsonrpc":"2.0","id":"0:1","result":{"stopReason":"end_turn"}}'
+        echo '{"jsonrpc":"2.0","id":"1:1","result":{"stopReason":"'${stop:-refusal}'"}}'
+        read -r line
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let command = || duologue_client::Command::new("sh").args(["-c", AGENT]);
+        let mut settings = HubSettings::new(command, data.path());
+        settings.shared_process = true;
+        let hub = Hub::open(settings).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let sessions = [new_session(&mut client, 1).await, new_session(&mut client, 2).await];
+        for (id, session) in (3..).zip(&sessions) {
+            client.send(id, "session/prompt", prompt_of(session, "hello")).await;
+        }
+        let cancel = json!({"jsonrpc": "2.0", "method": "$/cancel_request", "params": {"requestId": 4}});
+        client.send_line(&cancel.to_string()).await;
+        let mut ends = Vec::new();
+        while ends.len() < 2 {
+            let message = client.next().await;
+            if message["result"]["stopReason"].is_string() {
+                ends.push((message["id"].as_u64(), message["result"]["stopReason"].clone()));
+            }
+        }
+        ends.sort_by_key(|(id, _)| *id);
+        assert_eq!(ends, [(Some(3), json!("end_turn")), (Some(4), json!("cancelled"))]);
+        hub.shut_down().await;
+    })
+    .await;
+}
