@@ -26,6 +26,7 @@ mod rest_agent;
 mod routing;
 mod runner;
 mod states;
+mod task_output;
 mod task_run;
 #[cfg(feature = "tokens")]
 mod tokens;
@@ -70,6 +71,7 @@ use crate::gateway::access::Authenticated;
 use crate::gateway::hosted::HostedEntry;
 use crate::gateway::keys::{PrincipalKeys, key_digest};
 use crate::gateway::metrics::GatewayMetrics;
+use crate::gateway::task_output::TaskOutputs;
 use crate::gateway::work::WorkCounts;
 use crate::http::{FLUSH, require_token};
 use crate::hub::{Hub, ProcessObserver};
@@ -137,6 +139,8 @@ pub(crate) struct GatewayShared {
     new_calls: Mutex<Option<mpsc::UnboundedReceiver<AgentCall>>>,
     /// The work that was taken from the store.
     pub(crate) work: watch::Sender<WorkCounts>,
+    /// The output of tasks, for the agents that have delegated them.
+    pub(crate) outputs: TaskOutputs,
     pub(crate) data: PathBuf,
     clock: HubClock,
     draining: AtomicBool,
@@ -192,6 +196,7 @@ impl Gateway {
             calls,
             new_calls: Mutex::new(Some(new_calls)),
             work: watch::Sender::default(),
+            outputs: TaskOutputs::default(),
             data,
             config,
             clock,

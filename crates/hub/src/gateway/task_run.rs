@@ -271,20 +271,22 @@ impl TaskRun {
             tokio::select! {
                 update = turn.next() => match update {
                     Some(Ok(news)) => {
-                        match news {
+                        match &news {
                             WorkNews::Update(update) => {
-                                if !output.add(&update) {
+                                if !output.add(update) {
                                     turn.cancel();
                                     let why = "the updates of the agent exceed 64 MiB";
                                     return TaskEnd { chunks, ..TaskEnd::failed("too_large", why, false) };
                                 }
-                                if chunks.url.is_some() && let Some(text) = agent_text(&update) {
-                                    chunks.waiting.push_str(text);
-                                }
                             }
-                            WorkNews::Text(text) if chunks.url.is_some() => chunks.waiting.push_str(&text),
                             WorkNews::Text(_) => {}
-                            WorkNews::Progress(percent) => output.progress = Some(percent),
+                            WorkNews::Progress(percent) => output.progress = Some(*percent),
+                        }
+                        if let Some(text) = agent_text(&news) {
+                            self.gateway.outputs.add(&self.key, text);
+                            if chunks.url.is_some() {
+                                chunks.waiting.push_str(text);
+                            }
                         }
                         if !chunks.waiting.is_empty() || output.progress != written_progress {
                             next_write.get_or_insert_with(|| Instant::now() + WRITE_PAUSE);
@@ -530,9 +532,10 @@ impl OpenQuestions {
     }
 }
 
-fn agent_text(update: &SessionUpdate) -> Option<&str> {
-    match update {
-        SessionUpdate::AgentMessageChunk(chunk) => chunk.content.as_text(),
+fn agent_text(news: &WorkNews) -> Option<&str> {
+    match news {
+        WorkNews::Update(SessionUpdate::AgentMessageChunk(chunk)) => chunk.content.as_text(),
+        WorkNews::Text(text) => Some(text),
         _ => None,
     }
 }

@@ -31,6 +31,10 @@ struct CallingAgent {
 impl Agent for CallingAgent {
     async fn prompt(&self, turn: &Turn, prompt: Prompt) -> duologue_agent::Result<StopReason> {
         let text = prompt.text();
+        if let Some(beginning) = text.strip_prefix("begin ") {
+            turn.message().push(beginning).await?;
+            return std::future::pending().await;
+        }
         let peer = turn.session().peer_agent();
         let answer = self.obey(&peer, &text).await;
         let answer = answer.unwrap_or_else(|error| format!("{}: {}", error.code(), error.fault().message));
@@ -69,6 +73,20 @@ impl CallingAgent {
                 let news: Value = progress.data.as_ref().unwrap().parse().unwrap();
                 let refusal = again.reason.unwrap_or_default();
                 Ok(format!("{news} {state} {} {} {refusal}", ack.accepted, end.code()))
+            }
+            // The output is read while the task runs. It is cancelled when its text ends with a `…`.
+            "listen" => {
+                let task = other().delegate(rest).await?;
+                let (mut output, mut heard) = (task.output(), String::new());
+                while let Some(chunk) = output.next().await {
+                    heard.push_str(&chunk.expect("all of it").text().unwrap());
+                    if heard.ends_with('…') {
+                        task.cancel("enough").await?;
+                    }
+                }
+                let end =
+                    task.result().await.map_or_else(|error| error.code().to_string(), |end| end.outcome);
+                Ok(format!("{heard} {} {end}", output.is_complete()))
             }
             "leave" => {
                 let task = other().delegate(rest).await?;
@@ -284,6 +302,16 @@ async fn a_call_is_cancelled_by_its_agent_or_with_it() {
     let ended = ended_task(&world, ADMIN, "/agents/a/tasks/left").await;
     assert_eq!(ended["status"], "failed", "{ended}");
     until_cancelled(&world, 2).await;
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_output_of_a_task_reaches_its_caller_while_it_runs() {
+    let (world, _folder) = world(&["a", "b"], "limits.result_bytes = 1024").await;
+    let text = run(&world, ADMIN, "a", "listen agent://b echo hello").await;
+    assert_eq!(text, "hello true hello");
+    let text = run(&world, ADMIN, "a", "listen agent://b begin Once…").await;
+    assert_eq!(text, "Once… false cancelled");
     world.stop().await;
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use duologue_schema::Json;
 use duologue_schema::envelope::{
     DelegationOutcome, Envelope, EnvelopeError, EnvelopeErrorCode, NotificationPayload, Notify,
-    OutcomeStatus, TaskState,
+    OutcomeStatus, OutputChunk, TaskState,
 };
 use duologue_store::{StoreTopic, StoredTask, StoredTaskKey};
 use serde_json::{Map, Value, json};
@@ -15,13 +15,16 @@ use tokio::time::sleep;
 use super::reply::{CallReplies, fault};
 use super::report_cancelled;
 use super::withdrawal::RoutedCallTask;
-use crate::gateway::GatewayShared;
 use crate::gateway::rest::tasks::cancel;
+use crate::gateway::task_output::OutputListener;
+use crate::gateway::{GatewayShared, events};
 
 /// The topic of notifications about the progress of a task.
 const PROGRESS: &str = "task.progress";
 /// The pause after a failure of the store.
 const RETRY: Duration = Duration::from_secs(1);
+/// The time between two chunks of output.
+const CHUNK_PAUSE: Duration = Duration::from_millis(200);
 
 /// A task whose sender waits for its end.
 pub(super) struct FollowedTask<'a> {
@@ -32,14 +35,44 @@ pub(super) struct FollowedTask<'a> {
     pub(super) replies: &'a CallReplies,
     /// True if the sender receives the progress and the end.
     pub(super) wants_report: bool,
+    /// The output that the sender receives.
+    pub(super) output: Option<OutputListener>,
     /// The call, which the sender can withdraw.
     pub(super) running: &'a RoutedCallTask,
 }
 
 impl FollowedTask<'_> {
-    /// Sends the progress of the task, and its end. If the process of the sender ends before, the task is cancelled, because
+    /// Sends the progress and the output of the task, and its end. If the process of the sender ends before, the task is cancelled, because
     /// nobody waits for it. It goes on if the server itself ends.
     pub(super) async fn follow(&self) {
+        tokio::select! {
+            () = self.follow_state() => {}
+            () = self.send_output() => {}
+        }
+    }
+
+    /// Sends the output until it is dropped.
+    async fn send_output(&self) {
+        let Some(output) = &self.output else { return std::future::pending().await };
+        loop {
+            output.arrived().await;
+            self.send_chunk(false);
+            sleep(CHUNK_PAUSE).await;
+        }
+    }
+
+    fn send_chunk(&self, is_last: bool) {
+        let Some(chunk) = self.output.as_ref().and_then(|output| output.take(is_last)) else { return };
+        match Json::new(&chunk) {
+            Ok(data) => {
+                self.notify(Notify::new(OutputChunk::TOPIC).data(data));
+                events::stream_chunk(&self.key, chunk.position, chunk.complete);
+            }
+            Err(error) => tracing::error!(%error, "a chunk of the output of a task could not be written"),
+        }
+    }
+
+    async fn follow_state(&self) {
         let mut changes = self.gateway.store.watch(&StoreTopic::Task(self.key.clone()));
         let mut sent = None;
         let mut is_withdrawn = false;
@@ -83,6 +116,7 @@ impl FollowedTask<'_> {
     }
 
     fn send_end(&self, task: &StoredTask) {
+        self.send_chunk(task.state == TaskState::Completed);
         let result = task.result.as_ref().and_then(|result| result.parse::<Value>().ok()).unwrap_or_default();
         let (mut members, other) = match result {
             Value::Object(members) => (members, None),

@@ -37,6 +37,7 @@ use crate::exchange_state::AGENT_SCHEME;
 use crate::gateway::access::{Action, Principal};
 use crate::gateway::rest::tasks::{SAMPLES, cancel};
 use crate::gateway::routing::{self, AgentPattern, RoutedWork};
+use crate::gateway::task_output::OutputListener;
 use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
 use crate::place_counts::PlaceCounts;
 use crate::session_task::AgentCall;
@@ -81,6 +82,8 @@ struct Created {
     key: StoredTaskKey,
     /// The estimated duration in milliseconds.
     estimated_ms: Option<u64>,
+    /// Present if the sender receives a report.
+    output: Option<OutputListener>,
     _waiting: Option<WaitingTask>,
 }
 
@@ -258,12 +261,12 @@ impl Caller {
             }
             Err(fault) => (false, Err(fault), None),
         };
-        let Created { key, estimated_ms, _waiting } = match created {
+        let Created { key, estimated_ms, output, _waiting } = match created {
             Ok(created) => created,
             Err(fault) => return self.replies.refuse(id, Some(&request), fault),
         };
         let (gateway, replies) = (&self.gateway, &self.replies);
-        let task = FollowedTask { gateway, key, request: &request, replies, wants_report, running };
+        let task = FollowedTask { gateway, key, request: &request, replies, wants_report, output, running };
         if running.is_withdrawn() {
             task.cancel().await;
             let fault = EnvelopeError::of(EnvelopeErrorCode::Cancelled, "the call was withdrawn");
@@ -329,6 +332,9 @@ impl Caller {
                 Err(fault) => return Ok(Err(fault)),
             };
             let key = StoredTaskKey::new(&*principal.id, &target, id.as_str());
+            // From before its begin on.
+            let limit = gateway.config.limits.result_bytes;
+            let output = delegate.wants_report().then(|| gateway.outputs.listen(&key, limit));
             let mut task = NewTask::new(key.clone(), agent, DELEGATED, JsonText::of(&parameters)?);
             task.priority = delegate.priority.level();
             task.retry_safe = gateway.rest_agent(&target).is_some();
@@ -338,7 +344,7 @@ impl Caller {
             let duration = store.median_duration(&target, DELEGATED, SAMPLES)?;
             store.apply(StoreBatch::new(time).with(StoreChange::CreateTask(task)))?;
             let estimated_ms = duration.and_then(|duration| u64::try_from(duration.as_millis()).ok());
-            Ok(Ok(Created { key, estimated_ms, _waiting: waiting }))
+            Ok(Ok(Created { key, estimated_ms, output, _waiting: waiting }))
         };
         let created = self.gateway.in_store(create).await??;
         events::task_created(&self.principal.id, &created.key.agent, &created.key.task);
