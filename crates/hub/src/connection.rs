@@ -348,7 +348,9 @@ impl ClientConnection {
                 if method == CancelRequestNotification::METHOD {
                     self.cancel_passed(params);
                     // It names no session. The owner that knows the request takes it.
-                    let live: Vec<_> = self.sessions.values().map(|open| open.session.live.clone()).collect();
+                    let open = self.sessions.values().map(|open| &open.session.live);
+                    let again = self.answering_requests.values().filter_map(|request| request.open.as_ref());
+                    let live: Vec<_> = open.chain(again).cloned().collect();
                     for live in live {
                         self.forward(&live, text).await;
                     }

@@ -666,7 +666,6 @@ impl HubShared {
     }
 
     /// Returns all sessions of a principal.
-    #[cfg(feature = "gateway")]
     pub(crate) async fn all_of(self: &Arc<Self>, principal: &Arc<str>) -> Result<Vec<IndexedSession>, Error> {
         let mut query = IndexQuery::default();
         query.owner = Some(principal.as_ref().to_owned());

@@ -245,7 +245,9 @@ impl SessionTask {
                         waits_for_end = Some(done);
                         break;
                     }
-                    Some(command @ SessionCommand::FromClient { .. }) if self.has_exited_agent() => {
+                    Some(command @ (SessionCommand::FromClient { .. } | SessionCommand::Answer { .. }))
+                        if self.has_exited_agent() =>
+                    {
                         self.held = Some(command);
                     }
                     Some(command) => self.command(command),

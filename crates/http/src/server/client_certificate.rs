@@ -38,10 +38,12 @@ mod tls {
     impl ClientCertificate {
         /// Returns true for a name in the certificate: a DNS name or a URI among its subject alternative names.
         ///
-        /// A wildcard is the name of nobody.
+        /// A wildcard is the name of nobody. Case counts in a URI alone.
         #[must_use]
         pub fn is_for(&self, name: &str) -> bool {
-            !name.contains('*') && self.0.iter().any(|own| own.eq_ignore_ascii_case(name))
+            let is_uri = name.contains(':');
+            let is_name = |own: &str| own == name || (!is_uri && own.eq_ignore_ascii_case(name));
+            !name.contains('*') && self.0.iter().any(|own| is_name(own))
         }
 
         /// Returns the names in the certificate.
@@ -56,6 +58,21 @@ mod tls {
             let Some(Ok(certificate)) = chain.first().map(EndEntityCert::try_from) else { return };
             let names = certificate.valid_dns_names().chain(certificate.valid_uri_names());
             requests.insert(ClientCertificate(names.map(Box::from).collect()));
+        }
+    }
+
+    #[cfg(test)]
+    mod tests {
+        use super::*;
+
+        #[test]
+        fn case_counts_in_uris_alone() {
+            let names = ["Alice.example.org", "spiffe://x/Team/carol", "*.example.com"];
+            let certificate = ClientCertificate(names.map(Box::from).into());
+            assert!(certificate.is_for("alice.example.org") && certificate.is_for("spiffe://x/Team/carol"));
+            for other in ["spiffe://x/team/carol", "example.org", "*.example.com", "a.example.com", ""] {
+                assert!(!certificate.is_for(other), "{other}");
+            }
         }
     }
 }

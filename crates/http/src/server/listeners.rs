@@ -65,6 +65,9 @@ impl Listener for PlainListener {
 
 /// Returns the next socket. While the system has no descriptor for one, that is logged, and clients wait.
 pub(super) async fn accepted_socket<T>(mut accept: impl FnMut(&mut Context<'_>) -> Poll<io::Result<T>>) -> T {
+    /// As many clients can fail in a row.
+    const FAILURES: u32 = 16;
+    let mut failures = 0;
     loop {
         let error = match poll_fn(&mut accept).await {
             Ok(socket) => return socket,
@@ -80,7 +83,8 @@ pub(super) async fn accepted_socket<T>(mut accept: impl FnMut(&mut Context<'_>) 
                 | ErrorKind::NetworkDown
                 | ErrorKind::TimedOut
         );
-        if is_of_peer {
+        if is_of_peer && failures < FAILURES {
+            failures += 1;
             yield_now().await;
         } else {
             tracing::warn!(%error, pause = ?ACCEPT_PAUSE, "a connection was not accepted; clients wait");

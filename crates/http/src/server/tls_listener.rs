@@ -15,7 +15,7 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 use tokio_rustls::server::TlsStream;
@@ -58,7 +58,7 @@ impl ServerTls {
     /// Asks clients for a certificate that an authority in this file has signed. Their requests have it as a
     /// [`ClientCertificate`](crate::ClientCertificate).
     ///
-    /// A client without one is served as before. One with another certificate has no connection. A certificate is checked
+    /// The other settings of a [`ServerConfig`] are lost, and sessions are not resumed. A client without one is served as before. One with another certificate has no connection. A certificate is checked
     /// when its connection is opened, and not whether it was revoked.
     ///
     /// # Errors
@@ -75,11 +75,14 @@ impl ServerTls {
             .allow_unauthenticated()
             .build()
             .map_err(|error| invalid(path, &error))?;
-        let config = ServerConfig::builder_with_provider(provider)
+        let mut config = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&TLS13])
             .map_err(|error| invalid(path, &error))?
             .with_client_cert_verifier(verifier)
             .with_cert_resolver(self.0.cert_resolver.clone());
+        // A session that is resumed would bring a certificate that is not checked again.
+        config.send_tls13_tickets = 0;
+        config.session_storage = Arc::new(NoServerSessionStorage {});
         Ok(ServerTls(Arc::new(config)))
     }
 }

@@ -515,6 +515,11 @@ impl GatewayConfig {
                     return Err(format!("{id:?} has the certificate of another principal"));
                 }
             }
+            if principal.key_expires.is_some() && principal.key_sha256.is_none() {
+                return Err(format!(
+                    "key_expires of {id:?} limits no key; a certificate has a time of its own"
+                ));
+            }
             if let Some(expires) = principal.key_expires.as_ref().filter(|text| key_expiry(text).is_none()) {
                 return Err(format!(
                     "key_expires of {id:?} is {expires:?}; use a time with its offset, such as \"2027-01-31T00:00:00Z\""

@@ -411,7 +411,9 @@ impl GatewayShared {
     #[cfg(feature = "tls")]
     pub(crate) fn certified(&self, request: &axum::extract::Request) -> Option<Result<Principal, Refusal>> {
         let headers = request.headers();
-        if headers.contains_key(API_KEY) || headers.contains_key(AUTHORIZATION) {
+        // A browser shows its certificate to each page.
+        let is_of_page = headers.get("sec-fetch-site").is_some_and(|site| site == "cross-site");
+        if headers.contains_key(API_KEY) || headers.contains_key(AUTHORIZATION) || is_of_page {
             return None;
         }
         let certificate = request.extensions().get::<ClientCertificate>()?;

@@ -309,7 +309,8 @@ fn end_of_order(end: exchange::Result<WorkOutput>, limit: usize, is_remote: bool
     };
     let data = serde_json::to_value(&output).ok();
     let (text, is_cut) = cut_text(output.summary, limit);
-    let mut result = json!({"text": text});
+    let mut result =
+        json!({"text": text, "success": output.success, "recommendation": output.recommendation});
     add_parts(&mut result, data, &[], limit, is_cut);
     WorkEnd { state: TaskState::Completed, result: JsonText::of(&result).ok(), error: None, is_lost: false }
 }

@@ -456,7 +456,7 @@ impl SessionOwner {
         let ResponseOutcome::Error(error) = outcome else { return false };
         let is_of_session = match error.data_member::<SessionId>("sessionId") {
             Some(named) => named == self.session,
-            None => error.data_member::<Value>("uri").is_none(),
+            None => error.data.is_none(),
         };
         let may_restart = self.can_restore && !self.has_lost_session && !self.settings.is_process_shared;
         error.code == ErrorCode::RESOURCE_NOT_FOUND && is_of_session && may_restart
