@@ -32,6 +32,33 @@ const LAST_FRAMES: Duration = Duration::from_secs(10);
 /// Limit on the bytes of responses that wait for a client which does not read while its session is deleted.
 const LATE_BYTES: usize = 4 << 20;
 
+/// Sets the place at which a reader of a log ends.
+#[derive(Clone, Debug)]
+pub(crate) struct ReaderEnd(watch::Sender<Option<LastFrames>>);
+
+impl ReaderEnd {
+    fn new() -> Self {
+        ReaderEnd(watch::Sender::new(None))
+    }
+
+    /// Ends the reader behind a position, unless an end is set already.
+    pub(crate) fn set(&self, position: u64, is_replayed: bool) {
+        self.0.send_if_modified(|last| {
+            let is_new = last.is_none();
+            last.get_or_insert(LastFrames { position, is_replayed });
+            is_new
+        });
+    }
+}
+
+/// The last frames that a reader sends.
+#[derive(Clone, Copy, Debug)]
+struct LastFrames {
+    position: u64,
+    /// True if the client receives the conversation from others, or not at all. Only its responses are sent.
+    is_replayed: bool,
+}
+
 /// The task of a [`LogReader`]. Dropping it ends the task.
 #[derive(Debug)]
 pub(crate) struct LogReaderTask {
@@ -39,8 +66,7 @@ pub(crate) struct LogReaderTask {
     session: SessionId,
     /// Absent since the reader has begun to send.
     begin: Option<oneshot::Sender<()>>,
-    /// The position behind which the reader ends. Before it, only responses are sent.
-    last: watch::Sender<Option<u64>>,
+    end_at: ReaderEnd,
     /// Ends the connection of the client.
     end: Arc<Notify>,
 }
@@ -49,10 +75,15 @@ impl LogReaderTask {
     /// Starts the task of a reader behind a position. It sends nothing before [`begin`](Self::begin).
     pub(crate) fn spawn(reader: LogReader, position: u64) -> Self {
         let (begin, begun) = oneshot::channel();
-        let (last, end) = (watch::Sender::new(None), reader.end.clone());
+        let (end_at, end) = (ReaderEnd::new(), reader.end.clone());
         let session = reader.live.id.clone();
-        let task = tokio::spawn(reader.run(position, last.subscribe(), begun));
-        LogReaderTask { task, session, begin: Some(begin), last, end }
+        let task = tokio::spawn(reader.run(position, end_at.0.subscribe(), begun));
+        LogReaderTask { task, session, begin: Some(begin), end_at, end }
+    }
+
+    /// Returns the setter of the reader's end, for the task of the session.
+    pub(crate) fn end_at(&self) -> ReaderEnd {
+        self.end_at.clone()
     }
 
     /// Lets the reader send, behind the response that opens the session.
@@ -64,7 +95,7 @@ impl LogReaderTask {
 
     /// Waits until the responses up to a position are sent, as [`ended`](Self::ended).
     pub(crate) async fn finish(self, position: u64) {
-        self.last.send_replace(Some(position));
+        self.end_at.set(position, true);
         self.ended().await;
     }
 
@@ -167,10 +198,10 @@ impl LogReader {
     async fn run(
         mut self,
         position: u64,
-        last_position: watch::Receiver<Option<u64>>,
+        last: watch::Receiver<Option<LastFrames>>,
         begun: oneshot::Receiver<()>,
     ) {
-        let late = self.send(position, last_position, begun).await;
+        let late = self.send(position, last, begun).await;
         let output = self.output.clone();
         // The log of a deleted session is not kept for a client that does not read.
         drop(self);
@@ -179,12 +210,12 @@ impl LogReader {
         }
     }
 
-    /// Sends the frames behind a position until the session ends, or until `last_position` is reached. Returns the responses
+    /// Sends the frames behind a position until the session ends, or until those of `last` are sent. Returns the responses
     /// for a client that does not read while the session is deleted. It does not receive the other frames.
     async fn send(
         &mut self,
         mut position: u64,
-        mut last_position: watch::Receiver<Option<u64>>,
+        mut last: watch::Receiver<Option<LastFrames>>,
         begun: oneshot::Receiver<()>,
     ) -> Vec<Vec<u8>> {
         let mut late = None;
@@ -196,16 +227,18 @@ impl LogReader {
             () = self.log.deleted() => late = Some(Vec::new()),
         }
         loop {
+            // In this order: what becomes visible behind the end is not read here.
             let visible = *self.live.visible.borrow_and_update();
-            let end = *last_position.borrow_and_update();
+            let end = last.borrow_and_update().map(|last| last.position);
             let readable = end.map_or(visible, |end| end.min(visible));
             while position < readable {
                 match self.page(position, readable).await {
-                    Ok(PageFrames { frames, last, .. }) => {
-                        position = last;
+                    Ok(PageFrames { frames, last: read, .. }) => {
+                        position = read;
                         let mut frames = frames.into_iter().peekable();
                         while let Some(mut frame) = frames.next() {
-                            let sends_all = late.is_none() && last_position.borrow().is_none();
+                            let sends_all =
+                                late.is_none() && !last.borrow().is_some_and(|last| last.is_replayed);
                             if !sends_all && !is_response(&frame) {
                                 continue;
                             }
@@ -242,7 +275,7 @@ impl LogReader {
             }
             let changed = tokio::select! {
                 changed = self.live.visible.changed() => changed,
-                changed = last_position.changed() => changed,
+                changed = last.changed() => changed,
             };
             if changed.is_err() {
                 return late.unwrap_or_default();
@@ -410,7 +443,7 @@ mod tests {
                 task,
                 session: SessionId::from("s"),
                 begin: None,
-                last: watch::Sender::new(None),
+                end_at: ReaderEnd::new(),
                 end: end.clone(),
             };
             reader.finish(1).await;

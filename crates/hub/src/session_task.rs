@@ -420,7 +420,16 @@ impl SessionTask {
 
     fn command(&mut self, command: SessionCommand) {
         match command {
-            SessionCommand::Attach { client, attachment, abilities, replies, params, is_work, attached } => {
+            SessionCommand::Attach {
+                client,
+                attachment,
+                abilities,
+                replies,
+                params,
+                is_work,
+                earlier,
+                attached,
+            } => {
                 if self.replies.get(&client).is_some_and(|(last, _)| *last > attachment) {
                     // The client has continued on another connection, and this one is answered with an error.
                     return;
@@ -434,6 +443,9 @@ impl SessionTask {
                     self.given.insert(client.clone(), params);
                 }
                 let position = self.owner.end();
+                if let Some((earlier, is_replayed)) = earlier {
+                    earlier.set(position, is_replayed);
+                }
                 self.input(OwnerInput::Attached { client: &client, abilities });
                 let (end, requests) = (self.owner.end(), self.owner.requests_of(&client));
                 let has_other_turn = self.owner.has_turn_of_others(&client);

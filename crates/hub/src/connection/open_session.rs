@@ -16,7 +16,7 @@ use crate::asking_client::AskingClient;
 use crate::error::Error;
 use crate::hub::HubShared;
 use crate::load::{LoadedSession, update_line};
-use crate::log_reader::{LogReader, LogReaderTask, SeenFrames};
+use crate::log_reader::{LogReader, LogReaderTask, ReaderEnd, SeenFrames};
 use crate::open_log::OpenLog;
 use crate::output::ClientOutput;
 use crate::record::ClientKey;
@@ -47,8 +47,10 @@ impl ClientAttachment {
         &mut self,
         live: &LiveSession,
         params: Value,
+        is_replayed: bool,
     ) -> Result<(SessionUse, Arc<OpenLog>, AttachReply), Error> {
-        let (command, reply) = self.command(Some(params));
+        let earlier = self.earlier.as_ref().map(|open| (open.reader.end_at(), is_replayed));
+        let (command, reply) = self.command(Some(params), earlier);
         let session = self.session_use(live.clone());
         live.commands.send(command).await.map_err(|_| live.end())?;
         let reply = reply.await.map_err(|_| live.end())?;
@@ -61,11 +63,25 @@ impl ClientAttachment {
     }
 
     /// Returns the command that attaches the client, and the receiver of its reply.
-    fn command(&self, params: Option<Value>) -> (SessionCommand, oneshot::Receiver<AttachReply>) {
+    fn command(
+        &self,
+        params: Option<Value>,
+        earlier: Option<(ReaderEnd, bool)>,
+    ) -> (SessionCommand, oneshot::Receiver<AttachReply>) {
         let (attached, reply) = oneshot::channel();
         let (client, abilities, replies) = (self.client.clone(), self.abilities, self.replies.clone());
         let (attachment, is_work) = (self.attachment, self.is_work);
-        (SessionCommand::Attach { client, attachment, abilities, replies, params, is_work, attached }, reply)
+        let command = SessionCommand::Attach {
+            client,
+            attachment,
+            abilities,
+            replies,
+            params,
+            is_work,
+            earlier,
+            attached,
+        };
+        (command, reply)
     }
 
     fn session_use(&self, live: LiveSession) -> SessionUse {
@@ -85,7 +101,7 @@ pub(super) async fn create(
     client: AskingClient,
     params: Value,
 ) -> Answered {
-    let (command, reply) = attach.command(None);
+    let (command, reply) = attach.command(None, None);
     let (live, result) = hub.new_session(&attach.principal, params, &client, command, attach.is_work).await?;
     let session = attach.session_use(live.clone());
     let log = live.log.upgrade().ok_or_else(|| live.end())?;
@@ -159,11 +175,12 @@ async fn attach_and_replay(
         }
     }
     let params = hub.checked(params).await?;
+    let is_replayed = !matches!(replay, Replay::Nothing);
     let mut attempts = 1..=ATTEMPTS;
     let (live, (open, log, reply)) = loop {
         attempts.next();
         let live = hub.session(&attach.principal, &session, &params).await?;
-        match attach.attach(&live, params.clone()).await {
+        match attach.attach(&live, params.clone(), is_replayed).await {
             Ok(attached) => break (live, attached),
             // Another client has closed it meanwhile, or its log has failed. It may be opened again.
             Err(_) if !attempts.is_empty() => {}

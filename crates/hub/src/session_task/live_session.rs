@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::abilities::Abilities;
 use crate::error::Error;
+use crate::log_reader::ReaderEnd;
 use crate::open_log::OpenLog;
 use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
@@ -31,6 +32,9 @@ pub(crate) enum SessionCommand {
         params: Option<Value>,
         /// True for a worker of the server, which answers the questions itself.
         is_work: bool,
+        /// The reader of the earlier attachment, which ends where the new one begins. True if the frames before that are
+        /// replayed.
+        earlier: Option<(ReaderEnd, bool)>,
         attached: oneshot::Sender<AttachReply>,
     },
     /// Somebody who has not opened the session answers a question.

@@ -4,7 +4,7 @@ use duologue_hub::Hub;
 use duologue_test_support::in_time;
 use serde_json::json;
 
-use crate::hub::{RawClient, settings};
+use crate::hub::{RawClient, agent_text, settings};
 
 #[tokio::test]
 async fn a_session_is_deleted_without_its_client() {
@@ -86,6 +86,60 @@ async fn an_answer_reaches_a_session_that_is_opened_again() {
         let (ended, refused) = (client.response(2).await, client.response(3).await);
         assert_eq!(ended["result"]["stopReason"], "end_turn", "{ended}");
         assert_eq!(refused["error"]["data"]["code"], "cursor_gone", "{refused}");
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+/// The frames before the replay of a load are in the replay, and those before a resume are not sent again.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_opens_its_session_again_in_a_turn_has_each_frame_once() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = Hub::open(settings(data.path(), 0)).unwrap();
+        let mut client = RawClient::new(&hub);
+        client.initialize().await;
+        let new = client.request(1, "session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let session = json!({"sessionId": new["result"]["sessionId"], "cwd": "/tmp", "mcpServers": []});
+        let mut prompt = session.clone();
+        let words: String = (0..4_000).map(|word| format!("{word} ")).collect();
+        prompt["prompt"] = json!([{"type": "text", "text": words}]);
+        client.send(2, "session/prompt", prompt).await;
+        let (mut text, mut before) = (String::new(), None::<String>);
+        let (mut requests, mut is_answered, mut has_ended) = (2, true, false);
+        while !(has_ended && is_answered) {
+            if is_answered {
+                requests += 1;
+                let method = if requests % 2 == 0 { "session/load" } else { "session/resume" };
+                client.send(requests, method, session.clone()).await;
+                is_answered = false;
+            }
+            let message = client.next().await;
+            if message["id"] == 2 {
+                assert_eq!(message["result"]["stopReason"], "end_turn", "{message}");
+                has_ended = true;
+            } else if message["id"] == requests {
+                is_answered = true;
+                if let Some(before) = before.take() {
+                    assert!(text.starts_with(&before), "{} and {} bytes", before.len(), text.len());
+                }
+            } else if message["params"]["update"]["sessionUpdate"] == "user_message_chunk" {
+                before = Some(std::mem::take(&mut text));
+            } else {
+                text += &agent_text(&message);
+            }
+        }
+        let mut other = RawClient::new(&hub);
+        other.initialize().await;
+        other.send(1, "session/load", session).await;
+        let mut expected = String::new();
+        let mut message = json!(null);
+        while message["id"] != 1 {
+            message = other.next().await;
+            expected += &agent_text(&message);
+        }
+        let same = text.bytes().zip(expected.bytes()).take_while(|(a, b)| a == b).count();
+        assert!(text == expected && text.contains("3999"), "{} bytes of {} are alike", same, expected.len());
         hub.shut_down().await;
     })
     .await;
