@@ -16,8 +16,9 @@ pub(crate) trait LineSink {
     /// Waits until more lines may be read.
     fn room(&self) -> impl Future<Output = ()> + Send;
 
-    /// Takes a line without its end. It is neither blank nor longer than the limit.
-    fn line(&self, line: Bytes);
+    /// Takes the lines of a read, without their ends. None is blank or longer than the limit. They share the memory of the read,
+    /// which is at most about [`BATCH`] bytes unless a line is longer.
+    fn lines(&self, lines: impl Iterator<Item = Bytes>);
 }
 
 /// A source of lines for a transport.
@@ -51,6 +52,7 @@ pub(crate) async fn read_lines<S: LineSink>(
     sink: &S,
 ) -> Result<(), LinesError> {
     let mut lines = LineBuffer::new(limit);
+    let mut lengths = Vec::new();
     loop {
         sink.room().await;
         let count = reader.read(lines.space()).await?;
@@ -58,16 +60,29 @@ pub(crate) async fn read_lines<S: LineSink>(
             // The last line counts without its end if it is whole.
             let rest = lines.rest();
             if matches!(RpcMessage::read(rest, &Limits::default()), Some(Ok(_))) {
-                sink.line(Bytes::copy_from_slice(rest));
+                sink.lines(std::iter::once(Bytes::copy_from_slice(rest)));
             }
             return Ok(());
         }
         lines.filled(count);
-        while let Some(line) = lines.next_line().map_err(|_| LinesError::TooLong { limit })? {
-            if !crate::frame_view::is_blank(line) {
-                sink.line(Bytes::copy_from_slice(line));
+        let mut read = Vec::new();
+        let rest = loop {
+            match lines.next_line() {
+                Ok(Some(line)) if crate::frame_view::is_blank(line) => {}
+                Ok(Some(line)) => {
+                    read.extend_from_slice(line);
+                    lengths.push(line.len());
+                }
+                Ok(None) => break Ok(()),
+                Err(_) => break Err(LinesError::TooLong { limit }),
             }
+        };
+        if !lengths.is_empty() {
+            read.shrink_to_fit();
+            let mut read = Bytes::from(read);
+            sink.lines(lengths.drain(..).map(|length| read.split_to(length)));
         }
+        rest?;
     }
 }
 

@@ -301,10 +301,12 @@ impl SessionTask {
                 self.receive_from_agent(line);
                 if !self.owner.begins_anew() {
                     for line in self.early.take() {
+                        self.publish();
                         self.receive_from_agent(line);
                     }
                     self.receive_ready_lines();
                 }
+                self.publish();
             }
             SessionEvent::FromAgent(None) => self.end_agent(CLOSED_OUTPUT),
             SessionEvent::AgentEnded(reason) => {
@@ -340,6 +342,7 @@ impl SessionTask {
         while bytes < SMALL_BATCH
             && self.owner.unwritten_bytes() < UNWRITTEN_BYTES
             && !self.owner.begins_anew()
+            && !(self.agent_failed || self.ends_agent)
             && let Some(line) = self.agent.as_mut().and_then(HostedAgent::ready_line)
         {
             bytes += line.len() + LINE;
@@ -347,10 +350,11 @@ impl SessionTask {
         }
     }
 
+    /// Handles a line of the agent. [`publish`](Self::publish) follows, once for the lines that are ready.
     fn receive_from_agent(&mut self, line: Vec<u8>) {
         let line = self.with_own_session(line);
         let had_turn = self.owner.has_turn();
-        self.input(OwnerInput::FromAgent(&line));
+        self.handle(OwnerInput::FromAgent(&line));
         let title = new_title(&line, &self.id);
         if title.is_some() || (had_turn && !self.owner.has_turn()) {
             self.to_index = Some(title.or_else(|| self.to_index.take().flatten()));
@@ -521,6 +525,15 @@ impl SessionTask {
     /// Gives an input to the owner and executes its actions.
     fn input(&mut self, input: OwnerInput<'_>) {
         self.handle(input);
+        self.publish();
+    }
+
+    /// Publishes the state behind the actions of the owner, and ends the agent if they ask for it.
+    fn publish(&mut self) {
+        // First: a client that sees a question may look for it.
+        publish(&self.questions, self.open_questions());
+        publish(&self.visible, self.owner.visible());
+        publish(&self.turns, self.owner.has_turn());
         if std::mem::take(&mut self.ends_agent) {
             self.agent_failed = false;
             self.leave_agent(CLOSED_OUTPUT);
@@ -563,10 +576,6 @@ impl SessionTask {
                 OwnerAction::EndAgent => self.ends_agent = true,
             }
         }
-        // First: a client that sees a question may look for it.
-        publish(&self.questions, self.open_questions());
-        publish(&self.visible, self.owner.visible());
-        publish(&self.turns, self.owner.has_turn());
     }
 
     fn audit(&self, question: u64, decision: &QuestionDecision) {

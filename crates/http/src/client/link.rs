@@ -188,8 +188,8 @@ impl<C: LinkCore> LineSink for LinkShared<C> {
         }
     }
 
-    fn line(&self, line: Bytes) {
-        self.with(|core| core.push(utf8(line)));
+    fn lines(&self, lines: impl Iterator<Item = Bytes>) {
+        self.with(|core| lines.for_each(|line| core.push(utf8(line))));
         self.outgoing.notify_one();
     }
 }

@@ -334,6 +334,47 @@ impl AgentConnectionShared {
         Ok(Resumed { connection: AgentConnection { inner: self, generation }, received })
     }
 
+    /// Returns the message in a line of the agent.
+    fn message(&self, line: Bytes) -> Option<Bytes> {
+        // Agents that are processes sometimes write logs to their output. A message is an object.
+        if line.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
+            tracing::debug!(id = %self.id, bytes = line.len(), "a line of the agent is not a message; it is dropped");
+            return None;
+        }
+        let line = utf8(line);
+        if is_transport_frame(&line) {
+            tracing::warn!(id = %self.id, "the agent wrote a message of the transport (`stream/…`); it is dropped");
+            return None;
+        }
+        Some(line)
+    }
+
+    /// Adds a message of the agent to the frames for the client.
+    fn push(&self, state: &mut ConnectionCore, mut message: Bytes) {
+        state.lines += 1;
+        let mut is_initialize = false;
+        if let Some(id) = &state.initialize_id {
+            let view = FrameView::read(&message);
+            is_initialize = view.is_response_to(id) || (state.may_be_null && view.is_response_to(b"null"));
+            if is_initialize {
+                message = self.with_grant(message.clone(), &view);
+                state.initialize_id = None;
+            }
+        }
+        match &mut state.output {
+            _ if state.is_closed => {}
+            Output::Socket { ring, .. } => ring.push(message),
+            Output::Events(_) if is_initialize => {
+                state.initialize_response = Some(without_cursors(without_line_breaks(message)));
+            }
+            Output::Events(streams) => {
+                // A stream that nobody reads does not keep the frames of others.
+                let message = Bytes::copy_from_slice(&message);
+                streams.push(message, Instant::now() + self.options.session_stream_wait);
+            }
+        }
+    }
+
     /// Adds the capability to resume and the secret to the response to `initialize`.
     fn with_grant(&self, response: Bytes, view: &FrameView<'_>) -> Bytes {
         let Some(result) = view.result else { return response };
@@ -415,41 +456,10 @@ impl LineSink for AgentConnectionShared {
         }
     }
 
-    fn line(&self, line: Bytes) {
-        // Agents that are processes sometimes write logs to their output. A message is an object.
-        if line.iter().find(|byte| !byte.is_ascii_whitespace()) != Some(&b'{') {
-            tracing::debug!(id = %self.id, bytes = line.len(), "a line of the agent is not a message; it is dropped");
-            return;
-        }
-        let line = utf8(line);
-        if is_transport_frame(&line) {
-            tracing::warn!(id = %self.id, "the agent wrote a message of the transport (`stream/…`); it is dropped");
-            return;
-        }
-        self.update(&self.output, |state| {
-            state.lines += 1;
-            let mut line = line;
-            let mut is_initialize = false;
-            if let Some(id) = &state.initialize_id {
-                let view = FrameView::read(&line);
-                is_initialize =
-                    view.is_response_to(id) || (state.may_be_null && view.is_response_to(b"null"));
-                if is_initialize {
-                    line = self.with_grant(line.clone(), &view);
-                    state.initialize_id = None;
-                }
-            }
-            match &mut state.output {
-                _ if state.is_closed => {}
-                Output::Socket { ring, .. } => ring.push(line),
-                Output::Events(_) if is_initialize => {
-                    state.initialize_response = Some(without_cursors(without_line_breaks(line)));
-                }
-                Output::Events(streams) => {
-                    streams.push(line, Instant::now() + self.options.session_stream_wait);
-                }
-            }
-        });
+    fn lines(&self, lines: impl Iterator<Item = Bytes>) {
+        let messages = lines.filter_map(|line| self.message(line));
+        // Once for all lines of a read: the source waits for the lock, and for the notification.
+        self.update(&self.output, |state| messages.for_each(|message| self.push(state, message)));
     }
 }
 

@@ -146,7 +146,13 @@ impl SentRing {
     pub(crate) fn push(&mut self, frame: Bytes) {
         let view = FrameView::read(&frame);
         let cleaned = view.without_cursors(&frame);
-        let id = view.stream();
+        let last = self.frames.back().map(|frame| &frame.stream);
+        let id = match (view.stream_session(), last) {
+            (Some(session), Some(StreamId::Session(last))) if **last == *session => {
+                StreamId::Session(last.clone())
+            }
+            _ => view.stream(),
+        };
         let part = if view.method.is_some() { "params" } else { "result" };
         if self.streams.len() >= MOST_STREAMS && !self.streams.contains_key(&id) {
             self.has_too_many_streams = true;
