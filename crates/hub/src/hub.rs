@@ -2,6 +2,7 @@
 
 mod descriptors;
 mod disk;
+mod introductions;
 mod session_records;
 mod settings;
 
@@ -12,8 +13,8 @@ use std::time::Duration;
 
 use duologue_rpc::{Lock as _, Transport};
 use duologue_schema::{
-    AuthenticateRequest, InitializeResponse, ListSessionsRequest, ListSessionsResponse, LogoutRequest,
-    NewSessionRequest, Request as _, SessionId, SessionInfo,
+    InitializeResponse, ListSessionsRequest, ListSessionsResponse, NewSessionRequest, Request as _,
+    SessionId, SessionInfo,
 };
 use duologue_store::{FileLog, IndexQuery, IndexedSession, Log as _, LogRoot, SessionIndex};
 use jiff::Timestamp;
@@ -24,9 +25,9 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use self::disk::DiskUse;
+use self::introductions::Introductions;
 use self::session_records::{append, opening_records, report_index, restore, with_id};
 pub(crate) use self::session_records::{behind_damage, for_each_record, leave_out, read_behind_damage};
-use self::settings::AgentLaunch;
 #[cfg(feature = "gateway")]
 pub(crate) use self::settings::DISK_BYTES;
 pub use self::settings::{AgentCommand, HubSettings, ProcessEvent, ProcessObserver};
@@ -36,7 +37,6 @@ use crate::asking_client::AskingClient;
 use crate::connection::ClientConnection;
 use crate::error::Error;
 use crate::finishing::FinishingRequests;
-use crate::hosted_agent::HostedAgent;
 use crate::open_log::OpenLog;
 use crate::owner::{SessionOwner, micros};
 use crate::record::ClientKey;
@@ -62,7 +62,7 @@ pub(crate) struct HubShared {
     clients: Mutex<HashMap<OwnedClient, Arc<Notify>>>,
     attachments: AtomicU64,
     pub(crate) finishing: FinishingRequests,
-    spare: tokio::sync::Mutex<Spare>,
+    introductions: Introductions,
     /// The params of the last login. Some agents keep a login in memory, so it is repeated in each new process.
     login: Mutex<Option<Box<RawValue>>>,
     shared_agent: SharedAgent,
@@ -82,14 +82,6 @@ pub(crate) struct HubShared {
 
 /// A principal and the key of one of its clients.
 type OwnedClient = (Arc<str>, ClientKey);
-
-/// A process that was started for its introduction, for the first session.
-#[derive(Debug, Default)]
-struct Spare {
-    agent: Option<(HostedAgent, InitializeResponse)>,
-    /// The last failure to start one. All who waited for that process fail with it.
-    failed: Option<(Instant, Arc<Error>)>,
-}
 
 #[derive(Debug, Default)]
 struct Sessions {
@@ -133,7 +125,7 @@ impl Hub {
         let logs = LogRoot::new(settings.data.join("sessions"), settings.logs.clone())?;
         let index = SessionIndex::open(&logs)?;
         report_index(index.report());
-        let (sessions, spare) = (Mutex::default(), tokio::sync::Mutex::default());
+        let (sessions, introductions) = (Mutex::default(), Introductions::default());
         let closing = watch::Sender::new(false);
         let (clients, attachments) = (Mutex::default(), AtomicU64::new(0));
         let (shared_agent, announced_id) = (SharedAgent::default(), AnnouncedId::default());
@@ -148,7 +140,7 @@ impl Hub {
             clients,
             attachments,
             finishing: FinishingRequests::default(),
-            spare,
+            introductions,
             login: Mutex::default(),
             shared_agent,
             announced_id,
@@ -286,125 +278,6 @@ impl Drop for Opening {
 }
 
 impl HubShared {
-    /// Starts a process and introduces the hub to it.
-    pub(crate) async fn start_agent(
-        &self,
-        schemes: AdvertisedAbilities,
-    ) -> Result<(HostedAgent, InitializeResponse), Error> {
-        self.settings.agent.require_reachable()?;
-        let schemes = self.advertised(schemes);
-        // The lock is taken while a process is started for another client.
-        let spare = self.spare.try_lock().ok();
-        let mut spare =
-            spare.and_then(|mut spare| spare.agent.take_if(|(agent, _)| agent.schemes == schemes));
-        let (mut agent, introduction) = match spare.take_if(|(agent, _)| agent.is_running()) {
-            Some(spare) => spare,
-            None => self.start_new_agent(schemes).await?,
-        };
-        agent.renamed = self.announced_id.renamed(&introduction);
-        Ok((agent, introduction))
-    }
-
-    async fn start_new_agent(
-        &self,
-        schemes: AdvertisedAbilities,
-    ) -> Result<(HostedAgent, InitializeResponse), Error> {
-        if !self.settings.owner.is_process_shared {
-            return self.start_process(schemes).await;
-        }
-        let start = self.start_process(AdvertisedAbilities::ALL);
-        self.shared_agent.lane(schemes, self.settings.agent_timeout, start).await
-    }
-
-    async fn start_process(
-        &self,
-        schemes: AdvertisedAbilities,
-    ) -> Result<(HostedAgent, InitializeResponse), Error> {
-        let closing = self.closing.subscribe();
-        if *closing.borrow() {
-            return Err(Error::Closed);
-        }
-        let HubSettings { agent, agent_timeout, processes, .. } = &self.settings;
-        let mut agent = match &agent.0 {
-            AgentLaunch::Command(command) => {
-                HostedAgent::start(command(), *agent_timeout, processes.clone(), closing)?
-            }
-            #[cfg(feature = "gateway")]
-            AgentLaunch::Remote(remote) => remote.start(*agent_timeout, closing).await?,
-        };
-        let introduction = agent.initialize(self.settings.client_files, schemes).await?;
-        let login = self.login.lock_unpoisoned().clone();
-        if let Some(login) = login {
-            match agent.request(AuthenticateRequest::METHOD, &login, None).await {
-                // The agent says so again when a session needs the login.
-                Err(Error::Agent { error, .. }) => tracing::warn!(%error, "a login was not repeated"),
-                repeated => _ = repeated?,
-            }
-        }
-        Ok((agent, introduction))
-    }
-
-    /// Returns the introduction of an agent for a client. Its process is kept for the next session.
-    pub(crate) async fn introduction(
-        &self,
-        schemes: AdvertisedAbilities,
-    ) -> Result<InitializeResponse, Error> {
-        let mut introduction = self.spare_introduction(schemes).await?;
-        self.announced_id.announce(&mut introduction);
-        Ok(introduction)
-    }
-
-    async fn spare_introduction(&self, schemes: AdvertisedAbilities) -> Result<InitializeResponse, Error> {
-        let (requested, schemes) = (Instant::now(), self.advertised(schemes));
-        let mut spare = self.spare.lock().await;
-        if let Some((agent, introduction)) = &mut spare.agent
-            && agent.is_running()
-        {
-            return Ok(introduction.clone());
-        }
-        if let Some((at, error)) = &spare.failed
-            && *at >= requested
-        {
-            return Err(Error::Introduction(error.clone()));
-        }
-        match self.start_new_agent(schemes).await {
-            Ok((agent, introduction)) => {
-                spare.agent = Some((agent, introduction.clone()));
-                Ok(introduction)
-            }
-            Err(error) => {
-                let error = Arc::new(error);
-                spare.failed = Some((Instant::now(), error.clone()));
-                Err(Error::Introduction(error))
-            }
-        }
-    }
-
-    /// Passes a request that belongs to no session to an agent, such as a login. A user may take any time for it, and
-    /// `cancelled` is notified if the client cancels it.
-    pub(crate) async fn request_of_no_session(
-        &self,
-        method: &str,
-        params: Option<&RawValue>,
-        client: &AskingClient,
-        cancelled: &Notify,
-    ) -> Result<Box<RawValue>, Error> {
-        let limit = self.settings.requests_without_session;
-        let _place = self.without_session.try_acquire().map_err(|_| Error::Requests { limit })?;
-        let (mut agent, introduction) = self.start_agent(client.abilities.schemes()).await?;
-        let result = agent.request_of_user(method, &params, Some(client), cancelled).await?;
-        agent.drop_early();
-        match method {
-            AuthenticateRequest::METHOD => *self.login.lock_unpoisoned() = params.map(RawValue::to_owned),
-            LogoutRequest::METHOD => *self.login.lock_unpoisoned() = None,
-            _ => {}
-        }
-        if let Ok(mut spare) = self.spare.try_lock() {
-            spare.agent = Some((agent, introduction));
-        }
-        Ok(result)
-    }
-
     /// Returns true if agents may request files and terminals from clients.
     pub(crate) fn has_client_files(&self) -> bool {
         self.settings.client_files
@@ -443,11 +316,6 @@ impl HubShared {
     /// Returns the receiver of the calls of agents to other agents.
     pub(crate) fn calls(&self) -> Option<CallSender> {
         self.settings.calls.clone()
-    }
-
-    /// Returns the schemes that are advertised to an agent, for clients with these schemes.
-    fn advertised(&self, schemes: AdvertisedAbilities) -> AdvertisedAbilities {
-        AdvertisedAbilities { envelopes: schemes.envelopes || self.settings.owner.routes_calls, ..schemes }
     }
 
     /// Returns true if prompts are refused: from the beginning of a drain on, and those of work from the shutdown on.

@@ -44,6 +44,9 @@ pub struct HubSettings {
     /// The time in which an agent answers `initialize`, and creates or restores a session. 120 seconds by default. The
     /// process of one that does not is ended.
     pub agent_timeout: Duration,
+    /// The time for which a process without a session is kept for the next one: it was started to introduce the agent to a
+    /// client, or for a login. 60 seconds by default. Later clients get the same introduction without a process.
+    pub spare_process: Duration,
     /// The folders and programs that sessions may use. Everything by default.
     pub policy: SessionPolicy,
     /// Receives an event for each start and end of a process, for example to end them if this process is killed.
@@ -152,6 +155,7 @@ impl HubSettings {
             loads: 4,
             load_turn: Duration::from_secs(5),
             agent_timeout: Duration::from_secs(120),
+            spare_process: Duration::from_secs(60),
             policy: SessionPolicy::default(),
             processes: None,
             owner: OwnerSettings::default(),
