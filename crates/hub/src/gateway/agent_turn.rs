@@ -13,6 +13,7 @@ use duologue_schema::{
     MessageKind, PlanEntryStatus, RequestPermissionOutcome, RequestPermissionRequest,
     RequestPermissionResponse, SessionUpdate, TraceContext, serialized_len,
 };
+use duologue_store::TaskFailure;
 use serde::Deserialize;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
@@ -98,6 +99,24 @@ pub(crate) fn is_worker_lost(is_remote: bool, error: &duologue_client::Error) ->
     let duologue_client::Error::Response(error) = error else { return false };
     let error = serde_json::to_value(error).unwrap_or_default();
     is_remote && error["data"]["code"] == INTERRUPTED
+}
+
+/// Returns the failure of work for its sender. `code` is that of an error without a better one.
+pub(crate) fn failure_of(code: &str, error: &duologue_client::Error) -> TaskFailure {
+    match error {
+        duologue_client::Error::AuthRequired { message, .. } => {
+            let why = format!(
+                "the agent requires a login: {message}; log in with its own program, or set its key in `agents.env`"
+            );
+            TaskFailure::new("login_required", why, false)
+        }
+        // An error of the hub, which names the cause itself.
+        duologue_client::Error::Response(response) if error.code().is_some() => {
+            let retryable = response.data_member("retryable").unwrap_or(true);
+            TaskFailure::new(code, response.message.as_ref(), retryable)
+        }
+        error => TaskFailure::new(code, error.to_string(), true),
+    }
 }
 
 /// The output of a turn so far.

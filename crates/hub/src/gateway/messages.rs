@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use duologue_client::{PromptBuilder, exchange};
 use duologue_schema::{Json, RequestPermissionOutcome, StopReason, TraceContext};
-use duologue_store::{JsonText, LeaseToken, Leased, StoreBatch, StoreChange, StoredMessage};
+use duologue_store::{JsonText, LeaseToken, Leased, StoreBatch, StoreChange, StoredMessage, TaskFailure};
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::gateway::agent_turn::{
-    MessageContent, TurnOutput, WorkSession, cut_text, is_worker_lost, prompt_of_message,
+    MessageContent, TurnOutput, WorkSession, cut_text, failure_of, is_worker_lost, prompt_of_message,
 };
 use crate::gateway::conversations::MessageSession;
 use crate::gateway::rest_agent::return_pause;
@@ -104,7 +104,8 @@ async fn answer(
     let limit = Instant::now() + Duration::from_secs(gateway.config.limits.task_seconds);
     let trace = message.trace.as_deref().and_then(TraceContext::new);
     let opened = MessageSession::open(&agent, message, trace.as_ref()).await;
-    let mut session = opened.map_err(|error| AnswerFailure::NotBegun(error.to_string()))?;
+    let mut session =
+        opened.map_err(|error| AnswerFailure::NotBegun(named(failure_of("unreachable", &error))))?;
     // A message that is safe to repeat returns to its place if it is lost.
     if content.metadata["retry"] != "safe" {
         let started = StoreBatch::new(gateway.time()).with(StoreChange::StartMessage { lease });
@@ -126,7 +127,7 @@ async fn answer(
                 match follow(&mut session.work, prompt(), limit_bytes, place).await {
                     Err(AnswerFailure::ContextLost(_)) => {
                         let anew = session.begin_anew(&agent, trace.as_ref()).await;
-                        anew.map_err(|error| AnswerFailure::Failed(error.to_string()))?;
+                        anew.map_err(|error| named(failure_of("unreachable", &error)))?;
                         follow(&mut session.work, prompt(), limit_bytes, place).await
                     }
                     answered => answered,
@@ -202,7 +203,7 @@ async fn follow(
         false if error.code().as_deref() == Some(CONTEXT_LOST) => {
             AnswerFailure::ContextLost(error.to_string())
         }
-        false => AnswerFailure::Failed(error.to_string()),
+        false => AnswerFailure::Failed(named(failure_of("agent_failed", &error))),
     };
     let mut turn = work.session.prompt(prompt).await.map_err(failed)?;
     place.begin();
@@ -231,4 +232,9 @@ async fn follow(
         response["metadata"] = json!({"truncated": true});
     }
     Ok(Some(response))
+}
+
+/// Returns a failure as the store keeps that of a message.
+fn named(failure: TaskFailure) -> String {
+    format!("{}: {}", failure.code, failure.message)
 }

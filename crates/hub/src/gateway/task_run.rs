@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
-use crate::gateway::agent_turn::{TurnOutput, WorkQuestion, WorkSession};
+use crate::gateway::agent_turn::{TurnOutput, WorkQuestion, WorkSession, failure_of};
 use crate::gateway::runner::{LEASE, RENEWAL, callback, extend_lease, renewing, stream_key};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::{WorkEnd, WorkNews, WorkTurn};
@@ -84,11 +84,16 @@ struct TaskEnd {
 
 impl TaskEnd {
     fn failed(code: &str, message: impl Into<String>, retryable: bool) -> Self {
-        let error = Some(TaskFailure::new(code, message, retryable));
+        TaskEnd::from(TaskFailure::new(code, message, retryable))
+    }
+}
+
+impl From<TaskFailure> for TaskEnd {
+    fn from(failure: TaskFailure) -> Self {
         TaskEnd {
             state: TaskState::Failed,
             result: None,
-            error,
+            error: Some(failure),
             chunks: ChunkPosts::default(),
             is_lost: false,
         }
@@ -190,7 +195,7 @@ impl TaskRun {
         };
         let trace = task.trace.as_deref().and_then(TraceContext::new);
         let opened = WorkSession::open(&agent, &self.key.owner, trace.as_ref(), None).await;
-        opened.map_err(|error| TaskEnd::failed("unreachable", error.to_string(), true))
+        opened.map_err(|error| TaskEnd::from(failure_of("unreachable", &error)))
     }
 
     /// Records that the agent gets the work. A task that is lost before returns to its place.

@@ -18,7 +18,9 @@ use serde_json::{Value, json};
 use tokio::sync::Notify;
 
 use crate::gateway::agent_calls::DELEGATED;
-use crate::gateway::agent_turn::{TurnOutput, WorkSession, cut_text, is_worker_lost, prompt_of_task};
+use crate::gateway::agent_turn::{
+    TurnOutput, WorkSession, cut_text, failure_of, is_worker_lost, prompt_of_task,
+};
 
 /// The type of a task whose parameters are a work order.
 const WORK_ORDER: &str = "invoke";
@@ -278,9 +280,9 @@ fn end_of_turn(
     let response = match outcome {
         Ok(response) => response,
         Err(error) => {
-            let fault = EnvelopeError::of(EnvelopeErrorCode::from("agent_failed"), error.to_string());
             let is_lost = is_worker_lost(is_remote, &error);
-            return WorkEnd { is_lost, ..WorkEnd::failed(&fault.retryable(true)) };
+            let error = Some(failure_of("agent_failed", &error));
+            return WorkEnd { state: TaskState::Failed, result: None, error, is_lost };
         }
     };
     let (text, is_cut) = output.text(limit);

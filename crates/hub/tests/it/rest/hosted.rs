@@ -104,3 +104,32 @@ async fn a_rule_answers_the_questions_of_work() {
         world.stop().await;
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_of_an_agent_that_cannot_begin_names_the_cause() {
+    let login = r#"read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:session/new","error":{"code":-32000,"message":"no key"}}'
+        read -r line"#;
+    let agent = |command: &str| {
+        format!("[[agents]]\nid = \"writer\"\ntrust = \"shared\"\ncwd = \"work\"\ncommand = {command}\n")
+    };
+    for (command, code, retryable, parts) in [
+        (format!("[\"sh\", \"-c\", {login:?}]"), "login_required", false, ["no key", "`agents.env`"]),
+        (r#"["/absent/agent"]"#.to_owned(), "unreachable", true, ["cannot start /absent/agent", "installed"]),
+    ] {
+        let world = RestWorld::start(&agent(&command)).await;
+        let task = json!({"taskId": "t1", "task": {"type": "write", "parameters": {"prompt": "plan"}}});
+        world.post(ALICE, "/agents/writer/tasks", &task).await.expect(202);
+        let message = json!({"mode": "sync", "message": {"type": "query", "content": "hello"}});
+        let ended = ended_task(&world, ALICE, "/agents/writer/tasks/t1").await;
+        let answered = world.post(ALICE, "/agents/writer/messages", &message).await.expect(200);
+        assert_eq!(ended["error"]["retryable"], retryable, "{ended}");
+        for error in [&ended["error"], &answered["error"]] {
+            assert_eq!(error["code"], code, "{error}");
+            let why = error["message"].as_str().unwrap();
+            assert!(parts.iter().all(|part| why.contains(part)), "{why}");
+            assert!(!why.contains("responded with an error") && !why.contains("-32"), "{why}");
+        }
+        world.stop().await;
+    }
+}

@@ -283,7 +283,10 @@ pub(super) fn nack(
 /// Ends a lease. `code` is the reason for a message that an agent has begun. Returns true if it is a dead letter now.
 fn lapse(change: &mut OpenChange<'_>, row: i64, code: &str) -> ChangeStep<bool> {
     if one(change, "SELECT started FROM messages WHERE seq = ?1", [row])?.unwrap_or(false) {
-        let error = format!("{code}: its worker was lost after an agent had begun it");
+        let error = format!(
+            "{code}: its worker was lost after an agent had begun it, so it is not delivered again; send it again, or allow \
+             that with `\"retry\": \"safe\"` in the `metadata` of its content"
+        );
         kill(change, row, &error)?;
         return Ok(true);
     }

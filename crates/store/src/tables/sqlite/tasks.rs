@@ -346,7 +346,10 @@ fn give_back_row(
     }
     if (task.started && !task.retry_safe) || task.attempts >= task.max_attempts {
         let text = match task.started {
-            true => "its worker was lost after an agent had started it",
+            true => concat!(
+                "its worker was lost after an agent had started it, so it does not run again; ",
+                "send it again, or allow a second start with `\"retry\": \"safe\"` in its `metadata`"
+            ),
             false => "its workers were lost, and it has had all its attempts",
         };
         let failure = TaskFailure::new(code, text, true);
