@@ -1,19 +1,19 @@
 //! The introduction of an agent to clients, and the process that was started for it.
 
-use std::path::Path;
 use std::time::Duration;
 
-use duologue_hub::{Hub, ProcessEvent, ProcessObserver};
+use duologue_hub::{Hub, HubSettings, ProcessEvent, ProcessObserver};
 use duologue_test_support::in_time;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
 
 use crate::hub::{RawClient, settings};
 
+type Events = mpsc::UnboundedReceiver<ProcessEvent>;
+
 /// Opens a hub that keeps a process without a session for this time. Returns it with the events of its processes.
-fn open(data: &Path, spare: Duration) -> (Hub, mpsc::UnboundedReceiver<ProcessEvent>) {
+fn open(mut settings: HubSettings, spare: Duration) -> (Hub, Events) {
     let (observed, events) = mpsc::unbounded_channel();
-    let mut settings = settings(data, 0);
     settings.processes = Some(ProcessObserver::new(move |event| _ = observed.send(event)));
     settings.spare_process = spare;
     (Hub::open(settings).unwrap(), events)
@@ -28,7 +28,7 @@ async fn new_session(client: &mut RawClient) -> Value {
 async fn a_later_client_is_introduced_without_a_process() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let (hub, mut events) = open(data.path(), Duration::ZERO);
+        let (hub, mut events) = open(settings(data.path(), 0), Duration::ZERO);
         let introduced = RawClient::new(&hub).initialize().await;
         let Some(ProcessEvent::Started(unused)) = events.recv().await else { panic!("no process") };
         assert_eq!(events.recv().await, Some(ProcessEvent::Ended(unused)));
@@ -55,7 +55,7 @@ async fn a_later_client_is_introduced_without_a_process() {
 async fn the_first_session_uses_the_process_of_the_introduction() {
     in_time(async {
         let data = tempfile::tempdir().unwrap();
-        let (hub, mut events) = open(data.path(), Duration::MAX);
+        let (hub, mut events) = open(settings(data.path(), 0), Duration::MAX);
         let mut client = RawClient::new(&hub);
         client.initialize().await;
         let Some(ProcessEvent::Started(first)) = events.recv().await else { panic!("no process") };
@@ -66,6 +66,33 @@ async fn the_first_session_uses_the_process_of_the_introduction() {
         RawClient::new(&hub).initialize_with(json!({"envelope": {"v": [1]}})).await;
         let Some(ProcessEvent::Started(other)) = events.recv().await else { panic!("no process") };
         assert_ne!(other, first);
+        hub.shut_down().await;
+    })
+    .await;
+}
+
+#[cfg(unix)]
+#[tokio::test]
+async fn a_client_is_introduced_as_the_last_process_was() {
+    // The version is the number of earlier processes.
+    let script = r#"
+        version=$(($(wc -c <"$0"))); printf . >>"$0"
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1,"agentInfo":{"name":"a","version":"'$version'"}}}'
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}'
+        read -r line
+    "#;
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let count = data.path().join("count");
+        std::fs::write(&count, "").unwrap();
+        let command = move || duologue_client::Command::new("sh").args(["-c", script]).arg(&count);
+        let (hub, mut events) = open(HubSettings::new(command, data.path().join("hub")), Duration::ZERO);
+        let mut client = RawClient::new(&hub);
+        let version = |introduced: Value| introduced["result"]["agentInfo"]["version"].clone();
+        assert_eq!(version(client.initialize().await), "0");
+        while !matches!(events.recv().await, Some(ProcessEvent::Ended(_))) {}
+        new_session(&mut client).await;
+        assert_eq!(version(RawClient::new(&hub).initialize().await), "1");
         hub.shut_down().await;
     })
     .await;

@@ -6,6 +6,7 @@ mod attacks;
 mod client;
 mod conversations;
 mod description;
+mod documented;
 mod endpoints;
 mod fields;
 pub(crate) mod hosted;
