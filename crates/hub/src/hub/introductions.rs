@@ -15,7 +15,7 @@ use crate::hosted_agent::HostedAgent;
 use crate::hub::settings::AgentLaunch;
 use crate::hub::{HubSettings, HubShared};
 
-/// What processes have said about themselves, and one that no session uses yet.
+/// The introductions of processes, and a process that no session uses yet.
 #[derive(Debug, Default)]
 pub(super) struct Introductions {
     spare: tokio::sync::Mutex<Spare>,

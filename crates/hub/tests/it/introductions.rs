@@ -62,7 +62,7 @@ async fn the_first_session_uses_the_process_of_the_introduction() {
         RawClient::new(&hub).initialize().await;
         new_session(&mut client).await;
         assert_eq!(events.try_recv().ok(), None);
-        // An agent may offer more to a client with other capabilities, so it is asked.
+        // An agent may offer more to a client with other capabilities.
         RawClient::new(&hub).initialize_with(json!({"envelope": {"v": [1]}})).await;
         let Some(ProcessEvent::Started(other)) = events.recv().await else { panic!("no process") };
         assert_ne!(other, first);
