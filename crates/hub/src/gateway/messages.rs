@@ -106,13 +106,18 @@ async fn answer(
     let opened = MessageSession::open(&agent, message, trace.as_ref()).await;
     let mut session =
         opened.map_err(|error| AnswerFailure::NotBegun(named(failure_of("unreachable", &error))))?;
-    // A message that is safe to repeat returns to its place if it is lost.
-    if content.metadata["retry"] != "safe" {
-        let started = StoreBatch::new(gateway.time()).with(StoreChange::StartMessage { lease });
-        if let Err(refusal) = gateway.in_store(move |store| store.apply(started)).await {
-            session.end(&agent, false).await;
-            return Err(AnswerFailure::NotBegun(refusal.message.into_owned()));
+    let begun = match content.metadata["retry"] == "safe" {
+        // It returns to its place if it is lost.
+        true => StoreChange::RenewLease { lease, lasts: LEASE },
+        false => StoreChange::StartMessage { lease },
+    };
+    let (batch, key) = (StoreBatch::new(gateway.time()).with(begun), message.key());
+    if let Err(refusal) = gateway.in_store(move |store| store.apply(batch)).await {
+        match gateway.in_store(move |store| store.message(&key)).await {
+            Ok(None) => session.work.discard(&agent, &message.from.principal).await,
+            _ => session.end(&agent, false).await,
         }
+        return Err(AnswerFailure::NotBegun(refusal.message.into_owned()));
     }
     events::message_sent(message);
     let limit_bytes = gateway.config.limits.result_bytes;

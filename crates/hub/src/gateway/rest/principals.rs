@@ -211,7 +211,7 @@ pub(crate) async fn erase_data(
         Some(ChangeOutcome::Count(count)) => *count,
         _ => 0,
     };
-    // After the tasks, so that no more sessions begin.
+    // After the records: work whose session is being opened has none of them any more, and removes its session itself.
     for agent in caller.gateway().all_hosted().values() {
         let sessions = agent.hub.sessions_of(&principal_id.as_str().into()).await.map_err(log_refusal)?;
         for session in sessions {

@@ -65,3 +65,44 @@ async fn a_drained_gateway_accepts_no_work() {
     world.get(ALICE, tasks).await.expect(200);
     world.stop().await;
 }
+
+/// The agent lets the test erase the work while it opens the session of it, and writes what it reads after that.
+#[cfg(unix)]
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn work_that_is_erased_while_its_session_opens_reaches_no_agent() {
+    const AGENT: &str = r#"
+        read -r line; echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}'
+        read -r line; echo opening >"$1/said"; read -r go <"$1/go"
+        echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}'
+        while read -r line; do read="$read $line"; done
+        echo "read:$read" >"$1/said"
+    "#;
+    let folder = tempfile::tempdir().unwrap();
+    let pipe = |name: &str| folder.path().join(name);
+    for name in ["said", "go"] {
+        assert!(std::process::Command::new("mkfifo").arg(pipe(name)).status().unwrap().success());
+    }
+    let said = || {
+        let path = pipe("said");
+        async move { tokio::task::spawn_blocking(|| std::fs::read_to_string(path)).await.unwrap().unwrap() }
+    };
+    let command = json!(["sh", "-c", AGENT, "sh", folder.path()]);
+    let world = RestWorld::start(&format!(
+        "[[agents]]\nid = \"writer\"\ntrust = \"shared\"\ncwd = \"work\"\ncommand = {command}\n"
+    ))
+    .await;
+    let message = json!({"message": {"type": "a", "content": "secret"}, "metadata": {"retry": "safe"}});
+    let task = json!({"task": {"type": "a", "parameters": {"prompt": "secret"}}});
+    for (path, work) in [("messages", message), ("tasks", task)] {
+        world.post(ALICE, &format!("/agents/writer/{path}"), &work).await.expect(202);
+        assert_eq!(said().await, "opening\n");
+        world.delete(ALICE, "/principals/alice/data").await.expect(200);
+        std::fs::write(pipe("go"), "\n").unwrap();
+        let read = said().await;
+        assert!(read.starts_with("read:") && !read.contains("secret"), "{path}: {read}");
+        while world.get(ALICE, "/sessions").await.expect(200)["pagination"]["total"] != 0 {
+            tokio::task::yield_now().await;
+        }
+    }
+    world.stop().await;
+}
