@@ -98,9 +98,10 @@ impl GatewayShared {
         let (gateway, owner, time) = (self.clone(), principal.id.clone(), self.time());
         let admit = move || -> Result<Arc<HostedEntry>, Refusal> {
             let mut attached = gateway.attached.lock_unpoisoned();
-            let known = attached.get(&config.id);
+            let known = attached.get(&config.id).cloned();
             let is_new = known.is_none();
-            let entry = match known {
+            let left = || gateway.take_left(&config.id);
+            let entry = match known.or_else(left) {
                 Some(known) => known.with_config(config),
                 None => HostedEntry::attached(
                     config,

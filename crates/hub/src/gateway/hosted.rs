@@ -1,6 +1,5 @@
 //! The agents whose sessions the gateway owns: programs that it starts, servers that it dials, and programs that have dialled it.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -24,6 +23,22 @@ use crate::session_task::CallSender;
 
 /// The variables that agents inherit. Others can have secrets of the server.
 const INHERITED: [&str; 3] = ["PATH", "LANG", "TZ"];
+
+/// The folders of agents, by the way that they come to the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum AgentFolders {
+    Configured,
+    Attached,
+}
+
+impl AgentFolders {
+    fn name(self) -> &'static str {
+        match self {
+            AgentFolders::Configured => "agents",
+            AgentFolders::Attached => "attached",
+        }
+    }
+}
 
 /// An agent whose sessions the gateway owns.
 pub(crate) struct HostedEntry {
@@ -50,7 +65,7 @@ impl HostedEntry {
         calls: CallSender,
         gateway: &GatewayConfig,
     ) -> Result<Self, Error> {
-        let home = data.join("agents").join(&config.id);
+        let home = data.join(AgentFolders::Configured.name()).join(&config.id);
         let limits = &gateway.limits;
         if let Some(url) = &config.url {
             let (url, credential) = (url.clone(), credential(config, limits));
@@ -82,7 +97,7 @@ impl HostedEntry {
         calls: CallSender,
         limits: &GatewayLimits,
     ) -> Result<Self, Error> {
-        let home = data.join("attached").join(&config.id);
+        let home = data.join(AgentFolders::Attached.name()).join(&config.id);
         HostedEntry::remote(config, home, None, calls, limits)
     }
 
@@ -188,11 +203,39 @@ impl GatewayShared {
         self.agents.get(id)?.rest.clone()
     }
 
-    /// Returns all agents whose sessions the gateway owns.
-    pub(crate) fn all_hosted(&self) -> BTreeMap<String, Arc<HostedEntry>> {
-        let mut all = self.attached.lock_unpoisoned().clone();
-        all.extend(self.agents.iter().map(|(id, entry)| (id.clone(), entry.clone())));
+    /// Returns all agents whose sessions the gateway owns, with those that are gone.
+    pub(crate) fn all_hosted(&self) -> Vec<(String, Arc<HostedEntry>)> {
+        let of = |(id, entry): (&String, &Arc<HostedEntry>)| (id.clone(), entry.clone());
+        let mut all: Vec<_> = self.agents.iter().map(of).collect();
+        all.extend(self.attached.lock_unpoisoned().iter().map(of));
+        all.extend(self.left.lock_unpoisoned().iter().map(|((_, id), entry)| (id.clone(), entry.clone())));
         all
+    }
+
+    /// Opens the folders of agents that are neither in the configuration nor in the registry any more.
+    pub(crate) fn open_left(&self) -> Result<(), Error> {
+        for kind in [AgentFolders::Configured, AgentFolders::Attached] {
+            let Ok(folders) = std::fs::read_dir(self.data.join(kind.name())) else { continue };
+            for folder in folders.flatten() {
+                let Ok(id) = folder.file_name().into_string() else { continue };
+                let is_known = match kind {
+                    AgentFolders::Configured => self.agents.contains_key(&id),
+                    AgentFolders::Attached => self.attached.lock_unpoisoned().contains_key(&id),
+                };
+                if is_known || !folder.path().join("sessions").is_dir() {
+                    continue;
+                }
+                let (config, limits) = (AgentConfig::named(&id), &self.config.limits);
+                let entry = HostedEntry::remote(config, folder.path(), None, self.calls.clone(), limits)?;
+                self.left.lock_unpoisoned().insert((kind, id), Arc::new(entry));
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns the folder of an agent that was attached before, for the agent that is attached now.
+    pub(crate) fn take_left(&self, id: &str) -> Option<Arc<HostedEntry>> {
+        self.left.lock_unpoisoned().remove(&(AgentFolders::Attached, id.to_owned()))
     }
 
     /// Puts the agents of the configuration into the registry, and removes those that it has no more. Agents on other

@@ -68,7 +68,7 @@ use crate::clock::HubClock;
 use crate::deliveries::{Deliveries, DeliverySettings};
 use crate::error::Error;
 use crate::gateway::access::Authenticated;
-use crate::gateway::hosted::HostedEntry;
+use crate::gateway::hosted::{AgentFolders, HostedEntry};
 use crate::gateway::keys::{PrincipalKeys, key_digest};
 use crate::gateway::metrics::GatewayMetrics;
 use crate::gateway::task_output::TaskOutputs;
@@ -131,6 +131,8 @@ pub(crate) struct GatewayShared {
     pub(crate) agents: BTreeMap<String, Arc<HostedEntry>>,
     /// The agents that have dialled this server or an earlier one.
     pub(crate) attached: Mutex<BTreeMap<String, Arc<HostedEntry>>>,
+    /// The folders of agents that are gone, by their kind and id. Their sessions still belong to principals.
+    pub(crate) left: Mutex<BTreeMap<(AgentFolders, String), Arc<HostedEntry>>>,
     /// The ids of new ones, whose workers are to be started.
     pub(crate) arrivals: mpsc::UnboundedSender<String>,
     new_arrivals: Mutex<Option<mpsc::UnboundedReceiver<String>>>,
@@ -191,6 +193,7 @@ impl Gateway {
             metrics,
             agents,
             attached: Mutex::default(),
+            left: Mutex::default(),
             arrivals,
             new_arrivals: Mutex::new(Some(new_arrivals)),
             calls,
@@ -244,8 +247,8 @@ impl Gateway {
         let ended: JoinSet<()> = self
             .shared
             .all_hosted()
-            .into_values()
-            .map(|agent| agent.hub.clone())
+            .into_iter()
+            .map(|(_, agent)| agent.hub.clone())
             .map(|hub| async move { hub.shut_down().await })
             .collect();
         ended.join_all().await;
@@ -263,7 +266,7 @@ impl Gateway {
     /// Prompts are refused from the first poll on.
     pub async fn drain(&self, limit: Duration) -> usize {
         self.shared.draining.store(true, Relaxed);
-        let hubs: Vec<Hub> = self.shared.all_hosted().into_values().map(|agent| agent.hub.clone()).collect();
+        let hubs: Vec<Hub> = self.shared.all_hosted().iter().map(|(_, agent)| agent.hub.clone()).collect();
         for hub in &hubs {
             hub.begin_drain();
         }
@@ -289,7 +292,7 @@ impl Gateway {
     /// Dropping the future leaves the remaining sessions.
     pub async fn remove_old(&self, age: Duration) -> Result<usize, Error> {
         let (mut removed, mut failed) = (0, None);
-        for agent in self.shared.all_hosted().into_values() {
+        for (_, agent) in self.shared.all_hosted() {
             match agent.hub.remove_old(age).await {
                 Ok(count) => removed += count,
                 Err(error) => failed = failed.or(Some(error)),
@@ -459,6 +462,7 @@ impl GatewayShared {
         let mut batch = StoreBatch::new(self.time());
         self.register_agents(&mut batch)?;
         self.restore_attached(&mut batch)?;
+        self.open_left()?;
         for principal in &self.config.principals {
             let mut stored = StoredPrincipal::new(&principal.id);
             stored.roles.clone_from(&principal.roles);

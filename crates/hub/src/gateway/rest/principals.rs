@@ -130,7 +130,7 @@ struct SessionExport {
 
 impl SessionExport {
     async fn send(mut self, gateway: &GatewayShared, principal: &str) -> Result<(), Error> {
-        for agent in gateway.all_hosted().values() {
+        for (_, agent) in gateway.all_hosted() {
             for session in agent.hub.sessions_of(&principal.into()).await? {
                 let mut follower = LogFollower {
                     hub: agent.hub.clone(),
@@ -212,7 +212,7 @@ pub(crate) async fn erase_data(
         _ => 0,
     };
     // After the records: work whose session is being opened has none of them any more, and removes its session itself.
-    for agent in caller.gateway().all_hosted().values() {
+    for (_, agent) in caller.gateway().all_hosted() {
         let sessions = agent.hub.sessions_of(&principal_id.as_str().into()).await.map_err(log_refusal)?;
         for session in sessions {
             agent.hub.erase_session(&session.owner, &session.id).await.map_err(log_refusal)?;

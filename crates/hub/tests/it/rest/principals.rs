@@ -52,6 +52,21 @@ async fn the_agents_of_the_configuration_are_nobody_s_data() {
     world.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_sessions_of_an_agent_that_is_gone_are_exported_and_erased() {
+    let world = RestWorld::start(&writer()).await;
+    let message = json!({"mode": "sync", "message": {"type": "query", "content": "my words"}});
+    world.post(ALICE, "/agents/writer/messages", &message).await.expect(200);
+    let world = world.restart_with(|config| config.replace("\"writer\"", "\"other\"")).await;
+    let export = world.get(ALICE, "/principals/alice/data").await.text;
+    let records = export.lines().filter(|line| line.starts_with("{\"sessionRecord\""));
+    assert!(records.into_iter().any(|record| record.contains("my words")), "{export}");
+    world.delete(ALICE, "/principals/alice/data").await.expect(200);
+    let world = world.restart_with(|config| config.replace("\"other\"", "\"writer\"")).await;
+    assert_eq!(world.get(ALICE, "/sessions").await.expect(200)["pagination"]["total"], 0);
+    world.stop().await;
+}
+
 #[tokio::test]
 async fn a_drained_gateway_accepts_no_work() {
     let world = RestWorld::with_remote("").await;

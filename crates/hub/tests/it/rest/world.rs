@@ -159,6 +159,14 @@ impl RestWorld {
         RestWorld::serve(self.end().await, |_| {}, |_| {}).await
     }
 
+    /// Stops the gateway, and serves again with another configuration.
+    pub(crate) async fn restart_with(self, change: impl FnOnce(&str) -> String) -> Self {
+        let data = self.end().await;
+        let file = data.path().join("hub.toml");
+        std::fs::write(&file, change(&std::fs::read_to_string(&file).unwrap())).unwrap();
+        RestWorld::serve(data, |_| {}, |_| {}).await
+    }
+
     /// Ends the gateway as a killed process does, and serves again with the same configuration and data.
     pub(crate) async fn kill_and_start(self) -> Self {
         self.serving.abort();
