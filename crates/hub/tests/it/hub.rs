@@ -1,5 +1,7 @@
 //! A hub with agents that are processes: the mock, which this test program runs.
 
+mod introductions;
+
 use std::path::Path;
 use std::time::Duration;
 

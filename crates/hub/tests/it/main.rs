@@ -18,7 +18,6 @@ mod faulty_store;
 #[cfg(feature = "gateway")]
 mod gateway;
 mod hub;
-mod introductions;
 mod lost_agents;
 #[cfg(feature = "gateway")]
 mod outbound;
