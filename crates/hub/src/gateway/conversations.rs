@@ -19,6 +19,9 @@ use crate::gateway::config::{AgentConfig, WorkSessions};
 use crate::gateway::hosted::HostedEntry;
 use crate::state::CONTEXT_LOST;
 
+/// The begin of the group of a conversation. The group of a client never has it.
+pub(crate) const GROUP: &str = "correlation:";
+
 /// A principal and a correlation id.
 type ConversationKey = (String, String);
 /// Is locked while a message of the conversation is answered.
@@ -183,17 +186,12 @@ impl MessageSession {
 }
 
 impl GatewayShared {
-    /// Returns the group of a message without one: that of its conversation, so that its messages are answered in order.
-    pub(crate) fn conversation_group(
-        &self,
-        agent: &str,
-        principal: &str,
-        correlation_id: Option<&String>,
-    ) -> Option<String> {
+    /// Returns the group of a message without one: that of its conversation, so that its messages are answered in order. The
+    /// store keeps the groups of principals apart.
+    pub(crate) fn conversation_group(&self, agent: &str, correlation_id: Option<&String>) -> Option<String> {
         let agent = self.hosted(agent)?;
         let id = correlation(&agent.config, correlation_id)?;
-        let digest = Sha256::new().chain_update(principal).chain_update([0]).chain_update(id).finalize();
-        Some(digest.iter().fold("correlation:".to_owned(), |text, byte| format!("{text}{byte:02x}")))
+        Some(Sha256::digest(id).iter().fold(GROUP.to_owned(), |text, byte| format!("{text}{byte:02x}")))
     }
 }
 

@@ -11,7 +11,9 @@ use duologue_store::{
 use rusqlite::Connection;
 use tempfile::{TempDir, tempdir};
 
-use crate::store_contract::{OWNER, change, drain, enqueue, json, message, message_key, task_key, time};
+use crate::store_contract::{
+    AGENT, OWNER, change, claim_at, drain, enqueue, ids, json, message, message_key, task_key, time,
+};
 
 fn place() -> (TempDir, PathBuf) {
     let folder = tempdir().expect("a folder");
@@ -89,9 +91,24 @@ fn version_1_is_migrated() {
     drop(store);
     let version = "SELECT version FROM schema_version";
     let database = Connection::open(&path).expect("a database");
-    assert_eq!(database.query_row(version, [], |row| row.get::<_, i64>(0)).expect("a version"), 5);
+    assert_eq!(database.query_row(version, [], |row| row.get::<_, i64>(0)).expect("a version"), 6);
     drop(database);
     open(&path).expect("again");
+}
+
+#[test]
+fn a_migrated_message_does_not_wait_for_the_group_of_another_principal() {
+    let (_folder, path) = place();
+    let old = Connection::open(&path).expect("a database");
+    old.execute_batch(include_str!("store_version_1.sql")).expect("version 1");
+    let text = "INSERT INTO messages (agent, principal, id, sender, grp, priority, created, updated, state, blocked, not_before, \
+        attempts, max_attempts, content) SELECT agent, 'bob', 'b' || id, sender, grp, priority, 2, 2, 0, 1, 0, 0, 5, content \
+        FROM messages WHERE id IN ('m1', 'm2')";
+    assert_eq!(old.execute(text, []).expect("messages of another principal"), 2);
+    drop(old);
+    let store = open(&path).expect("migrated");
+    let claimed = store.claim_messages(AGENT, &claim_at(1, 9)).expect("claimed").entries;
+    assert_eq!(ids(&claimed), ["m1", "bm1"]);
 }
 
 #[test]
@@ -99,10 +116,10 @@ fn a_newer_version_is_refused() {
     let (_folder, path) = place();
     filled(&path);
     let database = Connection::open(&path).expect("a database");
-    database.execute("UPDATE schema_version SET version = 6", []).expect("changed");
+    database.execute("UPDATE schema_version SET version = 7", []).expect("changed");
     drop(database);
     match open(&path) {
-        Err(error @ Error::NewerVersion { found: 6, known: 5, .. }) => {
+        Err(error @ Error::NewerVersion { found: 7, known: 6, .. }) => {
             assert!(error.to_string().ends_with("use a later program"), "{error}");
         }
         other => panic!("{other:?}"),

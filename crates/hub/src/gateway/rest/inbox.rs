@@ -298,7 +298,7 @@ impl RestAck {
 pub struct RestNack {
     /// The lease from the claim.
     pub lease: String,
-    /// The milliseconds before the next attempt. None by default.
+    /// The milliseconds before the next attempt, at most `limits.task_seconds`. None by default.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub delay: Option<RestNumber>,
     /// The reason.
@@ -378,7 +378,8 @@ pub(crate) async fn nack_message(
     let RestNack { lease, delay, error, requeue } = body.value;
     let lease = lease_of(&lease)?;
     let (change, status) = if requeue.unwrap_or(true) {
-        let delay = Duration::from_millis(delay.map_or(0, |delay| delay.0));
+        let longest = Duration::from_secs(caller.gateway().config.limits.task_seconds);
+        let delay = Duration::from_millis(delay.map_or(0, |delay| delay.0)).min(longest);
         (StoreChange::NackMessage { lease, delay, error }, RestMessageStatus::Received)
     } else {
         let error = error.unwrap_or_else(|| "rejected".to_owned());

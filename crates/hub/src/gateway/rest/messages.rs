@@ -18,6 +18,7 @@ use utoipa::{IntoParams, ToSchema};
 use crate::gateway::access::Action;
 use crate::gateway::agent_calls::forwarded;
 use crate::gateway::agent_turn::is_text;
+use crate::gateway::conversations::GROUP;
 use crate::gateway::rest::RestShared;
 use crate::gateway::rest::request::{
     AnyBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, is_json, parse_json,
@@ -116,8 +117,8 @@ pub struct RestNewMessage {
     /// The time in milliseconds after which it is not delivered any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ttl: Option<RestNumber>,
-    /// The group: one message of a group is out at a time, in order of arrival. By default the `session_id` of a
-    /// dialogue message.
+    /// The group: one message of a group of the caller is out at a time, in order of arrival. By default the `session_id` of
+    /// a dialogue message. It may not begin with `correlation:`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub group: Option<RestId>,
     /// Other members.
@@ -269,17 +270,26 @@ impl RestNewMessage {
     }
 
     /// Returns the group, which is that of its dialogue if it names none.
-    fn group(&self) -> Option<String> {
+    fn group(&self) -> Result<Option<String>, Refusal> {
         #[derive(Deserialize)]
         struct Dialogue {
             session_id: String,
         }
-        if let Some(group) = &self.group {
-            return Some(group.0.clone());
-        }
         let is_dialogue = !matches!(MessageType::from(&*self.message.kind.0), MessageType::Unknown(_));
-        let dialogue: Option<Dialogue> = if is_dialogue { self.message.content.parse().ok() } else { None };
-        dialogue.map(|dialogue| dialogue.session_id)
+        let dialogue = || self.message.content.parse::<Dialogue>().ok().filter(|_| is_dialogue);
+        let (member, group) = match &self.group {
+            Some(group) => ("group", Some(group.0.clone())),
+            None => ("message.content.session_id", dialogue().map(|dialogue| dialogue.session_id)),
+        };
+        match group {
+            Some(group) if group.starts_with(GROUP) => {
+                let why = format!(
+                    "{member}: groups that begin with `{GROUP}` are those of the server; use another"
+                );
+                Err(Refusal::invalid(why))
+            }
+            group => Ok(group),
+        }
     }
 }
 
@@ -341,8 +351,8 @@ impl Sending {
         let rest = &caller.rest;
         let time = rest.gateway.time();
         let correlation_id = sent.correlation_id.as_ref().map(|id| &id.0);
-        let of_conversation = || rest.gateway.conversation_group(&self.agent, caller.id(), correlation_id);
-        let group = sent.group().or_else(of_conversation);
+        let of_conversation = || rest.gateway.conversation_group(&self.agent, correlation_id);
+        let group = sent.group()?.or_else(of_conversation);
         let RestNewMessage { from, message_id, correlation_id, message, priority, ttl, metadata, .. } = sent;
         if message_id.as_ref().is_some_and(|id| id.0 == CLAIM) {
             let why = "messageId: `claim` is the name of a route; use another id";

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::receiver::{Receiver, accept};
 use crate::rest::hosted::writer;
-use crate::rest::world::{ALICE, Call, REMOTE, RestWorld, claim_task, events};
+use crate::rest::world::{ALICE, BOB, Call, REMOTE, RestWorld, claim_task, events};
 
 const MESSAGES: &str = "/agents/remote/messages";
 const TASKS: &str = "/agents/remote/tasks";
@@ -53,6 +53,28 @@ async fn urgent_messages_are_taken_first_and_groups_in_order() {
     assert_eq!(claimed(&world).await, ["first"]);
     let first = world.get(ALICE, &format!("{MESSAGES}/first")).await.expect(200);
     assert_eq!((&first["group"], &first["priority"]), (&json!("s1"), &json!("low")));
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn the_group_of_one_principal_holds_up_no_other() {
+    let world = RestWorld::with_remote("").await;
+    for (key, id) in [(ALICE, "a1"), (BOB, "b1"), (ALICE, "a2")] {
+        let message = json!({"messageId": id, "group": "g", "message": {"type": "notify"}});
+        world.post(key, MESSAGES, &message).await.expect(202);
+    }
+    assert_eq!(claimed(&world).await, ["a1", "b1"]);
+    // The groups of conversations are those of the server.
+    for (member, message) in [
+        ("group", json!({"group": "correlation:0a", "message": {"type": "notify"}})),
+        (
+            "message.content.session_id",
+            json!({"message": {"type": "inform", "content": {"session_id": "correlation:0a"}}}),
+        ),
+    ] {
+        let why = world.post(ALICE, MESSAGES, &message).await.refused(400, "invalid_parameter");
+        assert!(why.starts_with(member), "{why}");
+    }
     world.stop().await;
 }
 

@@ -41,12 +41,10 @@ const DATA: [(&str, &str); 7] = [
 
 pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<ChangeOutcome> {
     let mut count = 0;
-    // Messages of groups are removed from the middle, so the next ones are let out.
-    let text =
-        "SELECT DISTINCT agent, grp FROM messages WHERE principal = ?1 AND grp IS NOT NULL AND state = 0";
-    let groups: Vec<(String, String)> = {
+    let text = "SELECT DISTINCT agent FROM messages WHERE principal = ?1 AND state = 0";
+    let inboxes: Vec<String> = {
         let mut statement = change.prepare(text)?;
-        let rows = statement.query_map([principal], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        let rows = statement.query_map([principal], |row| row.get(0))?;
         rows.collect::<rusqlite::Result<_>>()?
     };
     // The workers of its tasks end them at their agents.
@@ -60,8 +58,7 @@ pub(super) fn erase(change: &mut OpenChange<'_>, principal: &str) -> ChangeStep<
     }
     let text = "UPDATE questions SET answered_by = NULL WHERE answered_by = ?1";
     change.prepare(text)?.execute([principal])?;
-    for (agent, group) in groups {
-        messages::unblock(change, &agent, &group)?;
+    for agent in inboxes {
         change.wake(StoreTopic::Inbox(agent));
     }
     change.has_erased();

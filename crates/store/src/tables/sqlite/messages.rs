@@ -95,14 +95,14 @@ pub(super) fn list(
         .page(database, (COLUMNS, "messages", "seq"), (query.offset, limit), read)
 }
 
-/// True if an earlier message of the group has not ended.
+/// True if an earlier message of the group has not ended. The groups of different principals have nothing in common.
 const HAS_EARLIER: &str =
-    "SELECT EXISTS (SELECT 1 FROM messages WHERE agent = ?1 AND grp = ?2 AND state = 0)";
+    "SELECT EXISTS (SELECT 1 FROM messages WHERE agent = ?1 AND principal = ?2 AND grp = ?3 AND state = 0)";
 
 pub(super) fn enqueue(change: &mut OpenChange<'_>, message: &NewInboxMessage) -> ChangeStep<ChangeOutcome> {
     let NewInboxMessage { agent, id, from, content, correlation_id, group, expires, .. } = message;
     let is_blocked = match group {
-        Some(group) => one(change, HAS_EARLIER, params![agent, group])?.unwrap_or(false),
+        Some(group) => one(change, HAS_EARLIER, params![agent, from.principal, group])?.unwrap_or(false),
         None => false,
     };
     let not_before = QUEUE.not_before(change, message.delay);
@@ -176,31 +176,32 @@ pub(super) fn claim(
     Ok(Claimed { entries, next_due })
 }
 
-/// The agent and the group of a message that has changed.
-type Place = (String, Option<String>);
+/// The agent, the principal and the group of a message that has changed.
+type Place = (String, String, Option<String>);
 
 fn place(row: &Row<'_>) -> rusqlite::Result<Place> {
-    Ok((row.get(0)?, row.get(1)?))
+    Ok((row.get(0)?, row.get(1)?, row.get(2)?))
 }
 
 /// Lets the next message of a group out, and counts a message that does not wait any more.
-fn ended(change: &mut OpenChange<'_>, (agent, group): Place) -> ChangeStep<()> {
+fn ended(change: &mut OpenChange<'_>, (agent, principal, group): Place) -> ChangeStep<()> {
     change.count(CountedList::Inbox, &agent, -1);
     if let Some(group) = group {
-        unblock(change, &agent, &group)?;
+        unblock(change, [&agent, &principal, &group])?;
     }
     change.wake(StoreTopic::Inbox(agent));
     Ok(())
 }
 
-pub(super) fn unblock(change: &mut OpenChange<'_>, agent: &str, group: &str) -> ChangeStep<()> {
+/// Lets the first message of a group out: that of an agent, a principal and a name.
+pub(super) fn unblock(change: &mut OpenChange<'_>, group: [&str; 3]) -> ChangeStep<()> {
     let text = concat!(
         "UPDATE messages SET blocked = 0, band = CASE WHEN not_before > 0 THEN NULL ELSE ",
         band_of_priority!(),
-        " END WHERE blocked = 1 AND seq = (SELECT seq FROM messages WHERE agent = ?1 AND grp = ?2 AND state = 0 ",
-        "ORDER BY seq LIMIT 1)"
+        " END WHERE blocked = 1 AND seq = (SELECT seq FROM messages WHERE agent = ?1 AND principal = ?2 AND grp = ?3 ",
+        "AND state = 0 ORDER BY seq LIMIT 1)"
     );
-    change.prepare(text)?.execute([agent, group])?;
+    change.prepare(text)?.execute(group)?;
     Ok(())
 }
 
@@ -223,7 +224,7 @@ pub(super) fn ack(
     expect(lease, LeaseKind::Message)?;
     let text = concat!(
         "UPDATE messages SET state = 2, lease = NULL, lease_end = NULL, response = ?4, error = NULL, updated = ?5 ",
-        "WHERE seq = ?1 AND lease = ?2 AND lease_end > ?3 RETURNING agent, grp"
+        "WHERE seq = ?1 AND lease = ?2 AND lease_end > ?3 RETURNING agent, principal, grp"
     );
     let values =
         params![lease.entry, lease.secret, change.now(), response.map(JsonText::as_str), change.wall()];
@@ -240,7 +241,7 @@ const RETURN: &str = concat!(
     "not_before = CASE WHEN attempts >= max_attempts THEN 0 ELSE ?4 END, ",
     "band = CASE WHEN attempts >= max_attempts OR ?4 > 0 THEN NULL ELSE ",
     band_of_priority!(),
-    " END WHERE seq = ?1 AND (?2 IS NULL OR lease = ?2 AND lease_end > ?3) RETURNING agent, grp, state"
+    " END WHERE seq = ?1 AND (?2 IS NULL OR lease = ?2 AND lease_end > ?3) RETURNING agent, principal, grp, state"
 );
 
 /// Returns a message, and returns true if it is a dead letter now.
@@ -252,7 +253,7 @@ fn give_back(
     error: Option<&str>,
 ) -> ChangeStep<Option<bool>> {
     let values = params![row, lease, change.now(), not_before, error, change.wall()];
-    let read = |row: &Row<'_>| Ok((place(row)?, row.get::<_, i64>(2)? == DEAD));
+    let read = |row: &Row<'_>| Ok((place(row)?, row.get::<_, i64>(3)? == DEAD));
     let Some((place, is_dead)) = change.prepare(RETURN)?.query_row(values, read).optional()? else {
         return Ok(None);
     };
@@ -297,7 +298,7 @@ fn lapse(change: &mut OpenChange<'_>, row: i64, code: &str) -> ChangeStep<bool> 
 const KILL: &str = concat!(
     "UPDATE messages SET state = 3, band = NULL, not_before = 0, blocked = 0, lease = NULL, lease_end = NULL, ",
     "worker = NULL, error = ?4, updated = ?5 WHERE seq = ?1 AND (?2 IS NULL OR lease = ?2 AND lease_end > ?3) ",
-    "RETURNING agent, grp"
+    "RETURNING agent, principal, grp"
 );
 
 pub(super) fn reject(
@@ -335,7 +336,7 @@ pub(super) fn resend(
         return Err(Error::WrongState { record: record(), state: format!("{:?}", found.state) }.into());
     }
     let is_blocked = match &found.group {
-        Some(group) => one(change, HAS_EARLIER, params![key.agent, group])?.unwrap_or(false),
+        Some(group) => one(change, HAS_EARLIER, params![key.agent, key.principal, group])?.unwrap_or(false),
         None => false,
     };
     let text = concat!(
@@ -359,7 +360,7 @@ pub(super) fn remove(change: &mut OpenChange<'_>, key: &InboxKey) -> ChangeStep<
     }
     change.prepare("DELETE FROM messages WHERE seq = ?1")?.execute([int(found.seq)])?;
     if found.state == MessageState::Ready {
-        ended(change, (found.agent, found.group))?;
+        ended(change, (found.agent, found.from.principal, found.group))?;
     }
     Ok(ChangeOutcome::Count(1))
 }

@@ -9,12 +9,13 @@ use crate::error::{Error, Result};
 
 /// The scripts that lead from each version to the next. The first one begins with nothing. A script is never
 /// changed after a release.
-const MIGRATIONS: [&str; 5] = [
+const MIGRATIONS: [&str; 6] = [
     include_str!("version_1.sql"),
     include_str!("version_2.sql"),
     include_str!("version_3.sql"),
     include_str!("version_4.sql"),
     include_str!("version_5.sql"),
+    include_str!("version_6.sql"),
 ];
 
 /// The version that this program writes.

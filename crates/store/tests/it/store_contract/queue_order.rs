@@ -16,6 +16,7 @@ on_each_store!(
     an_empty_band_passes_its_turn_on,
     no_band_starves_while_others_are_refilled,
     one_of_a_group_is_out_at_a_time,
+    groups_of_principals_have_nothing_in_common,
     a_group_keeps_its_order_whatever_the_priorities_are,
     a_delayed_head_keeps_its_group,
     tasks_have_the_same_bands,
@@ -89,6 +90,21 @@ fn one_of_a_group_is_out_at_a_time(store: &dyn Store) {
     assert_eq!(claim(store, 9), []);
     change(store, StoreChange::AckMessage { lease: first[0].lease, response: None });
     assert_eq!(ids(&claim(store, 9)), ["a2"]);
+}
+
+fn groups_of_principals_have_nothing_in_common(store: &dyn Store) {
+    let of_bob = |id: &str| {
+        let mut sent = in_group(id, "a");
+        sent.from.principal = "bob".into();
+        sent
+    };
+    enqueue(store, [in_group("a1", "a"), of_bob("b1"), of_bob("b2")]);
+    let first = claim(store, 9);
+    assert_eq!(ids(&first), ["a1", "b1"]);
+    change(store, StoreChange::AckMessage { lease: first[0].lease, response: None });
+    assert_eq!(claim(store, 9), [], "the group of the other principal waits for its own head");
+    change(store, StoreChange::AckMessage { lease: first[1].lease, response: None });
+    assert_eq!(ids(&claim(store, 9)), ["b2"]);
 }
 
 fn a_group_keeps_its_order_whatever_the_priorities_are(store: &dyn Store) {
