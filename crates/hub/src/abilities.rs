@@ -97,7 +97,7 @@ impl Abilities {
     pub(crate) fn show(self, kind: &SharedQuestionKind) -> bool {
         match kind {
             SharedQuestionKind::Permission { .. } => true,
-            SharedQuestionKind::Form => self.forms,
+            SharedQuestionKind::Form(_) => self.forms,
             SharedQuestionKind::Link => self.links,
         }
     }

@@ -308,9 +308,9 @@ impl SessionOwner {
         self.state.questions.keys().take_while(|position| **position <= visible).copied().collect()
     }
 
-    /// Returns the result for an answer to an open question, if it fits.
-    pub(crate) fn result_of(&self, question: u64, answer: &Value) -> Option<Box<RawValue>> {
-        self.state.questions.get(&question)?.kind.result_of(answer)
+    /// Returns the result for an answer to an open question, or the reason for which it does not fit.
+    pub(crate) fn result_of(&self, question: u64, answer: &Value) -> Option<Result<Box<RawValue>, String>> {
+        Some(self.state.questions.get(&question)?.kind.result_of(answer))
     }
 
     /// Returns the requests of a client that wait for their responses.

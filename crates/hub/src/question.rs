@@ -1,12 +1,13 @@
 //! Questions of the agent to the user, and requests for actions on the machine of a client.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_schema::{
-    CreateElicitationRequest, CreateElicitationResponse, ElicitationAction, ElicitationMode,
-    Error as RpcError, PermissionOptionKind, Request as _, RequestId, RequestPermissionOutcome,
-    RequestPermissionRequest, RequestPermissionResponse,
+    CreateElicitationRequest, CreateElicitationResponse, ElicitationAction, ElicitationContentValue,
+    ElicitationMode, ElicitationSchema, Error as RpcError, PermissionOptionKind, Request as _, RequestId,
+    RequestPermissionOutcome, RequestPermissionRequest, RequestPermissionResponse,
 };
 use serde_json::Value;
 use serde_json::value::{RawValue, to_raw_value};
@@ -14,13 +15,17 @@ use serde_json::value::{RawValue, to_raw_value};
 use crate::input::QuestionDecision;
 use crate::record::ClientKey;
 
+/// The answers over the REST interface.
+const USE: &str = "a permission takes an object with the `optionId` of one of its options, or `null` to cancel it; an elicitation \
+    takes an object with an `action`, which is `accept`, `decline` or `cancel`, and the `content` of a form";
+
 /// The kind of a question.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum SharedQuestionKind {
     /// A permission request, with the kinds of the options that occur once.
     Permission { options: BTreeMap<String, PermissionOptionKind> },
-    /// A form.
-    Form,
+    /// A form, with its fields.
+    Form(Arc<ElicitationSchema>),
     /// A link.
     Link,
 }
@@ -44,7 +49,9 @@ impl SharedQuestionKind {
             CreateElicitationRequest::METHOD => {
                 let request = serde_json::from_str::<CreateElicitationRequest>(params).map_err(invalid);
                 Some(request.and_then(|request| match request.mode {
-                    ElicitationMode::Form(_) => Ok(SharedQuestionKind::Form),
+                    ElicitationMode::Form(form) => {
+                        Ok(SharedQuestionKind::Form(Arc::new(form.requested_schema)))
+                    }
                     ElicitationMode::Url(_) => Ok(SharedQuestionKind::Link),
                     _ => Err(RpcError::invalid_params("the mode of the elicitation is unknown")),
                 }))
@@ -68,29 +75,50 @@ impl SharedQuestionKind {
                     Err(_) => false,
                 }
             }
-            SharedQuestionKind::Form | SharedQuestionKind::Link => {
+            SharedQuestionKind::Form(_) | SharedQuestionKind::Link => {
                 serde_json::from_str::<CreateElicitationResponse>(result.get()).is_ok()
             }
         }
     }
 
-    /// Returns the result for an answer over the REST interface, if it fits the question: `{"optionId": "…"}` for a permission,
-    /// or `null` for none, and the result itself for an elicitation.
-    pub(crate) fn result_of(&self, answer: &Value) -> Option<Box<RawValue>> {
+    /// Returns the result for an answer over the REST interface: `{"optionId": "…"}` for a permission, or `null` for none, and the
+    /// result itself for an elicitation. An error says why the answer does not fit the question.
+    pub(crate) fn result_of(&self, answer: &Value) -> Result<Box<RawValue>, String> {
         let result = match self {
-            SharedQuestionKind::Permission { .. } if answer.is_null() => self.cancelled(),
-            SharedQuestionKind::Permission { .. } => {
-                let outcome = RequestPermissionOutcome::selected(answered_option(answer)?);
-                to_raw_value(&RequestPermissionResponse::new(outcome))
-            }
-            SharedQuestionKind::Form | SharedQuestionKind::Link => {
-                match ["accept", "decline", "cancel"].iter().any(|action| answer["action"] == *action) {
-                    true => to_raw_value(answer),
-                    false => return None,
+            SharedQuestionKind::Permission { .. } if answer.is_null() => self.cancelled().ok(),
+            SharedQuestionKind::Permission { .. } => answered_option(answer).and_then(|option| {
+                let outcome = RequestPermissionOutcome::selected(option);
+                to_raw_value(&RequestPermissionResponse::new(outcome)).ok()
+            }),
+            SharedQuestionKind::Form(_) | SharedQuestionKind::Link => {
+                match serde_json::from_value::<CreateElicitationResponse>(answer.clone()) {
+                    Ok(CreateElicitationResponse { action: ElicitationAction::Accept(accepted), .. }) => {
+                        self.check_content(accepted.content)?;
+                        to_raw_value(answer).ok()
+                    }
+                    Ok(CreateElicitationResponse {
+                        action: ElicitationAction::Decline | ElicitationAction::Cancel,
+                        ..
+                    }) => to_raw_value(answer).ok(),
+                    _ => None,
                 }
             }
         };
-        result.ok().filter(|result| self.accepts(result))
+        result.filter(|result| self.accepts(result)).ok_or_else(|| USE.to_owned())
+    }
+
+    /// Checks the values of an elicitation that its user accepts.
+    fn check_content(
+        &self,
+        content: Option<BTreeMap<String, ElicitationContentValue>>,
+    ) -> Result<(), String> {
+        match (self, content) {
+            (SharedQuestionKind::Form(form), content) => {
+                form.check(&content.unwrap_or_default()).map_err(|fault| format!("content.{fault}"))
+            }
+            (_, Some(_)) => Err("content: a link takes none; leave it out".to_owned()),
+            (_, None) => Ok(()),
+        }
     }
 
     /// Returns the meaning of a result that is an answer to the question.
@@ -106,7 +134,7 @@ impl SharedQuestionKind {
                 };
                 permission_decision(chosen)
             }
-            SharedQuestionKind::Form | SharedQuestionKind::Link => {
+            SharedQuestionKind::Form(_) | SharedQuestionKind::Link => {
                 let response = serde_json::from_str::<CreateElicitationResponse>(result.get());
                 let option = match response.map(|response| response.action) {
                     Ok(ElicitationAction::Accept(_)) => "accept",
@@ -122,7 +150,7 @@ impl SharedQuestionKind {
     pub(crate) fn declined(&self) -> serde_json::Result<Box<RawValue>> {
         match self {
             SharedQuestionKind::Permission { .. } => self.cancelled(),
-            SharedQuestionKind::Form | SharedQuestionKind::Link => {
+            SharedQuestionKind::Form(_) | SharedQuestionKind::Link => {
                 to_raw_value(&CreateElicitationResponse::decline())
             }
         }
@@ -134,7 +162,7 @@ impl SharedQuestionKind {
             SharedQuestionKind::Permission { .. } => {
                 to_raw_value(&RequestPermissionResponse::new(RequestPermissionOutcome::Cancelled))
             }
-            SharedQuestionKind::Form | SharedQuestionKind::Link => {
+            SharedQuestionKind::Form(_) | SharedQuestionKind::Link => {
                 to_raw_value(&CreateElicitationResponse::cancel())
             }
         }

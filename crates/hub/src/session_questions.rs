@@ -20,11 +20,9 @@ pub enum AnswerFault {
     /// The answer names no question, and several are open.
     #[error("the session has several open questions; name one")]
     Several,
-    /// The answer does not fit the question, which stays open.
-    #[error(
-        "the answer does not fit the question: a permission takes an object with the `optionId` of one of its options, or `null` to cancel it; an elicitation takes an object with an `action`, which is `accept`, `decline` or `cancel`, and the `content` of a form"
-    )]
-    Invalid,
+    /// The answer does not fit the question, which stays open. The reason names the member.
+    #[error("the answer does not fit the question: {0}")]
+    Invalid(String),
     /// The session is that of a task or a message, whose worker answers.
     #[error("the session runs a task or a message; answer the questions of a task at the task")]
     Work,

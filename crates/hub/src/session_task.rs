@@ -501,7 +501,8 @@ impl SessionTask {
             (Some(question), open) if open.contains(&question) => question,
             _ => return Err(AnswerFault::NotOpen),
         };
-        let result = self.owner.result_of(question, answer).ok_or(AnswerFault::Invalid)?;
+        let result = self.owner.result_of(question, answer).ok_or(AnswerFault::NotOpen)?;
+        let result = result.map_err(AnswerFault::Invalid)?;
         self.input(OwnerInput::Answer { client, question, result: &result });
         Ok(GivenAnswer { question, end: self.owner.end() })
     }

@@ -163,61 +163,24 @@ fn parse(field: &Field, line: &str) -> Result<ElicitationContentValue, String> {
         let chosen = choices.iter().find(|(value, _)| value == text).or(by_number);
         chosen.map(|(value, _)| value.clone()).ok_or_else(|| format!("there is no choice {text}"))
     };
-    match field {
-        Field::String(_) if !choices.is_empty() => choice(line).map(Into::into),
-        Field::String(field) => {
-            let length = line.chars().count();
-            if field.min_length.is_some_and(|min| length < min as usize) {
-                return Err(format!(
-                    "too short: {length} characters, at least {} are needed",
-                    field.min_length.unwrap_or_default()
-                ));
-            }
-            if field.max_length.is_some_and(|max| length > max as usize) {
-                return Err(format!(
-                    "too long: {length} characters, at most {} are allowed",
-                    field.max_length.unwrap_or_default()
-                ));
-            }
-            Ok(line.into())
-        }
-        Field::Integer(field) => {
-            let number: i64 = line.parse().map_err(|_| "not a whole number")?;
-            let fits = field.minimum.is_none_or(|min| number >= min)
-                && field.maximum.is_none_or(|max| number <= max);
-            if fits { Ok(number.into()) } else { Err(range("a number", field.minimum, field.maximum)) }
-        }
-        Field::Number(field) => {
-            let number: f64 = line.parse().map_err(|_| "not a number")?;
-            let fits = field.minimum.is_none_or(|min| number >= min)
-                && field.maximum.is_none_or(|max| number <= max);
-            if fits && number.is_finite() {
-                Ok(number.into())
-            } else {
-                Err(range("a number", field.minimum, field.maximum))
-            }
+    let value: ElicitationContentValue = match field {
+        Field::String(_) if !choices.is_empty() => choice(line)?.into(),
+        Field::String(_) => line.into(),
+        Field::Integer(_) => line.parse::<i64>().map_err(|_| "not a whole number")?.into(),
+        Field::Number(_) => {
+            let number = line.parse::<f64>().ok().filter(|number| number.is_finite());
+            number.ok_or("not a number")?.into()
         }
         Field::Boolean(_) => match line.to_lowercase().as_str() {
-            "y" | "yes" | "true" => Ok(true.into()),
-            "n" | "no" | "false" => Ok(false.into()),
-            _ => Err("expected y or n".into()),
+            "y" | "yes" | "true" => true.into(),
+            "n" | "no" | "false" => false.into(),
+            _ => return Err("expected y or n".into()),
         },
-        Field::Array(field) => {
-            let chosen = line.split(',').map(|text| choice(text.trim())).collect::<Result<Vec<_>, _>>()?;
-            let count = chosen.len() as u64;
-            let fits = field.min_items.is_none_or(|min| count >= min)
-                && field.max_items.is_none_or(|max| count <= max);
-            if fits { Ok(chosen.into()) } else { Err(range("a count", field.min_items, field.max_items)) }
+        Field::Array(_) => {
+            line.split(',').map(|text| choice(text.trim())).collect::<Result<Vec<_>, _>>()?.into()
         }
-        _ => Err("this field is of an unknown kind".into()),
-    }
-}
-
-fn range<T: std::fmt::Display>(noun: &str, min: Option<T>, max: Option<T>) -> String {
-    match (min, max) {
-        (Some(min), Some(max)) => format!("expected {noun} from {min} to {max}"),
-        (Some(min), None) => format!("expected {noun} of at least {min}"),
-        (None, Some(max)) => format!("expected {noun} of at most {max}"),
-        (None, None) => "out of range".into(),
-    }
+        _ => return Err("this field is of an unknown kind".into()),
+    };
+    field.check(&value)?;
+    Ok(value)
 }

@@ -2,13 +2,14 @@
 //!
 //! See [Elicitation](https://agentclientprotocol.com/protocol/v1/elicitation).
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 
 use duologue_schema_derive::wire;
 use serde::de::{MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use crate::ElicitationContentValue;
 use crate::wire::schema_of;
 
 /// The fields of a form.
@@ -29,6 +30,56 @@ pub struct ElicitationSchema {
     /// The fields that must be filled in.
     pub required: Option<Vec<String>>,
 }
+
+impl ElicitationSchema {
+    /// Checks the values of a form: a field that must be filled in is there, and each value is that of a field and fits it. The
+    /// patterns and the formats of texts are not checked, and neither are fields of unknown types.
+    ///
+    /// ```
+    /// use duologue_schema::{ElicitationSchema, IntegerPropertySchema};
+    ///
+    /// let form = ElicitationSchema::new().properties([("age", IntegerPropertySchema::new().minimum(18).into())]);
+    /// assert!(form.check(&[("age".to_owned(), 18.into())].into()).is_ok());
+    /// let fault = form.check(&[("age".to_owned(), 17.into())].into()).unwrap_err();
+    /// assert_eq!(fault.to_string(), "age: expected a number of at least 18");
+    /// ```
+    ///
+    /// # Errors
+    ///
+    /// [`FormFault`] for the first value that does not fit.
+    pub fn check(&self, content: &BTreeMap<String, ElicitationContentValue>) -> Result<(), FormFault> {
+        let fault = |field: &str, reason: String| FormFault { field: field.to_owned(), reason };
+        for field in self.required.iter().flatten() {
+            if !content.contains_key(field) {
+                return Err(fault(field, "it needs a value".to_owned()));
+            }
+        }
+        for (name, value) in content {
+            let field = self.properties.get(name);
+            let field = field.ok_or_else(|| fault(name, "the form has no such field".to_owned()))?;
+            field.check(value).map_err(|reason| fault(name, reason))?;
+        }
+        Ok(())
+    }
+}
+
+/// The value of a form that does not fit it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FormFault {
+    /// The name of the field.
+    pub field: String,
+    /// The reason.
+    pub reason: String,
+}
+
+impl fmt::Display for FormFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.field, self.reason)
+    }
+}
+
+impl std::error::Error for FormFault {}
 
 /// The fields of a form by name, in the order in which the client shows them.
 ///
@@ -157,6 +208,90 @@ pub enum ElicitationPropertySchema {
     Boolean(Box<BooleanPropertySchema>),
     /// Several of the choices.
     Array(Box<MultiSelectPropertySchema>),
+}
+
+impl ElicitationPropertySchema {
+    /// Checks the value of a field, as [`ElicitationSchema::check`] does.
+    ///
+    /// # Errors
+    ///
+    /// The reason for which it does not fit.
+    pub fn check(&self, value: &ElicitationContentValue) -> Result<(), String> {
+        use ElicitationContentValue as Content;
+        match (self, value) {
+            (Self::String(field), Content::String(text)) => {
+                let titled = field.one_of.as_ref().map(|options| names(options));
+                let plain = field.r#enum.as_ref().map(|values| values.iter().map(String::as_str).collect());
+                titled.iter().chain(&plain).try_for_each(|choices| is_choice(choices, text))?;
+                let length = text.chars().count();
+                if let Some(min) = field.min_length.filter(|min| length < *min as usize) {
+                    return Err(format!("too short: {length} characters, at least {min} are needed"));
+                }
+                match field.max_length.filter(|max| length > *max as usize) {
+                    Some(max) => Err(format!("too long: {length} characters, at most {max} are allowed")),
+                    None => Ok(()),
+                }
+            }
+            (Self::String(_), _) => Err("not a text".to_owned()),
+            (Self::Number(field), Content::Number(number)) => {
+                within("a number", *number, field.minimum, field.maximum)
+            }
+            (Self::Number(field), Content::Integer(number)) => {
+                within("a number", *number as f64, field.minimum, field.maximum)
+            }
+            (Self::Number(_), _) => Err("not a number".to_owned()),
+            (Self::Integer(field), Content::Integer(number)) => {
+                within("a number", *number, field.minimum, field.maximum)
+            }
+            // JSON Schema counts 1.0 as a whole number.
+            (Self::Integer(field), Content::Number(number)) if number.fract() == 0.0 => {
+                let limit = |limit: Option<i64>| limit.map(|limit| limit as f64);
+                within("a number", *number, limit(field.minimum), limit(field.maximum))
+            }
+            (Self::Integer(_), _) => Err("not a whole number".to_owned()),
+            (Self::Boolean(_), Content::Boolean(_)) => Ok(()),
+            (Self::Boolean(_), _) => Err("neither true nor false".to_owned()),
+            (Self::Array(field), Content::StringArray(chosen)) => {
+                let choices: Option<Vec<&str>> = match &field.items {
+                    MultiSelectItems::String(items) => {
+                        Some(items.r#enum.iter().map(String::as_str).collect())
+                    }
+                    MultiSelectItems::Titled(items) => Some(names(&items.any_of)),
+                    _ => None,
+                };
+                let mut all = chosen.iter();
+                choices.map_or(Ok(()), |choices| all.try_for_each(|text| is_choice(&choices, text)))?;
+                within("a count", chosen.len() as u64, field.min_items, field.max_items)
+            }
+            (Self::Array(_), _) => Err("not a list of texts".to_owned()),
+            _ => Ok(()),
+        }
+    }
+}
+
+fn names(options: &[EnumOption]) -> Vec<&str> {
+    options.iter().map(|option| option.r#const.as_str()).collect()
+}
+
+fn is_choice(choices: &[&str], text: &str) -> Result<(), String> {
+    if choices.contains(&text) { Ok(()) } else { Err(format!("there is no choice {text}")) }
+}
+
+fn within<T: PartialOrd + fmt::Display>(
+    noun: &str,
+    value: T,
+    min: Option<T>,
+    max: Option<T>,
+) -> Result<(), String> {
+    if min.as_ref().is_none_or(|min| value >= *min) && max.as_ref().is_none_or(|max| value <= *max) {
+        return Ok(());
+    }
+    Err(match (min, max) {
+        (Some(min), Some(max)) => format!("expected {noun} from {min} to {max}"),
+        (Some(min), None) => format!("expected {noun} of at least {min}"),
+        (None, Some(max)) => format!("expected {noun} of at most {max}"),
+        (None, None) => "out of range".to_owned(),
+    })
 }
 
 /// A field for text, or for one of several choices.
@@ -322,5 +457,51 @@ mod tests {
         assert!(matches!(fields.get("z"), Some(ElicitationPropertySchema::Number(_))));
         let fields = FormFields::from([("za", BooleanPropertySchema::new().into())]);
         assert_eq!((fields.get("z"), fields.get("zab"), fields.get("za").is_some()), (None, None, true));
+    }
+
+    #[test]
+    fn values_fit_their_fields() {
+        let form: ElicitationSchema = serde_json::from_value(serde_json::json!({
+            "type": "object",
+            "properties": {
+                "name": {"type": "string", "minLength": 2, "maxLength": 3},
+                "one": {"type": "string", "enum": ["a", "b"]},
+                "titled": {"type": "string", "oneOf": [{"const": "a", "title": "A"}]},
+                "whole": {"type": "integer", "minimum": 1, "maximum": 9},
+                "number": {"type": "number", "maximum": 0.5},
+                "yes": {"type": "boolean"},
+                "some": {"type": "array", "minItems": 1, "items": {"type": "string", "enum": ["a", "b"]}},
+                "titles": {"type": "array", "maxItems": 1, "items": {"anyOf": [{"const": "a", "title": "A"}]}},
+                "new": {"type": "colour"},
+            },
+            "required": ["name"],
+        }))
+        .unwrap();
+        let check = |field: &str, value: serde_json::Value| {
+            let mut content = serde_json::json!({"name": "üb"});
+            content[field] = value;
+            form.check(&serde_json::from_value(content).unwrap()).map_err(|fault| fault.to_string())
+        };
+        for (field, fitting, others) in [
+            ("name", serde_json::json!(["abc"]), serde_json::json!(["a", "abcd", 5, true])),
+            ("one", serde_json::json!(["a", "b"]), serde_json::json!(["c", "", 1, ["a"]])),
+            ("titled", serde_json::json!(["a"]), serde_json::json!(["A"])),
+            ("whole", serde_json::json!([1, 9, 5.0]), serde_json::json!([0, 10, 1.5, 10.0, "5"])),
+            ("number", serde_json::json!([0.5, -1]), serde_json::json!([0.6, 1, "0"])),
+            ("yes", serde_json::json!([true, false]), serde_json::json!([0, "true"])),
+            ("some", serde_json::json!([["a"], ["b", "a"]]), serde_json::json!([[], ["c"], "a"])),
+            ("titles", serde_json::json!([[], ["a"]]), serde_json::json!([["a", "a"], ["A"]])),
+            ("new", serde_json::json!(["red", 5]), serde_json::json!([])),
+            ("other", serde_json::json!([]), serde_json::json!(["a"])),
+        ] {
+            for value in fitting.as_array().unwrap() {
+                assert_eq!(check(field, value.clone()), Ok(()), "{field} {value}");
+            }
+            for value in others.as_array().unwrap() {
+                let why = check(field, value.clone()).expect_err(&value.to_string());
+                assert!(why.starts_with(field), "{why}");
+            }
+        }
+        assert_eq!(form.check(&BTreeMap::new()).unwrap_err().to_string(), "name: it needs a value");
     }
 }

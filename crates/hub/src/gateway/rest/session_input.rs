@@ -62,7 +62,8 @@ pub(crate) async fn get_session_input(
 /// refused. An answer that does not fit leaves the question open.
 ///
 /// The answer to a permission is `{"optionId": "…"}`, or `null`, which cancels the tool call. The answer to an elicitation is
-/// `{"action": "accept", "content": {…}}`, `{"action": "decline"}` or `{"action": "cancel"}`.
+/// `{"action": "accept", "content": {…}}`, `{"action": "decline"}` or `{"action": "cancel"}`. The content fits the form: its
+/// members, types, choices and limits, but its patterns and formats are left to the agent. A link takes no content.
 #[utoipa::path(
     post, path = "/sessions/{sessionId}/input", tag = "sessions", params(SessionTarget), request_body = RestAnswer,
     responses(
@@ -90,7 +91,7 @@ pub(crate) async fn answer_session_input(
 fn answer_refusal(fault: AnswerFault) -> Refusal {
     match fault {
         AnswerFault::Session(error) => log_refusal(error),
-        AnswerFault::Invalid => Refusal::invalid(format!("answer: {fault}")),
+        AnswerFault::Invalid(reason) => Refusal::invalid(format!("answer: {reason}")),
         fault => Refusal::new(RefusalCode::Conflict, fault.to_string()),
     }
 }

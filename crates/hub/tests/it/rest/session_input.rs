@@ -219,11 +219,31 @@ async fn forms_and_links_are_answered() {
         let refused = world.post(ALICE, &input, json!({"answer": wrong})).await;
         refused.refused(400, "invalid_parameter");
     }
+    for (member, content) in [
+        ("name", json!({})),
+        ("name", json!({"name": ""})),
+        ("name", json!({"name": 5})),
+        ("licence", json!({"name": "a", "licence": "gpl"})),
+        ("members", json!({"name": "a", "members": 100})),
+        ("systems", json!({"name": "a", "systems": ["linux", "beos"]})),
+        ("nickname", json!({"name": "a", "nickname": "b"})),
+    ] {
+        let accepted = json!({"answer": {"action": "accept", "content": content}});
+        let why = world.post(ALICE, &input, &accepted).await.refused(400, "invalid_parameter");
+        assert!(why.starts_with(&format!("answer: content.{member}: ")), "{why}");
+    }
+    world
+        .post(ALICE, &input, json!({"answer": {"action": "accept"}}))
+        .await
+        .refused(400, "invalid_parameter");
     let filled = json!({"answer": {"action": "accept", "content": {"name": "Duologue"}}});
     world.post(ALICE, &input, filled).await.expect(200);
     let _link = editor.question().await;
     let link = world.get(ALICE, &input).await.expect(200)["questions"][0]["question"].clone();
     assert_eq!((&link["mode"], &link["url"]), (&json!("url"), &json!("https://example.com/login")));
+    let filled = json!({"answer": {"action": "accept", "content": {"name": "Duologue"}}});
+    let why = world.post(ALICE, &input, &filled).await.refused(400, "invalid_parameter");
+    assert!(why.starts_with("answer: content: a link takes none"), "{why}");
     world.post(ALICE, &input, json!({"answer": {"action": "decline"}})).await.expect(200);
     let text = in_time(turn.finish()).await.unwrap().text;
     assert!(text.contains(r#"You filled in {"name":"Duologue"}"#), "{text}");
