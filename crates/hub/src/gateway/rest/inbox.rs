@@ -3,6 +3,7 @@
 use std::str::FromStr as _;
 use std::time::Duration;
 
+use axum::http::StatusCode;
 use duologue_store::{
     ChangeOutcome, Claim, JsonText, LeaseToken, Leased, MessageQuery, MessageState, Store, StoreBatch,
     StoreChange, StorePage, StoreTopic, StoredMessage,
@@ -13,9 +14,7 @@ use utoipa::{IntoParams, ToSchema};
 
 use crate::gateway::access::Action;
 use crate::gateway::rest::messages::{RestContent, RestMessageStatus, kept_content, message_error};
-use crate::gateway::rest::request::{
-    JsonBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply,
-};
+use crate::gateway::rest::request::{JsonBody, OnceBatch, PathOf, QueryOf, RestCaller, RestReply};
 use crate::gateway::rest::values::{
     AgentTarget, MessageTarget, PageLimit, PageOffset, Pagination, RestFailure, RestMetadata, RestNumber,
     RestPriority, SenderQuery, conflict, unless_null,
@@ -424,20 +423,21 @@ async fn end_lease(
     let reply = RestReply::ok(&RestAcknowledged { message_id: message_id.clone(), status })?;
     let batch = OnceBatch::new(StoreBatch::new(gateway.time()).with(change), caller.once(operation, bytes)?);
     let end = move |store: &dyn Store| {
+        // Its message may be gone or have another lease by now.
+        if let Some(reply) = batch.repeated(store)? {
+            return Ok(Ok(reply));
+        }
         if let Err(refusal) = require_lease(store, agent_id, message_id.clone(), lease)? {
             return Ok(Err(refusal));
         }
-        Ok(Ok(match batch.apply(store, &reply)? {
-            OnceOutcome::Repeated(repeated) => repeated,
-            OnceOutcome::Applied(outcomes) if outcomes.first() == Some(&ChangeOutcome::Dead) => {
+        let dead = |outcome| match outcome {
+            ChangeOutcome::Dead => {
                 let dead = RestAcknowledged { message_id, status: MessageState::Dead.into() };
-                match RestReply::ok(&dead) {
-                    Ok(reply) => reply,
-                    Err(refusal) => return Ok(Err(refusal)),
-                }
+                RestReply::kept(StatusCode::OK, &dead).map(Some)
             }
-            OnceOutcome::Applied(_) => reply,
-        }))
+            _ => Ok(None),
+        };
+        Ok(Ok(batch.apply(store, reply, dead)?.reply))
     };
     gateway.in_store(end).await?
 }

@@ -394,7 +394,6 @@ impl Sending {
         let (is_allowed, mode, agent) = (self.is_allowed, self.mode, self.agent.clone());
         let (is_draining, unable) =
             (rest.gateway.is_draining(), rest.gateway.unable(&agent, Action::Message));
-        let accepted = reply.clone();
         let enqueue = move |store: &dyn Store| {
             let found = store.agent(&agent)?;
             // The operator needs no entry in the registry.
@@ -412,27 +411,23 @@ impl Sending {
                 let why = "the agent is offline; send the message with `mode: async`";
                 return Ok(Err(Refusal::new(RefusalCode::Unreachable, why)));
             }
-            let outcome = batch.apply(store, &accepted)?;
             let key = new.key();
-            let stored = match &outcome {
-                OnceOutcome::Applied(outcomes) if outcomes.first() == Some(&ChangeOutcome::Duplicate) => {
-                    store.message(&key)?
-                }
-                _ => None,
+            let duplicate = |outcome| match outcome {
+                ChangeOutcome::Duplicate => match store.message(&key)? {
+                    Some(stored) => {
+                        RestReply::kept(StatusCode::OK, &RestSentMessage::from(&stored)).map(Some)
+                    }
+                    None => Ok(None),
+                },
+                _ => Ok(None),
             };
-            Ok(Ok((outcome, key, stored)))
+            let outcome = batch.apply(store, reply, duplicate)?;
+            Ok(Ok((outcome, key)))
         };
-        let (outcome, mut key, stored) = rest.gateway.in_store(enqueue).await??;
-        if let OnceOutcome::Applied(_) = &outcome
-            && stored.is_none()
-        {
+        let (OnceOutcome { reply, first }, mut key) = rest.gateway.in_store(enqueue).await??;
+        if first.is_some_and(|first| first != ChangeOutcome::Duplicate) {
             events::message_received(caller.id(), &self.agent, &key.message);
         }
-        let reply = match (outcome, stored) {
-            (OnceOutcome::Repeated(repeated), _) => repeated,
-            (_, Some(stored)) => RestReply::ok(&RestSentMessage::from(&stored))?,
-            _ => reply,
-        };
         if self.mode == RestSendMode::Async {
             return Ok(reply);
         }

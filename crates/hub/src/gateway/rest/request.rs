@@ -14,7 +14,7 @@ use axum::response::{IntoResponse, Response};
 use duologue_rpc::Lock as _;
 use duologue_schema::TraceContext;
 use duologue_store::{
-    BatchOutcome, ChangeOutcome, JsonText, SeenId, SeenKey, Store, StoreBatch, StoreChange,
+    BatchOutcome, ChangeOutcome, JsonText, SeenId, SeenKey, Store, StoreBatch, StoreChange, StoreTime,
 };
 use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use serde::de::DeserializeOwned;
@@ -179,11 +179,11 @@ pub(crate) struct OnceBatch {
 }
 
 /// The outcome of an [`OnceBatch`].
-pub(crate) enum OnceOutcome {
-    /// The outcomes of the changes.
-    Applied(Vec<ChangeOutcome>),
-    /// The reply to the first request with the key.
-    Repeated(RestReply),
+pub(crate) struct OnceOutcome {
+    /// The reply, which is that of the first request with the key.
+    pub(crate) reply: RestReply,
+    /// The outcome of the first change. `None` if the request was repeated, which changes nothing.
+    pub(crate) first: Option<ChangeOutcome>,
 }
 
 impl OnceBatch {
@@ -191,28 +191,56 @@ impl OnceBatch {
         OnceBatch { batch, once }
     }
 
-    /// Applies the batch and remembers the reply.
+    /// Returns the reply to the first request with the key, if there was one with the same content.
+    pub(crate) fn repeated(&self, store: &dyn Store) -> duologue_store::Result<Option<RestReply>> {
+        repeated(store, self.once.as_ref(), self.batch.time)
+    }
+
+    /// Applies the batch and remembers the reply. `other` returns the reply for an outcome of the first change that `reply`
+    /// does not fit.
     pub(crate) fn apply(
         mut self,
         store: &dyn Store,
-        reply: &RestReply,
+        reply: RestReply,
+        other: impl FnOnce(ChangeOutcome) -> duologue_store::Result<Option<RestReply>>,
     ) -> duologue_store::Result<OnceOutcome> {
-        // The key runs until the end of this function.
+        let time = self.batch.time;
+        // The key runs until the end of this function, so that no other request sees the reply that does not fit.
         let once = self.once.take();
-        let has_key = once.is_some();
         if let Some(OnceKey { seen, .. }) = &once {
-            let seen = seen.clone().response(JsonText::of(reply)?);
+            let seen = seen.clone().response(JsonText::of(&reply)?);
             self.batch.changes.insert(0, StoreChange::Remember(seen));
         }
-        Ok(match store.apply(self.batch)? {
-            BatchOutcome::Applied(outcomes) => {
-                OnceOutcome::Applied(outcomes.into_iter().skip(usize::from(has_key)).collect())
+        let first = match store.apply(self.batch)? {
+            BatchOutcome::Applied(outcomes) => outcomes.get(usize::from(once.is_some())).copied(),
+            BatchOutcome::Repeated(seen) => {
+                let reply = seen.response.unwrap_or_default().parse()?;
+                return Ok(OnceOutcome { reply, first: None });
             }
-            BatchOutcome::Repeated(seen) => OnceOutcome::Repeated(seen.response.unwrap_or_default().parse()?),
             // All outcomes of this version are above.
-            _ => OnceOutcome::Applied(Vec::new()),
-        })
+            _ => None,
+        };
+        let Some(reply_of_outcome) = first.map(other).transpose()?.flatten() else {
+            return Ok(OnceOutcome { reply, first });
+        };
+        if let Some(OnceKey { seen, .. }) = once {
+            let response = JsonText::of(&reply_of_outcome)?;
+            let change = StoreChange::SetResponse { key: seen.key, response };
+            store.apply(StoreBatch::new(time).with(change))?;
+        }
+        Ok(OnceOutcome { reply: reply_of_outcome, first })
     }
+}
+
+/// Returns the reply to the first request with a key, if there was one with the same content.
+pub(crate) fn repeated(
+    store: &dyn Store,
+    once: Option<&OnceKey>,
+    time: StoreTime,
+) -> duologue_store::Result<Option<RestReply>> {
+    let Some(OnceKey { seen, .. }) = once else { return Ok(None) };
+    let known = store.remembered(&seen.key, time)?.filter(|known| known.digest == seen.digest);
+    known.and_then(|known| known.response).map(|response| response.parse()).transpose()
 }
 
 /// A response of JSON that can be remembered.
@@ -226,6 +254,11 @@ pub(crate) struct RestReply {
 
 impl RestReply {
     pub(crate) fn new(status: StatusCode, body: &impl Serialize) -> Result<Self, Refusal> {
+        Ok(RestReply::kept(status, body)?)
+    }
+
+    /// Creates a reply in a job of the store.
+    pub(crate) fn kept(status: StatusCode, body: &impl Serialize) -> duologue_store::Result<Self> {
         Ok(RestReply { status: status.as_u16(), location: None, body: JsonText::of(body)? })
     }
 

@@ -1,5 +1,6 @@
 //! The questions of a task, and their answers.
 
+use axum::http::StatusCode;
 use duologue_schema::PermissionOptionKind;
 use duologue_store::{
     JsonText, QuestionQuery, QuestionState, Store, StoreBatch, StoreChange, StoredQuestion, StoredTaskKey,
@@ -11,7 +12,7 @@ use utoipa::ToSchema;
 use crate::audit::{self, AuditedQuestion};
 use crate::gateway::Refusal;
 use crate::gateway::rest::request::{
-    JsonBody, OnceBatch, OnceKey, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply,
+    JsonBody, OnceBatch, OnceOutcome, PathOf, QueryOf, RestCaller, RestReply, repeated,
 };
 use crate::gateway::rest::tasks::{require_owner, visible_task};
 use crate::gateway::rest::values::{OwnerQuery, RestId, TaskTarget, conflict};
@@ -193,16 +194,13 @@ pub(crate) async fn answer_input(
             question_id: question.clone(),
             status: RestQuestionState::Answered,
         };
-        let reply = match RestReply::ok(&answered) {
-            Ok(reply) => reply,
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        let reply = RestReply::kept(StatusCode::OK, &answered)?;
         let asked = key.clone();
         let change =
             StoreChange::AnswerQuestion { task: key, question: question.clone(), answer, answered_by };
-        match OnceBatch::new(StoreBatch::new(time).with(change), seen).apply(store, &reply) {
-            Ok(OnceOutcome::Repeated(repeated)) => Ok(Ok((repeated, None))),
-            Ok(OnceOutcome::Applied(_)) => {
+        match OnceBatch::new(StoreBatch::new(time).with(change), seen).apply(store, reply, |_| Ok(None)) {
+            Ok(OnceOutcome { reply, first: None }) => Ok(Ok((reply, None))),
+            Ok(OnceOutcome { reply, first: Some(_) }) => {
                 let decision = decision(store.question(&asked, &question)?, &chosen);
                 Ok(Ok((reply, Some((question, decision)))))
             }
@@ -234,15 +232,4 @@ fn decision(question: Option<StoredQuestion>, answer: &JsonText) -> QuestionDeci
     let mut chosen = options.filter(|option| wanted.is_some() && option["optionId"].as_str() == wanted);
     let kind = chosen.next().and_then(|option| option["kind"].as_str());
     permission_decision(kind.map(PermissionOptionKind::from).as_ref())
-}
-
-/// Returns the reply to the first request with a key, if there was one with the same content.
-fn repeated(
-    store: &dyn Store,
-    once: Option<&OnceKey>,
-    time: duologue_store::StoreTime,
-) -> duologue_store::Result<Option<RestReply>> {
-    let Some(OnceKey { seen, .. }) = once else { return Ok(None) };
-    let known = store.remembered(&seen.key, time)?.filter(|known| known.digest == seen.digest);
-    known.and_then(|known| known.response).map(|response| response.parse()).transpose()
 }

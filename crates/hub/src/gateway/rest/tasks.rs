@@ -327,30 +327,25 @@ pub(crate) async fn create_task(
             estimated_completion: end(time.wall),
             error: None,
         };
-        let reply = match RestReply::new(StatusCode::ACCEPTED, &created) {
-            Ok(reply) => reply.at(&["agents", &agent, "tasks", &new.key.task]),
-            Err(refusal) => return Ok(Err(refusal)),
-        };
+        let reply = RestReply::kept(StatusCode::ACCEPTED, &created)?;
+        let reply = reply.at(&["agents", &agent, "tasks", &new.key.task]);
         let key = new.key.clone();
         let batch = StoreBatch::new(time).with(StoreChange::CreateTask(new));
-        let outcome = OnceBatch::new(batch, seen).apply(store, &reply)?;
-        let existing = match outcome {
-            OnceOutcome::Repeated(repeated) => return Ok(Ok((repeated, false))),
-            OnceOutcome::Applied(outcomes) if outcomes.first() == Some(&ChangeOutcome::Duplicate) => {
-                store.task(&key)?
-            }
-            OnceOutcome::Applied(_) => None,
+        let duplicate = |outcome| {
+            let found = if outcome == ChangeOutcome::Duplicate { store.task(&key)? } else { None };
+            let Some(existing) = found else { return Ok(None) };
+            let is_rejected = existing.state == TaskState::Rejected;
+            let repeated = RestCreatedTask {
+                task_id: existing.key.task,
+                agent_id: existing.key.agent,
+                status: if is_rejected { RestAcceptance::Rejected } else { RestAcceptance::Accepted },
+                estimated_completion: if existing.completed.is_none() { end(existing.created) } else { None },
+                error: existing.error.filter(|_| is_rejected).map(RestFailure::from),
+            };
+            RestReply::kept(StatusCode::OK, &repeated).map(Some)
         };
-        let Some(existing) = existing else { return Ok(Ok((reply, true))) };
-        let is_rejected = existing.state == TaskState::Rejected;
-        let repeated = RestCreatedTask {
-            task_id: existing.key.task,
-            agent_id: existing.key.agent,
-            status: if is_rejected { RestAcceptance::Rejected } else { RestAcceptance::Accepted },
-            estimated_completion: if existing.completed.is_none() { end(existing.created) } else { None },
-            error: existing.error.filter(|_| is_rejected).map(RestFailure::from),
-        };
-        Ok(RestReply::ok(&repeated).map(|reply| (reply, false)))
+        let OnceOutcome { reply, first } = OnceBatch::new(batch, seen).apply(store, reply, duplicate)?;
+        Ok(Ok((reply, first.is_some_and(|first| first != ChangeOutcome::Duplicate))))
     };
     let (reply, is_new) = gateway.in_store(create).await??;
     if is_new {

@@ -214,6 +214,53 @@ async fn a_request_with_a_key_runs_once() {
 }
 
 #[tokio::test]
+async fn a_repeated_request_has_the_reply_that_the_first_one_has_had() {
+    let world = RestWorld::with_remote("").await;
+    let keyed = |key: &str, path: &str, body: &Value| {
+        Call::new("POST", path).key(key).json(body).header("idempotency-key", "k1")
+    };
+    // The same message was sent without the key before.
+    let message = query("m1", "hello");
+    world.post(ALICE, MESSAGES, &message).await.expect(202);
+    let sent = keyed(ALICE, MESSAGES, &message);
+    let first = world.send(&sent).await.expect(200);
+    let task = json!({"taskId": "t1", "task": {"type": "write"}});
+    world.post(ALICE, "/agents/remote/tasks", &task).await.expect(202);
+    let created = keyed(ALICE, "/agents/remote/tasks", &task);
+    assert_eq!(world.send(&created).await.expect(200), world.send(&created).await.expect(200));
+
+    // The last attempt makes a dead letter.
+    let claim = format!("{MESSAGES}/claim");
+    for left in (0..5).rev() {
+        let claimed = world.post_empty(REMOTE, &claim).await.expect(200);
+        let body = json!({"lease": claimed["messages"][0]["lease"]});
+        let nack = Call::new("POST", &format!("{MESSAGES}/m1/nack")).key(REMOTE).json(&body);
+        let nack = nack.header("idempotency-key", &format!("n{left}"));
+        let ended = world.send(&nack).await.expect(200);
+        assert_eq!(ended["status"], if left == 0 { "error" } else { "received" });
+        assert_eq!(world.send(&nack).await.expect(200), ended);
+        if left == 0 {
+            world.delete(ALICE, "/agents/remote/dead-letters/m1").await.expect(204);
+            assert_eq!(world.send(&nack).await.expect(200), ended, "the message is gone");
+        }
+    }
+    assert_eq!(world.send(&sent).await.expect(200), first);
+    world.stop().await;
+}
+
+#[tokio::test]
+async fn a_nack_delays_no_message_for_longer_than_work_may_take() {
+    let world = RestWorld::with_remote("[limits]\ntask_seconds = 1").await;
+    world.post(ALICE, MESSAGES, query("m1", "hello")).await.expect(202);
+    let claimed = world.post_empty(REMOTE, &format!("{MESSAGES}/claim")).await.expect(200);
+    let nack = json!({"lease": claimed["messages"][0]["lease"], "delay": 9_007_199_254_740_991_u64});
+    world.post(REMOTE, &format!("{MESSAGES}/m1/nack"), &nack).await.expect(200);
+    let again = world.post_empty(REMOTE, &format!("{MESSAGES}/claim?wait=20")).await.expect(200);
+    assert_eq!(again["messages"][0]["messageId"], "m1");
+    world.stop().await;
+}
+
+#[tokio::test]
 async fn a_key_is_in_use_while_its_first_request_runs() {
     let world = RestWorld::with_remote("").await;
     let mut message = query("m1", "hello");
