@@ -38,7 +38,7 @@ pub(crate) struct RestPeer {
     base: String,
     credential: AgentCredential,
     client: OutboundClient,
-    result_bytes: usize,
+    pub(crate) result_bytes: usize,
 }
 
 /// The reason for which a request has no answer.

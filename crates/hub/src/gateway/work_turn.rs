@@ -24,6 +24,8 @@ use crate::gateway::agent_turn::{
 
 /// The type of a task whose parameters are a work order.
 const WORK_ORDER: &str = "invoke";
+/// The most bytes of a MIME type with its parameters.
+const MIME_TYPE_BYTES: usize = 255;
 
 /// The work of an agent on a task.
 pub(crate) enum WorkTurn {
@@ -317,8 +319,19 @@ fn end_of_order(end: exchange::Result<WorkOutput>, limit: usize, is_remote: bool
     WorkEnd { state: TaskState::Completed, result: JsonText::of(&result).ok(), error: None, is_lost: false }
 }
 
-/// Adds data and attachments to a result. They are whole or absent, because a part of them is worth nothing. `is_cut` is
-/// true if the text of the result is not whole.
+/// Checks the attachments in a result of an agent elsewhere, as those of a turn are checked.
+pub(crate) fn with_checked_attachments(mut result: Value, limit: usize) -> Value {
+    let found = result.as_object_mut().and_then(|members| members.remove("attachments"));
+    if let Some(found) = found.filter(|found| !found.is_null()) {
+        let attachments = serde_json::from_value::<Vec<Attachment>>(found).ok();
+        let is_cut = attachments.is_none();
+        add_parts(&mut result, None, &attachments.unwrap_or_default(), limit, is_cut);
+    }
+    result
+}
+
+/// Adds data and attachments to a result. They are whole or absent, because a part of them is worth nothing. Without a MIME type or
+/// with data that is not base64 an attachment is left out. `is_cut` is true if the text of the result is not whole.
 fn add_parts(
     result: &mut Value,
     data: Option<Value>,
@@ -326,8 +339,9 @@ fn add_parts(
     limit: usize,
     is_cut: bool,
 ) {
-    let attachments = serde_json::to_value(attachments).ok().filter(|_| !attachments.is_empty());
-    let mut is_cut = is_cut;
+    let sound: Vec<_> = attachments.iter().filter(|attachment| is_sound(attachment)).collect();
+    let mut is_cut = is_cut || sound.len() < attachments.len();
+    let attachments = serde_json::to_value(&sound).ok().filter(|_| !sound.is_empty());
     for (name, part) in [("data", data), ("attachments", attachments)] {
         match part {
             Some(part) if part.to_string().len() <= limit => result[name] = part,
@@ -338,6 +352,19 @@ fn add_parts(
     if is_cut {
         result["truncated"] = json!(true);
     }
+}
+
+/// Returns true if an attachment has a MIME type, and a content that can be decoded.
+fn is_sound(attachment: &Attachment) -> bool {
+    let is_name = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"!#$&-^_.+".contains(&byte))
+    };
+    let essence = attachment.mime_type.split(';').next().unwrap_or_default().trim();
+    let has_type = attachment.mime_type.len() <= MIME_TYPE_BYTES
+        && essence.split_once('/').is_some_and(|(kind, sub)| is_name(kind) && is_name(sub));
+    let has_both = attachment.text.is_some() && attachment.data.is_some();
+    has_type && !has_both && attachment.bytes().is_ok()
 }
 
 fn end_of_delegation(end: exchange::Result<DelegationOutcome>, limit: usize, is_remote: bool) -> WorkEnd {
@@ -380,6 +407,33 @@ fn percent(data: &Value) -> Option<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn attachments_of_an_agent_elsewhere_are_those_of_a_turn() {
+        let sound = json!({"mime_type": "image/png", "data": "iVBORw==", "size": 4});
+        let text = json!({"mime_type": "text/plain; charset=utf-8", "text": "t"});
+        let other = [
+            json!({"mime_type": "image/png", "data": "no base64!"}),
+            json!({"mime_type": "png", "data": "iVBORw=="}),
+            json!({"mime_type": "text/html\r\nx: y", "text": "t"}),
+            json!({"mime_type": "text/plain", "text": "t", "data": "no base64!"}),
+        ];
+        let checked = |attachments: Value, limit| {
+            with_checked_attachments(json!({"text": "t", "attachments": attachments}), limit)
+        };
+        let whole = json!({"text": "t", "attachments": [sound, text]});
+        assert_eq!(checked(json!([sound, text]), 1000), whole);
+        for other in other {
+            let cut = json!({"text": "t", "attachments": [sound], "truncated": true});
+            assert_eq!(checked(json!([other, sound]), 1000), cut, "{other}");
+        }
+        for attachments in [json!("a"), json!([5]), json!([{"data": "iVBORw=="}])] {
+            assert_eq!(checked(attachments, 1000), json!({"text": "t", "truncated": true}));
+        }
+        assert_eq!(checked(json!([sound]), 10), json!({"text": "t", "truncated": true}));
+        assert_eq!(checked(Value::Null, 1000), json!({"text": "t"}));
+        assert_eq!(with_checked_attachments(json!("a"), 1), json!("a"));
+    }
 
     #[test]
     fn parameters_become_a_delegation() {

@@ -24,6 +24,7 @@ use crate::gateway::rest_agent::{
 };
 use crate::gateway::runner::{continue_work, hand_over, renewing};
 use crate::gateway::work::WorkPlace;
+use crate::gateway::work_turn::with_checked_attachments;
 
 /// The requests that cancel a task at its agent after it has ended here.
 const STOPS: u32 = 3;
@@ -332,7 +333,9 @@ fn end_of(found: &Value, agent: &RestPeer) -> Result<Option<TaskEnd>, RestFault>
     Ok(Some(match found["status"].as_str() {
         Some("pending" | "processing") => return Ok(None),
         Some("completed") => {
-            let result = agent.checked_result(&found["result"])?.and_then(|result| JsonText::of(result).ok());
+            let result = agent.checked_result(&found["result"])?;
+            let result = result.map(|result| with_checked_attachments(result.clone(), agent.result_bytes));
+            let result = result.and_then(|result| JsonText::of(&result).ok());
             TaskEnd { result, ..ended(TaskState::Completed) }
         }
         Some("cancelled") => ended(TaskState::Cancelled),

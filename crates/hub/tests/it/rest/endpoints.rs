@@ -200,6 +200,23 @@ async fn a_killed_gateway_finds_the_answer_to_its_message() {
     near.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn attachments_that_nobody_can_read_are_left_out_of_a_result() {
+    let picture = json!({"mime_type": "image/png", "data": "iVBORw=="});
+    let attachments = json!([{"mime_type": "image/png", "data": "no base64!"}, picture]);
+    let server = Receiver::start(move |_, _| {
+        json!({"status": "completed", "result": {"text": "t", "attachments": attachments}})
+            .to_string()
+            .into_response()
+    })
+    .await;
+    let near = RestWorld::start(&behind(server.address, "")).await;
+    create(&near, "t1", "plan").await;
+    let done = ended(&near, "t1").await;
+    assert_eq!(done["result"], json!({"text": "t", "attachments": [picture], "truncated": true}));
+    near.stop().await;
+}
+
 async fn stored_message(world: &RestWorld, id: &str) -> StoredMessage {
     let (store, key) = (world.gateway.store().clone(), InboxKey::new("writer", "alice", id));
     tokio::task::spawn_blocking(move || store.message(&key)).await.unwrap().unwrap().unwrap()
