@@ -71,11 +71,12 @@ use crate::gateway::access::Authenticated;
 use crate::gateway::hosted::{AgentFolders, HostedEntry};
 use crate::gateway::keys::{PrincipalKeys, key_digest};
 use crate::gateway::metrics::GatewayMetrics;
+use crate::gateway::rest_agent::outbound_settings;
 use crate::gateway::task_output::TaskOutputs;
 use crate::gateway::work::WorkCounts;
 use crate::http::{FLUSH, require_token};
 use crate::hub::{Hub, ProcessObserver};
-use crate::outbound::{OutboundClient, OutboundSettings};
+use crate::outbound::OutboundClient;
 use crate::session_task::{AgentCall, CallSender};
 
 /// The header with the API key of a principal.
@@ -324,8 +325,7 @@ impl Gateway {
                 }
             });
         }
-        let allow_loopback = self.shared.config.loopback_callbacks;
-        let outbound = OutboundSettings { allow_loopback, ..OutboundSettings::default() };
+        let outbound = outbound_settings(&self.shared.config);
         let store = self.shared.store.clone();
         let client = self.shared.metrics.counted_posts(OutboundClient::new(outbound));
         let deliveries = Deliveries::new(store, client, self.shared.clock, DeliverySettings::default());

@@ -77,6 +77,29 @@ impl Default for OutboundSettings {
     }
 }
 
+impl OutboundSettings {
+    /// Reads an address as [`OutboundClient::check`] does.
+    pub(crate) fn check(&self, url: &str) -> Result<OutboundUrl, OutboundError> {
+        let url = OutboundUrl::parse(url, self.url_bytes)?;
+        if let OutboundHost::Address(address) = url.host {
+            self.check_address(&url, address)?;
+        }
+        Ok(url)
+    }
+
+    fn check_address(&self, url: &OutboundUrl, address: IpAddr) -> Result<(), OutboundError> {
+        match RefusedAddress::of(address) {
+            None => Ok(()),
+            Some(_) if self.allow_all => Ok(()),
+            Some(RefusedAddress::Loopback) if self.allow_loopback => Ok(()),
+            Some(reason) => {
+                tracing::warn!(%url, %address, %reason, "a request to an address from outside is refused");
+                Err(OutboundError::Refused { url: url.to_string(), reason })
+            }
+        }
+    }
+}
+
 impl fmt::Debug for OutboundSettings {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         // The configuration of TLS has keys. A new setting has to be shown or left out here.
@@ -201,11 +224,7 @@ impl OutboundClient {
     ///
     /// [`OutboundError::Url`] and [`OutboundError::Refused`].
     pub fn check(&self, url: &str) -> Result<OutboundUrl, OutboundError> {
-        let url = OutboundUrl::parse(url, self.inner.settings.url_bytes)?;
-        if let OutboundHost::Address(address) = url.host {
-            self.check_address(&url, address)?;
-        }
-        Ok(url)
+        self.inner.settings.check(url)
     }
 
     /// Sends a POST and returns the status of the response, whatever it is.
@@ -367,20 +386,8 @@ impl OutboundClient {
         if found.len() > limit {
             return Err(OutboundError::Addresses { url: url.to_string(), count: found.len(), limit });
         }
-        found.iter().try_for_each(|address| self.check_address(url, *address))?;
+        found.iter().try_for_each(|address| self.inner.settings.check_address(url, *address))?;
         Ok(found)
-    }
-
-    fn check_address(&self, url: &OutboundUrl, address: IpAddr) -> Result<(), OutboundError> {
-        match RefusedAddress::of(address) {
-            None => Ok(()),
-            Some(_) if self.inner.settings.allow_all => Ok(()),
-            Some(RefusedAddress::Loopback) if self.inner.settings.allow_loopback => Ok(()),
-            Some(reason) => {
-                tracing::warn!(%url, %address, %reason, "a request to an address from outside is refused");
-                Err(OutboundError::Refused { url: url.to_string(), reason })
-            }
-        }
     }
 
     #[cfg(not(feature = "tls"))]

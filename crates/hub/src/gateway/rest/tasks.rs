@@ -20,6 +20,7 @@ use crate::gateway::rest::values::{
     RestNumber, RestPriority, RestUrl, TaskTarget, unless_null,
 };
 use crate::gateway::rest::visibility::{find_task, list_visible};
+use crate::gateway::rest_agent::outbound_settings;
 use crate::gateway::routing::OPERATOR;
 use crate::gateway::states::task_status;
 use crate::gateway::{Refusal, RefusalCode, events};
@@ -286,6 +287,13 @@ pub(crate) async fn create_task(
     new.priority = sent.priority.unwrap_or_default().number();
     new.callback = sent.callback.map(|url| url.0);
     new.stream_endpoint = sent.stream_endpoint.filter(|_| sent.streaming != Some(false)).map(|url| url.0);
+    let outbound = outbound_settings(&gateway.config);
+    for (member, url) in [("callback", &new.callback), ("streamEndpoint", &new.stream_endpoint)] {
+        // The sender would refuse it after the task.
+        if let Some(Err(error)) = url.as_ref().map(|url| outbound.check(url)) {
+            return Err(Refusal::invalid(format!("{member}: {error}")));
+        }
+    }
     new.timeout_ms = sent.timeout.map(|timeout| timeout.0);
     new.trace = caller.trace();
     if let Some(metadata) = sent.metadata {
