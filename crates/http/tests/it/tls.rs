@@ -1,12 +1,19 @@
 //! Encrypted connections.
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use duologue_http::{ConnectOptions, Error, RemoteTransport, ServerOptions, ServerTls, connect, serve};
 use duologue_test_support::in_time;
 use serde_json::json;
-use tokio::io::AsyncWriteExt as _;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::rustls::crypto::ring::default_provider;
+use tokio_rustls::rustls::pki_types::pem::PemObject as _;
+use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
+use tokio_rustls::rustls::version::TLS13;
+use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore};
 
 use crate::setup::{Lines, echo_endpoint};
 
@@ -48,6 +55,51 @@ async fn both_transports_are_encrypted() {
         options.trust_pem_file(&cert).expect("a certificate");
         let other_name = connect(&format!("https://127.0.0.1:{}/acp", address.port()), options).await;
         assert!(matches!(other_name, Err(Error::Tls(_))), "{:?}", other_name.err());
+    })
+    .await;
+}
+
+/// A session that is resumed would bring a certificate that is not checked again.
+#[tokio::test]
+async fn a_session_with_a_client_certificate_is_not_resumed() {
+    in_time(async {
+        let folders = [tempfile::tempdir().expect("a folder"), tempfile::tempdir().expect("a folder")];
+        let [(cert, key), (client_cert, client_key)] = folders.each_ref().map(certificate);
+        let server = ServerTls::from_pem_files(&cert, &key).expect("a certificate");
+        let asking = server.clone().accept_clients_of(&client_cert).expect("an authority");
+        // Without certificates of clients the client resumes its session, so the test can see that.
+        for (server, expected) in [(server, HandshakeKind::Resumed), (asking, HandshakeKind::Full)] {
+            let listener = TcpListener::bind("127.0.0.1:0").await.expect("a listener");
+            let address = listener.local_addr().expect("an address");
+            let mut options = ServerOptions::default();
+            options.tls = Some(server);
+            tokio::spawn(serve(listener, echo_endpoint(), options));
+            let mut roots = RootCertStore::empty();
+            roots.add(CertificateDer::from_pem_file(&cert).expect("a certificate")).expect("an authority");
+            let chain = vec![CertificateDer::from_pem_file(&client_cert).expect("a certificate")];
+            let client = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+                .with_protocol_versions(&[&TLS13])
+                .expect("TLS 1.3")
+                .with_root_certificates(roots)
+                .with_client_auth_cert(chain, PrivateKeyDer::from_pem_file(&client_key).expect("a key"))
+                .expect("a certificate");
+            // The configuration stores the sessions.
+            let connector = TlsConnector::from(Arc::new(client));
+            let mut kinds = Vec::new();
+            for _ in 0..2 {
+                let stream = TcpStream::connect(address).await.expect("a connection");
+                let name = ServerName::try_from("localhost").expect("a name");
+                let mut stream = connector.connect(name, stream).await.expect("a handshake");
+                let request = "GET / HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+                stream.write_all(request.as_bytes()).await.expect("sent");
+                // Tickets come before the response.
+                let mut response = [0; 8];
+                stream.read_exact(&mut response).await.expect("a response");
+                assert_eq!(&response, b"HTTP/1.1");
+                kinds.extend(stream.get_ref().1.handshake_kind());
+            }
+            assert_eq!(kinds, [HandshakeKind::Full, expected]);
+        }
     })
     .await;
 }
