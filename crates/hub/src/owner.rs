@@ -303,9 +303,9 @@ impl SessionOwner {
     }
 
     /// Returns the positions of the questions that clients can see and nobody has answered.
-    pub(crate) fn open_questions(&self) -> Vec<u64> {
+    pub(crate) fn open_questions(&self) -> impl Iterator<Item = u64> + '_ {
         let visible = self.visible();
-        self.state.questions.keys().take_while(|position| **position <= visible).copied().collect()
+        self.state.questions.keys().copied().take_while(move |position| *position <= visible)
     }
 
     /// Returns the result for an answer to an open question, or the reason for which it does not fit.

@@ -5,7 +5,7 @@ mod agent_lines;
 mod agent_process;
 mod live_session;
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::pin::pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -90,8 +90,9 @@ pub(crate) struct SessionTask {
     visible: watch::Sender<u64>,
     /// True while a prompt runs.
     turns: watch::Sender<bool>,
-    /// The worker of the server that has opened the session for a task or message, and answers its questions.
-    worker: Option<ClientKey>,
+    /// The workers of the server that have opened the session for a task or message, and answer its questions. The next message
+    /// of a conversation may open it before the former one has left.
+    workers: BTreeSet<ClientKey>,
     /// The questions that wait for an answer of a user.
     questions: watch::Sender<Vec<u64>>,
     batch: Vec<LogLine>,
@@ -173,7 +174,7 @@ impl SessionTask {
             replies: HashMap::new(),
             visible,
             turns,
-            worker: None,
+            workers: BTreeSet::new(),
             questions,
             batch: Vec::new(),
             wants_sync: false,
@@ -440,7 +441,7 @@ impl SessionTask {
                 }
                 self.replies.insert(client.clone(), (attachment, replies));
                 if is_work {
-                    self.worker = Some(client.clone());
+                    self.workers.insert(client.clone());
                 }
                 let known = self.given.get(&client).unwrap_or(&self.params);
                 if let Some(params) = params.and_then(|given| with_members(known, given)) {
@@ -478,7 +479,7 @@ impl SessionTask {
                 if self.replies.get(&client).is_some_and(|(last, _)| *last == attachment) {
                     self.replies.remove(&client);
                     self.given.remove(&client);
-                    self.worker.take_if(|worker| *worker == client);
+                    self.workers.remove(&client);
                     self.input(OwnerInput::Left(&client));
                 }
             }
@@ -495,7 +496,7 @@ impl SessionTask {
     ) -> Result<GivenAnswer, AnswerFault> {
         let open = self.open_questions();
         let question = match (question, &open[..]) {
-            _ if self.worker.is_some() => return Err(AnswerFault::Work),
+            _ if !self.workers.is_empty() => return Err(AnswerFault::Work),
             (None, [only]) => *only,
             (None, [_, _, ..]) => return Err(AnswerFault::Several),
             (Some(question), open) if open.contains(&question) => question,
@@ -508,7 +509,7 @@ impl SessionTask {
     }
 
     fn open_questions(&self) -> Vec<u64> {
-        if self.worker.is_some() { Vec::new() } else { self.owner.open_questions() }
+        if self.workers.is_empty() { self.owner.open_questions().collect() } else { Vec::new() }
     }
 
     /// Answers the requests of a client that closes the session while others go on. Those of the last client are in the log,
@@ -532,7 +533,7 @@ impl SessionTask {
     /// Publishes the state behind the actions of the owner, and ends the agent if they ask for it.
     fn publish(&mut self) {
         // First: a client that sees a question may look for it.
-        publish(&self.questions, self.open_questions());
+        self.publish_questions();
         publish(&self.visible, self.owner.visible());
         publish(&self.turns, self.owner.has_turn());
         if std::mem::take(&mut self.ends_agent) {
@@ -576,6 +577,20 @@ impl SessionTask {
                 OwnerAction::AgentSession(id) => self.agent_session = id,
                 OwnerAction::EndAgent => self.ends_agent = true,
             }
+        }
+    }
+
+    /// Publishes the open questions if they have changed. Most lines change none, so no list is built to compare them.
+    fn publish_questions(&self) {
+        let is_same = {
+            let known = self.questions.borrow();
+            match self.workers.is_empty() {
+                true => self.owner.open_questions().eq(known.iter().copied()),
+                false => known.is_empty(),
+            }
+        };
+        if !is_same {
+            self.questions.send_replace(self.open_questions());
         }
     }
 

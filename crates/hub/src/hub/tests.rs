@@ -138,3 +138,39 @@ async fn a_former_attachment_does_not_refuse_the_requests_of_a_newer_one() {
     })
     .await;
 }
+
+/// The next message of a conversation opens its session before the worker of the former one has left.
+#[tokio::test]
+async fn a_session_of_two_workers_is_open_to_nobody_else_until_both_have_left() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let hub = hub_in(data.path());
+        let worker = || {
+            let (ours, theirs) = Transport::memory();
+            let hub = hub.clone();
+            tokio::spawn(async move { hub.serve_work(LOCAL.to_owned(), theirs).await });
+            LineClient::new(ours)
+        };
+        let (mut former, mut next) = (worker(), worker());
+        former.request("initialize", json!({"protocolVersion": 1})).await;
+        let new = former.request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let id = new["sessionId"].as_str().unwrap().to_owned();
+        let session = json!({"sessionId": id, "cwd": "/tmp", "mcpServers": []});
+        next.request("initialize", json!({"protocolVersion": 1})).await;
+        next.request("session/resume", session.clone()).await;
+        let answer = async || {
+            let client = ClientKey::new("rest:local");
+            hub.answer_question(LOCAL, &id, client, None, json!(null)).await.unwrap_err()
+        };
+        next.request("session/close", session.clone()).await;
+        assert!(matches!(answer().await, crate::AnswerFault::Work));
+        // An editor keeps it open.
+        let mut editor = LineClient::of(&hub);
+        editor.request("initialize", json!({"protocolVersion": 1})).await;
+        editor.request("session/resume", session.clone()).await;
+        former.request("session/close", session).await;
+        assert!(matches!(answer().await, crate::AnswerFault::NotOpen));
+        hub.shut_down().await;
+    })
+    .await;
+}
