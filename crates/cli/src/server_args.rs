@@ -32,7 +32,7 @@ pub(crate) struct TlsArgs {
     /// The file with the certificate of this client, followed by those of its issuers, for a server that knows it
     #[arg(long, global = true, value_name = "FILE", requires = "client_key")]
     client_cert: Option<PathBuf>,
-    /// The file with the private key of that certificate
+    /// The file with the private key of that certificate, which no other user can read
     #[arg(long, global = true, value_name = "FILE", requires = "client_cert")]
     client_key: Option<PathBuf>,
 }
@@ -48,6 +48,7 @@ impl TlsArgs {
             options.trust_pem_file(path).map_err(invalid)?;
         }
         if let (Some(certificate), Some(key)) = (&self.client_cert, &self.client_key) {
+            state_folder::check_own_key(key)?;
             options.identify_pem_files(certificate, key).map_err(invalid)?;
         }
         Ok(())

@@ -348,6 +348,13 @@ pub(crate) fn check_key(path: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Rejects the key of a certificate of this user that others can read or replace.
+#[cfg(feature = "tls")]
+pub(crate) fn check_own_key(path: &Path) -> Result<()> {
+    let found = std::fs::metadata(path).map_err(in_file(path.display()))?;
+    check_private(path, &found, 0o077, "use `chmod go=`, since who has the key is its user for every server")
+}
+
 /// Warns about a secret that every user of the system can read. Files of a group are common in containers.
 fn warn_if_shared(path: &Path, found: &Metadata) {
     #[cfg(unix)]

@@ -1,6 +1,7 @@
 //! Clients of a hub that are known by their certificates.
 #![cfg(all(unix, feature = "serve", feature = "tls"))]
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -34,8 +35,13 @@ impl Authority {
         let files = ["crt", "key"].map(|kind| folder.join(format!("{file}.{kind}")));
         std::fs::write(&files[0], certificate.pem()).expect("a file");
         std::fs::write(&files[1], key.serialize_pem()).expect("a file");
+        set_mode(&files[1], 0o600);
         files
     }
+}
+
+fn set_mode(file: &Path, mode: u32) {
+    std::fs::set_permissions(file, std::fs::Permissions::from_mode(mode)).expect("a mode");
 }
 
 const HUB: &str = r#"
@@ -90,6 +96,12 @@ fn a_certificate_is_the_key_of_its_principal() {
     let alice = ours.sign(folder, "alice", &["laptop.example.org", "Alice.example.org"]);
     let found = agents(Some(&alice));
     assert!(found.contains("writer") && found.ends_with("exit 0"), "{found}");
+    // A key that others may read is not used.
+    set_mode(&alice[1], 0o640);
+    let refused = agents(Some(&alice));
+    assert!(refused.contains("alice.key") && refused.contains("(mode 640)"), "{refused}");
+    assert!(refused.ends_with("exit 2"), "{refused}");
+    set_mode(&alice[1], 0o600);
     // A principal without a rule is known, and finds nothing.
     let found = agents(Some(&ours.sign(folder, "bob", &["bob.example.org"])));
     assert!(!found.contains("writer") && found.ends_with("exit 0"), "{found}");
