@@ -6,6 +6,8 @@ import { count, indented, itemView, make, printable } from '/page/view.js';
 
 /** The agents that the caller can find, as they were last. */
 export const AGENTS = { ids: [] };
+/** The most sessions, and the most tasks of an agent, whose questions are looked for. */
+const ASKING = 100;
 /** The agents whose questions are looked for at a time. */
 const AT_A_TIME = 4;
 /** The lines of an item that are shown. Its log has all. */
@@ -175,10 +177,11 @@ function questionOfTask(agent, task, question) {
   return { id, agent, question, target, name: task.taskId, hash: taskHash(task) };
 }
 
-/** Returns the open questions of the sessions of editors. */
+/** Returns the open questions of the sessions of editors, and as `more` the number of sessions that were not looked at. */
 async function questionsOfSessions() {
-  const { sessions } = await request(`/sessions${query({ awaiting: true, limit: 100 })}`);
+  const { sessions, pagination } = await request(`/sessions${query({ awaiting: true, limit: ASKING })}`);
   const found = [];
+  found.more = pagination.total - sessions.length;
   for (const session of sessions) {
     const target = path('sessions', session.sessionId, 'input');
     // It may have been removed meanwhile.
@@ -195,18 +198,22 @@ async function questionsOfSessions() {
   return found;
 }
 
-/** Returns the open questions of the tasks of all agents, and of the sessions of editors. */
+/**
+ * Returns the open questions of the tasks of all agents, and of the sessions of editors, and as `more` the number of tasks and
+ * sessions that were not looked at.
+ */
 export async function questionsOf() {
   const waiting = [...(await agents())];
   const found = await questionsOfSessions();
   const work = async () => {
     for (let agent = waiting.pop(); agent !== undefined; agent = waiting.pop()) {
-      const list = `${path('agents', agent, 'tasks')}${query({ state: 'input_required', limit: 100 })}`;
+      const list = `${path('agents', agent, 'tasks')}${query({ state: 'input_required', limit: ASKING })}`;
       // Tasks may be hidden from a caller who finds the agent.
       const answer = await request(list).catch((error) => {
-        if (error.status === 404) return { tasks: [] };
+        if (error.status === 404) return { tasks: [], pagination: { total: 0 } };
         throw error;
       });
+      found.more += answer.pagination.total - answer.tasks.length;
       for (const task of answer.tasks) {
         const open = await request(`${path('agents', agent, 'tasks', task.taskId, 'input')}${query({ owner: task.owner })}`);
         found.push(...open.questions.map((question) => questionOfTask(agent, task, question)));
@@ -270,6 +277,11 @@ async function showQuestions(tools) {
     what: 'open question',
     empty: 'No agent waits for an answer.',
     height: 140,
+    loaded: (answer) => {
+      tools.fine();
+      const more = found.more ? `. Those of ${count(found.more, 'further session')} are not shown` : '';
+      tools.status(`${count(answer.total, 'open question')}${more}`);
+    },
     load: async (offset, limit) => ({ items: found.slice(offset, offset + limit), total: found.length }),
     key: (question) => question.id,
     row: (question) => questionCard(tools, 'li', question, again),
