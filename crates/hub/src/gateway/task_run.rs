@@ -5,6 +5,7 @@ mod rest_task;
 pub(crate) use rest_task::stop_lost;
 
 use std::collections::HashMap;
+use std::future::pending;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,6 +17,7 @@ use duologue_store::{
     QuestionState, Store, StoreBatch, StoreChange, StoreTopic, StoreWatch, StoredTask, StoredTaskKey,
     TaskFailure, TaskUpdate,
 };
+use futures_util::future::select_all;
 use serde_json::{Value, json};
 use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
@@ -320,6 +322,10 @@ impl TaskRun {
                         tracing::warn!(task = self.key.task.as_str(), "a question of a task could not be stored");
                     }
                 }
+                question = open.given_elsewhere() => {
+                    open.all.remove(&question);
+                    self.withdraw(vec![question], open.all.is_empty()).await;
+                }
                 () = changes.changed() => must_look = true,
                 () = alarm => {
                     let now = Instant::now();
@@ -543,6 +549,23 @@ impl OpenQuestion {
 }
 
 impl OpenQuestions {
+    /// Waits until the agent needs no answer to a question any more, and returns its id: an editor that has opened the session
+    /// of the task has answered it, or the agent has withdrawn it.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    async fn given_elsewhere(&mut self) -> String {
+        let given = self.all.iter_mut().map(|(id, question)| {
+            Box::pin(async move {
+                question.answer.closed().await;
+                id.clone()
+            })
+        });
+        let given: Vec<_> = given.collect();
+        if given.is_empty() { pending().await } else { select_all(given).await.0 }
+    }
+
     /// Cancels the questions that nobody has answered in time, and returns their ids.
     fn take_older_than(&mut self, limit: Duration) -> Vec<String> {
         self.all.extract_if(|_, question| question.since.elapsed() >= limit).map(|(id, _)| id).collect()

@@ -10,7 +10,7 @@ use duologue_test_support::in_time;
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::remote_agents::ended_task;
+use crate::remote_agents::{ended_task, until};
 use crate::rest::hosted::writer;
 use crate::rest::recorder::recorded;
 use crate::rest::world::{ADMIN, ALICE, BOB, Call, RestWorld, events};
@@ -270,5 +270,46 @@ async fn the_questions_of_a_task_are_at_the_task() {
     // The session does not run any more.
     assert_eq!(world.get(ALICE, &input).await.expect(200)["questions"], json!([]));
     world.post(ALICE, &input, &yes).await.refused(409, "conflict");
+    world.stop().await;
+}
+
+/// An agent that asks in its turn, and works on until the turn is cancelled.
+const ASKING: &str = r#"
+    while read -r line; do case $line in
+        *hub:initialize*) echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}';;
+        *hub:session/new*) echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}';;
+        *session/prompt*) echo '{"jsonrpc":"2.0","id":"q","method":"session/request_permission","params":{"sessionId":"s","toolCall":{"toolCallId":"t"},"options":[{"optionId":"yes","name":"Yes","kind":"allow_once"}]}}';;
+        *session/cancel*) echo '{"jsonrpc":"2.0","id":1,"result":{"stopReason":"cancelled"}}';;
+    esac; done
+"#;
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_question_of_a_task_ends_with_the_answer_of_an_editor() {
+    let agent = format!(
+        "[[agents]]\nid = \"writer\"\ntrust = \"shared\"\ncwd = \"work\"\nroots = [\"/tmp\"]\ncommand = [\"sh\", \"-c\", {}]",
+        serde_json::to_string(ASKING).unwrap()
+    );
+    let world = RestWorld::start(&agent).await;
+    let task = json!({"taskId": "t1", "task": {"type": "ask", "parameters": {"prompt": "hello"}}});
+    world.post(ALICE, "/agents/writer/tasks", &task).await.expect(202);
+    let path = "/agents/writer/tasks/t1";
+    let session = until(async || {
+        let found = world.get(ALICE, path).await.expect(200);
+        Some(found["sessionId"].as_str()?.to_owned()).filter(|_| found["awaiting"] == true)
+    })
+    .await;
+    let mut editor = Editor::connect(&world).await;
+    let _session = in_time(editor.connection.session_in("/tmp").resume(session.as_str())).await.unwrap();
+    editor.question().await.send("yes").expect("an open question");
+    let input = format!("{path}/input");
+    until(async || {
+        let open = world.get(ALICE, &input).await.expect(200);
+        let found = world.get(ALICE, path).await.expect(200);
+        Some(()).filter(|()| open["questions"] == json!([]) && found["awaiting"] != true)
+    })
+    .await;
+    assert_eq!(world.get(ALICE, path).await.expect(200)["state"], "working");
+    world.post_empty(ALICE, &format!("{path}/cancel")).await;
+    assert_eq!(ended_task(&world, ALICE, path).await["status"], "cancelled");
     world.stop().await;
 }
