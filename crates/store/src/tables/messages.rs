@@ -73,7 +73,8 @@ pub struct NewInboxMessage {
     pub content: JsonText,
     /// The id that answers repeat.
     pub correlation_id: Option<String>,
-    /// The group. One message of a group is out at a time, in order of arrival, whatever their priorities are.
+    /// The group, which is one of its agent and its principal. One message of a group is out at a time, in order of arrival,
+    /// whatever their priorities are.
     pub group: Option<String>,
     /// The priority, 0 to 9. Higher numbers count as 9.
     pub priority: u8,
