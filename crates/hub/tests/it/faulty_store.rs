@@ -1,15 +1,18 @@
-//! A store whose changes and claims fail if a test wants that. It counts claims and reads.
+//! A store whose changes and claims fail if a test wants that, or that dies at a chosen write. It counts claims and reads.
 
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use duologue_rpc::Lock as _;
+use duologue_schema::envelope::TaskState;
 use duologue_store::{
-    AgentQuery, BatchOutcome, Claim, Claimed, Error, InboxKey, MessageQuery, OutboxEntry, OutboxQuery,
-    QuestionQuery, RegisteredAgent, Result, SeenAnswer, SeenKey, SqliteStore, Store, StoreBatch, StoreExport,
-    StorePage, StoreSettings, StoreStatistics, StoreTime, StoreTopic, StoreWatch, StoredMessage,
-    StoredPrincipal, StoredQuestion, StoredTask, StoredTaskKey, SweepReport, SweepTimes, TaskQuery,
+    AgentQuery, BatchOutcome, ChangeOutcome, Claim, Claimed, Error, InboxKey, MessageQuery, MessageState,
+    OutboxEntry, OutboxQuery, OutboxState, QuestionQuery, RegisteredAgent, Result, SeenAnswer, SeenKey,
+    SqliteStore, Store, StoreBatch, StoreChange, StoreExport, StorePage, StoreSettings, StoreStatistics,
+    StoreTime, StoreTopic, StoreWatch, StoredMessage, StoredPrincipal, StoredQuestion, StoredTask,
+    StoredTaskKey, SweepReport, SweepTimes, TaskQuery,
 };
 
 /// The faults, which a test switches on and off.
@@ -17,10 +20,48 @@ use duologue_store::{
 pub(crate) struct Faults {
     pub(crate) apply: AtomicBool,
     pub(crate) claim: AtomicBool,
+    /// True lets all that writes fail as on a full disk. Reads work.
+    pub(crate) is_full: AtomicBool,
     pub(crate) claims: AtomicUsize,
     pub(crate) reads: AtomicUsize,
     /// All calls that read or write the database.
     pub(crate) calls: AtomicUsize,
+    death: Mutex<DeathPlan>,
+    /// True from the death on: nothing is read or written any more.
+    is_dead: AtomicBool,
+}
+
+/// The end of a store, at one of its next writes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Death {
+    /// The write with this number is there, and nobody gets the answer to it.
+    After(usize),
+    /// The write with this number is not there. Its cause has happened.
+    Before(usize),
+}
+
+/// The writes since the plan was made: changes, claims and sweeps that have changed something.
+#[derive(Debug, Default)]
+struct DeathPlan {
+    writes: usize,
+    death: Option<Death>,
+}
+
+impl Faults {
+    /// Lets the store die at a write from now on. The writes before do not count.
+    pub(crate) fn die(&self, death: Death) {
+        *self.death.lock_unpoisoned() = DeathPlan { writes: 0, death: Some(death) };
+    }
+
+    /// Ends the plan. Returns true if the store has not died.
+    pub(crate) fn survives(&self) -> bool {
+        self.death.lock_unpoisoned().death = None;
+        !self.is_dead.load(Ordering::SeqCst)
+    }
+
+    fn end(&self) {
+        self.is_dead.store(true, Ordering::SeqCst);
+    }
 }
 
 #[derive(Debug)]
@@ -35,15 +76,58 @@ impl FaultyStore {
         FaultyStore { inner, faults }
     }
 
+    /// Opens the store of a gateway.
+    pub(crate) fn open(path: &Path, faults: Arc<Faults>) -> Self {
+        let wall = duologue_hub::HubClock::system().now().wall;
+        let inner = SqliteStore::open(path, StoreSettings::default(), wall).expect("a store");
+        FaultyStore { inner, faults }
+    }
+
     /// Counts a read.
-    fn read(&self) -> &SqliteStore {
+    fn read(&self) -> Result<&SqliteStore> {
         self.faults.reads.fetch_add(1, Ordering::SeqCst);
         self.count()
     }
 
-    fn count(&self) -> &SqliteStore {
+    fn count(&self) -> Result<&SqliteStore> {
+        fails(&self.faults.is_dead)?;
         self.faults.calls.fetch_add(1, Ordering::SeqCst);
-        &self.inner
+        Ok(&self.inner)
+    }
+
+    /// Writes, one after the other. `is_due` tells if the write would change something, and `has_changed` if it has.
+    fn write<T>(
+        &self,
+        is_due: impl FnOnce(&SqliteStore) -> Result<bool>,
+        write: impl FnOnce(&SqliteStore) -> Result<T>,
+        has_changed: impl FnOnce(&T) -> bool,
+    ) -> Result<T> {
+        let mut plan = self.faults.death.lock_unpoisoned();
+        let inner = self.count()?;
+        if self.faults.is_full.load(Ordering::SeqCst) {
+            return Err(Error::DiskFull { path: PathBuf::new() });
+        }
+        if matches!(plan.death, Some(Death::Before(number)) if number == plan.writes + 1) && is_due(inner)? {
+            self.faults.end();
+            fails(&self.faults.is_dead)?;
+        }
+        let answer = write(inner)?;
+        if has_changed(&answer) {
+            plan.writes += 1;
+            if matches!(plan.death, Some(Death::After(number)) if number == plan.writes) {
+                self.faults.end();
+                fails(&self.faults.is_dead)?;
+            }
+        }
+        Ok(answer)
+    }
+
+    fn claim<T>(
+        &self,
+        waiting: impl FnOnce(&SqliteStore) -> Result<u64>,
+        claim: impl FnOnce(&SqliteStore) -> Result<Claimed<T>>,
+    ) -> Result<Claimed<T>> {
+        self.write(|store| Ok(waiting(store)? > 0), claim, |claimed| !claimed.entries.is_empty())
     }
 }
 
@@ -54,6 +138,19 @@ fn fails(fault: &AtomicBool) -> Result<()> {
     }
 }
 
+/// Returns true if a batch is part of a sweep, which mostly changes nothing.
+fn is_sweep(batch: &StoreBatch) -> bool {
+    batch
+        .changes
+        .iter()
+        .all(|change| matches!(change, StoreChange::MarkStale { .. } | StoreChange::Purge { .. }))
+}
+
+fn has_changed(outcome: &BatchOutcome) -> bool {
+    let is_nothing = |outcome: &ChangeOutcome| matches!(outcome, ChangeOutcome::Count(0));
+    !matches!(outcome, BatchOutcome::Applied(outcomes) if outcomes.iter().all(is_nothing))
+}
+
 impl Store for FaultyStore {
     fn settings(&self) -> &StoreSettings {
         self.inner.settings()
@@ -61,101 +158,112 @@ impl Store for FaultyStore {
 
     fn apply(&self, batch: StoreBatch) -> Result<BatchOutcome> {
         fails(&self.faults.apply)?;
-        self.count().apply(batch)
+        let is_due = !is_sweep(&batch);
+        self.write(|_| Ok(is_due), |store| store.apply(batch), has_changed)
     }
 
     fn claim_messages(&self, agent: &str, claim: &Claim) -> Result<Claimed<StoredMessage>> {
-        self.count().claim_messages(agent, claim)
+        let mut query = MessageQuery::default();
+        (query.agent, query.state) = (Some(agent.to_owned()), Some(MessageState::Ready));
+        self.claim(|store| Ok(store.messages(&query)?.total), |store| store.claim_messages(agent, claim))
     }
 
     fn claim_tasks(&self, agent: &str, claim: &Claim) -> Result<Claimed<StoredTask>> {
-        self.count().claim_tasks(agent, claim)
+        let mut query = TaskQuery::default();
+        (query.agent, query.state) = (Some(agent.to_owned()), Some(TaskState::Submitted));
+        self.claim(|store| Ok(store.tasks(&query)?.total), |store| store.claim_tasks(agent, claim))
     }
 
     fn claim_deliveries(&self, claim: &Claim) -> Result<Claimed<OutboxEntry>> {
         self.faults.claims.fetch_add(1, Ordering::SeqCst);
         fails(&self.faults.claim)?;
-        self.count().claim_deliveries(claim)
+        let mut query = OutboxQuery::default();
+        query.state = Some(OutboxState::Pending);
+        self.claim(|store| Ok(store.deliveries(&query)?.total), |store| store.claim_deliveries(claim))
     }
 
     fn sweep(&self, time: StoreTime) -> Result<SweepReport> {
-        self.count().sweep(time)
+        let has_changed = |swept: &SweepReport| {
+            let returned = swept.messages_returned + swept.tasks_returned + swept.deliveries_returned;
+            returned + swept.messages_dead + swept.keys_removed > 0 || !swept.tasks_ended.is_empty()
+        };
+        self.write(|_| Ok(false), |store| store.sweep(time), has_changed)
     }
 
     fn next_sweep(&self) -> Result<SweepTimes> {
-        self.count().next_sweep()
+        self.count()?.next_sweep()
     }
 
     fn agent(&self, id: &str) -> Result<Option<RegisteredAgent>> {
-        self.read().agent(id)
+        self.read()?.agent(id)
     }
 
     fn agents(&self, query: &AgentQuery) -> Result<StorePage<RegisteredAgent>> {
-        self.read().agents(query)
+        self.read()?.agents(query)
     }
 
     fn message(&self, key: &InboxKey) -> Result<Option<StoredMessage>> {
-        self.read().message(key)
+        self.read()?.message(key)
     }
 
     fn messages(&self, query: &MessageQuery) -> Result<StorePage<StoredMessage>> {
-        self.read().messages(query)
+        self.read()?.messages(query)
     }
 
     fn task(&self, key: &StoredTaskKey) -> Result<Option<StoredTask>> {
-        self.read().task(key)
+        self.read()?.task(key)
     }
 
     fn tasks(&self, query: &TaskQuery) -> Result<StorePage<StoredTask>> {
-        self.read().tasks(query)
+        self.read()?.tasks(query)
     }
 
     fn median_duration(&self, agent: &str, kind: &str, last: u64) -> Result<Option<Duration>> {
-        self.read().median_duration(agent, kind, last)
+        self.read()?.median_duration(agent, kind, last)
     }
 
     fn question(&self, task: &StoredTaskKey, question: &str) -> Result<Option<StoredQuestion>> {
-        self.read().question(task, question)
+        self.read()?.question(task, question)
     }
 
     fn questions(&self, query: &QuestionQuery) -> Result<StorePage<StoredQuestion>> {
-        self.read().questions(query)
+        self.read()?.questions(query)
     }
 
     fn delivery(&self, id: u64) -> Result<Option<OutboxEntry>> {
-        self.count().delivery(id)
+        self.count()?.delivery(id)
     }
 
     fn deliveries(&self, query: &OutboxQuery) -> Result<StorePage<OutboxEntry>> {
-        self.count().deliveries(query)
+        self.count()?.deliveries(query)
     }
 
     fn stream_end(&self, stream: &str) -> Result<Option<u64>> {
-        self.count().stream_end(stream)
+        self.count()?.stream_end(stream)
     }
 
     fn remembered(&self, key: &SeenKey, time: StoreTime) -> Result<Option<SeenAnswer>> {
-        self.read().remembered(key, time)
+        self.read()?.remembered(key, time)
     }
 
     fn principal(&self, id: &str) -> Result<Option<StoredPrincipal>> {
-        self.read().principal(id)
+        self.read()?.principal(id)
     }
 
     fn principal_by_key(&self, key_hash: &[u8; 32]) -> Result<Option<StoredPrincipal>> {
-        self.count().principal_by_key(key_hash)
+        self.count()?.principal_by_key(key_hash)
     }
 
     fn principals(&self, offset: u64, limit: u64) -> Result<StorePage<StoredPrincipal>> {
-        self.count().principals(offset, limit)
+        self.count()?.principals(offset, limit)
     }
 
     fn export(&self, principal: &str) -> Result<StoreExport<'_>> {
-        self.read().export(principal)
+        self.read()?.export(principal)
     }
 
     fn statistics(&self) -> Result<StoreStatistics> {
-        self.count().statistics()
+        self.count()?.statistics()
     }
 
     fn watch(&self, topic: &StoreTopic) -> StoreWatch {

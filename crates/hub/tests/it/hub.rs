@@ -41,7 +41,7 @@ fn agent_process() {
 pub(crate) const MARK: &str = "DUOLOGUE_HUB_TEST_MARK";
 
 /// The variable with the folder of an agent's [`Traces`].
-const TRACES: &str = "DUOLOGUE_HUB_TEST_TRACES";
+pub(crate) const TRACES: &str = "DUOLOGUE_HUB_TEST_TRACES";
 
 /// The files `processes`, with the numbers of the processes, and `input`, with what the clients sent.
 struct Traces(std::path::PathBuf);

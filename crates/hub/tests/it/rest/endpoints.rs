@@ -26,7 +26,7 @@ use crate::rest::world::{ADMIN, ALICE, BOB, RestWorld};
 const TASKS: &str = "/agents/writer/tasks";
 
 /// Returns the configuration of a gateway whose agent has this address.
-fn behind(address: impl std::fmt::Display, more: &str) -> String {
+pub(crate) fn behind(address: impl std::fmt::Display, more: &str) -> String {
     format!(
         r#"
         loopback_callbacks = true

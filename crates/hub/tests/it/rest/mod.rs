@@ -2,12 +2,14 @@
 
 mod agents;
 mod attacks;
+mod chaos;
 #[cfg(feature = "client")]
 mod client;
 mod conversations;
 mod description;
 mod documented;
 mod endpoints;
+pub(crate) mod endpoints;
 mod fields;
 pub(crate) mod hosted;
 mod limits;

@@ -169,6 +169,11 @@ impl RestWorld {
 
     /// Ends the gateway as a killed process does, and serves again with the same configuration and data.
     pub(crate) async fn kill_and_start(self) -> Self {
+        self.kill_and_start_with(|_| {}).await
+    }
+
+    /// As [`kill_and_start`](Self::kill_and_start), with other settings.
+    pub(crate) async fn kill_and_start_with(self, change: impl FnOnce(&mut GatewaySettings)) -> Self {
         self.serving.abort();
         _ = self.serving.await;
         drop(self.gateway);
@@ -176,7 +181,7 @@ impl RestWorld {
         // Its tasks end after it.
         let open = || Gateway::open(config.clone(), GatewaySettings::new(config.data.clone().unwrap()));
         until(async || open().ok()).await;
-        RestWorld::serve(self.data, |_| {}, |_| {}).await
+        RestWorld::serve(self.data, change, |_| {}).await
     }
 
     async fn end(mut self) -> TempDir {
