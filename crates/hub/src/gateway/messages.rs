@@ -7,23 +7,22 @@ use std::time::Duration;
 
 use duologue_client::{PromptBuilder, exchange};
 use duologue_schema::{Json, RequestPermissionOutcome, StopReason, TraceContext};
-use duologue_store::{JsonText, LeaseToken, Leased, StoreBatch, StoreChange, StoredMessage, TaskFailure};
+use duologue_store::{
+    BatchOutcome, JsonText, LeaseToken, Leased, StoreBatch, StoreChange, StoredMessage, TaskFailure,
+};
 use serde_json::{Value, json};
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::time::{Instant, timeout_at};
 
 use crate::gateway::agent_turn::{
     MessageContent, TurnOutput, WorkSession, cut_text, failure_of, is_worker_lost, prompt_of_message,
 };
 use crate::gateway::conversations::MessageSession;
 use crate::gateway::rest_agent::return_pause;
-use crate::gateway::runner::{LEASE, renewing};
+use crate::gateway::runner::{insist, renewing};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::is_delegation_lost;
-use crate::gateway::{GatewayShared, events};
+use crate::gateway::{GatewayShared, Refusal, events};
 use crate::state::CONTEXT_LOST;
-
-/// The pause before a change of the store is tried again.
-const RETRY: Duration = Duration::from_secs(1);
 
 /// The reason for which a message has no answer.
 enum AnswerFailure {
@@ -76,20 +75,18 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredMessag
         ) => StoreChange::RejectMessage { lease, error },
         Err(AnswerFailure::Lost) => StoreChange::RenewLease { lease, lasts: Duration::ZERO },
     };
-    finish(&gateway, lease, change).await;
+    if let Err(refusal) = self::change(&gateway, change).await {
+        tracing::error!(?lease, %refusal, "the answer to a message was lost");
+    }
 }
 
 /// Changes the store until that succeeds or the lease is lost.
-async fn finish(gateway: &GatewayShared, lease: LeaseToken, change: StoreChange) {
-    let until = Instant::now() + LEASE;
-    loop {
+async fn change(gateway: &GatewayShared, change: StoreChange) -> Result<BatchOutcome, Refusal> {
+    insist(|| {
         let batch = StoreBatch::new(gateway.time()).with(change.clone());
-        match gateway.in_store(move |store| store.apply(batch)).await {
-            Ok(_) => return,
-            Err(refusal) if refusal.code.is_retryable() && Instant::now() < until => sleep(RETRY).await,
-            Err(refusal) => return tracing::error!(?lease, %refusal, "the answer to a message was lost"),
-        }
-    }
+        gateway.in_store(move |store| store.apply(batch))
+    })
+    .await
 }
 
 async fn answer(
@@ -111,8 +108,8 @@ async fn answer(
         true => StoreChange::RenewLease { lease, lasts: LEASE },
         false => StoreChange::StartMessage { lease },
     };
-    let (batch, key) = (StoreBatch::new(gateway.time()).with(begun), message.key());
-    if let Err(refusal) = gateway.in_store(move |store| store.apply(batch)).await {
+    let key = message.key();
+    if let Err(refusal) = change(gateway, begun).await {
         match gateway.in_store(move |store| store.message(&key)).await {
             Ok(None) => session.work.discard(&agent, &message.from.principal).await,
             _ => session.end(&agent, false).await,

@@ -11,11 +11,11 @@ use duologue_store::{
 };
 use serde_json::json;
 use tokio::task::JoinSet;
-use tokio::time::sleep;
+use tokio::time::{Instant, sleep};
 
 use crate::gateway::config::AgentConfig;
 use crate::gateway::work::WorkPlace;
-use crate::gateway::{GatewayShared, events, messages, remote, states, task_run};
+use crate::gateway::{GatewayShared, Refusal, events, messages, remote, states, task_run};
 
 /// The time after which the work of a worker that does not renew its lease counts as lost.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
@@ -120,6 +120,22 @@ pub(crate) async fn renewing<T>(
         tokio::select! {
             ended = &mut work => return ended,
             () = sleep(RENEWAL) => extend_lease(gateway, lease, LEASE).await,
+        }
+    }
+}
+
+/// Repeats a change of the store until that succeeds or is refused, at most for the time of a lease.
+pub(crate) async fn insist<T, F>(mut change: impl FnMut() -> F) -> Result<T, Refusal>
+where
+    F: Future<Output = Result<T, Refusal>>,
+{
+    let until = Instant::now() + LEASE;
+    loop {
+        match change().await {
+            Err(refusal) if refusal.code.is_retryable() && Instant::now() < until => {
+                sleep(AFTER_FAILURE).await
+            }
+            ended => return ended,
         }
     }
 }

@@ -23,10 +23,10 @@ use tokio::sync::oneshot;
 use tokio::time::{Instant, sleep_until};
 
 use crate::gateway::agent_turn::{TurnOutput, WorkQuestion, WorkSession, failure_of};
-use crate::gateway::runner::{LEASE, RENEWAL, callback, extend_lease, renewing, stream_key};
+use crate::gateway::runner::{LEASE, RENEWAL, callback, extend_lease, insist, renewing, stream_key};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::{WorkEnd, WorkNews, WorkTurn};
-use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
+use crate::gateway::{GatewayShared, Refusal, events};
 use crate::question::answered_option;
 
 /// The time between two writes of progress and output.
@@ -56,7 +56,7 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
         Err(end) => return run.finish(&task, end).await,
     };
     if let Err(refusal) = run.start(&session).await {
-        // It was cancelled meanwhile, or the store has failed and the task returns to its place.
+        // It was cancelled meanwhile, or the store has failed for too long and the task returns to its place.
         tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not started");
         return run.leave(session).await;
     }
@@ -203,10 +203,13 @@ impl TaskRun {
     /// Records that the agent gets the work. A task that is lost before returns to its place.
     async fn start(&self, session: &WorkSession) -> Result<(), Refusal> {
         let id = session.session.id().as_str().to_owned();
-        self.change(move |_, update| {
-            let mut update = update.state(TaskState::Working);
-            update.session = Some(id.clone());
-            Some(update)
+        insist(|| {
+            let id = id.clone();
+            self.change(move |_, update| {
+                let mut update = update.state(TaskState::Working);
+                update.session = Some(id.clone());
+                Some(update)
+            })
         })
         .await
     }
@@ -436,14 +439,12 @@ impl TaskRun {
             })
             .await?;
         let Some(task) = task.filter(|task| !task.state.is_final()) else { return Ok(Looked::Ended) };
-        let mut has_answered = false;
         for question in answered {
             let Some(asked) = open.all.remove(&question.id) else { continue };
             let answer: Value = question.answer.and_then(|answer| answer.parse().ok()).unwrap_or_default();
             asked.give(&answer);
-            has_answered = true;
         }
-        if has_answered && open.all.is_empty() && task.state == TaskState::InputRequired {
+        if open.all.is_empty() && task.state == TaskState::InputRequired {
             self.change(|task, update| {
                 (task.state == TaskState::InputRequired).then(|| update.state(TaskState::Working))
             })
@@ -461,11 +462,10 @@ impl TaskRun {
         }
         let position = chunks.position;
         let last_chunk = chunks.take(true);
-        let until = Instant::now() + LEASE;
-        loop {
+        let written = insist(|| {
             let (end, result, error) = (state.clone(), result.clone(), error.clone());
             let chunk = last_chunk.clone();
-            let written = self.change_with(move |task, update| {
+            self.change_with(move |task, update| {
                 let mut update = update.state(end.clone());
                 (update.result, update.error) = (result.clone(), error.clone());
                 update.progress = (end == TaskState::Completed).then_some(100);
@@ -476,22 +476,15 @@ impl TaskRun {
                 let mut more: Vec<_> = chunk.iter().cloned().collect();
                 more.extend(callback(&ended)?);
                 Ok(Some((update, more)))
-            });
-            match written.await {
-                Ok(()) => {
-                    if last_chunk.is_some() {
-                        events::stream_chunk(&self.key, position, true);
-                    }
-                    return events::task_completed(&self.key, state.as_str());
-                }
-                Err(refusal) if refusal.code == RefusalCode::Internal && Instant::now() < until => {
-                    tokio::time::sleep(RETRY).await;
-                }
-                Err(refusal) => {
-                    return tracing::error!(task = self.key.task.as_str(), %refusal, "the end of a task was lost");
-                }
-            }
+            })
+        });
+        if let Err(refusal) = written.await {
+            return tracing::error!(task = self.key.task.as_str(), %refusal, "the end of a task was lost");
         }
+        if last_chunk.is_some() {
+            events::stream_chunk(&self.key, position, true);
+        }
+        events::task_completed(&self.key, state.as_str());
     }
 }
 

@@ -20,13 +20,11 @@ use duologue_store::{
 pub(crate) struct Faults {
     pub(crate) apply: AtomicBool,
     pub(crate) claim: AtomicBool,
-    /// True lets all that writes fail as on a full disk. Reads work.
-    pub(crate) is_full: AtomicBool,
     pub(crate) claims: AtomicUsize,
     pub(crate) reads: AtomicUsize,
     /// All calls that read or write the database.
     pub(crate) calls: AtomicUsize,
-    death: Mutex<DeathPlan>,
+    plan: Mutex<FaultPlan>,
     /// True from the death on: nothing is read or written any more.
     is_dead: AtomicBool,
 }
@@ -42,20 +40,32 @@ pub(crate) enum Death {
 
 /// The writes since the plan was made: changes, claims and sweeps that have changed something.
 #[derive(Debug, Default)]
-struct DeathPlan {
+struct FaultPlan {
     writes: usize,
     death: Option<Death>,
+    /// The writes until the disk is full, and those that fail then.
+    full: Option<(usize, usize)>,
 }
 
 impl Faults {
     /// Lets the store die at a write from now on. The writes before do not count.
     pub(crate) fn die(&self, death: Death) {
-        *self.death.lock_unpoisoned() = DeathPlan { writes: 0, death: Some(death) };
+        *self.plan.lock_unpoisoned() = FaultPlan { death: Some(death), ..FaultPlan::default() };
+    }
+
+    /// Lets a number of writes fail as on a full disk, after a number of others. Reads work.
+    pub(crate) fn fill(&self, after: usize, failing: usize) {
+        *self.plan.lock_unpoisoned() = FaultPlan { full: Some((after, failing)), ..FaultPlan::default() };
+    }
+
+    /// Returns true if all writes have failed that were to fail.
+    pub(crate) fn was_full(&self) -> bool {
+        matches!(self.plan.lock_unpoisoned().full, Some((_, 0)))
     }
 
     /// Ends the plan. Returns true if the store has not died.
     pub(crate) fn survives(&self) -> bool {
-        self.death.lock_unpoisoned().death = None;
+        self.plan.lock_unpoisoned().death = None;
         !self.is_dead.load(Ordering::SeqCst)
     }
 
@@ -98,16 +108,21 @@ impl FaultyStore {
     /// Writes, one after the other. `is_due` tells if the write would change something, and `has_changed` if it has.
     fn write<T>(
         &self,
-        is_due: impl FnOnce(&SqliteStore) -> Result<bool>,
+        is_due: impl Fn(&SqliteStore) -> Result<bool>,
         write: impl FnOnce(&SqliteStore) -> Result<T>,
         has_changed: impl FnOnce(&T) -> bool,
     ) -> Result<T> {
-        let mut plan = self.faults.death.lock_unpoisoned();
+        let mut plan = self.faults.plan.lock_unpoisoned();
         let inner = self.count()?;
-        if self.faults.is_full.load(Ordering::SeqCst) {
+        let writes = plan.writes;
+        if let Some((after, failing @ 1..)) = &mut plan.full
+            && *after <= writes
+            && is_due(inner)?
+        {
+            *failing -= 1;
             return Err(Error::DiskFull { path: PathBuf::new() });
         }
-        if matches!(plan.death, Some(Death::Before(number)) if number == plan.writes + 1) && is_due(inner)? {
+        if matches!(plan.death, Some(Death::Before(number)) if number == writes + 1) && is_due(inner)? {
             self.faults.end();
             fails(&self.faults.is_dead)?;
         }
@@ -124,7 +139,7 @@ impl FaultyStore {
 
     fn claim<T>(
         &self,
-        waiting: impl FnOnce(&SqliteStore) -> Result<u64>,
+        waiting: impl Fn(&SqliteStore) -> Result<u64>,
         claim: impl FnOnce(&SqliteStore) -> Result<Claimed<T>>,
     ) -> Result<Claimed<T>> {
         self.write(|store| Ok(waiting(store)? > 0), claim, |claimed| !claimed.entries.is_empty())

@@ -22,7 +22,7 @@ use crate::gateway::rest::types::RestPriority;
 use crate::gateway::rest_agent::{
     FIRST_POLL, LONGEST_POLL, RestFault, RestPeer, answer_about, id_at_agent, return_pause, trace_headers,
 };
-use crate::gateway::runner::{continue_work, hand_over, renewing};
+use crate::gateway::runner::{continue_work, hand_over, insist, renewing};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::with_checked_attachments;
 
@@ -50,8 +50,10 @@ pub(super) async fn run(
     let changes = gateway.store.watch(&StoreTopic::Task(task.key.clone()));
     let run = TaskRun { gateway, key: task.key.clone(), lease };
     // A task that was being cancelled when its worker was lost is still being cancelled.
-    let started = run.change(|task, update| {
-        (task.state != TaskState::Cancelling).then(|| update.state(TaskState::Working))
+    let started = insist(|| {
+        run.change(|task, update| {
+            (task.state != TaskState::Cancelling).then(|| update.state(TaskState::Working))
+        })
     });
     if let Err(refusal) = started.await {
         return tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not started");
@@ -122,8 +124,11 @@ async fn stop(agent: &RestPeer, id: &str) {
 async fn put_back(run: &TaskRun, task: &StoredTask, wait: Duration) {
     let delay = return_pause(task.attempts).max(wait);
     let change = StoreChange::ReturnTask { lease: run.lease, delay };
-    let batch = StoreBatch::new(run.gateway.time()).with(change);
-    if let Err(refusal) = run.gateway.in_store(move |store| store.apply(batch)).await {
+    let returned = insist(|| {
+        let batch = StoreBatch::new(run.gateway.time()).with(change.clone());
+        run.gateway.in_store(move |store| store.apply(batch))
+    });
+    if let Err(refusal) = returned.await {
         // The end of its lease returns it.
         tracing::debug!(task = run.key.task.as_str(), %refusal, "a task was not returned");
     }

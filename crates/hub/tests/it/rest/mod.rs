@@ -8,7 +8,6 @@ mod client;
 mod conversations;
 mod description;
 mod documented;
-mod endpoints;
 pub(crate) mod endpoints;
 mod fields;
 pub(crate) mod hosted;

@@ -9,7 +9,7 @@ use super::{Flow, play};
 use crate::faulty_store::Death;
 
 /// The worlds that run at the same time.
-const AT_ONCE: usize = 4;
+pub(super) const AT_ONCE: usize = 4;
 /// The most writes of a flow. One with more does not end.
 const MOST_WRITES: usize = 100;
 

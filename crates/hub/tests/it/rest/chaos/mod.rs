@@ -3,6 +3,7 @@
 //! Everything that was accepted is there and ends. It has one result, and nothing runs twice that may not.
 
 mod endpoint_work;
+mod full_disk;
 mod hosted_work;
 mod kill_points;
 mod taken_messages;

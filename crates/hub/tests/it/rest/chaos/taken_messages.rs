@@ -9,6 +9,9 @@ use crate::rest::world::{ALICE, REMOTE, RestWorld};
 const MESSAGES: &str = "/agents/remote/messages";
 const IDS: [&str; 3] = ["m1", "m2", "m3"];
 
+/// The attempts of a request that ends a lease.
+const ATTEMPTS: u32 = 5;
+
 /// Three messages of a group, of which the agent returns the first one once.
 #[derive(Default)]
 pub(super) struct TakenMessages {
@@ -38,9 +41,13 @@ impl TakenMessages {
         let is_end = std::mem::replace(&mut self.has_returned, true);
         let verb = if is_end { "ack" } else { "nack" };
         let body = json!({"lease": message["lease"], "delay": 0});
-        let answer = world.post(REMOTE, &format!("{MESSAGES}/{id}/{verb}"), body).await;
-        if answer.status >= 400 {
-            return None;
+        let path = format!("{MESSAGES}/{id}/{verb}");
+        let mut attempts = 0;
+        while world.post(REMOTE, &path, &body).await.status >= 400 {
+            attempts += 1;
+            if attempts == ATTEMPTS {
+                return None;
+            }
         }
         if is_end {
             self.ended.push(id);
