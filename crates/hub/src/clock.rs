@@ -12,20 +12,35 @@ use tokio::time::Instant;
 #[derive(Clone, Copy, Debug)]
 pub struct HubClock {
     start: Instant,
-    wall: Option<u64>,
+    wall: WallTime,
+}
+
+/// The source of the time of day.
+#[derive(Clone, Copy, Debug)]
+enum WallTime {
+    /// So many ms since 1970 at the start, and tokio's clock from there on.
+    FollowingTokio(u64),
+    Read(fn() -> u64),
 }
 
 impl HubClock {
     /// Creates a clock with the time of day of the system.
     #[must_use]
     pub fn system() -> Self {
-        HubClock { start: Instant::now(), wall: None }
+        let system = || millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default());
+        HubClock::with_wall(system)
+    }
+
+    /// Creates a clock whose time of day is read from a function, in ms since 1970.
+    #[must_use]
+    pub fn with_wall(wall_ms: fn() -> u64) -> Self {
+        HubClock { start: Instant::now(), wall: WallTime::Read(wall_ms) }
     }
 
     /// Creates a clock whose time of day is `wall_ms` now, in ms since 1970, and follows tokio's clock from here on.
     #[must_use]
     pub fn following_tokio(wall_ms: u64) -> Self {
-        HubClock { start: Instant::now(), wall: Some(wall_ms) }
+        HubClock { start: Instant::now(), wall: WallTime::FollowingTokio(wall_ms) }
     }
 
     /// Returns the time.
@@ -33,8 +48,8 @@ impl HubClock {
     pub fn now(&self) -> StoreTime {
         let now = self.start.elapsed();
         let wall = match self.wall {
-            Some(wall) => wall.saturating_add(millis(now)),
-            None => millis(SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()),
+            WallTime::FollowingTokio(start) => start.saturating_add(millis(now)),
+            WallTime::Read(read) => read(),
         };
         StoreTime::new(now, wall)
     }

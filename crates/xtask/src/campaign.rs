@@ -122,6 +122,14 @@ const ALL: &[Campaign] = &[
         work: Work::Larger("duologue-hub", "--test it any_schedule", "10000"),
     },
     Campaign {
+        name: "chaos",
+        crates: "hub",
+        minutes: 3,
+        effect: "150 gateways whose store dies or is full at random writes",
+        tools: &[],
+        work: Work::Larger("duologue-hub", "--test it any_faults", "150"),
+    },
+    Campaign {
         name: "http",
         crates: "http",
         minutes: 4,

@@ -95,6 +95,8 @@ pub struct GatewaySettings {
     pub store: StoreSettings,
     /// The store. By default it is a file in the folder.
     pub backend: Option<Arc<dyn Store>>,
+    /// The clock. By default that of the system.
+    pub clock: HubClock,
     /// True if the program works on tasks itself, with [`Gateway::store`]. By default a task for an agent that the gateway
     /// does not run is refused, because it would wait for ever.
     pub has_task_workers: bool,
@@ -103,8 +105,15 @@ pub struct GatewaySettings {
 impl GatewaySettings {
     /// Creates settings.
     pub fn new(data: impl Into<PathBuf>) -> Self {
-        let (processes, policy, store, backend) = (None, None, StoreSettings::default(), None);
-        GatewaySettings { data: data.into(), processes, policy, store, backend, has_task_workers: false }
+        GatewaySettings {
+            data: data.into(),
+            processes: None,
+            policy: None,
+            store: StoreSettings::default(),
+            backend: None,
+            clock: HubClock::system(),
+            has_task_workers: false,
+        }
     }
 }
 
@@ -168,9 +177,9 @@ impl Gateway {
     ///
     /// [`Error::Log`] if the folder cannot be used, or another server uses it.
     pub fn open(config: GatewayConfig, settings: GatewaySettings) -> Result<Self, Error> {
-        let GatewaySettings { data, processes, policy, mut store, backend, has_task_workers } = settings;
+        let GatewaySettings { data, processes, policy, mut store, backend, clock, has_task_workers } =
+            settings;
         let data = hosted::folder(&data)?;
-        let clock = HubClock::system();
         let metrics = GatewayMetrics::new();
         store.batch_times.get_or_insert_with(|| metrics.batch_observer());
         let store: Arc<dyn Store> = match backend {

@@ -353,6 +353,33 @@ async fn attempts_end_at_their_number_and_at_the_age() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn dead_receivers_are_given_up_and_delay_nobody() {
+    let outbox = Outbox::in_memory();
+    let dead = ["silent", "refused", "broken", "gone"];
+    for name in dead.into_iter().chain(["alive"]) {
+        outbox.push(OutboxKind::Callback, "me", name, 0, &format!("http://{name}.example/"));
+    }
+    let post = PlayedPost::new(|attempt| match attempt.url.split(['/', '.']).nth(2) {
+        Some("silent") => Played::status(200).after(Duration::from_secs(24 * 3600)),
+        Some("refused") => Played::status(0),
+        Some("broken") => Played::status(500),
+        Some("gone") => Played::status(410),
+        _ => Played::status(200),
+    });
+    let running = outbox.run(post.clone(), DeliverySettings::default());
+    outbox.emptied().await;
+    running.stop().await;
+    use OutboxState::{Delivered, GivenUp};
+    assert_eq!(outbox.states(), [GivenUp, GivenUp, GivenUp, GivenUp, Delivered]);
+    let attempts = post.attempts();
+    let count = |name: &str| attempts.iter().filter(|attempt| attempt.url.contains(name)).count();
+    assert!(["silent", "refused", "broken"].into_iter().all(|name| count(name) > 1), "{attempts:?}");
+    assert_eq!((count("gone"), count("alive")), (1, 1));
+    let alive = attempts.iter().position(|attempt| attempt.url.contains("alive"));
+    assert!(alive < Some(dead.len() + 1), "{attempts:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_slow_receiver_delays_neither_other_hosts_nor_other_principals() {
     let outbox = Outbox::in_memory();
     for number in 0..24 {

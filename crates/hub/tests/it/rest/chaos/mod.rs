@@ -2,10 +2,13 @@
 //!
 //! Everything that was accepted is there and ends. It has one result, and nothing runs twice that may not.
 
+mod any_faults;
+mod clock_steps;
 mod endpoint_work;
 mod full_disk;
 mod hosted_work;
 mod kill_points;
+mod lies;
 mod taken_messages;
 
 use std::sync::Arc;
