@@ -138,6 +138,14 @@ const ALL: &[Campaign] = &[
         work: Work::Larger("duologue-http", "--lib simulation", "6000"),
     },
     Campaign {
+        name: "cuts",
+        crates: "http",
+        minutes: 1,
+        effect: "200 cuts of real connections over each transport, plain and encrypted",
+        tools: &[],
+        work: Work::Larger("duologue-http", "--test it cuts", "200"),
+    },
+    Campaign {
         name: "browser",
         crates: "hub, transcript",
         minutes: 3,

@@ -191,7 +191,10 @@ impl CutRelay {
                     tokio::select! {
                         () = copy(&client, &server) => {}
                         () = copy(&server, &client) => {}
-                        _ = cut.recv() => {}
+                        _ = cut.recv() => {
+                            pass_half(&server, &client);
+                            pass_half(&client, &server);
+                        }
                     }
                 });
             }
@@ -199,7 +202,7 @@ impl CutRelay {
         CutRelay { address, cut }
     }
 
-    /// Cuts all open connections. Bytes on their way are lost.
+    /// Cuts all open connections. Half of the bytes on their way are lost, so a cut may be inside a frame or a TLS record.
     pub(crate) fn cut(&self) {
         let _ = self.cut.send(());
     }
@@ -228,5 +231,13 @@ async fn copy(from: &TcpStream, to: &TcpStream) {
                 Err(_) => return,
             }
         }
+    }
+}
+
+/// Passes the first half of the bytes that wait on.
+fn pass_half(from: &TcpStream, to: &TcpStream) {
+    let mut buffer = vec![0; 16 * 1024];
+    if let Ok(count) = from.try_read(&mut buffer) {
+        let _ = to.try_write(&buffer[..count / 2]);
     }
 }

@@ -1,10 +1,11 @@
 //! Encrypted connections.
 
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use duologue_http::{ConnectOptions, Error, RemoteTransport, ServerOptions, ServerTls, connect, serve};
-use duologue_test_support::in_time;
+use duologue_test_support::{Reproduction, in_time, runs, seed};
 use serde_json::json;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream};
@@ -15,7 +16,8 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName}
 use tokio_rustls::rustls::version::TLS13;
 use tokio_rustls::rustls::{ClientConfig, HandshakeKind, RootCertStore};
 
-use crate::setup::{Lines, echo_endpoint};
+use crate::cuts::{exchange_with_cuts, of_streams};
+use crate::setup::{Lines, echo_endpoint, quick};
 
 /// A certificate for `localhost` that signs itself, and its key.
 fn certificate(folder: &tempfile::TempDir) -> (PathBuf, PathBuf) {
@@ -99,6 +101,31 @@ async fn a_session_with_a_client_certificate_is_not_resumed() {
                 kinds.extend(stream.get_ref().1.handshake_kind());
             }
             assert_eq!(kinds, [HandshakeKind::Full, expected]);
+        }
+    })
+    .await;
+}
+
+/// A cut sends no `close_notify`, and may be inside a record. It ends no connection: both sides resume.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cuts_of_encrypted_connections_lose_and_repeat_nothing() {
+    in_time(async {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (cert, key) = certificate(&folder);
+        let (cuts, seed) = (runs(8), seed());
+        let _reproduction = Reproduction::of("-p duologue-http --test it cuts_of_encrypted", seed, cuts);
+        for transport in [RemoteTransport::WebSocket, RemoteTransport::Events] {
+            let mut server = ServerOptions::default();
+            server.tls = Some(ServerTls::from_pem_files(&cert, &key).expect("a certificate"));
+            let mut options = quick();
+            options.transport = transport;
+            options.trust_pem_file(&cert).expect("a certificate");
+            let url = |address: SocketAddr| format!("https://localhost:{}/acp", address.port());
+            let rng = fastrand::Rng::with_seed(seed);
+            let received = exchange_with_cuts(cuts, rng, server, url, options).await;
+            assert_eq!(of_streams(&received.at_client), of_streams(&received.sent));
+            assert_eq!(received.at_agent, received.sent);
+            assert!(received.resumes >= cuts, "{} resumes", received.resumes);
         }
     })
     .await;
