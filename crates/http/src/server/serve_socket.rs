@@ -542,23 +542,4 @@ impl SendWindow {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_pong_confirms_the_frames_before_its_ping() {
-        let mut window = SendWindow::new(4 * PING_BYTES);
-        assert_eq!(window.confirm(9), None);
-        window.sent(PING_BYTES - 1);
-        assert!(!window.is_ping_due());
-        window.sent(1);
-        assert!(window.is_ping_due());
-        assert_eq!(window.ping(), SocketMessage::Ping(Bytes::copy_from_slice(&2u64.to_be_bytes())));
-        assert!(!window.is_ping_due());
-        window.sent(10);
-        assert_eq!((window.confirm(1), window.unconfirmed()), (None, PING_BYTES + 10));
-        assert_eq!((window.confirm(2), window.unconfirmed()), (Some(2), 10));
-        assert_eq!((window.confirm(u64::MAX), window.unconfirmed()), (None, 10));
-        assert_eq!((window.confirm_all(), window.unconfirmed()), (3, 0));
-    }
-}
+mod tests;
