@@ -174,3 +174,36 @@ async fn a_session_of_two_workers_is_open_to_nobody_else_until_both_have_left() 
     })
     .await;
 }
+
+/// Writes 4,000 updates at once, with a line in between that is no message, and exits.
+const BURSTING_AGENT: &str = r#"
+    update='{"jsonrpc":"2.0","method":"session/update","params":{"sessionId":"s","update":{"sessionUpdate":"agent_message_chunk","content":{"type":"text","text":"%.0f"}}}}'
+    while read -r line; do case $line in
+        *hub:initialize*) echo '{"jsonrpc":"2.0","id":"hub:initialize","result":{"protocolVersion":1}}';;
+        *hub:session/new*) echo '{"jsonrpc":"2.0","id":"hub:session/new","result":{"sessionId":"s"}}';;
+        *session/prompt*) seq -f "$update" 1 2000; echo 'no message'; seq -f "$update" 2001 4000; exit;;
+    esac; done
+"#;
+
+/// They are more than a batch of lines that are ready.
+#[tokio::test]
+async fn lines_that_are_ready_arrive_in_order_before_the_end_of_their_agent() {
+    in_time(async {
+        let data = tempfile::tempdir().unwrap();
+        let command = || Command::new("sh").args(["-c", BURSTING_AGENT]);
+        let hub = Hub::open(HubSettings::new(command, data.path())).unwrap();
+        let mut client = LineClient::of(&hub);
+        client.request("initialize", json!({"protocolVersion": 1})).await;
+        let new = client.request("session/new", json!({"cwd": "/tmp", "mcpServers": []})).await;
+        let prompt = json!({"sessionId": new["sessionId"], "prompt": [{"type": "text", "text": "hello"}]});
+        client.send(json!({"id": "p", "method": "session/prompt", "params": prompt})).await;
+        for number in 1..=4000 {
+            let update = client.next().await;
+            assert_eq!(update["params"]["update"]["content"]["text"], number.to_string(), "{update}");
+        }
+        let ended = client.next().await;
+        assert_eq!((&ended["id"], ended["error"].is_object()), (&json!("p"), true), "{ended}");
+        hub.shut_down().await;
+    })
+    .await;
+}
