@@ -23,12 +23,15 @@ const CAMPAIGN: Campaign = Campaign {
         ("questions that nobody answers", 3),
         ("pictures of an agent", 40),
         ("turns of others", 100),
+        ("late lines", 40),
+        ("moves to the place of another client", 5),
     ],
     shown: "",
 };
 
 /// After each schedule: every prompt has one response and reached the agent at most once, every question one answer,
-/// no file is written twice, the log has the agent's texts without a gap, and reads the same again.
+/// no file is written twice, the log has the agent's texts without a gap, and reads the same again. Each process is in the place
+/// of the client whose prompt needed it, and nothing that a former one wrote late has an effect.
 #[test]
 fn nothing_is_lost_or_doubled_in_any_schedule() {
     CAMPAIGN.play(schedule);

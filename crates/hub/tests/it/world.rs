@@ -1,6 +1,7 @@
 //! A simulated world around an owner: clients, an agent, a log, and a random schedule of all their steps.
 
 mod agent;
+mod places;
 
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::time::Duration;
@@ -13,6 +14,7 @@ use fastrand::Rng;
 use serde_json::{Value, json};
 
 use self::agent::{Choice, SimulatedAgent, modes, options};
+use self::places::Places;
 
 const SESSION: &str = "s";
 
@@ -60,6 +62,9 @@ pub(crate) struct World {
     synced: usize,
     wants_sync: bool,
     agent: SimulatedAgent,
+    /// What the last process wrote and nobody has read.
+    late: Vec<Value>,
+    places: Places,
     starting: Option<bool>,
     clients: Vec<SimulatedClient>,
     next_client: usize,
@@ -97,6 +102,8 @@ impl World {
             synced: 1,
             wants_sync: false,
             agent,
+            late: Vec::new(),
+            places: Places::new(),
             starting: None,
             clients: Vec::new(),
             next_client: 0,
@@ -120,6 +127,9 @@ impl World {
         self.faults = false;
         self.settle();
         self.check();
+        if self.places.has_moved {
+            self.events.push("moves to the place of another client");
+        }
         self.events
     }
 
@@ -163,6 +173,7 @@ impl World {
             5 if self.clients.len() > 1 && self.chance(4) => {
                 let client = self.any_client();
                 let left = self.clients.remove(client);
+                self.places.leave(&left.key);
                 self.input(OwnerInput::Left(&left.key));
                 if self.rng.bool() {
                     self.attach_again(left);
@@ -171,7 +182,7 @@ impl World {
             6 if self.chance(10) && self.agent.is_running => {
                 // The end of the output precedes the end of the process.
                 while self.agent_writes() {}
-                self.agent.is_running = false;
+                self.late = self.agent.end();
                 self.events.push("crashes of the agent");
                 self.input(OwnerInput::AgentEnded("the agent crashed"));
             }
@@ -229,6 +240,10 @@ impl World {
     fn attach(&mut self) {
         self.next_client += 1;
         let key = ClientKey::new(format!("c{}", self.next_client));
+        // The creator is in its place already, and others may leave the place as it is.
+        if self.next_client > 1 && !self.chance(3) {
+            self.places.load(key.clone(), self.next_client);
+        }
         let attached_at = self.owner.end();
         let (mode, model) = self.logged_picture();
         self.clients.push(SimulatedClient {
@@ -384,11 +399,13 @@ impl World {
                     }
                 }
                 OwnerAction::Decided { .. } => {}
-                OwnerAction::StartAgent { fresh, .. } => self.starting = Some(fresh),
+                OwnerAction::StartAgent { fresh, client } => {
+                    self.places.starts(client.as_ref());
+                    self.starting = Some(fresh);
+                }
                 OwnerAction::AgentSession(_) => {}
                 OwnerAction::EndAgent => {
-                    self.agent.is_running = false;
-                    self.agent.output.clear();
+                    self.late = self.agent.end();
                 }
                 _ => panic!("an unknown action"),
             }
@@ -403,6 +420,7 @@ impl World {
             self.input(OwnerInput::AgentEnded("the agent cannot be started"));
             return true;
         }
+        self.late_lines();
         self.agent.start();
         // The replay of a restored session is dropped.
         let replayed =
@@ -414,13 +432,24 @@ impl World {
         };
         let introduction = json!({"protocolVersion": 1, "agentCapabilities": capabilities});
         let introduction = serde_json::from_value(introduction).unwrap();
-        let (params, conversation) = (json!({"cwd": "/"}), self.conversation());
+        let (params, conversation) = (self.places.params(), self.conversation());
         self.agent.replay = conversation.clone();
         let conversation: Result<_, _> = conversation.into_iter().map(serde_json::from_value).collect();
         let conversation = conversation.unwrap();
         self.input(OwnerInput::AgentReady { introduction: &introduction, params, conversation });
         self.input(OwnerInput::FromAgent(replayed));
         true
+    }
+
+    /// Lines of a process that has ended come late. They are none of the next process, and change nothing.
+    fn late_lines(&mut self) {
+        let process = self.agent.process;
+        for line in std::mem::take(&mut self.late) {
+            self.events.push("late lines");
+            let line = line.to_string();
+            let actions = self.owner.handle(self.now, OwnerInput::FromAgent(line.as_bytes()));
+            assert_eq!(actions, [], "a line of process {process} had an effect: {line}");
+        }
     }
 
     /// The owner receives a message of the agent.
@@ -443,6 +472,7 @@ impl World {
         if !self.agent.is_running || self.agent.input.is_empty() {
             return false;
         }
+        self.places.check(&self.agent.input[0]);
         if let Some(name) = self.agent.read(&mut self.rng) {
             *self.prompted.entry(name).or_default() += 1;
         }
@@ -477,6 +507,7 @@ impl World {
         }
         let Some((number, message)) = sender.output.pop_front() else { return false };
         let key = sender.key.clone();
+        self.places.sends(&key, &message);
         let line = message.to_string();
         self.input(OwnerInput::FromClient { client: &key, number, line: line.as_bytes() });
         true
@@ -590,6 +621,8 @@ impl World {
         self.prompted.retain(|name, _| log.iter().any(|line| names_prompt(line, name)));
         self.synced = self.log.len();
         (self.wants_sync, self.starting) = (false, None);
+        self.late.clear();
+        self.places.forget();
         self.agent.is_running = false;
         self.agent.output.clear();
         let lines = self.log.iter().map(Vec::as_slice);

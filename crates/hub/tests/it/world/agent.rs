@@ -99,6 +99,23 @@ impl SimulatedAgent {
         self.output.push_back(json!({"jsonrpc": "2.0", "method": "session/update", "params": params}));
     }
 
+    /// Ends the process. Returns what it wrote and nobody has read: the rest of its output, and a message of each kind.
+    pub(super) fn end(&mut self) -> Vec<Value> {
+        self.is_running = false;
+        let chunk = json!({"type": "text", "text": "late"});
+        self.update(&json!({"sessionUpdate": "agent_message_chunk", "content": chunk}));
+        self.update(&json!({"sessionUpdate": "current_mode_update", "currentModeId": Choice(1).name()}));
+        self.request(
+            "session/request_permission",
+            json!({"toolCall": {"toolCallId": "late"}, "options": []}),
+        );
+        let calls = ["hub:session/load", "hub:session/resume"].map(|id| json!(id));
+        for id in calls.into_iter().chain(self.turn.clone()) {
+            self.output.push_back(json!({"jsonrpc": "2.0", "id": id, "result": {"stopReason": "end_turn"}}));
+        }
+        self.output.drain(..).collect()
+    }
+
     /// Continues the turn by a step. Returns false if it waits.
     pub(super) fn step(&mut self, rng: &mut Rng) -> bool {
         let Some(turn) = self.turn.clone() else { return false };
