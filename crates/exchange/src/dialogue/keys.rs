@@ -6,7 +6,11 @@ use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
 use duologue_schema::dialogue::{AgentUri, AgentUriError, ID_CHARS};
+use futures::future::BoxFuture;
 use zeroize::Zeroizing;
+
+use super::published_keys::PublishedKey;
+use crate::PeerAgent;
 
 /// Minimum length of a secret in bytes, which is the output length of HMAC-SHA-256.
 pub const SECRET_BYTES: usize = 32;
@@ -140,6 +144,26 @@ impl Key {
         !self.not_before.is_some_and(early) && !self.not_after.is_some_and(late)
     }
 
+    /// Returns the key with the validity that its owner publishes, or `None` if the entry is not one of this key.
+    pub(super) fn published(&self, entry: &PublishedKey) -> Option<Key> {
+        let (not_before, not_after) = entry.validity()?;
+        let is_same = (&*entry.id, &*entry.algorithm) == (self.id(), self.algorithm.as_str());
+        is_same.then(|| Key {
+            id: self.id.clone(),
+            owner: self.owner.clone(),
+            peer: self.peer.clone(),
+            algorithm: self.algorithm,
+            not_before: self.not_before.max(not_before),
+            not_after: self.not_after.into_iter().chain(not_after).min(),
+            secret: self.secret.clone(),
+        })
+    }
+
+    /// Orders the valid keys of an owner: the greatest one signs.
+    pub(super) fn rank(&self) -> (bool, Option<SystemTime>) {
+        (self.peer.is_some(), self.not_before)
+    }
+
     pub(super) fn shared_id(&self) -> Arc<str> {
         self.id.clone()
     }
@@ -174,8 +198,8 @@ pub enum KeyError {
 
 /// A source of keys.
 ///
-/// It is queried for every message and must not block: fetch keys beforehand. Its methods may read
-/// dialogues. Sending or receiving there fails with
+/// It is queried for every message and must not block: fetch keys beforehand, or in
+/// [`prepare`](Self::prepare). Its methods may read dialogues. Sending or receiving there fails with
 /// [`Error::InCallback`](super::Error::InCallback).
 pub trait KeyStore: Send + Sync + 'static {
     /// Returns the key with this id, or `None` if it does not exist or was revoked.
@@ -187,6 +211,13 @@ pub trait KeyStore: Send + Sync + 'static {
     /// Returns true if `owner` has or had a key. Unsigned messages from such an agent are rejected
     /// even where unsigned messages are accepted.
     fn knows(&self, owner: &AgentUri) -> bool;
+
+    /// Returns a future that is awaited before a message which claims to be of `sender` is verified, to fetch keys. `peer` is
+    /// the other side in the session of the message. By default there is none.
+    fn prepare(&self, sender: &AgentUri, peer: &PeerAgent) -> Option<BoxFuture<'static, ()>> {
+        let _ = (sender, peer);
+        None
+    }
 }
 
 impl<K: KeyStore + ?Sized> KeyStore for Arc<K> {
@@ -200,6 +231,10 @@ impl<K: KeyStore + ?Sized> KeyStore for Arc<K> {
 
     fn knows(&self, owner: &AgentUri) -> bool {
         (**self).knows(owner)
+    }
+
+    fn prepare(&self, sender: &AgentUri, peer: &PeerAgent) -> Option<BoxFuture<'static, ()>> {
+        (**self).prepare(sender, peer)
     }
 }
 
@@ -282,7 +317,7 @@ impl KeyStore for Keys {
                 .filter(|slot| slot.owner == *owner)
                 .filter_map(|slot| slot.key.as_ref().map(|key| (key, slot.order)))
                 .filter(|(key, _)| key.is_for(recipient) && key.is_valid(now, Duration::ZERO))
-                .max_by_key(|(key, order)| (key.peer.is_some(), key.not_before, *order))
+                .max_by_key(|(key, order)| (key.rank(), *order))
                 .map(|(key, _)| key.clone())
         })
     }

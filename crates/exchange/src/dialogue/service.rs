@@ -53,21 +53,43 @@ pub(crate) fn request(
         responder.respond::<()>(Err(WireError::invalid_params(text)));
         return Ok(());
     }
+    let peer = peer.in_session(session_id);
+    match dialogues.verifier.prepare(&message, &peer) {
+        None => respond(dialogues, &peer, &message, meta, responder),
+        Some(prepared) => {
+            let dialogues = dialogues.clone();
+            // A sender sends its next message after this receipt, so none overtakes another.
+            peer.rpc().clone().spawn(async move {
+                prepared.await;
+                respond(&dialogues, &peer, &message, meta, responder);
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Takes a message, and sends its receipt or the reason of its rejection.
+fn respond(
+    dialogues: &Arc<Dialogues>,
+    peer: &PeerAgent,
+    message: &Json,
+    meta: Option<Meta>,
+    responder: Responder,
+) {
     let mut responder = Some(responder);
     let mut respond = |answer| {
         if let Some(responder) = responder.take() {
             responder.respond(Ok(answer));
         }
     };
-    let taken = take(dialogues, &peer.in_session(session_id), &message, meta, |receipt| {
+    let taken = take(dialogues, peer, message, meta, |receipt| {
         respond(DialogueResponse::accepted(receipt));
     });
     if let Err(error) = taken {
         // The text of the error may quote the message, so only the code is logged.
         tracing::info!(code = %error.error_code, "a dialogue message was rejected");
-        respond(DialogueResponse::rejected(refusal(dialogues, &message, *error)));
+        respond(DialogueResponse::rejected(refusal(dialogues, message, *error)));
     }
-    Ok(())
 }
 
 /// Verifies and delivers a message, and sends its receipt.

@@ -7,7 +7,9 @@ use std::time::{Duration, SystemTime};
 use duologue_schema::Json;
 use duologue_schema::dialogue::{AgentUri, DialogueMessage, ErrorContent, Receipt};
 use duologue_schema::params_fault;
+use futures::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
+use serde::Deserialize;
 use sha2::{Digest as _, Sha256};
 
 use super::allow::AllowList;
@@ -18,6 +20,7 @@ use super::message::VerifiedMessage;
 use super::replay_cache::{Digest, MessageKey, ReplayCache, ReplayCheck, ReplayEntry, ReplayScope};
 use super::signature::{ParsedSignature, SignError, sign, unsigned};
 use super::verify_error::VerifyError;
+use crate::PeerAgent;
 use crate::limits::{CLOCK_SKEW, MESSAGE_BYTES, REPLAY_MESSAGES_PER_SENDER};
 use duologue_rpc::Lock as _;
 
@@ -84,6 +87,17 @@ impl Verifier {
     pub(crate) fn keys(mut self, keys: Arc<dyn KeyStore>) -> Self {
         self.keys = Some(keys);
         self
+    }
+
+    /// Returns the future that fetches the keys of a message's claimed sender, if they need one.
+    pub(crate) fn prepare(&self, json: &Json, peer: &PeerAgent) -> Option<BoxFuture<'static, ()>> {
+        #[derive(Deserialize)]
+        struct Claimed {
+            sender_id: AgentUri,
+        }
+        let keys = self.keys.as_ref().filter(|_| json.get().len() <= MESSAGE_BYTES)?;
+        let Claimed { sender_id } = json.parse().ok()?;
+        callbacks::call("KeyStore::prepare", || keys.prepare(&sender_id, peer))
     }
 
     /// Accepts unsigned messages from senders that never had a key, even if there are keys.
