@@ -36,7 +36,7 @@ use crate::projection::{error_response, interruption};
 use crate::record::ClientKey;
 use crate::routing::check_client_routing;
 use crate::session_policy::passes;
-use crate::session_task::{LiveSession, Replies, SessionCommand};
+use crate::session_task::{ClientRole, LiveSession, Replies, SessionCommand};
 
 /// A session that the client has open. Dropping it closes the session for the client; others and the agent go on.
 #[derive(Debug)]
@@ -170,8 +170,7 @@ pub(crate) struct ClientConnection {
     end: Arc<Notify>,
     /// False while the connection is lost and the client can come back.
     is_present: bool,
-    /// True for a worker of the server.
-    is_work: bool,
+    role: ClientRole,
 }
 
 impl Drop for ClientConnection {
@@ -181,7 +180,7 @@ impl Drop for ClientConnection {
         let mut answering = std::mem::take(&mut self.answering);
         let requests = std::mem::take(&mut self.answering_requests);
         // The work of the server itself is begun again after its end.
-        if answering.is_empty() || self.is_work {
+        if answering.is_empty() || self.role.is_work() {
             return;
         }
         let (hub, end) = (self.hub.clone(), self.end.clone());
@@ -219,12 +218,12 @@ impl ClientConnection {
         principal: Arc<str>,
         transport: Transport,
         presence: watch::Receiver<bool>,
-        is_work: bool,
+        role: ClientRole,
     ) {
         let (reader, writer) = transport.into_split();
         let (output, open, writing) = client_output(writer, !hub.has_client_files());
         let mut writing = pin!(writing);
-        let reading = ClientConnection::read(hub, principal, reader, (output, open), presence, is_work);
+        let reading = ClientConnection::read(hub, principal, reader, (output, open), presence, role);
         let mut reading = pin!(reading);
         let is_ended = tokio::select! {
             is_ended = &mut reading => is_ended,
@@ -247,7 +246,7 @@ impl ClientConnection {
         reader: impl AsyncRead + Unpin,
         (output, open): (ClientOutput, OpenOutput),
         presence: watch::Receiver<bool>,
-        is_work: bool,
+        role: ClientRole,
     ) -> bool {
         let (replies, waiting) = mpsc::unbounded_channel();
         let mut connection = ClientConnection {
@@ -264,7 +263,7 @@ impl ClientConnection {
             answering_requests: HashMap::new(),
             end: Arc::new(Notify::new()),
             is_present: true,
-            is_work,
+            role,
         };
         let end = connection.end.clone();
         tokio::select! {
@@ -524,7 +523,7 @@ impl ClientConnection {
                 })
                 .await;
             }
-            PromptRequest::METHOD if self.hub.is_closed(self.is_work) => {
+            PromptRequest::METHOD if self.hub.is_closed(self.role.is_work()) => {
                 self.refuse(&id, &Error::Closed.to_wire()).await
             }
             _ => match session {
@@ -639,7 +638,7 @@ impl ClientConnection {
             output: self.output.clone(),
             end: self.end.clone(),
             earlier: None,
-            is_work: self.is_work,
+            role: self.role,
         }
     }
 

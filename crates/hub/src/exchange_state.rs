@@ -50,14 +50,23 @@ pub(crate) fn is_broadcast(method: &str) -> bool {
 pub(crate) const AGENT_SCHEME: &str = "agent://";
 
 /// Returns true for an envelope that is addressed to an agent of the server, or to the registry: a `discover` without an
-/// address.
+/// address. A message of a dialogue is for an agent of the server if its recipient is `agent://ID` without a path. Every
+/// recipient of a dialogue begins like this, and clients have names with a path.
 pub(crate) fn is_for_agents(method: &str, params: &[u8]) -> bool {
-    if ExchangeScheme::of(method) != Some(ExchangeScheme::Envelopes) {
-        return false;
+    let text_of = |object: &str, name: &str| {
+        let object = member(params, object).and_then(|object| params.get(object));
+        object.and_then(|object| member_text(object, name)).unwrap_or_default()
+    };
+    match ExchangeScheme::of(method) {
+        Some(ExchangeScheme::Envelopes) => {
+            let to = text_of("envelope", "to");
+            to.starts_with(AGENT_SCHEME) || (to.is_empty() && method == Discover::METHOD)
+        }
+        Some(ExchangeScheme::Dialogues) => text_of("message", "recipient_id")
+            .strip_prefix(AGENT_SCHEME)
+            .is_some_and(|agent| !agent.contains('/')),
+        Some(ExchangeScheme::Work) | None => false,
     }
-    let envelope = member(params, "envelope").and_then(|envelope| params.get(envelope));
-    let to = envelope.and_then(|envelope| member_text(envelope, "to")).unwrap_or_default();
-    to.starts_with(AGENT_SCHEME) || (to.is_empty() && method == Discover::METHOD)
 }
 
 /// The ids in a message between agents.

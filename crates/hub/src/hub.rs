@@ -40,7 +40,9 @@ use crate::finishing::FinishingRequests;
 use crate::open_log::OpenLog;
 use crate::owner::{SessionOwner, micros};
 use crate::record::ClientKey;
-use crate::session_task::{CallSender, LiveSession, SessionCommand, SessionStart, SessionTask, session_of};
+use crate::session_task::{
+    CallSender, ClientRole, LiveSession, SessionCommand, SessionStart, SessionTask, session_of,
+};
 use crate::shared_agent::SharedAgent;
 
 /// The principal of clients that [`Hub::serve`] serves.
@@ -199,14 +201,15 @@ impl Hub {
         transport: Transport,
         presence: watch::Receiver<bool>,
     ) {
-        ClientConnection::serve(self.shared.clone(), principal.into(), transport, presence, false).await;
+        ClientConnection::serve(self.shared.clone(), principal.into(), transport, presence, ClientRole::User)
+            .await;
     }
 
     /// Serves a worker of the server, whose work was taken before a drain and goes on during it.
     #[cfg(feature = "gateway")]
-    pub(crate) async fn serve_work(&self, principal: impl Into<Arc<str>>, transport: Transport) {
+    pub(crate) async fn serve_work(&self, principal: String, transport: Transport, role: ClientRole) {
         let presence = watch::Sender::new(true).subscribe();
-        ClientConnection::serve(self.shared.clone(), principal.into(), transport, presence, true).await;
+        ClientConnection::serve(self.shared.clone(), principal.into(), transport, presence, role).await;
     }
 
     /// Waits until no turn runs, at most for `limit`. From now on prompts and new sessions are refused. Returns the number of

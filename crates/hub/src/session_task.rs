@@ -25,7 +25,9 @@ use self::agent_calls::ProcessCalls;
 use self::agent_lines::{EarlyLines, new_title, with_session};
 use self::agent_process::{EndedAgent, Started, StartingAgent, wait_for_former};
 use self::live_session::ended_response;
-pub(crate) use self::live_session::{AttachReply, GivenAnswer, LiveSession, Replies, SessionCommand};
+pub(crate) use self::live_session::{
+    AttachReply, ClientRole, GivenAnswer, LiveSession, Replies, SessionCommand,
+};
 use crate::audit::{self, AuditedQuestion};
 use crate::error::Error;
 use crate::hosted_agent::{CLOSED_OUTPUT, HostedAgent, READS_NO_MORE};
@@ -93,6 +95,8 @@ pub(crate) struct SessionTask {
     /// The workers of the server that have opened the session for a task or message, and answer its questions. The next message
     /// of a conversation may open it before the former one has left.
     workers: BTreeSet<ClientKey>,
+    /// The workers that pass dialogues on.
+    relays: BTreeSet<ClientKey>,
     /// The questions that wait for an answer of a user.
     questions: watch::Sender<Vec<u64>>,
     batch: Vec<LogLine>,
@@ -175,6 +179,7 @@ impl SessionTask {
             visible,
             turns,
             workers: BTreeSet::new(),
+            relays: BTreeSet::new(),
             questions,
             batch: Vec::new(),
             wants_sync: false,
@@ -213,7 +218,8 @@ impl SessionTask {
                 break;
             }
             let now = self.now();
-            let is_used = !self.replies.is_empty() || self.owner.is_working() || self.calls.are_open();
+            let is_used =
+                self.replies.len() > self.relays.len() || self.owner.is_working() || self.calls.are_open();
             if is_used {
                 idle_since = Instant::now();
             }
@@ -231,7 +237,7 @@ impl SessionTask {
                     Some(SessionCommand::Release { client, attachment, done }) => {
                         self.refuse_requests_of(&client, attachment);
                         self.command(SessionCommand::Left { client, attachment });
-                        if self.replies.is_empty() {
+                        if self.replies.len() == self.relays.len() {
                             match self.end_turn().await {
                                 Ok(()) => self.close(OwnerInput::Closed(CLOSED)).await,
                                 Err(error) => self.fail(error),
@@ -431,7 +437,7 @@ impl SessionTask {
                 abilities,
                 replies,
                 params,
-                is_work,
+                role,
                 earlier,
                 attached,
             } => {
@@ -440,8 +446,10 @@ impl SessionTask {
                     return;
                 }
                 self.replies.insert(client.clone(), (attachment, replies));
-                if is_work {
-                    self.workers.insert(client.clone());
+                match role {
+                    ClientRole::User => {}
+                    ClientRole::Worker => _ = self.workers.insert(client.clone()),
+                    ClientRole::Relay => _ = self.relays.insert(client.clone()),
                 }
                 let known = self.given.get(&client).unwrap_or(&self.params);
                 if let Some(params) = params.and_then(|given| with_members(known, given)) {
@@ -480,6 +488,7 @@ impl SessionTask {
                     self.replies.remove(&client);
                     self.given.remove(&client);
                     self.workers.remove(&client);
+                    self.relays.remove(&client);
                     self.input(OwnerInput::Left(&client));
                 }
             }

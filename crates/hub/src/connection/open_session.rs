@@ -20,7 +20,7 @@ use crate::log_reader::{LogReader, LogReaderTask, ReaderEnd, SeenFrames};
 use crate::open_log::OpenLog;
 use crate::output::ClientOutput;
 use crate::record::ClientKey;
-use crate::session_task::{AttachReply, LiveSession, Replies, SessionCommand};
+use crate::session_task::{AttachReply, ClientRole, LiveSession, Replies, SessionCommand};
 
 /// The number of times that a session is opened again if it ends meanwhile.
 const ATTEMPTS: usize = 3;
@@ -38,7 +38,7 @@ pub(super) struct ClientAttachment {
     /// The earlier attachment. Its reader sends the responses before this one.
     pub(super) earlier: Option<OpenSession>,
     /// True for a worker of the server.
-    pub(super) is_work: bool,
+    pub(super) role: ClientRole,
 }
 
 impl ClientAttachment {
@@ -70,14 +70,14 @@ impl ClientAttachment {
     ) -> (SessionCommand, oneshot::Receiver<AttachReply>) {
         let (attached, reply) = oneshot::channel();
         let (client, abilities, replies) = (self.client.clone(), self.abilities, self.replies.clone());
-        let (attachment, is_work) = (self.attachment, self.is_work);
+        let (attachment, role) = (self.attachment, self.role);
         let command = SessionCommand::Attach {
             client,
             attachment,
             abilities,
             replies,
             params,
-            is_work,
+            role,
             earlier,
             attached,
         };
@@ -102,7 +102,8 @@ pub(super) async fn create(
     params: Value,
 ) -> Answered {
     let (command, reply) = attach.command(None, None);
-    let (live, result) = hub.new_session(&attach.principal, params, &client, command, attach.is_work).await?;
+    let (live, result) =
+        hub.new_session(&attach.principal, params, &client, command, attach.role.is_work()).await?;
     let session = attach.session_use(live.clone());
     let log = live.log.upgrade().ok_or_else(|| live.end())?;
     let reply = reply.await.map_err(|_| live.end())?;

@@ -20,7 +20,9 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::gateway::agent_calls::DELEGATED;
 use crate::gateway::config::WorkQuestions;
+use crate::gateway::dialogue_relay::{RelayChannel, RelayReceiver, relaying};
 use crate::gateway::hosted::HostedEntry;
+use crate::session_task::ClientRole;
 
 /// Limit on the updates of a turn in bytes. The work fails beyond it.
 const TURN_BYTES: usize = 64 << 20;
@@ -41,6 +43,8 @@ pub(crate) struct WorkSession {
     pub(crate) is_remote: bool,
     /// True if the agent gets its work as envelopes.
     pub(crate) has_envelopes: bool,
+    /// The messages of the agent in the dialogue that the session is for.
+    pub(crate) relayed: Option<RelayReceiver>,
 }
 
 impl WorkSession {
@@ -52,9 +56,18 @@ impl WorkSession {
         trace: Option<&TraceContext>,
         known: Option<&str>,
     ) -> duologue_client::Result<Self> {
-        let (ours, theirs) = Transport::memory();
-        let (hub, owner) = (agent.hub.clone(), principal.to_owned());
-        tokio::spawn(async move { hub.serve_work(owner, theirs).await });
+        WorkSession::open_for(agent, principal, trace, known, None).await
+    }
+
+    /// As [`open`](Self::open), for a dialogue whose messages go through these channels.
+    pub(crate) async fn open_for(
+        agent: &HostedEntry,
+        principal: &str,
+        trace: Option<&TraceContext>,
+        known: Option<&str>,
+        relay: Option<RelayChannel>,
+    ) -> duologue_client::Result<Self> {
+        let ours = connect(agent, principal, ClientRole::Worker);
         let (sender, questions) = mpsc::channel(16);
         let client = Client::new(()).on_with(
             (agent.config.questions, sender),
@@ -72,6 +85,10 @@ impl WorkSession {
             },
         );
         let client = if agent.config.envelopes { client.exchange(Exchange::new()) } else { client };
+        let (client, relayed) = match relay {
+            Some((sender, receiver)) => (relaying(client, sender), Some(receiver)),
+            None => (client, None),
+        };
         let connection = client.connect(ours).await?;
         // It was accepted before the folder was removed from the configuration.
         let cwd = agent.cwd.as_deref().unwrap_or(Path::new(""));
@@ -84,7 +101,17 @@ impl WorkSession {
             None => session.create().await?,
         };
         let (is_remote, has_envelopes) = (agent.remote.is_some(), agent.config.envelopes);
-        Ok(WorkSession { session, questions, connection, is_remote, has_envelopes })
+        Ok(WorkSession { session, questions, connection, is_remote, has_envelopes, relayed })
+    }
+
+    /// Returns the connection of the session.
+    pub(crate) fn connection(&self) -> &Connection {
+        &self.connection
+    }
+
+    /// Leaves the session open, for a worker that goes on with it.
+    pub(crate) async fn leave(self) {
+        self.connection.close().await;
     }
 
     /// Closes the session, which ends its process. Its log stays.
@@ -101,6 +128,14 @@ impl WorkSession {
             tracing::error!(session = %id, %error, "the session of erased work was not removed");
         }
     }
+}
+
+/// Opens a connection to the hub of an agent, in memory.
+pub(crate) fn connect(agent: &HostedEntry, principal: &str, role: ClientRole) -> Transport {
+    let (ours, theirs) = Transport::memory();
+    let (hub, owner) = (agent.hub.clone(), principal.to_owned());
+    tokio::spawn(async move { hub.serve_work(owner, theirs, role).await });
+    ours
 }
 
 /// Returns true for the error of a turn whose connection to an agent on another machine was lost.

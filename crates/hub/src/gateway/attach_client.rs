@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use duologue_client::exchange::dialogue::PublishedKey;
 use duologue_http::{ConnectOptions, Error as HttpError, RemoteTransport, connect};
 use duologue_rpc::raw_message::call_line;
 use duologue_rpc::{Limits, ResponseOutcome, RpcMessage, Transport};
@@ -32,6 +33,8 @@ pub struct AttachmentCard {
     pub domains: Vec<String>,
     /// Other words by which it is found.
     pub tags: Vec<String>,
+    /// The keys of its signatures in dialogues, without their secrets.
+    pub keys: Vec<PublishedKey>,
     /// The provider.
     pub provider: String,
     /// The version.
@@ -46,9 +49,9 @@ impl AttachmentCard {
     /// Returns the configuration of the agent at the gateway.
     pub(crate) fn into_config(self, id: &str) -> AgentConfig {
         let mut config = AgentConfig::named(id);
-        let AttachmentCard { capabilities, domains, tags, provider, version, cwd, max_tasks } = self;
+        let AttachmentCard { capabilities, domains, tags, keys, provider, version, cwd, max_tasks } = self;
         (config.capabilities, config.domains, config.tags) = (capabilities, domains, tags);
-        (config.provider, config.version) = (provider, version);
+        (config.provider, config.version, config.keys) = (provider, version, keys);
         config.cwd = cwd.filter(|cwd| cwd.is_absolute());
         config.max_tasks = max_tasks.unwrap_or(config.max_tasks).max(1);
         config

@@ -5,6 +5,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
+use duologue_client::exchange::dialogue::PublishedKey;
 use duologue_http::RemoteTransport;
 use duologue_schema::{PermissionOptionKind, RequestPermissionOutcome, RequestPermissionRequest};
 use serde::Deserialize;
@@ -122,6 +123,9 @@ pub struct AgentConfig {
     /// Other words by which it is found.
     #[serde(default)]
     pub tags: Vec<String>,
+    /// The keys of its signatures in dialogues, without their secrets.
+    #[serde(default)]
+    pub keys: Vec<PublishedKey>,
     /// The provider.
     #[serde(default)]
     pub provider: String,

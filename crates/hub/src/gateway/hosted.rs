@@ -24,6 +24,9 @@ use crate::session_task::CallSender;
 /// The variables that agents inherit. Others can have secrets of the server.
 const INHERITED: [&str; 3] = ["PATH", "LANG", "TZ"];
 
+/// The member of a card with the keys of an agent.
+pub(crate) const KEYS: &str = "keys";
+
 /// The folders of agents, by the way that they come to the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum AgentFolders {
@@ -140,12 +143,16 @@ impl HostedEntry {
         entry.domains.clone_from(&agent.domains);
         entry.tags.clone_from(&agent.tags);
         entry.provider = Some(agent.provider.clone()).filter(|provider| !provider.is_empty());
-        entry.card = JsonText::of(&json!({
+        let mut card = json!({
             "version": agent.version,
             "provider": agent.provider,
             "supportedMimeTypes": agent.mime_types,
             "maxConcurrentTasks": agent.max_tasks,
-        }))?;
+        });
+        if !agent.keys.is_empty() {
+            card[KEYS] = json!(agent.keys);
+        }
+        entry.card = JsonText::of(&card)?;
         Ok(entry)
     }
 }
@@ -201,6 +208,11 @@ impl GatewayShared {
     /// Returns the requests to an agent that serves the REST interface itself.
     pub(crate) fn rest_agent(&self, id: &str) -> Option<Arc<RestPeer>> {
         self.agents.get(id)?.rest.clone()
+    }
+
+    /// Returns true for an agent with sessions here whose processes run on another machine.
+    pub(crate) fn is_remote(&self, id: &str) -> bool {
+        self.hosted(id).is_some_and(|entry| entry.remote.is_some() && entry.rest.is_none())
     }
 
     /// Returns all agents whose sessions the gateway owns, with those that are gone.

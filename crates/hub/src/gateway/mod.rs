@@ -12,6 +12,7 @@ mod attach;
 mod attach_client;
 mod config;
 mod conversations;
+mod dialogue_relay;
 mod events;
 mod hosted;
 mod keys;
@@ -68,6 +69,7 @@ use crate::clock::HubClock;
 use crate::deliveries::{Deliveries, DeliverySettings};
 use crate::error::Error;
 use crate::gateway::access::Authenticated;
+use crate::gateway::dialogue_relay::DialogueRelays;
 use crate::gateway::hosted::{AgentFolders, HostedEntry};
 use crate::gateway::keys::{PrincipalKeys, key_digest};
 use crate::gateway::metrics::GatewayMetrics;
@@ -153,6 +155,8 @@ pub(crate) struct GatewayShared {
     pub(crate) work: watch::Sender<WorkCounts>,
     /// The output of tasks, for the agents that have delegated them.
     pub(crate) outputs: TaskOutputs,
+    /// The dialogues of agents with each other.
+    pub(crate) relays: DialogueRelays,
     pub(crate) data: PathBuf,
     clock: HubClock,
     draining: AtomicBool,
@@ -210,6 +214,7 @@ impl Gateway {
             new_calls: Mutex::new(Some(new_calls)),
             work: watch::Sender::default(),
             outputs: TaskOutputs::default(),
+            relays: DialogueRelays::default(),
             data,
             config,
             clock,

@@ -19,10 +19,11 @@ use duologue_store::{
 };
 use futures_util::future::select_all;
 use serde_json::{Value, json};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, sleep_until};
 
 use crate::gateway::agent_turn::{TurnOutput, WorkQuestion, WorkSession, failure_of};
+use crate::gateway::dialogue_relay::{DIALOGUE, DialogueWork};
 use crate::gateway::runner::{LEASE, RENEWAL, callback, extend_lease, insist, renewing, stream_key};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::{WorkEnd, WorkNews, WorkTurn};
@@ -61,7 +62,11 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredTask>,
         return run.leave(session).await;
     }
     let ended = run.work(&task, &mut session, changes, &mut place).await;
-    session.close().await;
+    if task.kind == DIALOGUE && task.retry_safe && (ended.is_lost || run.gateway.is_closing()) {
+        session.leave().await;
+    } else {
+        session.close().await;
+    }
     if ended.state == TaskState::Failed && run.gateway.is_closing() {
         // It ends, or runs again, with the next start.
         return;
@@ -196,7 +201,10 @@ impl TaskRun {
             return Err(TaskEnd::failed("unreachable", why, false));
         };
         let trace = task.trace.as_deref().and_then(TraceContext::new);
-        let opened = WorkSession::open(&agent, &self.key.owner, trace.as_ref(), None).await;
+        // A dialogue goes on in its session behind a restart.
+        let relay = DialogueWork::session_of_caller(task).map(|_| mpsc::unbounded_channel());
+        let known = task.session.as_deref().filter(|_| relay.is_some());
+        let opened = WorkSession::open_for(&agent, &self.key.owner, trace.as_ref(), known, relay).await;
         opened.map_err(|error| TaskEnd::from(failure_of("unreachable", &error)))
     }
 
@@ -234,7 +242,7 @@ impl TaskRun {
         changes: StoreWatch,
         place: &mut WorkPlace,
     ) -> TaskEnd {
-        match renewing(&self.gateway, self.lease, WorkTurn::begin(session, task)).await {
+        match renewing(&self.gateway, self.lease, WorkTurn::begin(&self.gateway, session, task)).await {
             Ok(turn) => {
                 place.begin();
                 self.follow(task, turn, session, changes).await

@@ -17,10 +17,12 @@ use futures_util::future::BoxFuture;
 use serde_json::{Value, json};
 use tokio::sync::Notify;
 
+use crate::gateway::GatewayShared;
 use crate::gateway::agent_calls::DELEGATED;
 use crate::gateway::agent_turn::{
     TurnOutput, WorkSession, cut_text, failure_of, is_worker_lost, prompt_of_task,
 };
+use crate::gateway::dialogue_relay::DialogueWork;
 
 /// The type of a task whose parameters are a work order.
 const WORK_ORDER: &str = "invoke";
@@ -35,6 +37,8 @@ pub(crate) enum WorkTurn {
     Delegation(Box<DelegatedWork>),
     /// A work order.
     Order(OrderedWork),
+    /// A dialogue with another agent.
+    Dialogue(DialogueWork),
 }
 
 /// A part of the work.
@@ -80,7 +84,14 @@ pub(crate) struct OrderedWork {
 
 impl WorkTurn {
     /// Gives an agent a task. Returns its end if the agent does not accept it.
-    pub(crate) async fn begin(work: &WorkSession, task: &StoredTask) -> Result<Self, WorkEnd> {
+    pub(crate) async fn begin(
+        gateway: &Arc<GatewayShared>,
+        work: &mut WorkSession,
+        task: &StoredTask,
+    ) -> Result<Self, WorkEnd> {
+        if let Some(relayed) = work.relayed.take() {
+            return DialogueWork::begin(gateway, task, work, relayed).await.map(WorkTurn::Dialogue);
+        }
         let parameters: Value = task.parameters.parse().unwrap_or_default();
         let trace = task.trace.as_deref().and_then(TraceContext::new);
         if !work.has_envelopes {
@@ -122,6 +133,10 @@ impl WorkTurn {
                 order.run().await;
                 None
             }
+            WorkTurn::Dialogue(dialogue) => {
+                dialogue.run().await;
+                None
+            }
         }
     }
 
@@ -138,6 +153,7 @@ impl WorkTurn {
                 });
             }
             WorkTurn::Order(order) => order.cancelled.notify_one(),
+            WorkTurn::Dialogue(dialogue) => dialogue.cancel(),
         }
     }
 
@@ -153,6 +169,7 @@ impl WorkTurn {
                 };
                 end_of_delegation(end, limit, is_remote)
             }
+            WorkTurn::Dialogue(dialogue) => dialogue.end().await,
             WorkTurn::Order(mut order) => {
                 order.run().await;
                 match order.end {

@@ -218,6 +218,8 @@ impl HubShared {
 
     /// Returns the schemes that are advertised to an agent, for clients with these schemes.
     fn advertised(&self, schemes: AdvertisedAbilities) -> AdvertisedAbilities {
-        AdvertisedAbilities { envelopes: schemes.envelopes || self.settings.owner.routes_calls, ..schemes }
+        let routes = self.settings.owner.routes_calls;
+        let (envelopes, dialogues) = (schemes.envelopes || routes, schemes.dialogues || routes);
+        AdvertisedAbilities { envelopes, dialogues, ..schemes }
     }
 }

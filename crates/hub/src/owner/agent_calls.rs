@@ -1,4 +1,4 @@
-//! The envelopes that the agent addresses to other agents of the server.
+//! The envelopes and dialogues that the agent addresses to other agents of the server.
 
 use duologue_rpc::RpcMessage;
 use duologue_rpc::raw_message::call_line;
@@ -7,14 +7,26 @@ use duologue_transcript::Side;
 use serde_json::value::RawValue;
 
 use super::{AgentProcess, SessionOwner, Waiting, raw};
-use crate::exchange_state::is_for_agents;
+use crate::exchange_state::{ExchangeScheme, is_for_agents};
 use crate::input::OwnerAction;
 use crate::state::parse;
 
 impl SessionOwner {
-    /// Returns true for a request of the agent that the server answers in the place of a client.
+    /// Returns true for a request of the agent that the server answers in the place of a client. A dialogue of an attached client
+    /// stays with that client.
     pub(super) fn is_call(&self, method: &str, params: &str) -> bool {
-        self.settings.routes_calls && is_for_agents(method, params.as_bytes())
+        let params = params.as_bytes();
+        self.settings.routes_calls && is_for_agents(method, params) && !self.has_dialogue(method, params)
+    }
+
+    /// Returns true if an attached client has the dialogue of a message.
+    fn has_dialogue(&self, method: &str, params: &[u8]) -> bool {
+        ExchangeScheme::of(method) == Some(ExchangeScheme::Dialogues)
+            && self
+                .state
+                .exchange
+                .client_of_reference(method, params)
+                .is_some_and(|it| self.clients.contains_key(it))
     }
 
     /// Records a request to another agent. It is routed when its record is written. One with the id of a request that waits

@@ -18,8 +18,13 @@ impl SessionOwner {
     /// Returns the client that receives a request of the agent which is not a question to the user: for a message to
     /// another agent the one that holds the message or delegation it belongs to, otherwise the host.
     pub(super) fn recipient(&self, method: &str, params: &str) -> Option<ClientKey> {
-        if ExchangeScheme::of(method).is_some() {
-            if let Some(client) = self.state.exchange.client_of_reference(method, params.as_bytes()) {
+        if let Some(scheme) = ExchangeScheme::of(method) {
+            let holder = self.state.exchange.client_of_reference(method, params.as_bytes());
+            // A dialogue outlives the connection of its client: a hub that was started again has another one.
+            let has_left = |client: &ClientKey| {
+                scheme == ExchangeScheme::Dialogues && !self.clients.contains_key(client)
+            };
+            if let Some(client) = holder.filter(|client| !has_left(client)) {
                 return Some(client.clone());
             }
             let calls = self.state.calls.iter().filter(|(_, open)| open.is_peers);

@@ -19,6 +19,25 @@ use crate::session_questions::AnswerFault;
 /// The responses for a client that are not in a log.
 pub(crate) type Replies = mpsc::UnboundedSender<Vec<u8>>;
 
+/// The kind of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientRole {
+    User,
+    /// A worker of the server, which answers the questions of the session itself.
+    #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway has work"))]
+    Worker,
+    /// A worker that passes a dialogue on. The session does not stay open for it.
+    #[cfg_attr(not(feature = "gateway"), allow(dead_code, reason = "only a gateway has several agents"))]
+    Relay,
+}
+
+impl ClientRole {
+    /// Returns true for a worker of the server.
+    pub(crate) fn is_work(self) -> bool {
+        self != ClientRole::User
+    }
+}
+
 /// A message to the task of a session.
 #[derive(Debug)]
 pub(crate) enum SessionCommand {
@@ -30,8 +49,7 @@ pub(crate) enum SessionCommand {
         replies: Replies,
         /// The params of the client, with which the agent is started again from now on. Absent members stay.
         params: Option<Value>,
-        /// True for a worker of the server, which answers the questions itself.
-        is_work: bool,
+        role: ClientRole,
         /// The reader of the earlier attachment, which ends where the new one begins. True if the frames before that are
         /// replayed.
         earlier: Option<(ReaderEnd, bool)>,

@@ -30,6 +30,8 @@ mod receiver;
 mod remote_agents;
 #[cfg(feature = "gateway")]
 mod rest;
+#[cfg(feature = "gateway")]
+mod routed_dialogues;
 mod scenarios;
 mod shared;
 mod simulation;

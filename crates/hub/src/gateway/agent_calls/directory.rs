@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::{Caller, address, open};
 use crate::gateway::Refusal;
+use crate::gateway::hosted::KEYS;
 use crate::gateway::routing::AgentPattern;
 
 /// The most agents in an answer.
@@ -79,5 +80,8 @@ fn card(agent: &RegisteredAgent) -> Capabilities {
     capabilities.mime_types = types.iter().filter_map(Value::as_str).map(str::to_owned).collect();
     let most = card["maxConcurrentTasks"].as_u64().and_then(|most| u32::try_from(most).ok());
     capabilities.max_concurrent_tasks = most.unwrap_or_default();
+    if !card[KEYS].is_null() {
+        capabilities.extra.insert(KEYS, Json::from(card[KEYS].clone()));
+    }
     capabilities
 }

@@ -1,9 +1,11 @@
-//! Agents that call agents: answers the envelopes that the agent of a session addresses to other agents (RFD 0004).
+//! Agents that call agents: answers the envelopes that the agent of a session addresses to other agents (RFD 0004), and passes
+//! their dialogues on (RFD 0005).
 //!
 //! A delegation becomes a task of the owner of the session, so a call needs the permissions of that principal, and its
 //! end survives a restart. The counterpart of the agent has no other state: each request is answered from the store.
 
 mod chain;
+mod dialogue;
 mod directory;
 mod followed_task;
 mod orphans;
@@ -14,11 +16,14 @@ mod withdrawal;
 use std::sync::Arc;
 
 use duologue_rpc::{Limits, RpcMessage};
+use duologue_schema::dialogue::DialogueRequest;
 use duologue_schema::envelope::{
     Ack, Cancel, Delegate, Discover, Envelope, EnvelopeError, EnvelopeErrorCode, EnvelopeKind,
     EnvelopeParams, Payload, Query, QueryResponse, RequestPayload, TaskStatus, VERSION,
 };
-use duologue_schema::{CancelRequestNotification, Json, Meta, RequestId, SessionId, params_fault};
+use duologue_schema::{
+    CancelRequestNotification, Json, Meta, Request as _, RequestId, SessionId, TraceContext, params_fault,
+};
 use duologue_store::{
     JsonText, NewTask, Store, StoreBatch, StoreChange, StoredTask, StoredTaskKey, TaskQuery,
 };
@@ -35,6 +40,7 @@ use self::waiting::{WaitingTask, WaitingTasks};
 use self::withdrawal::{RoutedCallTask, RunningCalls};
 use crate::exchange_state::AGENT_SCHEME;
 use crate::gateway::access::{Action, Principal};
+use crate::gateway::dialogue_relay::DIALOGUE;
 use crate::gateway::rest::tasks::{SAMPLES, cancel};
 use crate::gateway::routing::{self, AgentPattern, RoutedWork};
 use crate::gateway::task_output::OutputListener;
@@ -87,6 +93,18 @@ struct Created {
     _waiting: Option<WaitingTask>,
 }
 
+/// A task that is to be created for another agent.
+struct NewCall {
+    to: String,
+    id: String,
+    kind: &'static str,
+    parameters: Value,
+    priority: u8,
+    timeout_ms: Option<u64>,
+    trace: Option<TraceContext>,
+    wants_report: bool,
+}
+
 /// A request of an agent.
 struct Caller {
     gateway: Arc<GatewayShared>,
@@ -110,14 +128,25 @@ async fn answer(
         return;
     };
     let replies = CallReplies::new(session.clone(), replies);
+    let principal = gateway.principal(&principal).ok_or_else(|| {
+        let why = "the owner of this session has no valid key in the configuration of the server, so its agents call no others";
+        EnvelopeError::from(Refusal::new(RefusalCode::NotAuthorized, why))
+    });
+    if method == DialogueRequest::METHOD {
+        let principal = match principal {
+            Ok(principal) => principal,
+            Err(fault) => return replies.answer::<()>(&id, Err(dialogue::refused(fault))),
+        };
+        let caller = Caller { gateway, agent, principal, session, replies, waiting };
+        return caller.dialogue(&id, params, &counts).await;
+    }
     let envelope = match read(&method, params) {
         Ok(params) => params,
         Err(fault) => return replies.refuse(&id, None, fault),
     };
-    let Some(principal) = gateway.principal(&principal) else {
-        let why = "the owner of this session has no valid key in the configuration of the server, so its agents call no others";
-        let refusal = Refusal::new(RefusalCode::NotAuthorized, why);
-        return replies.refuse(&id, Some(&envelope.envelope), refusal.into());
+    let principal = match principal {
+        Ok(principal) => principal,
+        Err(fault) => return replies.refuse(&id, Some(&envelope.envelope), fault),
     };
     let caller = Caller { gateway, agent, principal, session, replies, waiting };
     let EnvelopeParams { envelope, meta, .. } = envelope;
@@ -257,7 +286,12 @@ impl Caller {
         });
         let (wants_report, created, _place) = match opened {
             Ok((delegate, place)) => {
-                (delegate.wants_report(), self.create(&request, delegate, meta).await, Some(place))
+                let wants_report = delegate.wants_report();
+                let created = match NewCall::delegation(&request, &delegate, meta.as_ref()) {
+                    Ok(call) => self.create(call).await,
+                    Err(error) => Err(EnvelopeError::internal(error.to_string())),
+                };
+                (wants_report, created, Some(place))
             }
             Err(fault) => (false, Err(fault), None),
         };
@@ -279,33 +313,26 @@ impl Caller {
     }
 
     /// Creates a task.
-    async fn create(
-        &self,
-        request: &Envelope,
-        delegate: Delegate,
-        meta: Option<Meta>,
-    ) -> Result<Created, EnvelopeError> {
+    async fn create(&self, call: NewCall) -> Result<Created, EnvelopeError> {
         if self.gateway.is_draining() {
             let why = "the server is being stopped; retry later";
             return Err(EnvelopeError::of(EnvelopeErrorCode::Unreachable, why));
         }
-        let pattern = AgentPattern::read(request.to.as_str())?;
+        let pattern = AgentPattern::read(&call.to)?;
         let (chain, parent) = self.chain().await?;
         // Nobody reads the end of a task without a report, and it outlives the one that calls.
-        let parent = parent.filter(|_| delegate.wants_report());
+        let parent = parent.filter(|_| call.wants_report);
         let waits = parent.is_some();
         let (waiting, session) = (self.waiting.clone(), self.session.clone());
         let (gateway, principal, agent) = (self.gateway.clone(), self.principal.clone(), self.agent.clone());
         let (time, limit) = (gateway.time(), gateway.config.limits.call_depth);
-        let (id, trace) = (request.id.clone(), meta.as_ref().and_then(Meta::trace_context));
-        let parameters = parameters(&delegate).map_err(|error| EnvelopeError::internal(error.to_string()))?;
         let create = move |store: &dyn Store| -> duologue_store::Result<Result<_, EnvelopeError>> {
             let is_allowed = |agent: &str| gateway.may(&principal, Action::Task, agent);
             let chosen = match pattern.exact() {
                 Some(agent) if is_allowed(agent) && store.agent(agent)?.is_some() => Ok(agent.to_owned()),
                 Some(_) => Err(Refusal::not_found("agent")),
                 None => {
-                    let work = RoutedWork::Task { principal: &principal.id, id: Some(id.as_str()) };
+                    let work = RoutedWork::Task { principal: &principal.id, id: Some(&call.id) };
                     let fits = |agent: &str| {
                         is_allowed(agent)
                             && gateway.unable(agent, Action::Task).is_none()
@@ -321,6 +348,22 @@ impl Caller {
             if let Some(refusal) = gateway.unable(&target, Action::Task) {
                 return Ok(Err(refusal.into()));
             }
+            let key = StoredTaskKey::new(&*principal.id, &target, &*call.id);
+            let is_dialogue = call.kind == DIALOGUE;
+            if is_dialogue {
+                if let Some(task) = store.task(&key)? {
+                    let open = dialogue::check_open(&task, &agent, &session);
+                    return Ok(open.map(|()| Created {
+                        key,
+                        estimated_ms: None,
+                        output: None,
+                        _waiting: None,
+                    }));
+                }
+                if let Err(fault) = dialogue::check_target(&gateway, &target) {
+                    return Ok(Err(fault));
+                }
+            }
             if let Err(fault) = chain.check(&target, limit) {
                 return Ok(Err(fault));
             }
@@ -331,17 +374,23 @@ impl Caller {
                 Ok(waiting) => waiting,
                 Err(fault) => return Ok(Err(fault)),
             };
-            let key = StoredTaskKey::new(&*principal.id, &target, id.as_str());
             // From before its begin on.
             let limit = gateway.config.limits.result_bytes;
-            let output = delegate.wants_report().then(|| gateway.outputs.listen(&key, limit));
-            let mut task = NewTask::new(key.clone(), agent, DELEGATED, JsonText::of(&parameters)?);
-            task.priority = delegate.priority.level();
-            task.retry_safe = gateway.rest_agent(&target).is_some();
-            task.timeout_ms = delegate.deadline_ms;
-            task.metadata = JsonText::of(&chain.metadata(parent.as_ref()))?;
-            task.trace = trace.map(|trace| trace.traceparent().to_owned());
-            let duration = store.median_duration(&target, DELEGATED, SAMPLES)?;
+            let has_output = call.wants_report && !is_dialogue;
+            let output = has_output.then(|| gateway.outputs.listen(&key, limit));
+            let mut metadata = chain.metadata(parent.as_ref());
+            if is_dialogue {
+                metadata["duologue"]["session"] = json!(session);
+            }
+            // The processes of agents elsewhere survive a restart of this server, and a repeated message is taken once.
+            let survives = is_dialogue && [&agent, &target].iter().all(|agent| gateway.is_remote(agent));
+            let mut task = NewTask::new(key.clone(), agent, call.kind, JsonText::of(&call.parameters)?);
+            task.priority = call.priority;
+            task.retry_safe = survives || gateway.rest_agent(&target).is_some();
+            task.timeout_ms = call.timeout_ms;
+            task.metadata = JsonText::of(&metadata)?;
+            task.trace = call.trace.map(|trace| trace.traceparent().to_owned());
+            let duration = store.median_duration(&target, call.kind, SAMPLES)?;
             store.apply(StoreBatch::new(time).with(StoreChange::CreateTask(task)))?;
             let estimated_ms = duration.and_then(|duration| u64::try_from(duration.as_millis()).ok());
             Ok(Ok(Created { key, estimated_ms, output, _waiting: waiting }))
@@ -366,6 +415,21 @@ impl Caller {
 /// Reads the payload of an envelope.
 fn open<P: Payload>(envelope: &Envelope) -> Result<P, EnvelopeError> {
     envelope.clone().open().map(|envelope| envelope.payload)
+}
+
+impl NewCall {
+    fn delegation(request: &Envelope, delegate: &Delegate, meta: Option<&Meta>) -> serde_json::Result<Self> {
+        Ok(NewCall {
+            to: request.to.as_str().to_owned(),
+            id: request.id.as_str().to_owned(),
+            kind: DELEGATED,
+            parameters: parameters(delegate)?,
+            priority: delegate.priority.level(),
+            timeout_ms: delegate.deadline_ms,
+            trace: meta.and_then(Meta::trace_context),
+            wants_report: delegate.wants_report(),
+        })
+    }
 }
 
 /// Returns the parameters of a task for a delegation.

@@ -8,6 +8,7 @@ use duologue_schema::envelope::{
 use duologue_schema::{Error as RpcError, Json, RequestId, SessionId};
 use duologue_store::TaskFailure;
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::value::to_raw_value;
 use tokio::sync::mpsc;
 
@@ -39,6 +40,20 @@ impl CallReplies {
         match result.and_then(|result| response_line(id.token(), Ok(&result))) {
             Ok(line) => self.send(line),
             Err(error) => self.refuse(id, Some(request), EnvelopeError::internal(error.to_string())),
+        }
+    }
+
+    /// Answers a request that carries no envelope.
+    pub(super) fn answer<T: Serialize>(&self, id: &RequestId, outcome: Result<T, RpcError>) {
+        let result = outcome
+            .and_then(|result| to_raw_value(&result).map_err(|error| RpcError::internal(error.to_string())));
+        let line = match &result {
+            Ok(result) => response_line(id.token(), Ok(result)),
+            Err(error) => response_line(id.token(), Err(error)),
+        };
+        match line {
+            Ok(line) => self.send(line),
+            Err(error) => tracing::error!(%error, "the response to an agent could not be written"),
         }
     }
 

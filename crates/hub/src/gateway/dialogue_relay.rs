@@ -1,0 +1,397 @@
+//! A dialogue of two agents of the server: passes its messages between their sessions (RFD 0005).
+//!
+//! The dialogue is a task of the agent that is spoken to, so permissions, places, chains of calls and restarts are those of tasks.
+//! The text of a message is not changed, so its signature is checked by the agent that receives it.
+
+use std::borrow::Cow;
+use std::collections::HashMap;
+use std::future::pending;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use duologue_client::{Client, Connection, Error as ClientError, Extensions, Session};
+use duologue_rpc::{Error as PeerError, Lock as _};
+use duologue_schema::dialogue::{DialogueRequest, DialogueResponse, MessageType};
+use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, TaskState};
+use duologue_schema::{
+    DuologueCapabilities, Error as RpcError, ErrorCode, RequestPermissionRequest, RequestPermissionResponse,
+};
+use duologue_store::{StoredTask, StoredTaskKey, TaskFailure};
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
+use serde::Deserialize;
+use serde_json::Value;
+use tokio::sync::{Notify, mpsc, oneshot, watch};
+use tokio::time::{sleep, timeout};
+
+use crate::exchange_state::AGENT_SCHEME;
+use crate::gateway::GatewayShared;
+use crate::gateway::agent_turn::{WorkSession, connect};
+use crate::gateway::work_turn::WorkEnd;
+use crate::session_task::ClientRole;
+
+/// The type of a task that is a dialogue. Its id is that of the dialogue.
+pub(crate) const DIALOGUE: &str = "dialogue";
+/// The time in which an agent confirms a message. Its sender sends it again after that.
+const RECEIPT: Duration = Duration::from_secs(30);
+/// The time between a termination and the end of the sessions, in which an `error` message can follow.
+const ENDING: Duration = Duration::from_secs(1);
+
+/// A message of an agent, and the place for the response to it.
+pub(crate) struct RelayedMessage {
+    pub(crate) request: DialogueRequest,
+    pub(crate) response: oneshot::Sender<Result<DialogueResponse, RpcError>>,
+}
+
+type RelaySender = mpsc::UnboundedSender<RelayedMessage>;
+/// The messages of one agent, in the order of their arrival. Their number is limited by that of open requests.
+pub(crate) type RelayReceiver = mpsc::UnboundedReceiver<RelayedMessage>;
+pub(crate) type RelayChannel = (RelaySender, RelayReceiver);
+
+/// The members of a message that the server reads.
+#[derive(Deserialize)]
+pub(crate) struct RelayedHead {
+    pub(crate) session_id: String,
+    pub(crate) sender_id: String,
+    pub(crate) recipient_id: String,
+    message_type: MessageType,
+}
+
+/// Lets a client take the messages of an agent in the order of their arrival.
+pub(crate) fn relaying(client: Client, sender: RelaySender) -> Client {
+    let extensions = Extensions::new().on_request(move |_, request: DialogueRequest| {
+        let (response, responded) = oneshot::channel();
+        // On the reader. Without a receiver the response is an error.
+        let _ = sender.send(RelayedMessage { request, response });
+        async move { responded.await.unwrap_or_else(|_| Err(has_ended())) }
+    });
+    let advertise = |mut capabilities: duologue_schema::ClientCapabilities| {
+        DuologueCapabilities::new().dialogue(true).write_to(&mut capabilities.meta);
+        capabilities
+    };
+    client.extensions(extensions).advertise(advertise)
+}
+
+/// Sends a message to the agent that a relay reaches, and returns the response.
+pub(crate) async fn pass_on(
+    relay: &DialogueRelay,
+    request: DialogueRequest,
+) -> Result<DialogueResponse, RpcError> {
+    let (response, responded) = oneshot::channel();
+    let _ = relay.to_target.send(RelayedMessage { request, response });
+    responded.await.unwrap_or_else(|_| Err(has_ended()))
+}
+
+/// Returns the error of a request with the code of an envelope's error.
+pub(crate) fn rpc_error(code: &EnvelopeErrorCode, why: impl Into<Cow<'static, str>>) -> RpcError {
+    RpcError::new(code.rpc_code(), why)
+}
+
+/// The way from the agent that has begun a dialogue to the other one, while a worker relays.
+pub(crate) struct DialogueRelay {
+    to_target: RelaySender,
+    /// The agent that has begun the dialogue, and its session.
+    caller: (String, String),
+    /// True if a call of the beginning agent watches over its process.
+    is_followed: AtomicBool,
+}
+
+impl DialogueRelay {
+    /// Returns true for the dialogue of an agent in a session.
+    pub(crate) fn is_of(&self, agent: &str, session: &str) -> bool {
+        (&*self.caller.0, &*self.caller.1) == (agent, session)
+    }
+
+    /// Returns true for the first call.
+    pub(crate) fn begin_to_follow(&self) -> bool {
+        !self.is_followed.swap(true, Ordering::Relaxed)
+    }
+}
+
+/// The dialogues that have a worker.
+#[derive(Default)]
+pub(crate) struct DialogueRelays {
+    open: Mutex<HashMap<StoredTaskKey, Arc<DialogueRelay>>>,
+    changed: Notify,
+}
+
+impl DialogueRelays {
+    /// Waits for the worker of a dialogue.
+    ///
+    /// # Cancel safety
+    ///
+    /// Nothing is lost if the future is dropped.
+    pub(crate) async fn relay(&self, key: &StoredTaskKey) -> Arc<DialogueRelay> {
+        loop {
+            let changed = self.changed.notified();
+            if let Some(relay) = self.find(key) {
+                return relay;
+            }
+            changed.await;
+        }
+    }
+
+    /// Returns the relay of a dialogue.
+    pub(crate) fn find(&self, key: &StoredTaskKey) -> Option<Arc<DialogueRelay>> {
+        self.open.lock_unpoisoned().get(key).cloned()
+    }
+
+    fn set(&self, key: &StoredTaskKey, relay: Option<Arc<DialogueRelay>>) {
+        match relay {
+            Some(relay) => self.open.lock_unpoisoned().insert(key.clone(), relay),
+            None => self.open.lock_unpoisoned().remove(key),
+        };
+        self.changed.notify_waiters();
+    }
+}
+
+/// The work of a worker on a dialogue.
+pub(crate) struct DialogueWork {
+    relay: BoxFuture<'static, WorkEnd>,
+    end: Option<WorkEnd>,
+    cancelled: Arc<Notify>,
+    is_terminated: watch::Receiver<bool>,
+    _place: RelayPlace,
+}
+
+/// The entry of a dialogue in the list of relays, until it is dropped.
+struct RelayPlace(Arc<GatewayShared>, StoredTaskKey);
+
+impl Drop for RelayPlace {
+    fn drop(&mut self) {
+        self.0.relays.set(&self.1, None);
+    }
+}
+
+impl DialogueWork {
+    /// Returns the session of the agent that has begun a dialogue, or `None` for another task.
+    pub(crate) fn session_of_caller(task: &StoredTask) -> Option<String> {
+        let metadata: Value = task.metadata.parse().ok().filter(|_| task.kind == DIALOGUE)?;
+        metadata["duologue"]["session"].as_str().map(str::to_owned)
+    }
+
+    /// Opens the way to the agent that has begun the dialogue. `work` is the session of the other one.
+    pub(crate) async fn begin(
+        gateway: &Arc<GatewayShared>,
+        task: &StoredTask,
+        work: &mut WorkSession,
+        relayed: RelayReceiver,
+    ) -> Result<Self, WorkEnd> {
+        let session = DialogueWork::session_of_caller(task).unwrap_or_default();
+        let (to_target, of_caller) = mpsc::unbounded_channel();
+        let caller = CallerSide::open(gateway, task, &session, to_target.clone()).await;
+        let caller = caller.map_err(|why| failed("unreachable", why, false))?;
+        let is_repeated = task.attempts > 1;
+        for session in [&caller.session, &work.session] {
+            // A request brings the agent's session back behind a restart.
+            if is_repeated && let Err(error) = session.peer_agent().ping().await {
+                tracing::debug!(dialogue = task.key.task, %error, "a session of a dialogue has no envelopes, or is lost");
+            }
+        }
+        let address = |agent: &str| format!("{AGENT_SCHEME}{agent}");
+        let (one, other) = (address(&task.from.name), address(&task.key.agent));
+        let terminated = Arc::new(watch::Sender::new(false));
+        let way = |session: &Session, connection: &Connection, from: &str, to: &str| RelayWay {
+            dialogue: task.key.task.clone(),
+            from: from.to_owned(),
+            to: to.to_owned(),
+            session: session.clone(),
+            connection: connection.clone(),
+            terminated: terminated.clone(),
+        };
+        let forth = way(&work.session, work.connection(), &one, &other);
+        let back = way(&caller.session, &caller.connection, &other, &one);
+        let is_remote = work.is_remote;
+        let is_terminated = terminated.subscribe();
+        let mut ending = is_terminated.clone();
+        let relay = async move {
+            let ended = tokio::select! {
+                why = forth.pass(of_caller) => Some(why),
+                why = back.pass(relayed) => Some(why),
+                () = async { let _ = ending.wait_for(|is_over| *is_over).await; sleep(ENDING).await } => None,
+            };
+            caller.connection.close().await;
+            match ended.filter(|_| !*ending.borrow()) {
+                None => ended_as(TaskState::Completed),
+                Some(why) => failed("agent_failed", why, is_remote),
+            }
+        };
+        let place = RelayPlace(gateway.clone(), task.key.clone());
+        let caller = (task.from.name.clone(), session);
+        let relay_of_caller = DialogueRelay { to_target, caller, is_followed: AtomicBool::new(false) };
+        gateway.relays.set(&task.key, Some(Arc::new(relay_of_caller)));
+        Ok(DialogueWork {
+            relay: relay.boxed(),
+            end: None,
+            cancelled: Arc::default(),
+            is_terminated,
+            _place: place,
+        })
+    }
+
+    /// Relays until the dialogue has ended.
+    ///
+    /// # Cancel safety
+    ///
+    /// No message is lost if the future is dropped and the method is called again.
+    pub(crate) async fn run(&mut self) {
+        if self.end.is_none() {
+            self.end = Some(tokio::select! {
+                end = &mut self.relay => end,
+                () = self.cancelled.notified() => {
+                    let is_over = *self.is_terminated.borrow();
+                    ended_as(if is_over { TaskState::Completed } else { TaskState::Cancelled })
+                }
+            });
+            self.relay = pending().boxed();
+        }
+    }
+
+    pub(crate) fn cancel(&self) {
+        self.cancelled.notify_one();
+    }
+
+    /// Returns the end.
+    pub(crate) async fn end(mut self) -> WorkEnd {
+        self.run().await;
+        self.end.take().unwrap_or_else(|| failed("internal", "the dialogue has no end".to_owned(), false))
+    }
+}
+
+/// The session of the agent that has begun a dialogue. It is not closed with the dialogue.
+struct CallerSide {
+    connection: Connection,
+    session: Session,
+}
+
+impl CallerSide {
+    /// Joins the session of the agent. Behind a restart of the server it waits until the agent has attached again.
+    async fn open(
+        gateway: &GatewayShared,
+        task: &StoredTask,
+        session: &str,
+        sender: RelaySender,
+    ) -> Result<Self, String> {
+        let agent = &task.from.name;
+        let entry =
+            gateway.hosted(agent).ok_or_else(|| format!("the agent {agent:?} is no agent of the server"))?;
+        let limit = Duration::from_secs(gateway.config.limits.attachment_seconds);
+        let mut online = entry.online.subscribe();
+        let is_online = timeout(limit, online.wait_for(|online| *online)).await;
+        is_online
+            .map_err(|_| {
+                format!("the agent {agent:?} was not online within {limit:?} (`limits.attachment_seconds`)")
+            })?
+            .map_err(|error| error.to_string())?;
+        // The questions of the session are for its user.
+        let client = Client::new(()).on(async |_, _: RequestPermissionRequest| {
+            pending::<Result<RequestPermissionResponse, _>>().await
+        });
+        let join = async {
+            let connection =
+                relaying(client, sender).connect(connect(&entry, &task.key.owner, ClientRole::Relay)).await?;
+            let folder = entry.cwd.as_ref().or(entry.config.roots.first()).cloned().unwrap_or_default();
+            let session = connection.session_in(folder).resume(session).await?;
+            Ok::<_, ClientError>(CallerSide { connection, session })
+        };
+        join.await.map_err(|error| error.to_string())
+    }
+}
+
+/// The way of the messages of one agent to the other.
+struct RelayWay {
+    dialogue: String,
+    /// The addresses of the agents.
+    from: String,
+    to: String,
+    session: Session,
+    connection: Connection,
+    terminated: Arc<watch::Sender<bool>>,
+}
+
+impl RelayWay {
+    /// Passes messages on, each after the response to the one before. Returns the reason if the receiver is lost.
+    async fn pass(&self, mut messages: RelayReceiver) -> String {
+        loop {
+            let message = tokio::select! {
+                message = messages.recv() => message,
+                error = self.connection.closed() => return error.to_string(),
+            };
+            let Some(RelayedMessage { mut request, response }) = message else { return pending().await };
+            let head = match self.check(&request) {
+                Ok(head) => head,
+                Err(error) => {
+                    let _ = response.send(Err(error));
+                    continue;
+                }
+            };
+            request.session_id = self.session.id().clone();
+            let responded = self.connection.peer().request(&request).detach().timeout(RECEIPT).await;
+            let (result, lost) = match responded {
+                Ok(result) => (Ok(result), None),
+                Err(PeerError::Response(error)) => {
+                    let data: Value = serde_json::to_value(&error).unwrap_or_default();
+                    let is_lost =
+                        matches!(data["data"]["code"].as_str(), Some("interrupted" | "session_ended"))
+                            || [ErrorCode::METHOD_NOT_FOUND, ErrorCode::RESOURCE_NOT_FOUND]
+                                .contains(&error.code);
+                    let why = is_lost.then(|| error.message.to_string());
+                    (Err(error), why)
+                }
+                Err(error @ PeerError::Timeout { .. }) => {
+                    (Err(rpc_error(&EnvelopeErrorCode::Timeout, error.to_string())), None)
+                }
+                Err(error) => {
+                    let why = error.to_string();
+                    (Err(rpc_error(&EnvelopeErrorCode::Unreachable, why.clone())), Some(why))
+                }
+            };
+            let is_end = head.message_type == MessageType::Termination
+                && result.as_ref().is_ok_and(|result| result.receipt.is_some());
+            // An agent that is gone needs no response.
+            let _ = response.send(result);
+            if let Some(why) = lost {
+                return why;
+            }
+            if is_end {
+                self.terminated.send_replace(true);
+            }
+        }
+    }
+
+    /// Checks that a message is of this dialogue and of its sender. Nobody else than the agent itself has its session.
+    fn check(&self, request: &DialogueRequest) -> Result<RelayedHead, RpcError> {
+        let head: RelayedHead = head_of(request)?;
+        let is_own =
+            head.session_id == self.dialogue && head.sender_id == self.from && head.recipient_id == self.to;
+        if is_own {
+            return Ok(head);
+        }
+        let why = format!(
+            "`session_id`, `sender_id` and `recipient_id` have to be {:?}, {:?} and {:?} in this dialogue",
+            self.dialogue, self.from, self.to
+        );
+        Err(rpc_error(&EnvelopeErrorCode::NotAuthorized, why))
+    }
+}
+
+/// Reads the members of a message that the server checks.
+pub(crate) fn head_of(request: &DialogueRequest) -> Result<RelayedHead, RpcError> {
+    request.message.parse().map_err(|error| RpcError::invalid_params(format!("`message`: {error}")))
+}
+
+/// Returns the refusal of a message of a dialogue that has ended.
+pub(crate) fn has_ended() -> RpcError {
+    rpc_error(&EnvelopeErrorCode::NotFound, "the dialogue has ended; begin one with another id")
+}
+
+fn ended_as(state: TaskState) -> WorkEnd {
+    WorkEnd { state, result: None, error: None, is_lost: false }
+}
+
+fn failed(code: &str, why: String, is_lost: bool) -> WorkEnd {
+    let fault = EnvelopeError::of(EnvelopeErrorCode::from(code), why.as_str());
+    let error = Some(TaskFailure::new(code, why, fault.retryable));
+    WorkEnd { state: TaskState::Failed, result: None, error, is_lost }
+}

@@ -1,0 +1,237 @@
+//! Dialogues of agents with each other through the hub. The agents are processes of this program and know the SDK alone.
+
+use duologue_agent::exchange::dialogue::{
+    Backoff, Dialogue, DialogueHandler, DialogueOptions, Dialogues, Error, Key, Keys, PublishedKeys,
+    VerifiedMessage,
+};
+use duologue_agent::schema::Json;
+use duologue_agent::schema::dialogue::{DialogueContent, DialogueRequest, MessageType};
+use duologue_agent::{Agent, Exchange, PeerAgent, Prompt, Server, StopReason, Turn};
+use serde_json::{Value, json};
+
+use crate::remote_agents::{ended_task, until};
+use crate::rest::world::{ADMIN, ALICE, RestWorld};
+
+/// The variable that makes this program an agent with dialogues. Its value is the id of the agent.
+const AGENT: &str = "DUOLOGUE_HUB_TEST_PARTY";
+
+#[test]
+fn agent_process() {
+    let Ok(id) = std::env::var(AGENT) else { return };
+    let own = format!("agent://{id}");
+    let keys = PublishedKeys::new(keys(&own));
+    let dialogues = Dialogues::new(&own).unwrap().keys(keys).backoff(Backoff::never()).handler(Party);
+    let server = Server::new(Party).exchange(Exchange::new().dialogue(dialogues));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    runtime.block_on(async { server.serve_stdio().await }).unwrap();
+}
+
+/// The keys between an agent and the others, one for each direction.
+fn keys(own: &str) -> Keys {
+    let keys = Keys::new();
+    for other in ["agent://buyer", "agent://seller", "agent://details", "agent://hidden"] {
+        for (owner, peer) in [(own, other), (other, own)] {
+            let name = format!("{owner} to {peer}");
+            let secret: Vec<u8> = name.bytes().cycle().take(64).collect();
+            // The agent has none with itself.
+            let _ = keys.insert(Key::new(name, owner, secret).unwrap().with(peer).unwrap());
+        }
+    }
+    keys
+}
+
+/// An agent whose prompts are commands, and which answers the messages of others.
+struct Party;
+
+impl Agent for Party {
+    async fn prompt(&self, turn: &Turn, prompt: Prompt) -> duologue_agent::Result<StopReason> {
+        let text = prompt.text();
+        let (command, rest) = text.split_once(' ').unwrap();
+        let peer = turn.session().peer_agent();
+        let answer = match command {
+            "buy" => buy(&peer, rest).await.unwrap_or_else(|error| error.to_string()),
+            "raw" => raw(&peer, rest).await,
+            _ => panic!("unknown command {text:?}"),
+        };
+        turn.message().push(answer).await?;
+        Ok(StopReason::EndTurn)
+    }
+}
+
+/// Asks an agent for a price, and accepts the last one. `text` is the address and the id of the dialogue.
+async fn buy(peer: &PeerAgent, text: &str) -> Result<String, Error> {
+    let (seller, id) = text.split_once(' ').unwrap();
+    let dialogue = peer.dialogue_with(seller, DialogueOptions::new().id(id))?;
+    let answer = dialogue.request(DialogueContent::new().parameter("car", json!("Camry"))).await?;
+    let price: u32 = answer.parameter("price")?;
+    let offer = DialogueContent::new().parameter("price", json!(price - 500));
+    let end = dialogue.propose(offer).answer().await?;
+    dialogue.terminate("Thank you.").await?;
+    Ok(format!("{price} {}", end.message_type.as_str()))
+}
+
+/// Sends a message as it is, and returns the error of its response or the receipt.
+async fn raw(peer: &PeerAgent, message: &str) -> String {
+    let message: Json = serde_json::from_str(message).unwrap();
+    let request = DialogueRequest::new(peer.session().unwrap().clone(), message);
+    match peer.rpc().request(&request).await {
+        Ok(response) => serde_json::to_string(&response).unwrap(),
+        Err(error) => error.to_string(),
+    }
+}
+
+impl DialogueHandler for Party {
+    async fn message(&self, dialogue: &Dialogue, message: &VerifiedMessage) -> Result<(), Error> {
+        match (&message.message_type, dialogue.own().as_str()) {
+            (MessageType::Request, "agent://seller") => {
+                // A circle is refused.
+                let buyer = dialogue.nested(dialogue.peer(), "agent://buyer")?;
+                let circle = buyer.inform("?").await.unwrap_err().to_string();
+                assert!(circle.contains("waits in this chain"), "{circle}");
+                let options = DialogueOptions::new().id(format!("{}-details", dialogue.id()));
+                let details = dialogue.nested_with(dialogue.peer(), "agent://details", options)?;
+                let known = details.request("What is its price?").await?;
+                // The nested dialogue is left open.
+                std::mem::forget(details);
+                let price: u32 = known.parameter("price")?;
+                dialogue.respond(DialogueContent::new().parameter("price", json!(price))).await?;
+            }
+            (MessageType::Request, _) => {
+                dialogue.respond(DialogueContent::new().parameter("price", json!(18_000))).await?;
+            }
+            (MessageType::Propose, _) => drop(dialogue.accept("It is yours.").await?),
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+/// The configuration of agents with these ids. `validity` is the end of the buyer's keys.
+fn agents(ids: &[&str], validity: &str) -> String {
+    let program = std::env::current_exe().unwrap();
+    let agent = |id: &&str| {
+        let validity = if *id == "buyer" { validity } else { "" };
+        let key = |peer: &&str| {
+            format!("{{ id = \"agent://{id} to agent://{peer}\", algorithm = \"HS256\"{validity} }},")
+        };
+        let keys: String = ids.iter().map(key).collect();
+        format!(
+            r#"
+            [[agents]]
+            id = "{id}"
+            trust = "shared"
+            cwd = "work"
+            keys = [{keys}]
+            command = [{program:?}, "--exact", "routed_dialogues::agent_process", "--nocapture"]
+            env = {{ {AGENT} = "{id}" }}
+            "#
+        )
+    };
+    ids.iter().map(agent).collect()
+}
+
+/// The rules of a user for agents.
+fn rule(ids: &[&str]) -> String {
+    let actions = r#"actions = ["discover", "message", "task", "session"]"#;
+    format!("[[rules]]\nrole = \"user\"\n{actions}\nagents = {ids:?}\n")
+}
+
+/// Runs a task of the buyer, and returns the text of its result.
+async fn run(world: &RestWorld, key: &str, prompt: &str) -> String {
+    let task = json!({"task": {"type": "test", "parameters": {"prompt": prompt}}});
+    let created = world.post(key, "/agents/buyer/tasks", &task).await.expect(202);
+    let path = format!("/agents/buyer/tasks/{}", created["taskId"].as_str().unwrap());
+    let ended = ended_task(world, key, &path).await;
+    ended["result"]["text"].as_str().unwrap_or_else(|| panic!("{ended}")).to_owned()
+}
+
+/// Waits for the end of a dialogue, and returns its task.
+async fn dialogue_task(world: &RestWorld, agent: &str, id: &str) -> Value {
+    ended_task(world, ADMIN, &format!("/agents/{agent}/tasks/{id}")).await
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn agents_negotiate_through_the_hub_in_signed_dialogues() {
+    let config =
+        format!("{}{}", agents(&["buyer", "seller", "details"], ""), rule(&["buyer", "seller", "details"]));
+    let world = RestWorld::start(&config).await;
+    assert_eq!(run(&world, ALICE, "buy agent://seller d1").await, "18000 accept");
+    let task = dialogue_task(&world, "seller", "d1").await;
+    let members = ["from", "owner", "type", "status"].map(|name| task[name].as_str().unwrap());
+    assert_eq!(members, ["buyer", "alice", "dialogue", "completed"]);
+    // The nested dialogue was left open, and ends with its parent.
+    let nested = dialogue_task(&world, "details", "d1-details").await;
+    let members = ["from", "owner", "status"].map(|name| nested[name].as_str().unwrap());
+    assert_eq!(members, ["seller", "alice", "cancelled"], "{nested}");
+    // Its messages name the parent.
+    let log = world.log_of("details", nested["sessionId"].as_str().unwrap());
+    assert!(log.contains("parent_session_id"), "{log}");
+
+    // Another dialogue of the same name is refused, since it has ended.
+    let text = run(&world, ALICE, "buy agent://seller d1").await;
+    assert!(text.contains("another dialogue or task"), "{text}");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_message_of_another_sender_or_to_an_agent_out_of_sight_is_refused() {
+    let ids = ["buyer", "seller", "hidden"];
+    let world = RestWorld::start(&format!("{}{}", agents(&ids, ""), rule(&["buyer", "seller"]))).await;
+    let message = |id: &str, from: &str, to: &str| {
+        json!({
+            "message_id": "m1", "session_id": id, "sender_id": from, "recipient_id": to,
+            "timestamp": "2026-01-01T00:00:00Z", "interaction_step": 1, "message_type": "inform", "content": {},
+        })
+    };
+    let send = async |message: Value| run(&world, ALICE, &format!("raw {message}")).await;
+    let text = send(message("d1", "agent://seller", "agent://seller")).await;
+    assert!(text.contains("the address of this agent is \"agent://buyer\""), "{text}");
+    // An agent that the owner may not use is as one that does not exist.
+    let [hidden, absent] = ["agent://hidden", "agent://absent"];
+    let (hidden, absent) = (
+        send(message("d1", "agent://buyer", hidden)).await,
+        send(message("d1", "agent://buyer", absent)).await,
+    );
+    assert_eq!(hidden, absent);
+    assert!(hidden.contains("no such agent"), "{hidden}");
+    let text = send(message("d1", "agent://buyer", "agent://*?domain=travel")).await;
+    assert!(text.contains("find its address with `discover`"), "{text}");
+    let text = send(message("d1", "agent://buyer", "agent://buyer")).await;
+    assert!(text.contains("waits in this chain"), "{text}");
+
+    // The text of a message is not changed. Its receiver finds that it is not signed.
+    let odd = r#"{"z" : 1.50,"message_id":"é\u0041","session_id":"d2", "sender_id":"agent://buyer","recipient_id":"agent:\/\/seller","message_type":"inform"}"#;
+    let text = run(&world, ALICE, &format!("raw {odd}")).await;
+    assert!(text.contains("UNAUTHORIZED"), "{text}");
+    let path = "/agents/seller/tasks/d2";
+    let task = until(async || {
+        Some(world.get(ADMIN, path).await.expect(200)).filter(|task| task["sessionId"].is_string())
+    })
+    .await;
+    let log = world.log_of("seller", task["sessionId"].as_str().unwrap());
+    assert!(log.contains(odd), "{log}");
+    // The process of the buyer has ended, and its dialogue with it.
+    assert_eq!(dialogue_task(&world, "seller", "d2").await["status"], "cancelled");
+    world.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_key_counts_as_its_owner_publishes_it() {
+    for (validity, is_valid) in [
+        (", not_after = \"2099-01-01T00:00:00Z\"", true),
+        (", not_after = \"2020-01-01T00:00:00Z\"", false),
+        (", not_before = \"2099-01-01T00:00:00Z\"", false),
+        (", not_after = \"soon\"", false),
+    ] {
+        let ids = ["buyer", "seller", "details"];
+        let world = RestWorld::start(&format!("{}{}", agents(&ids, validity), rule(&ids))).await;
+        let text = run(&world, ALICE, "buy agent://seller d1").await;
+        let expected = if is_valid {
+            "18000 accept"
+        } else {
+            "the other side rejected the message: the signature could not be verified (UNAUTHORIZED)"
+        };
+        assert_eq!(text, expected, "{validity}");
+        world.stop().await;
+    }
+}
