@@ -32,7 +32,7 @@ pub(crate) async fn run(folder: &Path) -> Result {
 }
 
 /// Buys the car, and says what it cost.
-async fn buy(seller: &PeerAgent) -> Result<u32, Error> {
+pub(crate) async fn buy(seller: &PeerAgent) -> Result<u32, Error> {
     let dialogue = seller.dialogue_with(SELLER, DialogueOptions::new().id(WITH_SELLER))?;
     let price = bargain(&dialogue).await;
     let goodbye = match price {

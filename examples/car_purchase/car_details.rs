@@ -29,7 +29,7 @@ pub(crate) async fn run() -> Result {
     Ok(Server::new(OnlyDialogues).exchange(exchange).serve_stdio().await?)
 }
 
-struct CarDetails {
+pub(crate) struct CarDetails {
     cars: PathBuf,
 }
 
@@ -50,7 +50,7 @@ impl DialogueHandler for CarDetails {
 }
 
 impl CarDetails {
-    fn open(cars: impl Into<PathBuf>) -> std::io::Result<Self> {
+    pub(crate) fn open(cars: impl Into<PathBuf>) -> std::io::Result<Self> {
         let cars = cars.into();
         if !cars.exists() {
             std::fs::write(&cars, STOCK)?;

@@ -7,11 +7,14 @@
 //! run, and is replaced in time: `Keys` holds several of an owner, and a `KeyStore` of one's own can ask
 //! elsewhere.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use duologue_client::exchange::dialogue::{Key, KeyError, Keys, SECRET_BYTES};
+use serde::{Deserialize, Serialize};
 
 use crate::Result;
+use crate::tasks::{BUYER, CAR_DETAILS, SELLER};
 
 /// The variable that an agent finds its keys in.
 pub(crate) const VARIABLE: &str = "CAR_PURCHASE_KEYS";
@@ -45,4 +48,41 @@ fn keys(pair: Pair, secrets: Secrets) -> Result<Arc<Keys>, KeyError> {
         keys.insert(Key::new(format!("{owner} to {peer}"), owner, secret)?.with(peer)?)?;
     }
     Ok(Arc::new(keys))
+}
+
+/// A key in a file, in the format of `duologue attach --keys` and `duologue peer dialogue --keys`.
+#[derive(Serialize, Deserialize)]
+struct KeyRow {
+    id: String,
+    owner: String,
+    peer: String,
+    secret: String,
+}
+
+/// Prints new keys for the three agents.
+pub(crate) fn print() -> Result {
+    let mut rows = Vec::new();
+    for (owner, peer) in [(BUYER, SELLER), (SELLER, BUYER), (SELLER, CAR_DETAILS), (CAR_DETAILS, SELLER)] {
+        let mut secret = [0; SECRET_BYTES];
+        getrandom::fill(&mut secret)?;
+        let secret = secret.iter().map(|byte| format!("{byte:02x}")).collect();
+        rows.push(KeyRow {
+            id: format!("{owner} to {peer}"),
+            owner: owner.into(),
+            peer: peer.into(),
+            secret,
+        });
+    }
+    println!("{}", serde_json::to_string_pretty(&rows)?);
+    Ok(())
+}
+
+/// Returns the keys of a file with which `own` signs, and those that others sign with to it.
+pub(crate) fn of_file(file: &Path, own: &str) -> Result<Keys> {
+    let rows: Vec<KeyRow> = serde_json::from_slice(&std::fs::read(file)?)?;
+    let keys = Keys::new();
+    for row in rows.into_iter().filter(|row| row.owner == own || row.peer == own) {
+        keys.insert(Key::new(row.id, row.owner, row.secret)?.with(row.peer)?)?;
+    }
+    Ok(keys)
 }

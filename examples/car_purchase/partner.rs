@@ -59,6 +59,7 @@ pub(crate) fn recording(folder: &Path, role: &str) -> PathBuf {
 }
 
 /// The ACP side of an agent that supports only dialogues.
+#[derive(Clone, Copy)]
 pub(crate) struct OnlyDialogues;
 
 impl Agent for OnlyDialogues {

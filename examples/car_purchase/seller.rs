@@ -30,15 +30,16 @@ pub(crate) async fn run() -> Result {
         .keys(keys::inherited([BUYER, SELLER])?)
         .allow(buyers)
         .parameters(tasks::parameters())
-        .handler(Seller { details: details.agent() });
+        .handler(Seller { details: Some(details.agent()) });
     Server::new(OnlyDialogues).exchange(Exchange::new().dialogue(dialogues)).serve_stdio().await?;
 
     details.leave().await
 }
 
-struct Seller {
-    /// The agent that knows the cars.
-    details: PeerAgent,
+#[derive(Default)]
+pub(crate) struct Seller {
+    /// The agent that knows the cars. At a hub it is reached through the session of the dialogue.
+    details: Option<PeerAgent>,
 }
 
 impl DialogueHandler for Seller {
@@ -67,7 +68,8 @@ impl Seller {
 
         // One look-up a purchase, so the id is not used again.
         let options = DialogueOptions::new().id(WITH_DETAILS);
-        let nested = dialogue.nested_with(&self.details, CAR_DETAILS, options)?;
+        let details = self.details.as_ref().unwrap_or(dialogue.peer());
+        let nested = dialogue.nested_with(details, CAR_DETAILS, options)?;
         let known = nested.request(question).await;
         nested.terminate("That is all, thank you.").await?;
 

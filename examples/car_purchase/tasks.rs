@@ -5,9 +5,10 @@ use duologue_client::schema::Members;
 use duologue_client::schema::dialogue::{Belief, DialogueContent, MessageType};
 use serde::{Deserialize, Serialize};
 
-pub(crate) const BUYER: &str = "agent://home.example/buyer";
-pub(crate) const SELLER: &str = "agent://cars.example/seller";
-pub(crate) const CAR_DETAILS: &str = "agent://cars.example/details";
+/// The names, which are also their addresses at a hub.
+pub(crate) const BUYER: &str = "agent://buyer";
+pub(crate) const SELLER: &str = "agent://seller";
+pub(crate) const CAR_DETAILS: &str = "agent://details";
 
 /// The domains: one for buyers and sellers, one for sellers and the agent with the details.
 pub(crate) const SALES: &str = "automotive.sales";

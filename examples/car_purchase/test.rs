@@ -66,13 +66,13 @@ fn the_seller_sells() {
     → session/new [cwd]
     ← session/new ok
     → _session/dialogue step 1 request request-action [session-1.message-1] signed
-      agent://home.example/buyer to agent://cars.example/seller in [session-1.dialogue-1]
+      agent://buyer to agent://seller in [session-1.dialogue-1]
       automotive.sales getCarDetails {"make":"Toyota","model":"Camry","year":2023}
       "Is the 2023 Camry from your advertisement still there? Tell me about it."
       metadata {"correlation_id":"s1"}
     ← _session/dialogue delivered [session-1.message-1] in [session-1.dialogue-1]
     ← _session/dialogue step 2 response inform-ref [session-1.message-2] re [session-1.message-1] signed
-      agent://cars.example/seller to agent://home.example/buyer in [session-1.dialogue-1]
+      agent://seller to agent://buyer in [session-1.dialogue-1]
       automotive.sales getCarDetails {"accident_history":[],"asking_price":18000,"condition":"excellent","features":["backup camera","lane assist"],"make":"Toyota","mileage":15000,"model":"Camry","vin":"12345ABCDEFG67890","year":2023}
       "It is: 15,000 miles, in excellent condition, no accidents, with backup camera, lane assist. I ask $18,000."
       after [session-1.message-1]
@@ -80,33 +80,33 @@ fn the_seller_sells() {
       metadata {"correlation_id":"s1"}
     → _session/dialogue delivered [session-1.message-2] in [session-1.dialogue-1]
     → _session/dialogue step 3 propose [session-1.message-3] re [session-1.message-2] signed
-      agent://home.example/buyer to agent://cars.example/seller in [session-1.dialogue-1]
+      agent://buyer to agent://seller in [session-1.dialogue-1]
       automotive.sales negotiatePrice {"asking_price":18000,"offer_price":16000}
       "The Camry looks good. Would you take $16,000?"
       after [session-1.message-2]
       metadata {"correlation_id":"s1"}
     ← _session/dialogue delivered [session-1.message-3] in [session-1.dialogue-1]
     ← _session/dialogue step 4 reject [session-1.message-4] re [session-1.message-3] signed
-      agent://cars.example/seller to agent://home.example/buyer in [session-1.dialogue-1]
+      agent://seller to agent://buyer in [session-1.dialogue-1]
       automotive.sales negotiatePrice {"counter_offer":{"asking_price":18000,"offer_price":17000}}
       "I cannot go that low. For $17,000 it is yours."
       metadata {"correlation_id":"s1"}
     → _session/dialogue delivered [session-1.message-4] in [session-1.dialogue-1]
     → _session/dialogue step 5 propose [session-1.message-5] re [session-1.message-4] signed
-      agent://home.example/buyer to agent://cars.example/seller in [session-1.dialogue-1]
+      agent://buyer to agent://seller in [session-1.dialogue-1]
       automotive.sales negotiatePrice {"asking_price":18000,"offer_price":16500}
       "Let us meet halfway, at $16,500."
       after [session-1.message-2] [session-1.message-4]
       metadata {"correlation_id":"s1"}
     ← _session/dialogue delivered [session-1.message-5] in [session-1.dialogue-1]
     ← _session/dialogue step 6 accept [session-1.message-6] re [session-1.message-5] signed
-      agent://cars.example/seller to agent://home.example/buyer in [session-1.dialogue-1]
+      agent://seller to agent://buyer in [session-1.dialogue-1]
       automotive.sales negotiatePrice {"asking_price":18000,"offer_price":16500}
       "Agreed: $16,500."
       metadata {"correlation_id":"s1"}
     → _session/dialogue delivered [session-1.message-6] in [session-1.dialogue-1]
     → _session/dialogue step 7 termination closing [session-1.message-7] re [session-1.message-6] signed
-      agent://home.example/buyer to agent://cars.example/seller in [session-1.dialogue-1]
+      agent://buyer to agent://seller in [session-1.dialogue-1]
       automotive.sales negotiatePrice
       "Thank you. I come by tomorrow with the money."
       metadata {"correlation_id":"s1"}
@@ -130,21 +130,21 @@ fn the_details_agent_looks_the_car_up() {
     → session/new [cwd]
     ← session/new ok
     → _session/dialogue step 1 request request-action [session-1.message-1] signed
-      agent://cars.example/seller to agent://cars.example/details in [session-1.dialogue-1]
+      agent://seller to agent://details in [session-1.dialogue-1]
       automotive.data getDetailedCarInfo {"make":"Toyota","model":"Camry","year":2023}
       "A buyer asks about a 2023 Toyota Camry. What is on file?"
       after [session-1.message-2]
       metadata {"correlation_id":"s1","parent_message_id":"[session-1.message-2]","parent_session_id":"[session-1.dialogue-2]"}
     ← _session/dialogue delivered [session-1.message-1] in [session-1.dialogue-1]
     ← _session/dialogue step 2 response inform-ref [session-1.message-3] re [session-1.message-1] signed
-      agent://cars.example/details to agent://cars.example/seller in [session-1.dialogue-1]
+      agent://details to agent://seller in [session-1.dialogue-1]
       automotive.data getDetailedCarInfo {"accident_history":[],"asking_price":18000,"condition":"excellent","features":["backup camera","lane assist"],"make":"Toyota","mileage":15000,"model":"Camry","vin":"12345ABCDEFG67890","year":2023}
       "One match: 15,000 miles, in excellent condition, no accidents, with backup camera, lane assist, listed at $18,000."
       believes vehicle:12345ABCDEFG67890 asking_price = 18000 (1.0)
       metadata {"correlation_id":"s1","parent_message_id":"[session-1.message-2]","parent_session_id":"[session-1.dialogue-2]"}
     → _session/dialogue delivered [session-1.message-3] in [session-1.dialogue-1]
     → _session/dialogue step 3 termination closing [session-1.message-4] re [session-1.message-3] signed
-      agent://cars.example/seller to agent://cars.example/details in [session-1.dialogue-1]
+      agent://seller to agent://details in [session-1.dialogue-1]
       automotive.data getDetailedCarInfo
       "That is all, thank you."
       metadata {"correlation_id":"s1","parent_message_id":"[session-1.message-2]","parent_session_id":"[session-1.dialogue-2]"}
