@@ -8,6 +8,7 @@ use duologue_hub::gateway::{AgentAttachment, AttachmentEvent};
 use duologue_hub::{Hub, HubSettings, SessionPolicy};
 
 use crate::commands::AgentArgs;
+use crate::commands::dialogue::published_keys;
 #[cfg(unix)]
 use crate::commands::guard;
 use crate::error::{Error, Result};
@@ -44,6 +45,9 @@ pub(crate) struct AttachArgs {
     /// A domain of its knowledge for the registry. Can be repeated
     #[arg(long = "domain", value_name = "NAME")]
     domains: Vec<String>,
+    /// Publish the keys of this agent in a file, as that of `duologue peer dialogue --keys`, without their secrets
+    #[arg(long, value_name = "FILE", requires = "id")]
+    keys: Option<PathBuf>,
     /// The tasks that run at a time
     #[arg(long, value_name = "COUNT", default_value_t = 4)]
     max_tasks: usize,
@@ -80,6 +84,9 @@ async fn attach(args: AttachArgs) -> Result<Exit> {
         None => state_folder::of_user()?.join("attached").join(args.id.as_deref().unwrap_or("agent")),
     };
     let mut attachment = AgentAttachment::new(&url, options);
+    if let (Some(file), Some(id)) = (&args.keys, &args.id) {
+        attachment.card.keys = published_keys(file, &format!("agent://{id}"))?;
+    }
     attachment.agent = args.id;
     attachment.card.capabilities = args.capabilities;
     attachment.card.domains = args.domains;

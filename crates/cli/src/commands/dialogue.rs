@@ -1,9 +1,9 @@
 //! `duologue peer dialogue`.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
-use duologue_client::exchange::dialogue::{Dialogues, Key, Keys};
+use duologue_client::exchange::dialogue::{Algorithm, Dialogues, Key, Keys, PublishedKey};
 use duologue_schema::dialogue::{DialogueContent, MessageType};
 use serde::Deserialize;
 
@@ -34,7 +34,8 @@ pub(crate) struct DialogueArgs {
     /// The name of the other agent
     #[arg(long, value_name = "URI")]
     to: String,
-    /// The keys: a JSON array of objects with `id`, `owner`, `secret` and, for a key of one pair of agents, `peer`
+    /// The keys: a JSON array of objects with `id`, `owner`, `secret` and, for a key of one pair of agents, `peer`; `not_before`
+    /// and `not_after` limit its validity
     #[arg(long, value_name = "FILE")]
     keys: Option<PathBuf>,
     /// Wait so long for each answer, such as 2m
@@ -57,6 +58,18 @@ struct KeyRow {
     owner: String,
     secret: String,
     peer: Option<String>,
+    /// The limits of its validity, such as `2027-01-31T00:00:00Z`.
+    not_before: Option<String>,
+    not_after: Option<String>,
+}
+
+impl KeyRow {
+    fn published(&self) -> PublishedKey {
+        let mut published = PublishedKey::new(&self.id, Algorithm::Hs256.as_str());
+        published.not_before.clone_from(&self.not_before);
+        published.not_after.clone_from(&self.not_after);
+        published
+    }
 }
 
 pub(crate) fn run(args: DialogueArgs) -> Result<Exit> {
@@ -88,16 +101,44 @@ pub(crate) fn run(args: DialogueArgs) -> Result<Exit> {
 }
 
 fn keys(file: &Path) -> Result<Keys> {
-    let text = std::fs::read_to_string(file).map_err(in_file(file.display()))?;
-    let wrong = |error: &dyn std::fmt::Display| Error::Usage(format!("{}: {error}", file.display()));
-    let rows: Vec<KeyRow> = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
+    let wrong = |error: &dyn std::fmt::Display| wrong(file, error);
     let keys = Keys::new();
-    for row in rows {
+    for row in rows(file)? {
+        let (not_before, not_after) = validity(file, &row)?;
         let mut key = Key::new(row.id, row.owner, row.secret).map_err(|error| wrong(&error))?;
         if let Some(peer) = row.peer {
             key = key.with(peer).map_err(|error| wrong(&error))?;
         }
+        key = not_before.into_iter().fold(key, Key::not_before);
+        key = not_after.into_iter().fold(key, Key::not_after);
         keys.insert(key).map_err(|error| wrong(&error))?;
     }
     Ok(keys)
+}
+
+/// Returns the keys of an owner in a file, without their secrets.
+#[cfg(feature = "serve")]
+pub(crate) fn published_keys(file: &Path, owner: &str) -> Result<Vec<PublishedKey>> {
+    let rows = rows(file)?.into_iter().filter(|row| row.owner == owner);
+    rows.map(|row| validity(file, &row).map(|_| row.published())).collect()
+}
+
+fn rows(file: &Path) -> Result<Vec<KeyRow>> {
+    let text = std::fs::read_to_string(file).map_err(in_file(file.display()))?;
+    serde_json::from_str(&text).map_err(|error| wrong(file, &error))
+}
+
+/// Returns start and end of the validity of a key.
+fn validity(file: &Path, row: &KeyRow) -> Result<(Option<SystemTime>, Option<SystemTime>)> {
+    row.published().validity().ok_or_else(|| {
+        let why = format!(
+            "`not_before` and `not_after` of the key {:?} are times, such as `2027-01-31T00:00:00Z`",
+            row.id
+        );
+        wrong(file, &why)
+    })
+}
+
+fn wrong(file: &Path, error: &dyn std::fmt::Display) -> Error {
+    Error::Usage(format!("{}: {error}", file.display()))
 }

@@ -18,7 +18,7 @@ fn check(args: &[&str]) -> (Option<i32>, String) {
 }
 
 /// An example of ours, built if it is not.
-fn example(name: &str) -> String {
+pub(crate) fn example(name: &str) -> String {
     static BUILT: Once = Once::new();
     let here = PathBuf::from(env!("CARGO_BIN_EXE_duologue"));
     BUILT.call_once(|| {

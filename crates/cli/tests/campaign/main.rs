@@ -1,6 +1,7 @@
 //! Long runs of the command and of its server.
 
 mod agents_pass;
+mod car_purchase;
 #[path = "../it/cut_relay.rs"]
 mod cut_relay;
 mod gateway_kills;
