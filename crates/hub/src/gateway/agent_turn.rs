@@ -20,7 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::gateway::agent_calls::DELEGATED;
 use crate::gateway::config::WorkQuestions;
-use crate::gateway::dialogue_relay::{RelayChannel, RelayReceiver, relaying};
+use crate::gateway::dialogue_relay::{RelayChannel, relaying};
 use crate::gateway::hosted::HostedEntry;
 use crate::session_task::ClientRole;
 
@@ -44,7 +44,7 @@ pub(crate) struct WorkSession {
     /// True if the agent gets its work as envelopes.
     pub(crate) has_envelopes: bool,
     /// The messages of the agent in the dialogue that the session is for.
-    pub(crate) relayed: Option<RelayReceiver>,
+    pub(crate) relayed: Option<RelayChannel>,
 }
 
 impl WorkSession {
@@ -86,7 +86,7 @@ impl WorkSession {
         );
         let client = if agent.config.envelopes { client.exchange(Exchange::new()) } else { client };
         let (client, relayed) = match relay {
-            Some((sender, receiver)) => (relaying(client, sender), Some(receiver)),
+            Some((sender, receiver)) => (relaying(client, sender.clone()), Some((sender, receiver))),
             None => (client, None),
         };
         let connection = client.connect(ours).await?;

@@ -465,6 +465,9 @@ impl GatewayConfig {
             if agent.max_tasks == 0 || agent.max_messages == 0 {
                 return Err(format!("max_tasks and max_messages of the agent {id:?} are at least 1"));
             }
+            if let Some(key) = agent.keys.iter().find(|key| key.validity().is_none()) {
+                return Err(format!("not_before and not_after of the key {:?} of {id:?} are times", key.id));
+            }
             // The token's owner is one principal more.
             if self.has_principals() && agent.trust.is_none() {
                 return Err(format!(

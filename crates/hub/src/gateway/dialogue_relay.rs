@@ -10,12 +10,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use duologue_client::exchange::Error as ExchangeError;
 use duologue_client::{Client, Connection, Error as ClientError, Extensions, Session};
 use duologue_rpc::{Error as PeerError, Lock as _};
-use duologue_schema::dialogue::{DialogueRequest, DialogueResponse, MessageType};
+use duologue_schema::dialogue::{DialogueMessage, DialogueRequest, DialogueResponse, MessageType};
 use duologue_schema::envelope::{EnvelopeError, EnvelopeErrorCode, TaskState};
 use duologue_schema::{
-    DuologueCapabilities, Error as RpcError, ErrorCode, RequestPermissionRequest, RequestPermissionResponse,
+    DuologueCapabilities, Error as RpcError, ErrorCode, Json, RequestPermissionRequest,
+    RequestPermissionResponse,
 };
 use duologue_store::{StoredTask, StoredTaskKey, TaskFailure};
 use futures_util::FutureExt as _;
@@ -44,7 +46,7 @@ pub(crate) struct RelayedMessage {
     pub(crate) response: oneshot::Sender<Result<DialogueResponse, RpcError>>,
 }
 
-type RelaySender = mpsc::UnboundedSender<RelayedMessage>;
+pub(crate) type RelaySender = mpsc::UnboundedSender<RelayedMessage>;
 /// The messages of one agent, in the order of their arrival. Their number is limited by that of open requests.
 pub(crate) type RelayReceiver = mpsc::UnboundedReceiver<RelayedMessage>;
 pub(crate) type RelayChannel = (RelaySender, RelayReceiver);
@@ -73,13 +75,13 @@ pub(crate) fn relaying(client: Client, sender: RelaySender) -> Client {
     client.extensions(extensions).advertise(advertise)
 }
 
-/// Sends a message to the agent that a relay reaches, and returns the response.
+/// Gives a message to a relay, and returns the response.
 pub(crate) async fn pass_on(
-    relay: &DialogueRelay,
+    relay: &RelaySender,
     request: DialogueRequest,
 ) -> Result<DialogueResponse, RpcError> {
     let (response, responded) = oneshot::channel();
-    let _ = relay.to_target.send(RelayedMessage { request, response });
+    let _ = relay.send(RelayedMessage { request, response });
     responded.await.unwrap_or_else(|_| Err(has_ended()))
 }
 
@@ -88,9 +90,12 @@ pub(crate) fn rpc_error(code: &EnvelopeErrorCode, why: impl Into<Cow<'static, st
     RpcError::new(code.rpc_code(), why)
 }
 
-/// The way from the agent that has begun a dialogue to the other one, while a worker relays.
+/// The ways to the two agents of a dialogue, while a worker relays.
 pub(crate) struct DialogueRelay {
-    to_target: RelaySender,
+    /// To the agent that is spoken to.
+    pub(crate) to_target: RelaySender,
+    /// To the agent that has begun the dialogue.
+    pub(crate) to_caller: RelaySender,
     /// The agent that has begun the dialogue, and its session.
     caller: (String, String),
     /// True if a call of the beginning agent watches over its process.
@@ -176,7 +181,7 @@ impl DialogueWork {
         gateway: &Arc<GatewayShared>,
         task: &StoredTask,
         work: &mut WorkSession,
-        relayed: RelayReceiver,
+        (to_caller, relayed): RelayChannel,
     ) -> Result<Self, WorkEnd> {
         let session = DialogueWork::session_of_caller(task).unwrap_or_default();
         let (to_target, of_caller) = mpsc::unbounded_channel();
@@ -186,40 +191,46 @@ impl DialogueWork {
         for session in [&caller.session, &work.session] {
             // A request brings the agent's session back behind a restart.
             if is_repeated && let Err(error) = session.peer_agent().ping().await {
-                tracing::debug!(dialogue = task.key.task, %error, "a session of a dialogue has no envelopes, or is lost");
+                let code = error.code();
+                if !code.is_retryable() && !matches!(error, ExchangeError::NotSupported { .. }) {
+                    return Err(failed("unreachable", error.fault().message, false));
+                }
+                tracing::debug!(dialogue = task.key.task, %error, "a session of a dialogue has not answered");
             }
         }
         let address = |agent: &str| format!("{AGENT_SCHEME}{agent}");
         let (one, other) = (address(&task.from.name), address(&task.key.agent));
         let terminated = Arc::new(watch::Sender::new(false));
-        let way = |session: &Session, connection: &Connection, from: &str, to: &str| RelayWay {
+        let way = |session: &Session, connection: &Connection, from: &str, to: &str, has_begun| RelayWay {
             dialogue: task.key.task.clone(),
             from: from.to_owned(),
             to: to.to_owned(),
             session: session.clone(),
             connection: connection.clone(),
             terminated: terminated.clone(),
+            has_begun,
         };
-        let forth = way(&work.session, work.connection(), &one, &other);
-        let back = way(&caller.session, &caller.connection, &other, &one);
+        let forth = way(&work.session, work.connection(), &one, &other, is_repeated);
+        let back = way(&caller.session, &caller.connection, &other, &one, true);
         let is_remote = work.is_remote;
         let is_terminated = terminated.subscribe();
         let mut ending = is_terminated.clone();
         let relay = async move {
             let ended = tokio::select! {
-                why = forth.pass(of_caller) => Some(why),
-                why = back.pass(relayed) => Some(why),
+                end = forth.pass(of_caller) => Some(end),
+                end = back.pass(relayed) => Some(end),
                 () = async { let _ = ending.wait_for(|is_over| *is_over).await; sleep(ENDING).await } => None,
             };
             caller.connection.close().await;
             match ended.filter(|_| !*ending.borrow()) {
                 None => ended_as(TaskState::Completed),
-                Some(why) => failed("agent_failed", why, is_remote),
+                Some(end) => failed("agent_failed", end.why, is_remote && end.is_lost),
             }
         };
         let place = RelayPlace(gateway.clone(), task.key.clone());
         let caller = (task.from.name.clone(), session);
-        let relay_of_caller = DialogueRelay { to_target, caller, is_followed: AtomicBool::new(false) };
+        let relay_of_caller =
+            DialogueRelay { to_target, to_caller, caller, is_followed: AtomicBool::new(false) };
         gateway.relays.set(&task.key, Some(Arc::new(relay_of_caller)));
         Ok(DialogueWork {
             relay: relay.boxed(),
@@ -284,6 +295,9 @@ impl CallerSide {
                 format!("the agent {agent:?} was not online within {limit:?} (`limits.attachment_seconds`)")
             })?
             .map_err(|error| error.to_string())?;
+        let known = entry.hub.sessions_of(&task.key.owner.as_str().into()).await;
+        let known = known.map_err(|error| error.to_string())?.into_iter().find(|known| known.id == session);
+        let folder = known.ok_or_else(|| format!("the session of {agent:?} is erased"))?.cwd;
         // The questions of the session are for its user.
         let client = Client::new(()).on(async |_, _: RequestPermissionRequest| {
             pending::<Result<RequestPermissionResponse, _>>().await
@@ -291,7 +305,6 @@ impl CallerSide {
         let join = async {
             let connection =
                 relaying(client, sender).connect(connect(&entry, &task.key.owner, ClientRole::Relay)).await?;
-            let folder = entry.cwd.as_ref().or(entry.config.roots.first()).cloned().unwrap_or_default();
             let session = connection.session_in(folder).resume(session).await?;
             Ok::<_, ClientError>(CallerSide { connection, session })
         };
@@ -308,15 +321,27 @@ struct RelayWay {
     session: Session,
     connection: Connection,
     terminated: Arc<watch::Sender<bool>>,
+    /// True if the receiver has taken a message of the dialogue already.
+    has_begun: bool,
+}
+
+/// The reason for which no more messages can be passed on.
+struct RelayEnd {
+    why: String,
+    /// True if the receiver may come back.
+    is_lost: bool,
 }
 
 impl RelayWay {
-    /// Passes messages on, each after the response to the one before. Returns the reason if the receiver is lost.
-    async fn pass(&self, mut messages: RelayReceiver) -> String {
+    /// Passes messages on, each after the response to the one before. Returns if the receiver is lost, or refuses the first one.
+    async fn pass(&self, mut messages: RelayReceiver) -> RelayEnd {
+        let mut has_begun = self.has_begun;
         loop {
             let message = tokio::select! {
                 message = messages.recv() => message,
-                error = self.connection.closed() => return error.to_string(),
+                error = self.connection.closed() => {
+                    return RelayEnd { why: error.to_string(), is_lost: true };
+                }
             };
             let Some(RelayedMessage { mut request, response }) = message else { return pending().await };
             let head = match self.check(&request) {
@@ -328,31 +353,36 @@ impl RelayWay {
             };
             request.session_id = self.session.id().clone();
             let responded = self.connection.peer().request(&request).detach().timeout(RECEIPT).await;
-            let (result, lost) = match responded {
-                Ok(result) => (Ok(result), None),
+            let (result, end) = match responded {
+                Ok(result) => {
+                    has_begun |= result.receipt.is_some();
+                    let refusal = result.error.as_ref().filter(|_| !has_begun).and_then(final_refusal);
+                    (Ok(result), refusal.map(|why| RelayEnd { why, is_lost: false }))
+                }
                 Err(PeerError::Response(error)) => {
                     let data: Value = serde_json::to_value(&error).unwrap_or_default();
                     let is_lost =
                         matches!(data["data"]["code"].as_str(), Some("interrupted" | "session_ended"))
-                            || [ErrorCode::METHOD_NOT_FOUND, ErrorCode::RESOURCE_NOT_FOUND]
-                                .contains(&error.code);
-                    let why = is_lost.then(|| error.message.to_string());
-                    (Err(error), why)
+                            || error.code == ErrorCode::RESOURCE_NOT_FOUND;
+                    let ends = is_lost || error.code == ErrorCode::METHOD_NOT_FOUND;
+                    let end = ends.then(|| RelayEnd { why: error.message.to_string(), is_lost });
+                    (Err(error), end)
                 }
                 Err(error @ PeerError::Timeout { .. }) => {
                     (Err(rpc_error(&EnvelopeErrorCode::Timeout, error.to_string())), None)
                 }
                 Err(error) => {
                     let why = error.to_string();
-                    (Err(rpc_error(&EnvelopeErrorCode::Unreachable, why.clone())), Some(why))
+                    let end = RelayEnd { why: why.clone(), is_lost: true };
+                    (Err(rpc_error(&EnvelopeErrorCode::Unreachable, why)), Some(end))
                 }
             };
             let is_end = head.message_type == MessageType::Termination
                 && result.as_ref().is_ok_and(|result| result.receipt.is_some());
             // An agent that is gone needs no response.
             let _ = response.send(result);
-            if let Some(why) = lost {
-                return why;
+            if let Some(end) = end {
+                return end;
             }
             if is_end {
                 self.terminated.send_replace(true);
@@ -374,6 +404,12 @@ impl RelayWay {
         );
         Err(rpc_error(&EnvelopeErrorCode::NotAuthorized, why))
     }
+}
+
+/// Returns the text of a refusal after which the same message would be refused again.
+fn final_refusal(error: &Json) -> Option<String> {
+    let content = error.parse::<DialogueMessage>().ok()?.content.error()?;
+    (!content.is_retryable()).then(|| content.error_message.to_string())
 }
 
 /// Reads the members of a message that the server checks.

@@ -216,6 +216,29 @@ fn a_dialogue_stays_with_its_client() {
     }
     assert_eq!(methods(&it, "a", speaking()).len(), 3);
     assert_eq!(methods(&it, "b", speaking()), [] as [String; 0]);
+    // A hub that was started again has the dialogue of its earlier connection.
+    it.input(OwnerInput::Left(&key("a")));
+    it.agent(&request(11, "dialogue", &dialogue("d1")));
+    assert_eq!(methods(&it, "b", speaking()), ["_session/dialogue"]);
+}
+
+/// In a server of several agents the recipient of a dialogue is one of them if its name has no path.
+#[test]
+fn a_dialogue_with_another_agent_is_routed() {
+    let message = |id, to| json!({"sessionId": "s", "message": {"message_id": "m", "session_id": id, "recipient_id": to}});
+    let mut settings = OwnerSettings::default();
+    settings.routes_calls = true;
+    let mut it = Fixture::with(settings);
+    it.attach("a", speaking());
+    it.client("a", &request(1, "dialogue", &message("d1", "agent://us")));
+    let call = request(8, "dialogue", &message("d2", "agent://b"));
+    it.agent(&call);
+    assert_eq!(it.routed, [call]);
+    // A client has its own dialogues, and names with a path.
+    it.agent(&request(9, "dialogue", &message("d1", "agent://a")));
+    it.agent(&request(10, "dialogue", &message("d3", "agent://home.example/a")));
+    assert_eq!(it.routed.len(), 1);
+    assert_eq!(methods(&it, "a", speaking()).len(), 2);
 }
 
 /// A signature covers the text of a message, so nothing else than ids of the hub changes.

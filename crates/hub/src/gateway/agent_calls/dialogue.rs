@@ -69,6 +69,12 @@ impl Caller {
         let known = known.filter(|relay| relay.is_of(&self.agent, self.session.as_str()));
         let (relay, place, _waiting) = match known {
             Some(relay) => (relay, None, None),
+            None if self.is_spoken_to(&key, &head.session_id).await? => {
+                // Behind a restart of the server, until the worker has sent a message of the other agent.
+                let key = StoredTaskKey::new(&*self.principal.id, &*self.agent, &head.session_id);
+                let relay = self.relay(&key).await?;
+                return Ok((pass_on(&relay.to_caller, request).await, None));
+            }
             None => {
                 let limit = self.gateway.config.limits.open_calls;
                 let place = counts.take(&self.session, limit).ok_or_else(|| {
@@ -90,9 +96,20 @@ impl Caller {
                 (self.relay(&key).await?, Some(place), _waiting)
             }
         };
-        let response = pass_on(&relay, request).await;
+        let response = pass_on(&relay.to_target, request).await;
         let followed = relay.begin_to_follow().then_some(FollowedDialogue { key, _place: place, _waiting });
         Ok((response, followed))
+    }
+
+    /// Returns true if this session is that of a dialogue which the agent of `key` has begun.
+    async fn is_spoken_to(&self, key: &StoredTaskKey, dialogue: &str) -> Result<bool, RpcError> {
+        let own = StoredTaskKey::new(&*self.principal.id, &*self.agent, dialogue);
+        let found = self.gateway.in_store(move |store| store.task(&own)).await;
+        let task = found.map_err(|refusal| refused(refusal.into()))?;
+        Ok(task.is_some_and(|task| {
+            let is_open = task.kind == DIALOGUE && !task.state.is_final();
+            is_open && task.from.name == key.agent && task.session.as_deref() == Some(self.session.as_str())
+        }))
     }
 
     /// Waits for the worker of a dialogue.
