@@ -39,8 +39,8 @@ impl ElicitationSchema {
     /// use duologue_schema::{ElicitationSchema, IntegerPropertySchema};
     ///
     /// let form = ElicitationSchema::new().properties([("age", IntegerPropertySchema::new().minimum(18).into())]);
-    /// assert!(form.check(&[("age".to_owned(), 18.into())].into()).is_ok());
-    /// let fault = form.check(&[("age".to_owned(), 17.into())].into()).unwrap_err();
+    /// assert!(form.check(&[("age".to_owned(), 18_i64.into())].into()).is_ok());
+    /// let fault = form.check(&[("age".to_owned(), 17_i64.into())].into()).unwrap_err();
     /// assert_eq!(fault.to_string(), "age: expected a number of at least 18");
     /// ```
     ///
