@@ -18,7 +18,7 @@ use crate::gateway::agent_turn::{
 };
 use crate::gateway::conversations::MessageSession;
 use crate::gateway::rest_agent::return_pause;
-use crate::gateway::runner::{insist, renewing};
+use crate::gateway::runner::{LEASE, insist, renewing};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::is_delegation_lost;
 use crate::gateway::{GatewayShared, Refusal, events};
