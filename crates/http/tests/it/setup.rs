@@ -202,7 +202,7 @@ impl CutRelay {
         CutRelay { address, cut }
     }
 
-    /// Cuts all open connections. Half of the bytes on their way are lost, so a cut may be inside a frame or a TLS record.
+    /// Cuts all open connections. Half of the bytes on their way are lost, so a cut may be inside a TLS record.
     pub(crate) fn cut(&self) {
         let _ = self.cut.send(());
     }

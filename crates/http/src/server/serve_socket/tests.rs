@@ -4,7 +4,8 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use super::*;
-use crate::server::endpoint::{IncomingFrame, OutgoingFrame, StreamId, StreamPosition, StreamRequest};
+use crate::server::endpoint::{IncomingFrame, OutgoingFrame, StreamRequest};
+use crate::wire::{StreamId, StreamPosition};
 
 /// The bytes of each frame of a [`ReadySource`].
 const FRAME_BYTES: usize = 1024;
