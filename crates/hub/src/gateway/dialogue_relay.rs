@@ -176,7 +176,7 @@ impl DialogueWork {
         metadata["duologue"]["session"].as_str().map(str::to_owned)
     }
 
-    /// Opens the way to the agent that has begun the dialogue. `work` is the session of the other one.
+    /// Opens the way to the agent that has begun the dialogue. `work` is the session of its recipient.
     pub(crate) async fn begin(
         gateway: &Arc<GatewayShared>,
         task: &StoredTask,
