@@ -351,15 +351,20 @@ impl RawClient {
 
     /// Creates a client at the other end of the transport that `serve` gets.
     pub(crate) fn of(serve: impl FnOnce(Transport)) -> Self {
+        let (ours, theirs) = tokio::io::duplex(4096);
+        let transport = |end| {
+            let (reader, writer) = tokio::io::split(end);
+            Transport::new(reader, writer)
+        };
+        serve(transport(theirs));
+        RawClient::over(transport(ours))
+    }
+
+    pub(crate) fn over(transport: Transport) -> Self {
         use tokio::io::AsyncBufReadExt as _;
 
-        let (ours, theirs) = tokio::io::duplex(4096);
-        let (reader, writer) = tokio::io::split(theirs);
-        serve(Transport::new(reader, writer));
-        let (reader, writer) = tokio::io::split(ours);
-        let reader: Box<dyn tokio::io::AsyncRead + Send + Unpin> = Box::new(reader);
-        let reader = tokio::io::BufReader::new(reader).lines();
-        RawClient { reader, writer: Box::new(writer), early: Vec::new() }
+        let (reader, writer) = transport.into_split();
+        RawClient { reader: tokio::io::BufReader::new(reader).lines(), writer, early: Vec::new() }
     }
 
     pub(crate) async fn send(&mut self, id: u32, method: &str, params: Value) {

@@ -1,6 +1,7 @@
 //! Agents, sessions and logs that are not there any more.
 #![cfg(unix)]
 
+mod opened_again;
 mod second_life;
 
 use std::path::{Path, PathBuf};

@@ -38,7 +38,7 @@ const WITH_MODE: &str = r#"
 "#;
 
 /// Returns the settings of a hub whose agent is a script in the folder of its data.
-fn script(data: &Path, agent: &'static str) -> HubSettings {
+pub(super) fn script(data: &Path, agent: &'static str) -> HubSettings {
     let folder = data.to_owned();
     HubSettings::new(move || Command::new("sh").args(["-c", agent]).cwd(&folder), data)
 }

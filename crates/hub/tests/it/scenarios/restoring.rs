@@ -220,6 +220,26 @@ fn modes_and_options_are_set_again() {
 }
 
 #[test]
+fn an_agent_that_answers_with_null_has_restored_the_session() {
+    for capabilities in [json!({"sessionCapabilities": {"resume": {}}}), json!({"loadSession": true})] {
+        let mut it = running(&options("small", true));
+        it.chooses("a", 10, "session/set_mode", json!({"modeId": "plan"}), &json!({}));
+        it.input(OwnerInput::AgentEnded("killed"));
+        it.prompt("a", 2);
+        it.ready(&capabilities);
+        it.answers_owner(&json!({"result": null}));
+        // It has named no value, so each is set.
+        while it.owner.deadline().is_some() {
+            it.answers_owner(&json!({"result": null}));
+        }
+        assert!(it.restoring.iter().any(|set| set["params"]["modeId"] == "plan"), "{:?}", it.restoring);
+        it.ends_turn();
+        assert_eq!(it.answer_to("a", 2)["result"]["stopReason"], "end_turn", "{capabilities}");
+        assert_eq!(it.ends, 0, "{capabilities}");
+    }
+}
+
+#[test]
 fn what_the_agent_reported_last_is_set_again() {
     let mut it = running(&options("small", true));
     it.chooses("a", 10, "session/set_mode", json!({"modeId": "code"}), &json!({}));
