@@ -5,6 +5,7 @@ mod event_scripts;
 mod events;
 mod http_rules;
 mod local_socket;
+mod refusals;
 mod sdk;
 mod setup;
 mod socket_rules;
