@@ -27,6 +27,7 @@ mod scripted;
 mod serve;
 mod serve_faults;
 mod served;
+mod served_agents;
 mod served_children;
 mod served_outages;
 mod show;
