@@ -148,7 +148,7 @@ async fn a_session_of_two_workers_is_open_to_nobody_else_until_both_have_left() 
         let worker = || {
             let (ours, theirs) = Transport::memory();
             let hub = hub.clone();
-            tokio::spawn(async move { hub.serve_work(LOCAL.to_owned(), theirs).await });
+            tokio::spawn(async move { hub.serve_work(LOCAL.to_owned(), theirs, ClientRole::Worker).await });
             LineClient::new(ours)
         };
         let (mut former, mut next) = (worker(), worker());
