@@ -7,7 +7,6 @@ use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use duologue_client::{Client, Connection, Exchange, PromptBuilder, Session};
 use duologue_rpc::Transport;
-use duologue_rpc::raw_message::beginning;
 use duologue_schema::{
     Attachment, BlobResourceContents, ContentBlock, Conversation, EmbeddedResource, EmbeddedResourceResource,
     MessageKind, PlanEntryStatus, RequestPermissionOutcome, RequestPermissionRequest,
@@ -22,6 +21,7 @@ use crate::gateway::agent_calls::DELEGATED;
 use crate::gateway::config::WorkQuestions;
 use crate::gateway::dialogue_relay::{RelayChannel, relaying};
 use crate::gateway::hosted::HostedEntry;
+use crate::gateway::result_size::ResultSize;
 use crate::session_task::ClientRole;
 
 /// Limit on the updates of a turn in bytes. The work fails beyond it.
@@ -186,9 +186,9 @@ impl TurnOutput {
         true
     }
 
-    /// Returns the text of the agent's messages without cleared drafts, cut behind `limit` bytes, and true if it was cut.
-    pub(crate) fn text(&self, limit: usize) -> (String, bool) {
-        cut_text(self.conversation.all_agent_text(), limit)
+    /// Returns the text of the agent's messages without cleared drafts, and true if it was cut.
+    pub(crate) fn text(&self, size: ResultSize) -> (String, bool) {
+        size.cut(self.conversation.all_agent_text())
     }
 
     /// Returns the images, sounds and files in the agent's messages.
@@ -215,15 +215,6 @@ fn attachment_of(block: &ContentBlock) -> Option<Attachment> {
         },
         _ => return None,
     })
-}
-
-/// Cuts a text behind `limit` bytes. Returns true if it was cut.
-pub(crate) fn cut_text(mut text: String, limit: usize) -> (String, bool) {
-    let is_cut = text.len() > limit;
-    if is_cut {
-        text.truncate(beginning(&text, limit).len());
-    }
-    (text, is_cut)
 }
 
 /// The content of a message, as the REST interface stores it.

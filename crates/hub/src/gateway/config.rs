@@ -14,6 +14,7 @@ use crate::credential::AgentAuth;
 use crate::gateway::access::{ADMIN, ALL_AGENTS, AccessRule, Action};
 use crate::gateway::keys::key_expiry;
 use crate::gateway::rest_agent::outbound_settings;
+use crate::gateway::result_size::check_result_bytes;
 use crate::hub::DISK_BYTES;
 use crate::outbound::OutboundClient;
 
@@ -327,7 +328,7 @@ pub struct GatewayLimits {
     pub idempotency_seconds: u64,
     /// The seconds for which ended messages, tasks and posts are kept. Dead letters stay. 2,592,000 by default, 30 days.
     pub retention_seconds: u64,
-    /// The bytes of an answer that are kept as the result of a task or message. 1 MiB by default.
+    /// The bytes of an answer, as JSON, that are kept as the result of work. 1 MiB by default, 4,128,768 at most.
     pub result_bytes: usize,
     /// The seconds for which an attached agent can continue a connection that was lost. Then its running work counts as
     /// lost. 300 by default.
@@ -536,6 +537,7 @@ impl GatewayConfig {
                 return Err(format!("webhook_secret of {id:?} is shorter than 32 characters"));
             }
         }
+        check_result_bytes(self.limits.result_bytes)?;
         self.check_rules()
     }
 

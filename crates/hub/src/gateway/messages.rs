@@ -14,14 +14,15 @@ use serde_json::{Value, json};
 use tokio::time::{Instant, timeout_at};
 
 use crate::gateway::agent_turn::{
-    MessageContent, TurnOutput, WorkSession, cut_text, failure_of, is_worker_lost, prompt_of_message,
+    MessageContent, TurnOutput, WorkSession, failure_of, is_worker_lost, prompt_of_message,
 };
 use crate::gateway::conversations::MessageSession;
 use crate::gateway::rest_agent::return_pause;
+use crate::gateway::result_size::ResultSize;
 use crate::gateway::runner::{LEASE, insist, renewing};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::is_delegation_lost;
-use crate::gateway::{GatewayShared, Refusal, events};
+use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
 use crate::state::CONTEXT_LOST;
 
 /// The reason for which a message has no answer.
@@ -75,9 +76,7 @@ pub(crate) async fn run(gateway: Arc<GatewayShared>, leased: Leased<StoredMessag
         ) => StoreChange::RejectMessage { lease, error },
         Err(AnswerFailure::Lost) => StoreChange::RenewLease { lease, lasts: Duration::ZERO },
     };
-    if let Err(refusal) = self::change(&gateway, change).await {
-        tracing::error!(?lease, %refusal, "the answer to a message was lost");
-    }
+    finish(&gateway, lease, change).await;
 }
 
 /// Changes the store until that succeeds or the lease is lost.
@@ -87,6 +86,22 @@ async fn change(gateway: &GatewayShared, change: StoreChange) -> Result<BatchOut
         gateway.in_store(move |store| store.apply(batch))
     })
     .await
+}
+
+/// Writes the outcome of a message. An answer that the store refuses is an error.
+async fn finish(gateway: &GatewayShared, lease: LeaseToken, outcome: StoreChange) {
+    let is_answer = matches!(outcome, StoreChange::AckMessage { .. });
+    let mut written = change(gateway, outcome).await;
+    if let Err(refusal) = &written
+        && is_answer
+        && refusal.code == RefusalCode::InvalidParameter
+    {
+        let error = format!("too_large: the answer cannot be stored: {refusal}");
+        written = change(gateway, StoreChange::RejectMessage { lease, error }).await;
+    }
+    if let Err(refusal) = written {
+        tracing::error!(?lease, %refusal, "the answer to a message was lost");
+    }
 }
 
 async fn answer(
@@ -117,20 +132,20 @@ async fn answer(
         return Err(AnswerFailure::NotBegun(refusal.message.into_owned()));
     }
     events::message_sent(message);
-    let limit_bytes = gateway.config.limits.result_bytes;
+    let size = gateway.result_size();
     let answered = async {
         match content.kind.as_str() {
             "query" | "notify" if agent.config.envelopes => {
                 place.begin();
-                send_envelope(&session.work, &message.id, &content, trace, limit, limit_bytes).await
+                send_envelope(&session.work, &message.id, &content, trace, limit, size).await
             }
             _ => {
                 let prompt = || prompt_of_message(&content, trace.as_ref());
-                match follow(&mut session.work, prompt(), limit_bytes, place).await {
+                match follow(&mut session.work, prompt(), size, place).await {
                     Err(AnswerFailure::ContextLost(_)) => {
                         let anew = session.begin_anew(&agent, trace.as_ref()).await;
                         anew.map_err(|error| named(failure_of("unreachable", &error)))?;
-                        follow(&mut session.work, prompt(), limit_bytes, place).await
+                        follow(&mut session.work, prompt(), size, place).await
                     }
                     answered => answered,
                 }
@@ -157,7 +172,7 @@ async fn send_envelope(
     content: &MessageContent,
     trace: Option<TraceContext>,
     until: Instant,
-    limit: usize,
+    size: ResultSize,
 ) -> Result<Option<Value>, AnswerFailure> {
     let peer = work.session.peer_agent();
     let failed = |error: exchange::Error| match is_delegation_lost(work.is_remote, &error) {
@@ -180,14 +195,13 @@ async fn send_envelope(
         None => query,
     };
     let answer = query.await.map_err(failed)?;
-    let (text, is_cut) = cut_text(answer.summary, limit);
+    let (text, is_cut) = size.cut(answer.summary);
     let mut response = json!({"type": "response", "content": text, "mimeType": "text/plain"});
     if is_cut || answer.truncated {
         response["metadata"]["truncated"] = json!(true);
     }
-    let data =
-        answer.data.filter(|data| data.get().len() <= limit).and_then(|data| data.parse::<Value>().ok());
-    if let Some(data) = data {
+    let data = answer.data.and_then(|data| data.parse::<Value>().ok());
+    if let Some(data) = data.filter(|data| size.fits(&response, data)) {
         response["metadata"]["data"] = data;
     }
     Ok(Some(response))
@@ -196,7 +210,7 @@ async fn send_envelope(
 async fn follow(
     work: &mut WorkSession,
     prompt: PromptBuilder,
-    limit: usize,
+    size: ResultSize,
     place: &mut WorkPlace,
 ) -> Result<Option<Value>, AnswerFailure> {
     let is_remote = work.is_remote;
@@ -228,7 +242,7 @@ async fn follow(
     if response.stop_reason == StopReason::Cancelled {
         return Err("cancelled: the turn was cancelled".to_owned().into());
     }
-    let (text, is_cut) = output.text(limit);
+    let (text, is_cut) = output.text(size);
     let mut response = json!({"type": "response", "content": text, "mimeType": "text/plain"});
     if is_cut {
         response["metadata"] = json!({"truncated": true});
@@ -239,4 +253,29 @@ async fn follow(
 /// Returns a failure as the store keeps that of a message.
 fn named(failure: TaskFailure) -> String {
     format!("{}: {}", failure.code, failure.message)
+}
+
+#[cfg(test)]
+mod tests {
+    use duologue_store::{Claim, InboxKey, MessageSender, MessageState, NewInboxMessage};
+
+    use super::*;
+    use crate::gateway::task_run::tests::gateway;
+
+    #[tokio::test]
+    async fn an_answer_that_the_store_refuses_is_an_error() {
+        let (gateway, _folder) = gateway("", |_| {});
+        let message =
+            NewInboxMessage::new("writer", "m", MessageSender::new("alice", "a"), JsonText::default());
+        let batch = StoreBatch::new(gateway.time()).with(StoreChange::Enqueue(message));
+        gateway.store.apply(batch).expect("a message");
+        let claim = Claim::new(gateway.time(), LEASE, "hub");
+        let lease = gateway.store.claim_messages("writer", &claim).expect("a claim").entries[0].lease;
+        let response = JsonText::of(&"x".repeat(5 << 20)).ok();
+        finish(&gateway, lease, StoreChange::AckMessage { lease, response }).await;
+        let key = InboxKey::new("writer", "alice", "m");
+        let message = gateway.store.message(&key).expect("the store").expect("the message");
+        let error = message.error.unwrap_or_default();
+        assert!(message.state == MessageState::Dead && error.starts_with("too_large: "), "{error}");
+    }
 }

@@ -24,6 +24,7 @@ mod refusal;
 mod remote;
 pub(crate) mod rest;
 mod rest_agent;
+mod result_size;
 mod routing;
 mod runner;
 mod states;

@@ -17,6 +17,7 @@ use crate::credential::AgentCredential;
 use crate::deliveries::{DeliverySettings, honoured_wait};
 use crate::gateway::config::{AgentConfig, GatewayConfig, GatewayLimits};
 use crate::gateway::rest::path_of;
+use crate::gateway::result_size::most_result_bytes;
 use crate::outbound::{OutboundClient, OutboundError, OutboundResponse, OutboundSettings};
 
 /// The first pause before the state of some work is read again. It doubles while nothing changes.
@@ -228,7 +229,13 @@ impl RestPeer {
 }
 
 fn too_large(limit: usize) -> String {
-    format!("the answer of the agent is over the limit of {limit} bytes; raise `limits.result_bytes`")
+    let remedy = match limit < most_result_bytes() {
+        true => "raise `limits.result_bytes`",
+        false => {
+            "the store holds no larger one (`limits.result_bytes`), so the agent has to answer with less"
+        }
+    };
+    format!("the answer of the agent is over the limit of {limit} bytes; {remedy}")
 }
 
 /// Reads an answer. A redirect is not followed.

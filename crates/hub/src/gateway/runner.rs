@@ -1,13 +1,15 @@
 //! The workers of the agents that the gateway starts: they take messages and tasks from the store.
 
+use std::collections::HashSet;
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use duologue_store::{
-    Claim, Claimed, JsonText, LeaseToken, Leased, NewDelivery, OutboxKind, Store, StoreBatch, StoreChange,
-    StoreTime, StoreTopic, StoredTask, SweepTimes, TaskQuery, TaskUpdate,
+    Claim, Claimed, Error as StoreError, JsonText, LeaseToken, Leased, NewDelivery, OutboxKind, Store,
+    StoreBatch, StoreChange, StoreTime, StoreTopic, StoredTask, StoredTaskKey, SweepTimes, TaskQuery,
+    TaskUpdate,
 };
 use serde_json::json;
 use tokio::task::JoinSet;
@@ -163,32 +165,12 @@ pub(crate) async fn hand_over(gateway: &GatewayShared, lease: LeaseToken) {
 pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {
     let mut closing = gateway.closing.subscribe();
     let mut changes = gateway.store.watch(&StoreTopic::Sweep);
-    let retention = gateway.config.limits.retention_seconds.saturating_mul(1_000);
+    let mut left = SweepRest::default();
     loop {
         // A change after this is seen below.
         changes.take_changed();
-        let time = gateway.time();
-        let swept = gateway
-            .in_store(move |store| {
-                let swept = store.sweep(time)?;
-                let mut ended = Vec::new();
-                for key in &swept.tasks_ended {
-                    let task = store.task(key)?;
-                    events::task_completed(key, task.as_ref().map_or("removed", |task| task.state.as_str()));
-                    ended.extend(task);
-                }
-                let seen_before = time.wall.saturating_sub(millis(STALE));
-                let ended_before = time.wall.saturating_sub(retention);
-                let batch = StoreBatch::new(time).accepted();
-                let batch = batch.with(StoreChange::MarkStale { seen_before });
-                store.apply(batch.with(StoreChange::Purge { ended_before }))?;
-                queue_callbacks(store, time)?;
-                Ok((pause(time, store.next_sweep()?, retention), ended))
-            })
-            .await;
         // A failure is in the log of the server, and the next sweep tries again.
-        let (rest, ended) = swept.unwrap_or_default();
-        task_run::stop_lost(&gateway, ended);
+        let rest = sweep_once(&gateway, &mut left).await.unwrap_or_default();
         let rest = rest.saturating_sub(SWEEP);
         let next = async {
             sleep(SWEEP).await;
@@ -202,6 +184,48 @@ pub(crate) async fn sweep(gateway: Arc<GatewayShared>) {
             _ = closing.wait_for(|closing| *closing) => return,
         }
     }
+}
+
+/// The work that a sweep leaves to the next one.
+#[derive(Default)]
+struct SweepRest {
+    /// The tasks that have ended without a worker, until their agents elsewhere know.
+    ended: Vec<StoredTaskKey>,
+    /// The tasks in front of the next page of those whose callbacks are due.
+    callbacks: u64,
+}
+
+/// Sweeps the store. Returns the time until something is due.
+async fn sweep_once(gateway: &GatewayShared, left: &mut SweepRest) -> Result<Duration, Refusal> {
+    let time = gateway.time();
+    let swept = gateway.in_store(move |store| store.sweep(time)).await?;
+    left.ended.extend(swept.tasks_ended);
+    if !left.ended.is_empty() {
+        let keys = left.ended.clone();
+        let read = move |store: &dyn Store| {
+            keys.iter().map(|key| store.task(key)).collect::<duologue_store::Result<Vec<_>>>()
+        };
+        let tasks = gateway.in_store(read).await?;
+        for (key, task) in left.ended.drain(..).zip(&tasks) {
+            events::task_completed(&key, task.as_ref().map_or("removed", |task| task.state.as_str()));
+        }
+        task_run::stop_lost(gateway, tasks.into_iter().flatten());
+    }
+    let retention = gateway.config.limits.retention_seconds.saturating_mul(1_000);
+    let offset = left.callbacks;
+    let (rest, offset) = gateway
+        .in_store(move |store| {
+            let seen_before = time.wall.saturating_sub(millis(STALE));
+            let ended_before = time.wall.saturating_sub(retention);
+            let batch = StoreBatch::new(time).accepted();
+            let batch = batch.with(StoreChange::MarkStale { seen_before });
+            store.apply(batch.with(StoreChange::Purge { ended_before }))?;
+            let offset = queue_callbacks(store, time, offset)?;
+            Ok((pause(time, store.next_sweep()?, retention), offset))
+        })
+        .await?;
+    left.callbacks = offset;
+    Ok(if offset > 0 { Duration::ZERO } else { rest })
 }
 
 /// Changes the store, or not: work goes on without the change.
@@ -225,23 +249,57 @@ fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Queues the callbacks of tasks that have ended without a worker: lost, expired or cancelled before their start.
-fn queue_callbacks(store: &dyn Store, time: StoreTime) -> duologue_store::Result<()> {
+/// Queues the callbacks of tasks that have ended without one: lost, expired or cancelled before their start, or while the
+/// outbox of their owner was full. A full outbox delays no callbacks of other owners. This looks at one page of the tasks
+/// behind an offset, and returns that of the next page. It is zero at the end, and after a page whose callbacks are all
+/// queued, since those changes wake the next sweep.
+pub(crate) fn queue_callbacks(
+    store: &dyn Store,
+    time: StoreTime,
+    mut offset: u64,
+) -> duologue_store::Result<u64> {
     let mut query = TaskQuery::default();
-    query.callback_due = true;
-    for task in store.tasks(&query)?.items {
-        let mut batch = StoreBatch::new(time);
-        let mut update = TaskUpdate::new(task.key.clone(), task.version);
-        update.callback_queued = true;
-        batch.push(StoreChange::UpdateTask(update));
-        batch.changes.extend(callback(&task)?);
-        match store.apply(batch) {
-            // Another change of the task was first, and the next sweep finds it.
-            Ok(_) | Err(duologue_store::Error::VersionLost { .. }) => {}
+    (query.callback_due, query.offset) = (true, offset);
+    let page = store.tasks(&query)?;
+    let mut left = page.total;
+    let mut full = HashSet::new();
+    for task in page.items {
+        if full.contains(&task.key.owner) {
+            offset += 1;
+            continue;
+        }
+        match queue_callback(store, time, &task) {
+            Ok(()) => left = left.saturating_sub(1),
+            Err(StoreError::LimitReached { .. }) => {
+                full.insert(task.key.owner);
+                offset += 1;
+            }
+            // Another change of the task was first, and a later sweep finds it.
+            Err(StoreError::VersionLost { .. }) => offset += 1,
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    Ok(if offset < left { offset } else { 0 })
+}
+
+/// Queues the callback of a task. One that the store could never hold is dropped.
+fn queue_callback(store: &dyn Store, time: StoreTime, task: &StoredTask) -> duologue_store::Result<()> {
+    let mut update = TaskUpdate::new(task.key.clone(), task.version);
+    update.callback_queued = true;
+    let batch = StoreBatch::new(time).with(StoreChange::UpdateTask(update));
+    let queued = callback(task).and_then(|post| {
+        let mut batch = batch.clone();
+        batch.changes.extend(post);
+        store.apply(batch)
+    });
+    let queued = match queued {
+        Err(error @ (StoreError::TooLong { .. } | StoreError::InvalidJson { .. })) => {
+            tracing::warn!(task = task.key.task.as_str(), %error, "the callback of a task is dropped");
+            store.apply(batch)
+        }
+        queued => queued,
+    };
+    queued.map(drop)
 }
 
 /// Returns the post for the callback of a task that has ended.
@@ -264,4 +322,60 @@ pub(crate) fn callback(task: &StoredTask) -> duologue_store::Result<Option<Store
 pub(crate) fn stream_key(kind: &str, task: &StoredTask) -> String {
     // The number of the task is unique. The ids of its key are too long for a name.
     format!("{kind}:{}.{}", task.seq, task.attempts)
+}
+
+#[cfg(test)]
+mod tests {
+    use duologue_rpc::Lock as _;
+    use duologue_schema::envelope::TaskState;
+    use duologue_store::{NewTask, SqliteStore, StoreSettings};
+
+    use super::*;
+    use crate::gateway::task_run::tests::{gateway, started};
+
+    #[tokio::test]
+    async fn a_sweep_that_fails_stops_the_lost_tasks() {
+        // The batch of the sweep has more changes than the store takes.
+        let (gateway, _folder) =
+            gateway("rest = \"http://127.0.0.1:9\"", |settings| settings.batch_changes = 1);
+        let (_, lease) = started(&gateway, "alice", "t1").await;
+        extend_lease(&gateway, lease, Duration::ZERO).await;
+        let mut left = SweepRest::default();
+        assert!(sweep_once(&gateway, &mut left).await.is_err());
+        assert_eq!((left.ended.len(), gateway.stops.lock_unpoisoned().len()), (0, 1));
+    }
+
+    #[test]
+    fn a_full_outbox_delays_no_callbacks_of_others() {
+        let mut settings = StoreSettings::default();
+        (settings.outbox_entries, settings.page_entries) = (2, 3);
+        let store = SqliteStore::in_memory(settings).expect("a store");
+        let time = StoreTime::default();
+        let owners = ["alice", "alice", "alice", "alice", "alice", "bob", "bob"];
+        for (number, owner) in owners.iter().enumerate() {
+            let key = StoredTaskKey::new(*owner, "writer", number.to_string());
+            let mut new = NewTask::new(key.clone(), *owner, "write", JsonText::default());
+            new.callback = Some("https://example.com/done".to_owned());
+            let mut update = TaskUpdate::new(key, 1).state(TaskState::Completed);
+            if number == 0 {
+                // The result fits the store, and its callback does not.
+                update.result = JsonText::of(&"x".repeat((4 << 20) - 2)).ok();
+            }
+            let batch = StoreBatch::new(time).with(StoreChange::CreateTask(new));
+            store.apply(batch.with(StoreChange::UpdateTask(update))).expect("a task");
+        }
+        let due = |store: &SqliteStore| {
+            let mut query = TaskQuery::default();
+            query.callback_due = true;
+            let page = store.tasks(&query).expect("tasks");
+            page.items.into_iter().map(|task| task.key.task).collect::<Vec<_>>()
+        };
+        // A page has three tasks. The first callback is dropped, two fill the outbox of their owner.
+        let mut offset = queue_callbacks(&store, time, 0).expect("a page");
+        assert_eq!((offset, due(&store)), (0, vec!["3".to_owned(), "4".into(), "5".into()]));
+        offset = queue_callbacks(&store, time, offset).expect("a page");
+        assert_eq!(offset, 2);
+        assert_eq!(queue_callbacks(&store, time, offset).expect("a page"), 0);
+        assert_eq!(due(&store), ["3", "4"]);
+    }
 }

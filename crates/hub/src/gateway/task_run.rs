@@ -1,6 +1,8 @@
 //! Runs a task as a prompt turn, or as a delegation.
 
 mod rest_task;
+#[cfg(test)]
+pub(crate) mod tests;
 
 pub(crate) use rest_task::stop_lost;
 
@@ -10,12 +12,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use duologue_rpc::raw_message::beginning;
 use duologue_schema::envelope::TaskState;
 use duologue_schema::{RequestPermissionOutcome, RequestPermissionRequest, SessionUpdate, TraceContext};
 use duologue_store::{
     Error as StoreError, JsonText, LeaseToken, Leased, NewDelivery, NewQuestion, OutboxKind, QuestionQuery,
-    QuestionState, Store, StoreBatch, StoreChange, StoreTopic, StoreWatch, StoredTask, StoredTaskKey,
-    TaskFailure, TaskUpdate,
+    QuestionState, Store, StoreBatch, StoreChange, StoreSettings, StoreTopic, StoreWatch, StoredTask,
+    StoredTaskKey, TaskFailure, TaskUpdate,
 };
 use futures_util::future::select_all;
 use serde_json::{Value, json};
@@ -24,16 +27,23 @@ use tokio::time::{Instant, sleep_until};
 
 use crate::gateway::agent_turn::{TurnOutput, WorkQuestion, WorkSession, failure_of};
 use crate::gateway::dialogue_relay::{DIALOGUE, DialogueWork};
+use crate::gateway::result_size::json_beginning;
 use crate::gateway::runner::{LEASE, RENEWAL, callback, extend_lease, insist, renewing, stream_key};
 use crate::gateway::work::WorkPlace;
 use crate::gateway::work_turn::{WorkEnd, WorkNews, WorkTurn};
-use crate::gateway::{GatewayShared, Refusal, events};
+use crate::gateway::{GatewayShared, Refusal, RefusalCode, events};
 use crate::question::answered_option;
 
 /// The time between two writes of progress and output.
 const WRITE_PAUSE: Duration = Duration::from_millis(200);
 /// The pause before a change of the store is tried again.
 const RETRY: Duration = Duration::from_secs(1);
+/// The time for which the end of a task waits for a place in a full outbox.
+const FULL_OUTBOX: Duration = Duration::from_secs(5);
+/// The most bytes of the text in a post of output, as JSON.
+const POST_BYTES: usize = 1 << 20;
+/// The most posts of output in a change before the last one.
+const POSTS: usize = 4;
 /// The time that the agent has to end a cancelled turn.
 const CANCEL: Duration = Duration::from_secs(15);
 
@@ -93,6 +103,15 @@ impl TaskEnd {
     fn failed(code: &str, message: impl Into<String>, retryable: bool) -> Self {
         TaskEnd::from(TaskFailure::new(code, message, retryable))
     }
+
+    /// Makes the error fit the store. An agent can have written it.
+    fn fit(&mut self, settings: &StoreSettings) {
+        let Some(error) = &mut self.error else { return };
+        if error.code.is_empty() || error.code.chars().count() > settings.id_chars {
+            error.code = "agent_failed".to_owned();
+        }
+        error.message.truncate(beginning(&error.message, settings.text_bytes).len());
+    }
 }
 
 impl From<TaskFailure> for TaskEnd {
@@ -136,20 +155,27 @@ impl ChunkPosts {
         }
     }
 
-    /// Returns the post of the waiting output, and nothing if there is none and more can follow.
-    fn take(&mut self, is_complete: bool) -> Option<StoreChange> {
-        let url = self.url.as_ref()?;
-        if self.waiting.is_empty() && !is_complete {
-            return None;
+    /// Returns the next posts of the waiting output, and the bytes of it that they have. They have all of it if the
+    /// output is complete, and the last one says so.
+    fn posts(&self, is_complete: bool) -> (Vec<StoreChange>, usize) {
+        let (mut posts, mut rest) = (Vec::new(), self.waiting.as_str());
+        let Some(url) = &self.url else { return (posts, 0) };
+        let limit = if is_complete { usize::MAX } else { POSTS };
+        for position in (self.position..).take(limit) {
+            if rest.is_empty() && !(is_complete && posts.is_empty()) {
+                break;
+            }
+            let (chunk, later) = rest.split_at(json_beginning(rest, POST_BYTES).len());
+            let is_last = is_complete && later.is_empty();
+            let body = json!({"chunk": chunk, "position": position, "complete": is_last});
+            let Ok(body) = JsonText::of(&body) else { break };
+            let (owner, stream) = (&self.owner, &self.stream);
+            let mut post = NewDelivery::new(OutboxKind::Chunk, owner, stream, position, url, body);
+            post.trace.clone_from(&self.trace);
+            posts.push(StoreChange::PushDelivery(post));
+            rest = later;
         }
-        let chunk = std::mem::take(&mut self.waiting);
-        let body = json!({"chunk": chunk, "position": self.position, "complete": is_complete});
-        let body = JsonText::of(&body).ok()?;
-        let mut post =
-            NewDelivery::new(OutboxKind::Chunk, &self.owner, &self.stream, self.position, url, body);
-        post.trace.clone_from(&self.trace);
-        self.position += 1;
-        Some(StoreChange::PushDelivery(post))
+        (posts, self.waiting.len() - rest.len())
     }
 }
 
@@ -350,6 +376,9 @@ impl TaskRun {
                         next_write = None;
                         written_progress = output.progress;
                         self.write_output(&mut chunks, output.progress).await;
+                        if !chunks.waiting.is_empty() {
+                            next_write = Some(Instant::now() + RETRY);
+                        }
                     }
                     match &cancelled {
                         Some((reason, until)) if now >= *until => {
@@ -365,7 +394,8 @@ impl TaskRun {
                 }
             }
         }
-        let end = TaskEnd::from(turn.end(&output, limits.result_bytes, work.is_remote).await);
+        let size = self.gateway.result_size();
+        let end = TaskEnd::from(turn.end(&output, size, work.is_remote).await);
         let end = match cancelled {
             Some((Cancelled::Timeout, _)) => Cancelled::Timeout.end(limit),
             Some((Cancelled::Asked, _)) if end.state == TaskState::Failed => Cancelled::Asked.end(limit),
@@ -374,20 +404,22 @@ impl TaskRun {
         TaskEnd { chunks, ..end }
     }
 
-    /// Writes the progress and the output since the last write.
+    /// Writes the progress and the output since the last write. Output that was not written waits for the next one.
     async fn write_output(&self, chunks: &mut ChunkPosts, progress: Option<u8>) {
-        let waiting = (chunks.position, chunks.waiting.clone());
-        let post = chunks.take(false);
+        let (posts, bytes) = chunks.posts(false);
+        let count = posts.len();
         let written = self.change_with(move |_, mut update| {
             update.progress = progress;
-            Ok(Some((update, post.iter().cloned().collect())))
+            Ok(Some((update, posts.clone())))
         });
-        match written.await {
-            Ok(()) if chunks.position > waiting.0 => events::stream_chunk(&self.key, waiting.0, false),
-            Ok(()) => {}
-            // It is written with the next output.
-            Err(_) => (chunks.position, chunks.waiting) = waiting,
+        if written.await.is_err() {
+            return;
         }
+        for position in (chunks.position..).take(count) {
+            events::stream_chunk(&self.key, position, false);
+            chunks.position += 1;
+        }
+        chunks.waiting.drain(..bytes);
     }
 
     /// Stores a question, and marks the task as waiting for input.
@@ -461,38 +493,64 @@ impl TaskRun {
         Ok(if task.state == TaskState::Cancelling { Looked::Cancelling } else { Looked::Working })
     }
 
-    /// Writes the end of the task with its callback, until that succeeds or the lease is lost.
-    async fn finish(&self, task: &StoredTask, end: TaskEnd) {
-        let TaskEnd { state, result, error, mut chunks, .. } = end;
-        if chunks.url.is_none() {
+    /// Writes the end of the task with its posts, until that succeeds or the lease is lost. An end that the store
+    /// refuses becomes a smaller one: without any, the agent would do the work again.
+    async fn finish(&self, task: &StoredTask, mut end: TaskEnd) {
+        if end.chunks.url.is_none() {
             // It has failed before its turn.
-            chunks = ChunkPosts::of(task);
+            end.chunks = ChunkPosts::of(task);
         }
-        let position = chunks.position;
-        let last_chunk = chunks.take(true);
-        let written = insist(|| {
-            let (end, result, error) = (state.clone(), result.clone(), error.clone());
-            let chunk = last_chunk.clone();
-            self.change_with(move |task, update| {
-                let mut update = update.state(end.clone());
-                (update.result, update.error) = (result.clone(), error.clone());
-                update.progress = (end == TaskState::Completed).then_some(100);
+        end.fit(self.gateway.store.settings());
+        let began = Instant::now();
+        let (mut has_posts, mut is_smaller) = (true, false);
+        let id = self.key.task.as_str();
+        while let Err(refusal) = self.write_end(&end, has_posts).await {
+            match refusal.code {
+                RefusalCode::Internal if Instant::now() < began + LEASE => tokio::time::sleep(RETRY).await,
+                RefusalCode::Overloaded if Instant::now() < began + FULL_OUTBOX => {
+                    tokio::time::sleep(RETRY).await;
+                }
+                RefusalCode::InvalidParameter if !is_smaller => {
+                    tracing::warn!(task = id, %refusal, "the end of a task is replaced by an error");
+                    let why = format!("the end of the task could not be stored: {refusal}");
+                    end = TaskEnd { chunks: end.chunks, ..TaskEnd::failed("too_large", why, false) };
+                    is_smaller = true;
+                }
+                RefusalCode::Overloaded | RefusalCode::InvalidParameter if has_posts => {
+                    // The sweep queues the callback when it can.
+                    tracing::warn!(task = id, %refusal, "a task ends without the rest of its output, and its callback waits");
+                    has_posts = false;
+                }
+                _ => return tracing::error!(task = id, %refusal, "the end of a task was lost"),
+            }
+        }
+    }
+
+    /// Writes the end of the task, with the rest of its output and its callback if it has posts.
+    async fn write_end(&self, end: &TaskEnd, has_posts: bool) -> Result<(), Refusal> {
+        let (state, result, error) = (end.state.clone(), end.result.clone(), end.error.clone());
+        let posts = if has_posts { end.chunks.posts(true).0 } else { Vec::new() };
+        let count = posts.len();
+        self.change_with(move |task, update| {
+            let mut update = update.state(state.clone());
+            (update.result, update.error) = (result.clone(), error.clone());
+            update.progress = (state == TaskState::Completed).then_some(100);
+            let mut more = posts.clone();
+            if has_posts {
                 update.callback_queued = task.callback.is_some();
                 let mut ended = task.clone();
-                ended.state = end.clone();
+                ended.state = state.clone();
                 (ended.result, ended.error) = (result.clone(), error.clone());
-                let mut more: Vec<_> = chunk.iter().cloned().collect();
                 more.extend(callback(&ended)?);
-                Ok(Some((update, more)))
-            })
-        });
-        if let Err(refusal) = written.await {
-            return tracing::error!(task = self.key.task.as_str(), %refusal, "the end of a task was lost");
+            }
+            Ok(Some((update, more)))
+        })
+        .await?;
+        for (position, left) in (end.chunks.position..).zip((0..count).rev()) {
+            events::stream_chunk(&self.key, position, left == 0);
         }
-        if last_chunk.is_some() {
-            events::stream_chunk(&self.key, position, true);
-        }
-        events::task_completed(&self.key, state.as_str());
+        events::task_completed(&self.key, end.state.as_str());
+        Ok(())
     }
 }
 

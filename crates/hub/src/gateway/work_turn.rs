@@ -6,6 +6,7 @@ use std::sync::Arc;
 use duologue_client::Turn;
 use duologue_client::exchange::envelope::{Delegation, OutputStream, Subscription};
 use duologue_client::exchange::{self, PeerAgent};
+use duologue_rpc::raw_message::beginning;
 use duologue_schema::envelope::{
     DelegationOutcome, EnvelopeError, EnvelopeErrorCode, OutcomeStatus, Priority, TaskState,
 };
@@ -19,15 +20,16 @@ use tokio::sync::Notify;
 
 use crate::gateway::GatewayShared;
 use crate::gateway::agent_calls::DELEGATED;
-use crate::gateway::agent_turn::{
-    TurnOutput, WorkSession, cut_text, failure_of, is_worker_lost, prompt_of_task,
-};
+use crate::gateway::agent_turn::{TurnOutput, WorkSession, failure_of, is_worker_lost, prompt_of_task};
 use crate::gateway::dialogue_relay::DialogueWork;
+use crate::gateway::result_size::ResultSize;
 
 /// The type of a task whose parameters are a work order.
 const WORK_ORDER: &str = "invoke";
 /// The most bytes of a MIME type with its parameters.
 const MIME_TYPE_BYTES: usize = 255;
+/// The bytes of the reason for which parameters are no work order.
+const REASON_BYTES: usize = 256;
 
 /// The work of an agent on a task.
 pub(crate) enum WorkTurn {
@@ -157,23 +159,23 @@ impl WorkTurn {
         }
     }
 
-    /// Waits for the end. `limit` is that of the text in bytes.
-    pub(crate) async fn end(self, output: &TurnOutput, limit: usize, is_remote: bool) -> WorkEnd {
+    /// Waits for the end.
+    pub(crate) async fn end(self, output: &TurnOutput, size: ResultSize, is_remote: bool) -> WorkEnd {
         match self {
-            WorkTurn::Prompt(mut turn) => end_of_turn(turn.outcome().await, output, limit, is_remote),
+            WorkTurn::Prompt(mut turn) => end_of_turn(turn.outcome().await, output, size, is_remote),
             WorkTurn::Delegation(work) => {
                 let DelegatedWork { task, end, .. } = *work;
                 let end = match end {
                     Some(end) => end,
                     None => task.result().await,
                 };
-                end_of_delegation(end, limit, is_remote)
+                end_of_delegation(end, size, is_remote)
             }
             WorkTurn::Dialogue(dialogue) => dialogue.end().await,
             WorkTurn::Order(mut order) => {
                 order.run().await;
                 match order.end {
-                    Some(end) => end_of_order(end, limit, is_remote),
+                    Some(end) => end_of_order(end, size, is_remote),
                     None => {
                         WorkEnd { state: TaskState::Cancelled, result: None, error: None, is_lost: false }
                     }
@@ -236,12 +238,19 @@ fn order(
     parameters: Value,
     trace: Option<TraceContext>,
 ) -> Result<OrderedWork, WorkEnd> {
-    let input: WorkInput = serde_json::from_value(parameters).map_err(|error| {
-        let why = format!("the parameters of a task of the type `{WORK_ORDER}` are no work order: {error}");
-        WorkEnd::failed(&EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, why))
-    })?;
-    let work = peer.work(input).id(task.key.task.as_str()).trace_context(trace);
+    let work = peer.work(work_input(parameters)?).id(task.key.task.as_str()).trace_context(trace);
     Ok(OrderedWork { work: work.into_future(), end: None, cancelled: Arc::default() })
+}
+
+/// Reads the parameters of a work order.
+fn work_input(parameters: Value) -> Result<WorkInput, WorkEnd> {
+    serde_json::from_value(parameters).map_err(|error| {
+        // It repeats values of the parameters.
+        let error = error.to_string();
+        let why = beginning(&error, REASON_BYTES);
+        let why = format!("the parameters of a task of the type `{WORK_ORDER}` are no work order: {why}");
+        WorkEnd::failed(&EnvelopeError::of(EnvelopeErrorCode::InvalidParameter, why))
+    })
 }
 
 /// Sends the delegation of a task. The id of the task is its id, so it is found in the logs of both sides.
@@ -293,7 +302,7 @@ fn delegation_parts(kind: &str, parameters: Value) -> (String, Members, Vec<Atta
 fn end_of_turn(
     outcome: duologue_client::Result<duologue_schema::PromptResponse>,
     output: &TurnOutput,
-    limit: usize,
+    size: ResultSize,
     is_remote: bool,
 ) -> WorkEnd {
     let response = match outcome {
@@ -304,9 +313,9 @@ fn end_of_turn(
             return WorkEnd { state: TaskState::Failed, result: None, error, is_lost };
         }
     };
-    let (text, is_cut) = output.text(limit);
+    let (text, is_cut) = output.text(size);
     let mut result = json!({"text": text, "stopReason": response.stop_reason});
-    add_parts(&mut result, None, &output.attachments(), limit, is_cut);
+    add_parts(&mut result, None, &output.attachments(), size, is_cut);
     let (state, error) = match response.stop_reason {
         StopReason::Cancelled => (TaskState::Cancelled, None),
         StopReason::Refusal => {
@@ -320,7 +329,7 @@ fn end_of_turn(
 }
 
 /// Returns the end of a work order. An order without success has an output too.
-fn end_of_order(end: exchange::Result<WorkOutput>, limit: usize, is_remote: bool) -> WorkEnd {
+fn end_of_order(end: exchange::Result<WorkOutput>, size: ResultSize, is_remote: bool) -> WorkEnd {
     let output = match end {
         Ok(output) => output,
         Err(error) => {
@@ -329,20 +338,20 @@ fn end_of_order(end: exchange::Result<WorkOutput>, limit: usize, is_remote: bool
         }
     };
     let data = serde_json::to_value(&output).ok();
-    let (text, is_cut) = cut_text(output.summary, limit);
+    let (text, is_cut) = size.cut(output.summary);
     let mut result =
         json!({"text": text, "success": output.success, "recommendation": output.recommendation});
-    add_parts(&mut result, data, &[], limit, is_cut);
+    add_parts(&mut result, data, &[], size, is_cut);
     WorkEnd { state: TaskState::Completed, result: JsonText::of(&result).ok(), error: None, is_lost: false }
 }
 
 /// Checks the attachments in a result of an agent elsewhere, as those of a turn are checked.
-pub(crate) fn with_checked_attachments(mut result: Value, limit: usize) -> Value {
+pub(crate) fn with_checked_attachments(mut result: Value, size: ResultSize) -> Value {
     let found = result.as_object_mut().and_then(|members| members.remove("attachments"));
     if let Some(found) = found.filter(|found| !found.is_null()) {
         let attachments = serde_json::from_value::<Vec<Attachment>>(found).ok();
         let is_cut = attachments.is_none();
-        add_parts(&mut result, None, &attachments.unwrap_or_default(), limit, is_cut);
+        add_parts(&mut result, None, &attachments.unwrap_or_default(), size, is_cut);
     }
     result
 }
@@ -353,7 +362,7 @@ fn add_parts(
     result: &mut Value,
     data: Option<Value>,
     attachments: &[Attachment],
-    limit: usize,
+    size: ResultSize,
     is_cut: bool,
 ) {
     let sound: Vec<_> = attachments.iter().filter(|attachment| is_sound(attachment)).collect();
@@ -361,7 +370,7 @@ fn add_parts(
     let attachments = serde_json::to_value(&sound).ok().filter(|_| !sound.is_empty());
     for (name, part) in [("data", data), ("attachments", attachments)] {
         match part {
-            Some(part) if part.to_string().len() <= limit => result[name] = part,
+            Some(part) if size.fits(result, &part) => result[name] = part,
             Some(_) => is_cut = true,
             None => {}
         }
@@ -384,7 +393,7 @@ fn is_sound(attachment: &Attachment) -> bool {
     has_type && !has_both && attachment.bytes().is_ok()
 }
 
-fn end_of_delegation(end: exchange::Result<DelegationOutcome>, limit: usize, is_remote: bool) -> WorkEnd {
+fn end_of_delegation(end: exchange::Result<DelegationOutcome>, size: ResultSize, is_remote: bool) -> WorkEnd {
     let outcome = match end {
         Ok(outcome) => outcome,
         Err(error) => {
@@ -402,10 +411,10 @@ fn end_of_delegation(end: exchange::Result<DelegationOutcome>, limit: usize, is_
         let fault = outcome.fault().unwrap_or_else(|| EnvelopeError::internal(outcome.outcome.as_str()));
         return WorkEnd::failed(&fault);
     }
-    let (text, is_cut) = cut_text(outcome.outcome, limit);
+    let (text, is_cut) = size.cut(outcome.outcome);
     let mut result = json!({"text": text, "status": outcome.status});
     let data = outcome.data.and_then(|data| data.parse().ok());
-    add_parts(&mut result, data, &outcome.attachments, limit, is_cut);
+    add_parts(&mut result, data, &outcome.attachments, size, is_cut);
     WorkEnd { state: TaskState::Completed, result: JsonText::of(&result).ok(), error: None, is_lost: false }
 }
 
@@ -436,7 +445,7 @@ mod tests {
             json!({"mime_type": "text/plain", "text": "t", "data": "no base64!"}),
         ];
         let checked = |attachments: Value, limit| {
-            with_checked_attachments(json!({"text": "t", "attachments": attachments}), limit)
+            with_checked_attachments(json!({"text": "t", "attachments": attachments}), ResultSize::of(limit))
         };
         let whole = json!({"text": "t", "attachments": [sound, text]});
         assert_eq!(checked(json!([sound, text]), 1000), whole);
@@ -449,7 +458,7 @@ mod tests {
         }
         assert_eq!(checked(json!([sound]), 10), json!({"text": "t", "truncated": true}));
         assert_eq!(checked(Value::Null, 1000), json!({"text": "t"}));
-        assert_eq!(with_checked_attachments(json!("a"), 1), json!("a"));
+        assert_eq!(with_checked_attachments(json!("a"), ResultSize::of(1)), json!("a"));
     }
 
     #[test]
@@ -475,5 +484,13 @@ mod tests {
         }
         assert_eq!(percent(&json!({"progress": 40})), Some(40));
         assert_eq!((percent(&json!(101)), percent(&json!("half"))), (None, None));
+    }
+
+    #[test]
+    fn the_refusal_of_an_order_does_not_repeat_it() {
+        let refused = work_input(json!({"context": "x".repeat(5_000)})).err().and_then(|end| end.error);
+        let refused = refused.expect("a refusal");
+        assert_eq!(refused.code, "invalid_parameter");
+        assert!(refused.message.contains("no work order") && refused.message.len() < 400, "{refused:?}");
     }
 }

@@ -111,7 +111,6 @@ impl SizeCheck<'_> {
         self.maybe_id("session", update.session.as_ref())?;
         if let Some(error) = &update.error {
             self.id("error code", &error.code)?;
-            self.text("error message", Some(&error.message))?;
         }
         self.content("result", update.result.as_ref())?;
         self.content("metadata", update.metadata.as_ref())

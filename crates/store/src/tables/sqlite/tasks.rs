@@ -5,6 +5,7 @@ use std::time::Duration;
 use duologue_schema::envelope::TaskState;
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
 
+use super::check::cut;
 use super::messages::rows;
 use super::queue::{QueueSql, band_of_priority, expect, lost, one, queue_sql};
 use super::rows::{Filter, int, json, maybe_json, maybe_number, number, parsed, question_state, small};
@@ -265,7 +266,10 @@ pub(super) fn update(change: &mut OpenChange<'_>, update: &TaskUpdate) -> Change
         band_of_priority!(),
         " ELSE band END WHERE seq = ?1"
     );
-    let error = error.as_ref().map(JsonText::of).transpose()?;
+    let error = error.as_ref().map(|TaskFailure { code, message, retryable }| {
+        JsonText::of(&TaskFailure::new(code, cut(change.settings, message.clone()), *retryable))
+    });
+    let error = error.transpose()?;
     change.prepare(text)?.execute(params![
         row,
         change.wall(),

@@ -1,8 +1,9 @@
 //! Batches: all or nothing, idempotency, limits, and threads that apply at the same time.
 
+use duologue_schema::envelope::TaskState;
 use duologue_store::{
     BatchOutcome, ChangeOutcome, Error, MessageQuery, RegisteredAgent, RegistrySource, SeenId, SeenKey,
-    Store, StoreBatch, StoreChange, StoreSettings, TaskQuery, TaskUpdate,
+    Store, StoreBatch, StoreChange, StoreSettings, TaskFailure, TaskQuery, TaskUpdate,
 };
 
 use super::{
@@ -206,6 +207,15 @@ fn ids_and_texts_are_limited(store: &dyn Store) {
     let mut long = task("t");
     (long.from, long.callback) = ("a".into(), Some("x".repeat(51)));
     assert_eq!(refused(StoreChange::CreateTask(long)), ("callback", "StoreSettings::text_bytes"));
+    let mut fits = task("t");
+    fits.from = "a".into();
+    change(store, StoreChange::CreateTask(fits));
+    // The text of an error is cut.
+    let mut update = TaskUpdate::new(task_key("t"), 1).state(TaskState::Failed);
+    update.error = Some(TaskFailure::new("c", "x".repeat(51), false));
+    change(store, StoreChange::UpdateTask(update));
+    let error = store.task(&task_key("t")).expect("the store").and_then(|task| task.error).expect("an error");
+    assert_eq!(error.message.len(), 50);
     let mut many = RegisteredAgent::new("a", OWNER, RegistrySource::Rest, "");
     many.tags = vec!["x".into(); 3];
     assert_eq!(refused(StoreChange::PutAgent(many)), ("tags", "StoreSettings::names"));

@@ -1,0 +1,138 @@
+//! The ends of tasks, and the gateway in which other tests of this crate write to the store.
+
+use duologue_store::{Claim, NewTask, OutboxQuery, OutboxState, SqliteStore};
+use tempfile::TempDir;
+
+use super::*;
+use crate::gateway::runner::queue_callbacks;
+use crate::gateway::{Gateway, GatewayConfig, GatewaySettings};
+
+/// Opens a gateway with the agent `writer`, which is not started, and with a store in memory.
+pub(crate) fn gateway(more: &str, change: impl FnOnce(&mut StoreSettings)) -> (Arc<GatewayShared>, TempDir) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let mut store = StoreSettings::default();
+    change(&mut store);
+    let mut settings = GatewaySettings::new(folder.path());
+    settings.backend = Some(Arc::new(SqliteStore::in_memory(store).expect("a store")));
+    let agent = if more.is_empty() { "command = [\"false\"]" } else { more };
+    let config = format!("loopback_callbacks = true\n[[agents]]\nid = \"writer\"\n{agent}\n");
+    let config: GatewayConfig = toml::from_str(&config).expect("a configuration");
+    (Gateway::open(config, settings).expect("a gateway").shared, folder)
+}
+
+/// Creates a task with a callback, which an agent has started.
+pub(crate) async fn started(gateway: &Arc<GatewayShared>, owner: &str, id: &str) -> (StoredTask, LeaseToken) {
+    let key = StoredTaskKey::new(owner, "writer", id);
+    let mut new = NewTask::new(key.clone(), owner, "write", JsonText::default());
+    new.callback = Some("https://example.com/done".to_owned());
+    let batch = StoreBatch::new(gateway.time()).with(StoreChange::CreateTask(new));
+    gateway.store.apply(batch).expect("a task");
+    let claim = Claim::new(gateway.time(), LEASE, "hub");
+    let mut claimed = gateway.store.claim_tasks("writer", &claim).expect("a claim");
+    let Leased { entry, lease } = claimed.entries.remove(0);
+    let run = TaskRun { gateway: gateway.clone(), key, lease };
+    run.change(|_, update| Some(update.state(TaskState::Working))).await.expect("a start");
+    (entry, lease)
+}
+
+async fn finish(gateway: &Arc<GatewayShared>, owner: &str, id: &str, end: TaskEnd) -> StoredTask {
+    let (task, lease) = started(gateway, owner, id).await;
+    let run = TaskRun { gateway: gateway.clone(), key: task.key.clone(), lease };
+    run.finish(&task, end).await;
+    gateway.store.task(&task.key).expect("the store").expect("the task")
+}
+
+/// Returns an end whose result has so many bytes.
+fn completed(bytes: usize) -> TaskEnd {
+    let result = JsonText::of(&"x".repeat(bytes)).ok();
+    let chunks = ChunkPosts::default();
+    TaskEnd { state: TaskState::Completed, result, error: None, chunks, is_lost: false }
+}
+
+/// Returns the bodies of the posts that wait.
+fn waiting_posts(gateway: &GatewayShared) -> Vec<Value> {
+    let mut query = OutboxQuery::default();
+    query.state = Some(OutboxState::Pending);
+    let posts = gateway.store.deliveries(&query).expect("the outbox").items;
+    posts.iter().map(|post| post.body.parse().expect("JSON")).collect()
+}
+
+#[tokio::test]
+async fn an_end_that_the_store_refuses_is_a_smaller_one() {
+    let (gateway, _folder) = gateway("", |_| {});
+    // The second one fits alone, and not in its callback.
+    for (id, bytes) in [("t1", 5 << 20), ("t2", (4 << 20) - 2)] {
+        let task = finish(&gateway, "alice", id, completed(bytes)).await;
+        let error = task.error.expect("an error");
+        assert_eq!((task.state, task.callback_queued), (TaskState::Failed, true));
+        assert_eq!((error.code.as_str(), error.retryable), ("too_large", false));
+        assert!(error.message.contains("`StoreSettings::content_bytes`"), "{}", error.message);
+    }
+    let posts = waiting_posts(&gateway);
+    assert!(posts.len() == 2 && posts.iter().all(|post| post["error"]["code"] == "too_large"), "{posts:?}");
+}
+
+#[tokio::test]
+async fn the_error_of_an_agent_is_cut() {
+    let (gateway, _folder) = gateway("", |_| {});
+    let end = TaskEnd::failed(&"c".repeat(200), "x".repeat(5_000), true);
+    let task = finish(&gateway, "alice", "t1", end).await;
+    let error = task.error.expect("an error");
+    assert_eq!((error.code.as_str(), error.message.len(), error.retryable), ("agent_failed", 4_096, true));
+}
+
+#[tokio::test(start_paused = true)]
+async fn work_that_ends_in_front_of_a_full_outbox_is_not_lost() {
+    let (gateway, _folder) = gateway("", |settings| settings.outbox_entries = 1);
+    let first = finish(&gateway, "alice", "t1", completed(1)).await;
+    let second = finish(&gateway, "alice", "t2", completed(2)).await;
+    assert_eq!((first.state, first.callback_queued), (TaskState::Completed, true));
+    assert_eq!((&second.state, second.callback_queued), (&TaskState::Completed, false));
+    assert_eq!(second.result.map(|result| result.as_str().len()), Some(4));
+    // Another owner ends a task, and the sweep queues the callback that is due for it alone.
+    let (task, _) = started(&gateway, "bob", "t3").await;
+    let version = gateway.store.task(&task.key).expect("the store").expect("the task").version;
+    let update = TaskUpdate::new(task.key.clone(), version).state(TaskState::Cancelled);
+    let batch = StoreBatch::new(gateway.time()).with(StoreChange::UpdateTask(update));
+    gateway.store.apply(batch).expect("an end");
+    queue_callbacks(&*gateway.store, gateway.time(), 0).expect("a sweep");
+    let ids = |gateway: &GatewayShared| {
+        waiting_posts(gateway).iter().map(|post| post["taskId"].clone()).collect::<Vec<_>>()
+    };
+    assert_eq!(ids(&gateway), ["t1", "t3"]);
+    // The callback follows when there is room.
+    let claim = Claim::new(gateway.time(), LEASE, "hub");
+    let lease = gateway.store.claim_deliveries(&claim).expect("a claim").entries[0].lease;
+    let batch = StoreBatch::new(gateway.time()).with(StoreChange::Delivered { lease });
+    gateway.store.apply(batch).expect("a delivery");
+    queue_callbacks(&*gateway.store, gateway.time(), 0).expect("a sweep");
+    assert_eq!(ids(&gateway), ["t3", "t2"]);
+}
+
+#[test]
+fn output_is_posted_in_order_in_parts_that_the_store_takes() {
+    let text = "a\u{1}é\n".repeat(700_000);
+    let mut chunks = ChunkPosts { url: Some(String::new()), waiting: text.clone(), ..ChunkPosts::default() };
+    let read = |posts: Vec<StoreChange>| {
+        let bodies = posts.into_iter().filter_map(|post| match post {
+            StoreChange::PushDelivery(post) => Some(post.body),
+            _ => None,
+        });
+        bodies.inspect(|body| assert!(body.as_str().len() < POST_BYTES + 100)).collect::<Vec<_>>()
+    };
+    let (posts, bytes) = chunks.posts(false);
+    let mut bodies = read(posts);
+    assert_eq!(bodies.len(), POSTS);
+    (chunks.position, chunks.waiting) = (POSTS as u64, text.get(bytes..).expect("a boundary").to_owned());
+    bodies.extend(read(chunks.posts(true).0));
+    let mut joined = String::new();
+    for (position, body) in bodies.iter().enumerate() {
+        let body: Value = body.parse().expect("JSON");
+        assert_eq!(
+            (&body["position"], &body["complete"]),
+            (&json!(position), &json!(position + 1 == bodies.len()))
+        );
+        joined.push_str(body["chunk"].as_str().expect("a text"));
+    }
+    assert!(joined == text && bodies.len() > POSTS + 1);
+}
